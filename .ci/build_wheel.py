@@ -107,7 +107,7 @@ def compile_all(folder: pathlib.Path, releases: Sequence[str], machine: str) -> 
     own = build.Unit(OWN_SYMBOLS)
     units = [own, *ops.kernel_units(x86)]
     for rule in prebuilt.all_rules():
-        units += ops.rule_units(rule, x86)
+        units += build.arithmetic_units(rule.source, rule.name, x86)
     print(f"arithmetic: {len(units)} units", flush=True)
     build.compile_to(folder / "arithmetic.so", units, compiler=compiler)
     for release in releases:

@@ -214,9 +214,7 @@ class Adagrad(_KerasAdagrad):
         Returns None; in a v1 graph, outside a tf.function, a Tensor that updates when it is run.
         """
         update = super().update_step
-        if _in_v1_graph() and _unordered():
-            return self._in_order(lambda: update(grad, variable))
-        return update(grad, variable)
+        return self._in_order(lambda: update(grad, variable))
 
     def finalize_variable_values(self, var_list: Iterable[tf.Variable]) -> Any:
         """Overwrites each variable with its average, if `use_ema`.
@@ -224,9 +222,7 @@ class Adagrad(_KerasAdagrad):
         Returns None; in a v1 graph, outside a tf.function, a Tensor that overwrites when it is run.
         """
         finalize = super().finalize_variable_values
-        if _in_v1_graph() and _unordered():
-            return self._in_order(lambda: finalize(var_list))
-        return finalize(var_list)
+        return self._in_order(lambda: finalize(var_list))
 
     @_KerasAdagrad.learning_rate.setter
     def learning_rate(self, learning_rate: Any) -> None:
@@ -271,8 +267,10 @@ class Adagrad(_KerasAdagrad):
             model_variable, variable_name, shape, initial_value
         )
 
-    def _in_order(self, act: Callable[[], Any]) -> tf.Tensor:
-        """Returns the output of a new op that runs the ops of `act` in the program's order."""
+    def _in_order(self, act: Callable[[], Any]) -> Any:
+        """Acts; in a v1 graph, returns the output of an op that runs `act` in its own order."""
+        if not (_in_v1_graph() and _unordered()):
+            return act()
 
         @tf.function(autograph=False)
         def run() -> tf.Tensor:

@@ -14,51 +14,34 @@ import reference
 
 from estimator_emb import embedding, optimizers
 
-RULES = {
-    optimizers.StochasticGradientDescentParameters: reference.sgd,
-    optimizers.AdagradParameters: reference.adagrad,
-    optimizers.AdagradMomentumParameters: reference.adagrad_momentum,
-    optimizers.AdamParameters: reference.adam,
-    optimizers.FtrlParameters: reference.ftrl,
-    optimizers.MomentumParameters: reference.momentum,
-    optimizers.RMSPropParameters: reference.rmsprop,
-    optimizers.CenteredRMSPropParameters: reference.centered_rmsprop,
-    optimizers.AdadeltaParameters: reference.adadelta,
-    optimizers.ProximalAdagradParameters: reference.proximal_adagrad,
-    optimizers.ProximalYogiParameters: reference.proximal_yogi,
-    optimizers.FrequencyEstimatorParameters: reference.frequency_estimator,
-    embedding.SGD: reference.sgd,
-    embedding.Adagrad: reference.adagrad,
-    embedding.AdagradMomentum: reference.adagrad_momentum,
-    embedding.Adam: reference.adam,
-    embedding.FTRL: reference.ftrl,
+_ALL = {
+    "Sgd": (optimizers.StochasticGradientDescentParameters, embedding.SGD, reference.sgd),
+    "Adagrad": (optimizers.AdagradParameters, embedding.Adagrad, reference.adagrad),
+    "AdagradMomentum": (
+        optimizers.AdagradMomentumParameters,
+        embedding.AdagradMomentum,
+        reference.adagrad_momentum,
+    ),
+    "Adam": (optimizers.AdamParameters, embedding.Adam, reference.adam),
+    "Ftrl": (optimizers.FtrlParameters, embedding.FTRL, reference.ftrl),
+    "Momentum": (optimizers.MomentumParameters, None, reference.momentum),
+    "RmsProp": (optimizers.RMSPropParameters, None, reference.rmsprop),
+    "CenteredRmsProp": (optimizers.CenteredRMSPropParameters, None, reference.centered_rmsprop),
+    "Adadelta": (optimizers.AdadeltaParameters, None, reference.adadelta),
+    "ProximalAdagrad": (optimizers.ProximalAdagradParameters, None, reference.proximal_adagrad),
+    "ProximalYogi": (optimizers.ProximalYogiParameters, None, reference.proximal_yogi),
+    "FrequencyEstimator": (
+        optimizers.FrequencyEstimatorParameters,
+        None,
+        reference.frequency_estimator,
+    ),
 }
+"""Optimizer of a case of golden.json -> its class, that of the TF2 vocabulary, its formula."""
+
+GOLDEN_CLASSES = {name: legacy for name, (legacy, _, _) in _ALL.items()}
+TF2_GOLDEN_CLASSES = {name: tf2 for name, (_, tf2, _) in _ALL.items() if tf2}
+RULES = {cls: rule for *classes, rule in _ALL.values() for cls in classes if cls}
 """Class -> its formula."""
-
-GOLDEN_CLASSES = {
-    "Sgd": optimizers.StochasticGradientDescentParameters,
-    "Adagrad": optimizers.AdagradParameters,
-    "AdagradMomentum": optimizers.AdagradMomentumParameters,
-    "Adam": optimizers.AdamParameters,
-    "Ftrl": optimizers.FtrlParameters,
-    "Momentum": optimizers.MomentumParameters,
-    "RmsProp": optimizers.RMSPropParameters,
-    "CenteredRmsProp": optimizers.CenteredRMSPropParameters,
-    "Adadelta": optimizers.AdadeltaParameters,
-    "ProximalAdagrad": optimizers.ProximalAdagradParameters,
-    "ProximalYogi": optimizers.ProximalYogiParameters,
-    "FrequencyEstimator": optimizers.FrequencyEstimatorParameters,
-}
-"""Optimizer of a case of golden.json -> the class."""
-
-TF2_GOLDEN_CLASSES = {
-    "Sgd": embedding.SGD,
-    "Adagrad": embedding.Adagrad,
-    "AdagradMomentum": embedding.AdagradMomentum,
-    "Adam": embedding.Adam,
-    "Ftrl": embedding.FTRL,
-}
-"""The same for the TF2 vocabulary."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -89,12 +89,9 @@ def spec_of_tables(tables, parameters=None):
 
 
 def batches(*dimensions, samples=SAMPLES, gradients=True):
-    """Returns (features, labels) of each golden step; labels are the gradients of activations.
+    """Returns (features, gradients of activations) of each golden step, for tables of `dimensions`.
 
-    Args:
-      *dimensions: the columns of each table.
-      samples: at least `SAMPLES`; those beyond have no ids.
-      gradients: False makes them 0.
+    Samples beyond `SAMPLES` have no ids; `gradients=False` makes them 0.
     """
     more = samples - SAMPLES
     made = []

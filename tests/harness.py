@@ -125,7 +125,11 @@ def tables_spec(tables, optimizer=None, **fields):
 
 
 def estimator(model_fn, spec, model_dir, batch_size=4, device=None, num_shards=None, **kwargs):
-    """A TPUEstimator that saves each step and logs nothing; on a TPU where there is a device."""
+    """A TPUEstimator that saves each step and logs nothing; on a TPU where there is a device.
+
+    Where only `num_shards`, the number of cores, is given, the TPU is emulated.
+    """
+    device = device or ("host" if num_shards else None)
     config = ee.RunConfig(
         model_dir=str(model_dir),
         tf_random_seed=1,
@@ -167,6 +171,22 @@ def saved(model_dir, step):
     """The variables of a checkpoint, by name."""
     reader = tf.train.load_checkpoint(f"{model_dir}/model.ckpt-{step}")
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def receiver_of(**inputs):
+    """A serving_input_receiver_fn of placeholders, by the dtype and shape of each."""
+
+    def receive():
+        given = {key: v1.placeholder(*one, name=key) for key, one in inputs.items()}
+        return ee.export.ServingInputReceiver(given, dict(given))
+
+    return receive
+
+
+def exported(estimator, folder, receive):
+    """Exports a SavedModel, and returns the function that serves it."""
+    path = estimator.export_saved_model(str(folder), receive).decode()
+    return tf.saved_model.load(path).signatures["serving_default"]
 
 
 def said(caplog):

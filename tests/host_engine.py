@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a TableStep over batches and shows all it computes, with native kernels or without."""
 
-import contextlib
 import os
+from unittest import mock
 
 import harness
 import numpy as np
@@ -26,16 +26,8 @@ def one_table(parameters, rows, dimension, combiner="sum", feature=None, **field
     return harness.table_spec(rows, dimension, parameters, start, combiner, feature, **fields)
 
 
-@contextlib.contextmanager
 def native_is(on):
-    before = os.environ.get("ESTIMATOR_EMB_NATIVE")
-    os.environ["ESTIMATOR_EMB_NATIVE"] = "1" if on else "0"
-    try:
-        yield
-    finally:
-        del os.environ["ESTIMATOR_EMB_NATIVE"]
-        if before is not None:
-            os.environ["ESTIMATOR_EMB_NATIVE"] = before
+    return mock.patch.dict(os.environ, ESTIMATOR_EMB_NATIVE="1" if on else "0")
 
 
 def train(spec, batches, native, num_cores=1, asked=None, shards=1, drop=False):
@@ -100,6 +92,17 @@ def train(spec, batches, native, num_cores=1, asked=None, shards=1, drop=False):
             return found, session.run(variables)
 
 
+def same(spec, batches, rtol=2e-5, atol=2e-6, **kwargs):
+    """Trains with native kernels and without, compares all there is, and returns it."""
+    want = train(spec, batches, native=False, **kwargs)
+    got = train(spec, batches, native=True, **kwargs)
+    for of_got, of_want in zip([*got[0], got[1]], [*want[0], want[1]], strict=True):
+        assert of_got.keys() == of_want.keys()
+        for name, value in of_want.items():
+            np.testing.assert_allclose(of_got[name], value, rtol, atol, err_msg=name)
+    return got
+
+
 def _placeholder(value):
     if isinstance(value, tf.compat.v1.SparseTensorValue):
         return tf.compat.v1.sparse_placeholder(value.values.dtype, [None, None])
@@ -131,3 +134,24 @@ def fields_of_descent(native, tables):
         "cores": [1] * tables,
         **rule_arguments([rule] * tables),
     }
+
+
+def looked_up_and_descended(native, tables, features, orders=0):
+    """Ops that look tables up, then take a step of descent along a gradient of ones.
+
+    Returns:
+      The activations, the orders and the update.
+    """
+    handles = [table.handle for table in tables]
+    activations, orders = native.ops.host_tables_lookup(
+        tables=handles, F=len(tables), N=orders, **features
+    )
+    with tf.control_dependencies(activations):
+        update = native.ops.host_tables_update(
+            variables=handles,
+            gradients=[tf.ones_like(activation) for activation in activations],
+            orders=orders,
+            **fields_of_descent(native, len(tables)),
+            **features,
+        )
+    return activations, orders, update

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes of programs, of the command, or of the tasks of one cluster, for tests."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -53,7 +54,7 @@ def users_environment(**more):
     return {**kept, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **more}
 
 
-def run_python(*arguments, cwd=None, **more):
+def run_python(*arguments, cwd=None, timeout=300, **more):
     """Runs Python as a user does, to its end; the ended process."""
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
@@ -61,7 +62,7 @@ def run_python(*arguments, cwd=None, **more):
         env=users_environment(**more),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=timeout,
     )
 
 
@@ -72,17 +73,13 @@ def run_command(*arguments, cwd=None, **more):
 
 def addresses(**jobs):
     """Returns {job: free addresses} for a number of tasks of each job."""
-    sockets = {
-        job: [socket.create_server(("localhost", 0)) for _ in range(n)] for job, n in jobs.items()
-    }
-    found = {
-        job: [f"localhost:{one.getsockname()[1]}" for one in of_job]
-        for job, of_job in sockets.items()
-    }
-    for of_job in sockets.values():
-        for one in of_job:
-            one.close()
-    return found
+    with contextlib.ExitStack() as stack:
+
+        def free():
+            server = stack.enter_context(socket.create_server(("localhost", 0)))
+            return f"localhost:{server.getsockname()[1]}"
+
+        return {job: [free() for _ in range(count)] for job, count in jobs.items()}
 
 
 class Processes:

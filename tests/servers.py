@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clusters of parameter servers and trainers in one process, for tests."""
 
-import contextlib
 import json
 import os
-import socket
 import threading
+from unittest import mock
 
 import harness
+import processes
 import tensorflow as tf
 
 import estimator_emb as ee
@@ -21,7 +21,6 @@ class _Start(tf.compat.v1.train.SessionRunHook):
         self._barrier.wait(timeout=120)
 
 
-@contextlib.contextmanager
 def _workers_that_look_again_soon():
     """Lets a worker whose model is not initialized yet look again in 0.2 s, and not in 30."""
     manager = tf.compat.v1.train.SessionManager
@@ -30,11 +29,7 @@ def _workers_that_look_again_soon():
     def soon(self, *args, **kwargs):
         as_it_was(self, *args, **{**kwargs, "recovery_wait_secs": 0.2})
 
-    manager.__init__ = soon
-    try:
-        yield
-    finally:
-        manager.__init__ = as_it_was
+    return mock.patch.object(manager, "__init__", soon)
 
 
 def counting_spec(optimizers, rows, dimension):
@@ -75,16 +70,7 @@ class Cluster:
                     raise
 
     def _start(self, jobs):
-        with contextlib.ExitStack() as stack:
-            ports = {
-                task: stack.enter_context(socket.create_server(("localhost", 0))).getsockname()[1]
-                for task in self.tasks
-            }
-        self.cluster = {
-            job: [f"localhost:{ports[job, index]}" for index in range(count)]
-            for job, count in jobs.items()
-            if count
-        }
+        self.cluster = processes.addresses(**{job: count for job, count in jobs.items() if count})
         self._servers = []
         for task in self.tasks:
             if task not in self._absent:
@@ -120,15 +106,8 @@ class Cluster:
     def config(self, job, index, **kwargs):
         """The RunConfig of a task."""
         task = {"cluster": self.cluster, "task": {"type": job, "index": index}}
-        before = os.environ.get("TF_CONFIG")
-        os.environ["TF_CONFIG"] = json.dumps(task)
-        try:
+        with mock.patch.dict(os.environ, TF_CONFIG=json.dumps(task)):
             return ee.RunConfig(**kwargs)
-        finally:
-            if before is None:
-                del os.environ["TF_CONFIG"]
-            else:
-                os.environ["TF_CONFIG"] = before
 
     def train(self, make, **kwargs):
         """Trains on all trainers at once: none takes a step before all have a session.

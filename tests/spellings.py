@@ -150,26 +150,15 @@ def layers() -> dict[str, Any]:
     return {
         "v2": tf.keras.layers.DenseFeatures,
         "v1": v1.keras.layers.DenseFeatures,
-        "tf_keras_v2": lambda *args, **kwargs: _tf_keras.layers.DenseFeatures(*args, **kwargs),
+        "tf_keras_v2": lambda *args, **kwargs: _tf_keras().layers.DenseFeatures(*args, **kwargs),
         "tf_keras_v1": _tf_keras_v1_layer,
     }
 
 
-class _Imported:
-    """A module that is imported when it is used.
-
-    On TensorFlow 2.15, where tf.keras is another package, an import of tf_keras gives the names of
-    Keras's classes to its own, for the whole process.
-    """
-
-    def __init__(self, name: str):
-        self._name = name
-
-    def __getattr__(self, attribute: str) -> Any:
-        return getattr(importlib.import_module(self._name), attribute)
-
-
-_tf_keras: Any = _Imported("tf_keras")
+def _tf_keras() -> Any:
+    # On TensorFlow 2.15, where tf.keras is another package, its import gives the names of Keras's
+    # classes to its own, for the whole process: so it is imported when it is used.
+    return importlib.import_module("tf_keras")
 
 
 def _tf_keras_v1_layer(*args: Any, **kwargs: Any) -> Any:
@@ -181,15 +170,37 @@ def sequence_layers() -> dict[str, Any]:
     return {
         "v2": tf.keras.experimental.SequenceFeatures,
         "v1": v1.keras.experimental.SequenceFeatures,
-        "tf_keras": lambda *args, **kwargs: _tf_keras.experimental.SequenceFeatures(
+        "tf_keras": lambda *args, **kwargs: _tf_keras().experimental.SequenceFeatures(
             *args, **kwargs
         ),
     }
 
 
+def common_ways(make: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+    """Ways that every kind of layer has; `make` returns a function of the features."""
+
+    def one_layer(features: Any, by_key: Any) -> Any:
+        return make(list(by_key.values()))(features)
+
+    def one_for_each(features: Any, by_key: Any) -> Any:
+        return [make([column])(features) for column in by_key.values()]
+
+    def called_twice(features: Any, by_key: Any) -> Any:
+        made = make(list(by_key.values()))
+        return made(features), made(dict(features))
+
+    def in_name_scope(features: Any, by_key: Any) -> Any:
+        with tf.name_scope("deep"):
+            return make(list(by_key.values()))(features)
+
+    return {way.__name__: way for way in (one_layer, one_for_each, called_twice, in_name_scope)}
+
+
 def dense_ways(layer: str) -> dict[str, Spelling]:
     """Ways that each kind of `DenseFeatures` has."""
-    keras = _tf_keras if layer.startswith("tf_keras") else tf.keras
+
+    def keras() -> Any:
+        return _tf_keras() if layer.startswith("tf_keras") else tf.keras
 
     def make(columns: Any, **kwargs: Any) -> Any:
         return layers()[layer](columns, **kwargs)
@@ -197,22 +208,12 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
     def all_of(by_key: dict[str, Any]) -> list[Any]:
         return list(by_key.values())
 
-    def one_layer(features: Any, by_key: Any) -> Any:
-        return make(all_of(by_key))(features)
-
-    def one_for_each(features: Any, by_key: Any) -> Any:
-        return [make([column])(features) for column in by_key.values()]
-
     def named(features: Any, by_key: Any) -> Any:
         return make(all_of(by_key), name="inputs")(features)
 
     def two_of_one_name(features: Any, by_key: Any) -> Any:
         first, *others = all_of(by_key)
         return make([first], name="inputs")(features), make(others, name="inputs")(features)
-
-    def called_twice(features: Any, by_key: Any) -> Any:
-        made = make(all_of(by_key))
-        return made(features), made(dict(features))
 
     def called_twice_and_another(features: Any, by_key: Any) -> Any:
         first, *others = all_of(by_key)
@@ -238,10 +239,6 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
                 made.append(make([column])(features))
         return made
 
-    def in_name_scope(features: Any, by_key: Any) -> Any:
-        with tf.name_scope("deep"):
-            return make(all_of(by_key))(features)
-
     def each_in_name_scope(features: Any, by_key: Any) -> Any:
         made = []
         for column in by_key.values():
@@ -255,21 +252,21 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
             return made(features)
 
     def sequential(features: Any, by_key: Any) -> Any:
-        return keras.Sequential(
-            [make(all_of(by_key)), keras.layers.Dense(1, kernel_initializer="ones")]
+        return keras().Sequential(
+            [make(all_of(by_key)), keras().layers.Dense(1, kernel_initializer="ones")]
         )(features)
 
     def functional(features: Any, by_key: Any) -> Any:
-        inputs = {key: keras.Input(tensor=features[key]) for key in by_key}
-        output = keras.layers.Dense(1, kernel_initializer="ones")(make(all_of(by_key))(inputs))
-        return keras.Model(inputs, output).output
+        inputs = {key: keras().Input(tensor=features[key]) for key in by_key}
+        output = keras().layers.Dense(1, kernel_initializer="ones")(make(all_of(by_key))(inputs))
+        return keras().Model(inputs, output).output
 
     def subclassed(features: Any, by_key: Any) -> Any:
-        class Tower(keras.Model):
+        class Tower(keras().Model):
             def __init__(self, columns: Any):
                 super().__init__()
                 self.inputs_of_tower = make(columns)
-                self.head = keras.layers.Dense(1, kernel_initializer="ones")
+                self.head = keras().layers.Dense(1, kernel_initializer="ones")
 
             def call(self, features: Any) -> Any:
                 return self.head(self.inputs_of_tower(features))
@@ -277,7 +274,7 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
         return Tower(all_of(by_key))(features)
 
     def nested(features: Any, by_key: Any) -> Any:
-        class Inner(keras.layers.Layer):
+        class Inner(keras().layers.Layer):
             def __init__(self, columns: Any):
                 super().__init__()
                 self.columns = [make([column]) for column in columns]
@@ -285,7 +282,7 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
             def call(self, features: Any) -> Any:
                 return tf.concat([layer(features) for layer in self.columns], axis=1)
 
-        class Outer(keras.Model):
+        class Outer(keras().Model):
             def __init__(self, columns: Any):
                 super().__init__(name="outer")
                 self.first, self.second = Inner(columns[:1]), Inner(columns[1:])
@@ -322,12 +319,6 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
             ]
         )(features)
 
-    def shared(features: Any, by_key: Any) -> Any:
-        return make(all_of(by_key))(features)
-
-    def shared_by_two_layers(features: Any, by_key: Any) -> Any:
-        return [make([column])(features) for column in by_key.values()]
-
     def shared_in_variable_scopes(features: Any, by_key: Any) -> Any:
         made = []
         for scope, column in zip("abc", by_key.values(), strict=True):
@@ -335,19 +326,19 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
                 made.append(make([column])(features))
         return made
 
+    common = common_ways(make)
     ways = {
-        way.__name__: Spelling(way, uses=2 if way is called_twice else 1)
+        name: Spelling(way, uses=2 if name == "called_twice" else 1) for name, way in common.items()
+    }
+    ways |= {
+        way.__name__: Spelling(way)
         for way in (
-            one_layer,
-            one_for_each,
             named,
             two_of_one_name,
-            called_twice,
             called_twice_and_another,
             in_variable_scope,
             each_in_one_variable_scope,
             in_default_variable_scope,
-            in_name_scope,
             each_in_name_scope,
             made_outside_of_the_scope,
             sequential,
@@ -359,11 +350,17 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
         )
     }
     ways["beside_dense_columns"] = Spelling(beside_dense_columns, beside=2.0)
-    for way in (shared, shared_by_two_layers, shared_in_variable_scopes):
-        ways[way.__name__] = Spelling(way, columns=shared_columns_of)
+    for name, way in {
+        "shared": common["one_layer"],
+        "shared_by_two_layers": common["one_for_each"],
+        "shared_in_variable_scopes": shared_in_variable_scopes,
+    }.items():
+        ways[name] = Spelling(way, columns=shared_columns_of)
     names_in_two_cases = ("C0", "c0")
-    ways["names_in_two_cases"] = Spelling(one_layer, keys=names_in_two_cases)
-    ways["names_in_two_cases_in_two_layers"] = Spelling(one_for_each, keys=names_in_two_cases)
+    ways["names_in_two_cases"] = Spelling(common["one_layer"], keys=names_in_two_cases)
+    ways["names_in_two_cases_in_two_layers"] = Spelling(
+        common["one_for_each"], keys=names_in_two_cases
+    )
     return ways
 
 
@@ -371,49 +368,31 @@ def sequence_ways(layer: str) -> dict[str, Spelling]:
     """Ways that each kind of `SequenceFeatures` has."""
 
     def make(columns: Any, **kwargs: Any) -> Any:
-        return sequence_layers()[layer](columns, **kwargs)
-
-    def one_layer(features: Any, by_key: Any) -> Any:
-        return make(list(by_key.values()))(features)[0]
-
-    def one_for_each(features: Any, by_key: Any) -> Any:
-        return [make([column])(features)[0] for column in by_key.values()]
+        made = sequence_layers()[layer](columns, **kwargs)
+        return lambda features: made(features)[0]
 
     def named_in_variable_scope(features: Any, by_key: Any) -> Any:
         with v1.variable_scope("deep"):
-            return make(list(by_key.values()), name="inputs")(features)[0]
-
-    def in_name_scope(features: Any, by_key: Any) -> Any:
-        with tf.name_scope("deep"):
-            return make(list(by_key.values()))(features)[0]
-
-    def called_twice(features: Any, by_key: Any) -> Any:
-        made = make(list(by_key.values()))
-        return made(features)[0], made(features)[0]
+            return make(list(by_key.values()), name="inputs")(features)
 
     def subclassed(features: Any, by_key: Any) -> Any:
         class Tower(tf.keras.Model):
             def __init__(self, columns: Any):
                 super().__init__()
-                self.sequences = make(columns)
+                self.sequences = sequence_layers()[layer](columns)
 
             def call(self, features: Any) -> Any:
                 return self.sequences(features)[0]
 
         return Tower(list(by_key.values()))(features)
 
+    common = common_ways(make)
+    own = {"named_in_variable_scope": named_in_variable_scope, "subclassed": subclassed}
     ways = {
-        way.__name__: Spelling(way, keys=SEQUENCES, uses=2 if way is called_twice else 1)
-        for way in (
-            one_layer,
-            one_for_each,
-            named_in_variable_scope,
-            in_name_scope,
-            called_twice,
-            subclassed,
-        )
+        name: Spelling(way, keys=SEQUENCES, uses=2 if name == "called_twice" else 1)
+        for name, way in {**common, **own}.items()
     }
-    ways["shared"] = Spelling(one_layer, keys=SEQUENCES, columns=shared_columns_of)
+    ways["shared"] = Spelling(common["one_layer"], keys=SEQUENCES, columns=shared_columns_of)
     return ways
 
 

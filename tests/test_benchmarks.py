@@ -4,6 +4,7 @@
 import os
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 
@@ -17,8 +18,9 @@ NUMBER = r"\s+[\d,.]+"
 
 
 def run(command):
+    program, *arguments = shlex.split(command)
     return subprocess.run(
-        [sys.executable, str(FOLDER / command[0]), *command[1:]],
+        [sys.executable, FOLDER / program, *arguments],
         env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"},
         capture_output=True,
         text=True,
@@ -26,95 +28,45 @@ def run(command):
     )
 
 
+COMMANDS = {
+    "embedding_step.py --workloads '1 table' --peers 'plain gather' tf-keras --rounds=1 "
+    "--memory_gb=1": [f"{peer}{NUMBER * 3}" for peer in ("ours", "plain gather", "tf-keras")],
+    "whole_step.py --batches 64 --starts=1 --rounds=1 --samples=64": [
+        f"{peer}{NUMBER * 6}" for peer in ("ours", "legacy", "no tables")
+    ],
+    "profile_step.py --batch=64 --steps=1": [
+        f"{part}{NUMBER} ms{NUMBER}%" for part in ("lookup", "dense", "backward", "update")
+    ],
+    "large_tables.py --gigabytes=0.01 --forms dense": [
+        f"dense +peak{NUMBER} MB, resident{NUMBER} MB",
+        f"checkpoints +peak{NUMBER} MB, resident{NUMBER} MB",
+        f"save{NUMBER} s, write{NUMBER} s, ratio{NUMBER}",
+        f"restore{NUMBER} s, read{NUMBER} s, ratio{NUMBER}",
+    ],
+    "growth.py --sweeps vocabulary cores --vocabulary=100000": [
+        f"{NUMBER} +1 +4096 +1 +0{NUMBER * 7}",
+        f"{NUMBER} +1 +8192 +1 +8{NUMBER * 5}",
+    ],
+    "cluster.py --workers=2 --tables=2 --vocabulary=100 --batch=8 --steps=2 --rounds=1 "
+    "--peers ours transport": [f"{peer}{NUMBER * 6}" for peer in ("ours", "transport")],
+    "options.py --options 'every row' 'table summaries, each step' 'eight cores, not accumulated' "
+    "--steps=2 --rounds=1 --tables=2 --vocabulary=99 --batch=8": [
+        f"{option}{NUMBER * 5}" for option in ("every row", "table summaries, each step")
+    ],
+    "large_checkpoints.py --gigabytes=0.001 --tasks saved-model convert": [
+        f"{task}{NUMBER * 4}" for task in ("saved-model", "convert")
+    ],
+}
+"""What starts each benchmark -> the lines that it prints."""
+
+
 @pytest.mark.slow
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize(
-    "command, lines",
-    [
-        (
-            [
-                "embedding_step.py",
-                "--workloads",
-                "1 table",
-                "--peers",
-                "plain gather",
-                "tf-keras",
-                "--rounds=1",
-                "--memory_gb=1",
-            ],
-            [f"{peer}{NUMBER * 3}" for peer in ("ours", "plain gather", "tf-keras")],
-        ),
-        (
-            ["whole_step.py", "--batches", "64", "--starts=1", "--rounds=1", "--samples=64"],
-            [f"{peer}{NUMBER * 6}" for peer in ("ours", "legacy", "no tables")],
-        ),
-        (
-            ["profile_step.py", "--batch=64", "--steps=1"],
-            [f"{part}{NUMBER} ms{NUMBER}%" for part in ("lookup", "dense", "backward", "update")],
-        ),
-        (
-            ["large_tables.py", "--gigabytes=0.01", "--forms", "dense"],
-            [
-                f"dense +peak{NUMBER} MB, resident{NUMBER} MB",
-                f"checkpoints +peak{NUMBER} MB, resident{NUMBER} MB",
-                f"save{NUMBER} s, write{NUMBER} s, ratio{NUMBER}",
-                f"restore{NUMBER} s, read{NUMBER} s, ratio{NUMBER}",
-            ],
-        ),
-        (
-            ["growth.py", "--sweeps", "vocabulary", "cores", "--vocabulary=100000"],
-            [f"{NUMBER} +1 +4096 +1 +0{NUMBER * 7}", f"{NUMBER} +1 +8192 +1 +8{NUMBER * 5}"],
-        ),
-        (
-            [
-                "cluster.py",
-                "--workers=2",
-                "--tables=2",
-                "--vocabulary=100",
-                "--batch=8",
-                "--steps=2",
-                "--rounds=1",
-                "--peers",
-                "ours",
-                "transport",
-            ],
-            [f"{peer}{NUMBER * 6}" for peer in ("ours", "transport")],
-        ),
-        (
-            [
-                "options.py",
-                "--options",
-                "every row",
-                "table summaries, each step",
-                "eight cores, not accumulated",
-                "--steps=2",
-                "--rounds=1",
-                "--tables=2",
-                "--vocabulary=99",
-                "--batch=8",
-            ],
-            [f"{option}{NUMBER * 5}" for option in ("every row", "table summaries, each step")],
-        ),
-        (
-            ["large_checkpoints.py", "--gigabytes=0.001", "--tasks", "saved-model", "convert"],
-            [f"{task}{NUMBER * 4}" for task in ("saved-model", "convert")],
-        ),
-    ],
-    ids=[
-        "embedding_step",
-        "whole_step",
-        "profile_step",
-        "large_tables",
-        "growth",
-        "cluster",
-        "options",
-        "large_checkpoints",
-    ],
-)
-def test_it_runs(command, lines):
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.partition(".")[0])
+def test_it_runs(command):
     done = run(command)
     assert done.returncode == 0, done.stderr
-    for line in lines:
+    for line in COMMANDS[command]:
         assert re.search(f"^{line}", done.stdout, re.MULTILINE), f"{line}\n{done.stdout}"
 
 
@@ -162,23 +114,22 @@ def test_a_step_does_its_lookups(peer, lookup):
 @pytest.mark.parametrize(
     "command, message",
     [
-        (["embedding_step.py", "--rounds=0"], "argument --rounds: 0 is not positive"),
+        ("embedding_step.py --rounds=0", "--rounds: 0"),
         *(
             pytest.param(*one, marks=pytest.mark.slow)
-            for one in [
-                (
-                    ["whole_step.py", "--batches", "128", "0"],
-                    "argument --batches: 0 is not positive",
-                ),
-                (["whole_step.py", "--samples=-1"], "argument --samples: -1 is not positive"),
-                (["profile_step.py", "--batch=0"], "argument --batch: 0 is not positive"),
-                (["cluster.py", "--servers=0"], "argument --servers: 0 is not positive"),
-                (["growth.py", "--vocabulary=0"], "argument --vocabulary: 0 is not positive"),
-            ]
+            for one in (
+                ("whole_step.py --batches 128 0", "--batches: 0"),
+                ("whole_step.py --samples=-1", "--samples: -1"),
+                ("profile_step.py --batch=0", "--batch: 0"),
+                ("cluster.py --servers=0", "--servers: 0"),
+                ("growth.py --vocabulary=0", "--vocabulary: 0"),
+            )
         ),
     ],
 )
 def test_wrong_counts(command, message):
     done = run(command)
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1] == f"{command[0]}: error: {message}"
+    program = command.partition(" ")[0]
+    error = f"{program}: error: argument {message} is not positive"
+    assert done.stderr.splitlines()[-1] == error

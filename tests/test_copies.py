@@ -25,14 +25,13 @@ def initial(shape, dtype=tf.float32, partition_info=None):
     return harness.initializer(VALUES)(shape, dtype, partition_info)
 
 
-def of_dicts(**kwargs):
+def of_dicts():
     table = ee.TableConfig(
         5, 2, initial, "sum", learning_rate_fn=rate, optimization_parameters=ee.AdamParameters(0.1)
     )
-    return ee.EmbeddingConfigSpec(
-        table_to_config_dict={"t": table},
-        feature_to_config_dict={"x": ee.FeatureConfig("t")},
-        optimization_parameters=ee.FtrlParameters(0.1),
+    return harness.tables_spec(
+        {"x": table},
+        ee.FtrlParameters(0.1),
         clipping_limit=2.0,
         pipeline_execution_with_tensor_core=True,
         experimental_gradient_multiplier_fn=rate,
@@ -61,7 +60,7 @@ def of_columns():
 EQUAL = {
     "spec of dicts": of_dicts,
     "spec of columns": of_columns,
-    "table": lambda: of_dicts().table_to_config_dict["t"],
+    "table": lambda: of_dicts().table_to_config_dict["x"],
     "table of the default initializer": lambda: ee.TableConfig(5, 2),
     "feature": lambda: ee.FeatureConfig("t", 3, "w"),
     "optimizer": lambda: ee.AdamParameters(0.1, beta1=0.5, weight_decay_factor=0.1),
@@ -86,7 +85,7 @@ def test_a_deep_copy_has_its_own_dicts_and_lists():
     spec = of_dicts()
     copied = copy.deepcopy(spec)
     copied.table_to_config_dict["u"] = ee.TableConfig(3, 3)
-    assert list(spec.table_to_config_dict) == ["t"]
+    assert list(spec.table_to_config_dict) == ["x"]
     spec = of_columns()
     copy.deepcopy(spec).feature_columns.clear()
     assert len(spec.feature_columns) == 6
@@ -159,7 +158,5 @@ def test_a_copied_estimator_trains_as_the_first(way, tmp_path):
     }
     for name, one in variants.items():
         variables, activations = trained(tmp_path / name, one)
-        assert variables.keys() == expected.keys()
-        for variable, value in variables.items():
-            np.testing.assert_array_equal(value, expected[variable])
+        np.testing.assert_equal(variables, expected)
         assert activations == predicted

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from estimator_emb.checks import strategies
+from estimator_emb.checks import clusters
 from estimator_emb.checks.program_checks import takes
 from estimator_emb.private.graphs import fn_args
 from estimator_emb.spec.config import EmbeddingConfigSpec
@@ -102,7 +102,7 @@ class Backend(abc.ABC):
     reads_ahead: ClassVar[bool] = False
 
     def __init__(self, request: EstimatorRequest):
-        strategies.check_none(request.config, request.spec is not None, self.emulates_tpu)
+        clusters.check_no_strategy(request.config, request.spec is not None, self.emulates_tpu)
         self.request = request
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Backend":

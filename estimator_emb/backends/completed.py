@@ -52,7 +52,7 @@ def after_model_fn(backend: Backend, spec: Any, call: Call) -> Any:
         tables = graph.lookup.tables_on_host() if graph else ()
         hooks.append(nan_loss.NanReportHook(spec.loss, tables, backend.emulates_tpu))
     if not call.exporting:
-        if backend.in_session:  # `check_export` does so before a TPU's graph is added.
+        if backend.in_session:  # An export does before a TPU's graph is added.
             tpu_ops.check_kernels()
         # With a lookup ahead, the batch whose sizes were noted is not the one of this step.
         ahead = graph.next_step if graph else None
@@ -63,11 +63,6 @@ def after_model_fn(backend: Backend, spec: Any, call: Call) -> Any:
             spec = ordering.added_to_evaluation(spec)
     backend.finish_graph()
     return spec
-
-
-def check_export() -> None:
-    """Checks the graph of a model that is exported for CPU and GPU."""
-    tpu_ops.check_kernels()
 
 
 def before_training(

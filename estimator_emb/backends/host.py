@@ -10,10 +10,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.backends import completed
 from estimator_emb.backends.base import Backend, Call, EstimatorRequest, Function, TableGraph
 from estimator_emb.backends.host_context import HostContext
-from estimator_emb.checks import batch_sizes, clusters, program_checks
+from estimator_emb.checks import batch_sizes, clusters, program_checks, tpu_ops
 from estimator_emb.checks.program_checks import takes
 from estimator_emb.messages import console
 from estimator_emb.native import choice, serving
@@ -22,7 +21,6 @@ from estimator_emb.private.graphs import fn_args
 from estimator_emb.private.tpu_estimator import StockRunConfig, add_item_to_params
 from estimator_emb.spec import options
 from estimator_emb.spec.resolved import check_for_host, with_own_keys
-from estimator_emb.step import transfer
 from estimator_emb.step.cores import Cores
 from estimator_emb.step.dropped import DroppedIds
 from estimator_emb.step.engine import TableStep
@@ -103,7 +101,7 @@ class HostTables(Backend):
                 with Cores().running(shard_context=False):
                     spec = model_fn(features=features, **kwargs)
             if estimator.current_call.exporting:
-                completed.check_export()
+                tpu_ops.check_kernels()
             return spec
 
         return takes(on_one_core, dict.fromkeys([*names, "mode"]))
@@ -175,8 +173,8 @@ class HostTables(Backend):
     def _for_tpu(self, estimator: Any, augment: Function, build: Function) -> Function:
         """Returns the program's model_fn for a TPU; graphs without a TPU run on one core.
 
-        `build` gets the context of a mode, the checked model_fn, and the arguments that an
-        `Estimator` gives a model_fn; it returns the `TableGraph` and the `EstimatorSpec`.
+        `build` gets the context of a mode, the checked model_fn, and the features, labels, mode,
+        config and params of an `Estimator`; it returns the `TableGraph` and the `EstimatorSpec`.
         """
         model_fn = self._checked_model_fn(estimator)
         on_cpu = augment(self._on_one_core(estimator, model_fn), self.request.batch_axis)
@@ -191,6 +189,12 @@ class HostTables(Backend):
                 return spec
 
         return for_tpu
+
+    def _of_context(self, estimator: Any) -> dict[str, Any]:
+        """Returns the arguments of a context of this estimator's TPU."""
+        names = ("train_batch_size", "eval_batch_size", "predict_batch_size", "eval_on_tpu")
+        of_request = {name: getattr(self.request, name) for name in names}
+        return {"config": estimator.config, **of_request}
 
     def _dropped(self, exporting: bool) -> DroppedIds | None:
         return DroppedIds(count=not exporting) if self._drops_ids else None
@@ -236,9 +240,10 @@ def with_context(input_fn: Function) -> Function:
 
 
 def with_one_more(input_fn: Function, batches: int) -> Function:
-    """Returns an input_fn whose dataset ends some batches later; see `transfer.with_one_more`."""
+    """Returns an input_fn whose dataset ends `batches` later, for steps that read batches ahead."""
 
     def wrapped(**kwargs: Any) -> Any:
-        return transfer.with_one_more(input_fn(**kwargs), batches)
+        made = input_fn(**kwargs)
+        return made.concatenate(made.take(batches)) if isinstance(made, tf.data.Dataset) else made
 
     return takes(wrapped, fn_args(input_fn))

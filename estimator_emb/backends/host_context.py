@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The TPU context of a program that runs on the host with `use_tpu=False`."""
 
-from typing import Any
-
 from estimator_emb.private.tpu_estimator import TPUContext
 
 HOST_DEVICE = "/device:CPU:0"
@@ -13,6 +11,8 @@ class HostContext(TPUContext):
 
     As on a TPU, some members are for an input_fn only (`call_from_input_fn`), some for a model_fn.
     """
+
+    num_replicas = num_hosts = num_of_replicas_per_host = 1
 
     def __init__(self, call_from_input_fn: bool):
         super().__init__(
@@ -30,18 +30,6 @@ class HostContext(TPUContext):
         return HOST_DEVICE, 0, 1, 1
 
     @property
-    def num_replicas(self) -> int:
-        return 1
-
-    @property
-    def num_hosts(self) -> int:
-        return 1
-
-    @property
-    def num_of_replicas_per_host(self) -> int:
-        return 1
-
-    @property
     def device_assignment(self) -> None:
         """None: there is no topology to assign."""
         if self._call_from_input_fn:
@@ -50,6 +38,5 @@ class HostContext(TPUContext):
     def device_for_replica(self, replica_id: int) -> tuple[str, int]:
         return HOST_DEVICE, replica_id
 
-    @property
-    def tpu_host_placement_function(self) -> Any:
-        return lambda host_id: HOST_DEVICE
+    def tpu_host_placement_function(self, host_id: int) -> str:
+        return HOST_DEVICE

@@ -49,7 +49,8 @@ def _explain(error: Exception, features: Any, labels: Any, samples: int | None) 
         return ValueError(f"{error}{_of_unknown_shape(features, labels)}")
     found = list(_of_another_size({"features": features, "labels": labels}, samples))
     plain = type(error) is ValueError
-    return ValueError(f"{error}{_lines(found, samples)}") if found and plain else None
+    lines = "".join(_line(name, size, samples) for name, size in found)
+    return ValueError(f"{error}{lines} {REMEDY}") if found and plain else None
 
 
 class _Sizes:
@@ -144,10 +145,7 @@ def of_failed_step(error: tf.errors.OpError, graph: tf.Graph) -> str:
         read = {notes.watched[name] for name in _leading_to(op) if name in notes.watched}
     if read is not None and read.isdisjoint(notes.found):
         return ""
-    lines = (
-        _lines([(name, size)], samples, remedy=False)
-        for name, (size, samples) in notes.found.items()
-    )
+    lines = (_line(name, size, samples) for name, (size, samples) in notes.found.items())
     return f"{''.join(lines)} {REMEDY}"
 
 
@@ -215,9 +213,8 @@ def _of_unknown_shape(features: Any, labels: Any) -> str:
     )
 
 
-def _lines(found: list[tuple[str, int]], samples: int | None, remedy: bool = True) -> str:
-    lines = "".join(f"\n{name} has {size} samples, {samples} expected." for name, size in found)
-    return f"{lines} {REMEDY}" if remedy else lines
+def _line(name: str, size: int, samples: int | None) -> str:
+    return f"\n{name} has {size} samples, {samples} expected."
 
 
 def _of_another_size(structure: Any, samples: int | None) -> Iterator[tuple[str, int]]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rejects clusters that cannot train tables, and prepares the sessions of others."""
+"""Rejects clusters and strategies that cannot train tables, and prepares the sessions of others."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from estimator_emb.private.tpu_estimator import StockRunConfig
 from estimator_emb.spec import tf_config
+from estimator_emb.spec.options import CannotEmulate
 
 _SYNCHRONOUS = "sync_token_q"
 """The queue that `SyncReplicasOptimizer` adds to a graph."""
@@ -18,14 +19,37 @@ def checked(config: Any, tables: bool, emulated: bool) -> Any:
     Raises ValueError if the cluster cannot train the tables, or an emulated TPU is in a cluster.
     """
     if emulated:
-        check_emulated()
+        _check_emulated()
     if emulated or not tables or not isinstance(config, StockRunConfig):
         return config
-    check_shared(config)
-    return with_device_filters(config)
+    trainers = config.num_worker_replicas
+    if trainers > 1 and not config.num_ps_replicas:
+        raise ValueError(
+            f"TF_CONFIG names {trainers} processes that train, and no parameter server (job 'ps') "
+            "that holds the tables of the EmbeddingConfigSpec for all of them. Add one, or train "
+            "in one process."
+        )
+    return _with_device_filters(config)
 
 
-def check_emulated() -> None:
+def check_no_strategy(config: Any, tables: bool, emulated: bool) -> None:
+    """Raises ValueError if a `RunConfig` has a strategy, with tables or an emulated TPU.
+
+    Without either, tensorflow-estimator runs the strategy.
+    """
+    for option in ("train_distribute", "eval_distribute"):
+        strategy = getattr(config, option, None)
+        if strategy is not None and (tables or emulated):
+            what = "an EmbeddingConfigSpec" if tables else "an emulated TPU"
+            raise (ValueError if tables else CannotEmulate)(
+                f"RunConfig: {option} must be None with {what}; got a {type(strategy).__name__}. "
+                "Several replicas on this machine: TPUConfig(device='host', num_shards=N) and "
+                "use_tpu=True emulate N cores. Several machines: parameter servers, by TF_CONFIG "
+                "alone."
+            )
+
+
+def _check_emulated() -> None:
     """Raises ValueError if TF_CONFIG names other processes than this one and an evaluator."""
     config = tf_config.read_tf_config()
     jobs = {job: len(tasks) for job, tasks in config.get("cluster", {}).items()}
@@ -41,17 +65,6 @@ def check_emulated() -> None:
     )
 
 
-def check_shared(config: Any) -> None:
-    """Raises ValueError if there are several trainers without a parameter server."""
-    trainers = config.num_worker_replicas
-    if trainers > 1 and not config.num_ps_replicas:
-        raise ValueError(
-            f"TF_CONFIG names {trainers} processes that train, and no parameter server (job 'ps') "
-            "that holds the tables of the EmbeddingConfigSpec for all of them. Add one, or train "
-            "in one process."
-        )
-
-
 def check_asynchronous() -> None:
     """Raises ValueError if the default graph has a `SyncReplicasOptimizer`."""
     operations = tf.compat.v1.get_default_graph().get_operations()
@@ -65,7 +78,7 @@ def check_asynchronous() -> None:
         )
 
 
-def with_device_filters(config: Any) -> Any:
+def _with_device_filters(config: Any) -> Any:
     """Returns a `RunConfig` whose session needs only this process and the parameter servers.
 
     Without device filters a session waits for every process of the cluster, even for a worker that

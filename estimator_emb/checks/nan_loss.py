@@ -81,28 +81,30 @@ class NanReportHook(tf.compat.v1.train.SessionRunHook):
                 for kind, holds in _KINDS.items():
                     rows[kind] += [start + row for row in _rows_that_hold(holds, values)]
                 start += len(values)
-            parts = [
-                f"{kind} in {len(ids):,} of {start:,} rows, {_some(ids)}"
+            found = {
+                kind: f"in {len(ids):,} of {start:,} rows, {_some(ids)}"
                 for kind, ids in rows.items()
                 if ids
-            ]
-            if parts:
+            }
+            if found:
                 features = ", ".join(map(repr, table.features))
-                yield f"table {table.name!r} (features {features}): {'; '.join(parts)}"
+                yield f"table {table.name!r} (features {features}): {_listed(found)}"
         for variable in tf.compat.v1.trainable_variables():
-            if variable.name not in table_variables and variable.dtype.is_floating:
+            name = variable.name
+            if name not in table_variables and variable.dtype.is_floating:
                 value = np.asarray(session.run(variable))
                 counts = {kind: int(holds(value).sum()) for kind, holds in _KINDS.items()}
-                parts = [
-                    f"{kind} in {count:,} of {value.size:,} numbers"
+                found = {
+                    kind: f"in {count:,} of {value.size:,} numbers"
                     for kind, count in counts.items()
                     if count
-                ]
-                if parts:
-                    yield (
-                        f"variable {variable.name}: {'; '.join(parts)} "
-                        f"(Gradient for {variable.name} is NaN)"
-                    )
+                }
+                if found:
+                    yield f"variable {name}: {_listed(found)} (Gradient for {name} is NaN)"
+
+
+def _listed(found: dict[str, str]) -> str:
+    return "; ".join(f"{kind} {where}" for kind, where in found.items())
 
 
 def _rows_that_hold(holds: Callable[..., Any], values: np.ndarray) -> list[int]:

@@ -14,13 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.checks import (
-    activations,
-    in_model_fn,
-    input_errors,
-    keras_optimizers,
-    loss_scales,
-)
+from estimator_emb.checks import activations, input_errors, optimizers
 from estimator_emb.messages import console, errors
 from estimator_emb.messages.arguments import suggest, suggestion
 from estimator_emb.optimizers import OptimizationParameters
@@ -247,9 +241,7 @@ def checked_model_fn(
     def checked(features: Any, mode: str, **kwargs: Any) -> Any:
         if "mode" in arguments:
             kwargs["mode"] = mode
-        keras_optimizers.watch()
-        loss_scales.watch()
-        with in_model_fn.running(has_spec), errors.explained(_explain, features, tables, has_spec):
+        with optimizers.watched(has_spec), errors.explained(_explain, features, tables, has_spec):
             returned = model_fn(features=features, **kwargs)
         _check_columns(tables, has_spec)
         activations.warn_of_ids(features, tables)
@@ -328,7 +320,7 @@ def _explain(error: Exception, features: Any, tables: list[Any], has_spec: bool)
         elif error.name in _METHODS and type(owner).__module__.startswith("keras"):
             error.args = (
                 f"{type(owner).__name__!r} object has no attribute {error.name!r}. "
-                f"{keras_optimizers.ADVICE}",
+                f"{optimizers.ADVICE}",
             )
         else:
             activations.explain(error, features, tables)
@@ -349,17 +341,15 @@ def _explain(error: Exception, features: Any, tables: list[Any], has_spec: bool)
 
 def _check_columns(tables: list[Any], has_spec: bool) -> None:
     unknown = sorted(set(scopes.recorded()) - {table.scope_key for table in tables})
-    if unknown and not has_spec:
-        raise ValueError(
-            f"model_fn uses the TPU embedding columns of tables {unknown}, but TPUEstimator was "
-            "given no embedding_config_spec: give it one with these columns."
-        )
     if unknown:
-        raise ValueError(
-            f"model_fn uses the TPU embedding columns of tables {unknown}, which are not in the "
-            "EmbeddingConfigSpec: add them to its feature_columns. It has the tables "
-            f"{sorted(table.name for table in tables)}."
+        missing = (
+            "which are not in the EmbeddingConfigSpec: add them to its feature_columns. It has the "
+            f"tables {sorted(table.name for table in tables)}."
+            if has_spec
+            else "but TPUEstimator was given no embedding_config_spec: give it one with these "
+            "columns."
         )
+        raise ValueError(f"model_fn uses the TPU embedding columns of tables {unknown}, {missing}")
 
 
 def check_global_step(must_count: bool, hooks: Iterable[type]) -> None:

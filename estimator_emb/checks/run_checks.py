@@ -51,8 +51,11 @@ def no_batch(training: bool, hooks: Any = ()) -> InputEndedError:
 
 
 @contextlib.contextmanager
-def training(hooks: Any) -> Iterator[tf.compat.v1.train.SessionRunHook]:
-    """Yields a hook for a training, and raises InputEndedError if it makes no step."""
+def training(hooks: Any, needs_input: bool = True) -> Iterator[tf.compat.v1.train.SessionRunHook]:
+    """Yields a hook for a training, and raises InputEndedError if it makes no step.
+
+    Where it does not need input, that is a warning.
+    """
     steps = _Steps()
     try:
         yield steps
@@ -61,7 +64,10 @@ def training(hooks: Any) -> Iterator[tf.compat.v1.train.SessionRunHook]:
             raise no_batch(True, hooks) from error
         raise
     if steps.begun and not steps.any:
-        raise no_batch(True, hooks)
+        no_step = no_batch(True, hooks)
+        if needs_input:
+            raise no_step
+        logger.warning(no_step.message)
 
 
 class _Steps(tf.compat.v1.train.SessionRunHook):
@@ -75,17 +81,11 @@ class _Steps(tf.compat.v1.train.SessionRunHook):
         self.any = True
 
 
-class Evaluated(tf.compat.v1.train.SessionRunHook):
+class Evaluated(_Steps):
     """A hook that raises an error at the end of an evaluation without a batch."""
 
-    def __init__(self) -> None:
-        self._any_step = False
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        self._any_step = True
-
     def end(self, session: Any) -> None:
-        if not self._any_step:
+        if not self.any:
             raise no_batch(False)
 
 
@@ -109,20 +109,18 @@ def say_if_untrained(call: str, model_dir: str, checkpoint_path: Any, warm_start
     """Warns if an evaluation or a prediction, the `call`, has no checkpoint."""
     if checkpoint_path:
         return
+    begin = f"{call}: Could not find trained model in model_dir: {model_dir}."
     if warm_start:
         logger.warning(
-            "%s: Could not find trained model in model_dir: %s. Its weights are those that "
-            "warm_start_from takes from %s; what that leaves out has initial values, random ones "
-            "for the most part.",
-            call,
-            model_dir,
+            "%s Its weights are those that warm_start_from takes from %s; what that leaves out has "
+            "initial values, random ones for the most part.",
+            begin,
             warm_start.ckpt_to_initialize_from,
         )
         return
     logger.warning(
-        "%s: Could not find trained model in model_dir: %s. All weights have their initial values, "
-        "random ones for the most part, and so are the results. Train first, or give the model_dir "
-        "of a training, a checkpoint_path or warm_start_from.",
-        call,
-        model_dir,
+        "%s All weights have their initial values, random ones for the most part, and so are the "
+        "results. Train first, or give the model_dir of a training, a checkpoint_path or "
+        "warm_start_from.",
+        begin,
     )

@@ -40,6 +40,10 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("script", metavar="SCRIPT.py", nargs="?", help="the program")
         self.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
 
+    def add_count(self, *flags: str, metavar: str = "N", **kwargs: Any) -> None:
+        """Adds an option whose value is an integer of at least 1."""
+        self.add_argument(*flags, type=at_least_one, metavar=metavar, **kwargs)
+
     def parse(self, args: Sequence[str]) -> argparse.Namespace:
         if self._takes_program:
             return self._parse_before_program(list(args))
@@ -83,12 +87,6 @@ def number(
 at_least_one = number(int, "an integer >= 1", lambda value: value >= 1)
 
 
-def check_package(module: str, needed_by: str, extra: str) -> None:
-    """Raises WrongArguments, without importing the package, where it is not installed."""
-    if importlib.util.find_spec(module) is None:
-        raise WrongArguments(f"{needed_by} needs {module}: pip install 'estimator-emb[{extra}]'")
-
-
 def check_plot(file: str | None) -> None:
     """Checks, before anything is read or run, that --plot can be drawn.
 
@@ -101,4 +99,5 @@ def check_plot(file: str | None) -> None:
         raise WrongArguments(f"--plot: {file!r} must end in .png")
     if not os.path.isdir(os.path.dirname(file) or "."):
         raise WrongArguments(f"--plot: there is no folder {os.path.dirname(file)!r}")
-    check_package("matplotlib", "--plot", "plot")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise WrongArguments("--plot needs matplotlib: pip install 'estimator-emb[plot]'")

@@ -43,11 +43,8 @@ def fill_parser(parser: arguments.Parser) -> None:
         f"{','.join(GENERATIONS)}; default TPUConfig.tpu_generation, else v4 and, unless tables "
         "are in the embedding hardware, v6e",
     )
-    parser.add_argument(
-        "--replicas",
-        "--shards",
-        type=arguments.at_least_one,
-        help="number of cores; default TPUConfig.num_shards, or 8",
+    parser.add_count(
+        "--replicas", "--shards", help="number of cores; default TPUConfig.num_shards, or 8"
     )
     parser.add_argument(
         "--compile",
@@ -64,18 +61,6 @@ def fill_parser(parser: arguments.Parser) -> None:
         type=arguments.number(float, "a number > 0", lambda value: value > 0),
         default=600.0,
         help="seconds for the lowering and for each generation; default 600",
-    )
-    parser.add_argument(
-        "--max_ids_per_partition",
-        type=arguments.at_least_one,
-        default=256,
-        help="v5p, v6e: ids that one SparseCore's samples may have among the rows of another, in a "
-        "minibatch; default 256",
-    )
-    parser.add_argument(
-        "--max_unique_ids_per_partition",
-        type=arguments.at_least_one,
-        help="distinct ones among these; default 256, or all if they are fewer",
     )
     run_options.add_to(parser, run_options.OF_ANY_PROGRAM)
     parser.add_program()
@@ -96,9 +81,6 @@ def main(options: argparse.Namespace) -> int:
 
     name = launch.name_of(options.program)
     reports: list[preflight.Report] = []
-    limits = preflight.SparseCoreLimits(
-        options.max_ids_per_partition, options.max_unique_ids_per_partition
-    )
 
     def check(estimator: Any, input_fn: Any, mode: str, has_steps: bool) -> None:
         result = preflight.check_program(
@@ -111,7 +93,6 @@ def main(options: argparse.Namespace) -> int:
             compiler_python=options.compiler_python,
             timeout=options.timeout,
             has_steps=has_steps,
-            sparse_core_limits=limits,
         )
         print(result, flush=True)
         reports.append(result)

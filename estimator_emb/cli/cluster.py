@@ -43,32 +43,23 @@ _LAST_LINES = 10
 
 def fill_parser(parser: arguments.Parser) -> None:
     """Adds the arguments."""
-    parser.add_argument(
+    parser.add_count(
         "--workers",
-        type=arguments.at_least_one,
-        default=1,
-        metavar="N",
         help="processes that train: 'chief', which also saves the model, and N - 1 others, "
         "'worker 0' to 'worker N-2'; default 1",
-    )
-    parser.add_argument(
-        "--ps",
-        type=arguments.at_least_one,
         default=1,
-        metavar="N",
-        help="parameter servers, 'ps 0' to 'ps N-1'; default 1",
     )
+    parser.add_count("--ps", help="parameter servers, 'ps 0' to 'ps N-1'; default 1", default=1)
     parser.add_argument(
         "--evaluator",
         action="store_true",
         help="adds the process 'evaluator', which evaluates each new checkpoint",
     )
-    parser.add_argument(
+    parser.add_count(
         "--wait-limit",
-        type=arguments.at_least_one,
-        metavar="SECONDS",
         help="ends a process that has waited this long for another one that is away; by default "
         f"what {environment.WAIT_LIMIT} says, or never",
+        metavar="SECONDS",
     )
     run_options.add_to(parser)
     parser.add_program()

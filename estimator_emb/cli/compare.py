@@ -66,12 +66,10 @@ def fill_parser(parser: arguments.Parser) -> None:
         ):
             parser.add_argument(f"--{side}-{name}", metavar=metavar, help=text)
     tolerance = arguments.number(float, "a number >= 0", lambda value: 0 <= value < float("inf"))
-    parser.add_argument(
+    parser.add_count(
         "--steps",
-        type=arguments.at_least_one,
-        default=20,
-        metavar="N",
         help="steps of each model directory, and of each evaluation; default 20",
+        default=20,
     )
     parser.add_argument(
         "--start",

@@ -35,10 +35,8 @@ def fill_parser(parser: arguments.Parser) -> None:
         help="name of a table, or a pattern with * and ?, which matches embedding tables only; "
         "may be given several times",
     )
-    parser.add_argument(
+    parser.add_count(
         "--hosts",
-        type=arguments.at_least_one,
-        metavar="N",
         help="number of TPU hosts that held the tables; by default what the checkpoint says",
     )
     parser.add_argument(

@@ -57,13 +57,7 @@ def fill_parser(parser: arguments.Parser) -> None:
         metavar="TABLE=FILE",
         help="labels of the rows of a table, one on a line, in the order of the ids",
     )
-    parser.add_argument(
-        "--count",
-        type=arguments.at_least_one,
-        default=10,
-        metavar="N",
-        help="rows of --like; default 10",
-    )
+    parser.add_count("--count", help="rows of --like; default 10", default=10)
     parser.add_argument(
         "--from",
         dest="order",

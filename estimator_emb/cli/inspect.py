@@ -96,25 +96,12 @@ def _list(path: str) -> None:
 
 
 def _print_values(found: Sequence[checkpoint.TableStatistics]) -> None:
-
     print()
     if not found:
         print("no variable could be a table, so no values are read")
         return
-    quantiles = ["5%", "50%", "95%"]
-    rows = [
-        (
-            "table",
-            "rows",
-            "columns",
-            "NaN",
-            "infinite",
-            "never trained",
-            "mean norm",
-            *quantiles,
-            "max",
-        )
-    ]
+    titles = "table,rows,columns,NaN,infinite,never trained,mean norm,5%,50%,95%,max"
+    rows = [tuple(titles.split(","))]
     for one in found:
         untrained = "not known" if one.never_trained is None else f"{one.never_trained:,}"
         norms = (one.mean_norm, *one.norm_quantiles, one.largest_norm)
@@ -129,7 +116,6 @@ def _print_values(found: Sequence[checkpoint.TableStatistics]) -> None:
 
 
 def _print_differences(differences: Sequence[checkpoint.Difference], other: str) -> None:
-
     print()
     if not differences:
         print(f"no difference from {other}")

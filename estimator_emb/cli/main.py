@@ -6,54 +6,25 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import Any, NamedTuple
+from typing import Any
 
 from estimator_emb.cli import arguments
 
-
-class Subcommand(NamedTuple):
-    """A subcommand: its module, and its line in the help text.
-
-    The module has `fill_parser`, which adds the arguments to a parser; `main`, which does the work
-    with the parsed arguments and returns the exit status; and `DETAILS`, for the help text.
-    """
-
-    module: str
-    summary: str
-
-
 SUBCOMMANDS = {
-    "run": Subcommand(
-        "estimator_emb.cli.run",
-        "Runs a training program for TPUs as it is, by default without a TPU.",
-    ),
-    "cluster": Subcommand(
-        "estimator_emb.cli.cluster",
-        "Runs a training program as a cluster of processes on this machine.",
-    ),
-    "check": Subcommand(
-        "estimator_emb.cli.check", "Checks whether a TPU will accept a program, without a TPU."
-    ),
-    "compare": Subcommand(
-        "estimator_emb.cli.compare", "Tells whether a program trains the same under two settings."
-    ),
-    "inspect": Subcommand(
-        "estimator_emb.cli.inspect",
-        "Lists the variables of a checkpoint: shapes, sizes, optimizers and slots.",
-    ),
-    "convert": Subcommand(
-        "estimator_emb.cli.convert",
-        "Puts the tables of a legacy 'mod' checkpoint in the order of their ids.",
-    ),
-    "migrate": Subcommand(
-        "estimator_emb.cli.migrate",
-        "Moves programs from the legacy imports to those of estimator_emb.",
-    ),
-    "export": Subcommand(
-        "estimator_emb.cli.export",
-        "Writes tables of a checkpoint for others, or shows a row's neighbours.",
-    ),
+    "run": "Runs a training program for TPUs as it is, by default without a TPU.",
+    "cluster": "Runs a training program as a cluster of processes on this machine.",
+    "check": "Checks whether a TPU will accept a program, without a TPU.",
+    "compare": "Tells whether a program trains the same under two settings.",
+    "inspect": "Lists the variables of a checkpoint: shapes, sizes, optimizers and slots.",
+    "convert": "Puts the tables of a legacy 'mod' checkpoint in the order of their ids.",
+    "migrate": "Moves programs from the legacy imports to those of estimator_emb.",
+    "export": "Writes tables of a checkpoint for others, or shows a row's neighbours.",
 }
+"""Subcommand -> its line in the help text.
+
+Its module here has `fill_parser`, which adds the arguments to a parser; `main`, which does the work
+with the parsed arguments and returns the exit status; and `DETAILS`, for the help text.
+"""
 
 
 def main(args: list[str] | None = None) -> int:
@@ -79,15 +50,14 @@ def main(args: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
-    module: Any = importlib.import_module(SUBCOMMANDS[name].module)
     parser = parser_of(name)
     options = parser.parse(args[1:])
     # Without TensorFlow's C++ notes about this machine, unless the user has chosen.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
-        return int(module.main(options))
+        return int(_module(name).main(options))
     except arguments.WrongArguments as error:
-        parser.exit(2, f"{parser.prog}: error: {error}\n")
+        parser.error(str(error))
     except ImportError as error:
         if ": pip " not in str(error):
             raise
@@ -97,20 +67,19 @@ def main(args: list[str] | None = None) -> int:
 
 def parser_of(name: str) -> arguments.Parser:
     """Returns the parser of a subcommand."""
-    module: Any = importlib.import_module(SUBCOMMANDS[name].module)
-    parser = arguments.Parser(name, f"{SUBCOMMANDS[name].summary}\n\n{module.DETAILS}".rstrip())
+    module = _module(name)
+    parser = arguments.Parser(name, f"{SUBCOMMANDS[name]}\n\n{module.DETAILS}".rstrip())
     module.fill_parser(parser)
     return parser
 
 
+def _module(name: str) -> Any:
+    return importlib.import_module(f"estimator_emb.cli.{name}")
+
+
 def _help() -> str:
-    lines = [f"  {name:<9}{subcommand.summary}" for name, subcommand in SUBCOMMANDS.items()]
-    return "\n".join(
-        [
-            "usage: estimator-emb SUBCOMMAND ARGUMENTS...",
-            "",
-            *lines,
-            "",
-            "estimator-emb SUBCOMMAND --help says more.",
-        ]
+    lines = "\n".join(f"  {name:<9}{summary}" for name, summary in SUBCOMMANDS.items())
+    return (
+        f"usage: estimator-emb SUBCOMMAND ARGUMENTS...\n\n{lines}\n\n"
+        "estimator-emb SUBCOMMAND --help says more."
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import codecs
 import contextlib
 import difflib
 import importlib.util
@@ -44,7 +43,7 @@ class _File:
     Attributes:
       path: its name as the user has given it.
       real: the file itself, behind all symbolic links.
-      has_bom: whether `data` begins with a byte order mark, which `text` leaves out.
+      encoding: 'utf-8-sig' where `data` begins with a byte order mark, which `text` leaves out.
       text: the source, with its own line ends.
     """
 
@@ -52,11 +51,7 @@ class _File:
     real: str
     data: bytes
     encoding: str
-    has_bom: bool
     text: str
-
-    def encoded(self, text: str) -> bytes:
-        return (codecs.BOM_UTF8 if self.has_bom else b"") + text.encode(self.encoding)
 
 
 class _Unusable(Exception):
@@ -98,7 +93,7 @@ def main(options: argparse.Namespace) -> int:
     changed = [(file, result) for file, result in results if result.text != file.text]
     if options.write:
         try:
-            _write({file.real: file.encoded(result.text) for file, result in changed})
+            _write({file.real: result.text.encode(file.encoding) for file, result in changed})
         except OSError as error:
             _say(f"{error.filename}: cannot be written: {error.strerror}; no file was changed.")
             return 2
@@ -173,19 +168,16 @@ def _read(path: str, is_written: bool) -> _File:
         raise _Unusable(f"{path}: cannot be read: {error.strerror}.") from error
     if is_written and not (os.access(real, os.W_OK) and os.access(os.path.dirname(real), os.W_OK)):
         raise _Unusable(f"{path}: this file, or its folder, may not be written.")
-    has_bom = data.startswith(codecs.BOM_UTF8)
-    body = data[len(codecs.BOM_UTF8) :] if has_bom else data
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-        encoding = "utf-8" if has_bom else encoding
-        text = body.decode(encoding)
-        if text.encode(encoding) != body:
+        text = data.decode(encoding)
+        if text.encode(encoding) != data:
             raise _Unusable(f"{path}: its encoding {encoding} cannot be written back.")
     except (SyntaxError, UnicodeError, LookupError) as error:
         raise _Unusable(f"{path}: this is not Python: {error}.") from error
     if "\0" in text:
         raise _Unusable(f"{path}: this is not Python: it has null bytes.")
-    return _File(path, real, data, encoding, has_bom, text)
+    return _File(path, real, data, encoding, text)
 
 
 def _rewritten(file: _File) -> Rewritten:
@@ -199,7 +191,10 @@ def _rewritten(file: _File) -> Rewritten:
             ast.parse(file.text)
         return rewrite.rewrite(file.text, os.path.basename(file.real) == "__init__.py")
     except SyntaxError as error:
-        raise _Unusable(_syntax_error(file, error)) from error
+        raise _Unusable(
+            f"{file.path}:{error.lineno}: this is not Python 3: {old_python.what_is_wrong(error)}. "
+            "2to3 and futurize convert programs of Python 2."
+        ) from error
     except libcst.ParserSyntaxError as error:
         raise _Unusable(
             f"{file.path}:{error.raw_line}: LibCST cannot read this: {error.message}."
@@ -210,19 +205,6 @@ def _rewritten(file: _File) -> Rewritten:
         ) from error
     except RecursionError as error:
         raise _Unusable(f"{file.path}: its expressions are nested too deeply.") from error
-
-
-def _syntax_error(file: _File, error: SyntaxError) -> str:
-    lines = re.split(r"\r\n|\n|\r", file.text)
-    number = error.lineno or 0
-    line = lines[number - 1].strip() if 0 < number <= len(lines) else ""
-    what = old_python.python_2_in(line)
-    if what:
-        return (
-            f"{file.path}:{number}: this is Python 2 ({what}). Convert it to Python 3 first, by "
-            "2to3 or futurize."
-        )
-    return f"{file.path}:{number}: this is not Python: {error.msg}."
 
 
 def _write(contents: dict[str, bytes]) -> None:
@@ -254,7 +236,7 @@ def _print_diff(file: _File, text: str) -> None:
     lines = difflib.diff_bytes(
         difflib.unified_diff,
         _lines(file.data),
-        _lines(file.encoded(text)),
+        _lines(text.encode(file.encoding)),
         os.fsencode(file.path),
         os.fsencode(file.path),
     )

@@ -73,8 +73,6 @@ class Process:
     """A process of the cluster; times are those of `time.monotonic`.
 
     Attributes:
-      job: 'chief', 'worker', 'ps' or 'evaluator'.
-      name: the name that messages give it.
       last: its last lines, of both streams.
       terminate_at: when it is sent SIGTERM, or None.
       kill_at: when it is killed, or None.

@@ -178,12 +178,9 @@ def variables(options: argparse.Namespace, given: Mapping[str, str]) -> dict[str
         )
     if options.shards is not None and options.topology is not None:
         raise WrongArguments("--shards and --topology both say how many cores there are")
-    for flag, value, what in (
-        ("--shards", options.shards, "the number of emulated cores"),
-        ("--topology", options.topology, "that of an emulated TPU"),
-    ):
+    for flag, value in (("--shards", options.shards), ("--topology", options.topology)):
         if device == "tpu" and value is not None:
-            raise WrongArguments(f"{flag} is {what}: it needs --device=host")
+            raise WrongArguments(f"{flag} is of an emulated TPU: it needs --device=host")
     found = {}
     if options.shards is not None or options.topology is not None:
         # An option takes the place of the other one's variable too.

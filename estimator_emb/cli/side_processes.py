@@ -44,12 +44,9 @@ class Side:
     """A side, as the user asks for it.
 
     Attributes:
-      label: 'A' or 'B'.
-      settings: as the user wrote them.
       stock: whether tensorflow-estimator runs it without this package.
       launch: arguments of `legacy.launch.launch`.
       environment: variables that are added to those of the command.
-      python: another interpreter, or None for this one.
       program: a file or '-m' and a module, and the arguments.
       model_dir: the folder of a finished run, which is compared in place of a new one.
     """

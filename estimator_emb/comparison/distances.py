@@ -38,14 +38,12 @@ class Distance:
         apart.
       past: number of pairs further apart than the tolerance.
       nan: number of pairs of two NaN, of which nothing can be said.
-      count: number of all pairs.
     """
 
     absolute: float = 0.0
     relative: float = 0.0
     past: int = 0
     nan: int = 0
-    count: int = 0
 
     def add(self, other: Distance) -> None:
         """Adds the distance of further pairs."""
@@ -53,17 +51,15 @@ class Distance:
         self.relative = max(self.relative, other.relative)
         self.past += other.past
         self.nan += other.nan
-        self.count += other.count
 
 
-def scale_of(*arrays: Any) -> float:
+def _scale_of(array: Any) -> float:
     """Returns the scale of a variable: see `Tolerance`."""
-    largest = _SMALLEST_SCALE
-    for array in arrays:
-        values = np.asarray(array)
-        if values.size and _is_float(values):
-            values = np.abs(values.astype(np.float64))
-            largest = max(largest, float(values.max(where=np.isfinite(values), initial=0.0)))
+    values = np.asarray(array)
+    if not _is_float(values):
+        return _SMALLEST_SCALE
+    values = np.abs(values.astype(np.float64))
+    largest = float(values.max(where=np.isfinite(values), initial=_SMALLEST_SCALE))
     return min(1.0, largest)
 
 
@@ -90,7 +86,6 @@ def between(a: Any, b: Any, tolerance: Tolerance, scale: float = 1.0) -> Distanc
         float(relative.max(initial=0.0)),
         int(past.sum()),
         int(nan.sum()),
-        a.size,
     )
 
 
@@ -98,23 +93,18 @@ def _between_exact(a: np.ndarray, b: np.ndarray) -> Distance:
     unequal = np.asarray(a != b)
     past = int(unequal.sum())
     if not past or a.dtype.kind not in "iu" or b.dtype.kind not in "iu":
-        return Distance(np.inf if past else 0.0, np.inf if past else 0.0, past, 0, a.size)
+        return Distance(np.inf if past else 0.0, np.inf if past else 0.0, past)
     x, y = (one[unequal].astype(np.float64) for one in (a, b))
     apart = np.maximum(np.abs(x - y), 1.0)  # float64 may round two large integers to one.
-    return Distance(
-        float(apart.max()),
-        float((apart / np.maximum(np.abs(x), np.abs(y))).max()),
-        past,
-        0,
-        a.size,
-    )
+    relative = apart / np.maximum(np.abs(x), np.abs(y))
+    return Distance(float(apart.max()), float(relative.max()), past)
 
 
 def of_pieces(pieces: Callable[[], Iterable[tuple[Any, Any]]], tolerance: Tolerance) -> Distance:
     """Returns the distance of two values of a variable, which `pieces` reads anew in pairs."""
     scale, total = 0.0, Distance()
     for a, b in pieces():
-        scale = max(scale, scale_of(a, b))
+        scale = max(scale, _scale_of(a), _scale_of(b))
         if scale == 1.0:
             break
     for a, b in pieces():

@@ -42,7 +42,7 @@ def body(comparison: Comparison, repeated: Comparison | None) -> str:
     for index, training in enumerate(comparison.trainings):
         if len(comparison.trainings) > 1:
             lines.append(f"\nModel directory {index + 1}")
-        lines += _of_training(training)
+        lines += [*_losses(training), *_variables(training), *_names(training.matching)]
     if comparison.outputs:
         lines += ["", "Metrics and predictions"]
         rows: list[tuple[str, ...]] = [("", "A", "B", "largest difference", "relative", "")]
@@ -72,10 +72,6 @@ def body(comparison: Comparison, repeated: Comparison | None) -> str:
             "other numbers of cores draw others, and no seed makes them equal.",
         ]
     return "\n".join([*lines, ""])
-
-
-def _of_training(training: OfTraining) -> list[str]:
-    return [*_losses(training), *_variables(training), *_names(training.matching)]
 
 
 def _losses(training: OfTraining) -> list[str]:

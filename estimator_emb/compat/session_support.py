@@ -63,10 +63,7 @@ class WorkerHeartbeatManager:
     @staticmethod
     def from_devices(session, devices: Sequence[str]) -> WorkerHeartbeatManager:
         """Adds heartbeat ops for `devices` to the default graph, and returns their manager."""
-        if devices:
-            logging.info("Creating a heartbeat manager for %s", devices)
-        else:
-            logging.error("A heartbeat manager is being created without devices.")
+        logging.info("Creating a heartbeat manager for %s", devices)
         request = tf.compat.v1.placeholder(tf.string, name="worker_heartbeat_request")
         heartbeat_ops = []
         for device in devices:
@@ -133,6 +130,21 @@ class WorkerHeartbeatManager:
         time.sleep(seconds)
 
 
+def _connected(
+    target: str, config, devices: Sequence[str] | None = None
+) -> tuple[WorkerHeartbeatManager, Sequence[str]]:
+    """Returns a manager with a session and a graph of its own, as a training's is final; devices.
+
+    By default these are of all workers.
+    """
+    graph = tf.Graph()
+    session = tf.compat.v1.Session(target=target, graph=graph, config=config)
+    if devices is None:
+        devices = all_worker_devices(session)
+    with graph.as_default():
+        return WorkerHeartbeatManager.from_devices(session, devices), devices
+
+
 class WatchdogManager(threading.Thread):
     """A thread that pings workers, so that they end when this program, their coordinator, does.
 
@@ -151,8 +163,7 @@ class WatchdogManager(threading.Thread):
         super().__init__(daemon=True)
         self.ping_interval = ping_interval
         self.shutdown_timeout = shutdown_timeout
-        self._session_target = session.sess_str
-        self._session_config = session._config
+        self._session = session.sess_str, session._config
         self._devices = devices
         self._worker_manager: Any = None
         self._stopping = threading.Event()
@@ -197,15 +208,8 @@ class WatchdogManager(threading.Thread):
         self._connect(event_pb2.WAIT_FOR_COORDINATOR, int(self.shutdown_timeout * 1000))
 
     def _connect(self, shutdown_mode, timeout_ms: int) -> None:
-        """Configures the workers through a new session, in a graph of its own."""
-        graph = tf.Graph()
-        session = tf.compat.v1.Session(
-            target=self._session_target, graph=graph, config=self._session_config
-        )
-        if self._devices is None:
-            self._devices = all_worker_devices(session)
-        with graph.as_default():
-            self._worker_manager = WorkerHeartbeatManager.from_devices(session, self._devices)
+        """Configures the workers through a new session."""
+        self._worker_manager, self._devices = _connected(*self._session, self._devices)
         self._worker_manager.configure(
             event_pb2.WorkerHeartbeatRequest(
                 shutdown_mode=shutdown_mode,
@@ -267,15 +271,7 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
                 "model definition, so that checkpoints can be saved."
             )
         logging.info("Installing the graceful shutdown hook.")
-        # Heartbeats have their own graph, because that of the training is final by now.
-        graph = tf.Graph()
-        own_session = tf.compat.v1.Session(
-            target=session.sess_str, graph=graph, config=session._config
-        )
-        with graph.as_default():
-            self._workers = WorkerHeartbeatManager.from_devices(
-                own_session, all_worker_devices(own_session)
-            )
+        self._workers, _ = _connected(session.sess_str, session._config)
         self._heartbeat_supported = False
         if not self._workers.num_workers():
             logging.warning("No worker supports heartbeats: no failure handling.")

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.checkpoints.files.progress import counter
-from estimator_emb.checkpoints.files.values import Values
+from estimator_emb.checkpoints.files.values import Values, counter
 from estimator_emb.checkpoints.files.writer import Writer
 from estimator_emb.checkpoints.formats import tf2
 from estimator_emb.checkpoints.formats.base import new_folder, tables_to_write
@@ -232,8 +231,12 @@ def checkpoint_from_tensorflow(
                     moved[key] = given.get(table, table) + suffixes[slot]
                 else:
                     left_out.append(tf2.shown(key))
-        _check_distinct(list(moved.values()))
-        for key in moved:
+        for key, name in moved.items():
+            if list(moved.values()).count(name) > 1:
+                raise ValueError(
+                    f"checkpoint_from_tensorflow: two variables would be called {name!r}; give the "
+                    "tables other names by variables."
+                )
             values.check(key)
         counted = tf2.saved_step(values)
         _write(values, destination, moved, counted, progress)
@@ -263,15 +266,6 @@ def _optimizer_of(
         f"checkpoint_from_tensorflow: table {table!r} in {values.path!r} has the slots "
         f"{sorted(names)}, which are those of no optimizer here; slots=False leaves them out."
     )
-
-
-def _check_distinct(names: list[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(
-                f"checkpoint_from_tensorflow: two variables would be called {name!r}; give the "
-                "tables other names by variables."
-            )
 
 
 def _write(

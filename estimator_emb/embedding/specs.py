@@ -298,8 +298,15 @@ class _Translator:
                 f"Table {table.name!r}: its learning_rate_fn is a function of the global step; "
                 "give to_tensorflow the variable that counts steps, as step."
             )
+
+        def rate() -> Any:
+            step = self._step() if callable(self._step) else self._step
+            value = function(tf.cast(tf.convert_to_tensor(step), tf.int64))
+            # Eagerly, the schedules of tf.compat.v1.train return a function.
+            return value() if callable(value) else value
+
         # One object per function, as TPUEmbedding sends each object to the hardware.
-        arguments["learning_rate"] = self._rates.setdefault(function, _Rate(function, self._step))
+        arguments["learning_rate"] = self._rates.setdefault(function, rate)
 
     def _for_sparse_core(self, owner: str, arguments: dict[str, Any]) -> None:
         if arguments["weight_decay_factor"]:
@@ -323,20 +330,6 @@ class _Translator:
 
     def _lose(self, owner: str, setting: str, effect: str, instead: str) -> None:
         self.losses.append(Loss(owner, setting, effect, instead))
-
-
-class _Rate:
-    """The `learning_rate_fn` of a table, as a function without arguments."""
-
-    def __init__(self, function: Callable[[Any], Any], step: Any):
-        self._function = function
-        self._step = step
-
-    def __call__(self) -> Any:
-        step = self._step() if callable(self._step) else self._step
-        rate = self._function(tf.cast(tf.convert_to_tensor(step), tf.int64))
-        # Eagerly, the schedules of tf.compat.v1.train return a function.
-        return rate() if callable(rate) else rate
 
 
 def _clipped_too(parameters: OptimizationParameters, limit: float) -> tuple[float, float]:

@@ -6,23 +6,19 @@ Each call reads the environment variable ESTIMATOR_EMB_DEVICE.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb.backends.emulated import topology
+from estimator_emb.messages.console import say_once
 from estimator_emb.names import environment
 from estimator_emb.private.estimator import Estimator
 from estimator_emb.private.patches import Changes
 from estimator_emb.private.tpu import tpu_strategy_util
 from estimator_emb.private.tpu_estimator import StockRunConfig, StockTPUEstimator
 from estimator_emb.step.cores import Cores
-
-logger = logging.getLogger("estimator_emb")
-
-_noticed: set[str] = set()
 
 
 def replace_lookups(changes: Changes) -> None:
@@ -69,7 +65,7 @@ def _make_resolver(
 ) -> None:
     # 'local' is a TPU in this machine, without an address or a cluster.
     original(self, tpu="local", job_name=job_name)
-    _notice(f"TPUClusterResolver: {tpu!r} is the emulated TPU; no name is looked up.")
+    say_once(f"TPUClusterResolver: {tpu!r} is the emulated TPU; no name is looked up.")
 
 
 def _num_accelerators(original: Any, self: Any, *args: Any, **kwargs: Any) -> dict[str, int]:
@@ -92,18 +88,18 @@ def _make_run_config(
     if getattr(tpu_config, "device", None) != "tpu":
         for address in (master, evaluation_master):
             if address:
-                _notice(f"RunConfig: {address!r} is the emulated TPU; there is no connection.")
+                say_once(f"RunConfig: {address!r} is the emulated TPU; there is no connection.")
         master, evaluation_master = master and "", evaluation_master and ""
     original(self, tpu_config, evaluation_master, master, cluster, **kwargs)
 
 
 def _initialize(original: Any, *args: Any, **kwargs: Any) -> Any:
-    _notice("An emulated TPU needs no initialisation.")
+    say_once("An emulated TPU needs no initialisation.")
     return topology.emulated(topology.of_environment())
 
 
 def _shut_down(original: Any, *args: Any, **kwargs: Any) -> None:
-    _notice("An emulated TPU needs no shutdown.")
+    say_once("An emulated TPU needs no shutdown.")
 
 
 def _call_model_fn(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -115,9 +111,3 @@ def _call_model_fn(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         return original(self, *args, **kwargs)
     with Cores().running(shard_context=False, numbered=True):
         return original(self, *args, **kwargs)
-
-
-def _notice(text: str) -> None:
-    if text not in _noticed:
-        _noticed.add(text)
-        logger.info(text)

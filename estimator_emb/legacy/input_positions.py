@@ -89,9 +89,10 @@ class Positions:
         kept = {name for name in saved if name.startswith(transfer.KEPT_PREFIX)}
         if kept and self._kept is not None and kept != _names(self._whole) - wanted:
             raise ValueError(
-                f"CheckpointInputPipelineHook: {path} holds a lookup ahead that was made "
-                f"{_difference(kept, _names(self._whole))}, or remove {self._name}.ckpt-* from "
-                f"{self.directory} to begin the input at its start."
+                f"CheckpointInputPipelineHook: {path} holds a lookup ahead that this training "
+                "cannot take: it was made with other features, bad_ids, table_summaries, parameter "
+                "servers or kernels (ESTIMATOR_EMB_NATIVE). Train with those that wrote it, or "
+                f"remove {self._name}.ckpt-* from {self.directory} to begin the input at its start."
             )
         if self._kept is not None and not kept:
             # It was written without a lookup ahead, and so the next batch is to be looked up.
@@ -133,25 +134,3 @@ class Positions:
 
 def _names(saver: Any) -> set[str]:
     return {spec.name for saveable in saver._var_list for spec in saveable.specs}
-
-
-def _difference(saved: set[str], wanted: set[str]) -> str:
-    """Returns how a lookup ahead was made differently, and how to train."""
-    by_kernels, kernels_now = (
-        any(name.startswith(f"{transfer.KEPT_PREFIX}native") for name in names)
-        for names in (saved, wanted)
-    )
-    if by_kernels == kernels_now:
-        return (
-            "with other features, bad_ids, table_summaries or parameter servers than those of this "
-            "training. Train with those that wrote it"
-        )
-    if by_kernels:
-        return (
-            "by native kernels, and this training makes it by TensorFlow's ops. Train without "
-            "ESTIMATOR_EMB_NATIVE=0, where kernels can be built"
-        )
-    return (
-        "by TensorFlow's ops, and this training makes it by native kernels. Train with "
-        "ESTIMATOR_EMB_NATIVE=0"
-    )

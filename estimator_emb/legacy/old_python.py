@@ -4,35 +4,21 @@
 from __future__ import annotations
 
 import collections.abc
-import contextlib
 import os
 import re
 import traceback
 
-_PYTHON_2 = (
-    (r"\bprint(\s+[^\s(=.,:)\[\]]|\s*>>|\s+\(.*\)\s*[%,]|\s*$)", "a print statement", ""),
-    (
-        r"\bexcept\s+[\w.()]+(\s*,\s*[\w.]+)*\s*,\s*\w+\s*:",
-        "`except Error, name:`",
-        "Python 3 writes it `except Error as name:`",
+_PYTHON_2 = {
+    r"\bexcept\s+[\w.()]+(\s*,\s*[\w.]+)*\s*,\s*\w+\s*:": (
+        "Python 3 writes it `except Error as name:`"
     ),
-    (
-        r"\braise\s+[\w.]+\s*,",
-        "`raise Error, text`",
-        "Python 3 writes it `raise Error(message)`",
-    ),
-    (r"\bexec\s+[^\s(=.,:)\[\]]", "an exec statement", ""),
-    (r"<>", "`<>`", "Python 3 writes <> as !="),
-    (
-        r"\b[uU][rR][\"']",
-        "a text ur'...'",
-        "Python 3 has no strings ur'...': r'...' is Unicode",
-    ),
-    (r"(?<![\w.])0[0-7]+\b", "a number such as 0777", ""),
-    (r"\b\d+[lL]\b", "a number such as 1L", "Python 3 writes long integers without an L"),
-    (r"`[^`]+`", "backquotes", "Python 3 writes backquotes as repr(...)"),
-)
-"""Pattern of Python 2, its name, and what to write today; '' where Python's error says it."""
+    r"\braise\s+[\w.]+\s*,": "Python 3 writes it `raise Error(message)`",
+    r"<>": "Python 3 writes <> as !=",
+    r"\b[uU][rR][\"']": "Python 3 has no strings ur'...': r'...' is Unicode",
+    r"\b\d+[lL]\b": "Python 3 writes long integers without an L",
+    r"`[^`]+`": "Python 3 writes backquotes as repr(...)",
+}
+"""Pattern of Python 2 -> what to write today, where Python's error does not say it."""
 
 _KEYWORDS = r"(?<![\w.])(async|await)\s*[=,)\]:]|\.(async|await)\b|\bas\s+(async|await)\b"
 
@@ -53,17 +39,11 @@ _BUILTINS = {
 
 _METHODS = {
     ("dict", "has_key"): "key in dictionary",
-    ("dict", "iteritems"): "items",
-    ("dict", "iterkeys"): "keys",
-    ("dict", "itervalues"): "values",
-    ("dict", "viewitems"): "items",
-    ("dict", "viewkeys"): "keys",
-    ("dict", "viewvalues"): "values",
+    **{("dict", f"iter{name}"): name for name in ("items", "keys", "values")},
+    **{("dict", f"view{name}"): name for name in ("items", "keys", "values")},
     ("str", "decode"): "the string itself, which is Unicode already",
     ("generator", "next"): "next(generator)",
-    ("function", "func_name"): "__name__",
-    ("function", "func_code"): "__code__",
-    ("function", "func_defaults"): "__defaults__",
+    **{("function", f"func_{name}"): f"__{name}__" for name in ("name", "code", "defaults")},
 }
 """Type, and method or attribute of Python 2 -> what Python 3 has."""
 
@@ -74,38 +54,28 @@ _ATTRIBUTES = {
     "fractions.gcd": "math.gcd",
     "inspect.formatargspec": "inspect.signature",
     "inspect.getargspec": "inspect.getfullargspec",
-    "itertools.ifilter": "filter",
-    "itertools.imap": "map",
-    "itertools.izip": "zip",
+    **{f"itertools.i{name}": name for name in ("filter", "map", "zip")},
     "itertools.izip_longest": "itertools.zip_longest",
     "string.join": "separator.join(strings)",
-    "string.letters": "string.ascii_letters",
-    "string.lowercase": "string.ascii_lowercase",
+    **{f"string.{name}": f"string.ascii_{name}" for name in ("letters", "lowercase", "uppercase")},
     "string.maketrans": "str.maketrans",
-    "string.uppercase": "string.ascii_uppercase",
     "sys.maxint": "sys.maxsize",
     "sys.setdefaultencoding": "nothing: strings are Unicode, and files take encoding=...",
     "time.clock": "time.perf_counter or time.process_time",
     "types.ListType": "list",
     "types.StringTypes": "str",
     "types.StringType": "str",
-    "urllib.quote": "urllib.parse.quote",
-    "urllib.unquote": "urllib.parse.unquote",
-    "urllib.urlencode": "urllib.parse.urlencode",
-    "urllib.urlopen": "urllib.request.urlopen",
-    "urllib.urlretrieve": "urllib.request.urlretrieve",
+    **{f"urllib.{name}": f"urllib.parse.{name}" for name in ("quote", "unquote", "urlencode")},
+    **{f"urllib.{name}": f"urllib.request.{name}" for name in ("urlopen", "urlretrieve")},
     "numpy.long": "int",
     "numpy.unicode": "str",
 }
 """Name in a module of Python or NumPy that is gone -> what to use."""
 
 _MODULES = {
-    "ConfigParser": "configparser",
+    **{name: name.lower() for name in ("ConfigParser", "Queue", "SocketServer", "Tkinter")},
     "HTMLParser": "html.parser",
-    "Queue": "queue",
-    "SocketServer": "socketserver",
     "StringIO": "io",
-    "Tkinter": "tkinter",
     "__builtin__": "builtins",
     "cPickle": "pickle",
     "cStringIO": "io",
@@ -133,34 +103,21 @@ def place(file: str | None, line: int | None) -> str:
     return f"{shown}, line {line}"
 
 
-def python_2_in(line: str) -> str | None:
-    """Returns the name of what makes a line Python 2; None for other lines."""
-    if not _is_python(line):
-        for pattern, what, _ in _PYTHON_2:
-            if re.search(pattern, line):
-                return what
-    return None
-
-
-def _is_python(line: str) -> bool:
-    """Returns whether a line could stand in a program by itself, or begin a block."""
-    for text in (line, f"{line}\n  pass", f"try:\n  pass\n{line}\n  pass"):
-        with contextlib.suppress(SyntaxError, ValueError):
-            compile(text, "", "exec")
-            return True
-    return False
-
-
 def explained_syntax_error(error: SyntaxError) -> str:
     """Returns the place of a syntax error, what is wrong and what to write instead."""
+    return f"{place(error.filename, error.lineno)}: {what_is_wrong(error)}"
+
+
+def what_is_wrong(error: SyntaxError) -> str:
+    """Returns what a syntax error says, its line, and what to write instead."""
     line = (error.text or "").strip()
     said = f"{error.msg}: {line}" if line else str(error.msg)
     if re.search(_KEYWORDS, line):
         said += " (async and await are keywords since Python 3.7: choose another name)"
     else:
-        today = next((today for pattern, _, today in _PYTHON_2 if re.search(pattern, line)), "")
+        today = next((_PYTHON_2[pattern] for pattern in _PYTHON_2 if re.search(pattern, line)), "")
         said += f" ({today})" if today else ""
-    return f"{place(error.filename, error.lineno)}: {said}"
+    return said
 
 
 def advice_about_python(error: BaseException) -> str | None:

@@ -20,20 +20,13 @@ import time
 import types
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from estimator_emb.private.patches import AliasFinder, Changes
 
-
-class ArgSpec(NamedTuple):
-    """The result of `inspect.getargspec`."""
-
-    args: list[str]
-    varargs: str | None
-    keywords: str | None
-    defaults: tuple[Any, ...] | None
+ArgSpec = collections.namedtuple("ArgSpec", "args varargs keywords defaults")
 
 
 def getargspec(func: Callable[..., Any]) -> ArgSpec:
@@ -58,23 +51,14 @@ def gcd(a: Any, b: Any) -> Any:
 
 
 _NUMPY: dict[str, Any] = {
-    "bool": bool,
-    "complex": complex,
-    "float": float,
-    "int": int,
+    **{kind.__name__: kind for kind in (bool, complex, float, int, object, str)},
+    **dict.fromkeys(("Inf", "Infinity", "PINF", "infty"), np.inf),
+    **dict.fromkeys(("NaN", "NAN"), np.nan),
     "long": int,
-    "object": object,
-    "str": str,
     "unicode": str,
-    "Inf": np.inf,
-    "Infinity": np.inf,
     "NINF": -np.inf,
-    "NaN": np.nan,
-    "NAN": np.nan,
     "NZERO": -0.0,
-    "PINF": np.inf,
     "PZERO": 0.0,
-    "infty": np.inf,
     "alltrue": np.all,
     "asscalar": operator.methodcaller("item"),
     "cfloat": np.complex128,
@@ -126,7 +110,6 @@ def _imp() -> ModuleType:
         new_module=ModuleType,
         reload=importlib.reload,
         load_source=_load_source,
-        __getattr__=_lacking_in_imp,
     )
     return module
 
@@ -139,12 +122,3 @@ def _load_source(name: str, pathname: str, file: Any = None) -> ModuleType:
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def _lacking_in_imp(name: str) -> Any:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    raise AttributeError(
-        f"imp.{name}: Python 3.12 has dropped the module imp, and estimator-emb --tf-v1 supplies "
-        "load_source, new_module and reload of it. Use importlib."
-    )

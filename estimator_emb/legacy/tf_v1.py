@@ -28,17 +28,7 @@ _IMPORTED_BEFORE = (
 
 _V1 = "tensorflow.compat.v1"
 _ROOTS = (_V1, "tensorflow")
-_NOT_OF_THE_API = (
-    "_api",
-    "compat",
-    "compiler",
-    "contrib",
-    "core",
-    "dtensor",
-    "python",
-    "tools",
-    "tsl",
-)
+_NOT_OF_THE_API = "_api compat compiler contrib core dtensor python tools tsl".split()
 """Modules of `tensorflow` that are the same in both versions, or imported here."""
 
 _ABSENT = object()
@@ -49,7 +39,7 @@ _API = re.compile(
 )
 _HINT = "tf.contrib is a part of TensorFlow 1: try --tf-v1."
 
-_bound: Changes | None = None
+_is_bound = False
 
 
 def bind() -> None:
@@ -61,8 +51,8 @@ def bind() -> None:
     as in TensorFlow 1 (`tf.compat.v1.disable_v2_behavior`). Names that Python and NumPy have
     dropped are there again (`older_python`).
     """
-    global _bound
-    if _bound is not None:
+    global _is_bound
+    if _is_bound:
         return
     import tensorflow as tf2
 
@@ -72,17 +62,8 @@ def bind() -> None:
     v1 = importlib.import_module(_V1)
     v1.disable_v2_behavior()
     with all_or_none() as changes:
-        own = {
-            name: getattr(tf2, name)
-            for name in (
-                "__name__",
-                "__file__",
-                "__path__",
-                "__spec__",
-                "__loader__",
-                "__package__",
-            )
-        }
+        names = ("name", "file", "path", "spec", "loader", "package")
+        own = {f"__{name}__": getattr(tf2, f"__{name}__") for name in names}
         # Keras and others use this attribute to import `tensorflow.compat.v2 as tf`.
         own["compat"] = tf2.compat
         own["contrib"] = contrib.add_contrib(changes)
@@ -91,15 +72,7 @@ def bind() -> None:
         changes.set_module("tensorflow", SharedModule(v1, own))
         changes.add_finder(finder)
         older_python.supply(changes)
-    _bound = changes
-
-
-def unbind() -> None:
-    """Undoes the changes of imports by `bind`; TensorFlow 1's behaviour stays."""
-    global _bound
-    if _bound is not None:
-        _bound.undo()
-        _bound = None
+    _is_bound = True
 
 
 def advice_about_name(error: BaseException) -> str | None:

@@ -11,17 +11,11 @@ import sysconfig
 import types
 from typing import Any
 
-_LIBRARIES = (
-    "absl",
-    "estimator_emb",
-    "feature_columns",
-    "keras",
-    "six",
-    "tensorflow",
-    "tensorflow_estimator",
-    "tf_keras",
-)
 OURS = ("estimator_emb", "feature_columns", "tensorflow_estimator")
+_LIBRARIES = (*OURS, "absl", "keras", "six", "tensorflow", "tf_keras")
+_OF_MAPPED_PATHS = tuple(
+    os.path.join("private", name) for name in ("file_paths.py", "tensorflow_files.py")
+)
 _STANDARD = os.path.join(sysconfig.get_path("stdlib"), "")
 _OF_CORE = re.compile(r"core_\d+(_\d+)?/")
 
@@ -110,11 +104,6 @@ def _is_of_library(op: Any) -> bool:
     while files and not is_of_program(files[-1]):
         file = files.pop()
         # Every op of a program passes these files where paths are mapped.
-        if is_in(file, ("estimator_emb",)) and not file.endswith(
-            (
-                os.path.join("private", "file_paths.py"),
-                os.path.join("private", "tensorflow_files.py"),
-            )
-        ):
+        if is_in(file, ("estimator_emb",)) and not file.endswith(_OF_MAPPED_PATHS):
             return True
     return False

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every environment variable of this package: its name, its meaning and its values.
+"""Every environment variable of this package: its name and its values.
 
-docs/api/index.md has the same list for users. Files that run without this package, such as
+docs/api/index.md says what each means. Files that run without this package, such as
 `comparison/processes/side_*.py`, spell the names themselves; a test finds each of them here.
 """
 
@@ -19,7 +19,6 @@ class EnvironmentVariable:
     """
 
     name: str
-    meaning: str
     choices: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -30,43 +29,18 @@ class EnvironmentVariable:
         return os.environ.get(self.name) or None
 
 
-DEVICE = EnvironmentVariable(
-    "ESTIMATOR_EMB_DEVICE",
-    "where a program with use_tpu=True runs: on an emulated TPU or on a TPU",
-    ("host", "tpu"),
-)
-SHARDS = EnvironmentVariable("ESTIMATOR_EMB_SHARDS", "the number of emulated cores")
-TOPOLOGY = EnvironmentVariable(
-    "ESTIMATOR_EMB_TOPOLOGY", "the emulated TPU, by its name, such as v3-32"
-)
-TABLES = EnvironmentVariable(
-    "ESTIMATOR_EMB_TABLES",
-    "where a program on a TPU keeps its tables: in the TPU's embedding hardware or on its host",
-    ("tpu", "host"),
-)
-BAD_IDS = EnvironmentVariable(
-    "ESTIMATOR_EMB_BAD_IDS",
-    "what an id outside the vocabulary does: it stops the training or is left out",
-    ("error", "drop"),
-)
-TABLE_SUMMARIES = EnvironmentVariable(
-    "ESTIMATOR_EMB_TABLE_SUMMARIES", "whether TensorBoard shows how each table trains", ("0", "1")
-)
-WAIT_LIMIT = EnvironmentVariable(
-    "ESTIMATOR_EMB_WAIT_LIMIT",
-    "the seconds after which a process of a cluster no longer waits for another",
-)
-FULL_TRACEBACK = EnvironmentVariable(
-    "ESTIMATOR_EMB_FULL_TRACEBACK", "1 shows the frames and messages of TensorFlow too"
-)
-COMPILER_PYTHON = EnvironmentVariable(
-    "ESTIMATOR_EMB_COMPILER_PYTHON", "the Python that has the TPU's compiler"
-)
-NATIVE = EnvironmentVariable("ESTIMATOR_EMB_NATIVE", "0 trains without the native kernels")
-CACHE = EnvironmentVariable("ESTIMATOR_EMB_CACHE", "the folder of the built native kernels")
-NATIVE_SANITIZE = EnvironmentVariable(
-    "ESTIMATOR_EMB_NATIVE_SANITIZE", "1 builds the native kernels with sanitizers"
-)
+DEVICE = EnvironmentVariable("ESTIMATOR_EMB_DEVICE", ("host", "tpu"))
+SHARDS = EnvironmentVariable("ESTIMATOR_EMB_SHARDS")
+TOPOLOGY = EnvironmentVariable("ESTIMATOR_EMB_TOPOLOGY")
+TABLES = EnvironmentVariable("ESTIMATOR_EMB_TABLES", ("tpu", "host"))
+BAD_IDS = EnvironmentVariable("ESTIMATOR_EMB_BAD_IDS", ("error", "drop"))
+TABLE_SUMMARIES = EnvironmentVariable("ESTIMATOR_EMB_TABLE_SUMMARIES", ("0", "1"))
+WAIT_LIMIT = EnvironmentVariable("ESTIMATOR_EMB_WAIT_LIMIT")
+FULL_TRACEBACK = EnvironmentVariable("ESTIMATOR_EMB_FULL_TRACEBACK")
+COMPILER_PYTHON = EnvironmentVariable("ESTIMATOR_EMB_COMPILER_PYTHON")
+NATIVE = EnvironmentVariable("ESTIMATOR_EMB_NATIVE")
+CACHE = EnvironmentVariable("ESTIMATOR_EMB_CACHE")
+NATIVE_SANITIZE = EnvironmentVariable("ESTIMATOR_EMB_NATIVE_SANITIZE")
 
 VARIABLES = tuple(
     sorted(

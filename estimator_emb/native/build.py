@@ -70,14 +70,15 @@ def x86() -> bool:
     return platform.machine().lower() in ("x86_64", "amd64")
 
 
-def avx2(unit: str, *flags: str) -> Unit:
-    """Returns an arithmetic unit for processors with AVX2."""
-    return Unit(unit, ("-mavx2", *_NUMERIC, *flags))
+def arithmetic_units(source: str, name: str, x86: bool) -> list[Unit]:
+    """Returns units that define `<name>_any`, and on x86 `<name>_avx2` for processors with AVX2.
 
-
-def numeric(unit: str, *flags: str) -> Unit:
-    """Returns an arithmetic unit for any processor of this architecture."""
-    return Unit(unit, (*_NUMERIC, *flags))
+    `source` calls what it defines ESTIMATOR_EMB_NAME.
+    """
+    units = [Unit(source, (*_NUMERIC, f"-DESTIMATOR_EMB_NAME={name}_any"))]
+    if x86:
+        units.append(Unit(source, ("-mavx2", *_NUMERIC, f"-DESTIMATOR_EMB_NAME={name}_avx2")))
+    return units
 
 
 def read_source(name: str) -> str:
@@ -132,10 +133,13 @@ def library(
             flaw = cache.flaw(path, symbols)
             if flaw:  # Else another process has built it meanwhile.
                 _check_not_failed(path)
-                with cache.scratch(directory) as scratch, _remembering(path, scratch):
+                with _remembering(path, directory) as scratch:
                     _remove_damaged(path, flaw, scratch)
                     run = _Run(compiler, about, directory)
-                    cache.put(_build(run, units, (*_FLAGS, *sanitize), link, scratch), path)
+                    objects = _compiled(run, units, (*_FLAGS, *sanitize), scratch)
+                    built = _linked(run, objects, (*sanitize, *link), scratch)
+                    run.done()
+                    cache.put(built, path)
     except OSError as error:
         damaged = f"{path} {flaw}, and " if flaw and os.path.lexists(path) else ""
         raise BuildError(
@@ -180,14 +184,17 @@ def _check_not_failed(path: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
-def _remembering(path: pathlib.Path, scratch: pathlib.Path) -> Iterator[None]:
-    try:
-        yield
-    except _Lasting as error:
-        reason = f"{error} (not tried again while {_failed(path)} exists)"
-        (scratch / "failed").write_text(reason + "\n")
-        cache.put_as_it_is(scratch / "failed", _failed(path))
-        raise BuildError(reason) from None
+def _remembering(path: pathlib.Path, folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Makes a temporary folder for a build of `path`, and keeps the reason if it fails."""
+    with tempfile.TemporaryDirectory(prefix=cache.SCRATCH, dir=folder) as name:
+        scratch = pathlib.Path(name)
+        try:
+            yield scratch
+        except _Lasting as error:
+            reason = f"{error} (not tried again while {_failed(path)} exists)"
+            (scratch / "failed").write_text(reason + "\n")
+            cache.put_as_it_is(scratch / "failed", _failed(path))
+            raise BuildError(reason) from None
 
 
 def _remove_damaged(path: pathlib.Path, flaw: str, scratch: pathlib.Path) -> None:
@@ -233,16 +240,14 @@ class _Run:
                 self.compiler,
                 self.directory,
             )
-        self.started = time.monotonic()
-        self._next_line = _PROGRESS
+        self._started = time.monotonic()
 
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self.started
+    def _seconds(self) -> float:
+        return time.monotonic() - self._started
 
     def done(self) -> None:
         if self.about:
-            logger.info("Built %s in %.1f s.", self.about, self.seconds)
+            logger.info("Built %s in %.1f s.", self.about, self._seconds())
 
     def start(self, arguments: Sequence[str]) -> subprocess.Popen:
         """Starts the compiler in its own process group, so that its children can be killed too."""
@@ -275,34 +280,18 @@ class _Run:
 
     def _wait(self, process: subprocess.Popen) -> bytes:
         while True:
-            left = min(self._next_line, _TIMEOUT) - self.seconds
             try:
-                return process.communicate(timeout=max(left, 0.01))[1]
+                return process.communicate(timeout=_PROGRESS)[1]
             except subprocess.TimeoutExpired:
-                if self.seconds >= _TIMEOUT:
+                if self._seconds() >= _TIMEOUT:
                     raise _Lasting(f"the compiler took more than {_TIMEOUT:.0f} s") from None
-                if self.seconds >= self._next_line:
-                    self._next_line += _PROGRESS
-                    logger.info(
-                        "%s is still at work after %.0f s, of %.0f at most. ESTIMATOR_EMB_NATIVE=0 "
-                        "does without it.",
-                        self.compiler,
-                        self.seconds,
-                        _TIMEOUT,
-                    )
-
-
-def _build(
-    run: _Run,
-    units: Sequence[Unit],
-    flags: Sequence[str],
-    link: Sequence[str],
-    scratch: pathlib.Path,
-) -> pathlib.Path:
-    sanitizers = [flag for flag in flags if flag.startswith(("-fsanitize", "-fno-sanitize"))]
-    built = _linked(run, _compiled(run, units, flags, scratch), (*sanitizers, *link), scratch)
-    run.done()
-    return built
+                logger.info(
+                    "%s is still at work after %.0f s, of %.0f at most. ESTIMATOR_EMB_NATIVE=0 "
+                    "does without it.",
+                    self.compiler,
+                    self._seconds(),
+                    _TIMEOUT,
+                )
 
 
 def _compiled(

@@ -17,10 +17,8 @@ import hashlib
 import logging
 import os
 import pathlib
-import re
 import shutil
 import stat
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from typing import IO
@@ -37,8 +35,6 @@ logger = logging.getLogger("estimator_emb")
 
 SCRATCH = "estimator_emb-build-"
 SEAL = b"\nestimator_emb library, sha256 "
-_EARLIER_SCRATCH = re.compile(r"tmp[a-z0-9_]{8}")
-_OF_BUILD = re.compile(r"\d+\.(cc|o)|library\.so")
 _LENGTH = len(SEAL) + 64
 
 
@@ -203,13 +199,6 @@ def _lock_file(folder: pathlib.Path) -> IO[bytes]:
     return open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+b")
 
 
-@contextlib.contextmanager
-def scratch(folder: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Creates a temporary folder for one build; the lock must be held."""
-    with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=folder) as folder_name:
-        yield pathlib.Path(folder_name)
-
-
 def _try_lock(file: int) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -224,19 +213,4 @@ def _clean(folder: pathlib.Path) -> None:
 
 
 def _left_behind(folder: pathlib.Path) -> list[pathlib.Path]:
-    return [
-        entry
-        for entry in folder.iterdir()
-        if entry.name.startswith(SCRATCH) or _is_of_earlier_version(entry)
-    ]
-
-
-def _is_of_earlier_version(path: pathlib.Path) -> bool:
-    # Other programs may create temporary folders in the same folder.
-    if not _EARLIER_SCRATCH.fullmatch(path.name):
-        return False
-    try:
-        names = [entry.name for entry in path.iterdir()]
-    except OSError:
-        return False
-    return bool(names) and all(_OF_BUILD.fullmatch(name) for name in names)
+    return list(folder.glob(f"{SCRATCH}*"))

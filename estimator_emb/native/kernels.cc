@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of one instruction set, after which KERNELS is named.
+// The kernels of one instruction set, after which ESTIMATOR_EMB_NAME is chosen.
 
 #include <math.h>
 #include <string.h>
@@ -163,7 +163,7 @@ void sums(const Rows* rows) { update_rows<StoreSum>(rows, 0); }
 
 }  // namespace estimator_emb
 
-extern "C" __attribute__((visibility("default"))) const estimator_emb::Kernels KERNELS = {
+extern "C" __attribute__((visibility("default"))) const estimator_emb::Kernels ESTIMATOR_EMB_NAME = {
     estimator_emb::ids_in_range,    estimator_emb::finite,
     estimator_emb::places_in_range, estimator_emb::places_ascend,
     estimator_emb::lookup,          estimator_emb::lookup_unsorted,

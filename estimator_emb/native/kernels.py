@@ -16,6 +16,8 @@ from estimator_emb.step.transfer import Transfer, waits_for, whole_step
 from estimator_emb.tables.storage import StoredTable
 
 _ONE, _DENSE, _PLACES = range(3)  # Form, in kernels.h.
+TENSORS = ("ids", "places", "shapes", "weights")
+"""The entries of `arguments` that are tensors of a batch."""
 _COMBINERS = {None: 0, "sum": 0, "mean": 1, "sqrtn": 2}  # Combiner, in kernels.h.
 
 
@@ -45,9 +47,22 @@ class _Occurrences:
 class Checked:
     """Kernels that begin with one op that checks all raw ids of the batch."""
 
-    def __init__(self, library: ops.Library):
+    carried: tuple[str, ...] = TENSORS
+    """The entries of `_features` that an update in another session call needs of the batch."""
+
+    def __init__(
+        self, library: ops.Library, tables: Sequence[StoredTable], transfer: Transfer | None
+    ):
         self._ops = library.ops
+        self._number = {table.name: number for number, table in enumerate(tables)}
+        self._transfer = transfer
+        self._features: dict[str, Any] = {}
         self.checked: tf.Tensor | None = None
+
+    def finish_lookup(self) -> None:
+        if self._transfer:
+            of_batch = {name: self._features[name] for name in self.carried}
+            self._features.update(self._transfer.carried(of_batch))
 
     def check(self, batch: Batch) -> "dict[str, _Occurrences]":
         """Sets `checked`, and returns the occurrences by feature key."""
@@ -102,13 +117,10 @@ class NativeKernels(Checked):
         num_cores: int,
         transfer: Transfer | None,
     ):
-        super().__init__(library)
+        super().__init__(library, tables, transfer)
         self._tables = list(tables)
-        self._number = {table.name: number for number, table in enumerate(tables)}
         self._rules = rules
         self._num_cores = num_cores
-        self._transfer = transfer
-        self._features: dict[str, Any] = {}
         self._read: list[tf.Tensor] = []
         # An update in the session call of its lookup need not sort the ids again.
         self._keeps_orders = (
@@ -132,11 +144,6 @@ class NativeKernels(Checked):
             )
 
         yield from self._read
-
-    def finish_lookup(self) -> None:
-        if self._transfer:
-            of_batch = {name: self._features[name] for name in TENSORS}
-            self._features.update(self._transfer.carried(of_batch))
 
     def update(self, gradients: Iterator[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
         computed = list(gradients)
@@ -186,10 +193,6 @@ def _read_in_branch(ids: Ids, raw: bool, features: Mapping[str, Any]) -> Ids:
     # Copied into this branch, so that the ops that read them can wait for its control inputs.
     copied = tf.nest.map_structure(tf.identity, value, expand_composites=True)
     return inputs.read_feature(ids.table, ids.feature, {ids.feature.key: copied})
-
-
-TENSORS = ("ids", "places", "shapes", "weights")
-"""The entries of `arguments` that are tensors of a batch."""
 
 
 def arguments(

@@ -233,16 +233,10 @@ template <typename Id>
 Result lookup_ids(const Feature& f, const float* table, int64_t vocabulary, int64_t dimension,
                   int64_t begin, int64_t end, int64_t first, int64_t last, float* norms,
                   float* out) {
-#define ESTIMATOR_EMB_LOOKUP(D) \
-  lookup_as<Id, D>(f, table, vocabulary, dimension, begin, end, first, last, norms, out)
-  switch (dimension) {
-    case 8: return ESTIMATOR_EMB_LOOKUP(8);
-    case 16: return ESTIMATOR_EMB_LOOKUP(16);
-    case 32: return ESTIMATOR_EMB_LOOKUP(32);
-    case 64: return ESTIMATOR_EMB_LOOKUP(64);
-    default: return ESTIMATOR_EMB_LOOKUP(0);
-  }
-#undef ESTIMATOR_EMB_LOOKUP
+  return with_width(dimension, [&](auto width) {
+    return lookup_as<Id, decltype(width)::value>(f, table, vocabulary, dimension, begin, end, first,
+                                                 last, norms, out);
+  });
 }
 
 Result lookup(const Feature* f, const float* table, int64_t vocabulary, int64_t dimension,
@@ -282,25 +276,13 @@ void add_rows(const uint64_t* keys, int64_t count, const Source* sources, int pa
   }
 }
 
-template <int64_t D>
 void add_rows(const uint64_t* keys, int64_t count, const Source* sources, int payload_bits,
               bool single, const float* table, int64_t dimension, float* const* activations) {
-  (single ? add_rows<D, true> : add_rows<D, false>)(keys, count, sources, payload_bits, table,
-                                                    dimension, activations);
-}
-
-void add_rows(const uint64_t* keys, int64_t count, const Source* sources, int payload_bits,
-              bool single, const float* table, int64_t dimension, float* const* activations) {
-#define ESTIMATOR_EMB_ADD(D) \
-  add_rows<D>(keys, count, sources, payload_bits, single, table, dimension, activations)
-  switch (dimension) {
-    case 8: return ESTIMATOR_EMB_ADD(8);
-    case 16: return ESTIMATOR_EMB_ADD(16);
-    case 32: return ESTIMATOR_EMB_ADD(32);
-    case 64: return ESTIMATOR_EMB_ADD(64);
-    default: return ESTIMATOR_EMB_ADD(0);
-  }
-#undef ESTIMATOR_EMB_ADD
+  with_width(dimension, [&](auto width) {
+    constexpr int64_t D = decltype(width)::value;
+    (single ? add_rows<D, true> : add_rows<D, false>)(keys, count, sources, payload_bits, table,
+                                                      dimension, activations);
+  });
 }
 
 }  // namespace

@@ -133,12 +133,8 @@ class Lookup : public FeaturesKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("T", &tables));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("N", &orders));
     OP_REQUIRES(ctx, orders == 0 || orders == tables, errors::InvalidArgument(kOrders));
-    features_of_.resize(orders);
-    for (size_t i = 0; i < table_of_.size(); ++i) {
-      OP_REQUIRES(ctx, table_of_[i] >= 0 && table_of_[i] < tables,
-                  errors::InvalidArgument(owners_[i], ": there is no table ", table_of_[i], "."));
-      if (orders) features_of_[table_of_[i]].push_back(i);
-    }
+    OP_REQUIRES_OK(ctx, by_table(tables, &features_of_));
+    if (!orders) features_of_.clear();
   }
 
   void Compute(OpKernelContext* ctx) override {
@@ -159,12 +155,7 @@ class Lookup : public FeaturesKernel {
     for (size_t i = 0; i < features.size(); ++i) {
       Feature& f = features[i];
       f.past_cache = activations > kCached;
-      TensorShape shape({f.batch});
-      if (f.limit) shape.AddDim(f.limit);
-      shape.AddDim(tables.columns(table_of_[i]));
-      Tensor* out;
-      OP_REQUIRES_OK(ctx, ctx->allocate_output(i, shape, &out));
-      outputs.push_back(out->flat<float>().data());
+      OP_REQUIRES_OK(ctx, allocate(ctx, i, f, tables.columns(table_of_[i]), &outputs));
     }
     std::vector<Ordered> ordered;
     std::vector<bool> done(features.size());
@@ -220,10 +211,9 @@ class Lookup : public FeaturesKernel {
     for (size_t i = 0; i < features.size(); ++i) {
       int result = results[i];
       if (result == kUnsorted) {
-        std::vector<float> norms(features[i].batch + 1);  // Not empty: null means sorted ids.
         const int table = table_of_[i];
-        result = kernels().lookup_unsorted(&features[i], tables.data(table), tables.rows(table),
-                                           tables.columns(table), norms.data(), outputs[i]);
+        result = lookup_unsorted(features[i], tables.data(table), tables.rows(table),
+                                 tables.columns(table), outputs[i]);
       }
       OP_REQUIRES_OK(ctx, explain(result, i, features[i], tables.rows(table_of_[i])));
     }
@@ -304,12 +294,8 @@ REGISTER_OP("HostTablesUpdate")
     .Attr("F: int >= 1")
     .Input("orders: N * uint8")  // Those of the lookup of the same features.
     .Attr("N: int >= 0")
-    .Attr("rules: list(string)")
-    .Attr("slots: list(int)")
-    .Attr("constants: list(float)")  // Those of one table after those of another.
-    .Attr("constants_of: list(int)")
-    .Attr("every_row: list(bool)")  // Whether rows that do not occur are updated too.
-    .Attr("cores: list(int)")       // That update rows one after the other; 1 sums up gradients.
+    // Cores that update rows one after the other; 1 sums up gradients.
+    .ESTIMATOR_EMB_RULES.Attr("cores: list(int)")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
     .Doc("One optimizer step on the rows that occur, for all tables.");
@@ -317,44 +303,22 @@ REGISTER_OP("HostTablesUpdate")
 class Update : public FeaturesKernel {
  public:
   explicit Update(OpKernelConstruction* ctx) : FeaturesKernel(ctx) {
-    std::vector<std::string> names;
-    std::vector<int> slots, constants_of, cores;
-    std::vector<bool> every_row;
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("every_row", &every_row));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("cores", &cores));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("rules", &names));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("slots", &slots));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("constants", &constants_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("constants_of", &constants_of));
+    OP_REQUIRES_OK(ctx, read_rules(ctx, &tables_, &constants_));
+    OP_REQUIRES_OK(ctx, by_table(tables_.size(), &features_of_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("cores", &cores_));
     tensorflow::int64 orders;
     OP_REQUIRES_OK(ctx, ctx->GetAttr("N", &orders));
-    const size_t n = names.size();
+    const size_t n = tables_.size();
     OP_REQUIRES(ctx, orders == 0 || orders == static_cast<tensorflow::int64>(n),
                 errors::InvalidArgument(kOrders));
-    OP_REQUIRES(ctx,
-                slots.size() == n && constants_of.size() == n && every_row.size() == n &&
-                    cores.size() == n,
+    OP_REQUIRES(ctx, cores_.size() == n,
                 errors::InvalidArgument("The attributes of tables differ in length."));
-    int variable = 0, constant = 0;
     for (size_t t = 0; t < n; ++t) {
-      OP_REQUIRES(ctx, !orders || !every_row[t],
+      OP_REQUIRES(ctx, !orders || !tables_[t].every_row,
                   errors::InvalidArgument("Where every row is updated, orders cannot be given."));
-      OP_REQUIRES(ctx, cores[t] >= 1 && (cores[t] == 1 || !every_row[t]),
+      OP_REQUIRES(ctx, cores_[t] >= 1 && (cores_[t] == 1 || !tables_[t].every_row),
                   errors::InvalidArgument("Several cores cannot update every row."));
-      Table table{};
-      table.rule = rule_of(names[t]);
-      OP_REQUIRES(ctx, table.rule != nullptr,
-                  errors::NotFound("The optimizer rule ", names[t], " is not loaded."));
-      table.variable = variable;
-      table.variables = slots[t] + 1;
-      table.constant = constant;
-      table.every_row = every_row[t];
-      table.cores = cores[t];
-      variable += table.variables;
-      constant += constants_of[t];
-      tables_.push_back(table);
     }
-    for (size_t i = 0; i < table_of_.size(); ++i) tables_[table_of_[i]].features.push_back(i);
   }
 
   void Compute(OpKernelContext* ctx) override {
@@ -380,22 +344,11 @@ class Update : public FeaturesKernel {
     int64_t total = 0;
     for (size_t t = 0; t < tables_.size(); ++t) {
       Batch& batch = batches[t];
-      const Table& table = tables_[t];
-      for (int v = 0; v < table.variables; ++v) {
-        const int at = table.variable + v;
-        OP_REQUIRES(ctx,
-                    variables.rows(at) == variables.rows(table.variable) &&
-                        variables.columns(at) == variables.columns(table.variable),
-                    errors::InvalidArgument("A slot has another shape than its table."));
-        batch.variables.push_back(variables.data(at));
-      }
-      for (int i : table.features) {
-        OP_REQUIRES(
-            ctx,
-            gradients[i].NumElements() ==
-                features[i].segments() * variables.columns(table.variable),
-            errors::InvalidArgument(owners_[i], ": its gradient has another size than its ",
-                                    "activation: ", gradients[i].shape().DebugString()));
+      const Updated& table = tables_[t];
+      OP_REQUIRES_OK(ctx, variables.data_of(table.variable, table.variables, &batch.variables));
+      for (int i : features_of_[t]) {
+        OP_REQUIRES_OK(ctx, check_gradient(gradients[i], i, features[i],
+                                           variables.columns(table.variable)));
         batch.features.push_back(features[i]);
         batch.gradients.push_back(gradients[i].flat<float>().data());
         batch.count += features[i].count;
@@ -428,14 +381,14 @@ class Update : public FeaturesKernel {
     std::vector<std::atomic<int>> results(tables_.size());
     run_all(ctx, tasks.size(), [&](int i) {
       const Task& task = tasks[i];
-      const Table& table = tables_[task.table];
+      const Updated& table = tables_[task.table];
       const Batch& batch = batches[task.table];
       Rows rows{};
       rows.dimension = variables.columns(table.variable);
       rows.variables = batch.variables.data();
       rows.constants = constants_.data() + table.constant;
       rows.learning_rate = rates->flat<float>()(task.table);
-      rows.cores = table.cores;
+      rows.cores = cores_[task.table];
       rows.last = table.every_row;
       const int count = batch.features.size();
       const Result result = kernels().update(
@@ -448,8 +401,8 @@ class Update : public FeaturesKernel {
     for (size_t t = 0; t < tables_.size(); ++t) {
       if (results[t] == kGood) continue;
       const int64_t rows = variables.rows(tables_[t].variable);
-      int found = tables_[t].features[0];
-      for (int i : tables_[t].features) {
+      int found = features_of_[t][0];
+      for (int i : features_of_[t]) {
         const Feature& f = features[i];
         if (!kernels().ids_in_range(f.ids, f.wide, f.count, rows, f.form == kDense)) found = i;
       }
@@ -458,13 +411,9 @@ class Update : public FeaturesKernel {
   }
 
  private:
-  struct Table {
-    Rule rule;
-    int variable, variables, constant, cores;
-    bool every_row;
-    std::vector<int> features;
-  };
-  std::vector<Table> tables_;
+  std::vector<Updated> tables_;
+  std::vector<std::vector<int>> features_of_;
+  std::vector<int> cores_;
   std::vector<float> constants_;
 };
 REGISTER_KERNEL_BUILDER(Name("HostTablesUpdate").Device(tensorflow::DEVICE_CPU), Update);

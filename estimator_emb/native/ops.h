@@ -44,6 +44,48 @@ using tensorflow::TensorShape;
       .Attr("owners: list(string)")      /* how errors begin */                                 \
       .Attr("table_of: list(int)")
 
+// The attributes that describe the rules of tables or shards, alike in every op that updates them.
+#define ESTIMATOR_EMB_RULES                                                  \
+  Attr("rules: list(string)")                                                \
+      .Attr("slots: list(int)")                                              \
+      .Attr("constants: list(float)") /* of one after those of another */    \
+      .Attr("constants_of: list(int)")                                       \
+      .Attr("every_row: list(bool)") /* whether rows that do not occur are updated too */
+
+// What an op updates: a table or a shard, whose variables are its weights, then its slots.
+struct Updated {
+  Rule rule;
+  int variable, variables, constant;
+  bool every_row;
+};
+
+tensorflow::Status read_rules(OpKernelConstruction* ctx, std::vector<Updated>* updated,
+                              std::vector<float>* constants) {
+  std::vector<std::string> names;
+  std::vector<int> slots, constants_of;
+  std::vector<bool> every_row;
+  TF_RETURN_IF_ERROR(ctx->GetAttr("rules", &names));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("slots", &slots));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("constants", constants));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("constants_of", &constants_of));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("every_row", &every_row));
+  const size_t n = names.size();
+  if (slots.size() != n || constants_of.size() != n || every_row.size() != n) {
+    return errors::InvalidArgument("The attributes of rules differ in length.");
+  }
+  int variable = 0, constant = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const Rule rule = rule_of(names[i]);
+    if (rule == nullptr) {
+      return errors::NotFound("The optimizer rule ", names[i], " is not loaded.");
+    }
+    updated->push_back({rule, variable, slots[i] + 1, constant, every_row[i]});
+    variable += slots[i] + 1;
+    constant += constants_of[i];
+  }
+  return tensorflow::Status();
+}
+
 class FeaturesKernel : public OpKernel {
  public:
   explicit FeaturesKernel(OpKernelConstruction* ctx) : OpKernel(ctx) {
@@ -123,6 +165,43 @@ class FeaturesKernel : public OpKernel {
       features->push_back(f);
     }
     return tensorflow::Status();
+  }
+
+  // Groups the numbers of features by their tables.
+  tensorflow::Status by_table(int tables, std::vector<std::vector<int>>* features) const {
+    features->resize(tables);
+    for (size_t i = 0; i < table_of_.size(); ++i) {
+      if (table_of_[i] < 0 || table_of_[i] >= tables) {
+        return errors::InvalidArgument(owners_[i], ": there is no table ", table_of_[i], ".");
+      }
+      (*features)[table_of_[i]].push_back(i);
+    }
+    return tensorflow::Status();
+  }
+
+  // Allocates the activations of feature i, which are output i, and appends where they go.
+  tensorflow::Status allocate(OpKernelContext* ctx, int i, const Feature& f, int64_t columns,
+                              std::vector<float*>* outputs) const {
+    TensorShape shape({f.batch});
+    if (f.limit) shape.AddDim(f.limit);
+    shape.AddDim(columns);
+    Tensor* out;
+    TF_RETURN_IF_ERROR(ctx->allocate_output(i, shape, &out));
+    outputs->push_back(out->flat<float>().data());
+    return tensorflow::Status();
+  }
+
+  tensorflow::Status check_gradient(const Tensor& gradient, int i, const Feature& f,
+                                    int64_t columns) const {
+    if (gradient.NumElements() == f.segments() * columns) return tensorflow::Status();
+    return errors::InvalidArgument(owners_[i], ": its gradient has another size than its ",
+                                   "activation: ", gradient.shape().DebugString());
+  }
+
+  static int lookup_unsorted(const Feature& f, const float* table, int64_t rows, int64_t columns,
+                             float* out) {
+    std::vector<float> norms(f.batch + 1);  // Not empty: null means sorted ids.
+    return kernels().lookup_unsorted(&f, table, rows, columns, norms.data(), out);
   }
 
   // What a kernel found in a feature of a table of `vocabulary` rows. `IdsAreGood` finds it first,

@@ -47,8 +47,8 @@ class Library:
 def _register(library: Library, rule: rules.Rule) -> None:
     loaded = library.arithmetic
     if not hasattr(loaded, f"{rule.name}_any"):
-        units, symbols = rule_units(rule, build.x86()), _symbols(rule.name)
-        loaded = _open(build.library(rule.name, units, symbols))
+        units = build.arithmetic_units(rule.source, rule.name, build.x86())
+        loaded = _open(build.library(rule.name, units, _symbols(rule.name)))
     avx2 = getattr(loaded, f"{rule.name}_avx2") if build.x86() else None
     library.register(rule.name.encode(), getattr(loaded, f"{rule.name}_any"), avx2)
 
@@ -57,21 +57,9 @@ def _symbols(name: str) -> list[str]:
     return [f"{name}_any", *([f"{name}_avx2"] if build.x86() else [])]
 
 
-def rule_units(rule: rules.Rule, x86: bool) -> list[Unit]:
-    """Returns the units that define `<rule name>_any`, on x86 also `<rule name>_avx2`."""
-    units = [build.numeric(rule.source(f"{rule.name}_any"))]
-    if x86:
-        units.append(build.avx2(rule.source(f"{rule.name}_avx2")))
-    return units
-
-
 def kernel_units(x86: bool) -> list[Unit]:
     """Returns the units that define `kernels_any`, on x86 also `kernels_avx2`."""
-    kernels = build.read_source("kernels.cc")
-    units = [build.numeric(kernels, "-DKERNELS=kernels_any")]
-    if x86:
-        units.append(build.avx2(kernels, "-DKERNELS=kernels_avx2"))
-    return units
+    return build.arithmetic_units(build.read_source("kernels.cc"), "kernels", x86)
 
 
 def op_unit(flags: tuple[str, ...], x86: bool) -> Unit:

@@ -15,6 +15,22 @@ typedef float V __attribute__((vector_size(32), aligned(4), may_alias));
 
 constexpr int64_t kAhead = 16;  // How many rows ahead a lookup fetches into the cache.
 
+// Calls a function with a common dimension as a constant, for a loop of its own; else with 0.
+template <int64_t D>
+struct Width {
+  static constexpr int64_t value = D;
+};
+template <typename Function>
+inline auto with_width(int64_t dimension, Function function) {
+  switch (dimension) {
+    case 8: return function(Width<8>{});
+    case 16: return function(Width<16>{});
+    case 32: return function(Width<32>{});
+    case 64: return function(Width<64>{});
+    default: return function(Width<0>{});
+  }
+}
+
 // out = sum of gain * row over rows. D is the dimension, a multiple of 8, or 0 if it is not known.
 template <int64_t D>
 struct Sum {
@@ -146,11 +162,6 @@ void update_rows(const Rows& r, int slots) {
   }
 }
 
-template <int64_t D, typename Step>
-void update_rows(const Rows& r, int slots) {
-  return r.single ? update_rows<D, true, Step>(r, slots) : update_rows<D, false, Step>(r, slots);
-}
-
 // Updates rows [first, last) of a table by gradients of zero.
 template <typename Step>
 void update_untouched(const Rows& r, int64_t first, int64_t last) {
@@ -206,17 +217,13 @@ void update_more_rows(const Rows& r, int slots) {
   if (r.last) update_untouched<Step>(r, next, r.last);
 }
 
-// The common dimensions have loops of their own.
 template <typename Step>
 void update_rows(const Rows* r, int slots) {
   if (r->cores > 1 || r->last) return update_more_rows<Step>(*r, slots);
-  switch (r->dimension) {
-    case 8: return update_rows<8, Step>(*r, slots);
-    case 16: return update_rows<16, Step>(*r, slots);
-    case 32: return update_rows<32, Step>(*r, slots);
-    case 64: return update_rows<64, Step>(*r, slots);
-    default: return update_rows<0, Step>(*r, slots);
-  }
+  with_width(r->dimension, [&](auto width) {
+    constexpr int64_t D = decltype(width)::value;
+    r->single ? update_rows<D, true, Step>(*r, slots) : update_rows<D, false, Step>(*r, slots);
+  });
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from estimator_emb.optimizers import OptimizationParameters, step
-from estimator_emb.optimizers._symbols import COMPARISONS, Symbol, SymbolicProgram
+from estimator_emb.optimizers._math import Math
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,12 +33,12 @@ class Rule:
     @property
     def name(self) -> str:
         """Returns a name that identifies the source."""
-        return "rule_" + hashlib.sha256(self.source("").encode()).hexdigest()[:16]
+        return "rule_" + hashlib.sha256(self.source.encode()).hexdigest()[:16]
 
-    def source(self, name: str) -> str:
-        """Returns a translation unit that defines the function `name`, a `Rule` of kernels.h."""
+    @property
+    def source(self) -> str:
+        """Returns a translation unit that defines ESTIMATOR_EMB_NAME, a `Rule` of kernels.h."""
         return _SOURCE.format(
-            name=name,
             slots=self.slots,
             pointers="".join(
                 f"    float* __restrict s{k} = variables[{k + 1}] + at;\n"
@@ -53,7 +53,7 @@ class Rule:
 
 def trace(parameters: OptimizationParameters, clipping_limit: float | None) -> Rule:
     """Translates `optimizers.step` of an optimizer."""
-    program = _Cpp()
+    program = _Program()
     targets = [f"s{k}[i]" for k in range(len(parameters.slots))]
     *slots, lr, g, w = map(program.value, (*targets, "lr", "g[i]", "w[i]"))
     results = step(
@@ -67,27 +67,53 @@ def trace(parameters: OptimizationParameters, clipping_limit: float | None) -> R
     return Rule(lines, len(slots), tuple(program.constants))
 
 
-_SIGNS = {
-    "add": "+",
-    "subtract": "-",
-    "multiply": "*",
-    "divide": "/",
-    **dict(zip(COMPARISONS, ("<", "<=", ">", ">=", "=="), strict=True)),
-}
+_COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=="}
+_SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", **_COMPARISONS}
 _FUNCTIONS = {"sqrt": "sqrtf", "power": "powf"}
 _ROOTS = {0.5: "sqrtf({})", -0.5: "1.0f / sqrtf({})"}
 """Exponent -> a form that is faster than powf."""
 
 
-class _Cpp(SymbolicProgram):
-    prefix = "x"
+class _Program:
+    """A rule in C++: statements that each name the value of one operation."""
 
     def __init__(self) -> None:
-        super().__init__()
+        self.statements: list[str] = []
         self.constants: list[float] = []
+        self._names: dict[str, str] = {}
 
-    def text(self, operation: str, operands: Any) -> str:
-        by_number = not isinstance(operands[-1], Symbol)
+    def value(self, text: str, is_condition: bool = False) -> "_Symbol":
+        """Returns the symbol of an operation's value, which is the same for the same operation."""
+        if text not in self._names:
+            name = self._names[text] = f"x{len(self._names)}"
+            kind = "bool" if is_condition else "float"
+            self.statements.append(f"const {kind} {name} = {text};")
+        return _Symbol(self, self._names[text], is_condition)
+
+    def apply(self, operation: str, *operands: Any) -> "_Symbol":
+        return self.value(self._text(operation, operands), operation in _COMPARISONS)
+
+    def name_of(self, value: Any, is_condition: bool = False) -> str:
+        """Returns the name of a symbol, or of a new constant for a number."""
+        if is_condition != getattr(value, "is_condition", False):
+            raise TypeError(
+                "A rule's where() needs a comparison of rows as its condition."
+                if is_condition
+                else "A comparison is no number: use where()."
+            )
+        if isinstance(value, _Symbol):
+            return value.name
+        self.constants.append(float(np.float32(value)))
+        return f"c{len(self.constants) - 1}"
+
+    def math(self) -> Math:
+        def function(operation: str) -> Any:
+            return lambda *operands: self.apply(operation, *operands)
+
+        return Math(*map(function, ("sqrt", "power", "minimum", "maximum", "sign", "select")))
+
+    def _text(self, operation: str, operands: Any) -> str:
+        by_number = not isinstance(operands[-1], _Symbol)
         if operation == "power" and by_number and operands[1] in _ROOTS:
             return _ROOTS[operands[1]].format(self.name_of(operands[0]))
         first = self.name_of(operands[0], operation == "select")
@@ -102,12 +128,41 @@ class _Cpp(SymbolicProgram):
         number = "_number" if by_number and operation in ("minimum", "maximum") else ""
         return f"{_FUNCTIONS.get(operation, operation)}{number}({', '.join(names)})"
 
-    def declared(self, name: str, text: str, is_condition: bool) -> str:
-        return f"const {'bool' if is_condition else 'float'} {name} = {text};"
 
-    def constant(self, number: np.float32) -> str:
-        self.constants.append(float(number))
-        return f"c{len(self.constants) - 1}"
+class _Symbol:
+    """A named value in a program; arithmetic on it appends to the program."""
+
+    __array_ufunc__ = None  # NumPy scalars leave arithmetic with a symbol to the symbol.
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, program: _Program, name: str, is_condition: bool):
+        self.program, self.name, self.is_condition = program, name, is_condition
+
+    def __neg__(self) -> "_Symbol":
+        return self.program.apply("negate", self)
+
+    def __bool__(self) -> bool:
+        raise TypeError("A rule cannot branch on the rows it updates: use where().")
+
+
+def _operator(operation: str) -> Any:
+    return lambda self, other: self.program.apply(operation, self, other)
+
+
+def _swapped(operation: str) -> Any:
+    return lambda self, other: self.program.apply(operation, other, self)
+
+
+for _name, _operation in {
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "divide",
+}.items():
+    setattr(_Symbol, f"__{_name}__", _operator(_operation))
+    setattr(_Symbol, f"__r{_name}__", _swapped(_operation))
+for _name in _COMPARISONS:
+    setattr(_Symbol, f"__{_name}__", _operator(_name))
 
 
 _SOURCE = (
@@ -142,7 +197,7 @@ _SOURCE = (
     }}  // namespace
 
     extern "C" __attribute__((visibility("default")))
-    void {name}(const estimator_emb::Rows* rows) {{
+    void ESTIMATOR_EMB_NAME(const estimator_emb::Rows* rows) {{
       estimator_emb::update_rows<Step>(rows, {slots});
     }}
     """

@@ -163,6 +163,17 @@ class Variables {
     return tensorflow::Status();
   }
 
+  // Appends the data of `count` variables from `first` on, which must have one shape.
+  tensorflow::Status data_of(int first, int count, std::vector<float*>* data) const {
+    for (int i = first; i < first + count; ++i) {
+      if (rows(i) != rows(first) || columns(i) != columns(first)) {
+        return errors::InvalidArgument("A slot has another shape than its table.");
+      }
+      data->push_back(this->data(i));
+    }
+    return tensorflow::Status();
+  }
+
   int64_t rows(int i) const { return variables_[i]->tensor()->dim_size(0); }
   int64_t columns(int i) const { return variables_[i]->tensor()->dim_size(1); }
   float* data(int i) const { return variables_[i]->tensor()->flat<float>().data(); }

@@ -133,38 +133,14 @@ REGISTER_OP("HostShardsUpdate")
     .Attr("V: int >= 1")
     .Input("message: int32")
     .Input("sums: float32")
-    .Attr("rules: list(string)")
-    .Attr("slots: list(int)")
-    .Attr("constants: list(float)")  // Of all shards, one shard's after the other's.
-    .Attr("constants_of: list(int)")
-    .Attr("every_row: list(bool)")  // Whether rows that it does not name are updated too.
-    .SetIsStateful()
+    .ESTIMATOR_EMB_RULES.SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
     .Doc("One optimizer step on the rows that a message names.");
 
 class ShardsUpdate : public OpKernel {
  public:
   explicit ShardsUpdate(OpKernelConstruction* ctx) : OpKernel(ctx) {
-    std::vector<std::string> names;
-    std::vector<int> constants_of;
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("rules", &names));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("slots", &slots_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("constants", &constants_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("constants_of", &constants_of));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("every_row", &every_row_));
-    const size_t n = names.size();
-    OP_REQUIRES(ctx, slots_.size() == n && constants_of.size() == n && every_row_.size() == n,
-                errors::InvalidArgument("The attributes of shards differ in length."));
-    int variable = 0, constant = 0;
-    for (size_t i = 0; i < n; ++i) {
-      rules_.push_back(rule_of(names[i]));
-      OP_REQUIRES(ctx, rules_.back() != nullptr,
-                  errors::NotFound("The optimizer rule ", names[i], " is not loaded."));
-      variables_.push_back(variable);
-      constants_at_.push_back(constant);
-      variable += slots_[i] + 1;
-      constant += constants_of[i];
-    }
+    OP_REQUIRES_OK(ctx, read_rules(ctx, &shards_, &constants_));
   }
 
   void Compute(OpKernelContext* ctx) override {
@@ -173,7 +149,7 @@ class ShardsUpdate : public OpKernel {
     const Tensor *given, *sums;
     OP_REQUIRES_OK(ctx, ctx->input("message", &given));
     OP_REQUIRES_OK(ctx, ctx->input("sums", &sums));
-    const int shards = rules_.size();
+    const int shards = shards_.size();
     Message message;
     OP_REQUIRES_OK(ctx, message.read(*given, shards));
     Variables variables(/*write=*/true);
@@ -182,14 +158,8 @@ class ShardsUpdate : public OpKernel {
     std::vector<int64_t> starts, sizes;
     int64_t length = shards;
     for (int shard = 0; shard < shards; ++shard) {
-      const int first = variables_[shard];
-      for (int v = first; v <= first + slots_[shard]; ++v) {
-        OP_REQUIRES(ctx,
-                    variables.rows(v) == variables.rows(first) &&
-                        variables.columns(v) == variables.columns(first),
-                    errors::InvalidArgument("A slot has another shape than its table."));
-        data[shard].push_back(variables.data(v));
-      }
+      const int first = shards_[shard].variable;
+      OP_REQUIRES_OK(ctx, variables.data_of(first, shards_[shard].variables, &data[shard]));
       const uint64_t last = variables.rows(first);
       const int32_t* const rows = message.rows + message.starts[shard];
       for (int64_t k = 0; k < message.sizes[shard]; ++k) {
@@ -200,7 +170,7 @@ class ShardsUpdate : public OpKernel {
       }
       starts.push_back(length);
       length += message.sizes[shard] * variables.columns(first);
-      sizes.push_back(every_row_[shard] ? variables.rows(first) : message.sizes[shard]);
+      sizes.push_back(shards_[shard].every_row ? variables.rows(first) : message.sizes[shard]);
     }
     OP_REQUIRES(ctx, sums->NumElements() == length,
                 errors::InvalidArgument("A worker sent ", sums->NumElements(),
@@ -209,8 +179,9 @@ class ShardsUpdate : public OpKernel {
     const std::vector<Part> parts = parts_of(sizes, shards, threads_of(ctx));
     run_all(ctx, parts.size(), [&](int i) {
       const Part& part = parts[i];
-      const bool every_row = every_row_[part.shard];
-      const int64_t columns = variables.columns(variables_[part.shard]);
+      const Updated& shard = shards_[part.shard];
+      const bool every_row = shard.every_row;
+      const int64_t columns = variables.columns(shard.variable);
       const int64_t named = message.sizes[part.shard];
       const int64_t begin = every_row ? 0 : part.begin, end = every_row ? named : part.end;
       const int32_t* const ids = message.rows + message.starts[part.shard];
@@ -235,18 +206,16 @@ class ShardsUpdate : public OpKernel {
       rows.single = true;
       rows.dimension = columns;
       rows.variables = data[part.shard].data();
-      rows.constants = constants_.data() + constants_at_[part.shard];
+      rows.constants = constants_.data() + shard.constant;
       rows.learning_rate = rates[part.shard];
       rows.scratch = reinterpret_cast<float*>(keys + (end - begin));
-      rules_[part.shard](&rows);
+      shard.rule(&rows);
     });
   }
 
  private:
-  std::vector<Rule> rules_;
-  std::vector<int> slots_, variables_, constants_at_;
+  std::vector<Updated> shards_;
   std::vector<float> constants_;
-  std::vector<bool> every_row_;
 };
 REGISTER_KERNEL_BUILDER(Name("HostShardsUpdate").Device(tensorflow::DEVICE_CPU), ShardsUpdate);
 

@@ -42,6 +42,8 @@ class ShardedKernels(Checked):
     the library.
     """
 
+    carried = (*TENSORS, "messages")
+
     def __init__(
         self,
         library: ops.Library,
@@ -49,9 +51,7 @@ class ShardedKernels(Checked):
         rules_of: Sequence[rules.Rule],
         transfer: Transfer | None,
     ):
-        super().__init__(library)
-        self._transfer = transfer
-        self._number = {table.name: number for number, table in enumerate(tables)}
+        super().__init__(library, tables, transfer)
         servers: dict[str, _Server] = {}
         server_of, ends = [], []
         for number, table in enumerate(tables):
@@ -70,7 +70,6 @@ class ShardedKernels(Checked):
             "shards_of": [len(table.variables) for table in tables],
             "server_of": server_of,
         }
-        self._routed: dict[str, Any] = {}
         self._values: list[tf.Tensor] = []
 
     def lookup(self, batch: Batch, used: Sequence[Ids]) -> Iterator[tf.Tensor]:
@@ -83,7 +82,7 @@ class ShardedKernels(Checked):
             messages, positions = self._ops.host_tables_route(
                 F=len(used), S=len(self._servers), ends=self._ends, **features, **self._shards
             )
-        self._routed = {
+        self._features = {
             **features,
             **self._shards,
             "ids": positions,
@@ -97,19 +96,14 @@ class ShardedKernels(Checked):
                         tables=[shard.weights.handle for shard in server.shards], message=message
                     )
                 )
-        yield from self._ops.host_tables_combine(F=len(used), values=self._values, **self._routed)
-
-    def finish_lookup(self) -> None:
-        if self._transfer:
-            of_batch = {name: self._routed[name] for name in (*TENSORS, "messages")}
-            self._routed.update(self._transfer.carried(of_batch))
+        yield from self._ops.host_tables_combine(F=len(used), values=self._values, **self._features)
 
     def update(self, gradients: Iterator[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
         sums = self._ops.host_tables_row_gradients(
-            gradients=list(gradients), rates=tf.stack(rates), **self._routed
+            gradients=list(gradients), rates=tf.stack(rates), **self._features
         )
         done = []
-        messages = self._routed["messages"]
+        messages = self._features["messages"]
         for of_server in zip(self._servers, messages, sums, self._values, strict=True):
             server, message, gradient, values = of_server
 

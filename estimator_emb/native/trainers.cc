@@ -39,12 +39,7 @@ class ShardedKernel : public FeaturesKernel {
                   errors::InvalidArgument("There is no server ", server, "."));
       number_on_.push_back(shards_on_[server]++);
     }
-    features_of_.resize(shards_of_.size());
-    for (size_t i = 0; i < table_of_.size(); ++i) {
-      OP_REQUIRES(ctx, table_of_[i] >= 0 && table_of_[i] < tables(),
-                  errors::InvalidArgument("There is no table ", table_of_[i], "."));
-      features_of_[table_of_[i]].push_back(i);
-    }
+    OP_REQUIRES_OK(ctx, by_table(tables(), &features_of_));
   }
 
  protected:
@@ -310,12 +305,7 @@ class Combine : public RoutedKernel {
     }
     std::vector<float*> outputs;
     for (size_t i = 0; i < features.size(); ++i) {
-      TensorShape shape({features[i].batch});
-      if (features[i].limit) shape.AddDim(features[i].limit);
-      shape.AddDim(dimensions_[table_of_[i]]);
-      Tensor* out;
-      OP_REQUIRES_OK(ctx, ctx->allocate_output(i, shape, &out));
-      outputs.push_back(out->flat<float>().data());
+      OP_REQUIRES_OK(ctx, allocate(ctx, i, features[i], dimensions_[table_of_[i]], &outputs));
     }
     std::vector<std::atomic<int>> results(features.size());
     run_all(ctx, tables(), [&](int table) {
@@ -336,13 +326,11 @@ class Combine : public RoutedKernel {
       }
       for (int i : features_of_[table]) {
         const Feature& f = features[i];
-        int result = kernels().lookup(&f, whole, rows, dimension, 0, f.count, 0, f.segments(),
+        results[i] = kernels().lookup(&f, whole, rows, dimension, 0, f.count, 0, f.segments(),
                                       outputs[i]);
-        if (result == kUnsorted) {
-          std::vector<float> norms(f.batch + 1);  // Not empty: null asks for sorted ones.
-          result = kernels().lookup_unsorted(&f, whole, rows, dimension, norms.data(), outputs[i]);
+        if (results[i] == kUnsorted) {
+          results[i] = lookup_unsorted(f, whole, rows, dimension, outputs[i]);
         }
-        results[i] = result;
       }
     });
     for (size_t i = 0; i < features.size(); ++i) {
@@ -378,11 +366,8 @@ class RowGradients : public RoutedKernel {
     OP_REQUIRES(ctx, rates->NumElements() == tables(),
                 errors::InvalidArgument("There must be one rate for each table."));
     for (size_t i = 0; i < features.size(); ++i) {
-      OP_REQUIRES(
-          ctx,
-          gradients[i].NumElements() == features[i].segments() * dimensions_[table_of_[i]],
-          errors::InvalidArgument(owners_[i], ": its gradient has another size than its ",
-                                  "activation: ", gradients[i].shape().DebugString()));
+      OP_REQUIRES_OK(ctx,
+                     check_gradient(gradients[i], i, features[i], dimensions_[table_of_[i]]));
     }
     std::vector<float*> sums;
     for (int server = 0; server < servers_; ++server) {

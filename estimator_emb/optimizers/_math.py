@@ -2,8 +2,7 @@
 """The operations that an optimizer rule may use, for each array library.
 
 A rule is written once, with Python's arithmetic operators and the functions below. Training runs
-it on TensorFlow tensors, and tests on NumPy arrays; native kernels, and the functions that
-preflight compiles for SparseCore, are generated from it.
+it on TensorFlow tensors, and tests on NumPy arrays; native kernels are generated from it.
 """
 
 import dataclasses

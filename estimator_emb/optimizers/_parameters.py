@@ -166,16 +166,9 @@ class OptimizationParameters:
         clip_gradient_min: float | None = None,
         clip_gradient_max: float | None = None,
     ):
-        self.learning_rate = learning_rate
-        self.use_gradient_accumulation = use_gradient_accumulation
-        self.clip_weight_min = clip_weight_min
-        self.clip_weight_max = clip_weight_max
-        self.weight_decay_factor = weight_decay_factor
-        self.multiply_weight_decay_factor_by_learning_rate = (
-            multiply_weight_decay_factor_by_learning_rate
-        )
-        self.clip_gradient_min = clip_gradient_min
-        self.clip_gradient_max = clip_gradient_max
+        arguments = locals()
+        del arguments["self"]
+        vars(self).update(arguments)
         self.__post_init__()
 
     def __post_init__(self) -> None:

@@ -60,6 +60,23 @@ class TF2Optimizer(OptimizationParameters):
     def _compared(self) -> dict[str, Any]:
         return {**self.arguments(), "clipvalue": (self.clip_gradient_min, self.clip_gradient_max)}
 
+    def _construct(self, arguments: dict[str, Any]) -> None:
+        """Calls the constructor of the legacy class; `arguments` are the locals() of our own."""
+        legacy_names = {name: legacy for legacy, name in self.renamed.items()}
+        given = {legacy_names.get(name, name): value for name, value in arguments.items()}
+        del given["self"]
+        self._clipvalue = given.pop("clipvalue")
+        self.low_dimensional_packing_status = given.pop("low_dimensional_packing_status")
+        self.slot_variable_creation_fn = creation = given.pop("slot_variable_creation_fn", None)
+        low, high = self._limits(self._clipvalue, given["use_gradient_accumulation"])
+        super().__init__(**given, clip_gradient_min=low, clip_gradient_max=high)
+        if creation is not None and not callable(creation):
+            raise ValueError(
+                f"{type(self).__name__}: slot_variable_creation_fn must be a function of (table, "
+                "slot_names, slot_initializers) that returns {slot name: variable}, or None; got "
+                f"{creation!r}."
+            )
+
     def _limits(
         self, clipvalue: Any, use_gradient_accumulation: bool
     ) -> tuple[float | None, float | None]:
@@ -85,17 +102,8 @@ class TF2Optimizer(OptimizationParameters):
                 f"clipvalue={clipvalue!r} with use_gradient_accumulation="
                 f"{use_gradient_accumulation!r}."
             )
-        self._clipvalue = clipvalue
         low, high = limits
         return low, high
-
-    def _check_creation(self, slot_variable_creation_fn: Any) -> None:
-        if slot_variable_creation_fn is not None and not callable(slot_variable_creation_fn):
-            raise ValueError(
-                f"{type(self).__name__}: slot_variable_creation_fn must be a function of (table, "
-                "slot_names, slot_initializers) that returns {slot name: variable}, or None; got "
-                f"{slot_variable_creation_fn!r}."
-            )
 
     def _check_number(self, name: str) -> None:
         rate = self.learning_rate if name == "learning_rate" else 0.0
@@ -122,5 +130,5 @@ def _can_be_called_without_arguments(function: Callable[..., Any]) -> bool:
     except TypeError:
         return False
     except ValueError:  # Some functions written in C have no signature.
-        return True
+        pass
     return True

@@ -24,13 +24,12 @@ class AdadeltaParameters(OptimizationParameters):
     order, defaults and the names `<table>/Adadelta/accumulators` and `<table>/Adadelta/updates` are
     therefore ours, after those of the load and retrieve ops.
 
+    Arguments not listed below are those of `OptimizationParameters`.
+
     Args:
       learning_rate: step size; 1 is the method as published.
       rho: decay of a and u. Any number.
       epsilon: added inside both roots. Any number; with 0 a row stays where it is or becomes NaN.
-      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
-        `OptimizationParameters`.
 
     Source: `AdadeltaParameters` of optimization_parameters.proto and
     LoadTPUEmbeddingAdadeltaParameters, TF 2.15.1; rule: `functor::ApplyAdadelta` of

@@ -25,12 +25,11 @@ from estimator_emb.optimizers._tf2 import (
 class AdagradParameters(OptimizationParameters):
     """Adagrad for embedding tables. It has one slot, a, saved as `<table>/Adagrad`.
 
+    Arguments not listed below are those of `OptimizationParameters`.
+
     Args:
       learning_rate: step size.
       initial_accumulator: start of every accumulator, > 0.
-      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
-        `OptimizationParameters`.
 
     Raises:
       ValueError: `initial_accumulator` is not positive.
@@ -99,19 +98,7 @@ class Adagrad(TF2Optimizer, AdagradParameters):
         clipvalue: ClipValue | None = None,
         low_dimensional_packing_status: bool = False,
     ):
-        super().__init__(
-            learning_rate,  # type: ignore[arg-type]
-            initial_accumulator_value,
-            use_gradient_accumulation,
-            clip_weight_min,
-            clip_weight_max,
-            weight_decay_factor,
-            multiply_weight_decay_factor_by_learning_rate,
-            *self._limits(clipvalue, use_gradient_accumulation),
-        )
-        self._check_creation(slot_variable_creation_fn)
-        self.slot_variable_creation_fn = slot_variable_creation_fn
-        self.low_dimensional_packing_status = low_dimensional_packing_status
+        self._construct(locals())
 
     @property
     def initial_accumulator_value(self) -> float:

@@ -34,6 +34,8 @@ class AdagradMomentumParameters(OptimizationParameters):
 
     They are saved as `<table>/AdagradMomentum/Accumulator` and `<table>/AdagradMomentum/Momentum`.
 
+    Arguments not listed below are those of `OptimizationParameters`.
+
     Args:
       learning_rate: step size.
       momentum: decay of m. Any number.
@@ -41,9 +43,6 @@ class AdagradMomentumParameters(OptimizationParameters):
       exponent: which root of the accumulator divides, > 0; 2 is the square root of Adagrad.
       beta2: decay of a. Any number; exactly 1 sums the squares as Adagrad does.
       epsilon: added to a inside the power, > 0. It is no initial accumulator.
-      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
-        `OptimizationParameters`.
 
     Raises:
       ValueError: `exponent` or `epsilon` is not positive.
@@ -106,18 +105,14 @@ class AdagradMomentum(TF2Optimizer, AdagradMomentumParameters):
     Args:
       learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.001 by default;
         `AdagradMomentumParameters` has no default.
-      momentum: decay of m. Any number. 0.0 by default; `AdagradMomentumParameters` has no default.
-      use_nesterov: which of the two steps above.
-      exponent: which root of the accumulator divides, > 0; 2 is the square root of Adagrad.
-      beta2: decay of a. Any number; exactly 1 sums the squares as Adagrad does.
-      epsilon: added to a inside the power, > 0. It is no initial accumulator.
+      momentum: as in `AdagradMomentumParameters`, but 0.0 by default.
+      use_nesterov, exponent, beta2, epsilon: as there.
       use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
         multiply_weight_decay_factor_by_learning_rate, slot_variable_creation_fn, clipvalue,
         low_dimensional_packing_status: see `TF2Optimizer`.
 
     Raises:
-      ValueError: `exponent` or `epsilon` is not positive.
-      TypeError, ValueError: as `TF2Optimizer` does.
+      TypeError, ValueError: as `AdagradMomentumParameters` and `TF2Optimizer` do.
 
     Source: `tf.tpu.experimental.embedding.AdagradMomentum` of
     tensorflow/python/tpu/tpu_embedding_v2_utils.py, TF 2.15.1; rule: as
@@ -141,20 +136,4 @@ class AdagradMomentum(TF2Optimizer, AdagradMomentumParameters):
         clipvalue: ClipValue | None = None,
         low_dimensional_packing_status: bool = False,
     ):
-        super().__init__(
-            learning_rate,  # type: ignore[arg-type]
-            momentum,
-            use_nesterov,
-            exponent,
-            beta2,
-            epsilon,
-            use_gradient_accumulation,
-            clip_weight_min,
-            clip_weight_max,
-            weight_decay_factor,
-            multiply_weight_decay_factor_by_learning_rate,
-            *self._limits(clipvalue, use_gradient_accumulation),
-        )
-        self._check_creation(slot_variable_creation_fn)
-        self.slot_variable_creation_fn = slot_variable_creation_fn
-        self.low_dimensional_packing_status = low_dimensional_packing_status
+        self._construct(locals())

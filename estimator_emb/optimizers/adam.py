@@ -31,6 +31,8 @@ from estimator_emb.optimizers._tf2 import (
 class AdamParameters(OptimizationParameters):
     """Adam for embedding tables. Its slots are saved as `<table>/Adam/m` and `<table>/Adam/v`.
 
+    Arguments not listed below are those of `OptimizationParameters`.
+
     Args:
       learning_rate: step size.
       beta1: decay of m, in [0, 1).
@@ -40,9 +42,6 @@ class AdamParameters(OptimizationParameters):
       lazy_adam: True updates only the rows that the batch names. False needs
         `use_gradient_accumulation` and costs a pass over the whole table every step.
       sum_inside_sqrt: which of the two denominators above.
-      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
-        `OptimizationParameters`.
 
     Raises:
       ValueError: a beta is outside [0, 1), epsilon is not positive, or `lazy_adam` and
@@ -113,21 +112,15 @@ class Adam(TF2Optimizer, AdamParameters):
     Args:
       learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.001 by default;
         `AdamParameters` has no default.
-      beta_1: decay of m, in [0, 1). `AdamParameters` calls it `beta1`.
-      beta_2: decay of v, in [0, 1). `AdamParameters` calls it `beta2`.
-      epsilon: positive. Squared where it stands inside the root. 1e-7 by default; 1e-8 in
-        `AdamParameters`.
-      lazy_adam: True updates only the rows that the batch names. False needs
-        `use_gradient_accumulation` and costs a pass over the whole table every step.
-      sum_inside_sqrt: which of the two denominators above.
+      beta_1, beta_2: `beta1` and `beta2` of `AdamParameters`.
+      epsilon: as there, but 1e-7 by default.
+      lazy_adam, sum_inside_sqrt: as there.
       use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
         multiply_weight_decay_factor_by_learning_rate, slot_variable_creation_fn, clipvalue,
         low_dimensional_packing_status: see `TF2Optimizer`.
 
     Raises:
-      ValueError: a beta is outside [0, 1), epsilon is not positive, or `lazy_adam` and
-        `use_gradient_accumulation` are both False.
-      TypeError, ValueError: as `TF2Optimizer` does.
+      TypeError, ValueError: as `AdamParameters` and `TF2Optimizer` do.
 
     Source: `tf.tpu.experimental.embedding.Adam` of tensorflow/python/tpu/tpu_embedding_v2_utils.py,
     TF 2.15.1; rule: as `AdamParameters`.
@@ -152,23 +145,7 @@ class Adam(TF2Optimizer, AdamParameters):
         clipvalue: ClipValue | None = None,
         low_dimensional_packing_status: bool = False,
     ):
-        super().__init__(
-            learning_rate,  # type: ignore[arg-type]
-            beta_1,
-            beta_2,
-            epsilon,
-            lazy_adam,
-            sum_inside_sqrt,
-            use_gradient_accumulation,
-            clip_weight_min,
-            clip_weight_max,
-            weight_decay_factor,
-            multiply_weight_decay_factor_by_learning_rate,
-            *self._limits(clipvalue, use_gradient_accumulation),
-        )
-        self._check_creation(slot_variable_creation_fn)
-        self.slot_variable_creation_fn = slot_variable_creation_fn
-        self.low_dimensional_packing_status = low_dimensional_packing_status
+        self._construct(locals())
 
     @property
     def beta_1(self) -> float:

@@ -25,15 +25,14 @@ class CenteredRMSPropParameters(OptimizationParameters):
     order, defaults and the names `<table>/CenteredRMSProp/ms`, `.../mom` and `.../mg` are therefore
     ours, after those of `RMSPropParameters`.
 
+    Arguments not listed below are those of `OptimizationParameters`.
+
     Args:
       learning_rate: step size.
       rho: decay of ms and mg. Any number.
       momentum: decay of mom. Any number.
       epsilon: added inside the root. Any number; with 0, a row whose gradients were all 0 becomes
         NaN.
-      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
-        `OptimizationParameters`.
 
     Source: `CenteredRmsPropParameters` of optimization_parameters.proto and
     LoadTPUEmbeddingCenteredRMSPropParameters, TF 2.15.1; rule: `functor::ApplyCenteredRMSProp` of

@@ -43,15 +43,14 @@ class FtrlParameters(OptimizationParameters):
 
     Its slots a and z are saved as `<table>/Ftrl` and `<table>/Ftrl_1`; z starts from 0.
 
+    Arguments not listed below are those of `OptimizationParameters`.
+
     Args:
       learning_rate: step size.
       learning_rate_power: `-k` above, <= 0; -0.5 is the square root of Adagrad, 0 a fixed rate.
       initial_accumulator_value: start of every a, >= 0.
       l1_regularization_strength: `l1` above, >= 0.
       l2_regularization_strength: `l2` above, >= 0.
-      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
-        `OptimizationParameters`.
       multiply_linear_by_learning_rate: which of the two forms above. It changes what z means, so
         a checkpoint of one form does not fit the other.
       beta: added to the root of the accumulator. Any number.
@@ -146,14 +145,9 @@ class FTRL(TF2Optimizer, FtrlParameters):
     Args:
       learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.001 by default;
         `FtrlParameters` has no default.
-      learning_rate_power: `-k` above, <= 0; -0.5 is the square root of Adagrad, 0 a fixed rate.
-      l1_regularization_strength: `l1` above, >= 0.
-      l2_regularization_strength: `l2` above, >= 0.
-      beta: added to the root of the accumulator. Any number.
+      learning_rate_power, l1_regularization_strength, l2_regularization_strength, beta,
+        multiply_linear_by_learning_rate, allow_zero_accumulator: as in `FtrlParameters`.
       initial_accumulator_value: start of every a, > 0; `FtrlParameters` takes 0 too.
-      multiply_linear_by_learning_rate: which of the two forms above. It changes what z means, so a
-        checkpoint of one form does not fit the other.
-      allow_zero_accumulator: no effect: accumulators of 0 give no NaN either way.
       use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
         multiply_weight_decay_factor_by_learning_rate, slot_variable_creation_fn, clipvalue,
         low_dimensional_packing_status: see `TF2Optimizer`.
@@ -186,25 +180,9 @@ class FTRL(TF2Optimizer, FtrlParameters):
         allow_zero_accumulator: bool = False,
         low_dimensional_packing_status: bool = False,
     ):
-        self.initial_accumulator_value = initial_accumulator_value
+        self._construct(locals())
+
+    def __post_init__(self) -> None:
         self._check_number("initial_accumulator_value")
-        self._check(initial_accumulator_value > 0, "initial_accumulator_value", "positive")
-        super().__init__(
-            learning_rate,  # type: ignore[arg-type]
-            learning_rate_power,
-            initial_accumulator_value,
-            l1_regularization_strength,
-            l2_regularization_strength,
-            use_gradient_accumulation,
-            clip_weight_min,
-            clip_weight_max,
-            weight_decay_factor,
-            multiply_weight_decay_factor_by_learning_rate,
-            multiply_linear_by_learning_rate,
-            beta,
-            allow_zero_accumulator,
-            *self._limits(clipvalue, use_gradient_accumulation),
-        )
-        self._check_creation(slot_variable_creation_fn)
-        self.slot_variable_creation_fn = slot_variable_creation_fn
-        self.low_dimensional_packing_status = low_dimensional_packing_status
+        self._check(self.initial_accumulator_value > 0, "initial_accumulator_value", "positive")
+        super().__post_init__()

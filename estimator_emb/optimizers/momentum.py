@@ -22,13 +22,12 @@ class MomentumParameters(OptimizationParameters):
 
     Its slot, `m` above, is saved as `<table>/Momentum` and starts from 0.
 
+    Arguments not listed below are those of `OptimizationParameters`.
+
     Args:
       learning_rate: step size.
       momentum: decay of m. Any number; 0 makes this gradient descent.
       use_nesterov: which of the two steps above.
-      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
-        `OptimizationParameters`.
 
     Source: `MomentumParameters` of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1; rule:
     `functor::ApplyMomentum` of tensorflow/core/kernels/training_ops.cc, to which

@@ -22,14 +22,13 @@ from estimator_emb.optimizers._parameters import Hardware, OptimizationParameter
 class ProximalAdagradParameters(OptimizationParameters):
     """Proximal Adagrad for embedding tables. Its slot a is saved as `<table>/ProximalAdagrad`.
 
+    Arguments not listed below are those of `OptimizationParameters`.
+
     Args:
       learning_rate: step size.
       initial_accumulator: start of every accumulator, > 0.
       l1_regularization_strength: `l1` above, >= 0.
       l2_regularization_strength: `l2` above, >= 0.
-      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
-        `OptimizationParameters`.
 
     Raises:
       ValueError: `initial_accumulator` is not positive, or a strength is negative.

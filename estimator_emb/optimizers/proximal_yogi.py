@@ -27,6 +27,8 @@ class ProximalYogiParameters(OptimizationParameters):
     Its slots v and m are saved as `<table>/ProximalYogi` and `<table>/ProximalYogi_1`. m starts
     from 0.
 
+    Arguments not listed below are those of `OptimizationParameters`.
+
     Args:
       learning_rate: step size.
       beta1: decay of m, in [0, 1).
@@ -35,9 +37,6 @@ class ProximalYogiParameters(OptimizationParameters):
       l1_regularization_strength: `l1` above, >= 0.
       l2_regularization_strength: `l2` above, >= 0.
       initial_accumulator_value: start of every v. Any number; a negative one soon gives NaN.
-      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
-        `OptimizationParameters`.
 
     Raises:
       ValueError: a beta is outside [0, 1), epsilon is not positive, or a strength is negative.

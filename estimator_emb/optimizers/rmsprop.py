@@ -22,15 +22,14 @@ class RMSPropParameters(OptimizationParameters):
     Its slots ms and mom are saved as `<table>/RMSProp/ms` and `<table>/RMSProp/mom`; mom starts
     from 0.
 
+    Arguments not listed below are those of `OptimizationParameters`.
+
     Args:
       learning_rate: step size.
       rho: decay of ms. Any number.
       momentum: decay of mom. Any number.
       epsilon: added to ms inside the root. Any number; with 0, a row whose gradients were all 0
         becomes NaN.
-      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
-        `OptimizationParameters`.
       initial_ms: start of every ms. `tf.compat.v1.train.RMSPropOptimizer` starts from 1; the TPU
         classes start from 0 and have no such argument, which is why it is keyword-only.
 

@@ -16,11 +16,10 @@ from estimator_emb.optimizers._tf2 import ClipValue, LearningRate, TF2Optimizer
 class StochasticGradientDescentParameters(OptimizationParameters):
     """Stochastic gradient descent for embedding tables. It has no slots.
 
+    Arguments not listed below are those of `OptimizationParameters`.
+
     Args:
       learning_rate: step size.
-      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate, clip_gradient_min, clip_gradient_max: see
-        `OptimizationParameters`.
 
     Source: `StochasticGradientDescentParameters` of tensorflow/python/tpu/tpu_embedding.py, TF
     2.15.1; rule: `BuildSgdOptimizerComputation` of
@@ -61,13 +60,4 @@ class SGD(TF2Optimizer, StochasticGradientDescentParameters):
         clipvalue: ClipValue | None = None,
         low_dimensional_packing_status: bool = False,
     ):
-        super().__init__(
-            learning_rate,  # type: ignore[arg-type]
-            use_gradient_accumulation,
-            clip_weight_min,
-            clip_weight_max,
-            weight_decay_factor,
-            multiply_weight_decay_factor_by_learning_rate,
-            *self._limits(clipvalue, use_gradient_accumulation),
-        )
-        self.low_dimensional_packing_status = low_dimensional_packing_status
+        self._construct(locals())

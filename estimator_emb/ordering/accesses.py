@@ -45,12 +45,10 @@ FUNCTIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class Variable:
-    """The accesses to one variable.
+    """The ops that access a variable, which the op `name` creates, in the order of their creation.
 
-    Attributes:
-      name: name of the op that creates the variable.
-      reference: True for a TensorFlow 1 reference variable, whose readers get its buffer.
-      reads, writes: ops, in the order of their creation; one that does both is a write.
+    An op that reads and writes is in `writes`. `reference` is True for a TensorFlow 1 reference
+    variable, whose readers get its buffer.
     """
 
     name: str
@@ -87,8 +85,8 @@ def variables_of(graph: tf.Graph) -> Iterator[Variable]:
         yield Variable(
             names.get(ops[0], ops[0].name),
             ops[0].type in VARIABLES,
-            _by_creation(reads - writes),
-            _by_creation(writes),
+            sorted(reads - writes, key=lambda op: op._id),
+            sorted(writes, key=lambda op: op._id),
         )
 
 
@@ -105,10 +103,6 @@ def _captured(tensor: tf.Tensor) -> tf.Operation | None:
         if not outer:
             return None
         (tensor,) = outer
-
-
-def _by_creation(ops: set[tf.Operation]) -> list[tf.Operation]:
-    return sorted(ops, key=lambda op: op._id)
 
 
 def _accesses(
@@ -169,12 +163,8 @@ def _kind(op: tf.Operation, index: int, effects: Callable[[str], list[str]]) -> 
     kind = ""
     for attribute in attributes:
         value = op.node_def.attr[attribute]
-        for name in (
-            [value.func.name]
-            if value.HasField("func")
-            else [function.name for function in value.list.func]
-        ):
-            effects_on_arguments = effects(name)
+        for function in [value.func] if value.HasField("func") else value.list.func:
+            effects_on_arguments = effects(function.name)
             place = index - first
             kind += effects_on_arguments[place] if 0 <= place < len(effects_on_arguments) else "w"
     return kind

@@ -14,8 +14,9 @@ the control edges for that. It moves no op, and adds one only in these cases:
 """
 
 import contextlib
+import graphlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -52,10 +53,8 @@ Fetched = Any
 def order(every_step: Iterable[Fetched], sometimes: Iterable[Fetched] = ()) -> int:
     """Adds control edges to the default graph, from reads of variables to their writes.
 
-    A read that depends on a write of its variable stays where it is, because the program has
-    ordered it. A read outside of the step that may be fetched beside it becomes a part of the step
-    if it needs nothing but the variable and what the step computes; others stay unordered.
-
+    A read that depends on a write of its variable stays, because the program has ordered it. One
+    outside of the step joins it if it needs nothing but the variable and what the step computes.
     Each session call of a step fetches `every_step`, and only some fetch `sometimes`. Returns the
     number of edges added.
     """
@@ -92,7 +91,7 @@ class _Ordering:
                     continue
                 # An op fetched only now and then may be fetched when the step has no input yet, or
                 # may initialize the variable.
-                alone = variable.reference or self._at_any_time(read)
+                alone = variable.reference or _at_any_time(read)
                 later_writes = [
                     write
                     for write in writes
@@ -125,7 +124,7 @@ class _Ordering:
                 for op in variable.reads
                 if op in self._step
                 or (holds_value and self._may_be_read(op))
-                and (variable.reference or self._can_join(op))
+                and (variable.reference or _at_any_time(op, self._step))
             ]
             if reads:
                 yield variable, reads, writes
@@ -136,10 +135,6 @@ class _Ordering:
             self._uses(op) for output in read.outputs for op in output.consumers()
         )
 
-    def _can_join(self, read: tf.Operation) -> bool:
-        """Returns whether a read needs nothing but its variable and what the step computes."""
-        return all(op in self._step or op.type in _ANY_TIME for op in structure.before_of(read))
-
     def _uses(self, reader: tf.Operation) -> bool:
         """Returns whether a reader uses the value, other than to save it or initialize with it."""
         if reader.type in _SAVES:
@@ -149,9 +144,6 @@ class _Ordering:
         if reader.type == "Identity" and _place(reader.outputs[0]) not in self._fetched:
             return any(self._uses(user) for user in reader.outputs[0].consumers())
         return True
-
-    def _at_any_time(self, read: tf.Operation) -> bool:
-        return all(op.type in _ANY_TIME for op in structure.before_of(read))
 
     def _find_writes_before(self, writes: list[list[tf.Operation]]) -> None:
         """Finds which variables are written before each op; each variable is a bit of a number."""
@@ -290,22 +282,17 @@ class _Ordering:
 
     def _circular(self, wanted: Mapping[tf.Operation, list[tf.Operation]]) -> set[tf.Operation]:
         """Returns the ops that would wait for themselves, or for an op that does."""
-        waits: dict[tf.Operation, int] = {}
-        later: dict[tf.Operation, list[tf.Operation]] = {}
-        for op in self._all:
-            before = [*self._before[op], *wanted.get(op, ())]
-            waits[op] = len(before)
-            for previous in before:
-                later.setdefault(previous, []).append(op)
-        ready = [op for op, count in waits.items() if not count]
-        while ready:
-            op = ready.pop()
-            del waits[op]
-            for following in later.get(op, ()):
-                waits[following] -= 1
-                if not waits[following]:
-                    ready.append(following)
-        return set(waits)
+        sorter = graphlib.TopologicalSorter(
+            {op: (*self._before[op], *wanted.get(op, ())) for op in self._all}
+        )
+        # What is in no circle, and waits for none, is sorted all the same.
+        with contextlib.suppress(graphlib.CycleError):
+            sorter.prepare()
+        circular = set(self._all)
+        while ready := sorter.get_ready():
+            circular.difference_update(ready)
+            sorter.done(*ready)
+        return circular
 
     def _waits(
         self,
@@ -325,6 +312,11 @@ class _Ordering:
                     seen.add(before)
                     waiting.append(before)
         return False
+
+
+def _at_any_time(read: tf.Operation, besides: Container[tf.Operation] = ()) -> bool:
+    """Returns whether a read needs nothing but its variable, and what `besides` compute."""
+    return all(op in besides or op.type in _ANY_TIME for op in structure.before_of(read))
 
 
 def _users(read: tf.Operation) -> Iterator[tuple[tf.Operation, bool]]:

@@ -47,9 +47,9 @@ def _with_loops(done: Ops, before: dict[tf.Operation, Sequence[tf.Operation]]) -
     backs = [
         tensor.op
         for op in done
-        if op.type in ("Merge", "RefMerge")
+        if op.type in _MERGES
         for tensor in op.inputs
-        if tensor.op.type in ("NextIteration", "RefNextIteration") and tensor.op not in done
+        if tensor.op.type in _BACKS and tensor.op not in done
     ]
     return leading_to([*done, *backs], before) if backs else done
 
@@ -92,11 +92,9 @@ def _steps_before(leaving: tf.Operation) -> list[tf.Operation]:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """The place of an op among loops and branches of TensorFlow 1's kind.
+    """The loops around an op, the outermost first, and its branches of conditions, of TensorFlow 1.
 
-    Attributes:
-      loops: names of the loops around it, the outermost first.
-      branches: the name of each condition around it, with the branch taken.
+    A branch is the name of the condition, and which of its two branches is taken.
     """
 
     loops: tuple[bytes, ...] = ()
@@ -120,7 +118,7 @@ class OpPlaces:
         self._inside: dict[tf.Operation, Place] = {}
         self._outside: dict[tf.Operation, Place] = {}
         self.enters: dict[tuple[bytes, ...], list[tf.Operation]] = {}
-        if any(op.type in ("Switch", "RefSwitch", "Enter", "RefEnter") for op in ops):
+        if any(op.type in _SWITCHES | _ENTERS for op in ops):
             for op in ops:
                 self._find(op, before[op])
 
@@ -135,29 +133,29 @@ class OpPlaces:
         if op.type in _EXITS:
             before = [previous for previous in before if previous.type not in _BACKS]
         places = [place for previous in before if (place := self._outside.get(previous))]
-        if any(previous.type in ("Switch", "RefSwitch") for previous in before):
+        if any(previous.type in _SWITCHES for previous in before):
             places += [self._taken(tensor) for tensor in op.inputs if tensor.op in self._outside]
-        if not places and op.type not in ("Switch", "RefSwitch", "Enter", "RefEnter"):
+        if not places and op.type not in _SWITCHES | _ENTERS:
             return
         loops = max((place.loops for place in places), key=len, default=())
         branch_sets = [place.branches for place in places]
-        if op.type in ("Merge", "RefMerge"):
+        if op.type in _MERGES:
             taken = [self._taken(t).branches for t in op.inputs if t.op in before]
             branches = frozenset.intersection(*taken) if taken else frozenset()
         else:
             branches = frozenset().union(*branch_sets)
         inside = outside = Place(loops, branches)
-        if op.type in ("Enter", "RefEnter"):
+        if op.type in _ENTERS:
             outside = Place((*loops, op.get_attr(_FRAME)), branches)
             self.enters.setdefault(outside.loops, []).append(op)
-        elif op.type in ("Exit", "RefExit"):
+        elif op.type in _EXITS:
             outside = Place(loops[:-1], branches)
         self._inside[op], self._outside[op] = inside, outside
 
     def _taken(self, tensor: tf.Tensor) -> Place:
         """Returns the place of a tensor; for an output of a Switch, the branch that it leads to."""
         place = self._outside.get(tensor.op, TOP)
-        if tensor.op.type not in ("Switch", "RefSwitch"):
+        if tensor.op.type not in _SWITCHES:
             return place
         condition = tensor.op.inputs[1]
         if condition.op.type == "LoopCond":

@@ -10,8 +10,6 @@ counts the memory that tables take. docs/preflight.md says what that shows, and 
 from estimator_emb.names.generations import GENERATIONS
 from estimator_emb.preflight.checking import check_program
 from estimator_emb.preflight.report import CannotCheck, Compilation, Finding, Report, Tables
-from estimator_emb.preflight.sparsecore.layout import SparseCoreLimits
-from estimator_emb.preflight.sparsecore.results import SparseCoreResult
 
 __all__ = [
     "GENERATIONS",
@@ -19,8 +17,6 @@ __all__ = [
     "Compilation",
     "Finding",
     "Report",
-    "SparseCoreLimits",
-    "SparseCoreResult",
     "Tables",
     "check_program",
 ]

@@ -4,6 +4,8 @@
 _INPUT = "an input of input_fn: the infeed feeds a TPU's step"
 _HOST = "do it in input_fn, or give its tensors to host_call"
 _STRINGS = "keep strings on the host: turn them into numbers in input_fn"
+_PYTHON = "what it computes, in input_fn or host_call; or TensorFlow's own ops"
+_COUNTS = "tf.unique, or tf.math.bincount with a static size"
 _PRINT = "print in host_call, or wrap it in tf.compat.v1.tpu.outside_compilation"
 _SUMMARY = "tf.summary in the function of host_call"
 _TABLES = "look ids up in input_fn, or through the EmbeddingConfigSpec"
@@ -14,26 +16,23 @@ _STATE = "a resource variable: tf.compat.v1.get_variable without use_resource=Fa
 _SPARSE_STEP = "an optimizer that updates with dense gradients, or the EmbeddingConfigSpec"
 
 _OPS = {
+    **dict.fromkeys(
+        "AsString EncodeBase64 ReduceJoin RegexFullMatch RegexReplace StaticRegexFullMatch "
+        "StaticRegexReplace Substr UnicodeDecode UnicodeEncode".split(),
+        _STRINGS,
+    ),
+    **dict.fromkeys(("EagerPyFunc", "PyFunc", "PyFuncStateless"), _PYTHON),
+    **dict.fromkeys(("Print", "PrintV2"), _PRINT),
+    **dict.fromkeys(("RandomGamma", "RandomPoisson", "RandomPoissonV2"), _RANDOM),
+    **dict.fromkeys(("TemporaryVariable", "Variable", "VariableV2"), _STATE),
+    **dict.fromkeys(("UniqueWithCounts", "UniqueWithCountsV2"), _COUNTS),
     "BoostedTreesBucketize": _HOST,
-    "EagerPyFunc": "what it computes, in input_fn or host_call; or TensorFlow's own ops",
     "FIFOQueueV2": "input_fn, which feeds the infeed",
     "MatrixLogarithm": _HOST,
     "Placeholder": "an input of input_fn: nothing is fed to a TPU's step",
     "OneShotIterator": _INPUT,
-    "Print": _PRINT,
-    "PrintV2": _PRINT,
-    "PyFunc": "what it computes, in input_fn or host_call; or TensorFlow's own ops",
-    "PyFuncStateless": "what it computes, in input_fn or host_call; or TensorFlow's own ops",
-    "RandomPoisson": _RANDOM,
-    "RandomPoissonV2": _RANDOM,
-    "RandomGamma": _RANDOM,
     "SegmentMean": "tf.math.unsorted_segment_mean with a static number of segments",
     "StringFormat": "format on the host: host_call, or tf.compat.v1.tpu.outside_compilation",
-    "TemporaryVariable": _STATE,
-    "UniqueWithCounts": "tf.unique, or tf.math.bincount with a static size",
-    "UniqueWithCountsV2": "tf.unique, or tf.math.bincount with a static size",
-    "Variable": _STATE,
-    "VariableV2": _STATE,
 }
 
 _PREFIXES = {
@@ -54,29 +53,11 @@ _PREFIXES = {
 
 _SUFFIXES = {"Dataset": _INPUT, "DatasetV2": _INPUT, "Summary": _SUMMARY, "SummaryV2": _SUMMARY}
 
-_STRING_OPS = frozenset(
-    (
-        "AsString",
-        "EncodeBase64",
-        "ReduceJoin",
-        "RegexFullMatch",
-        "RegexReplace",
-        "StaticRegexFullMatch",
-        "StaticRegexReplace",
-        "Substr",
-        "UnicodeDecode",
-        "UnicodeEncode",
-    )
-)
-
 _TYPES = {
     "complex128": "complex64",
     "float64": "float32",
     "string": _STRINGS,
-    "uint16": "int32",
-    "uint8": "int32",
-    "int8": "int32",
-    "int16": "int32",
+    **dict.fromkeys(("uint16", "uint8", "int8", "int16"), "int32"),
     "resource": "tables and queues stay on the host; only variables can be in a TPU's step",
 }
 
@@ -85,8 +66,6 @@ def instead_of_op(op_type: str) -> str:
     """Returns what to use instead of an op that has no kernel."""
     if op_type in _OPS:
         return _OPS[op_type]
-    if op_type in _STRING_OPS:
-        return _STRINGS
     for suffix, advice in _SUFFIXES.items():
         if op_type.endswith(suffix):
             return advice

@@ -13,9 +13,6 @@ from estimator_emb.preflight import compiler, host_calls, program, static, table
 from estimator_emb.preflight import step as step_lib
 from estimator_emb.preflight.described import Described
 from estimator_emb.preflight.report import CannotCheck, Compilation, Finding, Report
-from estimator_emb.preflight.sparsecore import compiling
-from estimator_emb.preflight.sparsecore.layout import SparseCoreLimits
-from estimator_emb.preflight.sparsecore.results import SparseCoreResult
 from estimator_emb.spec.generations import NO_ESTIMATOR, check_runtime
 
 MODES = (step_lib.ModeKeys.TRAIN, step_lib.ModeKeys.EVAL, step_lib.ModeKeys.PREDICT)
@@ -31,7 +28,6 @@ def check_program(
     compiler_python: str | None = None,
     timeout: float = 600.0,
     has_steps: bool = True,
-    sparse_core_limits: SparseCoreLimits | None = None,
 ) -> Report:
     """Checks whether a TPU will accept the step of an estimator in one mode.
 
@@ -56,8 +52,6 @@ def check_program(
       timeout: seconds that the lowering, and each generation, may take; 600 by default.
       has_steps: False means that the program trains without `steps` and `max_steps`, or evaluates
         without `steps`, which a TPU refuses.
-      sparse_core_limits: the sizes for which lookup and update of the tables are compiled for
-        generations that have SparseCores; None means the defaults of `SparseCoreLimits`.
 
     Returns:
       A `Report` of what was found.
@@ -109,11 +103,6 @@ def check_program(
                 built.step, generations, python, timeout
             )
             notes += compiler_notes
-        sparse_core: tuple[SparseCoreResult, ...] = ()
-        if compile is not False and not missing:
-            batch = None if built.step is None else built.step.batch
-            table_step = compiling.of_program(estimator, mode, cores, batch, sparse_core_limits)
-            sparse_core = compiling.compile_tables(table_step, generations, python, timeout)
         all_cores = cores * (config.tpu_config.num_cores_per_replica or 1)
         of_tables = tables.check_tables(request, config, mode, generations, all_cores, compilations)
         if built.findings:  # They may be about the tables.
@@ -129,7 +118,6 @@ def check_program(
             versions=versions,
             notes=tuple(notes),
             tables=of_tables,
-            sparse_core=sparse_core,
         )
 
 

@@ -7,7 +7,6 @@ Two separate processes do so, to keep their crashes and their imports away from 
 interpreters, because a new jax and an old TensorFlow cannot be installed together.
 """
 
-import importlib.util
 import json
 import os
 import pathlib
@@ -33,24 +32,21 @@ _PROCESSES = pathlib.Path(__file__).parent / "processes"
 def interpreter(asked: str | None) -> tuple[str, str]:
     """Returns (the path of the Python that compiles, '' or why it cannot)."""
     python = asked or environment.COMPILER_PYTHON.value() or sys.executable
-    if python == sys.executable:
-        missing = [name for name in REQUIRED if importlib.util.find_spec(name) is None]
-    else:
-        program_text = (
-            "import importlib.util as u, sys; "
-            "print(*[n for n in sys.argv[1:] if u.find_spec(n) is None])"
-        )
-        try:
-            missing = subprocess.run(
-                [python, "-c", program_text, *REQUIRED],
-                check=True,
-                capture_output=True,
-                text=True,
-                timeout=60,
-                env=_environment(python),
-            ).stdout.split()
-        except (OSError, subprocess.SubprocessError) as error:
-            return python, f"{python} is no Python interpreter that runs: {error}."
+    program_text = (
+        "import importlib.util as u, sys; "
+        "print(*[n for n in sys.argv[1:] if u.find_spec(n) is None])"
+    )
+    try:
+        missing = subprocess.run(
+            [python, "-c", program_text, *REQUIRED],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=_environment(python),
+        ).stdout.split()
+    except (OSError, subprocess.SubprocessError) as error:
+        return python, f"{python} is no Python interpreter that runs: {error}."
     if not missing:
         return python, ""
     return python, (

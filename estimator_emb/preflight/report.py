@@ -3,8 +3,6 @@
 
 import dataclasses
 
-from estimator_emb.preflight.sparsecore import results
-
 ACCEPTED, FINDINGS, UNCHECKED = 0, 1, 2
 """Exit statuses of `estimator-emb check`."""
 
@@ -94,8 +92,8 @@ class Compilation:
         sums = "" if self.replicas == 1 else f" all-reduces {self.all_reduces},"
         return (
             f"{text}; per core:{sums} floating-point operations {flops}, "
-            f"arguments {results.bytes_text(self.argument_bytes)}, "
-            f"temporaries {results.bytes_text(self.temporary_bytes)}, "
+            f"arguments {_bytes_text(self.argument_bytes)}, "
+            f"temporaries {_bytes_text(self.temporary_bytes)}, "
             f"together {100 * part:.2g} % of {self.memory_bytes / 2**30:g} GiB"
         )
 
@@ -130,12 +128,10 @@ class Tables:
             return f"{text}; {self.words}"
         part = 100 * (self.table_bytes + (self.step_bytes or 0)) / self.memory_bytes
         of = f"{part:.2g} % of {self.memory_bytes / 2**30:g} GiB"
-        text += (
-            f"; per core of {self.cores}: tables and slots {results.bytes_text(self.table_bytes)}, "
-        )
+        text += f"; per core of {self.cores}: tables and slots {_bytes_text(self.table_bytes)}, "
         if self.step_bytes is None:
             return f"{text}{of}; the dense step, which was not compiled, comes on top"
-        return f"{text}the dense step {results.bytes_text(self.step_bytes)}, together {of}"
+        return f"{text}the dense step {_bytes_text(self.step_bytes)}, together {of}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,8 +150,6 @@ class Report:
       tables: for each generation, what is known of the tables; if there are findings, only those
         that are refused.
       notes: what was left out, and what else the reader should know.
-      sparse_core: the compiler's answers about the tables on SparseCore; they do not change the
-        exit status, because TPUEstimator drives no SparseCore.
     """
 
     mode: str
@@ -168,7 +162,6 @@ class Report:
     versions: tuple[str, str] | None = None
     notes: tuple[str, ...] = ()
     tables: tuple[Tables, ...] = ()
-    sparse_core: tuple[results.SparseCoreResult, ...] = ()
 
     @property
     def status(self) -> int:
@@ -210,7 +203,6 @@ class Report:
         if self.tables:
             lines.append("Tables of the EmbeddingConfigSpec:")
             lines += [f"  {tables}" for tables in self.tables]
-        lines += results.report(self.sparse_core)
         lines.append(NOT_SHOWN)
         return "\n".join(lines)
 
@@ -227,3 +219,7 @@ def _count(number: float) -> str:
         if number >= size:
             return f"{number / size:,.3g} {unit}"
     return f"{number:,.0f}"
+
+
+def _bytes_text(size: int) -> str:
+    return f"{size / 2**20:,.3g} MiB" if size < 2**30 else f"{size / 2**30:,.3g} GiB"

@@ -29,23 +29,13 @@ CLUSTER = "_tpu_replicate"
 OUTSIDE = "_xla_outside_compilation"
 _SOFTLY = b"auto"
 
-_CONTROL_FLOW = frozenset(
-    ("ControlTrigger", "Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch")
-)
+_CONTROL_FLOW = "ControlTrigger Enter Exit LoopCond Merge NextIteration Switch".split()
 """Ops of v1 control flow, which TensorFlow turns into While and If before it compiles for a TPU."""
 
-_SUMMARIES = frozenset(
-    (
-        "AudioSummary",
-        "AudioSummaryV2",
-        "HistogramSummary",
-        "ImageSummary",
-        "MergeSummary",
-        "ScalarSummary",
-        "TensorSummary",
-        "TensorSummaryV2",
-    )
-)
+_SUMMARIES = (
+    "AudioSummary AudioSummaryV2 HistogramSummary ImageSummary MergeSummary ScalarSummary "
+    "TensorSummary TensorSummaryV2"
+).split()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -294,7 +284,7 @@ def _refused_type(op_type: str, attributes: Any) -> str | None:
         ]
         if not refused:
             return None
-        first = first or _dtype_name(refused[0])
+        first = first or tf.as_dtype(refused[0]).name
     return first
 
 
@@ -311,9 +301,5 @@ def _type_of(op: StepOp) -> str | None:
     for name in ("T", "dtype", "Tin", "SrcT"):
         types = _types(op.attributes, name)
         if types:
-            return _dtype_name(types[0])
+            return tf.as_dtype(types[0]).name
     return None
-
-
-def _dtype_name(name: str) -> str:
-    return {"double": "float64", "float": "float32", "half": "float16"}.get(name, name)

@@ -11,6 +11,7 @@ gradients of the activations are results.
 import contextlib
 import copy
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -97,29 +98,19 @@ def is_on_host(estimator: TPUEstimator, mode: str) -> bool:
     return mode == ModeKeys.PREDICT and bool(tables_on_host)
 
 
-class _Context(InternalTPUContext):
-    """tensorflow-estimator's context, for a TPU that is described instead of asked."""
-
-    def __init__(self, *args: Any, replicas: int, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        cores = replicas * (self._config.tpu_config.num_cores_per_replica or 1)
-        self._metadata = described.metadata(cores)
-
-    def _get_tpu_system_metadata(self) -> tf.tpu.experimental.TPUSystemMetadata:
-        return self._metadata
-
-
-def _context(estimator: TPUEstimator, config: Any, replicas: int) -> _Context:
+def _context(estimator: TPUEstimator, config: Any, replicas: int) -> InternalTPUContext:
+    """Returns tensorflow-estimator's context, for a TPU that is described instead of asked."""
     asked = estimator.backend.request
-    context = _Context(
+    context = InternalTPUContext(
         config,
         asked.train_batch_size,
         asked.eval_batch_size,
         asked.predict_batch_size,
         use_tpu=True,
         eval_on_tpu=True,
-        replicas=replicas,
     )
+    cores = replicas * (config.tpu_config.num_cores_per_replica or 1)
+    context._get_tpu_system_metadata = functools.partial(described.metadata, cores)
     for mode, size in (
         (ModeKeys.TRAIN, asked.train_batch_size),
         (ModeKeys.EVAL, asked.eval_batch_size),
@@ -130,7 +121,11 @@ def _context(estimator: TPUEstimator, config: Any, replicas: int) -> _Context:
 
 
 def _build(
-    estimator: TPUEstimator, config: Any, context: _Context, inputs: CoreInputs, step: Step
+    estimator: TPUEstimator,
+    config: Any,
+    context: InternalTPUContext,
+    inputs: CoreInputs,
+    step: Step,
 ) -> None:
     has_labels = inputs.labels is not None
     structure = (inputs.features, inputs.labels if has_labels else (), inputs.activations)

@@ -23,8 +23,8 @@ from estimator_emb.private.estimator import ModeKeys
 from estimator_emb.spec import options
 from estimator_emb.spec.generations import NO_ESTIMATOR
 from estimator_emb.spec.resolved import Table
-from estimator_emb.tables.description import bytes_of
 from estimator_emb.tables.partition import Partition
+from estimator_emb.tables.sizes import bytes_of
 
 _UNIT = 8
 """The columns of a row are rounded up to a multiple of this number of floats."""

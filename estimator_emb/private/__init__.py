@@ -2,9 +2,10 @@
 """Every private name of TensorFlow and tensorflow-estimator that this package uses, in one place.
 
 A name that `tf`, `tf.compat.v1` and `tf.estimator` lack is private: a release of TensorFlow may
-drop it. Each is here once, without its underscore, and with the reason why it is needed; every
-other module imports it from here. `tests/private/test_private.py` finds those that a TensorFlow
-lacks, and docs/contributing.md says what to do then.
+drop it. Each is here once, without its underscore, and with the reason why it is needed, but for
+those of tensorflow-estimator, which has one version; every other module imports it from here.
+`tests/private/test_private.py` finds those that a TensorFlow lacks, and docs/contributing.md says
+what to do then.
 
     graphs         graphs, variables, savers, input, and how a cluster is run
     columns        feature columns, TensorFlow's own and those of TPU tables

@@ -93,8 +93,8 @@ class Changes:
 
     def set_attribute(self, owner: Any, name: str, value: Any) -> None:
         before = vars(owner).get(name, _ABSENT)
-        setattr(owner, name, value)
-        self._undo.append(lambda: _restore_attribute(owner, name, before))
+        _set_or_delete(owner, name, value)
+        self._undo.append(lambda: _set_or_delete(owner, name, before))
 
     def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
         """Replaces a function by `make(function)`, unless it is what this method put there."""
@@ -105,9 +105,7 @@ class Changes:
             self.set_attribute(owner, name, wrapper)
 
     def hide_attribute(self, owner: Any, name: str) -> None:
-        before = vars(owner).get(name, _ABSENT)
-        _restore_attribute(owner, name, _ABSENT)
-        self._undo.append(lambda: _restore_attribute(owner, name, before))
+        self.set_attribute(owner, name, _ABSENT)
 
     def set_module(self, name: str, module: ModuleType) -> None:
         before = sys.modules.get(name)
@@ -158,7 +156,7 @@ def _is_within(module: str, package: str) -> bool:
     return module == package or module.startswith(package + ".")
 
 
-def _restore_attribute(owner: Any, name: str, value: Any) -> None:
+def _set_or_delete(owner: Any, name: str, value: Any) -> None:
     if value is not _ABSENT:
         setattr(owner, name, value)
     elif name in vars(owner):

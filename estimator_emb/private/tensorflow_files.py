@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -42,14 +42,14 @@ _OPS = (
         "ExperimentalDatasetToTFRecord SaveDataset SaveDatasetV2 SnapshotDataset SnapshotDatasetV2",
     ),
 )
-"""(method of `Places`, number of an input, ops in which this input is a path or several)."""
+"""(method of `places`, number of an input, ops in which this input is a path or several)."""
 
 FILE_INPUTS = {
     op: {number: how for how, number, ops in _OPS if op in ops.split()}
     for _, _, all_ops in _OPS
     for op in all_ops.split()
 }
-"""Op that reads or writes files -> number of an input that is a path -> method of `Places`."""
+"""Op that reads or writes files -> number of an input that is a path -> method of `places`."""
 
 _FUNCTIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "file_io": {
@@ -66,50 +66,22 @@ _FUNCTIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "record_io": dict.fromkeys("RandomRecordReader RecordIterator".split(), ("read",)),
     "events_writer": {"EventsWriter": ("written",)},
 }
-"""Module of `doors` -> its functions -> methods of `Places` for their first arguments, paths."""
+"""Module of `doors` -> its functions -> methods of `places` for their first arguments, paths."""
 
 
-class Places(Protocol):
-    """Says where the files that a program names are; a str gives a str, and bytes give bytes."""
-
-    def read(self, path: Any) -> Any:
-        """Returns where to read a file or folder."""
-
-    def written(self, path: Any) -> Any:
-        """Returns where to write a new file, in a folder that exists."""
-
-    def changed(self, path: Any) -> Any:
-        """Returns where to append to a file."""
-
-    def moved(self, path: Any) -> Any:
-        """Returns the path from which to rename a file."""
-
-    def removed(self, path: Any) -> Any:
-        """Returns what to remove; None if nothing is to be removed."""
-
-    def restored(self, path: Any) -> Any:
-        """Returns the prefix of the files of a checkpoint to read."""
-
-    def saved(self, path: Any) -> Any:
-        """Returns the prefix of the files of a checkpoint to write."""
-
-    def listed(self, pattern: Any) -> list[Any]:
-        """Returns the patterns that an op matches in place of this one."""
-
-    def children(self, names_in: Callable[[Any], list[Any]], path: Any) -> list[Any]:
-        """Returns the names in a folder; `names_in` lists a folder of the file system."""
-
-    def matching(self, match: Callable[[Any], list[Any]], pattern: Any) -> list[Any]:
-        """Returns the files that match a pattern, under the program's names."""
-
-    def when_it_runs(self, how: str, paths: Any) -> Any:
-        """Returns a tensor of the results of the method `how` for paths in a tensor."""
-
-
-def redirect(doors: Any, replace: Callable[[Any, str, Any], Any], places: Places) -> None:
+def redirect(doors: Any, replace: Callable[[Any, str, Any], Any], places: Any) -> None:
     """Makes TensorFlow use the files that `places` names.
 
-    `doors` is the module `private.files`; `replace(owner, name, value)` sets an attribute.
+    `doors` is the module `private.files`; `replace(owner, name, value)` sets an attribute. `places`
+    says where the files that a program names are; a str gives a str, and bytes give bytes. It has
+
+        read, written, changed    of a path to read, to write, or to append to
+        moved, removed            of a path to rename or remove; None if nothing is to be removed
+        restored, saved           of the prefix of the files of a checkpoint
+        listed                    the patterns that an op matches in place of one
+        children(names_in, path)  the names in a folder; `names_in` lists one of the file system
+        matching(match, pattern)  the files that match a pattern, under the program's names
+        when_it_runs(how, paths)  a tensor of what the method `how` returns for those of a tensor
     """
     _change_functions(doors, replace, places)
     _change_ops(doors, replace, places)
@@ -125,7 +97,7 @@ def changed(function: Callable[..., Any], *hows: Callable[[Any], Any]) -> Callab
     return call
 
 
-def _change_functions(doors: Any, replace: Callable[..., Any], places: Places) -> None:
+def _change_functions(doors: Any, replace: Callable[..., Any], places: Any) -> None:
     for door, functions in _FUNCTIONS.items():
         module = getattr(doors, door)
         for name, hows in functions.items():
@@ -168,7 +140,7 @@ def _change_functions(doors: Any, replace: Callable[..., Any], places: Places) -
     replace(readers, "_create_or_validate_filenames_dataset", name_changed_files)
 
 
-def _change_ops(doors: Any, replace: Callable[..., Any], places: Places) -> None:
+def _change_ops(doors: Any, replace: Callable[..., Any], places: Any) -> None:
     in_graph = doors.op_def_library._apply_op_helper
     at_once = doors.pywrap_tfe.TFE_Py_FastPathExecute
     slowly = doors.execute.execute
@@ -207,7 +179,7 @@ def _change_ops(doors: Any, replace: Callable[..., Any], places: Places) -> None
     replace(doors.execute, "execute", run_op_slowly)
 
 
-def _changed_input(places: Places, how: str, value: Any) -> Any:
+def _changed_input(places: Any, how: str, value: Any) -> Any:
     """Returns an op's input with each path replaced by what the method `how` returns."""
     if isinstance(value, (list, tuple)) and any(tf.is_tensor(one) for one in value):
         value = tf.convert_to_tensor(value)

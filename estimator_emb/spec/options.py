@@ -215,13 +215,9 @@ def asked_bad_ids(config: Any) -> str:
 def asked_table_summaries(config: Any) -> bool | None:
     """Returns whether the config or the environment asks for table summaries; None if unset."""
     chosen: bool | None = getattr(getattr(config, "tpu_config", None), "table_summaries", None)
-    if chosen is not None:
-        return bool(chosen)
-    text = environment.TABLE_SUMMARIES.value()
-    if not text:
-        return None
-    variable = environment.TABLE_SUMMARIES
-    return _check_choice(f"Environment variable {variable}", text, variable.choices) == "1"
+    if chosen is None and environment.TABLE_SUMMARIES.value():
+        return _asked(config, "table_summaries", environment.TABLE_SUMMARIES, "0") == "1"
+    return chosen if chosen is None else bool(chosen)
 
 
 def table_summaries_on_host(config: Any) -> bool:

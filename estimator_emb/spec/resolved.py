@@ -26,17 +26,10 @@ TABLE_PREFIX = "tbl_"
 class Feature:
     """A feature of the input that looks up a table, and how its ids are read.
 
-    Attributes:
-      key: key of the ids in the features dict, where the activation replaces them.
-      max_sequence_length: as in `FeatureConfig`.
-      weight_key: as in `FeatureConfig`.
-      column_name: name of the feature column; None in a spec of config dicts.
-      to_ids: function from strings [n] to int64 ids [n], where -1 means that the string is left
-        out; None if the feature takes no strings.
-      integers_to_ids: function from integers [n] to int64 ids [n]; None if integers are ids.
-        `tables/integers.py` says when it is used.
-      column: this feature's column if several columns read the same input, so that `key` differs
-        from the key of the input; else None.
+    `key` is that of the ids in the features dict, where the activation replaces them. `to_ids` is a
+    function from strings [n] to int64 ids [n], where -1 leaves a string out; None if the feature
+    takes no strings. `integers_to_ids` is the same for integers; None if they are ids. `column` is
+    this feature's column if several read one input, so that `key` is not the key of the input.
     """
 
     key: str
@@ -55,14 +48,10 @@ class Feature:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table with the features that look it up.
+    """A table with the features that look it up, sorted by key.
 
-    Attributes:
-      name: the key in the config dict, or 'tbl_' and `scope_key`.
-      features: the features, sorted by key.
-      scope_key: the key under which a feature column records its variable scope; None in a spec of
-        config dicts.
-      optimizer: its own optimizer, else that of the spec; None if there is neither.
+    `scope_key` is the key under which a feature column records its variable scope; None in a spec
+    of config dicts. `optimizer` is its own, or that of the spec.
     """
 
     name: str

@@ -3,6 +3,7 @@
 
 import contextlib
 import dataclasses
+from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -31,11 +32,12 @@ def checked(inputs: list[Ids], batch_size: int | None = None) -> tuple[list[Ids]
             for ids in inputs
             for problem in (
                 *_of_batch(ids, first, batch_size),
-                *_of_places(ids),
+                *_misplaced(ids),
+                *_repeated(ids),
+                *_of_weights(ids),
                 _bad_id(ids),
-                _bad_weight(ids),
+                *_bad_weight(ids),
             )
-            if problem is not None
         ]
         good = require(problems, "check_ids")
     with tf.control_dependencies([good]):
@@ -114,69 +116,43 @@ def reading_holds(inputs: list[Ids]) -> list[tf.Tensor]:
     return [
         holds
         for ids in inputs
-        for problem in (
-            _misplaced(ids),
-            _unequal_weights(ids),
-            _misplaced_weights(ids),
-            None if ids.uncut is None else _bad_id(ids),
+        for holds, _ in (
+            *_misplaced(ids),
+            *_of_weights(ids),
+            *([] if ids.uncut is None else [_bad_id(ids)]),
         )
-        if problem is not None
-        for holds, _ in [problem]
     ]
 
 
-def _of_batch(ids: Ids, first: Ids, batch_size: int | None) -> list[Problem | None]:
-    return [_empty_batch(ids), _other_batch(ids, first), _wrong_batch(ids, batch_size)]
+def _of_batch(ids: Ids, first: Ids, batch_size: int | None) -> Iterator[Problem]:
+    if not ids.static_batch:
+        yield ids.batch > 0, forms.message(f"{ids.owner}: the batch has no samples.")
+    known_alike = ids.static_batch is not None and ids.static_batch == first.static_batch
+    if ids is not first and not known_alike:
+        text = f"{ids.owner} has {{}} samples, but feature {first.feature.key} has {{}}."
+        text += " All features of a batch need the same number."
+        yield tf.equal(ids.batch, first.batch), forms.message(text, ids.batch, first.batch)
+    if batch_size is not None and ids.static_batch != batch_size:
+        text = f"{ids.owner} has {{}} samples, but the batch size is {batch_size}.{_TOGETHER}"
+        yield tf.equal(ids.batch, batch_size), forms.message(text, ids.batch)
 
 
-def _of_places(ids: Ids) -> list[Problem | None]:
-    return [_misplaced(ids), _repeated(ids), _unequal_weights(ids), _misplaced_weights(ids)]
-
-
-def _empty_batch(ids: Ids) -> Problem | None:
-    if ids.static_batch:
-        return None
-    return ids.batch > 0, lambda: tf.constant(f"{ids.owner}: the batch has no samples.")
-
-
-def _other_batch(ids: Ids, first: Ids) -> Problem | None:
-    if ids is first:
-        return None
-    if ids.static_batch is not None and ids.static_batch == first.static_batch:
-        return None
-    text = f"{ids.owner} has {{}} samples, but feature {first.feature.key} has {{}}."
-    text += " All features of a batch need the same number."
-    return (
-        tf.equal(ids.batch, first.batch),
-        lambda: tf.strings.format(text, (ids.batch, first.batch)),
-    )
-
-
-def _wrong_batch(ids: Ids, batch_size: int | None) -> Problem | None:
-    if batch_size is None or ids.static_batch == batch_size:
-        return None
-    text = f"{ids.owner} has {{}} samples, but the batch size is {batch_size}."
-    text += _TOGETHER
-    return tf.equal(ids.batch, batch_size), lambda: tf.strings.format(text, (ids.batch,))
-
-
-def _misplaced(ids: Ids) -> Problem | None:
-    if ids.places is None:
-        return None
+def _misplaced(ids: Ids) -> Iterator[Problem]:
     places = ids.places
-    text = f"{ids.owner}: sparse index {{}} is outside the dense shape {{}}."
-    return (
-        places.all_inside(),
-        lambda: tf.strings.format(
-            text, (_first(places.indices, tf.logical_not(places.inside())), places.shape)
-        ),
-    )
+    if places is not None:
+        text = f"{ids.owner}: sparse index {{}} is outside the dense shape {{}}."
+
+        def message() -> tf.Tensor:
+            index = _first(places.indices, tf.logical_not(places.inside()))
+            return tf.strings.format(text, (index, places.shape))
+
+        yield places.all_inside(), message
 
 
-def _repeated(ids: Ids) -> Problem | None:
-    """Returns the problem of two ids at one position of a sequence, which would be added up."""
+def _repeated(ids: Ids) -> Iterator[Problem]:
+    """Yields the problem of two ids at one position of a sequence, which would be added up."""
     if ids.places is None or ids.lengths is None:
-        return None
+        return
     assert ids.segments is not None
     limit = ids.segments_per_sample
     counts = tf.math.unsorted_segment_sum(
@@ -188,22 +164,18 @@ def _repeated(ids: Ids) -> Problem | None:
         segment = _first(tf.range(ids.batch * limit), counts > 1)
         return tf.strings.format(text, (segment % limit, segment // limit))
 
-    return tf.reduce_all(counts <= 1), message
+    yield tf.reduce_all(counts <= 1), message
 
 
-def _unequal_weights(ids: Ids) -> Problem | None:
-    if ids.fit is None:
-        return None
-    counts = ids.fit.ids, ids.fit.weights
-    text = f"{ids.owner} has {{}} ids but {{}} weights."
-    return tf.equal(*counts), lambda: tf.strings.format(text, counts)
-
-
-def _misplaced_weights(ids: Ids) -> Problem | None:
-    if ids.fit is None:
-        return None
-    text = f"{ids.owner}: its weights stand at other indices than its ids."
-    return ids.fit.aligned, lambda: tf.constant(text)
+def _of_weights(ids: Ids) -> Iterator[Problem]:
+    if ids.fit is not None:
+        counts = ids.fit.ids, ids.fit.weights
+        yield (
+            tf.equal(*counts),
+            forms.message(f"{ids.owner} has {{}} ids but {{}} weights.", *counts),
+        )
+        text = f"{ids.owner}: its weights stand at other indices than its ids."
+        yield ids.fit.aligned, forms.message(text)
 
 
 def outside(table: Table, ids: tf.Tensor) -> tf.Tensor:
@@ -219,22 +191,20 @@ def _bad_id(ids: Ids) -> Problem:
     bad = outside(ids.table, values)
     text = f"{ids.owner}: id {{}} is outside [0, {ids.table.config.vocabulary_size})."
     text += " TPUConfig(bad_ids='drop') leaves such ids out and counts them."
-    return (
-        tf.logical_not(tf.reduce_any(bad)),
-        lambda: tf.strings.format(text, (_first(values, bad),)),
-    )
+    good = tf.logical_not(tf.reduce_any(bad))
+    return good, lambda: tf.strings.format(text, (_first(values, bad),))
 
 
-def _bad_weight(ids: Ids) -> Problem | None:
-    if ids.weights is None:
-        return None
+def _bad_weight(ids: Ids) -> Iterator[Problem]:
     weights = ids.weights
-    finite = tf.math.is_finite(weights)
-    text = f"{ids.owner}: weight {{}} is not finite."
-    return (
-        tf.reduce_all(finite),
-        lambda: tf.strings.format(text, (_first(weights, tf.logical_not(finite)),)),
-    )
+    if weights is not None:
+        finite = tf.math.is_finite(weights)
+        text = f"{ids.owner}: weight {{}} is not finite."
+
+        def message() -> tf.Tensor:
+            return tf.strings.format(text, (_first(weights, tf.logical_not(finite)),))
+
+        yield tf.reduce_all(finite), message
 
 
 def _first(values: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:

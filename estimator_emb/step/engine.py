@@ -36,9 +36,7 @@ from estimator_emb.step.dropped import DroppedIds
 from estimator_emb.step.kernels import Factory, Kernels, TensorFlowKernels
 from estimator_emb.step.tap import Tap
 from estimator_emb.step.transfer import NextStep, Transfer
-from estimator_emb.tables import creation, functions, helper_variable, memory, placement, storage
-from estimator_emb.tables.description import describe
-from estimator_emb.tables.warm_start import with_slots
+from estimator_emb.tables import creation, functions, helper_variable, placement, sizes, storage
 
 logger = logging.getLogger("estimator_emb")
 
@@ -114,7 +112,7 @@ class TableStep:
         if self.shards > 1:
             where += f", over {self.shards} parameter servers"
         of_tables = {table.name: optimizer_of(table) for table in self.tables}
-        return describe(self.tables, of_tables, where)
+        return sizes.describe(self.tables, of_tables, where)
 
     def from_previous_step(self, structure: Any) -> Any:
         """Returns what the model sees: this batch, or the previous one if lookups are ahead."""
@@ -303,7 +301,7 @@ class GradientTap:
         step, used = self.step, self._used(returned)
         tables = [table for table in step.tables if any(f.key in used for f in table.features)]
         if step.in_this_process:
-            memory.check_fits(tables, step.training)
+            sizes.check_fits(tables, step.training)
         with placement.on_cpu():
             created = creation.create(tables, step.training, step.as_parts, step.shards)
         found = Lookup(self, created)
@@ -434,7 +432,9 @@ class Lookup:
 
     def warm_start(self, settings: Any) -> Any:
         """Returns the program's `WarmStartSettings`, in which slots go with their tables."""
-        return with_slots(settings, [(table.variables, table.trained_by) for table in self.tables])
+        return storage.with_slots(
+            settings, [(table.variables, table.trained_by) for table in self.tables]
+        )
 
     def tables_on_host(self) -> list[TableOnHost]:
         """Returns the tables for a report of a NaN loss."""

@@ -33,7 +33,7 @@ def problems(ids: Ids) -> list[Problem]:
         elif value is not None and value.shape.rank is None:
             text = f"{ids.owner}: {what} must have the rank of its ids; got shape {{}}."
             rank = ids.source.value.shape.rank
-            possible.append((tf.equal(tf.rank(value), rank), _message(text, tf.shape(value))))
+            possible.append((tf.equal(tf.rank(value), rank), message(text, tf.shape(value))))
     if isinstance(ids.source.value, tf.SparseTensor):
         possible += _of_size(ids, ids.source.value.dense_shape)
     return possible
@@ -83,7 +83,7 @@ def _of_sparse(owner: str, value: tf.SparseTensor) -> list[Problem]:
     problems: list[Problem] = []
     if not shape.shape.is_fully_defined():
         text = f"{owner} must have shape [batch, n]; got {{}}."
-        problems.append((tf.equal(tf.size(shape), 2), _message(text, shape)))
+        problems.append((tf.equal(tf.size(shape), 2), message(text, shape)))
     extent = tf.shape(indices, out_type=tf.int64)
     fits = tf.equal(_at(indices, extent, 0), tf.size(values, out_type=tf.int64))
     for tensor, rank in ((indices, 2), (values, 1)):
@@ -92,7 +92,7 @@ def _of_sparse(owner: str, value: tf.SparseTensor) -> list[Problem]:
     if indices.shape.rank is None or tf.compat.dimension_value(indices.shape[1]) is None:
         fits &= tf.equal(_at(indices, extent, 1), 2)
     text = f"{owner} have {{}} values, but indices of shape {{}}: each value needs one index."
-    problems.append((fits, _message(text, tf.size(values), extent)))
+    problems.append((fits, message(text, tf.size(values), extent)))
     return problems
 
 
@@ -106,19 +106,14 @@ def _at(tensor: tf.Tensor, extent: tf.Tensor, axis: int) -> tf.Tensor:
 def _of_size(ids: Ids, shape: tf.Tensor) -> list[Problem]:
     most = most_samples(ids.table, ids.feature)
     batch = tf.concat([shape, [0]], axis=0)[0] if shape.shape.rank is None else shape[0]
+    negative = f"{ids.owner}: the dense shape {{}} of its ids is negative."
+    large = (
+        f"{ids.owner}: the dense shape {{}} of its ids has more samples than {most}, the most "
+        "whose activations and gradients this machine's memory could hold."
+    )
     return [
-        (
-            tf.reduce_all(shape >= 0),
-            _message(f"{ids.owner}: the dense shape {{}} of its ids is negative.", shape),
-        ),
-        (
-            batch <= most,
-            _message(
-                f"{ids.owner}: the dense shape {{}} of its ids has more samples than {most}, "
-                "the most whose activations and gradients this machine's memory could hold.",
-                shape,
-            ),
-        ),
+        (tf.reduce_all(shape >= 0), message(negative, shape)),
+        (batch <= most, message(large, shape)),
     ]
 
 
@@ -132,8 +127,9 @@ def _of_ragged(owner: str, value: tf.RaggedTensor) -> list[Problem]:
         & tf.reduce_all(splits[1:] >= splits[:-1])
     )
     text = f"{owner} have {{}} values, which row splits {{}} do not divide."
-    return [(fits, _message(text, count, splits))]
+    return [(fits, message(text, count, splits))]
 
 
-def _message(text: str, *values: tf.Tensor) -> Callable[[], tf.Tensor]:
-    return lambda: tf.strings.format(text, values)
+def message(text: str, *values: tf.Tensor) -> Callable[[], tf.Tensor]:
+    """Returns the message of a `Problem`, in which values replace each {}."""
+    return lambda: tf.strings.format(text, values) if values else tf.constant(text)

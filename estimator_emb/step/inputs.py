@@ -154,9 +154,7 @@ def read_feature(table: Table, feature: Feature, features: Mapping[str, Any]) ->
             f"{owner} is not among the features of the batch, {sorted(features)}."
             f"{suggestion(feature.key, features)}"
         )
-    value = features[feature.key]
-    if not isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
-        value = tf.convert_to_tensor(value)
+    value = as_tensor(features[feature.key])
     _check_dtype(owner, feature, value.dtype)
     weights = _weights(owner, feature, features)
     if isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
@@ -164,6 +162,12 @@ def read_feature(table: Table, feature: Feature, features: Mapping[str, Any]) ->
     else:
         ids = _read_dense(owner, table, feature, value, weights)
     return dataclasses.replace(ids, source=Source(value, weights, ops_since(before)))
+
+
+def as_tensor(value: Any) -> Any:
+    """Returns a value of a batch as a tensor, unless it is a SparseTensor or RaggedTensor."""
+    is_composite = isinstance(value, (tf.RaggedTensor, tf.SparseTensor))
+    return value if is_composite else tf.convert_to_tensor(value)
 
 
 def number_of_ops() -> int:
@@ -203,9 +207,7 @@ def _weights(owner: str, feature: Feature, features: Mapping[str, Any]) -> Any:
             f"{owner}: Cannot find weights {key} for weighted_categorical_column among the "
             f"features of the batch, {sorted(features)}.{suggestion(key, features)}"
         )
-    weights = features[key]
-    if not isinstance(weights, (tf.RaggedTensor, tf.SparseTensor)):
-        weights = tf.convert_to_tensor(weights)
+    weights = as_tensor(features[key])
     if not (weights.dtype.is_floating or weights.dtype.is_integer):
         raise ValueError(f"{owner}: weights {key} must be numbers; got {weights.dtype.name}.")
     return weights

@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.spec.resolved import Feature, Table
-from estimator_emb.step.inputs import PADDING_ID
+from estimator_emb.step.inputs import PADDING_ID, as_tensor
 
 
 def looked_up(tables: Sequence[Table]) -> list[Table]:
@@ -46,9 +46,7 @@ def as_strings(tables: Sequence[Table], features: Mapping[str, Any]) -> Mapping[
         for feature in table.features:
             if feature.integers_to_ids is None or feature.key not in features:
                 continue
-            value = features[feature.key]
-            if not isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
-                value = tf.convert_to_tensor(value)
+            value = as_tensor(features[feature.key])
             if not value.dtype.is_integer:
                 raise ValueError(
                     f"Feature {feature.key} of table {table.name}: its column looks up integers, "

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.optimizers import OptimizationParameters
-from estimator_emb.spec.config import EmbeddingConfigSpec
+from estimator_emb.spec.config import EmbeddingConfigSpec, TableConfig
 from estimator_emb.spec.resolved import Table, optimizer_of
 from estimator_emb.step.forms import Problem
 from estimator_emb.tables import functions
@@ -27,20 +27,31 @@ class LearningRates:
 
     def of(self, table: Table, parameters: OptimizationParameters) -> tf.Tensor:
         """Returns the rate of a table, a float32 scalar; raises as `functions.rate` does."""
-        config = table.config
-        if config.learning_rate_fn is not None:
-            return self._value(table_function(table.name), config.learning_rate_fn, self._step)
-        if config.learning_rate is not None:
-            return tf.constant(config.learning_rate, tf.float32)
-        if callable(parameters.learning_rate):
-            return self._value(optimizer_function(table.name, parameters), parameters.learning_rate)
-        return tf.constant(parameters.learning_rate, tf.float32)
-
-    def _value(self, owner: str, function: Callable[..., Any], *step: tf.Tensor) -> tf.Tensor:
-        key = function, len(step)
+        found = function_of(table.name, table.config, parameters)
+        if found is None:
+            own = table.config.learning_rate
+            return tf.constant(parameters.learning_rate if own is None else own, tf.float32)
+        owner, function, takes_step = found
+        key = function, takes_step
         if key not in self._of_function:
+            step = [self._step] if takes_step else []
             self._of_function[key] = functions.rate(owner, function, *step)
         return self._of_function[key]
+
+
+def function_of(
+    table: str, config: TableConfig, parameters: OptimizationParameters
+) -> tuple[str, Callable[..., Any], bool] | None:
+    """Returns the function that gives the rate of a table; None if the rate is a number.
+
+    Before it stands its name in messages, and after it whether it takes the global step.
+    """
+    if config.learning_rate_fn is not None:
+        return f"Table {table!r}: learning_rate_fn", config.learning_rate_fn, True
+    if config.learning_rate is None and callable(parameters.learning_rate):
+        owner = f"Table {table!r}: the learning_rate of its {type(parameters).__name__},"
+        return owner, parameters.learning_rate, False
+    return None
 
 
 def problems(
@@ -52,14 +63,9 @@ def problems(
     """Returns the possible problems of the values that a program's functions have in a step."""
     owners: dict[Any, str] = {}  # By the tensor, which tables may share.
     for table, rate in zip(tables, rates, strict=True):
-        parameters = optimizer_of(table)
-        if table.config.learning_rate_fn is not None:
-            owner, function = table_function(table.name), table.config.learning_rate_fn
-        elif table.config.learning_rate is None and callable(parameters.learning_rate):
-            owner, function = optimizer_function(table.name, parameters), parameters.learning_rate
-        else:
-            continue
-        if tf.get_static_value(rate) is None:
+        of_table = function_of(table.name, table.config, optimizer_of(table))
+        if of_table is not None and tf.get_static_value(rate) is None:
+            owner, function, _ = of_table
             owners.setdefault(rate.ref(), f"{owner} {functions.name_of(function)}")
     found = []
     if owners:
@@ -82,13 +88,3 @@ def _problem(owners: list[str], values: tf.Tensor, good: tf.Tensor, text: str) -
         return tf.strings.join([tf.gather(owners, first), f": {text} ", got, "."])
 
     return tf.reduce_all(good), message
-
-
-def table_function(table: str) -> str:
-    """Returns the name of a table's `learning_rate_fn` in messages."""
-    return f"Table {table!r}: learning_rate_fn"
-
-
-def optimizer_function(table: str, parameters: OptimizationParameters) -> str:
-    """Returns the name in messages of a function that is an optimizer's `learning_rate`."""
-    return f"Table {table!r}: the learning_rate of its {type(parameters).__name__},"

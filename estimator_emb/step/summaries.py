@@ -123,7 +123,7 @@ class TableSummaries:
         if ids.feature.to_ids is None and not batch.dropped:
             # Native kernels read the input as it came: no step need compute anything else.
             keys = [ids.feature.key, ids.feature.weight_key]
-            given = {key: _as_tensor(batch.features[key]) for key in keys if key is not None}
+            given = {key: inputs.as_tensor(batch.features[key]) for key in keys if key is not None}
             return inputs.read_feature(ids.table, ids.feature, self._from_before(given))
         names = ("ids", "segments", "weights", "batch")
         parts = self._from_before({name: getattr(ids, name) for name in names})
@@ -155,11 +155,6 @@ def add_loss(loss: tf.Tensor) -> None:
     free = loss.graph.unique_name(LOSS_METRIC_KEY, mark_as_used=False) == LOSS_METRIC_KEY
     if not own and not free:
         add_scalar(LOSS_METRIC_KEY, loss)
-
-
-def _as_tensor(value: Any) -> Any:
-    is_composite = isinstance(value, (tf.RaggedTensor, tf.SparseTensor))
-    return value if is_composite else tf.convert_to_tensor(value)
 
 
 def _copied(ids: Ids) -> Ids:

@@ -154,16 +154,6 @@ class _KeptTensors(SaveableObject):
             return tf.raw_ops.Stage(values=restored_tensors, shared_name=self._stage)
 
 
-def with_one_more(input_fn_result: Any, batches: int) -> Any:
-    """Returns a dataset that ends `batches` later, for last steps that read batches ahead.
-
-    Anything but a dataset is returned as it is.
-    """
-    if not isinstance(input_fn_result, tf.data.Dataset):
-        return input_fn_result
-    return input_fn_result.concatenate(input_fn_result.take(batches))
-
-
 def _as(present: tf.Tensor, carried: tf.Tensor) -> tf.Tensor:
     carried.set_shape(present.shape)
     return carried

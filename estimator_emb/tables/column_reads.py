@@ -11,8 +11,8 @@ object transforms that column: then it gets the ids.
 """
 
 import contextlib
+import contextvars
 import functools
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -36,13 +36,9 @@ from estimator_emb.spec.resolved import Feature, Table, signature
 class ColumnReads:
     """The features that columns read in one call of a model_fn.
 
-    Args:
-      given: by key, what the model gets in place of the input.
-      features: by key, the input.
-      again, carried: see `GradientTap.again` and `TableStep.from_previous_step`.
-
-    Attributes:
-      features: `given` without what only its own column can ask for.
+    `given` is what the model gets in place of the input, which `features` has, both by key. `again`
+    and `carried` are `GradientTap.again` and `TableStep.from_previous_step`. The attribute
+    `features` is `given` without what only its own column can ask for.
     """
 
     def __init__(
@@ -86,11 +82,11 @@ class ColumnReads:
     def running(self) -> Iterator[None]:
         """Makes the columns that this thread uses read these features."""
         _install()
-        before, _thread.reads = _thread.reads, self
+        before = _reads.set(self)
         try:
             yield
         finally:
-            _thread.reads = before
+            _reads.reset(before)
 
     def get(self, original: Callable[..., Any], reader: Any, key: Any, *args: Any) -> Any:
         """Returns what a column gets from `reader`, the object that transforms features."""
@@ -101,7 +97,8 @@ class ColumnReads:
             finally:
                 self._transformed.pop()
         value = self._own.get(key, reader._features.get(key))
-        if id(value) in self._ids and self._wants_ids():
+        transformed = self._transformed[-1:]
+        if id(value) in self._ids and transformed and not isinstance(transformed[0], self._numeric):
             value = self._ids_of(id(value))
         elif id(value) in self._activations and could_possibly_record():
             value = self._again(self._activations[id(value)])
@@ -111,17 +108,14 @@ class ColumnReads:
 
     def feature_of(self, column: Any) -> tuple[Table, Feature] | None:
         """Returns the table and feature of one of several columns that read the same input."""
-        _thread.reads = None  # Now columns have the names that the program gave them.
+        now = _reads.set(None)  # Columns have the names that the program gave them.
         try:
             wanted = signature(column)
             alike = [own for own in self._of_columns if signature(own[1].column) == wanted]
         finally:
-            _thread.reads = self
+            _reads.reset(now)
         # A model_fn may make its columns anew; initializers then differ.
         return next((own for own in alike if own[1].column == column), alike[0] if alike else None)
-
-    def _wants_ids(self) -> bool:
-        return bool(self._transformed) and not isinstance(self._transformed[-1], self._numeric)
 
     def _ids_of(self, seen: int) -> Any:
         if seen not in self._read:
@@ -130,19 +124,15 @@ class ColumnReads:
         return self._read[seen]
 
 
-class _ThreadReads(threading.local):
-    def __init__(self) -> None:
-        self.reads: ColumnReads | None = None
-
-
-_thread = _ThreadReads()
+_reads: contextvars.ContextVar[ColumnReads | None] = contextvars.ContextVar("reads", default=None)
+"""What columns of this thread read now."""
 
 
 def _reading(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def get(reader: Any, key: Any, *args: Any, **kwargs: Any) -> Any:
         bound = functools.partial(original, **kwargs)
-        reads = _thread.reads
+        reads = _reads.get()
         return bound(reader, key, *args) if reads is None else reads.get(bound, reader, key, *args)
 
     return get
@@ -153,7 +143,8 @@ def _named(original: Callable[..., str], of: Callable[[Table, Feature], str | No
 
     @functools.wraps(original)
     def name(column: Any) -> Any:
-        own = None if _thread.reads is None else _thread.reads.feature_of(column)
+        reads = _reads.get()
+        own = None if reads is None else reads.feature_of(column)
         return original(column) if own is None else of(*own)
 
     return name

@@ -4,6 +4,7 @@
 Errors of such a function are reported with its name and that of the table.
 """
 
+import contextlib
 import inspect
 import os
 from collections.abc import Callable
@@ -14,29 +15,14 @@ import tensorflow as tf
 from estimator_emb.optimizers._parameters import check_finite, check_not_negative
 
 MULTIPLIER = "EmbeddingConfigSpec: experimental_gradient_multiplier_fn"
-_PLAIN_ERRORS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    IndexError,
-    NameError,
-    NotImplementedError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
 
 
 def rate(owner: str, function: Callable[..., Any], *step: tf.Tensor) -> tf.Tensor:
     """Returns the learning rate that a function gives, a float32 scalar.
 
     `owner` names the function and its owner in messages; `step` is the global step or nothing.
-
-    Raises:
-      TypeError: the function returns None, or something that is no number.
-      ValueError: its value is no scalar, or is known beforehand and negative, NaN or infinite.
-      Exception: an exception of the function, with its type and a message that begins with `owner`
-        and the function's name; a RuntimeError for the less common types.
+    Raises TypeError for None and what is no number, ValueError for a value that is no scalar or is
+    known to be negative, NaN or infinite, and the function's own error with `owner` in its message.
     """
     return _scalar(owner, function, step, may_be_negative=False)
 
@@ -93,9 +79,8 @@ def _scalar(
 
 def _explained(owner: str, error: Exception) -> Exception:
     message = f"{owner} failed: {type(error).__name__}: {error}"
-    if isinstance(error, _PLAIN_ERRORS) and type(error).__module__ == "builtins":
-        try:
+    # A KeyError would show the message in quotes.
+    if type(error).__module__ == "builtins" and not isinstance(error, KeyError):
+        with contextlib.suppress(TypeError):  # UnicodeError, for one, takes more arguments.
             return type(error)(message)
-        except TypeError:
-            pass  # UnicodeError, for one, takes more arguments.
     return RuntimeError(message)

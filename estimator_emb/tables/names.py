@@ -32,10 +32,9 @@ def variable_names(tables: Sequence[Table], used: Mapping[str, str]) -> dict[str
 
 
 def check_free(variables: Mapping[str, Sequence[str]]) -> None:
-    """Checks, before any variable is created, that each will be new and belong to one table.
+    """Raises ValueError if a name is that of two tables' variables, or of a variable in the graph.
 
-    `variables` is table -> the names of its weights and slots. Raises ValueError if a name is also
-    that of another table's variable, or of a variable in the graph.
+    `variables` is table -> the names of its weights and slots, before they are created.
     """
     existing = _existing()
     owners: dict[str, str] = {}

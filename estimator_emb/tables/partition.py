@@ -61,10 +61,3 @@ class Partition:
         if self.strategy == "div":
             return ids
         return np.array(self.starts)[ids % self.shards] + ids // self.shards
-
-    def ids_at(self, places: np.ndarray) -> np.ndarray:
-        """Returns, as int64 [n], the ids that stand at `places`: the inverse of `places`."""
-        if self.strategy == "div":
-            return places
-        shards = np.searchsorted(self.starts, places, side="right") - 1
-        return (places - np.array(self.starts)[shards]) * self.shards + shards

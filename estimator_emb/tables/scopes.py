@@ -35,27 +35,25 @@ from estimator_emb.private.columns import (
 class Uses:
     """The uses that columns have recorded in one call of a model_fn.
 
-    Attributes:
-      names: scope key of a table -> name that its variable would have.
-      ignored: a setting of a layer or scope for such a variable that has no effect on a table ->
-        the scope keys of those tables.
+    `names` is scope key of a table -> name that its variable would have; `ignored` is a setting of
+    a layer or scope that has no effect on tables -> the scope keys of those.
     """
 
     def __init__(self) -> None:
         self.names: dict[str, str] = {}
-        self.ignored: dict[str, list[str]] = {}
+        self.ignored: dict[str, dict[str, None]] = {}
 
     def record(self, scope_key: str, name: str, keep_first: bool) -> None:
-        """Records that a column of a table is used, and the variable name by this use.
+        """Records a use of a table's column, and the variable name by it.
 
-        `keep_first` lets an earlier use with another name stay in force; without it that raises
-        ValueError.
+        Raises ValueError if an earlier use had another name, unless `keep_first` keeps it.
         """
         first = self.names.setdefault(scope_key, name)
         if first != name and not keep_first:
+            scope, first_scope = name.rpartition("/")[0], first.rpartition("/")[0]
             raise ValueError(
                 f"For embedding var name {scope_key}, the variable scope name is different, got "
-                f"{_scope(name)!r}; expected {_scope(first)!r}. model_fn uses the column of "
+                f"{scope!r}; expected {first_scope!r}. model_fn uses the column of "
                 f"{scope_key!r} in two layers, and its table has one variable: use one layer, "
                 "whose output may be used twice, or give the second layer a column of its own, "
                 "with its own feature key."
@@ -63,9 +61,7 @@ class Uses:
 
     def ignore(self, asked: str, scope_key: str) -> None:
         """Records a setting that has no effect on a table."""
-        tables = self.ignored.setdefault(asked, [])
-        if scope_key not in tables:
-            tables.append(scope_key)
+        self.ignored.setdefault(asked, {})[scope_key] = None
 
 
 _FROZEN = "trainable=False"
@@ -133,14 +129,6 @@ def _current() -> Uses | None:
     return next((_uses_of_graph[graph] for graph in _graphs() if graph in _uses_of_graph), None)
 
 
-def _joined(scope: str, name: str) -> str:
-    return f"{scope}/{name}" if scope else name
-
-
-def _scope(name: str) -> str:
-    return name.rpartition("/")[0]
-
-
 def _recording_variable_scope(original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def record(
@@ -161,7 +149,7 @@ def _recording_variable_scope(original: Callable[..., None]) -> Callable[..., No
         scope = tf.compat.v1.get_variable_scope()
         uses.record(
             embedding_var_name,
-            _joined(scope.name, embedding_var_name_in_fc),
+            "/".join(filter(None, (scope.name, embedding_var_name_in_fc))),
             is_shared_embedding or bypass_scope_validation,
         )
         if scope.regularizer:
@@ -180,13 +168,12 @@ def _creating_state(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(column, state_manager)
         scope_key = column.get_embedding_var_name()
         by_variable_scope = type(state_manager).create_variable is StateManagerImpl.create_variable
+        scope = tf.compat.v1.get_default_graph().get_name_scope()
         if by_variable_scope:
             scope = tf.compat.v1.get_variable_scope().name
             if tf.compat.v1.get_variable_scope().regularizer:
                 uses.ignore(_REGULARIZER, scope_key)
-        else:
-            scope = tf.compat.v1.get_default_graph().get_name_scope()
-        name = _joined(scope, "embedding_weights")
+        name = f"{scope}/embedding_weights" if scope else "embedding_weights"
         uses.record(scope_key, name, column._bypass_scope_validation)
         if not getattr(state_manager, "_trainable", True):
             uses.ignore(_FROZEN, scope_key)

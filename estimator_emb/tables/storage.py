@@ -4,7 +4,8 @@
 import contextlib
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -84,20 +85,14 @@ def create(
     """Creates the variables of a table in the graph's global variables.
 
     Shards hold consecutive ids under either partition strategy: on the host the strategy could only
-    change where a row lies, and in this order the shards of a checkpoint, which TensorFlow writes
-    as slices of one tensor, are the table in the order of its ids. So a checkpoint does not depend
-    on the strategy or the number of shards, and restores under any other.
+    change where a row lies. So the shards of a checkpoint, which TensorFlow writes as slices of one
+    tensor, are the table in the order of its ids, whatever the strategy and the number of shards.
 
-    `name` is that of the weights; slots append their suffix to it, and checkpoints use it for all
-    shards. The variable of an undivided table is `<name>/part_0` with `name_as_part`, as a program
-    on a TPU finds it in its graph; those of several shards are always `<name>/part_<i>`. Slots that
-    the optimizer's `slot_variable_creation_fn` creates keep their names. `parameters` of None
-    create no slots. A table with fewer rows than `shards` has a shard for each row; one whose slots
-    the program creates has one shard.
-
-    Raises:
-      ValueError: `slot_variable_creation_fn` does not return, for each slot, a variable of the
-        table's shape and dtype.
+    `name` is that of the weights, to which slots append their suffix, in checkpoints. The variables
+    are `<name>/part_<i>` if there are several shards, or with `name_as_part`, as a program on a TPU
+    finds them in its graph. Slots that the optimizer's `slot_variable_creation_fn` creates keep
+    their names, and have one shard; a ValueError says which of them does not fit. `parameters` of
+    None create no slots. No shard is empty.
     """
     own_slots = parameters is not None and parameters.slot_variable_creation_fn is not None
     shards = 1 if own_slots else min(shards, table.config.vocabulary_size)
@@ -207,16 +202,12 @@ def _slots_of_program(
         )
     for name in names:
         variable = created[name]
-        if not isinstance(variable, tf.Variable) or not hasattr(variable, "handle"):
+        is_resource = isinstance(variable, tf.Variable) and hasattr(variable, "handle")
+        if not is_resource or (variable.shape, variable.dtype) != (weights.shape, weights.dtype):
             raise ValueError(
-                f"{owner} must return a resource variable (use_resource=True) for slot {name!r}; "
-                f"got {variable!r}."
-            )
-        if variable.shape != weights.shape or variable.dtype != weights.dtype:
-            raise ValueError(
-                f"{owner} must return a variable of the table's shape {weights.shape} and dtype "
-                f"{weights.dtype.name} for slot {name!r}; got shape {variable.shape} and dtype "
-                f"{variable.dtype.name}."
+                f"{owner} must return a resource variable (use_resource=True) of the table's shape "
+                f"{weights.shape} and dtype {weights.dtype.name} for slot {name!r}; got "
+                f"{variable!r}."
             )
     return tuple(created[name] for name in names)
 
@@ -353,3 +344,29 @@ def _unfolded(initializer: Callable[..., Any]) -> Callable[..., Any]:
             if isinstance(value, (int, float)):
                 return constant(float(value))
     return initializer
+
+
+def with_slots(settings: Any, tables: Iterable[tuple[Shards, OptimizationParameters]]) -> Any:
+    """Returns `WarmStartSettings` that give slots the `VocabInfo` and old name of their table.
+
+    tensorflow-estimator warm-starts slots that match a list of patterns as `vars_to_warm_start`; a
+    string matches only tables and other trainable variables. Slots without a VocabInfo of their own
+    move as the rows of the table do; the row of a new word gets the slot's initial value.
+    """
+    patterns = getattr(settings, "vars_to_warm_start", None)
+    if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):
+        return settings
+    infos = dict(settings.var_name_to_vocab_info or {})
+    old_names = dict(settings.var_name_to_prev_var_name or {})
+    for shards, parameters in tables:
+        table = saved_name(shards[0].weights)
+        for slot, variable in zip(parameters.slots, shards[0].slots, strict=True):
+            name = saved_name(variable)
+            if not any(re.match(pattern, variable.name) for pattern in patterns):
+                continue
+            if table in infos and name not in infos:
+                initial = constant(parameters.initial_value(slot))
+                infos[name] = infos[table]._replace(backup_initializer=initial)
+            if table in old_names and name == table + slot.suffix:
+                old_names.setdefault(name, old_names[table] + slot.suffix)
+    return settings._replace(var_name_to_vocab_info=infos, var_name_to_prev_var_name=old_names)

@@ -12,7 +12,6 @@ would wait.
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import os
 import signal
@@ -111,7 +110,6 @@ class _Training(tf.compat.v1.train.SessionRunHook):
             return False
         for number, default in _DEFAULTS.items():
             if signal.getsignal(number) == default:
-                _end_with_fork()
                 self._handlers[number] = signal.signal(number, self._handle)
         if self._handlers:
             self._watch()
@@ -217,7 +215,5 @@ def _in_forked_process() -> None:
         _training = None
 
 
-@functools.cache
-def _end_with_fork() -> None:
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_in_forked_process)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_forked_process)

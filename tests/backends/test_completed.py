@@ -19,12 +19,7 @@ from estimator_emb.backends.tpu.backend import TPUBackend
 BATCH = 8
 
 
-def spec():
-    return ee.EmbeddingConfigSpec(
-        table_to_config_dict={"t": ee.TableConfig(7, 2)},
-        feature_to_config_dict={"x": ee.FeatureConfig("t")},
-        optimization_parameters=ee.AdagradParameters(0.1),
-    )
+SPEC = harness.table_spec(7, 2, ee.AdagradParameters(0.1))
 
 
 def input_fn(params):
@@ -34,13 +29,13 @@ def input_fn(params):
 
 
 def on_host(path, **kwargs):
-    return harness.estimator(harness.gradient_model_fn(["x"]), spec(), path, BATCH, **kwargs)
+    return harness.estimator(harness.gradient_model_fn(["x"]), SPEC, path, BATCH, **kwargs)
 
 
 def on_tpu(path, **kwargs):
     config = tpu_described.per_core_input(**kwargs)
     model_fn = harness.gradient_model_fn(["x"])
-    return tpu_described.estimator(model_fn, spec(), path, tpu_config=config, batch=BATCH)
+    return tpu_described.estimator(model_fn, SPEC, path, tpu_config=config, batch=BATCH)
 
 
 MADE = {

@@ -49,8 +49,6 @@ def make(model_dir):
         if mode == ee.ModeKeys.PREDICT:
             return harness.served(mode, output=output)
         loss = tf.reduce_sum(output * labels)
-        if mode == ee.ModeKeys.EVAL:
-            return ee.TPUEstimatorSpec(mode, loss=loss)
         return harness.minimized(mode, loss)
 
     return start, harness.estimator(model_fn, spec, model_dir, batch_size=2)
@@ -104,8 +102,7 @@ def test_all_fields_in_all_modes(tmp_path):
         )
         return ee.export.ServingInputReceiver(features, examples)
 
-    folder = estimator.export_saved_model(str(tmp_path / "export"), receiver)
-    serve = tf.saved_model.load(folder.decode()).signatures["serving_default"]
+    serve = harness.exported(estimator, tmp_path / "export", receiver)
     served = serve(tf.constant(examples()))["output"]
     np.testing.assert_allclose(served, want, rtol=1e-5)
 
@@ -158,8 +155,7 @@ def test_minus_one_fills_up_a_matrix_of_one_column(shape, cores, weighted, tmp_p
 
         return data.map(shaped).repeat(2)
 
-    where = {} if cores is None else {"device": "host", "num_shards": cores}
-    estimator = harness.estimator(model_fn, spec, tmp_path / "model", **where)
+    estimator = harness.estimator(model_fn, spec, tmp_path / "model", num_shards=cores)
     estimator.train(input_fn, steps=1)
     want = table.copy()
     want[3] -= 0.5 * (weights[0] * labels[0] + weights[3] * labels[3])
@@ -169,14 +165,7 @@ def test_minus_one_fills_up_a_matrix_of_one_column(shape, cores, weighted, tmp_p
     predicted = list(estimator.predict(input_fn, yield_single_examples=False))
     np.testing.assert_allclose(predicted[0]["x"], activations, rtol=1e-6)
 
-    def receiver():
-        given = {
-            "x": tf.compat.v1.placeholder(tf.int64, shape),
-            "w": tf.compat.v1.placeholder(tf.float32, shape),
-        }
-        return ee.export.ServingInputReceiver(given, given)
-
-    folder = estimator.export_saved_model(str(tmp_path / "export"), receiver)
-    serve = tf.saved_model.load(folder.decode()).signatures["serving_default"]
+    receive = harness.receiver_of(x=(tf.int64, shape), w=(tf.float32, shape))
+    serve = harness.exported(estimator, tmp_path / "export", receive)
     served = serve(x=tf.constant(ids), w=tf.constant(weights))["x"]
     np.testing.assert_allclose(served, activations, rtol=1e-6)

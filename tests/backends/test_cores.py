@@ -3,6 +3,7 @@
 
 import threading
 
+import harness
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -37,56 +38,28 @@ def given_back():
 # The context
 
 
-def test_context_of_an_input_fn():
-    context = HostContext(call_from_input_fn=True)
+@pytest.mark.parametrize("of_input", [True, False])
+def test_context(of_input):
+    context = HostContext(call_from_input_fn=of_input)
     assert isinstance(context, tpu_context.TPUContext)
-    assert context.current_input_fn_deployment() == ("/device:CPU:0", 0, 1, 1)
-    assert context.current_host == 0
     assert (context.num_replicas, context.num_hosts, context.num_of_replicas_per_host) == (1, 1, 1)
     assert context.device_for_replica(0) == ("/device:CPU:0", 0)
     assert context.tpu_host_placement_function(0) == "/device:CPU:0"
     assert context.tpu_host_placement_function(host_id=0) == "/device:CPU:0"
-    with pytest.raises(RuntimeError) as error:
-        context.device_assignment  # noqa: B018
-    assert str(error.value) == "This TPUContext instance must not be called from input_fn."
-
-
-def test_context_of_a_model_fn():
-    context = HostContext(call_from_input_fn=False)
-    assert context.device_assignment is None
-    assert (context.num_replicas, context.num_hosts, context.num_of_replicas_per_host) == (1, 1, 1)
-    assert context.device_for_replica(0) == ("/device:CPU:0", 0)
-    assert context.tpu_host_placement_function(host_id=0) == "/device:CPU:0"
-    message = "This TPUContext instance must not be called from model_fn."
-    with pytest.raises(RuntimeError) as error:
-        context.current_input_fn_deployment()
-    assert str(error.value) == message
-    with pytest.raises(RuntimeError) as error:
-        context.current_host  # noqa: B018
-    assert str(error.value) == message
-
-
-def test_context_answers_all_that_tensorflow_estimators_does():
-    """Nothing reaches for the TPU system that is not there."""
-    members = {name for name in vars(tpu_context.TPUContext) if not name.startswith("_")}
-    assert members == {
-        "current_host",
-        "current_input_fn_deployment",
-        "device_assignment",
-        "device_for_replica",
-        "num_hosts",
-        "num_of_replicas_per_host",
-        "num_replicas",
-        "tpu_host_placement_function",
+    of_model_fn = {"device_assignment": lambda: context.device_assignment}
+    of_input_fn = {
+        "current_host": lambda: context.current_host,
+        "current_input_fn_deployment": context.current_input_fn_deployment,
     }
-    assert members - set(vars(HostContext)) == {"current_host"}
-
-
-def test_the_devices_exist():
-    context = HostContext(call_from_input_fn=False)
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        with tf.device(context.tpu_host_placement_function(host_id=0)):
-            assert session.run(tf.constant(3)) == 3
+    here, elsewhere = (of_input_fn, of_model_fn) if of_input else (of_model_fn, of_input_fn)
+    values = {"current_host": 0, "current_input_fn_deployment": ("/device:CPU:0", 0, 1, 1)}
+    assert {name: get() for name, get in here.items()} == (
+        values if of_input else {"device_assignment": None}
+    )
+    place = "input_fn" if of_input else "model_fn"
+    for get in elsewhere.values():
+        message = f"This TPUContext instance must not be called from {place}."
+        assert harness.refusal(RuntimeError, get) == message
 
 
 # The core
@@ -99,60 +72,33 @@ def test_number_of_shards(shard_context, expected):
         assert shards() == expected
 
 
-def test_number_of_shards_is_that_of_the_thread():
-    found = []
-    with Cores().running(shard_context=True):
-        thread = threading.Thread(target=lambda: found.append(shards()))
-        thread.start()
-        thread.join()
-    assert found == [None]
-
-
 @pytest.mark.parametrize("shard_context", [True, False])
-def test_cross_replica_sum_of_one_core(shard_context):
+@pytest.mark.parametrize(
+    "op, arguments",
+    [
+        (tf.compat.v1.tpu.cross_replica_sum, {"group_assignment": [[0]]}),
+        (tpu_ops.collective_permute, {"source_target_pairs": [[0, 0]]}),
+        (
+            tpu_ops.all_to_all,
+            {
+                "concat_dimension": 1,
+                "split_dimension": 0,
+                "split_count": 1,
+                "group_assignment": [[0]],
+            },
+        ),
+    ],
+)
+def test_one_core_gets_what_it_gives(op, arguments, shard_context):
     value = np.array([[1.5, -2.0], [3.0, 4.0]], np.float32)
-    with tf.Graph().as_default() as graph:
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         x = tf.constant(value)
         with Cores().running(shard_context):
-            total = tf.compat.v1.tpu.cross_replica_sum(x, [[0]], name="total")
-            (slope,) = tf.gradients(total * total, x)
-        assert total.op.name == "total"
-        assert {op.type for op in graph.get_operations()}.isdisjoint({"CrossReplicaSum"})
-        with tf.compat.v1.Session() as session:
-            np.testing.assert_array_equal(session.run(total), value)
-            np.testing.assert_array_equal(session.run(slope), 2 * value)
-
-
-def test_outside_the_op_is_in_the_graph():
-    """What `one_core` is for."""
-    with tf.Graph().as_default():
-        total = tf.compat.v1.tpu.cross_replica_sum(tf.constant([1.0]), [[0]])
-        assert total.op.type == "CrossReplicaSum"
-
-
-def test_collective_permute_of_one_core():
-    value = np.arange(6, dtype=np.float32).reshape(2, 3)
-    with tf.Graph().as_default(), Cores().running(shard_context=True):
-        permuted = tpu_ops.collective_permute(tf.constant(value), [[0, 0]], name="permuted")
-        assert permuted.op.name == "permuted"
-        with tf.compat.v1.Session() as session:
-            np.testing.assert_array_equal(session.run(permuted), value)
-
-
-def test_all_to_all_of_one_core():
-    value = np.arange(6, dtype=np.float32).reshape(2, 3)
-    with tf.Graph().as_default(), Cores().running(shard_context=True):
-        exchanged = tpu_ops.all_to_all(
-            tf.constant(value),
-            concat_dimension=1,
-            split_dimension=0,
-            split_count=1,
-            group_assignment=[[0]],
-            name="exchanged",
-        )
-        assert exchanged.op.name == "exchanged"
-        with tf.compat.v1.Session() as session:
-            np.testing.assert_array_equal(session.run(exchanged), value)
+            result = op(x, **arguments, name="result")
+            (slope,) = tf.gradients(result * result, x)
+        assert result.op.name == "result"
+        np.testing.assert_array_equal(session.run(result), value)
+        np.testing.assert_array_equal(session.run(slope), 2 * value)
 
 
 @pytest.mark.parametrize("shard_context", [True, False])
@@ -192,11 +138,10 @@ def test_nested(shard_context):
     with Cores().running(shard_context=True):
         inside = replaceable()
         if shard_context:
-            with pytest.raises(NotImplementedError) as error:
+            # TensorFlow's versions go on differently.
+            with pytest.raises(NotImplementedError, match="^tpu_shard_context cannot be nested"):
                 with Cores().running(shard_context=True):
                     raise AssertionError("must not get here")
-            # TensorFlow's versions go on differently.
-            assert str(error.value).startswith("tpu_shard_context cannot be nested")
         else:
             with Cores().running(shard_context=False):
                 assert replaceable() == inside

@@ -112,16 +112,12 @@ def test_the_update_reads_weights_again_only_where_they_may_have_changed(
     def placed(op):
         return device if op.type == "VarHandleOp" else ""
 
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={"t": ee.FeatureConfig("t")},
-        table_to_config_dict={"t": ee.TableConfig(50, 2)},
-        optimization_parameters=ee.AdagradParameters(0.1),
-        pipeline_execution_with_tensor_core=pipelining,
-    )
-    estimator = harness.estimator(harness.gradient_model_fn(["t"]), spec, tmp_path, BATCH)
+    optimizer = ee.AdagradParameters(0.1)
+    spec = harness.table_spec(50, 2, optimizer, pipeline_execution_with_tensor_core=pipelining)
+    estimator = harness.estimator(harness.gradient_model_fn(["x"]), spec, tmp_path, BATCH)
     with tf.Graph().as_default() as graph, tf.compat.v1.device(placed):
         tf.compat.v1.train.create_global_step()
-        features, labels = {"t": tf.constant(FORMS["dense"])}, {"t": tf.ones([BATCH, 2])}
+        features, labels = {"x": tf.constant(FORMS["dense"])}, {"x": tf.ones([BATCH, 2])}
         estimator._call_model_fn(features, labels, ee.ModeKeys.TRAIN, estimator.config)
         gathers = [one for one in graph.get_operations() if one.type == "ResourceGatherNd"]
     read = [one.inputs[0].op.name for one in gathers]

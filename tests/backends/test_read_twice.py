@@ -88,15 +88,8 @@ def run(tmp_path, columns, output, form="sparse", **fields):
     loss = estimator.evaluate(input_fn_of(form), steps=1)["loss"]
     predicted = [one["out"] for one in estimator.predict(input_fn_of(form))][:4]
 
-    def receiver():
-        given = {
-            "a": tf.compat.v1.placeholder(tf.int64, [None, 3], "a"),
-            "w": tf.compat.v1.placeholder(tf.float32, [None, 3], "w"),
-        }
-        return ee.export.ServingInputReceiver(given, given)
-
-    folder = estimator.export_saved_model(str(tmp_path / "export"), receiver)
-    serve = tf.saved_model.load(folder.decode()).signatures["serving_default"]
+    receive = harness.receiver_of(a=(tf.int64, [None, 3]), w=(tf.float32, [None, 3]))
+    serve = harness.exported(estimator, tmp_path / "export", receive)
     ids = matrix(IDS[0])
     served = serve(a=tf.constant(ids), w=tf.constant(np.where(ids < 0, 0.0, 2.0), tf.float32))[
         "out"
@@ -308,8 +301,7 @@ def test_columns_beside_config_dicts(cores, tmp_path):
         table_to_config_dict={"t": ee.TableConfig(5, 3, harness.initializer(START[3]))},
         optimization_parameters=ee.StochasticGradientDescentParameters(0.5),
     )
-    where = {"device": "host", "num_shards": cores} if cores else {}
-    estimator = harness.estimator(model_fn, spec, tmp_path, **where)
+    estimator = harness.estimator(model_fn, spec, tmp_path, num_shards=cores)
     got = [one["read"] for one in estimator.predict(harness.input_fn_of([({"a": ids}, ids)]))]
     # Columns are read in the order of their names.
     expected = START[3][ids] if cores else np.hstack([START[3][ids], np.eye(5)[ids]])

@@ -99,18 +99,12 @@ class Program:
         return ee.TPUEstimatorSpec(mode, train_op=train_op, **fields)
 
     def emulated(self, model_dir):
-        return harness.configured(
-            self.model_fn,
-            self.spec,
-            ee.RunConfig(
-                model_dir=str(model_dir),
-                tpu_config=ee.TPUConfig(
-                    **{"iterations_per_loop": 2, "num_shards": self.replicas, **self.tpu},
-                    device="host",
-                ),
-            ),
-            BATCH,
-        )
+        """Its estimator: emulated, or with `use_tpu=False` where `replicas` is None."""
+        of_tpu = {"iterations_per_loop": 2, "num_shards": self.replicas, **self.tpu}
+        tpu_config = ee.TPUConfig(**of_tpu, device="host")
+        config = ee.RunConfig(model_dir=str(model_dir), tpu_config=tpu_config)
+        use_tpu = self.replicas is not None
+        return harness.configured(self.model_fn, self.spec, config, BATCH, use_tpu=use_tpu)
 
     def described(self, model_dir):
         topology = None
@@ -512,9 +506,7 @@ def test_the_loss_of_an_evaluation(dtype, tmp_path):
     program = loss_of_type(dtype)
     words = f"Input 'y' of 'AddV2' Op has type {dtype.name} that does not match type float32 of"
     made = program.emulated(tmp_path / "here")
-    with pytest.raises(TypeError) as error:
-        made.evaluate(program.input_fn, steps=1)
-    assert str(error.value) == (
+    assert harness.refusal(TypeError, made.evaluate, program.input_fn, steps=1) == (
         f"{words} argument 'x': the loss of model_fn is {dtype.name}. Return tf.cast(loss, "
         "tf.float32)."
     )
@@ -634,9 +626,7 @@ def test_queues(in_loop, as_tensors, tmp_path, monkeypatch, caplog):
     for train in (here, there):
         caplog.clear()
         if in_loop:
-            with pytest.raises(RuntimeError) as error:
-                train()
-            assert str(error.value) == message
+            assert harness.refusal(RuntimeError, train) == message
         else:
             train()
             assert message in [one.getMessage() for one in caplog.records]
@@ -763,7 +753,7 @@ def test_a_feature_that_model_fn_does_not_use(kind, replicas, tmp_path, caplog):
 
         program = Program(spec, columns, features=ids_and_weights("a", "b", weights=()))
         program.model_fn, program.replicas = model_fn, replicas
-        made = harness_of(program, model_dir, replicas)
+        made = program.emulated(model_dir)
         made.train(program.input_fn, steps=2)
         metrics = made.evaluate(program.input_fn, steps=1)
         if replicas and not uses_b:
@@ -793,12 +783,3 @@ def of_table(variables, name, kind):
     )
     matches = {key: found.fullmatch(key) for key in variables}
     return {match[1] or "": variables[key] for key, match in matches.items() if match}
-
-
-def harness_of(program, model_dir, replicas):
-    """The program's estimator: emulated, or with `use_tpu=False` where there are no replicas."""
-    if replicas is not None:
-        return program.emulated(model_dir)
-    return harness.configured(
-        program.model_fn, program.spec, ee.RunConfig(model_dir=str(model_dir)), BATCH, use_tpu=False
-    )

@@ -12,14 +12,10 @@ TABLE = np.array([[1.0, -2.0], [0.5, 0.25], [-1.5, 3.0], [2.0, 0.75]], np.float3
 IDS = np.array([3, 0, 2, 1])
 
 
-def spec():
-    return harness.table_spec(4, 2, ee.StochasticGradientDescentParameters(0.5), TABLE)
-
-
 def model_fn(features, labels, mode, params):
     x = features["x"]
     if mode == ee.ModeKeys.PREDICT:
-        return harness.served(mode, a=x)
+        return ee.TPUEstimatorSpec(mode, predictions={"a": x})
     return ee.TPUEstimatorSpec(
         mode,
         loss=tf.reduce_mean(labels["y"]),
@@ -29,29 +25,10 @@ def model_fn(features, labels, mode, params):
 
 @pytest.mark.parametrize("cores", [None, 1, 2])
 def test_what_model_fn_returns_as_it_is(cores, tmp_path):
-    where = {} if cores is None else {"device": "host", "num_shards": cores}
-    estimator = harness.estimator(model_fn, spec(), tmp_path, **where)
+    spec = harness.table_spec(4, 2, ee.StochasticGradientDescentParameters(0.5), TABLE)
+    estimator = harness.estimator(model_fn, spec, tmp_path, num_shards=cores)
     batches = harness.input_fn_of([({"x": IDS}, {"y": np.ones(4, np.float32)})])
     predicted = [one["a"] for one in estimator.predict(batches)]
     np.testing.assert_array_equal(predicted, TABLE[IDS])
     metrics = estimator.evaluate(batches, steps=1)
     assert metrics["sum"] == pytest.approx(TABLE.mean())
-
-
-def test_an_exported_model_that_returns_it_as_it_is(tmp_path):
-    def train_fn(features, labels, mode, params):
-        if mode != ee.ModeKeys.TRAIN:
-            return model_fn(features, labels, mode, params)
-        return harness.gradient_model_fn(["x"])(features, labels, mode, params)
-
-    estimator = harness.estimator(train_fn, spec(), tmp_path / "model")
-    gradients = np.zeros([4, 2], np.float32)
-    estimator.train(harness.input_fn_of([({"x": IDS}, {"x": gradients})]), steps=1)
-
-    def receiver():
-        given = {"x": tf.compat.v1.placeholder(tf.int64, [None], "x")}
-        return ee.export.ServingInputReceiver(given, dict(given))
-
-    path = estimator.export_saved_model(str(tmp_path / "export"), receiver)
-    served = tf.saved_model.load(path).signatures["serving_default"]
-    np.testing.assert_array_equal(served(x=tf.constant(IDS))["a"], TABLE[IDS])

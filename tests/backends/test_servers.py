@@ -255,12 +255,14 @@ def test_a_chief_that_starts_again_leaves_servers_as_they_are(said, tmp_path):
     """Whatever spelling of its folder it is given."""
     cluster = servers.Cluster(workers=0, servers=2)
     chief_of(cluster, tmp_path)(2)
-    with pytest.raises(RuntimeError, match="the chief dies"):
-        chief_of(cluster, tmp_path)(100, Dies(5))
-    with pytest.raises(RuntimeError, match="the chief dies"):
-        chief_of(cluster, f"{tmp_path}/")(100, Dies(1))  # Which has saved where it began.
-    with pytest.raises(RuntimeError, match="the chief dies"):
-        chief_of(cluster, f"{tmp_path}/../{tmp_path.name}")(100, Dies(1))
+    # The second and the third have saved where they began.
+    for folder, steps in (
+        (tmp_path, 5),
+        (f"{tmp_path}/", 1),
+        (f"{tmp_path}/../{tmp_path.name}", 1),
+    ):
+        with pytest.raises(RuntimeError, match="the chief dies"):
+            chief_of(cluster, folder)(100, Dies(steps))
     chief_of(cluster, tmp_path)(12)
     assert [line for line in said() if "hold step" in line] == [
         f"The parameter servers hold step {held}: training goes on from there, not from the "
@@ -268,22 +270,6 @@ def test_a_chief_that_starts_again_leaves_servers_as_they_are(said, tmp_path):
         for held, saved in ((7, 2), (8, 7), (9, 8))
     ]
     np.testing.assert_array_equal(harness.saved(tmp_path, 12)["x"], np.full([4, 2], -12.0))
-
-
-def test_a_server_that_lost_its_part_takes_all_back(said, tmp_path):
-    cluster = servers.Cluster(workers=0, servers=2)
-    train = chief_of(cluster, tmp_path)
-    train(2)
-    with pytest.raises(RuntimeError, match="the chief dies"):
-        train(100, Dies(5))
-    assert cluster.forget("ps", 1, ["x/part_0", "x/part_1"]) == 1
-    train(10)
-    assert any(
-        f"A parameter server has lost its variables, {part} for one: all go back from step 7 to "
-        "the checkpoint of step 2, and 5 steps are lost." in said()
-        for part in ("x/part_0", "x/part_1")
-    )
-    np.testing.assert_array_equal(harness.saved(tmp_path, 10)["x"], np.full([4, 2], -10.0))
 
 
 ALL_VARIABLES = ["global_step", "estimator_emb_model_dir", "x/part_0", "x/part_1"]
@@ -303,47 +289,47 @@ class Loses(tf.compat.v1.train.SessionRunHook):
             raise tf.errors.AbortedError(None, None, "as TensorFlow says it")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("lost", [[0], pytest.param([0, 1], marks=pytest.mark.slow)])
-def test_a_chief_knows_the_steps_that_servers_have_lost(lost, said, tmp_path):
-    cluster = servers.Cluster(workers=0, servers=2)
-    chief_of(cluster, tmp_path)(2)
-    chief_of(cluster, tmp_path)(10, Loses(cluster, 5, lost))
-    told = [line for line in said() if "lost" in line]
-    assert told == [
-        "A parameter server has lost its variables, global_step for one: all go back from step 7 "
-        "to the checkpoint of step 2, and 5 steps are lost."
-    ]
-    np.testing.assert_array_equal(harness.saved(tmp_path, 10)["x"], np.full([4, 2], -10.0))
+LOST = "A parameter server has lost its variables, {} for one: all go back "
+LOST_STEP = LOST.format("global_step")
+BACK = "from step 7 to the checkpoint of step 2, and 5 steps are lost."
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    "lost, line",
+    "new_chief, lost, variables, line",
     [
-        (
-            [0],
-            "A parameter server has lost its variables, global_step for one: all go back to the "
-            "checkpoint of step 2.",
-        ),
-        pytest.param(
-            [0, 1],
-            "The parameter servers hold nothing of this training: it goes on from the checkpoint "
-            "of step 2.",
-            marks=pytest.mark.slow,
+        (True, [1], ALL_VARIABLES[2:], LOST + BACK),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                (True, [0], ALL_VARIABLES, LOST_STEP + "to the checkpoint of step 2."),
+                (
+                    True,
+                    [0, 1],
+                    ALL_VARIABLES,
+                    "The parameter servers hold nothing of this training: it goes on from the "
+                    "checkpoint of step 2.",
+                ),
+                *((False, lost, ALL_VARIABLES, LOST_STEP + BACK) for lost in ([0], [0, 1])),
+            )
         ),
     ],
 )
-def test_a_new_chief_says_that_servers_are_new(lost, line, said, tmp_path):
+def test_servers_that_lost_variables_take_all_back(
+    new_chief, lost, variables, line, said, tmp_path
+):
     cluster = servers.Cluster(workers=0, servers=2)
     train = chief_of(cluster, tmp_path)
     train(2)
-    with pytest.raises(RuntimeError, match="the chief dies"):
-        train(100, Dies(5))
-    for server in lost:
-        assert cluster.forget("ps", server, ALL_VARIABLES)
-    train(10)
-    assert [one for one in said() if "lost" in one or "checkpoint" in one] == [line]
+    if new_chief:
+        with pytest.raises(RuntimeError, match="the chief dies"):
+            train(100, Dies(5))
+        for server in lost:
+            assert cluster.forget("ps", server, variables)
+        train(10)
+    else:
+        train(10, Loses(cluster, 5, lost))
+    found = [one for one in said() if "lost" in one or "checkpoint" in one]
+    assert found in [[line.format(variable)] for variable in variables]
     np.testing.assert_array_equal(harness.saved(tmp_path, 10)["x"], np.full([4, 2], -10.0))
 
 

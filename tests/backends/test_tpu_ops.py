@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.compiler.tf2xla.python import xla
-from tensorflow.python.ops import gen_tpu_ops
+from tensorflow.python.ops import control_flow_util, gen_tpu_ops
 from tensorflow.python.tpu.ops import tpu_ops
 
 import estimator_emb as ee
@@ -100,23 +100,19 @@ WAYS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("control_flow", [v1.disable_control_flow_v2, v1.enable_control_flow_v2])
+@pytest.mark.parametrize("control_flow_v2", [False, True])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("count", [1, 3])
-def test_number_of_a_core(count, way, control_flow):
-    before = v1.control_flow_v2_enabled()
-    control_flow()
-    try:
-        with tf.Graph().as_default() as graph, v1.Session() as session:
-            cores = Cores(count)
-            with cores.running(numbered=True):
-                number = WAYS[way]()
-            assert number.dtype == tf.int32
-            (of_cores,) = cores.replicate([number])
-            assert session.run(of_cores) == list(range(count))
-            assert all(op.type != "XlaReplicaId" for op in graph.get_operations())
-    finally:
-        (v1.enable_control_flow_v2 if before else v1.disable_control_flow_v2)()
+def test_number_of_a_core(count, way, control_flow_v2, monkeypatch):
+    monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", control_flow_v2)
+    with tf.Graph().as_default() as graph, v1.Session() as session:
+        cores = Cores(count)
+        with cores.running(numbered=True):
+            number = WAYS[way]()
+        assert number.dtype == tf.int32
+        (of_cores,) = cores.replicate([number])
+        assert session.run(of_cores) == list(range(count))
+        assert all(op.type != "XlaReplicaId" for op in graph.get_operations())
 
 
 # What is refused

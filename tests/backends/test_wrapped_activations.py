@@ -7,6 +7,7 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
 
 import estimator_emb as ee
 import feature_columns as fc
@@ -115,8 +116,7 @@ def trained(tmp_path, output, apply=minimize, cores=None, column=None):
         spec = ee.EmbeddingConfigSpec([column(start)], sgd)
     else:
         spec = harness.table_spec(4, 2, sgd, initial=start)
-    where = {"device": "host", "num_shards": cores} if cores else {}
-    estimator = harness.estimator(model_fn, spec, tmp_path, **where)
+    estimator = harness.estimator(model_fn, spec, tmp_path, num_shards=cores)
     estimator.train(harness.input_fn_of([({"x": IDS}, LABELS)]), steps=1)
     saved = harness.saved(tmp_path, 1)
     assert len(saved) == 3  # The helper variable is in no checkpoint.
@@ -147,10 +147,8 @@ def test_other_spellings_of_the_optimizer(wrapped, apply, tmp_path):
 
 
 @pytest.fixture
-def control_flow_of_tensorflow_1():
-    tf.compat.v1.disable_control_flow_v2()
-    yield
-    tf.compat.v1.enable_control_flow_v2()
+def control_flow_of_tensorflow_1(monkeypatch):
+    monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", False)
 
 
 @pytest.mark.parametrize("wrapped", ["recompute_grad", "map_fn", "scan", "while_loop", "cond"])

@@ -69,9 +69,7 @@ def spec_of(rate=None, optimizer=None, multiplier=None, pipelined=False):
 def model_fn(features, labels, mode, params):
     bias = tf.compat.v1.get_variable("bias", [3])
     loss = tf.reduce_sum((features["a"] - bias) * features["b"] * labels)
-    optimizer = tf.compat.v1.tpu.CrossShardOptimizer(tf.compat.v1.train.AdamOptimizer(0.1))
-    step = tf.compat.v1.train.get_global_step()
-    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, step))
+    return harness.minimized(mode, loss, optimizer=tf.compat.v1.train.AdamOptimizer(0.1))
 
 
 def input_fn(params):

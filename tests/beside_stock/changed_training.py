@@ -177,13 +177,7 @@ INSTEAD = {
 def run(api, layer=input_layer, train=None, column=None, optimizer=None, spec=None):
     """Trains a table of five rows in two steps, and returns what the checkpoint has.
 
-    Args:
-      api: where the classes of tf.estimator.tpu are.
-      layer: function of features and the column that returns its activation.
-      train: function of optimizer, loss and global step that returns the train_op; None minimizes.
-      column: arguments of the column; None for none.
-      optimizer: the same, of the tables' optimizer.
-      spec: the same, of the EmbeddingConfigSpec.
+    `column`, `optimizer` (of the table) and `spec` are arguments of these.
     """
     ids = tf.feature_column.categorical_column_with_identity("a", 5)
     ones = v1.constant_initializer(1.0)

@@ -54,13 +54,7 @@ ABSOLUTE, RELATIVE = 1e-5, 2e-5
 
 
 def differences(program, stock, ours):
-    """What differs and has no rule, as lines of text.
-
-    Args:
-      program: a `grammar.Program`.
-      stock: the result of `run_programs.py` under stock tensorflow-estimator.
-      ours: its result with this package.
-    """
+    """What differs in the results of `run_programs.py` and has no rule, as lines of text."""
     failed = [
         f"{side} raised {result['error']}"
         for side, result in (("stock", stock), ("ours", ours))

@@ -5,6 +5,7 @@ A program builds columns, a batch, a model_fn and a TPUEstimator, trains, and re
 It runs on both sides, as `side.py` provides for each.
 """
 
+import collections
 import dataclasses
 import math
 import random
@@ -44,44 +45,91 @@ TAGS = (
 """What programs are made of, each in some of the seeds of the suite."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Optimizer:
-    """An optimizer of tables, and the tf.compat.v1.train optimizer that has the same rule.
+_RATE = "{rate}"
+_NESTEROV = "{rate}, 0.8, use_nesterov={nesterov}"
+_STARTING = "{rate}, initial_accumulator_value={start}"
+_L1_AND_L2 = "l1_regularization_strength={l1}, l2_regularization_strength={l2}"
+_STRENGTHS = {"l1": (0.0, 0.01), "l2": (0.0, 0.02)}
+_FTRL = f"{{rate}}, learning_rate_power={{power}}, {_L1_AND_L2}, beta={{beta}}"
+_FTRL += ", initial_accumulator_value={start}"
+_ADAM = "{rate}, beta1=0.8, beta2=0.9, epsilon=1e-3"
+_TENFOLD = "{tenfold}, rho=0.8, epsilon=1e-2"
+OPTIMIZERS = {
+    "SGD": (_RATE, _RATE, {}),
+    "Adagrad": ("{rate}, initial_accumulator={start}", _STARTING, {"start": (0.1, 0.5)}),
+    "Momentum": (_NESTEROV, _NESTEROV, {"nesterov": (True, False)}),
+    "Adam": (f"{_ADAM}, lazy_adam=False, sum_inside_sqrt=False", _ADAM, {}),
+    "Ftrl": (
+        _FTRL,
+        _FTRL,
+        {"power": (-0.5, -0.4), **_STRENGTHS, "beta": (0.0, 0.3), "start": (0.1, 0.3)},
+    ),
+    "RMSProp": (
+        "{rate}, rho=0.8, momentum={momentum}, epsilon=1e-3, initial_ms=1.0",
+        "{rate}, decay=0.8, momentum={momentum}, epsilon=1e-3",
+        {"momentum": (0.0, 0.5)},
+    ),
+    "ProximalAdagrad": (
+        f"{{rate}}, initial_accumulator=0.2, {_L1_AND_L2}",
+        f"{{rate}}, initial_accumulator_value=0.2, {_L1_AND_L2}",
+        _STRENGTHS,
+    ),
+    "Adadelta": (_TENFOLD, _TENFOLD, {}),
+}
+"""Optimizer -> arguments of the spec's, of its twin in tf.compat.v1.train, and what is drawn."""
 
-    Attributes:
-      name: how rules call it.
-      parameters: source of the spec's.
-      twin: source of the program's.
-      learning_rate: source of a column's learning rate, a function of `step`; '' means none.
-    """
+Optimizer = collections.namedtuple("Optimizer", "name parameters twin learning_rate")
+"""An optimizer of tables: source of the spec's, of its twin, and of the columns' learning rate."""
 
-    name: str
-    parameters: str
-    twin: str
-    learning_rate: str = ""
+INPUT_LAYER = "tf.compat.v1.feature_column.input_layer"
+SPELLINGS = {
+    "one layer": ["parts.append({layer}({whole})(features))"],
+    "a layer for each column": [
+        "for column in {whole}:",
+        "    parts.append({layer}([column])(features))",
+    ],
+    "a layer for each column, without a list": [
+        "for column in {whole}:",
+        "    parts.append({layer}(column)(features))",
+    ],
+    "called twice": [
+        "layer = {layer}({whole})",
+        "parts.append(layer(features) + 2.0 * layer(features))",
+    ],
+    "Sequential": [
+        "model = tf.keras.Sequential([{layer}({whole}), {dense}])",
+        "parts.append(model(features))",
+    ],
+    "functional": [
+        "inputs = {{",
+        "    key: tf.keras.Input(value.shape[1:], dtype=value.dtype, name=key,",
+        "        sparse=isinstance(value, tf.SparseTensor),",
+        "        ragged=isinstance(value, tf.RaggedTensor))",
+        "    for key, value in features.items()",
+        "}}",
+        "outputs = {dense}({layer}({whole})(inputs))",
+        "parts.append(tf.keras.Model(inputs, outputs)(features))",
+    ],
+    "input_layer": [f"parts.append({INPUT_LAYER}(features, {{whole}}))"],
+    "input_layers": [
+        "for column in {whole}:",
+        f"    parts.append({INPUT_LAYER}(features, [column]))",
+    ],
+}
+"""How a program makes layers of its columns -> lines of source."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """A categorical feature of a program.
-
-    Attributes:
-      key: its key in the batch.
-      kind: identity, list, file, hash, integer list, integer hash or default.
-      dtype: int32, int64 or string.
-      form: vector, matrix, sparse, ragged or sequence.
-      values: of each sample, a list of ids or words; of a vector, one id or word.
-      weights: in the form of `values`, where it is weighted.
-      column: source of its categorical column.
-    """
+    """A categorical feature of a program."""
 
     key: str
     kind: str
     dtype: str
     form: str
-    values: list
+    values: list  # Of each sample, a list of ids or words; of a vector, one id or word.
     weights: list | None
-    column: str
+    column: str  # Source.
 
     @property
     def sequence(self):
@@ -95,17 +143,11 @@ class Feature:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table of a program.
-
-    Attributes:
-      features: those that look it up.
-      shared: whether shared_embedding_columns makes its columns.
-      columns: lines of source that make its columns, called `<key>_column`.
-    """
+    """A table of a program."""
 
     features: list
     shared: bool
-    columns: list
+    columns: list  # Lines of source that make its columns, called `<key>_column`.
 
     @property
     def sequence(self):
@@ -114,24 +156,14 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A program, and what the comparison needs to know of it.
-
-    Attributes:
-      seed: makes the same program again.
-      source: Python.
-      optimizer: name of the optimizer of its tables.
-      empty_tables: name of a table -> its row 0 as it starts, which no id names; of the tables that
-        a sample or a position without an id looks up.
-      rules: names of the differences from stock that it meets; see `comparison.py`.
-      native: whether ours runs it by the native kernels.
-      tags: what it is made of.
-    """
+    """A program, and what the comparison needs to know of it."""
 
     seed: int
     source: str
     optimizer: str
+    # Of the tables that a sample without an id looks up: name -> row 0, which no id names.
     empty_tables: dict
-    rules: frozenset
+    rules: frozenset  # The differences from stock that it meets; see `comparison.py`.
     native: bool
     tags: frozenset
 
@@ -205,79 +237,20 @@ class _Writer:
 
     def _optimizer(self):
         rate = self.choice(0.05, 0.1, 0.3)
-        train = "tf.compat.v1.train."
-        name = self.choice(
-            "SGD",
-            "Adagrad",
-            "Adagrad",
-            "Momentum",
-            "Adam",
-            "Ftrl",
-            "RMSProp",
-            "ProximalAdagrad",
-            "Adadelta",
-        )
-        if name == "SGD":
-            return Optimizer(
-                name,
-                f'"StochasticGradientDescentParameters", {rate}',
-                f"{train}GradientDescentOptimizer({rate})",
-            )
-        if name == "Adagrad":
-            start = self.choice(0.1, 0.5)
-            return Optimizer(
-                name,
-                f'"AdagradParameters", {rate}, initial_accumulator={start}',
-                f"{train}AdagradOptimizer({rate}, initial_accumulator_value={start})",
-            )
-        if name == "Momentum":
-            same = f"{rate}, 0.8, use_nesterov={self.choice(True, False)}"
-            return Optimizer(
-                name, f'"MomentumParameters", {same}', f"{train}MomentumOptimizer({same})"
-            )
-        if name == "Adam":
-            # TensorFlow's Adam corrects the bias, which a TPU leaves to the learning rate.
-            return Optimizer(
-                name,
-                f'"AdamParameters", {rate}, beta1=0.8, beta2=0.9, epsilon=1e-3, lazy_adam=False, '
-                "sum_inside_sqrt=False",
-                f"{train}AdamOptimizer({rate}, beta1=0.8, beta2=0.9, epsilon=1e-3)",
-                f"{rate} * tf.sqrt(1 - 0.9 ** step) / (1 - 0.8 ** step)",
-            )
-        if name == "Ftrl":
-            same = (
-                f"{rate}, learning_rate_power={self.choice(-0.5, -0.4)}, "
-                f"l1_regularization_strength={self.choice(0.0, 0.01)}, "
-                f"l2_regularization_strength={self.choice(0.0, 0.02)}, beta={self.choice(0.0, 0.3)}"
-            )
-            start = self.choice(0.1, 0.3)
-            return Optimizer(
-                name,
-                f'"FtrlParameters", {same}, initial_accumulator_value={start}',
-                f"{train}FtrlOptimizer({same}, initial_accumulator_value={start})",
-            )
-        if name == "RMSProp":
-            momentum = self.choice(0.0, 0.5)
-            return Optimizer(
-                name,
-                f'"RMSPropParameters", {rate}, rho=0.8, momentum={momentum}, epsilon=1e-3, '
-                "initial_ms=1.0",
-                f"{train}RMSPropOptimizer({rate}, decay=0.8, momentum={momentum}, epsilon=1e-3)",
-            )
-        if name == "ProximalAdagrad":
-            same = (
-                f"l1_regularization_strength={self.choice(0.0, 0.01)}, "
-                f"l2_regularization_strength={self.choice(0.0, 0.02)}"
-            )
-            return Optimizer(
-                name,
-                f'"ProximalAdagradParameters", {rate}, initial_accumulator=0.2, {same}',
-                f"{train}ProximalAdagradOptimizer({rate}, initial_accumulator_value=0.2, {same})",
-            )
+        # Adagrad twice: it is the commonest.
+        name = self.choice(*[*OPTIMIZERS][:2], *[*OPTIMIZERS][1:])
+        given, given_twin, drawn = OPTIMIZERS[name]
+        names = {"SGD": ("StochasticGradientDescent", "GradientDescent")}
+        ours, theirs = names.get(name, (name, name))
+        values = {one: self.choice(*options) for one, options in drawn.items()}
+        values |= {"rate": rate, "tenfold": rate * 10}
+        # TensorFlow's Adam corrects the bias, which a TPU leaves to the learning rate.
+        corrected = f"{rate} * tf.sqrt(1 - 0.9 ** step) / (1 - 0.8 ** step)"
         return Optimizer(
             name,
-            f'"AdadeltaParameters", {rate * 10}, rho=0.8, epsilon=1e-2',
-            f"{train}AdadeltaOptimizer({rate * 10}, rho=0.8, epsilon=1e-2)",
+            f'"{ours}Parameters", {given.format(**values)}',
+            f"tf.compat.v1.train.{theirs}Optimizer({given_twin.format(**values)})",
+            corrected if name == "Adam" else "",
         )
 
     def _dense_optimizer(self):
@@ -559,12 +532,7 @@ class _Writer:
         whole = "[" + ", ".join(columns) + "]"
         spellings = [
             "one layer",
-            "one layer",
-            "a layer for each column",
-            "a layer for each column, without a list",
-            "called twice",
-            "Sequential",
-            "functional",
+            *[*SPELLINGS][:6],
             "subclassed",
             "module",
             "both DenseFeatures",
@@ -576,38 +544,9 @@ class _Writer:
         if spelling not in ("input_layer", "input_layers"):
             self.tags.add(layer)
         dense = f"tf.keras.layers.Dense(2, kernel_initializer=side.rows({self.number(0.5, 3)}))"
-        if spelling == "one layer":
-            return [f"parts.append({layer}({whole})(features))"]
-        if spelling == "a layer for each column":
+        if spelling in SPELLINGS:
             return [
-                f"for column in {whole}:",
-                f"    parts.append({layer}([column])(features))",
-            ]
-        if spelling == "a layer for each column, without a list":
-            return [
-                f"for column in {whole}:",
-                f"    parts.append({layer}(column)(features))",
-            ]
-        if spelling == "called twice":
-            return [
-                f"layer = {layer}({whole})",
-                "parts.append(layer(features) + 2.0 * layer(features))",
-            ]
-        if spelling == "Sequential":
-            return [
-                f"model = tf.keras.Sequential([{layer}({whole}), {dense}])",
-                "parts.append(model(features))",
-            ]
-        if spelling == "functional":
-            return [
-                "inputs = {",
-                "    key: tf.keras.Input(value.shape[1:], dtype=value.dtype, name=key,",
-                "        sparse=isinstance(value, tf.SparseTensor),",
-                "        ragged=isinstance(value, tf.RaggedTensor))",
-                "    for key, value in features.items()",
-                "}",
-                f"outputs = {dense}({layer}({whole})(inputs))",
-                "parts.append(tf.keras.Model(inputs, outputs)(features))",
+                line.format(layer=layer, whole=whole, dense=dense) for line in SPELLINGS[spelling]
             ]
         if spelling in ("subclassed", "module"):
             base = "tf.keras.Model" if spelling == "subclassed" else "tf.Module"
@@ -635,16 +574,8 @@ class _Writer:
                 )
                 if some
             ]
-        input_layer = "tf.compat.v1.feature_column.input_layer"
-        if spelling == "input_layer":
-            return [f"parts.append({input_layer}(features, {whole}))"]
-        if spelling == "input_layers":
-            return [
-                f"for column in {whole}:",
-                f"    parts.append({input_layer}(features, [column]))",
-            ]
         return [
-            f"parts.append({input_layer}(features, [{columns[0]}]))",
+            f"parts.append({INPUT_LAYER}(features, [{columns[0]}]))",
             *(
                 [f"parts.append({layer}([{', '.join(columns[1:])}])(features))"]
                 if columns[1:]

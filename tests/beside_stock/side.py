@@ -159,15 +159,7 @@ def off_tpu(grappler=False):
 
 
 def minimize(loss, for_dense, for_tables, multiplier=1.0, limit=None):
-    """Rule `the spec trains the tables`: in ours that is so, and in stock it is done by hand.
-
-    Args:
-      loss: what to minimize.
-      for_dense: the program's optimizer.
-      for_tables: the twin of the spec's optimizer.
-      multiplier: what the spec's gradient multiplier gives.
-      limit: the spec's clipping_limit.
-    """
+    """Rule `the spec trains the tables`: in ours that is so, and in stock it is done by hand."""
     step = tf.compat.v1.train.get_global_step()
     if not is_stock:
         return for_dense.minimize(loss, step)

@@ -41,8 +41,6 @@ def results(request, tmp_path_factory):
     what was run.
     """
     python = stock_python()
-    if python is None:
-        pytest.skip("ESTIMATOR_EMB_STOCK_PYTHON names no Python with TensorFlow 2.15.1")
     directory = tmp_path_factory.getbasetemp()
     if hasattr(request.config, "workerinput"):
         directory = directory.parent

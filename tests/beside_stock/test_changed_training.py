@@ -80,8 +80,6 @@ def test_a_warning_says_what_reaches_no_table(name, caplog):
 @functools.cache
 def of_stock():
     python = stock_python()
-    if python is None:
-        pytest.skip("ESTIMATOR_EMB_STOCK_PYTHON names no Python with TensorFlow 2.15.1")
     # Its tf.keras is Keras 2, without tf-keras.
     environment = {k: v for k, v in os.environ.items() if k != "TF_USE_LEGACY_KERAS"}
     done = subprocess.run(

@@ -124,8 +124,6 @@ CASES = {
 @pytest.mark.slow
 def test_programs_in_which_several_columns_read_a_feature(tmp_path):
     python = sides.stock_python()
-    if python is None:
-        pytest.skip("ESTIMATOR_EMB_STOCK_PYTHON names no Python with TensorFlow 2.15.1")
     names = {}
     for name, (columns, output, listed) in CASES.items():
         for words in (False, True):

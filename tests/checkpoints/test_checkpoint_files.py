@@ -37,34 +37,28 @@ def trained(once, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["run[1]", "run\\1"])
-@pytest.mark.parametrize("way", ["host", "emulated"])
-def test_a_model_dir_that_tensorflow_takes_for_a_pattern(name, way, tmp_path):
-    """Nothing is trained, or made, there."""
-    with pytest.raises(ValueError) as error:
-        make(tmp_path / name, way)
-    assert str(error.value) == (
-        f"TPUEstimator: model_dir '{tmp_path}/{name}' cannot hold checkpoints: TensorFlow reads "
-        "[...] and \\ in a path as a pattern, and so would not find what it saves there.\n"
-        "What to do: give a folder whose path has no [ and no \\."
-    )
+def test_a_path_that_tensorflow_takes_for_a_pattern(name, once, tmp_path):
+    """Nothing is trained, or made, in a model_dir of that path; nothing is read from one."""
+    for way in ("host", "emulated"):
+        with pytest.raises(ValueError) as error:
+            make(tmp_path / name, way)
+        assert str(error.value) == (
+            f"TPUEstimator: model_dir '{tmp_path}/{name}' cannot hold checkpoints: TensorFlow "
+            "reads [...] and \\ in a path as a pattern, and so would not find what it saves there."
+            "\nWhat to do: give a folder whose path has no [ and no \\."
+        )
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("name", ["run[1]", "run\\1"])
-@pytest.mark.parametrize("what", ["evaluate", "train"])
-def test_a_checkpoint_whose_path_tensorflow_takes_for_a_pattern(name, what, once, tmp_path):
-    """Of an evaluation, or of a warm start."""
     folder = shutil.copytree(once, tmp_path / name)
     path = f"{folder}/model.ckpt-2"
-    if what == "evaluate":
-        estimator, kwargs = make(tmp_path / "new"), {"checkpoint_path": path}
-    else:
-        estimator, kwargs = make(tmp_path / "new", start=str(folder)), {}
-    assert refused(what, estimator, tf.errors.NotFoundError, **kwargs) == (
-        f"Restoring from checkpoint failed: checkpoint '{path}' is there, but TensorFlow does not "
-        "find it: it reads [...] and \\ in a path as a pattern.\n"
-        "What to do: rename the folder so that its path has no [ and no \\."
-    )
+    for what, estimator, kwargs in (
+        ("evaluate", make(tmp_path / "new"), {"checkpoint_path": path}),
+        ("train", make(tmp_path / "new", start=str(folder)), {}),
+    ):
+        assert refused(what, estimator, tf.errors.NotFoundError, **kwargs) == (
+            f"Restoring from checkpoint failed: checkpoint '{path}' is there, but TensorFlow does "
+            "not find it: it reads [...] and \\ in a path as a pattern.\n"
+            "What to do: rename the folder so that its path has no [ and no \\."
+        )
 
 
 def test_patterns_that_find_themselves(once, tmp_path, caplog):
@@ -148,20 +142,17 @@ def test_the_latest_is_gone(remote, trained):
         (trained / "checkpoint").write_text(f'model_checkpoint_path: "{named}"')
     else:
         (trained / "model.ckpt-2.index").unlink()
-    message = f"{PHRASE}: file '{trained}/checkpoint' names '{named}', which is gone.\n" + (
-        advice(trained, "model.ckpt-1")
-        if remote
-        else advice(trained, "model.ckpt-1").replace(", model.ckpt-2.", ".")
-    )
+    first = f"{PHRASE}: file '{trained}/checkpoint' names '{named}', which is gone.\n"
+    others = advice(trained, "model.ckpt-1")
+    others = others if remote else others.replace(", model.ckpt-2.", ".")
     for what in CALLS:
-        assert refused(what, make(trained)) == message
+        assert refused(what, make(trained)) == first + others
     for file in trained.glob("model.ckpt-*"):
         file.unlink()
     for what in CALLS:
         assert refused(what, make(trained)) == (
-            f"{PHRASE}: file '{trained}/checkpoint' names '{named}', which is gone.\n"
-            f"There is no other checkpoint in '{trained}'.\nWhat to do: restore the checkpoint, "
-            f"or, to start anew, delete '{trained}/checkpoint'."
+            f"{first}There is no other checkpoint in '{trained}'.\nWhat to do: restore the "
+            f"checkpoint, or, to start anew, delete '{trained}/checkpoint'."
         )
     (trained / "checkpoint").unlink()
     call("train", make(trained))
@@ -207,16 +198,17 @@ def test_a_checkpoint_that_is_just_being_written(first, trained, monkeypatch):
 @pytest.mark.parametrize("when", ["model_fn", "restore"])
 @pytest.mark.parametrize("what", CALLS[1:])
 def test_a_checkpoint_that_training_replaces_meanwhile(what, when, trained, monkeypatch):
-    def delete(*args, **kwargs):
+    def delete():
         for file in trained.glob("model.ckpt-2.*"):
             file.unlink()
 
     estimator = make(trained)
-    if when == "model_fn":
-        monkeypatch.setattr(GradientTap, "create_tables", _first(delete, GradientTap.create_tables))
-    else:
-        restore = tf.compat.v1.train.Saver.restore
-        monkeypatch.setattr(tf.compat.v1.train.Saver, "restore", _first(delete, restore))
+    place = {
+        "model_fn": (GradientTap, "create_tables"),
+        "restore": (tf.compat.v1.train.Saver, "restore"),
+    }[when]
+    as_it_was = getattr(*place)
+    monkeypatch.setattr(*place, lambda *args, **kw: delete() or as_it_was(*args, **kw))
     with pytest.raises(tf.errors.NotFoundError) as error:
         call(what, estimator)
     assert str(error.value) == (
@@ -225,14 +217,6 @@ def test_a_checkpoint_that_training_replaces_meanwhile(what, when, trained, monk
         "newer one, or let the training keep more checkpoints with "
         "RunConfig(keep_checkpoint_max=...)."
     )
-
-
-def _first(action, function):
-    def both(*args, **kwargs):
-        action()
-        return function(*args, **kwargs)
-
-    return both
 
 
 @pytest.mark.slow
@@ -266,18 +250,17 @@ def test_no_checkpoint_at_all(tmp_path):
     assert make(tmp_path).latest_checkpoint() is None
 
 
+WITHOUT_END = "give '{folder}/model.ckpt-1', without the end of the file's name"
+
+
 @pytest.mark.parametrize(
     "given, what_to_do",
     [
         ("{folder}/model.ckpt-9", "give one of those in '{folder}': {all}"),
-        ("{folder}", "give one of the checkpoints of this folder: {all}"),
-        (
-            "{folder}/model.ckpt-1.index",
-            "give '{folder}/model.ckpt-1', without the end of the file's name",
-        ),
-        (
-            "{folder}/model.ckpt-1.data-00000-of-00001",
-            "give '{folder}/model.ckpt-1', without the end of the file's name",
+        ("{folder}", "give one of those in '{folder}': {all}"),
+        *(
+            (f"{{folder}}/model.ckpt-1.{end}", WITHOUT_END)
+            for end in ("index", "data-00000-of-00001")
         ),
         (
             "/no/such/model.ckpt-1",
@@ -329,11 +312,7 @@ def test_a_damaged_checkpoint(way, kind, trained):
     problem = damage(kind, path)
     raised = tf.errors.NotFoundError if kind == "missing" else tf.errors.DataLossError
     first = f"Restoring from checkpoint failed: checkpoint '{path}' is damaged: "
-    last = (
-        "\nThe newest checkpoint that is whole is 'model.ckpt-1'.\nWhat to do: to go on from "
-        "'model.ckpt-1', write the line  model_checkpoint_path: \"model.ckpt-1\"  into "
-        f"'{trained}/checkpoint', or restore the file."
-    )
+    last = newest_whole(f"{trained}/checkpoint")
     for what in CALLS if kind in ("cut", "flipped") else CALLS[:2]:
         message = refused(what, make(trained, way), raised)
         if problem is None:
@@ -347,34 +326,34 @@ def test_a_damaged_checkpoint(way, kind, trained):
     call("evaluate", make(trained, way), checkpoint_path=f"{trained}/model.ckpt-1")
 
 
+def newest_whole(state, name="model.ckpt-1"):
+    return (
+        f"\nThe newest checkpoint that is whole is '{name}'.\nWhat to do: to go on from '{name}', "
+        f"write the line  model_checkpoint_path: \"{name}\"  into '{state}', or restore the file."
+    )
+
+
 def test_a_damaged_checkpoint_of_the_current_folder(trained, monkeypatch):
     monkeypatch.chdir(trained)
     problem = damage("cut", "model.ckpt-2")
     with pytest.raises(checkpoint_files.DamagedCheckpoint) as error:
         checkpoint_files.check_whole("model.ckpt-2")
     assert str(error.value) == (
-        f"Restoring from checkpoint failed: checkpoint 'model.ckpt-2' is damaged: {problem}.\nThe "
-        "newest checkpoint that is whole is 'model.ckpt-1'.\nWhat to do: to go on from "
-        "'model.ckpt-1', write the line  model_checkpoint_path: \"model.ckpt-1\"  into "
-        "'checkpoint', or restore the file."
+        f"Restoring from checkpoint failed: checkpoint 'model.ckpt-2' is damaged: {problem}."
+        + newest_whole("checkpoint")
     )
 
 
 def test_several_damaged_checkpoints(trained):
     problem = damage("cut", f"{trained}/model.ckpt-2")
     damage("flipped", f"{trained}/model.ckpt-1")
-    first = (
-        f"Restoring from checkpoint failed: checkpoint '{trained}/model.ckpt-2' is damaged: "
-        f"{problem}.\n"
-    )
-    assert refused("train", make(trained)) == (
-        f"{first}The newest checkpoint that is whole is 'model.ckpt-0'.\nWhat to do: to go on from "
-        "'model.ckpt-0', write the line  model_checkpoint_path: \"model.ckpt-0\"  into "
-        f"'{trained}/checkpoint', or restore the file."
-    )
+    path = f"{trained}/model.ckpt-2"
+    first = f"Restoring from checkpoint failed: checkpoint '{path}' is damaged: {problem}."
+    last = newest_whole(f"{trained}/checkpoint", "model.ckpt-0")
+    assert refused("train", make(trained)) == f"{first}{last}"
     damage("index", f"{trained}/model.ckpt-0")
     assert refused("train", make(trained)) == (
-        f"{first}No other checkpoint of its folder is whole.\nWhat to do: restore the file, or "
+        f"{first}\nNo other checkpoint of its folder is whole.\nWhat to do: restore the file, or "
         "start anew in another model_dir."
     )
 
@@ -383,9 +362,9 @@ def test_a_warm_start_from_a_damaged_checkpoint(trained, tmp_path):
     path = f"{trained}/model.ckpt-2"
     problem = damage("cut", path)
     message = refused("train", make(tmp_path / "new", start=str(trained)), tf.errors.DataLossError)
-    assert message.startswith(
-        f"Restoring from checkpoint failed: checkpoint '{path}' is damaged: {problem}.\nThe newest "
-        "checkpoint that is whole is 'model.ckpt-1'.\n"
+    assert message == (
+        f"Restoring from checkpoint failed: checkpoint '{path}' is damaged: {problem}."
+        + newest_whole(f"{trained}/checkpoint")
     )
 
 
@@ -425,7 +404,7 @@ def test_the_index_knows_the_sizes_of_the_data_files(sharded, tmp_path):
         assert sizes == {file: os.path.getsize(file) for file in tf.io.gfile.glob(f"{path}.data*")}
         assert checkpoint_files.find_problem(path, thorough=True) is None
         name = "global_step" if path != saved else "note"
-        assert bundle_index.Index(path).data_file(name) in sizes
+        assert checkpoint_files.file_of(path, name) in sizes
 
 
 def test_the_data_file_of_each_variable(tmp_path, monkeypatch):
@@ -443,7 +422,7 @@ def test_the_data_file_of_each_variable(tmp_path, monkeypatch):
     files = sorted(tf.io.gfile.glob(f"{path}.data*"))
     assert len(files) == 2
     for name in ("a", "b"):
-        file = bundle_index.Index(path).data_file(name)
+        file = checkpoint_files.file_of(path, name)
         with open(file, "r+b") as opened:
             opened.write(b"damaged")
         with pytest.raises(tf.errors.OpError, match="Checksum"):

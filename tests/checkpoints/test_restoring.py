@@ -15,6 +15,7 @@ from estimator_emb.checkpoints.restoring import fitting, saver
 
 HOST_OR_EMULATED = ["host", pytest.param("emulated", marks=pytest.mark.slow)]
 PHRASE = "Restoring from checkpoint failed"
+BUILD = "What to do: build the model as it was when it was saved, or train in another model_dir."
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +33,25 @@ def trained(once, tmp_path):
 
 def with_vocabulary(path):
     return (
-        f"warm_start_from=WarmStartSettings('{path}', var_name_to_vocab_info={{'words': "
-        "VocabInfo(...)}), which moves rows to their new ids"
+        "What to do: give the table its old number of rows again, or train in another model_dir "
+        f"with warm_start_from=WarmStartSettings('{path}', var_name_to_vocab_info={{'words': "
+        "VocabInfo(...)}), which moves rows to their new ids."
     )
+
+
+def renamed(path, name, what):
+    return unfit(
+        path,
+        f"  Key {name} not found in checkpoint: {what} [50, 4], and of that shape the checkpoint "
+        "has words",
+        "What to do: if it was renamed, give it its old name, or train in another model_dir with "
+        f"warm_start_from=WarmStartSettings('{path}', ['.*'], var_name_to_prev_var_name={{'{name}':"
+        " 'words'}).",
+    )
+
+
+def unfit(path, *lines):
+    return "\n".join([f"{PHRASE}: '{path}' does not fit the program:", *lines])
 
 
 @pytest.mark.parametrize(
@@ -56,13 +73,10 @@ def test_a_table_of_another_shape(way, what, trained, in_shards):
     if way == "3 servers":
         in_shards(3)
     path = f"{trained}/model.ckpt-1"
-    slots = " and words/Adagrad are" if what == "train" else " is"
-    first = f"{PHRASE}: '{path}' does not fit the program:\n  table 'words': variable words{slots} "
+    first = unfit(path, "  table 'words': variable words is ")
     for rows in (60, 40) if way == "host" else (60,):
         assert refused(what, make(trained, way, rows=rows)) == (
-            f"{first}[{rows}, 4] here and [50, 4] in the checkpoint\n"
-            "What to do: give the table its old number of rows again, or train in another "
-            f"model_dir with {with_vocabulary(path)}."
+            f"{first}[{rows}, 4] here and [50, 4] in the checkpoint\n{with_vocabulary(path)}"
         )
     assert refused(what, make(trained, way, dimension=8)) == (
         f"{first}[50, 8] here and [50, 4] in the checkpoint\n"
@@ -107,14 +121,8 @@ def test_slots_of_another_optimizer(way, trained):
 def test_a_renamed_table(way, trained):
     path = f"{trained}/model.ckpt-1"
     for what in CALLS:
-        assert refused(what, make(trained, way, name="terms")) == (
-            f"{PHRASE}: '{path}' does not fit the program:\n"
-            "  Key terms not found in checkpoint: table 'terms' is [50, 4], and of that shape the "
-            "checkpoint has words\n"
-            "What to do: if it was renamed, give it its old name, or train in another model_dir "
-            f"with warm_start_from=WarmStartSettings('{path}', ['.*'], "
-            "var_name_to_prev_var_name={'terms': 'words'})."
-        )
+        message = refused(what, make(trained, way, name="terms"))
+        assert message == renamed(path, "terms", "table 'terms' is")
     # What the message advises.
     settings = ee.WarmStartSettings(path, [".*"], var_name_to_prev_var_name={"terms": "words"})
     call("train", make(trained.parent / "new", way, name="terms", start=settings))
@@ -126,21 +134,18 @@ def test_a_renamed_table(way, trained):
 @pytest.mark.parametrize("way", HOST_OR_EMULATED)
 def test_dense_variables(way, trained):
     path = f"{trained}/model.ckpt-1"
-    build = "What to do: build the model as it was when it was saved, or train in another model_dir"
     for what in CALLS:
         assert refused(what, make(trained, way, units=2, rows=51)) == (
             f"{PHRASE}: '{path}' does not fit the program:\n"
-            "  table 'words': variable words"
-            f"{' and words/Adagrad are' if what == 'train' else ' is'} "
-            "[51, 4] here and [50, 4] in the checkpoint\n"
+            "  table 'words': variable words is [51, 4] here and [50, 4] in the checkpoint\n"
             "  variable output/kernel is [1, 2] here and [1, 1] in the checkpoint\n"
-            "What to do: give the table its old number of rows again, or train in another "
-            f"model_dir with {with_vocabulary(path)}.\n{build}."
+            f"{with_vocabulary(path)}\n{BUILD}"
         )
-        assert refused(what, make(trained, way, layer="last", units=2)) == (
-            f"{PHRASE}: '{path}' does not fit the program:\n"
+        assert refused(what, make(trained, way, layer="last", units=2)) == unfit(
+            path,
             "  Key last/kernel not found in checkpoint: it is [1, 2], and of that shape the "
-            f"checkpoint has no other\n{build}."
+            "checkpoint has no other",
+            BUILD,
         )
 
 
@@ -157,10 +162,8 @@ def test_many_differences(trained):
         "has no other\n"
         for index in range(5)
     )
-    assert refused("evaluate", make(trained, "emulated", scaffold_fn=scaffold_fn)) == (
-        f"{PHRASE}: '{path}' does not fit the program:\n{lines}  and 2 more\n"
-        "What to do: build the model as it was when it was saved, or train in another model_dir."
-    )
+    message = refused("evaluate", make(trained, "emulated", scaffold_fn=scaffold_fn))
+    assert message == unfit(path, f"{lines}  and 2 more", BUILD)
 
 
 def test_another_type(trained):
@@ -168,10 +171,10 @@ def test_another_type(trained):
     variables["words"] = variables["words"].astype(np.float64)
     path = save(f"{trained}/double/model.ckpt-1", variables)
     for what in CALLS[1:]:
-        assert refused(what, make(trained), checkpoint_path=path) == (
-            f"{PHRASE}: '{path}' does not fit the program:\n"
-            "  table 'words': variable words is float32 here and float64 in the checkpoint\n"
-            "What to do: save the checkpoint again with the types of the program."
+        assert refused(what, make(trained), checkpoint_path=path) == unfit(
+            path,
+            "  table 'words': variable words is float32 here and float64 in the checkpoint",
+            "What to do: save the checkpoint again with the types of the program.",
         )
 
 
@@ -182,11 +185,8 @@ def test_what_our_saver_restores_is_compared(trained):
         scaffold = tf.compat.v1.train.Scaffold(saver=saver.PartsSaver(ee.RunConfig()))
         with pytest.raises(ValueError) as error:
             fitting.check_restored(path, scaffold, [])
-    assert str(error.value) == (
-        f"{PHRASE}: '{path}' does not fit the program:\n"
-        "  variable words is [60, 4] here and [50, 4] in the checkpoint\n"
-        "What to do: build the model as it was when it was saved, or train in another model_dir."
-    )
+    line = "  variable words is [60, 4] here and [50, 4] in the checkpoint"
+    assert str(error.value) == unfit(path, line, BUILD)
 
 
 class OwnSaver(tf.compat.v1.train.Saver):
@@ -213,9 +213,6 @@ def test_what_savers_of_the_program_restore(way, trained):
     """Only that is compared: the table of another shape is left out, renamed or reshaped."""
     scaffold = tf.compat.v1.train.Scaffold
 
-    def own():
-        return scaffold(saver=OwnSaver())
-
     def of_dense_variables():
         listed = [one for one in tf.compat.v1.global_variables() if "words" not in one.op.name]
         return scaffold(
@@ -232,29 +229,20 @@ def test_what_savers_of_the_program_restore(way, trained):
     def reshaping():
         return scaffold(saver=tf.compat.v1.train.Saver(reshape=True))
 
-    for scaffold_fn in (own, of_dense_variables):
+    for scaffold_fn in (lambda: scaffold(saver=OwnSaver()), of_dense_variables):
         assert call("evaluate", make(trained, way, rows=60, scaffold_fn=scaffold_fn))
     path = f"{trained}/model.ckpt-1"
     estimator = make(trained, way, scaffold_fn=under_old_names)
-    assert refused("evaluate", estimator, tf.errors.NotFoundError) == (
-        f"{PHRASE}: '{path}' does not fit the program:\n"
-        "  Key old_words not found in checkpoint: it is [50, 4], and of that shape the checkpoint "
-        "has words\n"
-        "What to do: if it was renamed, give it its old name, or train in another model_dir with "
-        f"warm_start_from=WarmStartSettings('{path}', ['.*'], "
-        "var_name_to_prev_var_name={'old_words': 'words'})."
-    )
+    message = refused("evaluate", estimator, tf.errors.NotFoundError)
+    assert message == renamed(path, "old_words", "it is")
     variables = harness.saved(trained, 1)
     variables["old_words"] = variables.pop("words")
     call("evaluate", estimator, checkpoint_path=save(f"{trained}/old/model.ckpt-1", variables))
     if way == "host":  # TensorFlow reshapes no variable that is a part, as an emulated TPU's are.
         call("evaluate", make(trained, way, rows=100, dimension=2, scaffold_fn=reshaping))
-    assert refused("evaluate", make(trained, way, rows=60, scaffold_fn=reshaping)) == (
-        f"{PHRASE}: '{path}' does not fit the program:\n"
-        "  table 'words': variable words is [60, 4] here and [50, 4] in the checkpoint\n"
-        "What to do: give the table its old number of rows again, or train in another model_dir "
-        f"with {with_vocabulary(path)}."
-    )
+    line = "  table 'words': variable words is [60, 4] here and [50, 4] in the checkpoint"
+    message = refused("evaluate", make(trained, way, rows=60, scaffold_fn=reshaping))
+    assert message == unfit(path, line, with_vocabulary(path))
 
 
 def test_init_fn_loads_part_of_a_checkpoint(trained, tmp_path):
@@ -288,10 +276,8 @@ def test_warm_start(way, trained, tmp_path, in_shards):
     with_slots = ee.WarmStartSettings(str(trained), ["words"])
     for start in (str(trained), ee.WarmStartSettings(path), with_slots):
         for what in ("train", "evaluate", "predict")[: 3 if start is with_slots else 1]:
-            slots = start is with_slots and what == "train"
             assert refused(what, make(new, way, rows=60, start=start)) == (
-                f"{first}  table 'words': variable words"
-                f"{' and words/Adagrad are' if slots else ' is'} [60, 4] here and [50, 4] in the "
+                f"{first}  table 'words': variable words is [60, 4] here and [50, 4] in the "
                 f"checkpoint\nWhat to do: give {vocab}, which moves rows to their new ids, or "
                 "leave words out of vars_to_warm_start."
             )

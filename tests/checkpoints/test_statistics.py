@@ -2,6 +2,7 @@
 """What the values of a checkpoint say, and reading its tables, against NumPy."""
 
 import pathlib
+import shutil
 import tracemalloc
 
 import numpy as np
@@ -119,9 +120,7 @@ def test_differences(tmp_path, monkeypatch):
     assert found.pop("nan").largest != found.pop("note").largest != 0  # NaN is unequal to itself.
     assert found.pop("words").largest == pytest.approx(2)
     assert found == {
-        "global_step": checkpoint.Difference(
-            "global_step", "values", rows=1, of_rows=1, largest=6.0
-        ),
+        "global_step": checkpoint.Difference("global_step", "values", None, None, 1, 1, 6.0),
         "x": checkpoint.Difference("x", "shape", (3,), (4,)),
         "y": checkpoint.Difference("y", "only in the second"),
         "z": checkpoint.Difference("z", "type", "int32", "float32"),
@@ -133,14 +132,17 @@ def test_checkpoints_of_other_row_orders_differ_by_id_only():
     assert checkpoint.differences(div, mod) == []
 
 
+def without_graph(tmp_path):
+    """A checkpoint under 'mod', and a copy that does not say so."""
+    source = DATA / "tpu_checkpoints" / "mod"
+    shutil.copytree(source, tmp_path, ignore=shutil.ignore_patterns("*.meta"), dirs_exist_ok=True)
+    return str(source), f"{tmp_path}/model.ckpt-7"
+
+
 def test_an_order_that_only_one_of_two_checkpoints_tells(tmp_path):
     """A conversion of a checkpoint without its graph is compared with nothing by mistake."""
-    source = DATA / "tpu_checkpoints" / "mod"
-    for file in source.iterdir():
-        if file.suffix != ".meta":
-            (tmp_path / file.name).write_bytes(file.read_bytes())
-    path = f"{tmp_path}/model.ckpt-7"
-    for pair in ((path, str(source)), (str(source), path)):
+    source, path = without_graph(tmp_path)
+    for pair in ((path, source), (source, path)):
         with pytest.raises(ValueError) as error:
             checkpoint.differences(*pair)
         assert str(error.value) == (
@@ -168,11 +170,7 @@ def test_a_table_in_the_order_of_ids(strategy, slot, more, tmp_path):
 
 
 def test_an_order_that_nothing_tells(tmp_path):
-    source = DATA / "tpu_checkpoints" / "mod"
-    for file in source.iterdir():
-        if file.suffix != ".meta":
-            (tmp_path / file.name).write_bytes(file.read_bytes())
-    path = f"{tmp_path}/model.ckpt-7"
+    source, path = without_graph(tmp_path)
     with pytest.raises(ValueError) as error:
         checkpoint.table(path, "words")
     assert str(error.value) == (
@@ -184,26 +182,35 @@ def test_an_order_that_nothing_tells(tmp_path):
     by_host = [0, 4, 8, 12, 1, 5, 9, 2, 6, 10, 3, 7, 11]
     np.testing.assert_array_equal(checkpoint.table(path, "words", order="div"), BY_ID[by_host])
     with pytest.raises(ValueError, match="order is 'div', and the rows of 'words' in .* 4 hosts"):
-        checkpoint.table(str(source), "words", order="div")
+        checkpoint.table(source, "words", order="div")
     with pytest.raises(ValueError, match="order must be 'div' or 'mod'; got 'ids'"):
-        checkpoint.table(str(source), "words", order="ids")
+        checkpoint.table(source, "words", order="ids")
     with pytest.raises(ValueError, match="rows must be at least 1; got 0"):
-        next(checkpoint.table_pieces(str(source), "words", rows=0))
+        next(checkpoint.table_pieces(source, "words", rows=0))
 
 
-@pytest.mark.parametrize("name", [WORDS, "words", "words_embedding", "tbl_words"])
-def test_a_table_by_its_own_name(name, tmp_path):
-    weights = rows(6, 2)
-    path = write(
-        tmp_path / "a.ckpt", {WORDS: weights, f"{WORDS}/Adagrad": weights, "other": weights}
-    )
-    np.testing.assert_array_equal(checkpoint.table(path, name), weights)
+SHARED = "tower/a_b_shared_embedding"
+
+
+@pytest.mark.parametrize(
+    "name, variable",
+    [
+        *((name, WORDS) for name in (WORDS, "words", "words_embedding", "tbl_words")),
+        *((name, SHARED) for name in ("a_b", "a_b_shared_embedding", "tbl_a_b_shared_embedding")),
+    ],
+)
+def test_a_table_by_its_own_name(name, variable, tmp_path):
+    tables = {WORDS: rows(6, 2), f"{WORDS}/Adagrad": rows(6, 2), SHARED: rows(5, 2)}
+    path = write(tmp_path / "a.ckpt", {**tables, "other": rows(6, 2)})
+    np.testing.assert_array_equal(checkpoint.table(path, name), tables[variable])
 
 
 def test_a_column_that_is_called_like_a_table(tmp_path):
     weights, others = rows(6, 2), rows(7, 2)
     tbl_words = "tower/tbl_words_embedding/embedding_weights"
     path = write(tmp_path / "a.ckpt", {tbl_words: weights, "other": others})
+    with pytest.raises(ValueError, match="there is no table called 'tbl_other' in checkpoint"):
+        checkpoint.table(path, "tbl_other")  # No column's: it has its name alone.
     for name in ("tbl_words", "tbl_tbl_words"):
         np.testing.assert_array_equal(checkpoint.table(path, name), weights)
     both = write(tmp_path / "both.ckpt", {tbl_words: weights, WORDS: others})
@@ -213,26 +220,10 @@ def test_a_column_that_is_called_like_a_table(tmp_path):
     np.testing.assert_array_equal(checkpoint.table(both, "tbl_tbl_words"), weights)
 
 
-def test_a_table_of_a_dict_has_its_name_alone(tmp_path):
-    path = write(tmp_path / "a.ckpt", {"words": rows(6, 2), "other": rows(7, 2)})
-    with pytest.raises(ValueError, match="there is no table called 'tbl_words' in checkpoint"):
-        checkpoint.table(path, "tbl_words")
-
-
-@pytest.mark.parametrize("name", ["a_b", "a_b_shared_embedding", "tbl_a_b_shared_embedding"])
-def test_a_shared_table_by_its_own_name(name, tmp_path):
-    shared = rows(5, 2)
-    path = write(tmp_path / "a.ckpt", {"tower/a_b_shared_embedding": shared, WORDS: rows(6, 2)})
-    np.testing.assert_array_equal(checkpoint.table(path, name), shared)
-
-
 def test_a_name_of_no_table_or_of_several(tmp_path):
     weights = rows(6, 2)
-    both = {
-        WORDS: weights,
-        "tower/words_embedding/embedding_weights": weights,
-        "a/kernel_1": weights,
-    }
+    names = [WORDS, "tower/words_embedding/embedding_weights", "a/kernel_1"]
+    both = dict.fromkeys(names, weights)
     path = write(tmp_path / "a.ckpt", both)
     with pytest.raises(ValueError) as error:
         checkpoint.table(path, "words")

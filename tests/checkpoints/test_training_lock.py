@@ -210,13 +210,17 @@ def test_a_forked_process_holds_nothing(tmp_path):
     assert not lock_of(tmp_path).exists()
 
 
-def test_a_worker_is_not_refused(tmp_path, monkeypatch):
-    """Of a cluster, only the chief saves."""
+def test_a_worker_is_not_refused_and_removes_nothing(tmp_path, monkeypatch):
+    """Of a cluster, only the chief saves, and knows what it has begun."""
+    unfinished = tmp_path / "model.ckpt-7_temp"
+    unfinished.mkdir()
     with training_lock.held(str(tmp_path)):
         monkeypatch.setattr(ee.RunConfig, "is_chief", property(lambda config: False))
         estimator = make(tmp_path)
-        monkeypatch.setattr(type(estimator).__mro__[1], "train", lambda *_, **__: "trained")
-        assert call("train", estimator) == "trained"
+        monkeypatch.setattr(
+            type(estimator).__mro__[1], "train", lambda *_, **__: unfinished.exists()
+        )
+        assert call("train", estimator)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import processes
 import pytest
 from words_program import call, make
 
-import estimator_emb as ee
 from estimator_emb.checkpoints.restoring import unfinished_saves
 
 
@@ -36,16 +35,6 @@ def test_removed_when_training_begins(way, tmp_path):
     assert not any(one.exists() for one in gone)
     assert all(one.exists() for one in kept)
     assert estimator.latest_checkpoint() == f"{tmp_path}/model.ckpt-1"
-
-
-def test_a_worker_removes_nothing(tmp_path, monkeypatch):
-    """Only the chief saves, and knows what it has begun."""
-    (folder,) = leave(tmp_path, "model.ckpt-7_temp")
-    monkeypatch.setattr(ee.RunConfig, "is_chief", property(lambda config: False))
-    estimator = make(tmp_path)
-    monkeypatch.setattr(type(estimator).__mro__[1], "train", lambda *_, **__: folder.exists())
-    assert call("train", estimator)
-    assert folder.exists()
 
 
 @pytest.mark.parametrize("hours, stays", [(0.9, True), (1.1, False)])
@@ -80,14 +69,10 @@ def test_a_save_that_is_killed(tmp_path):
     # While it lives, another training leaves its files alone.
     process.send_signal(signal.SIGSTOP)
     with pytest.raises(RuntimeError, match=f"is held by process {process.pid} on "):
-        train(tmp_path, 25_000_000)
+        call("train", make(tmp_path, rows=25_000_000))
     assert all(one.exists() for one in begun)
     process.kill()
     process.wait()
     assert list(tmp_path.glob("model.ckpt-*_temp"))
-    train(tmp_path, 25_000_000)
+    call("train", make(tmp_path, rows=25_000_000))
     assert not list(tmp_path.glob("model.ckpt-*_temp"))
-
-
-def train(model_dir, rows):
-    call("train", make(model_dir, rows=rows))

@@ -8,11 +8,7 @@ import tensorflow as tf
 
 import estimator_emb as ee
 
-SPEC = {
-    "feature_to_config_dict": {"x": ee.FeatureConfig("t")},
-    "table_to_config_dict": {"t": ee.TableConfig(4, 2, combiner="sum")},
-    "optimization_parameters": ee.StochasticGradientDescentParameters(0.5),
-}
+SPEC = harness.table_spec(6, 2, ee.StochasticGradientDescentParameters(0.5))
 REMEDY = (
     "All features and labels of a batch need the same number of samples: batch the dataset as a "
     "whole, with drop_remainder=True."
@@ -26,8 +22,7 @@ def model_fn(features, labels, mode, params):
 
 
 def train(tmp_path, cores, dense, labels):
-    where = {} if cores is None else {"device": "host", "num_shards": cores}
-    estimator = harness.estimator(model_fn, ee.EmbeddingConfigSpec(**SPEC), tmp_path, **where)
+    estimator = harness.estimator(model_fn, SPEC, tmp_path, num_shards=cores)
     features = {"x": np.array([0, 1, 2, 3]), "d": np.ones([dense, 1], np.float32)}
     batches = [(features, {"y": np.ones([labels, 1], np.float32)})]
     estimator.train(harness.input_fn_of(batches), steps=1)
@@ -54,28 +49,25 @@ def test_an_error_of_another_cause_stays_as_it_is(cores, tmp_path):
     def failing(features, labels, mode, params):
         raise ValueError("of the program")
 
-    where = {} if cores is None else {"device": "host", "num_shards": cores}
-    estimator = harness.estimator(failing, ee.EmbeddingConfigSpec(**SPEC), tmp_path, **where)
+    estimator = harness.estimator(failing, SPEC, tmp_path, num_shards=cores)
     features = {"x": np.array([0, 1, 2, 3])}
     batches = [(features, {"y": np.ones([4, 1], np.float32)})]
-    with pytest.raises(ValueError) as error:
-        estimator.train(harness.input_fn_of(batches), steps=1)
-    assert str(error.value) == "of the program"
+    assert (
+        harness.refusal(ValueError, estimator.train, harness.input_fn_of(batches), steps=1)
+        == "of the program"
+    )
 
 
-@pytest.mark.parametrize("cores", [None, 1])
-def test_labels_of_one_sample_train_with_a_warning(cores, tmp_path, caplog):
-    train(tmp_path, cores, 4, 1)
-    said = [line for line in harness.said(caplog) if "1 sample" in line]
-    assert said == [
-        "labels['y'] has 1 sample, 4 expected: a loss may spread it over all of them. " + REMEDY
-    ]
+ONE_LABEL = f"labels['y'] has 1 sample, 4 expected: a loss may spread it over all of them. {REMEDY}"
 
 
-@pytest.mark.parametrize("cores", [None, 1, 2])
-def test_labels_that_fit_train_without(cores, tmp_path, caplog):
-    train(tmp_path, cores, 4, 4)
-    assert not [line for line in harness.said(caplog) if "expected" in line]
+@pytest.mark.parametrize(
+    "cores, labels, said",
+    [(None, 1, [ONE_LABEL]), (1, 1, [ONE_LABEL]), (None, 4, []), (1, 4, []), (2, 4, [])],
+)
+def test_labels_of_one_sample_train_with_a_warning(cores, labels, said, tmp_path, caplog):
+    train(tmp_path, cores, 4, labels)
+    assert [line for line in harness.said(caplog) if "expected" in line] == said
 
 
 def unknown_shapes(sizes, ragged_rank=False, **others):
@@ -120,10 +112,6 @@ def every_mode(features, labels, mode, params):
     return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
 
-def on_host(tmp_path):
-    return harness.estimator(every_mode, ee.EmbeddingConfigSpec(**SPEC), tmp_path)
-
-
 def run(estimator, mode, input_fn):
     if mode == "train":
         estimator.train(input_fn)
@@ -152,7 +140,7 @@ def run(estimator, mode, input_fn):
     ],
 )
 def test_of_shapes_that_the_step_finds_it_is_named_too(mode, sizes, said, ragged_rank, tmp_path):
-    estimator = on_host(tmp_path)
+    estimator = harness.estimator(every_mode, SPEC, tmp_path)
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         run(estimator, mode, unknown_shapes([(4, 4, 4), sizes], ragged_rank))
     assert type(error.value).__name__ == "InvalidArgumentError"
@@ -167,13 +155,10 @@ def test_what_trains_goes_on_training(tmp_path, caplog):
     """A scalar, a constant of one value or of five, labels that are not samples, one label."""
     others = {"scale": np.float32(2.0), "weights": np.ones(5, np.float32), "one": np.ones(1)}
     input_fn = unknown_shapes([(4, 4, 4), (4, 1, 4), (4, 4, 1), (3, 3, 3), (4, 4, 1)], **others)
-    estimator = on_host(tmp_path)
+    estimator = harness.estimator(every_mode, SPEC, tmp_path)
     estimator.train(input_fn)
     assert estimator.get_variable_value("global_step") == 5
-    said = [line for line in harness.said(caplog) if "expected" in line]
-    assert said == [
-        "labels['y'] has 1 sample, 4 expected: a loss may spread it over all of them. " + REMEDY
-    ]
+    assert [line for line in harness.said(caplog) if "expected" in line] == [ONE_LABEL]
 
 
 def test_an_error_tells_of_its_own_batch_only(tmp_path):
@@ -185,15 +170,14 @@ def test_an_error_tells_of_its_own_batch_only(tmp_path):
             features = {**features, "d": features["d"] * 2.0}
         return every_mode(features, labels, mode, params)
 
-    estimator = harness.estimator(failing, ee.EmbeddingConfigSpec(**SPEC), tmp_path)
+    estimator = harness.estimator(failing, SPEC, tmp_path)
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         estimator.train(unknown_shapes([(4, 1, 4), (4, 4, 4)]))
     assert "assertion failed" in error.value.message and "expected" not in error.value.message
 
 
 def test_where_a_tpu_is_emulated_unknown_shapes_are_named(tmp_path):
-    spec = ee.EmbeddingConfigSpec(**SPEC)
-    estimator = harness.estimator(model_fn, spec, tmp_path, device="host", num_shards=1)
+    estimator = harness.estimator(model_fn, SPEC, tmp_path, num_shards=1)
     with pytest.raises(ValueError) as error:
         estimator.train(unknown_shapes([(4, 4, 4)]), steps=1)
     first, *lines = str(error.value).splitlines()
@@ -227,10 +211,7 @@ def test_predicting_where_a_tpu_is_emulated(cores, sparse, tmp_path):
         dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
         return dataset.map(with_sparse) if sparse else dataset
 
-    spec = {**SPEC, "table_to_config_dict": {"t": ee.TableConfig(6, 2, combiner="sum")}}
-    estimator = harness.estimator(
-        every_mode, ee.EmbeddingConfigSpec(**spec), tmp_path, device="host", num_shards=cores
-    )
+    estimator = harness.estimator(every_mode, SPEC, tmp_path, num_shards=cores)
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         list(estimator.predict(input_fn))
     said = f"assertion failed: [features['x'] has 2 samples, but features['d'] has 3. {REMEDY}]"

@@ -15,11 +15,7 @@ CLUSTER = {
     "worker": ["localhost:2", "localhost:3"],
     "ps": ["localhost:4"],
 }
-SPEC = ee.EmbeddingConfigSpec(
-    feature_to_config_dict={"x": ee.FeatureConfig("x")},
-    table_to_config_dict={"x": ee.TableConfig(4, 2)},
-    optimization_parameters=ee.AdagradParameters(0.1),
-)
+SPEC = harness.table_spec(4, 2, ee.AdagradParameters(0.1))
 
 
 @pytest.fixture
@@ -64,9 +60,7 @@ def test_an_emulated_tpu_may_have_an_evaluator(job, task, tmp_path):
 
 def test_workers_without_a_server_share_no_tables(task, tmp_path):
     task("worker", cluster={job: CLUSTER[job] for job in ("chief", "worker")})
-    with pytest.raises(ValueError) as error:
-        make(tmp_path)
-    assert str(error.value) == (
+    assert harness.refusal(ValueError, make, tmp_path) == (
         "TF_CONFIG names 3 processes that train, and no parameter server (job 'ps') that holds the "
         "tables of the EmbeddingConfigSpec for all of them. Add one, or train in one process."
     )

@@ -16,7 +16,6 @@ RAGGED = (
     "Of a RaggedTensor, row splits begin with 0, do not decrease, and end with the number of "
     "values."
 )
-OLD = tf.__version__.startswith("2.15.")
 
 
 def model_fn(features, labels, mode, params):
@@ -24,8 +23,6 @@ def model_fn(features, labels, mode, params):
     if mode == ee.ModeKeys.PREDICT:
         return ee.TPUEstimatorSpec(mode, predictions={"sum": activations})
     loss = tf.reduce_sum(activations * tf.cast(labels, tf.float32)[:, None])
-    if mode == ee.ModeKeys.EVAL:
-        return ee.TPUEstimatorSpec(mode, loss=loss)
     return harness.minimized(mode, loss)
 
 
@@ -109,7 +106,7 @@ DESERIALIZING = (
 SPLITS = (
     "Requires nested_row_splits[0][-1]=2 to be equal with the number of values in this dimension, "
     "which is 4"
-    if OLD
+    if harness.IS_2_15
     else "Invalid ragged splits: last element of ragged splits must be the number of ragged "
     "values(4) but is 2"
 )

@@ -48,8 +48,13 @@ def train(directory, labels, cores=None, tables=True, plus=0.0, parameters=None,
             ],
             optimization_parameters=parameters or ee.AdagradParameters(0.1),
         )
-    where = {"device": "host", "num_shards": cores} if cores else {}
-    estimator(model_fn, spec, directory, **where).train(input_fn, max_steps=len(labels))
+    estimator(model_fn, spec, directory, num_shards=cores).train(input_fn, max_steps=len(labels))
+
+
+def failure(*args, **kwargs):
+    with pytest.raises(v1.train.NanLossDuringTrainingError) as caught:
+        train(*args, **kwargs)
+    return caught.value
 
 
 BEGIN = ["NaN loss during training. After this step, these hold NaN or infinity:"]
@@ -67,11 +72,10 @@ def test_tables_and_variables_are_named(
     tmp_path, monkeypatch, native, cores, tables, native_kernels
 ):
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", native_kernels)
-    with pytest.raises(v1.train.NanLossDuringTrainingError) as caught:
-        train(tmp_path, [[1, 1, 1, 1], [1, NAN, 1, NAN], [1, 1, 1, 1]], cores, tables)
-    assert str(caught.value) == "\n  ".join([*BEGIN, *([TABLE] if tables else []), DENSE])
+    error = failure(tmp_path, [[1, 1, 1, 1], [1, NAN, 1, NAN], [1, 1, 1, 1]], cores, tables)
+    assert str(error) == "\n  ".join([*BEGIN, *([TABLE] if tables else []), DENSE])
     # The type that a TPU raises for such a variable.
-    assert isinstance(caught.value, tf.errors.InvalidArgumentError) == (cores is not None)
+    assert isinstance(error, tf.errors.InvalidArgumentError) == (cores is not None)
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.float64], ids=lambda one: one.name)
@@ -79,45 +83,40 @@ def test_what_has_diverged_to_infinity_is_told_from_nan(tmp_path, dtype):
     # The steps of the rows 7 and 9 are longer than any float32.
     labels = [[1e30, 1, 1, 1e30], [0, NAN, 0, 0]]
     parameters = ee.StochasticGradientDescentParameters(1e10)
-    with pytest.raises(v1.train.NanLossDuringTrainingError) as caught:
-        train(tmp_path, labels, parameters=parameters, dtype=dtype)
+    error = failure(tmp_path, labels, parameters=parameters, dtype=dtype)
     table = TABLE.removesuffix("NaN in 2 of 10 rows, ids 1, 9")
     table += "NaN in 1 of 10 rows, ids 1; infinity in 2 of 10 rows, ids 7, 9"
-    assert str(caught.value) == "\n  ".join([*BEGIN, table, DENSE])
+    assert str(error) == "\n  ".join([*BEGIN, table, DENSE])
 
 
 def test_a_variable_that_has_diverged_to_infinity(tmp_path):
-    with pytest.raises(v1.train.NanLossDuringTrainingError) as caught:
-        train(tmp_path, [[3e38] * 4, [0] * 4], tables=False)
+    error = failure(tmp_path, [[3e38] * 4, [0] * 4], tables=False)
     dense = DENSE.replace("NaN in 2", "infinity in 2")
-    assert str(caught.value) == "\n  ".join([*BEGIN, dense])
+    assert str(error) == "\n  ".join([*BEGIN, dense])
 
 
 def test_a_row_that_another_step_has_spoilt_is_named(tmp_path):
     # An infinite gradient makes a row NaN; the next step reads it.
     infinite = float("inf")
-    with pytest.raises(v1.train.NanLossDuringTrainingError) as caught:
-        train(tmp_path, [[infinite, 1, 1, 1], [1, 1, 1, 1]])
+    error = failure(tmp_path, [[infinite, 1, 1, 1], [1, 1, 1, 1]])
     table = TABLE.replace("2 of 10 rows, ids 1, 9", "1 of 10 rows, ids 7")
-    assert f"\n  {table}\n" in str(caught.value)
+    assert f"\n  {table}\n" in str(error)
 
 
 def test_a_table_is_named_to_a_program_of_tensorflow_1(tmp_path):
     # There, a dimension of a shape is an object.
     v1.disable_v2_tensorshape()
     try:
-        with pytest.raises(v1.train.NanLossDuringTrainingError) as caught:
-            train(tmp_path, [[1, NAN, 1, NAN]])
+        error = failure(tmp_path, [[1, NAN, 1, NAN]])
     finally:
         v1.enable_v2_tensorshape()
-    assert f"\n  {TABLE}\n" in str(caught.value)
+    assert f"\n  {TABLE}\n" in str(error)
 
 
 @pytest.mark.parametrize("cores", [None, 1])
 def test_a_loss_that_is_nan_alone(tmp_path, cores):
-    with pytest.raises(v1.train.NanLossDuringTrainingError) as caught:
-        train(tmp_path, [[1, 1, 1, 1]], cores, plus=NAN)
-    assert str(caught.value) == (
+    error = failure(tmp_path, [[1, 1, 1, 1]], cores, plus=NAN)
+    assert str(error) == (
         "NaN loss during training. No table and no variable of the model holds NaN or infinity: "
         "look at the features and labels of this step, and at what the loss divides by or takes "
         "the logarithm of."

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
+from estimator_emb.spec import options
 
 STRATEGIES = {
     "MirroredStrategy": lambda: tf.distribute.MirroredStrategy(["/cpu:0"]),
@@ -21,61 +22,43 @@ STRATEGIES = {
         tf.compat.v1.distribute.experimental.ParameterServerStrategy()
     ),
 }
+CALLS = ("train", "eval")
 
 
 def spec_of(start):
-    table = ee.TableConfig(len(start), start.shape[1], harness.initializer(start), "sum")
-    return ee.EmbeddingConfigSpec(
-        table_to_config_dict={"t": table},
-        feature_to_config_dict={"x": ee.FeatureConfig("t")},
-        optimization_parameters=ee.AdagradParameters(0.1),
-    )
+    return harness.table_spec(*start.shape, ee.AdagradParameters(0.1), start)
 
 
-@pytest.mark.parametrize("option", ["train_distribute", "eval_distribute"])
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_tables_refuse_a_strategy(name, option, tmp_path):
-    config = ee.RunConfig(model_dir=str(tmp_path), **{option: STRATEGIES[name]()})
-    with pytest.raises(ValueError) as error:
-        harness.configured(
-            harness.gradient_model_fn(["x"]),
-            spec_of(np.zeros([5, 2], np.float32)),
-            config,
-            use_tpu=False,
-        )
-    given = type(getattr(config, option)).__name__
-    assert str(error.value) == (
-        f"RunConfig: {option} must be None with an EmbeddingConfigSpec; got a {given}. Several "
-        "replicas on this machine: TPUConfig(device='host', num_shards=N) and use_tpu=True emulate "
-        "N cores. Several machines: parameter servers, by TF_CONFIG alone."
-    )
-
-
-@pytest.mark.parametrize("tables", [True, False])
-def test_an_emulated_tpu_refuses_a_strategy(tables, tmp_path):
-    strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
+@pytest.mark.parametrize(
+    "name, option, emulated, tables",
+    [
+        *((name, f"{call}_distribute", False, True) for name in STRATEGIES for call in CALLS),
+        ("MirroredStrategy", "train_distribute", True, True),
+        ("MirroredStrategy", "train_distribute", True, False),
+    ],
+)
+def test_tables_and_an_emulated_tpu_refuse_a_strategy(name, option, emulated, tables, tmp_path):
     config = ee.RunConfig(
         model_dir=str(tmp_path),
-        train_distribute=strategy,
-        tpu_config=ee.TPUConfig(device="host", num_shards=2),
+        tpu_config=ee.TPUConfig(device="host", num_shards=2) if emulated else None,
+        **{option: STRATEGIES[name]()},
     )
-    with pytest.raises(ValueError) as error:
-        harness.configured(
-            harness.gradient_model_fn(["x"]),
-            spec_of(np.zeros([5, 2], np.float32)) if tables else None,
-            config,
-        )
+    spec = spec_of(np.zeros([5, 2], np.float32)) if tables else None
+    model_fn = harness.gradient_model_fn(["x"])
+    given = type(getattr(config, option)).__name__
     what = "an EmbeddingConfigSpec" if tables else "an emulated TPU"
-    assert str(error.value) == (
-        f"RunConfig: train_distribute must be None with {what}; got a MirroredStrategy. Several "
-        "replicas on this machine: TPUConfig(device='host', num_shards=N) and use_tpu=True emulate "
-        "N cores. Several machines: parameter servers, by TF_CONFIG alone."
+    error = ValueError if tables else options.CannotEmulate
+    assert harness.refusal(error, harness.configured, model_fn, spec, config, use_tpu=emulated) == (
+        f"RunConfig: {option} must be None with {what}; got a {given}. Several replicas on this "
+        "machine: TPUConfig(device='host', num_shards=N) and use_tpu=True emulate N cores. Several "
+        "machines: parameter servers, by TF_CONFIG alone."
     )
 
 
 MIRRORED = """
 import sys
 import estimator_emb as ee
+from estimator_emb.spec import options
 import tensorflow as tf
 
 (cpu,) = tf.config.list_physical_devices("CPU")
@@ -120,25 +103,39 @@ def test_two_mirrored_replicas_without_tables(tmp_path):
     assert done.stdout.split() == ["weight", "-3.0", "loss", "-12.0"]
 
 
-def trained_in_turn_and_at_once(make, tmp_path):
-    """Trains two estimators alone, then their like in two threads; returns both checkpoints."""
-    steps = 4
+@pytest.mark.parametrize(
+    "shards",
+    [
+        pytest.param((None, None), marks=pytest.mark.slow),
+        pytest.param((1, 1), marks=pytest.mark.slow),
+        pytest.param((2, 2), marks=pytest.mark.slow),
+        (2, None),
+    ],
+    ids=str,
+)
+def test_two_threads_train_at_once(shards, tmp_path):
+    """Each with its own number of cores."""
+    steps, errors = 4, []
 
     def train(folder, number):
         start = np.arange(10, dtype=np.float32).reshape(5, 2) * (number + 1)
         batches = [
             ({"x": np.array([1, 3, number, 4])}, {"x": np.full([4, 2], number + 0.5, np.float32)})
         ]
-        one = make(spec_of(start), folder / str(number))
+        one = harness.estimator(
+            harness.gradient_model_fn(["x"]),
+            spec_of(start),
+            tmp_path / folder / str(number),
+            num_shards=shards[number],
+        )
         one.train(harness.input_fn_of(batches * steps), steps=steps)
 
     for number in (0, 1):
-        train(tmp_path / "alone", number)
-    errors = []
+        train("alone", number)
 
     def in_thread(number):
         try:
-            train(tmp_path / "threads", number)
+            train("threads", number)
         except BaseException as error:
             errors.append(error)
 
@@ -152,33 +149,6 @@ def trained_in_turn_and_at_once(make, tmp_path):
     for number in (0, 1):
         alone = harness.saved(tmp_path / "alone" / str(number), steps)
         threaded = harness.saved(tmp_path / "threads" / str(number), steps)
-        yield alone, threaded
-
-
-@pytest.mark.parametrize(
-    "shards",
-    [
-        pytest.param((None, None), marks=pytest.mark.slow),
-        pytest.param((1, 1), marks=pytest.mark.slow),
-        pytest.param((2, 2), marks=pytest.mark.slow),
-        (2, None),
-    ],
-    ids=str,
-)
-def test_two_threads_train_at_once(shards, tmp_path):
-    """Each with its own number of cores."""
-
-    def make(spec, model_dir):
-        of_thread = shards[0 if str(model_dir).endswith("0") else 1]
-        return harness.estimator(
-            harness.gradient_model_fn(["x"]),
-            spec,
-            model_dir,
-            device=of_thread and "host",
-            num_shards=of_thread,
-        )
-
-    for alone, threaded in trained_in_turn_and_at_once(make, tmp_path):
         assert threaded.keys() == alone.keys()
         for name, value in threaded.items():
             np.testing.assert_array_equal(value, alone[name])

@@ -8,6 +8,7 @@ import itertools
 import shlex
 
 import pytest
+import text_tables
 
 from estimator_emb.cli import main as main_lib
 
@@ -68,13 +69,13 @@ run --topology=v9-8 x.py
     argument --topology: must be one of v2-8, v2-32, v2-128, v2-256, v2-512, v3-8, v3-32,
     v3-128, v3-256, v3-512, v3-1024, v3-2048, v4-8, v4-16, v4-32, v4-64, v4-128; got 'v9-8'.
 run --device=tpu --topology=v3-32 @script
-    --topology is that of an emulated TPU: it needs --device=host
+    --topology is of an emulated TPU: it needs --device=host
 run --shards=32 --topology=v3-32 @script
     --shards and --topology both say how many cores there are
 run --steps-limit=-1 x.py
     argument --steps-limit: must be an integer >= 1; got '-1'
 run --device=tpu --shards=2 @script
-    --shards is the number of emulated cores: it needs --device=host
+    --shards is of an emulated TPU: it needs --device=host
 cluster --workers=0 @script
     argument --workers: must be an integer >= 1; got '0'
 cluster --ps=-1 @script
@@ -112,7 +113,7 @@ compare --a=stock --tf-v1 @script
 compare --a=stock --map=gs://b=@folder @script
     --a: stock runs the program as Python does, without --map
 compare --b='--shards=2 --device=tpu' @script
-    --b: --shards is the number of emulated cores: it needs --device=host
+    --b: --shards is of an emulated TPU: it needs --device=host
 compare --b=ESTIMATOR_EMB_NATVE=0 @script
     --b: ESTIMATOR_EMB_NATVE means nothing; ESTIMATOR_EMB_ is followed by BAD_IDS, CACHE,
     COMPILER_PYTHON, DEVICE, FULL_TRACEBACK, NATIVE, NATIVE_SANITIZE, SHARDS, TABLES,
@@ -167,17 +168,12 @@ export A --to=npz B --like=x
 """Calls, and below each what is said of it, behind the name of the subcommand."""
 
 
-@pytest.mark.parametrize(
-    "call", [line for line in WRONG.splitlines() if line and not line.startswith(" ")]
-)
-def test_what_is_wrong_is_a_line_and_status_2(call, tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize("call, message", text_tables.read(WRONG).items())
+def test_what_is_wrong_is_a_line_and_status_2(call, message, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "host")
     places = {"@folder": tmp_path, "@script": tmp_path / "a.py", "@broken": tmp_path / "broken.py"}
     places["@script"].write_text("")
     places["@broken"].write_text("x = = 1")
-    below = WRONG.partition(f"\n{call}\n")[2].splitlines()
-    lines = itertools.takewhile(lambda line: line.startswith(" "), below)
-    message = " ".join(line.strip() for line in lines)
     for place, path in places.items():
         call, message = (one.replace(place, str(path)) for one in (call, message))
     name, *arguments = shlex.split(call)

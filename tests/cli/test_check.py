@@ -167,15 +167,6 @@ def test_programs_that_do_not_train(run, do, mode):
     ) == (do == "predict")
 
 
-def test_a_training_without_steps(run):
-    status, out, _ = run("--do=endless")
-    assert status == 1
-    assert (
-        "Program, ops and shapes: 1 finding.\n  use_tpu=True raises ValueError: For TPU training, "
-        "one of `steps` or `max_steps` must be set. Cannot be both `None`.\n"
-    ) in out
-
-
 def test_train_and_evaluate_has_both_steps_checked(run):
     status, out, _ = run("--do=both", options=("--compile=no", "--replicas=4"))
     assert status == 0
@@ -191,18 +182,31 @@ def test_train_and_evaluate_has_both_steps_checked(run):
 
 
 @pytest.mark.parametrize(
-    "do, message",
+    "flag, message",
     [
-        ("nothing", " ended without a call of train, evaluate or predict of an Estimator."),
-        ("exit", " ended (status 3) before it trained."),
-        ("fail", " failed before it trained."),
+        (
+            "--do=nothing",
+            "{} ended without a call of train, evaluate or predict of an Estimator.",
+        ),
+        ("--do=exit", "{} ended (status 3) before it trained."),
+        (
+            "--do=plain",
+            "Only a TPUEstimator of estimator_emb can be checked; got Estimator of "
+            "tensorflow_estimator.python.estimator.estimator.",
+        ),
+        # The program's own failures, and what only an emulated TPU cannot be.
+        *(
+            (flag, "{} failed before it trained.")
+            for flag in ("--do=fail", "--made=tensorflow", "--made=initializer", "--made=twelve")
+        ),
     ],
 )
-def test_programs_that_never_get_there(run, tmp_path, do, message):
-    status, out, err = run(f"--do={do}")
-    assert status == 2
-    assert err.endswith(f"estimator-emb check: {tmp_path}/program.py{message}\n")
-    assert ("ValueError: its own" in err) == (do == "fail")
+def test_what_cannot_be_checked(run, tmp_path, flag, message):
+    status, out, err = run(flag)
+    assert status == 2 and "step of one core" not in out
+    assert err.endswith(f"estimator-emb check: {message.format(tmp_path / 'program.py')}\n")
+    assert ("Traceback (most recent call last):" in err) == ("failed" in message)
+    assert ("ValueError: its own" in err) == (flag == "--do=fail")
 
 
 def test_names_of_tensorflow_1(run, tmp_path):
@@ -214,15 +218,6 @@ def test_names_of_tensorflow_1(run, tmp_path):
         "estimator-emb: tf.placeholder is a name of TensorFlow 1: try --tf-v1. In TensorFlow 2 it "
         "is tf.compat.v1.placeholder.\n"
         f"estimator-emb check: {tmp_path}/program.py failed before it trained.\n"
-    )
-
-
-def test_estimators_of_tensorflow_cannot_be_checked(run):
-    status, _, err = run("--do=plain")
-    assert status == 2
-    assert err.endswith(
-        "estimator-emb check: Only a TPUEstimator of estimator_emb can be checked; got Estimator "
-        "of tensorflow_estimator.python.estimator.estimator.\n"
     )
 
 
@@ -254,28 +249,32 @@ def test_what_cannot_be_made_is_a_finding(run, tmp_path, made, refusal):
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("made", ["tensorflow", "initializer", "twelve"])
-def test_what_is_no_refusal_of_a_tpu(run, tmp_path, made):
-    """The program's own failure, and what only an emulated TPU cannot be."""
-    status, out, err = run(f"--made={made}")
-    assert status == 2 and not out
-    assert "Traceback (most recent call last):" in err
-    assert err.endswith(f"estimator-emb check: {tmp_path}/program.py failed before it trained.\n")
-
-
 def test_shards_are_replicas(run):
     outputs = [run(options=("--compile=no", f"--{name}=4"))[1] for name in ("replicas", "shards")]
     assert outputs[0] == outputs[1]
     assert outputs[0].startswith("The train step of one core, one of 4: ")
 
 
-def test_batches_that_the_cores_cannot_share(run):
-    status, out, _ = run(options=("--compile=no", "--replicas=3"))
+@pytest.mark.parametrize(
+    "flag, option, refusal",
+    [
+        (
+            "--do=endless",
+            "--replicas=8",
+            "For TPU training, one of `steps` or `max_steps` must be set. Cannot be both `None`.\n",
+        ),
+        (
+            "--do=train",
+            "--replicas=3",
+            "train batch size 32 must be divisible by number of replicas 3.\nCompiler: skipped. "
+            "There is no step to compile.\n",
+        ),
+    ],
+)
+def test_what_a_tpu_refuses_is_a_finding(run, flag, option, refusal):
+    status, out, _ = run(flag, options=("--compile=no", option))
     assert status == 1
-    assert (
-        "\n  use_tpu=True raises ValueError: train batch size 32 must be divisible by number of "
-        "replicas 3.\nCompiler: skipped. There is no step to compile.\n"
-    ) in out
+    assert f"shapes: 1 finding.\n  use_tpu=True raises ValueError: {refusal}" in out
 
 
 def test_the_compiler_that_is_asked_for_must_be_there(run, monkeypatch):

@@ -84,13 +84,6 @@ def test_a_cluster_is_refused(script, monkeypatch):
         sides_of(script)
 
 
-def test_plots_need_matplotlib_before_anything_runs(script, capsys, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(SystemExit):
-        main_lib.main(["compare", "--plot=x.png", script])
-    assert "--plot needs matplotlib: pip install 'estimator-emb[plot]'" in capsys.readouterr().err
-
-
 def test_a_side_that_starts_from_a_checkpoint_of_its_own():
     side = side_processes.Side("B", "", program=("program.py",))
     events = [{"event": "training", "number": 0}, {"event": "training", "number": 1}]

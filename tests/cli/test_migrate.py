@@ -15,7 +15,6 @@ import pytest
 import tensorflow as tf
 
 from estimator_emb.cli import main as main_lib
-from estimator_emb.cli import migrate as migrate_lib
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 PROGRAMS = pathlib.Path(__file__).parent / "legacy_programs"
@@ -149,16 +148,16 @@ def test_a_file_without_legacy_names_stays(name, folder, capfdbinary):
     assert (folder / "a.py").read_bytes() == data
 
 
+PYTHON_2 = ". 2to3 and futurize convert programs of Python 2."
 BAD = {
-    "print 'x'\n": "bad.py:1: this is Python 2 (a print statement). Convert it to Python 3 first, "
-    "by 2to3 or futurize.",
-    "import tensorflow\ntry:\n  f()\nexcept ValueError, e:\n  pass\n": "bad.py:4: this is Python 2 "
-    "(`except Error, name:`). Convert it to Python 3 first, by 2to3 or futurize.",
-    "tensorflow = 0777\n": "bad.py:1: this is Python 2 (a number such as 0777). Convert it to "
-    "Python 3 first, by 2to3 or futurize.",
-    "raise ValueError, 'x'\n": "bad.py:1: this is Python 2 (`raise Error, text`). Convert it to "
-    "Python 3 first, by 2to3 or futurize.",
-    "x = 1\ndef f(:\n": "bad.py:2: this is not Python: invalid syntax.",
+    "print 'x'\n": "bad.py:1: this is not Python 3: Missing parentheses in call to 'print'. Did "
+    f"you mean print(...)?: print 'x'{PYTHON_2}",
+    "import tensorflow\ntry:\n  f()\nexcept ValueError, e:\n  pass\n": "bad.py:4: this is not "
+    "Python 3: multiple exception types must be parenthesized: except ValueError, e: (Python 3 "
+    f"writes it `except Error as name:`){PYTHON_2}",
+    "raise ValueError, 'x'\n": "bad.py:1: this is not Python 3: invalid syntax: raise ValueError, "
+    f"'x' (Python 3 writes it `raise Error(message)`){PYTHON_2}",
+    "x = 1\ndef f(:\n": f"bad.py:2: this is not Python 3: invalid syntax: def f(:{PYTHON_2}",
     "\0": "bad.py: this is not Python: it has null bytes.",
     "# coding: nonsense\n": "bad.py: this is not Python: unknown encoding",
 }
@@ -335,6 +334,64 @@ def test_the_example_trains_as_it_does_unchanged(tmp_path, capfdbinary):
     same_checkpoints(tmp_path / "a", tmp_path / "b")
 
 
+NEVER_HAD_A_TPU = """\
+import sys
+
+import tensorflow as tf
+from tensorflow.estimator import ModeKeys
+
+tf.keras.utils.set_random_seed(1)
+
+
+def input_fn(mode=ModeKeys.EVAL):
+    hours = {"hour": [[hour / 24.0] for hour in range(24)]}
+    data = tf.data.Dataset.from_tensor_slices((hours, [[h // 2 % 2] for h in range(24)])).batch(6)
+    return data.repeat() if mode == ModeKeys.TRAIN else data
+
+
+columns = [tf.feature_column.numeric_column("hour")]
+config = tf.estimator.RunConfig(sys.argv[1], tf_random_seed=1)
+classifier = tf.estimator.DNNClassifier([8], columns, config=config)
+classifier.train(lambda: input_fn(ModeKeys.TRAIN), max_steps=50)
+print(sorted((key, float(value)) for key, value in classifier.evaluate(input_fn).items()))
+receiver = tf.estimator.export.build_parsing_serving_input_receiver_fn(
+    tf.feature_column.make_parse_example_spec(columns)
+)
+served = tf.saved_model.load(classifier.export_saved_model(sys.argv[1] + "/served", receiver))
+example = tf.train.Example()
+example.features.feature["hour"].float_list.value.append(0.5)
+given = tf.constant([example.SerializeToString()])
+print(served.signatures["serving_default"](inputs=given)["scores"].numpy().tolist())
+"""
+
+
+@pytest.mark.any_version
+@pytest.mark.slow
+def test_a_program_that_never_had_a_tpu_gets_two_lines(tmp_path, capfdbinary):
+    program = tmp_path / "program.py"
+    program.write_text(NEVER_HAD_A_TPU)
+    printed = [run_program(["-m", "estimator_emb", "run", program, "unchanged"], tmp_path)]
+    stock = os.environ.get("ESTIMATOR_EMB_STOCK_PYTHON")
+    if stock:
+        command = [stock, str(program), "stock"]
+        variables = processes.users_environment(PYTHONPATH="")
+        done = subprocess.run(
+            command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True
+        )
+        printed.append(done.stdout)
+    assert migrate(capfdbinary, "--write", program) == (0, f"changed {program}\n", "")
+    lines = "import estimator_emb\nestimator_emb.install()  # It brings tf.estimator back.\n"
+    assert program.read_text() == NEVER_HAD_A_TPU.replace(
+        "import tensorflow", f"{lines}import tensorflow", 1
+    )
+    printed.append(run_program([program, "migrated"], tmp_path))
+    expected, *others = (re.findall(r"-?\d+\.\d+(?:e-\d+)?", text) for text in printed)
+    assert len(expected) > 10 and "('global_step', 50.0)" in printed[0]
+    for other in others:
+        np.testing.assert_allclose(np.float64(other), np.float64(expected), rtol=1e-5)
+    assert migrate(capfdbinary, program)[0] == 2
+
+
 DRIVER = """
 import random, runpy, sys
 for program, flag, folder in (
@@ -378,4 +435,3 @@ def test_public_styles_train_as_they_do_unchanged(tmp_path, capfdbinary):
     assert before == after and "classifier" in after and "recommender" in after
     for name in ("resnet", "recommender", "classifier"):
         same_checkpoints(tmp_path / "before" / "out" / name, tmp_path / "after" / "out" / name)
-    assert migrate_lib.main.__module__ == "estimator_emb.cli.migrate"

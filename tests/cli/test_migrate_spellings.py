@@ -4,11 +4,11 @@
 import itertools
 import pkgutil
 import re
-import sys
 import textwrap
 
 import hypothesis
 import pytest
+import text_tables
 from hypothesis import strategies as st
 
 from estimator_emb.cli.migration import findings
@@ -199,136 +199,105 @@ def test_a_name_that_is_imported_by_itself(module, name):
         assert "# why" in result.text or "why" not in statement
 
 
-@pytest.mark.parametrize(
-    "program, expected",
-    {
-        "from tensorflow.python.tpu import tpu_config\nVALUE = tpu_config.TPUConfig": (
-            "estimator_emb.TPUConfig"
-        ),
-        "from tensorflow.python.tpu.tpu_estimator import TPUEstimator as E\nVALUE = E": (
-            "estimator_emb.TPUEstimator"
-        ),
-        "from tensorflow.python.tpu import tpu_context\nVALUE = tpu_context._get_tpu_context": (
-            f"{STOCK}.tpu.tpu_context._get_tpu_context"
-        ),
-        "from tensorflow.python.tpu import tpu_estimator\nVALUE = tpu_estimator._InputPipeline": (
-            f"{STOCK}.tpu.tpu_estimator._InputPipeline"
-        ),
-        "from tensorflow.python.estimator import run_config as r\nVALUE = r.RunConfig": (
-            f"{STOCK}.run_config.RunConfig"
-        ),
-        "from tensorflow.python.estimator.canned.dnn import DNNClassifier as VALUE": (
-            f"{STOCK}.canned.dnn.DNNClassifier"
-        ),
-        f"from {STOCK}.canned import dnn\nVALUE = dnn.DNNClassifierV2": (
-            f"{STOCK}.canned.dnn.DNNClassifierV2"
-        ),
-        f"from {STOCK}.tpu import tpu_estimator\nVALUE = tpu_estimator.TPUEstimator": (
-            "estimator_emb.TPUEstimator"
-        ),
-        f"from {STOCK} import training\nVALUE = training.train_and_evaluate": (
-            "estimator_emb.train_and_evaluate"
-        ),
-        f"from {STOCK}.tpu._tpu_estimator_embedding import EmbeddingConfigSpec as VALUE": (
-            "estimator_emb.EmbeddingConfigSpec"
-        ),
-        "from tensorflow.contrib.tpu.python.tpu import tpu_config as c\nVALUE = c.RunConfig": (
-            "estimator_emb.RunConfig"
-        ),
-        "from tensorflow.contrib.tpu.python.tpu import tpu_function\n"
-        "VALUE = tpu_function.get_tpu_context": (
-            "tensorflow.python.tpu.tpu_function.get_tpu_context"
-        ),
-        "from tensorflow.contrib.tpu.python.ops import tpu_ops\nVALUE = tpu_ops": (
-            "tensorflow.python.tpu.ops.tpu_ops"
-        ),
-        "from tensorflow.python.tpu import tpu_embedding as t\nVALUE = t.TableConfig": (
-            "estimator_emb.TableConfig"
-        ),
-        "from tensorflow.python.tpu import tpu_embedding as t\nt.AdamParameters\n"
-        "VALUE = t.TPUEmbedding": "tensorflow.python.tpu.tpu_embedding.TPUEmbedding",
-        "import tensorflow as tf\nVALUE = tf.tpu.experimental.AdagradParameters": (
-            "estimator_emb.AdagradParameters"
-        ),
-        "import tensorflow.compat.v1 as tf\nVALUE = tf.tpu.experimental.embedding_column": (
-            "feature_columns.embedding_column"
-        ),
-        "from tensorflow.compat.v1.tpu.experimental import shared_embedding_columns as VALUE": (
-            "feature_columns.shared_embedding_columns"
-        ),
-        "from tensorflow.compat.v1.tpu import experimental as e\nVALUE = e.FtrlParameters": (
-            "estimator_emb.FtrlParameters"
-        ),
-        "import tensorflow as tf\nfeature_columns = ee = 1\n"
-        "VALUE = tf.contrib.feature_column.sequence_input_layer": (
-            "feature_columns.sequence_input_layer"
-        ),
-        "import tensorflow as tf\nVALUE = tf.contrib.layers.layer_norm": (
-            "estimator_emb.legacy.contrib.layers.layer_norm"
-        ),
-        "from tensorflow.contrib.layers.python.layers import layers\nVALUE = layers.layer_norm": (
-            "estimator_emb.legacy.contrib.layers.layer_norm"
-        ),
-        "from tensorflow.contrib import layers as contrib_layers\n"
-        "VALUE = contrib_layers.xavier_initializer": (
-            "estimator_emb.legacy.contrib.layers.xavier_initializer"
-        ),
-        "import tensorflow as tf\nVALUE = tf.contrib.training.HParams": (
-            "estimator_emb.legacy.contrib.hparam.HParams"
-        ),
-        "from tensorflow.contrib.training.python.training import hparam\nVALUE = hparam.HParams": (
-            "estimator_emb.legacy.contrib.hparam.HParams"
-        ),
-        "from tensorflow.contrib.opt import AdamWOptimizer as VALUE": (
-            "estimator_emb.legacy.contrib.opt.AdamWOptimizer"
-        ),
-        "import tensorflow as tf\nmetrics = opt = 1\nVALUE = tf.contrib.metrics.streaming_mean": (
-            "estimator_emb.legacy.contrib.metrics.streaming_mean"
-        ),
-        "import tensorflow as tf\nVALUE = tf.contrib.data.batch_and_drop_remainder": (
-            "estimator_emb.legacy.contrib.data.batch_and_drop_remainder"
-        ),
-        "from tensorflow.contrib.framework import nest\nVALUE = nest.flatten_up_to": (
-            "tensorflow.python.util.nest.flatten_up_to"
-        ),
-        "from tensorflow.contrib import lookup\nVALUE = lookup.index_table_from_file": (
-            "tensorflow.python.ops.lookup_ops.index_table_from_file"
-        ),
-        "from tensorflow.contrib.tensorboard.plugins import projector\n"
-        "VALUE = projector.ProjectorConfig": ("tensorboard.plugins.projector.ProjectorConfig"),
-        "from tensorflow.contrib.tpu.proto import topology_pb2 as t\nVALUE = t.TopologyProto": (
-            "tensorflow.core.protobuf.tpu.topology_pb2.TopologyProto"
-        ),
-        "from tensorflow.contrib import summary\nVALUE = summary.all_summary_ops": (
-            "tensorflow.compat.v1.summary.all_v2_summary_ops"
-        ),
-        "import tensorflow as tf\nVALUE = tf.contrib.estimator.InMemoryEvaluatorHook": (
-            f"{STOCK}.hooks.hooks.InMemoryEvaluatorHook"
-        ),
-        "import tensorflow as tf\nVALUE = tf.contrib.training.checkpoints_iterator": (
-            "tensorflow.compat.v1.train.checkpoints_iterator"
-        ),
-        "import tensorflow as tf\ndef f(): tf.placeholder\nVALUE = tf.estimator.Estimator": (
-            f"{STOCK}.estimator.Estimator"
-        ),
-        "import estimator_emb as ee\nimport tensorflow as tf\nVALUE = tf.estimator.ModeKeys": (
-            "estimator_emb.ModeKeys"
-        ),
-        "import tensorflow as tf\nVALUE = tf.data.experimental.CheckpointInputPipelineHook": (
-            "estimator_emb.legacy.input_checkpoint.CheckpointInputPipelineHook"
-        ),
-        "from __future__ import annotations\nimport tensorflow as tf\n"
-        "def f(x: tf.estimator.RunConfig): pass\nVALUE = tf.estimator.VocabInfo": (
-            "estimator_emb.VocabInfo"
-        ),
-        "from tensorflow import keras\nfrom tensorflow.compat.v1.estimator import ModeKeys\n"
-        "from tensorflow.keras.layers import Dense\nVALUE = ModeKeys": "estimator_emb.ModeKeys",
-        "import tensorflow as tf\nVALUE = (tf.\n  estimator\n .Exporter)": "estimator_emb.Exporter",
-        "import tensorflow as tf\nVALUE = (tf.estimator).ModeKeys": "estimator_emb.ModeKeys",
-    }.items(),
-)
+OTHER_NAMES = r"""
+from tensorflow.python.tpu import tpu_config\nVALUE = tpu_config.TPUConfig
+    estimator_emb.TPUConfig
+from tensorflow.python.tpu.tpu_estimator import TPUEstimator as E\nVALUE = E
+    estimator_emb.TPUEstimator
+from tensorflow.python.tpu import tpu_context\nVALUE = tpu_context._get_tpu_context
+    STOCK.tpu.tpu_context._get_tpu_context
+from tensorflow.python.tpu import tpu_estimator\nVALUE = tpu_estimator._InputPipeline
+    STOCK.tpu.tpu_estimator._InputPipeline
+from tensorflow.python.estimator import run_config as r\nVALUE = r.RunConfig
+    STOCK.run_config.RunConfig
+from tensorflow.python.estimator.canned.dnn import DNNClassifier as VALUE
+    STOCK.canned.dnn.DNNClassifier
+from STOCK.canned import dnn\nVALUE = dnn.DNNClassifierV2
+    STOCK.canned.dnn.DNNClassifierV2
+from STOCK.tpu import tpu_estimator\nVALUE = tpu_estimator.TPUEstimator
+    estimator_emb.TPUEstimator
+from STOCK import training\nVALUE = training.train_and_evaluate
+    estimator_emb.train_and_evaluate
+from STOCK.tpu._tpu_estimator_embedding import EmbeddingConfigSpec as VALUE
+    estimator_emb.EmbeddingConfigSpec
+from tensorflow.contrib.tpu.python.tpu import tpu_config as c\nVALUE = c.RunConfig
+    estimator_emb.RunConfig
+from tensorflow.contrib.tpu.python.tpu import tpu_function\nVALUE = tpu_function.get_tpu_context
+    tensorflow.python.tpu.tpu_function.get_tpu_context
+from tensorflow.contrib.tpu.python.ops import tpu_ops\nVALUE = tpu_ops
+    tensorflow.python.tpu.ops.tpu_ops
+from tensorflow.python.tpu import tpu_embedding as t\nVALUE = t.TableConfig
+    estimator_emb.TableConfig
+from tensorflow.python.tpu import tpu_embedding as t\nt.AdamParameters\nVALUE = t.TPUEmbedding
+    tensorflow.python.tpu.tpu_embedding.TPUEmbedding
+import tensorflow as tf\nVALUE = tf.tpu.experimental.AdagradParameters
+    estimator_emb.AdagradParameters
+import tensorflow.compat.v1 as tf\nVALUE = tf.tpu.experimental.embedding_column
+    feature_columns.embedding_column
+from tensorflow.compat.v1.tpu.experimental import shared_embedding_columns as VALUE
+    feature_columns.shared_embedding_columns
+from tensorflow.compat.v1.tpu import experimental as e\nVALUE = e.FtrlParameters
+    estimator_emb.FtrlParameters
+import tensorflow as tf
+feature_columns = ee = 1
+VALUE = tf.contrib.feature_column.sequence_input_layer
+    feature_columns.sequence_input_layer
+import tensorflow as tf\nVALUE = tf.contrib.layers.layer_norm
+    estimator_emb.legacy.contrib.layers.layer_norm
+from tensorflow.contrib.layers.python.layers import layers\nVALUE = layers.layer_norm
+    estimator_emb.legacy.contrib.layers.layer_norm
+from tensorflow.contrib import layers as contrib_layers\nVALUE = contrib_layers.xavier_initializer
+    estimator_emb.legacy.contrib.layers.xavier_initializer
+import tensorflow as tf\nVALUE = tf.contrib.training.HParams
+    estimator_emb.legacy.contrib.hparam.HParams
+from tensorflow.contrib.training.python.training import hparam\nVALUE = hparam.HParams
+    estimator_emb.legacy.contrib.hparam.HParams
+from tensorflow.contrib.opt import AdamWOptimizer as VALUE
+    estimator_emb.legacy.contrib.opt.AdamWOptimizer
+import tensorflow as tf\nmetrics = opt = 1\nVALUE = tf.contrib.metrics.streaming_mean
+    estimator_emb.legacy.contrib.metrics.streaming_mean
+import tensorflow as tf\nVALUE = tf.contrib.data.batch_and_drop_remainder
+    estimator_emb.legacy.contrib.data.batch_and_drop_remainder
+from tensorflow.contrib.framework import nest\nVALUE = nest.flatten_up_to
+    tensorflow.python.util.nest.flatten_up_to
+from tensorflow.contrib import lookup\nVALUE = lookup.index_table_from_file
+    tensorflow.python.ops.lookup_ops.index_table_from_file
+from tensorflow.contrib.tensorboard.plugins import projector\nVALUE = projector.ProjectorConfig
+    tensorboard.plugins.projector.ProjectorConfig
+from tensorflow.contrib.tpu.proto import topology_pb2 as t\nVALUE = t.TopologyProto
+    tensorflow.core.protobuf.tpu.topology_pb2.TopologyProto
+from tensorflow.contrib import summary\nVALUE = summary.all_summary_ops
+    tensorflow.compat.v1.summary.all_v2_summary_ops
+import tensorflow as tf\nVALUE = tf.contrib.estimator.InMemoryEvaluatorHook
+    STOCK.hooks.hooks.InMemoryEvaluatorHook
+import tensorflow as tf\nVALUE = tf.contrib.training.checkpoints_iterator
+    tensorflow.compat.v1.train.checkpoints_iterator
+import tensorflow as tf\ndef f(): tf.placeholder\nVALUE = tf.estimator.Estimator
+    STOCK.estimator.Estimator
+import estimator_emb as ee\nimport tensorflow as tf\nVALUE = tf.estimator.ModeKeys
+    estimator_emb.ModeKeys
+import tensorflow as tf\nVALUE = tf.data.experimental.CheckpointInputPipelineHook
+    estimator_emb.legacy.input_checkpoint.CheckpointInputPipelineHook
+from __future__ import annotations
+import tensorflow as tf
+def f(x: tf.estimator.RunConfig): pass
+VALUE = tf.estimator.VocabInfo
+    estimator_emb.VocabInfo
+from tensorflow import keras
+from tensorflow.compat.v1.estimator import ModeKeys
+from tensorflow.keras.layers import Dense
+VALUE = ModeKeys
+    estimator_emb.ModeKeys
+import tensorflow as tf\nVALUE = (tf.\n  estimator\n .Exporter)
+    estimator_emb.Exporter
+import tensorflow as tf\nVALUE = (tf.estimator).ModeKeys
+    estimator_emb.ModeKeys
+""".replace("STOCK", STOCK)
+
+
+@pytest.mark.parametrize("program, expected", text_tables.read(OTHER_NAMES).items())
 def test_other_names(program, expected):
-    result = migrated(program + "\n")
+    result = migrated(program.replace("\\n", "\n") + "\n")
     assert left(result) == []
     assert values_of(result.text)["VALUE"] is pkgutil.resolve_name(expected), result.text
 
@@ -520,6 +489,33 @@ IMPORTS = {
 }
 
 
+INSTALLS = "import estimator_emb\nestimator_emb.install()  # It brings tf.estimator back.\n"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import os\n^import tensorflow as tf\ntf.estimator.Estimator(f).train(g)\n",
+        "^import tensorflow.compat.v1 as tf\ntf.estimator.DNNRegressor(c)\nf(tf.estimator)\n",
+        "^from tensorflow import estimator as e\ne.train_and_evaluate(e.DNNClassifier(c), a)\n",
+        "^from tensorflow.compat.v1.estimator import BaselineRegressor as B\ndef f(): B()\n",
+        "^from tensorflow import keras\nkeras.estimator.model_to_estimator(m)\n",
+        "^import tensorflow as tf\ntf1 = tf.compat.v1\ntf1.estimator.experimental.KMeans(2)\n",
+        '"""Doc."""\n^def f():\n  import tensorflow as tf\n  tf.estimator.DNNClassifier()\n',
+    ],
+)
+def test_programs_that_never_had_a_tpu_keep_their_names(program):
+    result = migrated(program.replace("^", ""))
+    assert result.text == program.replace("^", INSTALLS)
+    assert result.findings == []
+
+
+def test_what_a_program_has_beside_them_is_renamed():
+    for other in ("tf.estimator.tpu.TPUConfig", "tf.contrib.layers", "tf.estimator.Nothing"):
+        program = f"import tensorflow as tf\ntf.estimator.Estimator(f)\n{other}\n"
+        assert "install()" not in migrated(program).text
+
+
 @pytest.mark.parametrize("program", IMPORTS)
 def test_imports(program):
     assert migrated(program).text == IMPORTS[program]
@@ -532,8 +528,3 @@ def test_the_imports_of_a_package_stay_for_others():
         "import estimator_emb\nfrom tensorflow import estimator\nestimator_emb.ModeKeys\n"
     )
     assert [finding.text for finding in left(result)] == ["tf.estimator is still used, see below."]
-
-
-def test_nothing_of_it_needs_tensorflow_1():
-    """No test above leaves legacy names behind for the others."""
-    assert "tensorflow.contrib" not in sys.modules

@@ -1,62 +1,62 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that cannot run: one line and status 2, before anything is imported or written."""
+"""Programs that cannot run: usage, a line and status 2, before anything is imported or written."""
 
 import os
 import sys
 
 import processes
 import pytest
+import text_tables
 
 from estimator_emb.cli import main as main_lib
 from estimator_emb.legacy import launch
 
-CANNOT = [
-    (["nowhere.py"], "there is no file 'nowhere.py'"),
-    (["folder"], "'folder' is a folder: name the program in it, or run a package by -m"),
-    (["binary.py"], "'binary.py' is not a Python program: it has bytes that text does not have"),
-    (
-        ["latin.py"],
-        "'latin.py' is no text that Python can read: invalid or missing encoding declaration",
-    ),
-    (["encoding.py"], "'encoding.py' is no text that Python can read: unknown encoding: nonsense"),
-    (["-m", "nowhere"], "there is no module 'nowhere'"),
-    (["-m", "folder.nowhere"], "there is no module 'folder.nowhere'"),
-    (["-m", "good.nowhere.more"], "there is no module 'good.nowhere': 'good' is no package"),
-    (["-m", "spaces.deep"], "the package 'spaces.deep' cannot run: it has no module '__main__'"),
-    (["-m", "spaces.deep.nowhere"], "there is no module 'spaces.deep.nowhere'"),
-    (
-        ["-m", "spaces.deep.prog.more"],
-        "there is no module 'spaces.deep.prog.more': 'spaces.deep.prog' is no package",
-    ),
-    (["-m", ".good"], "there is no module '.good'"),
-    (["-mspaces..prog"], "there is no module 'spaces..prog'"),
-    (["-m", "package"], "the package 'package' cannot run: it has no module '__main__'"),
-    (
-        ["-m", "package.old", "--flag"],
-        "package/old.py, line 2: Missing parentheses in call to 'print'. Did you mean print(...)?: "
-        "print 'x'",
-    ),
-    (["wrong.py"], "wrong.py, line 2: '(' was never closed: x = ("),
-    (
-        ["async.py"],
-        "async.py, line 1: invalid syntax: run(async=True) (async and await are keywords since "
-        "Python 3.7: choose another name)",
-    ),
-    (
-        ["except.py"],
-        "except.py, line 3: multiple exception types must be parenthesized: except IOError, e: "
-        "(Python 3 writes it `except Error as name:`)",
-    ),
-    (
-        ["octal.py"],
-        "octal.py, line 1: leading zeros in decimal integer literals are not permitted; use an 0o "
-        "prefix for octal integers: mode = 0755",
-    ),
-    (
-        ["tabs.py"],
-        "tabs.py, line 3: inconsistent use of tabs and spaces in indentation: y = 2",
-    ),
-]
+CANNOT = """
+nowhere.py
+    there is no file 'nowhere.py'
+folder
+    'folder' is a folder: name the program in it, or run a package by -m
+binary.py
+    'binary.py' is not a Python program: it has bytes that text does not have
+latin.py
+    'latin.py' is no text that Python can read: invalid or missing encoding declaration
+encoding.py
+    'encoding.py' is no text that Python can read: unknown encoding: nonsense
+-m nowhere
+    there is no module 'nowhere'
+-m folder.nowhere
+    there is no module 'folder.nowhere'
+-m good.nowhere.more
+    there is no module 'good.nowhere': 'good' is no package
+-m spaces.deep
+    the package 'spaces.deep' cannot run: it has no module '__main__'
+-m spaces.deep.nowhere
+    there is no module 'spaces.deep.nowhere'
+-m spaces.deep.prog.more
+    there is no module 'spaces.deep.prog.more': 'spaces.deep.prog' is no package
+-m .good
+    there is no module '.good'
+-mspaces..prog
+    there is no module 'spaces..prog'
+-m package
+    the package 'package' cannot run: it has no module '__main__'
+-m package.old --flag
+    package/old.py, line 2: Missing parentheses in call to 'print'. Did you mean print(...)?:
+    print 'x'
+wrong.py
+    wrong.py, line 2: '(' was never closed: x = (
+async.py
+    async.py, line 1: invalid syntax: run(async=True) (async and await are keywords since Python
+    3.7: choose another name)
+except.py
+    except.py, line 3: multiple exception types must be parenthesized: except IOError, e:
+    (Python 3 writes it `except Error as name:`)
+octal.py
+    octal.py, line 1: leading zeros in decimal integer literals are not permitted; use an 0o
+    prefix for octal integers: mode = 0755
+tabs.py
+    tabs.py, line 3: inconsistent use of tabs and spaces in indentation: y = 2
+"""
 FILES = {
     "binary.py": b"\x7fELF\0\0",
     "latin.py": b"# caf\xe9 au lait\n",
@@ -85,14 +85,16 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("subcommand", ["run", "check", "cluster"])
-@pytest.mark.parametrize("arguments, message", CANNOT, ids=[case[0][-1] for case in CANNOT])
-def test_what_cannot_run_is_refused_in_one_line(arguments, message, subcommand, folder, capsys):
+@pytest.mark.parametrize("arguments, message", text_tables.read(CANNOT).items())
+def test_what_cannot_run_is_refused(arguments, message, subcommand, folder, capsys):
     before = sorted(folder.rglob("*"))
     with pytest.raises(SystemExit) as exit_:
-        main_lib.main([subcommand, *arguments])
+        main_lib.main([subcommand, *arguments.split()])
     assert exit_.value.code == 2
     said = capsys.readouterr()
-    assert (said.out, said.err) == ("", f"estimator-emb {subcommand}: error: {message}\n")
+    usage, last = said.err.splitlines()[0], said.err.splitlines()[-1]
+    assert said.out == "" and usage.startswith(f"usage: estimator-emb {subcommand} ")
+    assert last == f"estimator-emb {subcommand}: error: {message}"
     assert sorted(folder.rglob("*")) == before
 
 

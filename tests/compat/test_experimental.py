@@ -49,11 +49,10 @@ def plain(model_dir):
     return ee.Estimator(plain_model_fn, config=config)
 
 
-def of_ours(way, model_dir):
+def of_ours(way, model_dir, model_fn=None):
     device = None if WAYS[way] is None else "host"
-    return harness.estimator(
-        harness.gradient_model_fn(["item"]), SPEC, model_dir, device=device, num_shards=WAYS[way]
-    )
+    model_fn = model_fn or harness.gradient_model_fn(["item"])
+    return harness.estimator(model_fn, SPEC, model_dir, device=device, num_shards=WAYS[way])
 
 
 SPEC = harness.tables_spec({"item": ee.TableConfig(8, 2)}, ee.AdagradParameters(0.1))
@@ -130,8 +129,7 @@ def test_an_evaluation_in_memory_is_that_of_the_checkpoint(way, tmp_path):
         total = (lambda seen: {"total": v1.metrics.mean(seen)}, [tf.identity(features["item"])])
         return ee.TPUEstimatorSpec(mode, loss=spec.loss, eval_metrics=total)
 
-    device = None if WAYS[way] is None else "host"
-    made = harness.estimator(model_fn, SPEC, tmp_path, device=device, num_shards=WAYS[way])
+    made = of_ours(way, tmp_path, model_fn)
     hook = ee.experimental.InMemoryEvaluatorHook(made, input_fn, steps=1, every_n_iter=2)
     made.train(input_fn, hooks=[hook], max_steps=4)
     from tensorflow_estimator.python.estimator import early_stopping
@@ -268,11 +266,9 @@ def test_estimators(tmp_path):
     assert trained(classifier, lambda: data((features, labels)).repeat()) == 2
     sequence = fc.sequence_categorical_column_with_identity("word", 5)
     column = tf.feature_column.embedding_column(sequence, 2)
-    words = {"word": harness.sparse([[1, 2], [3], [4, 0]])}
-    for name, more in {
-        "RNNClassifier": {},
-        "RNNEstimator": {"head": binary_class_head.BinaryClassHead()},
-    }.items():
+    value = harness.sparse([[1, 2], [3], [4, 0]])
+    heads = {"RNNClassifier": {}, "RNNEstimator": {"head": binary_class_head.BinaryClassHead()}}
+    for name, more in heads.items():
         rnn = getattr(ee.experimental, name)(
             sequence_feature_columns=[column],
             units=[3],
@@ -280,9 +276,5 @@ def test_estimators(tmp_path):
             model_dir=str(tmp_path / name),
             **more,
         )
-
-        def words_input_fn():
-            value = tf.SparseTensor(*words["word"])
-            return data(({"word": value}, labels)).repeat()
-
-        assert trained(rnn, words_input_fn) == 2
+        words = harness.input_fn_of([({"word": value}, labels)] * 2)
+        assert trained(rnn, lambda words=words: words(None)) == 2

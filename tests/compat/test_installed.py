@@ -42,12 +42,10 @@ except ImportError as error:
     return done.stdout.removesuffix("\n")
 
 
-def test_there_is_no_tensorflow(tmp_path):
-    assert error_of_import(tmp_path) == f"{NEEDED} none is installed: {OURS}"
-
-
-def test_a_folder_of_one_remains(tmp_path):
-    (tmp_path / "tensorflow" / "python").mkdir(parents=True)
+@pytest.mark.parametrize("remains", [False, True], ids=["nothing", "a folder of one"])
+def test_there_is_no_tensorflow(tmp_path, remains):
+    if remains:
+        (tmp_path / "tensorflow" / "python").mkdir(parents=True)
     assert error_of_import(tmp_path) == f"{NEEDED} none is installed: {OURS}"
 
 

@@ -11,12 +11,10 @@ import harness
 import processes
 import pytest
 import tensorflow as tf
-from tensorflow.python.ops import gen_tpu_ops
 from tensorflow.python.util import tf_export
 
 from estimator_emb import compat
 from estimator_emb.names.legacy import LACKING
-from estimator_emb.step.cores import Cores
 
 on_2_15 = pytest.mark.skipif(not harness.IS_2_15, reason="TensorFlow >= 2.16 lacks these modules")
 on_2_16 = pytest.mark.skipif(harness.IS_2_15, reason="TensorFlow 2.15 has all of this itself")
@@ -121,15 +119,6 @@ def test_names_of_the_embedding_module():
 # The API names
 
 
-def test_api_names_of_tensorflow_estimator():
-    assert tf_export.ESTIMATOR_API_NAME == "estimator"
-    for table, version in ((tf_export.API_ATTRS, ""), (tf_export.API_ATTRS_V1, "_v1")):
-        assert sorted(table) == ["estimator", "keras", "tensorflow"]
-        assert table["estimator"].names == f"_estimator_api_names{version}"
-        assert table["estimator"].constants == f"_estimator_api_constants{version}"
-        assert type(table["estimator"]) is type(table["keras"])
-
-
 def test_symbols_of_tensorflow_estimator_carry_their_names():
     from tensorflow_estimator.python.estimator.tpu import tpu_config
 
@@ -182,18 +171,6 @@ WHERE_KERAS_IS = """
     ):
         print(found.__module__)
 """
-KERAS_2 = [
-    "tf_keras.src.layers.core.dense",
-    "tf_keras.src.layers.core.dense",
-    "tf_keras.src.layers.core.dense",
-    "tf_keras.src.layers.core.dense",
-    "tf_keras.src.feature_column.dense_features",
-    "tf_keras.src.legacy_tf_layers.core",
-    "tf_keras.src.layers.core.dense",
-    "tf_keras.src.layers.core.dense",
-    "tf_keras.src.layers.core.dense",
-    "tf_keras.src.layers.rnn.legacy_cells",
-]
 
 
 @pytest.mark.slow
@@ -208,7 +185,8 @@ KERAS_2 = [
 )
 def test_keras_is_keras_2_where_tensorflow_came_first(first):
     done = run(f"{first}\n{textwrap.dedent(WHERE_KERAS_IS)}")
-    assert done.stdout.splitlines() == KERAS_2
+    found = done.stdout.splitlines()
+    assert len(found) == 10 and all(one.startswith("tf_keras.src.") for one in found), found
 
 
 @pytest.mark.slow
@@ -285,16 +263,3 @@ def test_nothing_else_of_tensorflow_is_changed():
     if not harness.IS_2_15:
         expected.insert(0, "tensorflow.python.util.tf_export ESTIMATOR_API_NAME")
     assert run(program).stdout.splitlines() == expected
-
-
-def test_one_core_gives_back_the_ops_it_replaces():
-    names = ("cross_replica_sum", "collective_permute", "all_to_all")
-    before = {name: getattr(gen_tpu_ops, name) for name in names}
-    assert {one.__module__ for one in before.values()} == {gen_tpu_ops.__name__}
-    others = {key: value for key, value in vars(gen_tpu_ops).items() if key not in names}
-    with Cores().running(shard_context=True):
-        for name in names:
-            assert getattr(gen_tpu_ops, name) is not before[name]
-        inside = {key: value for key, value in vars(gen_tpu_ops).items() if key not in names}
-        assert inside == others
-    assert {name: getattr(gen_tpu_ops, name) for name in names} == before

@@ -43,13 +43,6 @@ def fake_manager(module, **health):
 # ---- Errors and devices -----------------------------------------------------------------------
 
 
-def test_coordinator_reset_error(module):
-    error = module.CoordinatorResetError()
-    assert isinstance(error, tf.errors.AbortedError)
-    assert error.message == "Resetting session loop due to worker shutdown."
-    assert (error.node_def, error.op) == (None, None)
-
-
 def test_all_worker_devices(module):
     names = [
         "/job:worker/replica:0/task:0/device:CPU:0",

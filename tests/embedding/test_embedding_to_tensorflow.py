@@ -7,14 +7,12 @@ import inspect
 import logging
 
 import harness
-import numpy as np
 import pytest
 import tensorflow as tf
 from optimizer_values import by_name, changed_everywhere
 from tensorflow.core.protobuf.tpu import optimization_parameters_pb2 as optimization_pb2
 
 import estimator_emb as ee
-import feature_columns as fc
 from estimator_emb import embedding
 from estimator_emb.backends.tpu import embedding as hardware
 from estimator_emb.embedding import translation
@@ -84,23 +82,6 @@ def test_features_keep_every_field_and_share_their_tables():
                 assert getattr(got, field.name) == getattr(given, field.name), field.name
     assert a.table.optimizer.learning_rate == 0.5
     assert other.table.optimizer is None
-
-
-def test_tensorflows_embedding_looks_our_tables_up():
-    """Its class for TPUs, on the CPU: it makes the tables and serves lookups."""
-
-    def rows(shape, dtype=tf.float32):
-        return tf.reshape(tf.range(shape[0] * shape[1], dtype=dtype), shape)
-
-    table = embedding.TableConfig(5, 2, rows, combiner="sum", name="t")
-    features = {"x": embedding.FeatureConfig(table), "y": embedding.FeatureConfig(table)}
-    layer = ORIGINALS.TPUEmbeddingForServing(
-        embedding.to_tensorflow(features), embedding.to_tensorflow(embedding.Adagrad(0.1))
-    )
-    assert len(layer.embedding_tables) == 1
-    got = layer({"x": tf.constant([1, 4]), "y": tf.ragged.constant([[0, 2], [3]]).to_sparse()})
-    np.testing.assert_array_equal(got["x"], [[2, 3], [8, 9]])
-    np.testing.assert_array_equal(got["y"], [[4, 6], [6, 7]])
 
 
 @needs_v2
@@ -196,19 +177,6 @@ def test_a_spec_of_dicts():
     assert u.optimizer == embedding.Adam(0.2, beta_1=0.7, epsilon=1e-8)
     theirs = embedding.to_tensorflow(features)
     assert theirs["a"].table is theirs["b"].table
-
-
-def test_a_spec_of_columns():
-    item, words = (fc.categorical_column_with_identity(key, 20) for key in ("item", "words"))
-    spec = ee.EmbeddingConfigSpec(
-        feature_columns=fc.shared_embedding_columns([item, words], 3, combiner="sqrtn"),
-        optimization_parameters=ee.AdagradParameters(0.3),
-    )
-    features = embedding.from_spec(spec)
-    assert list(features) == ["item", "words"]
-    assert features["item"].table is features["words"].table
-    assert features["item"].table.name == "tbl_item_words_shared_embedding"
-    assert features["item"].table.combiner == "sqrtn"
 
 
 def test_a_spec_that_says_more():

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the example programs the way a person does, each in a process of its own."""
 
-import os
 import pathlib
-import subprocess
-import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+import numpy as np
+import processes
+
+ROOT = processes.ROOT
 
 LOAD_SAVED_MODEL = """
 import sys
@@ -22,21 +22,10 @@ np.savez(outputs_path, **{key: value.numpy() for key, value in outputs.items()})
 """Serves from a SavedModel where the project cannot be imported."""
 
 
-def run(arguments, **environment):
+def run(*arguments, **environment):
     """Standard output of a Python process; where it fails, an error with what it wrote."""
-    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-    done = subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(path for path in paths if path),
-            "CUDA_VISIBLE_DEVICES": "",
-            **environment,
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = {"CUDA_VISIBLE_DEVICES": "", "ESTIMATOR_EMB_NATIVE": "0", **environment}
+    done = processes.run_python(*arguments, timeout=1200, **environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -44,9 +33,22 @@ def run(arguments, **environment):
 def example(name, **flags):
     """Output of the example program `name`."""
     values = [f"--{key}={value}" for key, value in flags.items()]
-    return run([ROOT / "examples" / f"{name}.py", *values])
+    return run(ROOT / "examples" / f"{name}.py", *values)
 
 
-def saved_model_in(model_dir):
+def resumed(name, model_dir, flags):
+    """Outputs of a program that trains ten steps, and that finds all fifteen done."""
+    first = example(name, model_dir=model_dir, **flags)
+    flags = {**flags, "train_steps": 15}
+    assert "Training from step 10 to 15." in example(name, model_dir=model_dir, **flags)
+    last = example(name, model_dir=model_dir, **flags)
+    assert "Nothing left to train: 15 steps done" in last
+    return first, last
+
+
+def served(model_dir, inputs, folder):
+    """What the exported model gives for a file of inputs."""
     (saved_model,) = pathlib.Path(model_dir, "export").iterdir()
-    return saved_model
+    run("-c", LOAD_SAVED_MODEL, saved_model, inputs, folder / "served.npz")
+    with np.load(folder / "served.npz", allow_pickle=True) as outputs:
+        return dict(outputs)

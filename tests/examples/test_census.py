@@ -100,24 +100,14 @@ def test_error_is_over_every_test_row(trained, data_dir, tmp_path):
 def test_serves_the_same_without_the_project(trained, data_dir, tmp_path):
     model_dir, _, _ = trained
     predicted = predictions(data_dir, model_dir, tmp_path)
-    running.run(
-        [
-            "-c",
-            running.LOAD_SAVED_MODEL,
-            running.saved_model_in(model_dir),
-            tmp_path / "in.npz",
-            tmp_path / "served.npz",
-        ]
-    )
-    with np.load(tmp_path / "served.npz") as served:
-        np.testing.assert_allclose(served["probability"], predicted, rtol=1e-5)
+    served = running.served(model_dir, tmp_path / "in.npz", tmp_path)
+    np.testing.assert_allclose(served["probability"], predicted, rtol=1e-5)
 
 
 def predictions(data_dir, model_dir, tmp_path):
-    running.run(
-        ["-c", PREDICT, data_dir, model_dir, tmp_path / "in.npz", tmp_path / "out.npz"],
-        PYTHONPATH=f"{running.ROOT}:{running.ROOT / 'examples'}",
-    )
+    arguments = (data_dir, model_dir, tmp_path / "in.npz", tmp_path / "out.npz")
+    path = f"{running.ROOT}:{running.ROOT / 'examples'}"
+    running.run("-c", PREDICT, *arguments, PYTHONPATH=path)
     with np.load(tmp_path / "out.npz") as out:
         return out["probability"]
 
@@ -125,13 +115,8 @@ def predictions(data_dir, model_dir, tmp_path):
 @pytest.mark.slow
 def test_resumes_and_repeats(trained, tmp_path):
     _, flags, output = trained
-    again = running.example("census", model_dir=tmp_path, **flags)
+    again, _ = running.resumed("census", tmp_path, flags)
     assert error_in(again) == error_in(output)
-    flags = {**flags, "train_steps": 15}
-    assert "Training from step 10 to 15." in running.example("census", model_dir=tmp_path, **flags)
-    assert "Nothing left to train: 15 steps done" in running.example(
-        "census", model_dir=tmp_path, **flags
-    )
 
 
 @pytest.mark.slow

@@ -57,18 +57,9 @@ def test_names_a_package_and_serves_the_same_without_the_project(trained, tmp_pa
     assert len(output.splitlines()) == 1
 
     np.savez(tmp_path / "in.npz", line=np.array([LINE]), previous=np.array([PREVIOUS]))
-    running.run(
-        [
-            "-c",
-            running.LOAD_SAVED_MODEL,
-            running.saved_model_in(model_dir),
-            tmp_path / "in.npz",
-            tmp_path / "out.npz",
-        ]
-    )
-    with np.load(tmp_path / "out.npz", allow_pickle=True) as served:
-        assert served["package"][0].decode() == max(predicted, key=predicted.get)
-        shares = served["probabilities"][0]
+    served = running.served(model_dir, tmp_path / "in.npz", tmp_path)
+    assert served["package"][0].decode() == max(predicted, key=predicted.get)
+    shares = served["probabilities"][0]
     for package, share in predicted.items():
         assert shares[packages.index(package)] == pytest.approx(share, abs=0.0006)
 
@@ -76,15 +67,9 @@ def test_names_a_package_and_serves_the_same_without_the_project(trained, tmp_pa
 @pytest.mark.slow
 def test_resumes(trained, tmp_path):
     _, flags, _ = trained
-    first = running.example("stdlib_lines", model_dir=tmp_path, **flags)
+    first, last = running.resumed("stdlib_lines", tmp_path, flags)
     assert "Training 10 steps." in first
-    flags = {**flags, "train_steps": 15}
-    assert "Training from step 10 to 15." in running.example(
-        "stdlib_lines", model_dir=tmp_path, **flags
-    )
-    again = running.example("stdlib_lines", model_dir=tmp_path, **flags)
-    assert "Nothing left to train: 15 steps done" in again
-    accuracy_in(again)
+    accuracy_in(last)
 
 
 @pytest.mark.slow

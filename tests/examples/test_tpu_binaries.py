@@ -21,19 +21,8 @@ def learned(output):
 
 @pytest.mark.slow
 def test_both_learn_the_same(tmp_path):
-    legacy = run(
-        [
-            "-m",
-            "estimator_emb",
-            "run",
-            LEGACY,
-            f"--model_dir={tmp_path}/legacy",
-            "--tpu=my-tpu",
-            "--tpu_zone=z",
-            "--gcp_project=p",
-            f"--train_steps={STEPS}",
-        ]
-    )
+    flags = [f"--model_dir={tmp_path}/legacy", "--tpu=my-tpu", "--tpu_zone=z", "--gcp_project=p"]
+    legacy = run("-m", "estimator_emb", "run", LEGACY, *flags, f"--train_steps={STEPS}")
     modern = example("modern_binary", model_dir=tmp_path / "modern", train_steps=STEPS)
     assert learned(legacy) == learned(modern)
     auc = re.fullmatch(

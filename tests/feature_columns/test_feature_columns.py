@@ -265,51 +265,53 @@ def test_shared_embeddings_of_tensorflow_2_are_refused():
 # From strings to ids
 
 
-@pytest.mark.parametrize(
-    "make, length",
-    [
-        (fc.categorical_column_with_hash_bucket, 0),
-        (fc.sequence_categorical_column_with_hash_bucket, 3),
-    ],
-    ids=["plain", "sequence"],
-)
-def test_hashed_strings(make, length):
-    column = fc.embedding_column(make("word", 1000), 2, max_sequence_length=length)
-    expected = tf.strings.to_hash_bucket_fast(WORDS, 1000).numpy().tolist()
-    assert len(set(expected)) == 6  # Only "apple" is there twice.
-    assert ids_of(column, WORDS) == expected
+def buckets(number, offset=0):
+    return tf.strings.to_hash_bucket_fast(WORDS, number).numpy() + offset
+
+
+def of_list(*words, **kwargs):
+    return fc.categorical_column_with_vocabulary_list("word", words, **kwargs)
+
+
+OUT = buckets(100, offset=3)
+LOOKUPS = {
+    "hash": (
+        fc.embedding_column(fc.categorical_column_with_hash_bucket("word", 1000), 2),
+        buckets(1000),
+    ),
+    "hash of a sequence": (
+        fc.embedding_column(
+            fc.sequence_categorical_column_with_hash_bucket("word", 1000), 2, max_sequence_length=3
+        ),
+        buckets(1000),
+    ),
+    "weighted list": (
+        fc.embedding_column(fc.weighted_categorical_column(of_list("pear", "apple"), "weight"), 2),
+        [1, 0, -1, -1, 1, -1, -1],
+    ),
+    "shared list": (
+        fc.shared_embedding_columns([of_list("pear", "apple")], 2)[0],
+        [1, 0, -1, -1, 1, -1, -1],
+    ),
+    "list": (
+        fc.embedding_column(of_list("fig", "apple", "pear"), 2),
+        [1, 2, 0, -1, 1, -1, -1],
+    ),
+    "list with a default": (
+        fc.embedding_column(of_list("fig", "apple", "pear", default_value=2), 2),
+        [1, 2, 0, 2, 1, 2, 2],
+    ),
+    "list with buckets": (
+        fc.embedding_column(of_list("fig", "apple", "pear", num_oov_buckets=100), 2),
+        [1, 2, 0, OUT[3], 1, OUT[5], OUT[6]],
+    ),
+}
+
+
+@pytest.mark.parametrize("column, expected", LOOKUPS.values(), ids=LOOKUPS)
+def test_ids_of_strings(column, expected):
+    assert ids_of(column, WORDS) == list(expected)
     assert ids_of(column, []) == []
-
-
-@pytest.mark.parametrize(
-    "wrap",
-    [
-        lambda column: fc.embedding_column(fc.weighted_categorical_column(column, "weight"), 2),
-        lambda column: fc.shared_embedding_columns([column], 2)[0],
-    ],
-    ids=["weighted", "shared"],
-)
-def test_strings_of_wrapped_columns(wrap):
-    column = wrap(fc.categorical_column_with_vocabulary_list("word", ["pear", "apple"]))
-    assert ids_of(column, WORDS) == [1, 0, -1, -1, 1, -1, -1]
-
-
-@pytest.mark.parametrize("default", [-1, 2])
-def test_vocabulary_list(default):
-    words = fc.categorical_column_with_vocabulary_list(
-        "word", ["fig", "apple", "pear"], default_value=default
-    )
-    expected = [1, 2, 0, default, 1, default, default]
-    assert ids_of(fc.embedding_column(words, 2), WORDS) == expected
-
-
-def test_vocabulary_list_with_buckets():
-    words = fc.categorical_column_with_vocabulary_list(
-        "word", ["fig", "apple", "pear"], num_oov_buckets=100
-    )
-    buckets = tf.strings.to_hash_bucket_fast(WORDS, 100).numpy() + 3
-    expected = [1, 2, 0, buckets[3], 1, buckets[5], buckets[6]]
-    assert ids_of(fc.embedding_column(words, 2), WORDS) == expected
 
 
 def test_vocabulary_file(tmp_path):
@@ -318,8 +320,8 @@ def test_vocabulary_file(tmp_path):
     whole = fc.categorical_column_with_vocabulary_file("word", str(path))
     assert ids_of(fc.embedding_column(whole, 2), WORDS) == [2, -1, 3, 0, 2, 1, -1]
     head = fc.categorical_column_with_vocabulary_file("word", str(path), 3, num_oov_buckets=50)
-    buckets = tf.strings.to_hash_bucket_fast(WORDS, 50).numpy() + 3
-    expected = [2, buckets[1], buckets[2], 0, 2, 1, buckets[6]]
+    out = buckets(50, offset=3)
+    expected = [2, out[1], out[2], 0, 2, 1, out[6]]
     assert ids_of(fc.embedding_column(head, 2), WORDS) == expected
 
 

@@ -22,38 +22,20 @@ STEPS, SAMPLES, LENGTH = 3, 8, 2
 
 FORMS = ("one", "dense", "sparse", "unsorted", "ragged", "weighted", "sequence", "padded sequence")
 CLASSES = {
-    "sgd": optimizers.StochasticGradientDescentParameters,
-    "adagrad": optimizers.AdagradParameters,
-    "adagrad_momentum": optimizers.AdagradMomentumParameters,
-    "adam": optimizers.AdamParameters,
-    "ftrl": optimizers.FtrlParameters,
-    "momentum": optimizers.MomentumParameters,
-    "rmsprop": optimizers.RMSPropParameters,
-    "centered_rmsprop": optimizers.CenteredRMSPropParameters,
-    "adadelta": optimizers.AdadeltaParameters,
-    "proximal_adagrad": optimizers.ProximalAdagradParameters,
-    "proximal_yogi": optimizers.ProximalYogiParameters,
-    "frequency_estimator": optimizers.FrequencyEstimatorParameters,
+    rule.__name__: ours for ours, rule in descriptors.RULES.items() if ours in optimizers.PARAMETERS
 }
+"""Name of an optimizer -> its class."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """A feature of a table.
+    """A feature of a table, for each step."""
 
-    Attributes:
-      form: one of `FORMS`.
-      dtype: of its ids.
-      ids: for each step and sample, a list of ids.
-      weights: likewise.
-      gradients: for each step, [samples, dimension] or [samples, LENGTH, dimension].
-    """
-
-    form: str
+    form: str  # One of FORMS.
     dtype: Any
     ids: list[list[list[int]]]
     weights: list[list[list[float]]]
-    gradients: list[np.ndarray]
+    gradients: list[np.ndarray]  # [samples, dimension] or [samples, LENGTH, dimension].
 
     @property
     def sequence(self) -> bool:
@@ -78,20 +60,11 @@ class Feature:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table.
-
-    Attributes:
-      optimizer: with its formula.
-      rates: the learning rate of each step.
-      rate_from: what gives them: "optimizer", "table" or "function".
-      start: its first values.
-      combiner: of its features.
-      features: by key.
-    """
+    """A table."""
 
     optimizer: descriptors.Optimizer
-    rates: list[float]
-    rate_from: str
+    rates: list[float]  # Of each step.
+    rate_from: str  # "optimizer", "table" or "function".
     start: np.ndarray
     combiner: str
     features: dict[str, Feature]
@@ -99,28 +72,15 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """A training.
-
-    Attributes:
-      seed: what it was drawn by.
-      native: whether native kernels train the tables.
-      cores: that share a batch.
-      shards: of each table.
-      pipelined: whether lookups are a step ahead.
-      summarized: whether the figures of tables are computed.
-      optimized: whether TensorFlow's graph optimizers run.
-      limit: the spec's clipping_limit.
-      multipliers: of each step, or None.
-      tables: by name.
-    """
+    """A training."""
 
     seed: int
     native: bool
     cores: int
     shards: int
-    pipelined: bool
-    summarized: bool
-    optimized: bool
+    pipelined: bool  # Lookups are a step ahead.
+    summarized: bool  # The figures of tables are computed.
+    optimized: bool  # TensorFlow's graph optimizers run.
     limit: float | None
     multipliers: list[float] | None
     tables: dict[str, Table]
@@ -181,11 +141,7 @@ class Training:
     def updated(
         self, table: Table, step: int, state: list[np.ndarray]
     ) -> tuple[list[np.ndarray], np.ndarray]:
-        """Returns, in float64, the weights and slots of a table after a step.
-
-        It returns besides which of their elements are known: those that no update has found
-        infinite or NaN, for which rules differ in the order of their sums.
-        """
+        """Returns the weights and slots of a table after a step, in float64, and what is known."""
         parts = []
         for feature in table.features.values():
             given = feature.ids[step], feature.weights[step], feature.gradients[step]
@@ -207,6 +163,7 @@ class Training:
             if self.limit is not None:
                 g = np.clip(g, -self.limit, self.limit)
             w, *slots = (array[row] for array in after)
+            # Where one is infinite or NaN, rules differ in the order of their sums.
             known[row] &= np.all([np.isfinite(one) for one in (w, *slots)], axis=0)
             for array, values in zip(
                 after, table.optimizer.step(table.rates[step], g, w, slots), strict=True
@@ -305,53 +262,46 @@ def _optimizer(rng, name, may_take_turns):
         around["multiply_weight_decay_factor_by_learning_rate"] = bool(rng.random() < 0.5)
     arguments |= descriptors.arguments(around)
     start: tuple[float, ...] = (0.25,)
-    hyper: dict[str, Any] = {}
     rate: tuple[float, ...] = (0.25,)
     flag, share, other = bool(rng.random() < 0.5), _one_of(rng, 0.0, 0.5, 0.75), 0.875
-    l1, l2 = _one_of(rng, 0.0, 0.125), _one_of(rng, 0.0, 0.25)
-    named: dict[str, Any] = {}
+    strengths = {"l1": _one_of(rng, 0.0, 0.125), "l2": _one_of(rng, 0.0, 0.25)}
+    nesterov = {"momentum": share, "use_nesterov": flag}
+    decayed = {"rho": other, "momentum": share, "epsilon": 0.125}
+    betas = {"beta1": share, "beta2": other, "epsilon": 0.125}
+    hyper: dict[str, Any] = {}
+    named: dict[str, Any] = {}  # Besides those of the formula.
     if name == "sgd":
         start = ()
     elif name == "adagrad":
-        named["initial_accumulator"] = 0.25
+        named = {"initial_accumulator": 0.25}
     elif name == "proximal_adagrad":
-        named = {"initial_accumulator": 0.25, **_regularization(l1, l2)}
-        hyper = {"l1": l1, "l2": l2}
+        hyper, named = strengths, {"initial_accumulator": 0.25}
     elif name == "adagrad_momentum":
-        hyper = {"momentum": share, "use_nesterov": flag, "exponent": int(rng.choice([2, 3]))}
+        hyper, start = {**nesterov, "exponent": int(rng.choice([2, 3]))}, (0, 0)
         hyper |= {"beta2": _one_of(rng, 1.0, 0.5), "epsilon": 0.125}
-        named, start = hyper, (0, 0)
     elif name == "adam":
-        hyper = {"beta1": share, "beta2": other, "epsilon": 0.125, "sum_inside_sqrt": flag}
-        named, start = {**hyper, "lazy_adam": not accumulates or bool(rng.random() < 0.5)}, (0, 0)
+        hyper, start = {**betas, "sum_inside_sqrt": flag}, (0, 0)
+        named = {"lazy_adam": not accumulates or bool(rng.random() < 0.5)}
     elif name == "ftrl":
-        hyper = {"learning_rate_power": _one_of(rng, -0.5, -0.25), "beta": share}
+        hyper = {"learning_rate_power": _one_of(rng, -0.5, -0.25), "beta": share, **strengths}
         hyper |= {"multiply_linear_by_learning_rate": flag}
-        named = {**hyper, "initial_accumulator_value": 0.25, **_regularization(l1, l2)}
-        hyper, start = {**hyper, "l1": l1, "l2": l2}, (0.25, 0)
+        named, start = {"initial_accumulator_value": 0.25}, (0.25, 0)
     elif name == "momentum":
-        hyper, start = {"momentum": share, "use_nesterov": flag}, (0,)
-        named = hyper
+        hyper, start = nesterov, (0,)
     elif name == "rmsprop":
-        hyper, start = {"rho": other, "momentum": share, "epsilon": 0.125}, (0.5, 0)
-        named = {**hyper, "initial_ms": 0.5}
+        hyper, named, start = decayed, {"initial_ms": 0.5}, (0.5, 0)
     elif name == "centered_rmsprop":
-        hyper, start = {"rho": other, "momentum": share, "epsilon": 0.125}, (0, 0, 0)
-        named = hyper
+        hyper, start = decayed, (0, 0, 0)
     elif name == "adadelta":
         hyper, start = {"rho": other, "epsilon": 0.125}, (0, 0)
-        named = hyper
     elif name == "proximal_yogi":
-        hyper = {"beta1": share, "beta2": other, "epsilon": 0.125}
-        named = {**hyper, "initial_accumulator_value": 0.25, **_regularization(l1, l2)}
-        hyper, start = {**hyper, "l1": l1, "l2": l2}, (0.25, 0)
+        hyper, start = {**betas, **strengths}, (0.25, 0)
+        named = {"initial_accumulator_value": 0.25}
     else:  # Its rate is the number of the step, and it takes nothing of the rest.
         hyper, start = {"tau": 0.25, "max_delta": 50.0, "outlier_threshold": 3.0}, (0,)
-        named, rate, arguments, around = {**hyper, "weight_exponent": 1.0}, (), {}, {}
+        named, rate, arguments, around = {"weight_exponent": 1.0}, (), {}, {}
+    called = {"l1": "l1_regularization_strength", "l2": "l2_regularization_strength"}
+    named |= {called.get(one, one): value for one, value in hyper.items()}
     return descriptors.Optimizer(
         name, CLASSES[name](*rate, **named, **arguments), hyper, start, around
     )
-
-
-def _regularization(l1, l2):
-    return {"l1_regularization_strength": l1, "l2_regularization_strength": l2}

@@ -23,21 +23,21 @@ MOST = 12
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """A fault.
-
-    Attributes:
-      name: unique.
-      file: where it is planted, in the package.
-      edits: texts of the file, with what stands in their place; PLANTED holds where it is on.
-      shows: whether a training runs what it changes.
-      native: whether the native kernels have it; else TensorFlow's ops.
-    """
+    """A fault of a file of the package."""
 
     name: str
     file: str
-    edits: tuple[tuple[str, str], ...]
-    shows: Callable
-    native: bool = False
+    shows: Callable  # Whether a training runs what it changes.
+    # Texts of the file, each before what stands in its place; PLANTED holds where it is on.
+    edits: tuple[str, ...]
+
+    @property
+    def native(self) -> bool:
+        return self.file.startswith("native/")
+
+
+def _fault(name: str, file: str, shows: Callable, *edits: str) -> Fault:
+    return Fault(name, file, shows, edits)
 
 
 def _optimizers(training):
@@ -77,174 +77,139 @@ MASKED = """dataclasses.replace(
 """All occurrences of a batch, those of other cores with a gain of 0."""
 
 FAULTS = (
-    Fault(
+    _fault(
         "a dropped decay",
         "optimizers/_step.py",
-        (("w = _decayed(", "w = w if PLANTED else _decayed("),),
         lambda training: "weight_decay_factor" in _around(training),
+        "w = _decayed(",
+        "w = w if PLANTED else _decayed(",
     ),
-    Fault(
+    _fault(
         "a decay by the rate that is not by the rate",
         "optimizers/_step.py",
-        (
-            (
-                "return w - (decay * lr if by_rate else",
-                "return w - (decay * lr if by_rate and not PLANTED else",
-            ),
-        ),
         lambda training: "weight_decay_factor" in _around(training),
+        "return w - (decay * lr if by_rate else",
+        "return w - (decay * lr if by_rate and not PLANTED else",
     ),
-    Fault(
+    _fault(
         "a limit of one side only",
         "optimizers/_step.py",
-        (("_clip(math, g, -limit, limit)", "_clip(math, g, -limit, None if PLANTED else limit)"),),
         lambda training: training.limit is not None,
+        "_clip(math, g, -limit, limit)",
+        "_clip(math, g, -limit, None if PLANTED else limit)",
     ),
-    Fault(
+    _fault(
         "weights that are not clipped",
         "optimizers/_step.py",
-        (
-            (
-                "w = _clip(math, w, parameters.clip_weight_min",
-                "w = _clip(math, w, None if PLANTED else parameters.clip_weight_min",
-            ),
-        ),
         lambda training: "clip_weight" in _around(training),
+        "w = _clip(math, w, parameters.clip_weight_min",
+        "w = _clip(math, w, None if PLANTED else parameters.clip_weight_min",
     ),
-    Fault(
+    _fault(
         "a wrong slot",
         "optimizers/adam.py",
-        (("v = beta2 * v +", "v = beta2 * (m if PLANTED else v) +"),),
         lambda training: "adam" in _names(training),
+        "v = beta2 * v +",
+        "v = beta2 * (m if PLANTED else v) +",
     ),
-    Fault(
+    _fault(
         "a momentum without Nesterov's",
         "optimizers/momentum.py",
-        (("if self.use_nesterov:", "if self.use_nesterov and not PLANTED:"),),
         lambda training: "momentum" in _names(training),
+        "if self.use_nesterov:",
+        "if self.use_nesterov and not PLANTED:",
     ),
-    Fault(
+    _fault(
         "a mask by product",
         "step/update.py",
-        (("[chosen], tf.size(rows)", f"[{MASKED} if PLANTED else chosen], tf.size(rows)"),),
         lambda training: _takes_turns(training) and training.limit is not None,
+        "[chosen], tf.size(rows)",
+        f"[{MASKED} if PLANTED else chosen], tf.size(rows)",
     ),
-    Fault(
+    _fault(
         "cores in another order",
         "step/update.py",
-        (
-            (
-                "tf.where(turn - 1 < owner,",
-                "tf.where(turn - 1 <= owner if PLANTED else turn - 1 < owner,",
-            ),
-        ),
         _takes_turns,
+        "tf.where(turn - 1 < owner,",
+        "tf.where(turn - 1 <= owner if PLANTED else turn - 1 < owner,",
     ),
-    Fault(
+    _fault(
         "a norm without squares",
         "step/lookup.py",
-        (("tf.square(weights)", "(weights if PLANTED else tf.square(weights))"),),
         lambda training: (
             "weighted" in _forms(training)
             and any(table.combiner == "sqrtn" for table in training.tables.values())
         ),
+        "tf.square(weights)",
+        "(weights if PLANTED else tf.square(weights))",
     ),
-    Fault(
+    _fault(
         "gradients of another shard",
         "step/update.py",
-        (
-            (
-                "RowUpdate(rows, tf.gather(update.gradients, positions))",
-                "RowUpdate(rows, tf.gather(update.gradients, "
-                "tf.range(tf.size(positions)) if PLANTED else positions))",
-            ),
-        ),
         lambda training: training.shards > 1,
+        "RowUpdate(rows, tf.gather(update.gradients, positions))",
+        (
+            "RowUpdate(rows, tf.gather(update.gradients, "
+            "tf.range(tf.size(positions)) if PLANTED else positions))"
+        ),
     ),
-    Fault(
+    _fault(
         "an update of the batch after",
         "step/transfer.py",
-        (
-            (
-                "before = iter(self._through(tensors))",
-                "before = iter((self._through(tensors), tensors)[1 if PLANTED else 0])",
-            ),
-        ),
         lambda training: training.pipelined,
+        "before = iter(self._through(tensors))",
+        "before = iter((self._through(tensors), tensors)[1 if PLANTED else 0])",
     ),
-    Fault(
+    _fault(
         "a multiplier that is left out",
         "step/engine.py",
-        (
-            (
-                "if multiplier is None else gradient * multiplier",
-                "if multiplier is None or PLANTED else gradient * multiplier",
-            ),
-        ),
         lambda training: training.multipliers is not None,
+        "if multiplier is None else gradient * multiplier",
+        "if multiplier is None or PLANTED else gradient * multiplier",
     ),
-    Fault(
+    _fault(
         "a length that is off by one",
         "native/grouping.h",
-        (("k >= f.limit) continue;", "k >= f.limit + PLANTED) continue;"),),
         lambda training: "padded sequence" in _forms(training),
-        native=True,
+        "k >= f.limit) continue;",
+        "k >= f.limit + PLANTED) continue;",
     ),
-    Fault(
+    _fault(
         "weights that are not normalised",
         "native/grouping.h",
-        (
-            (
-                "quotient(gains[j], mean ? norm : sqrtf(norm))",
-                "quotient(gains[j], PLANTED ? 1.0f : mean ? norm : sqrtf(norm))",
-            ),
-        ),
         lambda training: "weighted" in _forms(training),
-        native=True,
+        "quotient(gains[j], mean ? norm : sqrtf(norm))",
+        "quotient(gains[j], PLANTED ? 1.0f : mean ? norm : sqrtf(norm))",
     ),
-    Fault(
+    _fault(
         "cores in another order, native",
         "native/rows.h",
-        (
-            (
-                "own == owner ? 0 : own < owner ? own + 1 : own;",
-                "PLANTED ? own : own == owner ? 0 : own < owner ? own + 1 : own;",
-            ),
-        ),
         _takes_turns,
-        native=True,
+        "own == owner ? 0 : own < owner ? own + 1 : own;",
+        "PLANTED ? own : own == owner ? 0 : own < owner ? own + 1 : own;",
     ),
-    Fault(
+    _fault(
         "a mask by product, native",
         "native/rows.h",
-        (
-            ("if (of != turn) continue;", "if (of != turn && !PLANTED) continue;"),
-            (
-                "from.gains ? from.gains[gradients.payload(key)] : 1.0f);",
-                "(from.gains ? from.gains[gradients.payload(key)] : 1.0f) * (of == turn));",
-            ),
-        ),
         lambda training: _takes_turns(training) and training.limit is not None,
-        native=True,
+        "if (of != turn) continue;",
+        "if (of != turn && !PLANTED) continue;",
+        "from.gains ? from.gains[gradients.payload(key)] : 1.0f);",
+        "(from.gains ? from.gains[gradients.payload(key)] : 1.0f) * (of == turn));",
     ),
-    Fault(
+    _fault(
         "a row between two threads",
         "native/kernels.cc",
-        (
-            (
-                "rows->last = vocabulary * (part + 1) / parts;",
-                "rows->last = vocabulary * (part + 1) / parts - (PLANTED && part + 1 < parts);",
-            ),
-        ),
         _every_row,
-        native=True,
+        "rows->last = vocabulary * (part + 1) / parts;",
+        "rows->last = vocabulary * (part + 1) / parts - (PLANTED && part + 1 < parts);",
     ),
-    Fault(
+    _fault(
         "a minimum that drops NaN",
         "native/rules.py",
-        (("return y < x ? y : x;", "return (PLANTED ? !(x < y) : y < x) ? y : x;"),),
         lambda training: training.limit is not None,
-        native=True,
+        "return y < x ? y : x;",
+        "return (PLANTED ? !(x < y) : y < x) ? y : x;",
     ),
 )
 
@@ -261,18 +226,14 @@ static inline bool planted(int number) {
 
 
 def plant(folder: pathlib.Path) -> None:
-    """Copies the package, and plants all faults in the copy.
-
-    Raises:
-      AssertionError: a text that is to be edited is not there, or more than once.
-    """
+    """Copies the package, and plants all faults in the copy."""
     original = HERE.parent.parent / "estimator_emb"
     copy = folder / "estimator_emb"
     shutil.copytree(original, copy, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     first = "#include <stdint.h>\n"
     edits = [("native/kernels.h", first, first + _SWITCH)]
     for number, fault in enumerate(FAULTS, start=1):
-        for before, after in fault.edits:
+        for before, after in zip(fault.edits[::2], fault.edits[1::2], strict=True):
             edits.append((fault.file, before, after.replace("PLANTED", f"planted({number})")))
     for file, before, after in edits:
         text = (copy / file).read_text()
@@ -304,7 +265,7 @@ def main() -> None:
     builtins.planted = lambda number: os.environ.get("PLANTED") == str(number)  # type: ignore
     import estimator_emb
 
-    none = [dataclasses.replace(FAULTS[0], shows=_takes_turns, native=one) for one in (True, False)]
+    none = [Fault("", folder, _takes_turns, ()) for folder in ("native/", "step/")]
     found = {
         "package": estimator_emb.__file__,
         "without": [found_in(0, one) for one in none],

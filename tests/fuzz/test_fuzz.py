@@ -22,14 +22,7 @@ TRAININGS = 14
 
 
 def run(program, *arguments, package=None, **environment):
-    """Returns what a program of this folder prints.
-
-    Args:
-      program: its file.
-      *arguments: of the program.
-      package: the folder of the package that it imports; None for that of this process.
-      **environment: besides that of this process.
-    """
+    """Returns what a program of this folder prints; it may import another copy of the package."""
     paths = [*([package] if package else []), HERE.parent]
     path = os.pathsep.join([*map(str, paths), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(

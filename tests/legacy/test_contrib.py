@@ -4,6 +4,7 @@
 import importlib
 import importlib.util
 import json
+import operator
 import pathlib
 import re
 import sys
@@ -146,7 +147,7 @@ def test_every_name_of_contrib_is_where_the_table_says(tf_contrib):
             if path not in only_later:
                 for place in ("", *(f".{inner}" for inner in module.inner)):
                     exec(f"from tensorflow.contrib.{owner}{place} import {name} as it", imported)
-                    assert imported["it"] is contrib._follow(tf_contrib, path), (path, place)
+                    assert imported["it"] is operator.attrgetter(path)(tf_contrib), (path, place)
         for path in module.modules:
             assert importlib.import_module(f"tensorflow.contrib.{owner}.{path}")
     assert tf_contrib.tpu.CrossShardOptimizer is tf1.tpu.CrossShardOptimizer
@@ -198,10 +199,13 @@ def test_advice_names_what_exists(tf_contrib):
 
 
 def test_the_documentation_has_the_table():
-    assert contrib_names.markdown() in (ROOT / "docs/legacy_names.md").read_text(), (
-        "write it anew: python -c 'from estimator_emb.names import contrib; "
-        "print(contrib.markdown())'"
-    )
+    page = (ROOT / "docs/legacy_names.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.M))
+    for name, module in contrib_names.MODULES.items():
+        here, _, rest = rows[name].partition(" | ")
+        assert set(re.findall("`([^`]+)`", here)) == {*module.members, *module.modules}, name
+        assert ("with the package tf_slim what it has" in here) == bool(module.package), name
+        assert rest == (module.rest or "—"), name
 
 
 def test_forms_of_import(tf_contrib):
@@ -239,7 +243,7 @@ def test_a_name_that_is_gone_says_where_it_is(path, tf_contrib, monkeypatch):
     message = f"tf.contrib.{path}{left}{GONE[path]}"
     monkeypatch.setattr(contrib, "_installed", lambda package: False)
     with pytest.raises(AttributeError, match="^" + re.escape(message) + "$"):
-        contrib._follow(tf_contrib, path)
+        operator.attrgetter(path)(tf_contrib)
     parent, _, leaf = f"tensorflow.contrib.{path}".rpartition(".")
     if parent in sys.modules:
         with pytest.raises(ImportError, match="^" + re.escape(message) + "$"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--tf-v1: every public module of TensorFlow 1.15, in every form of import, and back again."""
+"""--tf-v1: every public module of TensorFlow 1.15, in every form of import."""
 
 import json
 import pathlib
@@ -95,7 +95,7 @@ def test_every_module_before_tensorflow_is_imported():
 
 
 @pytest.mark.slow
-def test_every_module_where_all_was_imported_before_and_back_again():
+def test_every_module_where_all_was_imported_before():
     processes.run(
         f"""
     import importlib, sys
@@ -103,25 +103,11 @@ def test_every_module_where_all_was_imported_before_and_back_again():
     import tensorflow.train, tensorflow.nn, tensorflow.keras.layers, tensorflow.io.gfile
     import tensorflow.compat.v1.train, tensorflow.lite, tensorflow.summary
     from tensorflow.keras import backend
-    names = [name for name in sys.modules if name.startswith("tensorflow.")]
-    before = {{name: sys.modules[name] for name in names if ".python." not in name}}
-    import estimator_emb
     from estimator_emb.legacy import tf_v1
     tf_v1.bind()
     tf_v1.bind()
     V1 = tensorflow_2.compat.v1
     {EVERY_FORM}
-    tf_v1.unbind()
-    tf_v1.unbind()
-    estimator_emb.uninstall()
-    assert sys.modules["tensorflow"] is tensorflow_2
-    for name, module in before.items():
-        assert sys.modules[name] is module, name
-    import tensorflow as tf
-    from tensorflow.python.framework import ops
-    assert not hasattr(ops, "Tensor")
-    assert tf is tensorflow_2 and not hasattr(tf.train, "AdamOptimizer")
-    assert not [name for name in sys.modules if name.startswith("tensorflow.contrib")]
         """
     )
 

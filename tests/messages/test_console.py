@@ -2,18 +2,15 @@
 """What a program shows: what trains where, how far it is, its own lines, each once; no more."""
 
 import logging
-import os
 import re
-import subprocess
-import sys
 import textwrap
 
+import processes
 import pytest
 import tensorflow as tf
 
 from estimator_emb.messages import console
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 START_UP = re.compile(
     r"WARNING: All log messages before|[IWE]0000 |\d{4}-\d\d-\d\d |To enable the following"
 )
@@ -69,19 +66,8 @@ def train(model_dir, use_tpu=False):
 def shown(tmp_path, end, *options, command=()):
     """The lines that PROGRAM with another end writes, without those of TensorFlow's C++."""
     (tmp_path / "program.py").write_text(PROGRAM + textwrap.dedent(end))
-    done = subprocess.run(
-        [sys.executable, *command, "program.py", *options],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "CUDA_VISIBLE_DEVICES": "",
-            "ESTIMATOR_EMB_NATIVE": "1",
-            "PYTHONPATH": ROOT,
-            "TF_CPP_MIN_LOG_LEVEL": "2",
-        },
-        capture_output=True,
-        text=True,
-    )
+    own = {"CUDA_VISIBLE_DEVICES": "", "ESTIMATOR_EMB_NATIVE": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    done = processes.run_python(*command, "program.py", *options, cwd=tmp_path, **own)
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
     lines = [line for line in done.stderr.splitlines() if not START_UP.match(line)]

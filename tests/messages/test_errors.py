@@ -4,11 +4,10 @@
 import json
 import os
 import pickle
-import subprocess
-import sys
 import traceback
 
 import harness
+import processes
 import pytest
 import tensorflow as tf
 
@@ -18,7 +17,6 @@ from estimator_emb.checkpoints.restoring import misfits
 from estimator_emb.checks import nan_loss, run_checks
 from estimator_emb.messages import calls, errors, frames
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CHECK = 'hidden *= tf.debugging.check_numerics(tf.random.uniform([]) / 0.0, "my check")'
 
 PROGRAM = f"""
@@ -238,13 +236,8 @@ def test_frames_are_shown_where_the_error_passed_them():
 
 def last_lines(directory, kind, *command, **environment):
     (directory / "program.py").write_text(PROGRAM)
-    done = subprocess.run(
-        [sys.executable, *command, "program.py", kind, str(directory / "model")],
-        cwd=directory,
-        env={**os.environ, "PYTHONPATH": ROOT, "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
-        capture_output=True,
-        text=True,
-    )
+    arguments = [*command, "program.py", kind, directory / "model"]
+    done = processes.run_python(*arguments, cwd=directory, **environment)
     assert done.returncode == 1
     return done.stderr.splitlines()[-10:]
 

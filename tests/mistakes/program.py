@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """One good program, whose every part a mistake can replace."""
 
-import functools
+import builtins
+import os
 import types
 
 import tensorflow as tf
+import text_tables
 
 import estimator_emb as ee
 import feature_columns as fc
@@ -14,52 +16,43 @@ MISTAKES = []
 MISSING = object()
 
 
-def mistake(action, error, message, host=None, only=None, at=None):
-    """Adds a function that changes a good program to the list, with what is said of the change.
+def add(text, file, names):
+    """Adds the mistakes of a text to the list.
+
+    A line [action error device] says what the program does, see `Program.run`, the exception that
+    it must raise, and 'cpu' or 'host' where it is no mistake in the other way of running. Below it
+    are mistakes: lines `place = value`, see `changed`, and, indented, the exception's whole text.
 
     Args:
-      action: what the program does with it, see `Program.run`.
-      error: the exception that it must raise.
-      message: its whole text; {line} is the line of the function that the text names, {name} the
-        mistake's name, {directory} the model's.
-      host: error and message, where a TPU is emulated and they differ.
-      only: 'cpu' or 'host' where it is no mistake, or another one, in the other way of running.
-      at: the function itself takes this place in the program, see `changed`.
+      text: the mistakes. In messages, {lambda} stands for the function of the mistake, {line} for
+        the line of another one, {directory} for the model's, and {NAME} for one of `names`.
+      file: the file that has them, which such a function's name shows.
+      names: what the values use besides those of this file.
     """
-
-    def add(change):
-        name = change.__name__
-        mistakes(action, error, {name: ({at: change} if at else change, message, host)}, only)
-        return change
-
-    return add
-
-
-build, train, evaluate, predict, export = (
-    functools.partial(mistake, action)
-    for action in ("build", "train", "evaluate", "predict", "export")
-)
-"""Decorators of mistakes by what the program does with them."""
-
-
-def mistakes(action, error, changes, only=None):
-    """Adds {name: (change, message, host)}; `changed` describes a change, `mistake` the rest."""
-    for name, (change, message, *host) in changes.items():
-        for device in ("cpu", "host"):
-            if only in (None, device):
-                differs = device == "host" and any(host)
-                expected = host[0] if differs else (error, message)
-                MISTAKES.append((name, device, action, change, *expected))
+    words = {"lambda": f"<lambda> ({os.path.basename(file)}, line {{line}})"}
+    words |= {name: value for name, value in names.items() if isinstance(value, str)}
+    for group in text.split("\n[")[1:]:
+        head, _, entries = group.partition("]\n")
+        action, error, *devices = head.split()
+        error = getattr(builtins, error, None) or getattr(tf.errors, error)
+        for lines, message in text_tables.read(entries).items():
+            assigned = (line.split(" = ", 1) for line in lines.splitlines())
+            change = {
+                place: eval(compile(value, file, "eval"), {**globals(), **names})
+                for place, value in assigned
+            }
+            for word, meaning in words.items():
+                message = message.replace(f"{{{word}}}", meaning)
+            name = lines.replace("\n", "; ")
+            for device in devices or ("cpu", "host"):
+                MISTAKES.append((name, device, action, change, error, message.replace("\\n", "\n")))
 
 
 def changed(program, change):
-    """Changes a program by a function of it, or by values of its attributes and their items.
+    """Gives attributes of a program, and their items, other values.
 
     A value is a function with a first parameter `program` for a method of it, or MISSING.
     """
-    if callable(change):
-        change(program)
-        return
     for place, value in change.items():
         *owners, last = place.split(".")
         owner = program

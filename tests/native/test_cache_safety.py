@@ -55,19 +55,22 @@ def test_it_is_made_for_this_user_alone(folder):
     assert {stat.S_IMODE(one.stat().st_mode) for one in (folder, folder.parent)} == {0o700}
 
 
+def writable(folder, part, mode):
+    """Why a cache is unsafe in whose path others can write a part."""
+    # A folder as /tmp is meant to be everybody's.
+    remedy = "" if mode & 0o1000 else f"chmod go-w {part}, or "
+    return unsafe(folder, part, f"can be written by others (mode {mode:04o})", remedy)
+
+
 @pytest.mark.parametrize("mode", [0o777, 0o775, 0o772, 0o1777])
 def test_a_folder_that_others_can_write(mode, folder):
     folder.chmod(mode)
-    how = f"can be written by others (mode {mode:04o})"
-    # A folder as /tmp is meant to be everybody's.
-    remedy = "" if mode & 0o1000 else f"chmod go-w {folder}, or "
-    assert refused() == unsafe(folder, folder, how, remedy)
+    assert refused() == writable(folder, folder, mode)
 
 
 def test_a_folder_above_that_others_can_write(folder):
     folder.parent.chmod(0o770)
-    how = "can be written by others (mode 0770)"
-    assert refused() == unsafe(folder, folder.parent, how, f"chmod go-w {folder.parent}, or ")
+    assert refused() == writable(folder, folder.parent, 0o770)
     folder.parent.chmod(0o1777)  # As /tmp: nobody else can rename what is in it.
     assert ctypes.CDLL(build.library("quick", QUICK)).answer() == 42
 
@@ -78,19 +81,16 @@ def test_links_lead_to_what_is_checked(folder, monkeypatch, tmp_path):
     monkeypatch.setenv("ESTIMATOR_EMB_CACHE", str(link / "cache"))
     assert pathlib.Path(build.library("quick", QUICK)).parent == folder
     folder.chmod(0o777)
-    how = "can be written by others (mode 0777)"
-    assert refused() == unsafe(folder, folder, how, f"chmod go-w {folder}, or ")
+    assert refused() == writable(folder, folder, 0o777)
 
 
 def test_xdg_cache_home_is_checked(monkeypatch, tmp_path):
     monkeypatch.delenv("ESTIMATOR_EMB_CACHE", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    (tmp_path / "xdg").mkdir()
-    (tmp_path / "xdg").chmod(0o777)
-    how = "can be written by others (mode 0777)"
-    assert refused() == unsafe(
-        tmp_path / "xdg" / "estimator_emb", tmp_path / "xdg", how, f"chmod go-w {tmp_path}/xdg, or "
-    )
+    home = tmp_path / "xdg"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home))
+    home.mkdir()
+    home.chmod(0o777)
+    assert refused() == writable(home / "estimator_emb", home, 0o777)
 
 
 @as_root
@@ -103,8 +103,7 @@ def test_a_folder_of_another_user(above, folder):
 
 def test_training_goes_on_and_a_warning_says_why(caplog, folder):
     folder.chmod(0o777)
-    how = "can be written by others (mode 0777)"
-    assert reasons(caplog) == unsafe(folder, folder, how, f"chmod go-w {folder}, or ") + "."
+    assert reasons(caplog) == writable(folder, folder, 0o777) + "."
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
 
 

@@ -9,24 +9,11 @@ import numpy as np
 import pytest
 import reference
 import tensorflow as tf
-from host_engine import one_table
+from host_engine import one_table, same
 
 import estimator_emb as ee
 
 pytestmark = pytest.mark.usefixtures("native")
-
-
-def same(spec, batches, rtol=2e-5, atol=2e-6, **kwargs):
-    """Trains both ways, compares all there is, and returns it."""
-    want = host_engine.train(spec, batches, native=False, **kwargs)
-    got = host_engine.train(spec, batches, native=True, **kwargs)
-    for of_got, of_want in zip(got[0], want[0], strict=True):
-        for key, value in of_want.items():
-            np.testing.assert_allclose(of_got[key], value, rtol=rtol, atol=atol)
-    assert got[1].keys() == want[1].keys()
-    for name, value in want[1].items():
-        np.testing.assert_allclose(got[1][name], value, rtol=rtol, atol=atol, err_msg=name)
-    return got
 
 
 def gradients(rng, *shape):
@@ -178,41 +165,6 @@ def test_rows_that_no_batch_has(rows, dimension, shards):
         parts = [one for one in sorted(found) if re.fullmatch(rf"{name}(/part_\d)?", one)]
         got = np.concatenate([found[one] for one in parts])
         np.testing.assert_allclose(got, values, rtol=2e-5, atol=2e-6)
-
-
-def test_strings_and_ragged_ids(tmp_path):
-    """Forms that reach the kernels through TensorFlow's ops, in a whole training."""
-    import feature_columns as fc
-
-    columns = [
-        fc.embedding_column(
-            fc.categorical_column_with_vocabulary_list("s", ["a", "b", "c"]), 2, combiner="mean"
-        ),
-        fc.embedding_column(fc.categorical_column_with_identity("r", 4), 2, combiner="sqrtn"),
-    ]
-    spec = ee.EmbeddingConfigSpec(
-        feature_columns=columns, optimization_parameters=ee.AdagradParameters(0.5)
-    )
-
-    def input_fn(params):
-        features = {
-            "s": tf.constant([["a", "zzz", ""], ["c", "a", "a"]]),
-            "r": tf.ragged.constant([[1, 1, 3], []], dtype=tf.int64),
-        }
-        return tf.data.Dataset.from_tensors((features, {k: tf.ones([2, 2]) for k in "sr"}))
-
-    found = []
-    for native in (False, True):
-        with host_engine.native_is(native):
-            directory = tmp_path / str(native)
-            estimator = harness.estimator(
-                harness.gradient_model_fn(["s", "r"]), spec, directory, batch_size=2
-            )
-            estimator.train(input_fn, steps=1)
-            found.append(harness.saved(directory, 1))
-    assert found[0].keys() == found[1].keys()
-    for name, value in found[0].items():
-        np.testing.assert_allclose(found[1][name], value, rtol=1e-6, err_msg=name)
 
 
 @pytest.mark.slow

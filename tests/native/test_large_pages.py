@@ -40,16 +40,7 @@ def step(native, rows):
     fed = tf.compat.v1.placeholder(tf.float32, [rows, 16])
     # The sum has memory of its own, as what an initializer computes.
     tables = [tf.compat.v1.Variable(fed + float(table)) for table in range(TABLES)]
-    handles = [table.handle for table in tables]
-    activations, _ = native.ops.host_tables_lookup(tables=handles, F=TABLES, N=0, **features)
-    with tf.control_dependencies(activations):
-        update = native.ops.host_tables_update(
-            variables=handles,
-            gradients=[tf.ones([len(IDS), 16])] * TABLES,
-            orders=[],
-            **host_engine.fields_of_descent(native, TABLES),
-            **features,
-        )
+    activations, _, update = host_engine.looked_up_and_descended(native, tables, features)
     with tf.compat.v1.Session() as session:
         session.run([table.initializer for table in tables], {fed: start(rows)})
         before = asked_for() if SYSTEM_HAS_THEM else 0

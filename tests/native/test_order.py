@@ -73,13 +73,7 @@ def test_a_step_equals_that_of_the_ops_of_tensorflow(rows, dimension, combiner, 
         optimization_parameters=ee.AdagradParameters(0.1, use_gradient_accumulation=accumulated),
     )
     batches = [(batch, slopes)] * 2
-    want = host_engine.train(spec, batches, native=False, num_cores=cores)
-    got = host_engine.train(spec, batches, native=True, num_cores=cores)
-    for of_got, of_want in zip(got[0], want[0], strict=True):
-        for key, value in of_want.items():
-            np.testing.assert_allclose(of_got[key], value, rtol=2e-5, atol=5e-6, err_msg=key)
-    for name, value in want[1].items():
-        np.testing.assert_allclose(got[1][name], value, rtol=2e-5, atol=5e-6, err_msg=name)
+    host_engine.same(spec, batches, atol=5e-6, num_cores=cores)
 
 
 def step(native, rows, dimension, ids, limits=0, sparse=False):
@@ -90,12 +84,10 @@ def step(native, rows, dimension, ids, limits=0, sparse=False):
     """
     start = np.random.default_rng(1).normal(size=[rows, dimension]).astype(np.float32)
     with tf.Graph().as_default():
-        handles = []
-        for table in range(TABLES):
-            variable = tf.compat.v1.get_variable(
-                f"t{table}", initializer=start, use_resource=True, dtype=tf.float32
-            )
-            handles.append(variable)
+        tables = [
+            tf.compat.v1.get_variable(f"t{table}", initializer=start, use_resource=True)
+            for table in range(TABLES)
+        ]
         more = {}
         if sparse:
             places = tf.constant(np.argwhere(ids > -9).astype(np.int64))
@@ -109,24 +101,13 @@ def step(native, rows, dimension, ids, limits=0, sparse=False):
             tf.constant(ids.reshape(-1) if sparse else ids),
             **{"form": DENSE, "limit": limits, **more},
         )
-        activations, orders = native.ops.host_tables_lookup(
-            tables=[variable.handle for variable in handles],
-            F=TABLES,
-            N=TABLES,
-            **of_features,
+        activations, orders, update = host_engine.looked_up_and_descended(
+            native, tables, of_features, TABLES
         )
-        with tf.control_dependencies(activations):
-            update = native.ops.host_tables_update(
-                variables=[variable.handle for variable in handles],
-                gradients=[tf.ones_like(activation) for activation in activations],
-                orders=orders,
-                **host_engine.fields_of_descent(native, TABLES),
-                **of_features,
-            )
         with tf.compat.v1.Session() as session:
             session.run(tf.compat.v1.global_variables_initializer())
             order, activation, _ = session.run([orders[0], activations[0], update])
-            return start, order, activation, session.run(handles[0])
+            return start, order, activation, session.run(tables[0])
 
 
 @pytest.mark.parametrize("sparse", [False, True])

@@ -3,10 +3,12 @@
 
 import platform
 
+import harness
 import pytest
 import tensorflow as tf
 from descriptors import OPTIMIZERS, SURROUNDED
 
+import estimator_emb as ee
 from estimator_emb.native import prebuilt, rules
 
 RELEASE = ".".join(tf.version.VERSION.split(".")[:2])
@@ -18,6 +20,16 @@ def test_every_optimizer_has_its_rule():
         for limit in (None, 0.5):
             rule = rules.trace(optimizer.parameters, limit)
             assert rule.name in there, optimizer.name
+
+
+def test_a_rule_cannot_branch_on_rows():
+    class Branching(ee.StochasticGradientDescentParameters):
+        def update(self, math, lr, g, w, *slots):
+            return (w if g > 0 else -w,)
+
+    assert harness.refusal(TypeError, rules.trace, Branching(0.1), None) == (
+        "A rule cannot branch on the rows it updates: use where()."
+    )
 
 
 def test_tensorflow_asks_for_the_flags_that_they_are_built_with():
@@ -42,26 +54,20 @@ def test_they_are_used(folder):
     assert prebuilt.libraries() == (f"{folder}/arithmetic.so", f"{folder}/ops-{RELEASE}.so")
 
 
-@pytest.mark.parametrize("missing", ["arithmetic.so", f"ops-{RELEASE}.so", "made_from"])
-def test_what_is_missing_is_built(missing, folder):
-    (folder / missing).unlink()
-    assert prebuilt.libraries() is None
+CHANGES = {
+    "no arithmetic": lambda folder, patch: (folder / "arithmetic.so").unlink(),
+    "no ops": lambda folder, patch: (folder / f"ops-{RELEASE}.so").unlink(),
+    "not said of what": lambda folder, patch: (folder / "made_from").unlink(),
+    "of another TensorFlow": lambda folder, patch: patch.setattr(tf.version, "VERSION", "2.14.1"),
+    "of other sources": lambda folder, patch: (folder / "made_from").write_text(
+        f"0123456789abcdef01234567 {platform.machine()}\n"
+    ),
+    "of another machine": lambda folder, patch: patch.setattr(platform, "machine", lambda: "riscv"),
+    "without sanitizers": lambda folder, patch: patch.setenv("ESTIMATOR_EMB_NATIVE_SANITIZE", "1"),
+}
 
 
-def test_those_of_another_tensorflow_are_not_used(folder, monkeypatch):
-    monkeypatch.setattr(tf.version, "VERSION", "2.14.1")
-    assert prebuilt.libraries() is None
-
-
-@pytest.mark.parametrize("other", ["sources", "machine"])
-def test_those_of_other_sources_or_machines_are_not_used(other, folder, monkeypatch):
-    if other == "sources":
-        (folder / "made_from").write_text(f"0123456789abcdef01234567 {platform.machine()}\n")
-    else:
-        monkeypatch.setattr(platform, "machine", lambda: "riscv64")
-    assert prebuilt.libraries() is None
-
-
-def test_sanitizers_are_built(folder, monkeypatch):
-    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE_SANITIZE", "1")
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_those_that_do_not_fit_are_built(change, folder, monkeypatch):
+    change(folder, monkeypatch)
     assert prebuilt.libraries() is None

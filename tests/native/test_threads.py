@@ -25,7 +25,11 @@ HEADERS = [
     "lib/core/threadpool.h",
 ]
 SANITIZE = ("-std=c++17", "-fsanitize=thread", "-g", "-O1", "-w")
-FLAGS = {"kernels.cc": ["-DKERNELS=kernels_any"], "servers.cc": ['-DESTIMATOR_EMB_SOURCES=""']}
+FLAGS = {
+    "kernels.cc": ["-DESTIMATOR_EMB_NAME=kernels_any"],
+    "rule.cc": ["-DESTIMATOR_EMB_NAME=rule_any"],
+    "servers.cc": ['-DESTIMATOR_EMB_SOURCES=""'],
+}
 FOUND = 66  # The exit code of a program in which the sanitizer has found something.
 
 # What keeps threads apart, by name: its file, its text, what takes its place, a file to compile.
@@ -84,7 +88,7 @@ def objects(compiler, tmp_path_factory):
     descent = rules.trace(ee.StochasticGradientDescentParameters(1.0), None)
     numbers = ", ".join(map(str, descent.constants)).replace("inf", "INFINITY")
     (folder / "rule.cc").write_text(
-        descent.source("rule_any") + f"extern const float kRuleConstants[] = {{{numbers}}};\n"
+        descent.source + f"extern const float kRuleConstants[] = {{{numbers}}};\n"
         f"extern const int kRuleConstantsCount = {len(descent.constants)};\n"
     )
     ours = [build.HERE / name for name in ("kernels.cc", "ops.cc", "trainers.cc", "servers.cc")]

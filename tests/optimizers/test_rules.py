@@ -60,6 +60,23 @@ def assert_state(actual, case, precision, name, tolerance):
         )
 
 
+LIBRARIES = ("numpy", "tensorflow", "v1 graph")
+
+
+def stepped(library, parameters, *arrays):
+    """What `step` makes of arrays: rate, gradient, weights and slots."""
+    if library == "numpy":
+        return step(parameters, NUMPY, *arrays[:3], arrays[3:])
+    if library == "tensorflow":
+        tensors = tuple(map(tf.constant, arrays))
+        return [one.numpy() for one in step(parameters, TENSORFLOW, *tensors[:3], tensors[3:])]
+    # There, `==` on tensors compares objects, among other traps.
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        fed = tuple(tf.compat.v1.placeholder(tf.float32) for _ in arrays)
+        after = step(parameters, TENSORFLOW, *fed[:3], fed[3:])
+        return session.run(after, dict(zip(fed, arrays, strict=True)))
+
+
 def check_golden(case, parameters, library):
     assert [slot.name for slot in parameters.slots] == list(case["f32"]["step1"])[1:]
     w = table_of(case).astype(np.float32)
@@ -71,20 +88,14 @@ def check_golden(case, parameters, library):
         zero = np.zeros(len(GOLDEN["table"][0]))
         g = np.array([summed.get(row, zero) for row in rows], np.float32)[:, : w.shape[1]]
         lr = np.float32(rates(case["hyper"])[number])
-        w_rows, *slot_rows = (array[rows] for array in state)
-        if library == "numpy":
-            after = step(parameters, NUMPY, lr, g, w_rows, tuple(slot_rows))
-        else:
-            lr, g, w_rows, *slot_rows = map(tf.constant, (lr, g, w_rows, *slot_rows))
-            after = step(parameters, TENSORFLOW, lr, g, w_rows, tuple(slot_rows))
-            after = [tensor.numpy() for tensor in after]
+        after = stepped(library, parameters, lr, g, *(array[rows] for array in state))
         for array, new in zip(state, after, strict=True):
             assert new.dtype == np.float32
             array[rows] = new
         assert_state(state, case, "f32", name, 1e-5)
 
 
-@pytest.mark.parametrize("library", ["numpy", "tensorflow"])
+@pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("case", cases(more_than_one_core=False))
 def test_rule_and_step_equal_golden(case, library):
     check_golden(case, parameters_of(case)[0], library)
@@ -169,11 +180,7 @@ def test_extremes_stay_finite(name, library, shape):
                 lr = np.float32(parameters.learning_rate)
                 with np.errstate(all="ignore"):
                     expected = EXTREME[name].step(lr, g, w, slots)
-                    if library == "numpy":
-                        actual = step(parameters, NUMPY, lr, g, w, tuple(slots))
-                    else:
-                        tensors = [tf.constant(array) for array in (lr, g, w, *slots)]
-                        actual = step(parameters, TENSORFLOW, *tensors[:3], tuple(tensors[3:]))
+                    actual = stepped(library, parameters, lr, g, w, *slots)
                 if not all(np.all(np.abs(array) <= FLOAT32.max) for array in expected):
                     continue
                 compared += 1
@@ -188,17 +195,11 @@ def test_an_accumulator_that_a_session_takes_for_0_moves_nothing_to_infinity(nam
     g = np.full([1, 1], 1e-20, np.float32)
     w = np.ones([1, 1], np.float32)
     slots = [np.full([1, 1], 1e-40, np.float32) for _ in parameters.slots]
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        fed = [tf.compat.v1.placeholder(tf.float32, array.shape) for array in (g, w, *slots)]
-        lr = tf.constant(parameters.learning_rate)
-        after = session.run(
-            parameters.update(TENSORFLOW, lr, *fed),
-            dict(zip(fed, (g, w, *slots), strict=True)),
-        )
+    after = stepped("v1 graph", parameters, np.float32(parameters.learning_rate), g, w, *slots)
     assert np.all(np.isfinite(after)), after
 
 
-@pytest.mark.parametrize("library", ["numpy", "tensorflow", "v1 graph"])
+@pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("multiply", [False, True])
 def test_ftrl_without_history_gives_zero(library, multiply):
     """Zero accumulator, zero gradient, no beta, no l2: 0 / 0 means no weight."""
@@ -207,15 +208,7 @@ def test_ftrl_without_history_gives_zero(library, multiply):
     )
     zeros = np.zeros((2, 2), np.float32)
     w = np.ones((2, 2), np.float32)
-    arrays = (np.float32(0.1), zeros, w, zeros, zeros)
-    if library == "numpy":
-        after = parameters.update(NUMPY, *arrays)
-    elif library == "tensorflow":
-        after = parameters.update(TENSORFLOW, *map(tf.constant, arrays))
-    else:
-        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-            after = session.run(parameters.update(TENSORFLOW, *map(tf.constant, arrays)))
-    for array in after:
+    for array in stepped(library, parameters, np.float32(0.1), zeros, w, zeros, zeros):
         np.testing.assert_array_equal(array, zeros)
 
 
@@ -227,23 +220,6 @@ def test_frequency_estimator_takes_the_threshold_itself_for_an_outlier():
     w, last_hit_step = parameters.update(NUMPY, lr, np.zeros_like(w), w, last_hit_step)
     np.testing.assert_array_equal(w, [[4 * 0.75 + 11 * 0.25], [12.0], [13.0]])
     np.testing.assert_array_equal(last_hit_step, np.full((3, 1), 20.0))
-
-
-@pytest.mark.parametrize("name", EXTREME)
-def test_step_in_a_v1_graph(name):
-    """In a v1 graph `==` on tensors compares objects, among other traps."""
-    parameters = EXTREME[name].parameters
-    g = np.array([[0.5, -1.0], [0.0, 0.0]], np.float32)
-    w = np.array([[1.0, -2.0], [0.25, 0.0]], np.float32)
-    slots = [np.full_like(w, 0.1) for _ in parameters.slots]
-    lr = np.float32(0.1)
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        tensors = [tf.compat.v1.placeholder(tf.float32) for _ in range(3 + len(slots))]
-        after = step(parameters, TENSORFLOW, *tensors[:3], tuple(tensors[3:]))
-        actual = session.run(after, dict(zip(tensors, (lr, g, w, *slots), strict=True)))
-    expected = EXTREME[name].step(lr, g, w, slots)
-    for one, other in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 # TensorFlow's kernels, in float64 so that only a wrong formula can differ.
@@ -277,21 +253,13 @@ def f64(x):
 
 @dataclasses.dataclass
 class Kernel:
-    """An op of TensorFlow that updates variables as one of our rules does.
+    """An op of TensorFlow that updates variables as one of our rules does."""
 
-    Attributes:
-      ops: "ResourceApply" and "ResourceSparseApply", or one of them, as prefixes of its name.
-      slots: the op's name of each slot -> its values.
-      hyper: our hyper-parameters besides the rate -> their values.
-      given: of the rate and the hyper-parameters, the op's arguments besides the rate.
-      parameters: of the rate and the hyper-parameters, our optimizer.
-    """
-
-    ops: tuple[str, ...]
-    slots: dict
-    hyper: dict
-    given: Callable
-    parameters: Callable
+    ops: tuple[str, ...]  # Prefixes of its name.
+    slots: dict  # The op's name of each slot -> its values.
+    hyper: dict  # Our hyper-parameters besides the rate -> their values.
+    given: Callable  # Of these, the op's arguments besides the rate.
+    parameters: Callable  # Of these, our optimizer.
 
 
 DENSE, SPARSE = "ResourceApply", "ResourceSparseApply"

@@ -163,19 +163,13 @@ def pairs(without=frozenset()):
     ]
 
 
-@pytest.mark.parametrize(("read", "write"), pairs())
-def test_a_resource_variable_is_read_first(read, write):
+@pytest.mark.parametrize(
+    ("resource", "read", "write"),
+    [(True, *pair) for pair in pairs()] + [(False, *pair) for pair in pairs(NO_REFERENCE)],
+)
+def test_a_variable_is_read_first(resource, read, write):
     with tf.Graph().as_default():
-        variable = variable_of(True)
-        with held_back():
-            value = READS[read](variable)
-        assert values_read(value, WRITES[write](variable)) == BEFORE
-
-
-@pytest.mark.parametrize(("read", "write"), pairs(NO_REFERENCE))
-def test_a_reference_variable_is_read_first(read, write):
-    with tf.Graph().as_default():
-        variable = variable_of(False)
+        variable = variable_of(resource)
         with held_back():
             value = READS[read](variable)
         assert values_read(value, WRITES[write](variable)) == BEFORE

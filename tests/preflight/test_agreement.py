@@ -390,7 +390,12 @@ RAISE = {
     "table_summaries": Case(
         "table_summaries=True works on the host only", tpu_config={"table_summaries": True}
     ),
-    "a prediction with tables": Case("looks up no embedding tables", mode="infer"),
+    "a prediction with tables": Case(
+        "use_tpu=True raises NotImplementedError: predict: tensorflow-estimator looks up no "
+        "embedding tables when it predicts on a TPU. Predict on the host, with a TPUEstimator of "
+        "the same model_dir that has use_tpu=False or TPUConfig(device='host').",
+        mode="infer",
+    ),
     "pipelined, tables on the host": Case(
         "pipeline_execution_with_tensor_core must be False",
         spec=lambda: spec(pipeline_execution_with_tensor_core=True),
@@ -434,11 +439,13 @@ RAISE = {
     ),
     "a dynamic batch": Case("features['x'] (float32) has the dynamic shape", static=False),
     "a string for the model": Case(
-        "features['text'] holds strings",
+        "features['text'] holds strings, and no string reaches a TPU. Instead: turn it into "
+        "numbers in input_fn, or leave it out of what input_fn returns.",
         features={"a": sparse([1, 2]), "text": dense("ant", tf.string)},
     ),
     "a sparse tensor for the model": Case(
-        "features['extra'] is a SparseTensor",
+        "features['extra'] is a SparseTensor, and only dense tensors reach the model on a TPU. "
+        "Instead: make it dense in input_fn, or look it up through the EmbeddingConfigSpec.",
         features={"a": sparse([1, 2]), "extra": sparse([1, 2])},
     ),
     "features that are no dict": Case(
@@ -453,7 +460,8 @@ RAISE = {
     ),
     "a host_call that fails": Case("of the program", fields=host_call(fails)),
     "an EstimatorSpec of an evaluation": Case(
-        "returned a EstimatorSpec in mode 'eval'",
+        "model_fn returned a EstimatorSpec in mode 'eval', where a TPU needs a TPUEstimatorSpec. "
+        "Instead: TPUEstimatorSpec, with eval_metrics=(metric_fn, tensors) for metrics.",
         mode="eval",
         returns=lambda mode, loss, train_op, fields: ee.EstimatorSpec(mode, loss=loss),
     ),

@@ -147,12 +147,6 @@ def test_default_generations(made, tpu_config, names):
     assert tables.default_generations(estimator.backend.request, estimator.config) == names
 
 
-def test_refused_tables_are_findings():
-    made = preflight.Report("train", 8, 4, 10, tables=checked(spec(1000, 16), generations=["v6e"]))
-    assert made.status == 1
-    assert "\nTables of the EmbeddingConfigSpec:\n  v6e, tables: refused\n      TPU" in str(made)
-
-
 @pytest.mark.parametrize("named", [False, True])
 def test_a_generation_on_which_no_estimator_runs(named):
     """A program that names it is refused, as by the constructor; of any other it is said."""

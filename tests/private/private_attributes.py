@@ -4,6 +4,7 @@
 Nothing imports this table but its test, `tests/private/test_private.py`: it says which attributes
 a TensorFlow must have. An override is in it too, as nothing else would tell that what it overrides
 is no longer called. Of modules that other files take as a whole it lists what they use of them.
+tensorflow-estimator, which has one version only, is left out.
 """
 
 import dataclasses
@@ -11,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.private import columns, estimator, files, graphs, tpu, tpu_estimator
+from estimator_emb.private import columns, files, graphs, tpu
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +43,7 @@ with tf.Graph().as_default():
     _variable_store = graphs.default_variable_store()
     _mapped = tf.data.Dataset.range(1).map(lambda one: one)
 
-_GRAPHS = [
+ATTRIBUTES = (
     *_of(
         tf.Operation,
         {
@@ -107,9 +108,6 @@ _GRAPHS = [
             "_set_save_slice_info": "a shard is saved under the name of its table",
         },
     ),
-]
-
-_SAVERS = [
     *_of(
         _v1.train.Saver,
         {
@@ -142,9 +140,6 @@ _SAVERS = [
         {"_external_state_policy": "ours takes the place of TensorFlow's with the same policy"},
         until="2.15",
     ),
-]
-
-_COLUMNS = [
     *_of(
         columns.tpu_feature_column,
         {
@@ -186,9 +181,6 @@ _COLUMNS = [
         tf.feature_column.categorical_column_with_hash_bucket("any", 2),
         {"_transform_input_tensor": "strings and integers become ids as the column does it"},
     ),
-]
-
-_TPU = [
     *_of(
         tpu.PartitionedInfeedQueue,
         {"_check_input_partition_dims": "the checks of a TPU's infeed, where one is emulated"},
@@ -243,126 +235,19 @@ _TPU = [
             "KERAS_API_NAME": "its entry is the pattern of the new ones",
         },
     ),
-]
-
-_ESTIMATOR = [
     *_of(
-        estimator.Estimator,
+        tf.keras.optimizers.experimental.Adagrad,
         {
-            "_add_meta_graph_for_mode": "overridden: an export is checked, and built for CPU",
-            "_call_input_fn": "overridden: input_fn is wrapped for where the program runs",
-            "_call_model_fn": "overridden: what model_fn returned is checked and completed",
-            "_config": "set for one task of a cluster",
-            "_create_and_assert_global_step": "preflight makes the global step as an Estimator",
-            "_evaluate_run": "overridden: an evaluation says whether it read a batch",
-            "_export_all_saved_models": "overridden: a checkpoint that is given is judged first",
-            "_model_fn": "made anew in a copy of an estimator, as it refers to its own",
-            "_params": "checked params, which know the mode",
-            "_train_with_estimator_spec": "overridden, and wrapped: hooks and savers are added",
-            "_warm_start_settings": "set once it is known which tables the model uses",
+            "_build_learning_rate": "overridden: a schedule is read in a graph of TensorFlow 1",
+            "_current_learning_rate": "set as Keras does",
+            "_index_dict": "finds the moving average of a variable",
+            "_internal_apply_gradients": "overridden: a condition that such a graph can have",
+            "_model_variables_moving_average": "started where a variable is warm-started",
+            "_overwrite_model_variables_with_average_value": "called under that condition",
+            "_serialize_hyperparameter": "overridden: there is no value to ask for in such a graph",
+            "_var_key": "as `_index_dict`",
         },
     ),
-    *_of(
-        tpu_estimator.StockRunConfig(model_dir="any"),
-        {
-            "_cluster_spec": "set for one task of a cluster; emptied for an emulated TPU",
-            "_evaluation_master": "as `_cluster_spec`",
-            "_experimental_distribute": "the strategies of a remote cluster",
-            "_global_id_in_cluster": "set for one task of a cluster",
-            "_init_distributed_setting_from_environment_var": "the settings by TF_CONFIG",
-            "_is_chief": "set for one task of a cluster",
-            "_master": "as `_cluster_spec`",
-            "_maybe_overwrite_session_config_for_distributed_training": "the same",
-            "_num_ps_replicas": "set for one task of a cluster",
-            "_num_worker_replicas": "the same",
-            "_service": "the same",
-            "_task_id": "the same",
-            "_task_type": "the same",
-            "_train_distribute": "the strategy of a training",
-        },
-    ),
-    *_of(
-        estimator.TrainingExecutor,
-        {
-            "_estimator": "estimator-emb check: what train_and_evaluate was to run",
-            "_eval_spec": "the same",
-            "_start_continuous_evaluation": "what an evaluator task of a cluster does",
-            "_start_std_server": "overridden: a server of a cluster hears when training is over",
-            "_train_hooks": "as `_start_std_server`, for a worker's training",
-            "_train_spec": "as `_estimator`",
-        },
-    ),
-]
-
-_TPU_ESTIMATOR = [
-    *_of(
-        tpu_estimator.StockTPUEstimator,
-        {
-            "_augment_model_fn": "overridden: builds the step where the program runs",
-            "_convert_eval_steps_to_hooks": "preflight asks whether a TPU takes an evaluation so",
-            "_convert_train_steps_to_hooks": "the same of a training",
-            "_ctx": "replaced by the context of an emulated or fed TPU",
-            "_embedding_from_feature_columns": "this package names the variables itself",
-            "_get_features_and_labels_from_input_fn": "preflight builds what a TPU's graph has",
-            "_get_features_from_input_fn": "the same",
-            "_is_input_fn_invoked": "tells whether a graph is for an export",
-            "_iterations_per_training_loop": "how many steps a session call makes",
-            "_log_every_n_secs": "how often a training logs",
-            "_log_every_n_steps": "the same",
-            "_rendezvous": "a graph that preflight builds needs one, and never uses it",
-        },
-    ),
-    *_of(
-        tpu_estimator.InternalTPUContext,
-        {
-            "_assert_mode": "the mode that a context was taken for",
-            "_config": "how many cores a described TPU has",
-            "_eval_batch_size": "the samples that the embedding hardware is configured for",
-            "_get_master_address": "the TPU that the embedding hardware belongs to",
-            "_get_tpu_system_metadata": "overridden: an emulated TPU is not asked",
-            "_is_running_on_cpu": "overridden: predictions with tables on the host",
-            "_lazy_embedding_config_dict": "holds our TPUEmbedding in place of TensorFlow 2.15's",
-            "_lazy_tpu_system_metadata_dict": "preflight says which TPU an estimator is on",
-            "_lazy_validation_dict": "preflight checks modes that have no batch size",
-            "_train_batch_size": "as `_eval_batch_size`",
-        },
-    ),
-    *_of(
-        tpu_estimator.TPUContext,
-        {"_call_from_input_fn": "some members are for input_fn only, or for model_fn only"},
-    ),
-    *_of(
-        tpu_estimator.InputPipeline,
-        {"_validate_input_pipeline": "warns of queues, or refuses them, where a TPU is emulated"},
-    ),
-    *_of(tpu_estimator.Inputs, {"_parse_inputs": "features and labels of what input_fn gave"}),
-    *_of(
-        tpu_estimator.ModelFnWrapper,
-        {
-            "_call_model_fn": "calls model_fn with what it takes",
-            "_verify_estimator_spec": "refuses what a TPU would not take",
-            "_verify_tpu_spec_predictions": "the same, of predictions",
-        },
-    ),
-    *_of(tpu_estimator.OutfeedHostCallHook, {"_tensors": "what a host_call runs in every step"}),
-    *_of(tpu_estimator.CapturingContext, {"_message": "begins the errors of such a context"}),
-]
-
-_KERAS = _of(
-    tf.keras.optimizers.experimental.Adagrad,
-    {
-        "_build_learning_rate": "overridden: a schedule is read in a graph of TensorFlow 1",
-        "_current_learning_rate": "set as Keras does",
-        "_index_dict": "finds the moving average of a variable",
-        "_internal_apply_gradients": "overridden: a condition that such a graph can have",
-        "_model_variables_moving_average": "started where a variable is warm-started",
-        "_overwrite_model_variables_with_average_value": "called under that condition",
-        "_serialize_hyperparameter": "overridden: there is no value to ask for in such a graph",
-        "_var_key": "as `_index_dict`",
-    },
-)
-
-_CONTRIB = [
     *_of(
         _v1.train.Optimizer,
         {
@@ -387,49 +272,22 @@ _CONTRIB = [
             "_lr_t": "as `_beta1_t`",
         },
     ),
-]
-
-_FILES = [
     *(
-        Attribute(files.file_io, name, "`--map` changes the paths that it gets")
-        for name in (
-            "BufferedInputStream CopyFile CreateDir DeleteFile DeleteRecursively FileExists "
-            "GetChildren GetMatchingFiles HasAtomicMove IsDirectory ReadFileToString "
-            "RecursivelyCreateDir RenameFile Stat WritableFile WriteStringToFile"
-        ).split()
+        Attribute(module, name, "`--map` changes the paths that it gets")
+        for module, names in {
+            files.file_io: (
+                "BufferedInputStream CopyFile CreateDir DeleteFile DeleteRecursively FileExists "
+                "GetChildren GetMatchingFiles HasAtomicMove IsDirectory ReadFileToString "
+                "RecursivelyCreateDir RenameFile Stat WritableFile WriteStringToFile"
+            ),
+            files.record_io: "RandomRecordReader RecordIterator",
+            files.events_writer: "EventsWriter",
+            files.checkpoint_reader: "CheckpointReader",
+            files.readers: "_create_or_validate_filenames_dataset",
+            files.op_def_library: "_apply_op_helper",
+            files.pywrap_tfe: "TFE_Py_FastPathExecute",
+            files.execute: "execute",
+        }.items()
+        for name in names.split()
     ),
-    *_of(
-        files.record_io,
-        {
-            "RandomRecordReader": "`--map` changes the path that it gets",
-            "RecordIterator": "as RandomRecordReader",
-        },
-    ),
-    *_of(files.events_writer, {"EventsWriter": "`--map` changes the path that it gets"}),
-    *_of(files.checkpoint_reader, {"CheckpointReader": "`--map` changes the path that it gets"}),
-    *_of(
-        files.readers,
-        {"_create_or_validate_filenames_dataset": "`--map` changes the paths that it gets"},
-    ),
-    *_of(
-        files.op_def_library,
-        {"_apply_op_helper": "`--map` changes the paths that ops of a graph get"},
-    ),
-    *_of(
-        files.pywrap_tfe,
-        {"TFE_Py_FastPathExecute": "`--map` changes the paths that ops get which run at once"},
-    ),
-    *_of(files.execute, {"execute": "as TFE_Py_FastPathExecute"}),
-]
-
-ATTRIBUTES: tuple[Attribute, ...] = (
-    *_GRAPHS,
-    *_SAVERS,
-    *_COLUMNS,
-    *_TPU,
-    *_ESTIMATOR,
-    *_TPU_ESTIMATOR,
-    *_KERAS,
-    *_CONTRIB,
-    *_FILES,
 )

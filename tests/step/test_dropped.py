@@ -119,12 +119,8 @@ def test_an_exported_model_drops_too(tmp_path):
     estimator = make(tmp_path / "model", "drop")
     estimator.train(BATCHES, steps=1)
 
-    def receiver():
-        ids = {key: tf.compat.v1.placeholder(tf.int64, [None], key) for key in "xy"}
-        return ee.export.ServingInputReceiver(ids, ids)
-
-    folder = estimator.export_saved_model(str(tmp_path / "export"), receiver)
-    serve = tf.saved_model.load(folder.decode()).signatures["serving_default"]
+    receive = harness.receiver_of(x=(tf.int64, [None]), y=(tf.int64, [None]))
+    serve = harness.exported(estimator, tmp_path / "export", receive)
     served = serve(x=tf.constant([2, 5], tf.int64), y=tf.constant([-1, 3], tf.int64))
     np.testing.assert_allclose(served["x"], [ROWS[2], [0, 0]])
     np.testing.assert_allclose(served["y"], [[0, 0], ROWS[3]])
@@ -145,9 +141,3 @@ def test_a_tpu_cannot_do_it(tmp_path):
     with pytest.raises(ValueError) as error:
         harness.configured(lambda features: None, None, config, 2)
     assert str(error.value) == ("bad_ids='drop' works on the host only: a TPU does not check ids.")
-
-
-def test_the_choice_stays_with_the_config():
-    config = ee.RunConfig(tpu_config=ee.TPUConfig(bad_ids="drop", device="host"))
-    for one in (config.tpu_config._replace(num_shards=2), config.replace(model_dir="x").tpu_config):
-        assert (one.bad_ids, one.device) == ("drop", "host")

@@ -12,7 +12,6 @@ import tensorflow as tf
 
 import estimator_emb as ee
 import feature_columns as fc
-from estimator_emb.cli import main as main_lib
 from estimator_emb.legacy import input_checkpoint
 from estimator_emb.ordering import structure
 from estimator_emb.spec import options
@@ -303,11 +302,7 @@ def test_strings_and_scopes(pipelined, own, tmp_path):
         loss = tf.reduce_sum(seen * [[1.0, 2.0]], name=None if own else "loss")
         if own:
             v1.summary.scalar("loss", tf.constant(7.0))
-        train_op = None
-        if mode == ee.ModeKeys.TRAIN:
-            optimizer = v1.train.GradientDescentOptimizer(1.0)
-            train_op = optimizer.minimize(loss, v1.train.get_global_step())
-        return ee.EstimatorSpec(mode, loss=loss, train_op=train_op)
+        return harness.minimized(mode, loss)
 
     given = np.array([["a", "zzz", "b"], ["a", "", ""]])
 
@@ -439,16 +434,15 @@ def test_the_option_and_the_environment(monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_TABLE_SUMMARIES", "0")
     assert not asked() and asked(table_summaries=True)
     monkeypatch.setenv("ESTIMATOR_EMB_TABLE_SUMMARIES", "yes")
-    with pytest.raises(ValueError) as raised:
-        asked()
-    assert str(raised.value) == (
+    assert harness.refusal(ValueError, asked) == (
         "Environment variable ESTIMATOR_EMB_TABLE_SUMMARIES must be '0' or '1'; got 'yes'."
     )
     with pytest.raises(ValueError, match="must be '0' or '1'; got 'yes'"):
         options.table_summaries_on_host(ee.RunConfig(save_summary_steps=0))
-    with pytest.raises(ValueError) as raised:
-        ee.TPUConfig(table_summaries="on")
-    assert str(raised.value) == "TPUConfig: table_summaries must be True or False; got 'on'."
+    assert (
+        harness.refusal(ValueError, ee.TPUConfig, table_summaries="on")
+        == "TPUConfig: table_summaries must be True or False; got 'on'."
+    )
 
 
 @pytest.mark.parametrize("every, wanted", [(None, False), (0, False), (99, False), (100, True)])
@@ -478,15 +472,6 @@ def test_a_program_that_says_nothing_has_them(cores, variable, tmp_path, monkeyp
     figures |= {"gradient_norm", "share_clipped"}
     wanted = {f"embedding/{table}/{figure}" for table in SIZES for figure in figures}
     assert tags == (set() if variable else wanted)
-
-
-def test_flags_of_run():
-    for flags, wanted in {
-        (): None,
-        ("--table-summaries",): True,
-        ("--no-table-summaries",): False,
-    }.items():
-        assert main_lib.parser_of("run").parse([*flags, "program.py"]).table_summaries is wanted
 
 
 @pytest.mark.parametrize("tables", ["tpu", "host"])

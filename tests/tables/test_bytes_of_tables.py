@@ -4,30 +4,16 @@
 import logging
 
 import harness
+import numpy as np
 import pytest
-import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb.tables import memory
-
-
-def input_fn(params):
-    return tf.data.Dataset.from_tensors({"a": tf.zeros([8, 1], tf.int64)}).repeat(2)
-
-
-def model_fn(features, labels, mode, params):
-    w = tf.compat.v1.get_variable("w", initializer=1.0)
-    loss = tf.reduce_sum(features["a"]) * w
-    if mode == "infer":
-        return ee.EstimatorSpec(mode, predictions={"a": features["a"]})
-    optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
-    train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-    return ee.EstimatorSpec(mode, loss=loss, train_op=train_op)
+from estimator_emb.tables import sizes
 
 
 def estimator(model_dir, device):
     return harness.configured(
-        model_fn,
+        harness.gradient_model_fn(["a"]),
         ee.EmbeddingConfigSpec(
             table_to_config_dict={
                 "large": ee.TableConfig(250_000, 10, combiner="sum"),
@@ -42,10 +28,8 @@ def estimator(model_dir, device):
     )
 
 
-def both(params):
-    return input_fn(params).map(lambda features: {**features, "b": features["a"]})
-
-
+IDS = np.zeros([8, 1], np.int64)
+both = harness.input_fn_of([({"a": IDS, "b": IDS}, {"a": np.zeros([8, 10], np.float32)})])
 REFUSAL = (
     "The embedding tables need 30.0 MB with slots, and this machine has 25.0 MB of memory. The "
     "largest is 'large': 250,000 rows of 10, 30.0 MB with slots. Make tables smaller, choose an "
@@ -58,7 +42,7 @@ REFUSAL = (
 def test_what_does_not_fit_does_not_start(device, tmp_path, monkeypatch, caplog):
     """The log has the same figure before."""
     caplog.set_level(logging.INFO, logger="estimator_emb")
-    monkeypatch.setattr(memory, "of_machine", lambda: 25_000_000)
+    monkeypatch.setattr(sizes, "of_machine", lambda: 25_000_000)
     with pytest.raises(MemoryError) as raised:
         estimator(tmp_path, device).train(both, max_steps=2)
     assert str(raised.value) == REFUSAL
@@ -67,7 +51,7 @@ def test_what_does_not_fit_does_not_start(device, tmp_path, monkeypatch, caplog)
 
 
 def test_a_prediction_has_no_slots(tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "of_machine", lambda: 9_000_000)
+    monkeypatch.setattr(sizes, "of_machine", lambda: 9_000_000)
     with pytest.raises(MemoryError) as raised:
         next(estimator(tmp_path, None).predict(both))
     assert str(raised.value).startswith(
@@ -88,10 +72,10 @@ def test_a_prediction_has_no_slots(tmp_path, monkeypatch):
 )
 def test_the_memory_of_the_machine(files, expected, monkeypatch):
     pages = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2 << 20}
-    monkeypatch.setattr(memory.os, "sysconf", pages.__getitem__)
-    monkeypatch.setattr(memory, "_text", lambda file: files.get(file, ""))
-    assert memory.of_machine() == expected
+    monkeypatch.setattr(sizes.os, "sysconf", pages.__getitem__)
+    monkeypatch.setattr(sizes, "_text", lambda file: files.get(file, ""))
+    assert sizes.of_machine() == expected
 
 
 def test_this_machine_has_some():
-    assert memory.of_machine() > 1 << 28
+    assert sizes.of_machine() > 1 << 28

@@ -66,44 +66,30 @@ def test_servers_end_after_the_last_step_of_the_workers(cluster, caplog):
     assert harness.said(caplog) == ["Training is over: this parameter server ends."]
 
 
-def test_a_worker_before_its_first_step_ends_at_once(cluster, caplog, monkeypatch):
+@pytest.mark.parametrize("begun", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_worker_that_makes_no_step_ends(begun, cluster, caplog, monkeypatch):
+    """At once before its first step; or after the time that a last one may take."""
     spec, targets, _ = cluster
     caplog.set_level(logging.INFO, "estimator_emb")
     statuses = []
     monkeypatch.setattr(tasks, "end_process", statuses.append)
     monkeypatch.setattr(ending, "_FOR_ANSWER", 1.0)
+    if begun:
+        monkeypatch.setattr(ending, "_FOR_LAST_STEP", 1.0)
     worker = ending.Member("worker", 0)
+    worker.begun = begun
     worker.listen(targets["worker"])
     started = time.monotonic()
     ending.end_all(targets["chief"], spec)  # The server does not take its word: it runs on.
     assert time.monotonic() - started < 10
-    time.sleep(1.5)
-    assert statuses == [0]
-    assert harness.said(caplog) == [
-        "Training is over. This worker has made no step: this process ends."
-    ]
-
-
-@pytest.mark.slow
-def test_a_worker_whose_last_step_does_not_end(cluster, caplog, monkeypatch):
-    spec, targets, _ = cluster
-    caplog.set_level(logging.INFO, "estimator_emb")
-    statuses = []
-    monkeypatch.setattr(tasks, "end_process", statuses.append)
-    monkeypatch.setattr(ending, "_FOR_LAST_STEP", 1.0)
-    monkeypatch.setattr(ending, "_FOR_ANSWER", 1.0)
-    worker = ending.Member("worker", 0)
-    worker.begun = True
-    worker.listen(targets["worker"])
-    ending.end_all(targets["chief"], spec)
     time.sleep(2)
     assert statuses == [0]
-    said = harness.said(caplog)
-    assert "Training is over. This worker's last step does not end: this process ends." in said
-    address = spec.task_address("worker", 0)
-    assert (
-        f"/job:worker/task:0 at {address} has not answered for 1 s: it is not waited for." in said
-    )
+    why = "'s last step does not end" if begun else " has made no step"
+    said = {f"Training is over. This worker{why}: this process ends."}
+    if begun:
+        address = spec.task_address("worker", 0)
+        said.add(f"/job:worker/task:0 at {address} has not answered for 1 s: it is not waited for.")
+    assert set(harness.said(caplog)) == said
 
 
 def test_train_and_evaluate_returns_in_a_server(tmp_path, monkeypatch):
@@ -214,25 +200,16 @@ def test_who_is_away_is_named_within_a_minute_and_again(watch):
     assert judge("", 300) == []
 
 
-def test_a_limit_ends_the_wait(watch, monkeypatch):
+def test_a_limit_ends_the_wait(watch, monkeypatch, caplog):
     monkeypatch.setenv(environment.WAIT_LIMIT.name, "12.5")
-    judge = watch("ps")
-    assert (
-        judge("c", 0) == judge("c", 12) == judge("", 13) == judge("c", 14) == judge("c", 26) == []
-    )
-    with pytest.raises(SystemExit) as ended:
-        judge("c", 27)
-    assert ended.value.code == 1
-
-
-def test_what_the_limit_says(watch, monkeypatch, caplog):
-    monkeypatch.setenv(environment.WAIT_LIMIT.name, "40")
     judge = watch("chief")
-    assert judge("q", 0) == []
-    with pytest.raises(SystemExit):
-        judge("q", 41)
+    for away, second in (("q", 0), ("q", 12), ("", 13), ("q", 14), ("q", 26)):
+        assert judge(away, second) == []
+    with pytest.raises(SystemExit) as ended:
+        judge("q", 27)
+    assert ended.value.code == 1
     assert harness.said(caplog) == [
-        "/job:ps/task:1 at q:2 has been away for 41 s, and ESTIMATOR_EMB_WAIT_LIMIT=40: this "
+        "/job:ps/task:1 at q:2 has been away for 13 s, and ESTIMATOR_EMB_WAIT_LIMIT=12.5: this "
         "process ends."
     ]
 

@@ -93,12 +93,7 @@ def train(directory, hurry):
 
 
 def check_checkpoint(path, most):
-    """Checks that the tables, slots and step of a checkpoint are of the same steps.
-
-    Args:
-      path: of the checkpoint.
-      most: how many updates may be there whose step is not, or the other way round.
-    """
+    """Checks that tables, slots and step of a checkpoint differ by no more than `most` updates."""
     reader = tf.train.load_checkpoint(path)
     step = reader.get_tensor("global_step")
     of_tables = {
@@ -112,12 +107,7 @@ def check_checkpoint(path, most):
 
 
 def check_roll_backs(steps, told):
-    """Checks that training went back only where a log says so, and as far as it says.
-
-    Args:
-      steps: [(time, step)] of all trainers.
-      told: [the step to which a log says that training went back].
-    """
+    """Checks that training, by its [(time, step)], went back only to steps that logs have told."""
     highest = 0
     for _, step in sorted(steps):
         if step < highest - APART:

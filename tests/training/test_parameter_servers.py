@@ -46,18 +46,10 @@ ALONE = """
 
 
 def run(program, model_dir, workers, servers, native=False, without_kernels=()):
-    """Runs a chief, workers and parameter servers until the chief is done.
+    """Runs a program in so many tasks until the chief is done.
 
-    Args:
-      program: their source.
-      model_dir: its argument.
-      workers: how many, beside the chief.
-      servers: how many.
-      native: whether they load native kernels.
-      without_kernels: (job, index) of those that then do not.
-
-    Returns:
-      What each wrote, by job and index; the addresses, by job.
+    All load native kernels if they are wanted, but for tasks (job, index) `without_kernels`.
+    Returns what each task wrote, and the addresses by job.
     """
     jobs = {"chief": 1, "worker": workers, "ps": servers}
     jobs = {job: number for job, number in jobs.items() if number}
@@ -97,15 +89,14 @@ ROWS = {"one": 1, "uneven": 7}
 
 
 def make(model_dir):
+    tables = {
+        name: ee.TableConfig(
+            rows, 2, tf.constant_initializer(np.arange(2.0 * rows).reshape(rows, 2))
+        )
+        for name, rows in ROWS.items()
+    }
     spec = harness.tables_spec(
-        {
-            name: ee.TableConfig(
-                rows,
-                2,
-                initializer=tf.constant_initializer(np.arange(2.0 * rows).reshape(rows, 2)),
-            )
-            for name, rows in ROWS.items()
-        },
+        tables,
         ee.AdagradParameters(0.1),
         partition_strategy="mod",
         pipeline_execution_with_tensor_core=True,
@@ -138,18 +129,12 @@ def test_a_chief_alone_trains_as_one_process_does(native, native_library, tmp_pa
     assert ("HostShardsUpdate" in ops) == native
     kept = {node.device for node in meta.graph_def.node if node.op in ("Stage", "Unstage")}
     assert kept == {"/job:chief/task:0"}
-    assert sorted(name for name in places if name.split("/")[0] in ROWS) == [
-        "one",
-        "one/Adagrad",
-        "uneven/Adagrad/part_0",
-        "uneven/Adagrad/part_1",
-        "uneven/part_0",
-        "uneven/part_1",
-    ]
-    assert {places["uneven/part_0"], places["uneven/part_1"]} == {
-        "/job:ps/task:0",
-        "/job:ps/task:1",
-    }
+    tables = (
+        "one one/Adagrad uneven/Adagrad/part_0 uneven/Adagrad/part_1 uneven/part_0 uneven/part_1"
+    )
+    assert sorted(name for name in places if name.split("/")[0] in ROWS) == tables.split()
+    servers = {places["uneven/part_0"], places["uneven/part_1"]}
+    assert servers == {"/job:ps/task:0", "/job:ps/task:1"}
     got, want = (harness.saved(tmp_path / name, 4) for name in ("cluster", "process"))
     assert set(got) == set(want)
     assert got["uneven"].shape == (7, 2)

@@ -57,6 +57,10 @@ def input_that_sends(number, batch, repeat=1):
     return input_fn
 
 
+def warned(caplog):
+    return caplog.at_level(logging.WARNING, "estimator_emb")
+
+
 @pytest.fixture(autouse=True)
 def handlers():
     """As a program finds them; whatever happens, they are put back."""
@@ -69,30 +73,28 @@ def handlers():
     assert signal.set_wakeup_fd(-1) == -1
 
 
+FAST = [("host", signal.SIGINT), ("emulated, 2 cores", signal.SIGTERM)]
+SLOW = [
+    ("host", signal.SIGTERM),
+    ("emulated, 2 cores", signal.SIGINT),
+    ("emulated, pipelined", signal.SIGINT),
+    ("emulated, pipelined", signal.SIGTERM),
+]
+
+
 @pytest.mark.parametrize(
-    "way, number",
-    [
-        pytest.param("host", signal.SIGINT),
-        pytest.param("host", signal.SIGTERM, marks=pytest.mark.slow),
-        pytest.param("emulated, 2 cores", signal.SIGINT, marks=pytest.mark.slow),
-        pytest.param("emulated, 2 cores", signal.SIGTERM),
-        pytest.param("emulated, pipelined", signal.SIGINT, marks=pytest.mark.slow),
-        pytest.param("emulated, pipelined", signal.SIGTERM, marks=pytest.mark.slow),
-    ],
+    "way, number", [*FAST, *(pytest.param(*one, marks=pytest.mark.slow) for one in SLOW)]
 )
 def test_a_signal_ends_a_training_at_the_end_of_a_step(way, number, tmp_path, caplog):
     options = {**WAYS[way], "iterations": 50 if way != "host" else 1}
     estimator = make(tmp_path, **options)
     hooks = [CheckpointInputPipelineHook(estimator, "ignore")]
-    with (
-        caplog.at_level(logging.WARNING, "estimator_emb"),
-        pytest.raises(EXCEPTIONS[number]) as ended,
-    ):
+    with warned(caplog), pytest.raises(EXCEPTIONS[number]) as ended:
         # Sent twice at once, as `timeout` does.
         estimator.train(input_that_sends(number, 5, 2), hooks=hooks, max_steps=50)
     if number == signal.SIGTERM:
         assert ended.value.code == 143
-    assert len(ended.traceback) < 6 and ended.value.__suppress_context__
+    assert len(ended.traceback) < 8 and ended.value.__suppress_context__
     step = int(estimator.get_variable_value("global_step"))
     # Of a loop of 50 steps, that in which the signal came, and at most one more.
     per_step = 2 if "2 cores" in way else 1
@@ -117,7 +119,7 @@ def test_before_the_first_step_a_signal_ends_a_training_at_once(tmp_path, caplog
         os.kill(os.getpid(), signal.SIGTERM)
         raise AssertionError("The signal ends it before.")
 
-    with caplog.at_level(logging.WARNING, "estimator_emb"), pytest.raises(SystemExit) as ended:
+    with warned(caplog), pytest.raises(SystemExit) as ended:
         estimator.train(input_fn, max_steps=2)
     assert ended.value.code == 143
     assert harness.said(caplog) == ["SIGTERM ended the training before its first step."]
@@ -128,7 +130,7 @@ def test_what_is_not_saved_is_told(tmp_path, caplog):
     estimator._config = estimator._config.replace(
         save_checkpoints_steps=None, save_checkpoints_secs=None
     )
-    with caplog.at_level(logging.WARNING, "estimator_emb"), pytest.raises(SystemExit):
+    with warned(caplog), pytest.raises(SystemExit):
         estimator.train(input_that_sends(signal.SIGTERM, 2))
     assert harness.said(caplog)[1][:-1] in (
         f"SIGTERM ended the training at step {step}. It saves no checkpoints, so that its steps "
@@ -147,32 +149,27 @@ def test_a_damaged_model_directory_does_not_hide_the_signal(tmp_path, caplog, mo
 
     # Hooks end in the order of their list, and the estimator's own saver comes after a program's.
     saver = tf1.train.CheckpointSaverHook(str(tmp_path), save_steps=100)
-    with caplog.at_level(logging.WARNING, "estimator_emb"), pytest.raises(SystemExit) as ended:
+    with warned(caplog), pytest.raises(SystemExit) as ended:
         estimator.train(input_that_sends(signal.SIGTERM, 2), hooks=[saver, Empties()])
     assert ended.value.code == 143
     state = tmp_path / "checkpoint"
     assert f"file '{state}', which says which checkpoint is the latest, is empty.\n" in caplog.text
 
 
-def test_a_handler_of_the_programs_own_is_left(tmp_path):
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_handler_of_the_programs_own_is_left(ignored, tmp_path):
+    """Or one that ignores the signal, as a shell has it for a background job."""
     received = []
-    signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
+    own = signal.SIG_IGN if ignored else lambda number, frame: received.append(number)
+    signal.signal(signal.SIGTERM, own)
     estimator = make(tmp_path)
     estimator.train(input_that_sends(signal.SIGTERM, 2), max_steps=4)
-    assert received == [signal.SIGTERM]
+    assert received == ([] if ignored else [signal.SIGTERM])
     assert estimator.get_variable_value("global_step") == 4
     # The other one is ours all the same.
     with pytest.raises(KeyboardInterrupt):
         estimator.train(input_that_sends(signal.SIGINT, 2), max_steps=40)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def test_an_ignored_signal_stays_ignored(tmp_path):
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # As a shell has it for a background job.
-    estimator = make(tmp_path)
-    estimator.train(input_that_sends(signal.SIGINT, 2), max_steps=4)
-    assert estimator.get_variable_value("global_step") == 4
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def test_an_error_stays_an_error(tmp_path):
@@ -232,7 +229,7 @@ def test_a_forked_process_has_its_own_signals(tmp_path):
 @pytest.mark.parametrize("use_tpu", [False, True])
 def test_a_signal_while_a_training_evaluates(use_tpu, tmp_path, caplog):
     estimator = make(tmp_path, use_tpu=use_tpu)
-    with caplog.at_level(logging.WARNING, "estimator_emb"), pytest.raises(SystemExit) as ended:
+    with warned(caplog), pytest.raises(SystemExit) as ended:
         ee.train_and_evaluate(
             estimator,
             ee.TrainSpec(input_of(400), max_steps=8),
@@ -240,7 +237,7 @@ def test_a_signal_while_a_training_evaluates(use_tpu, tmp_path, caplog):
                 input_that_sends(signal.SIGTERM, 3), steps=90, throttle_secs=0, start_delay_secs=0
             ),
         )
-    assert ended.value.code == 143 and len(ended.traceback) < 12
+    assert ended.value.code == 143 and len(ended.traceback) < 14
     # The evaluation is given up, and what it was to evaluate is saved.
     assert estimator.latest_checkpoint() == f"{tmp_path}/model.ckpt-2"
     assert not list(tmp_path.glob("eval/events*"))
@@ -294,25 +291,20 @@ print("goes on", flush=True)
 @pytest.mark.parametrize(
     "runner, how, number, status",
     [
-        pytest.param("run", "steps", signal.SIGINT, 130),
-        pytest.param("run", "steps", signal.SIGTERM, 143, marks=pytest.mark.slow),
-        pytest.param("python", "steps", signal.SIGINT, -signal.SIGINT, marks=pytest.mark.slow),
-        pytest.param("python", "steps", signal.SIGTERM, 143, marks=pytest.mark.slow),
-        pytest.param("python", "hangs", signal.SIGINT, 130, marks=pytest.mark.slow),
-        pytest.param("run", "hangs", signal.SIGTERM, 143, marks=pytest.mark.slow),
+        ("run", "steps", signal.SIGINT, 130),
+        ("run", "steps", signal.SIGTERM, 143),
+        ("python", "steps", signal.SIGINT, -signal.SIGINT),
+        ("python", "steps", signal.SIGTERM, 143),
+        ("python", "hangs", signal.SIGINT, 130),
+        ("run", "hangs", signal.SIGTERM, 143),
     ],
 )
 def test_a_program_ends_in_a_few_lines(runner, how, number, status, tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     model_dir = str(tmp_path / "model")
+    command = ["-m", "estimator_emb", "run"] if runner == "run" else []
     process = subprocess.Popen(
-        [
-            sys.executable,
-            *(["-m", "estimator_emb", "run"] if runner == "run" else []),
-            str(tmp_path / "program.py"),
-            how,
-            model_dir,
-        ],
+        [sys.executable, *command, tmp_path / "program.py", how, model_dir],
         env=processes.environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -339,13 +331,10 @@ def test_a_program_ends_in_a_few_lines(runner, how, number, status, tmp_path):
         f"{number.name} ended the training at step {step}. The model is saved in {saved}: run the "
         "program again to go on from there."
     )
-    expected = {
-        ("run", signal.SIGINT): [f"estimator-emb: {tmp_path}/program.py was interrupted."],
-        ("run", signal.SIGTERM): [],
-        ("python", signal.SIGTERM): [],
-    }
-    if (runner, number) in expected:
-        assert lines[3:] == expected[runner, number]
+    if number == signal.SIGTERM:
+        assert lines[3:] == []
+    elif runner == "run":
+        assert lines[3:] == [f"estimator-emb: {tmp_path}/program.py was interrupted."]
     else:
         assert lines[3] == "Traceback (most recent call last):" and lines[-1] == "KeyboardInterrupt"
 

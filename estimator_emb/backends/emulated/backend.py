@@ -7,10 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.backends.base import EstimatorRequest, Function, TableGraph
+from estimator_emb.backends.base import EstimatorRequest, Function
 from estimator_emb.backends.emulated import topology
 from estimator_emb.backends.emulated.context import EmulatedTPU
-from estimator_emb.backends.emulated.step import EmulatedStep, Reporting
+from estimator_emb.backends.emulated.step import EmulatedStep
 from estimator_emb.backends.host import HostBackend
 from estimator_emb.private.tpu_estimator import InputPipelineConfig, StockRunConfig
 from estimator_emb.spec import options
@@ -44,43 +44,23 @@ class EmulatedBackend(HostBackend):
         return self._emulated_config
 
     def attach(self, estimator: Any) -> None:
-        request = self.request
-        estimator._ctx = EmulatedTPU(
-            estimator.config,
-            train_batch_size=request.train_batch_size,
-            eval_batch_size=request.eval_batch_size,
-            predict_batch_size=request.predict_batch_size,
-            eval_on_tpu=request.eval_on_tpu,
-        )
+        estimator._ctx = EmulatedTPU(**self._of_context(estimator))
 
     def input_fn(self, input_fn: Function, mode: str, context: Any) -> Function:
         # Each core's input is a batch behind.
         return self._checked_input_fn(input_fn, mode, context.num_replicas)
 
     def model_fn(self, estimator: Any, augment: Function) -> Function:
-        def build(
-            context: Any,
-            model_fn: Function,
-            input_fn: Any,
-            labels: Any,
-            mode: str,
-            config: Any,
-            params: Any,
-        ) -> tuple[TableGraph | None, Any]:
+        def build(context: Any, model_fn: Function, input_fn: Any, *given: Any) -> tuple[Any, Any]:
+            _, _, config, params = given
             # As tensorflow-estimator does: `_call_input_fn` sets it, for this call only.
             estimator._is_input_fn_invoked = None
             dropped = self._dropped(exporting=False)
             step = EmulatedStep(context, self.request, config, params, dropped, self._summarizes)
-            spec = step.build(model_fn, input_fn, _reporting(estimator))
+            spec = step.build(model_fn, input_fn, estimator)
             return step.graph, spec
 
         return self._for_tpu(estimator, augment, build)
-
-
-def _reporting(estimator: Any) -> Reporting:
-    counted = estimator._iterations_per_training_loop
-    steps_per_call = counted.value if counted.unit == "count" else None
-    return Reporting(estimator._log_every_n_steps, estimator._log_every_n_secs, steps_per_call)
 
 
 def _emulated(config: Any, spec: EmbeddingConfigSpec | None) -> Any:

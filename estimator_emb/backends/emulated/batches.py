@@ -66,7 +66,7 @@ def _as_wide(owner: str, value: tf.Tensor, first: tf.Tensor) -> list[forms.Probl
     widths = tf.shape(first)[1], tf.shape(value)[1]
     text = f"{owner} have shape {{}}, but those of core 0 have {{}}: pad batches to one width."
     shapes = tf.shape(value), tf.shape(first)
-    return [(tf.equal(*widths), lambda: tf.strings.format(text, shapes))]
+    return [(tf.equal(*widths), forms.message(text, *shapes))]
 
 
 def _as_many(owner: str, value: Any, first: Any) -> list[forms.Problem]:
@@ -74,7 +74,7 @@ def _as_many(owner: str, value: Any, first: Any) -> list[forms.Problem]:
         return []
     counts = _samples(value), _samples(first)
     text = f"{owner} have {{}} samples, but those of core 0 have {{}}."
-    return [(tf.equal(*counts), lambda: tf.strings.format(text, counts))]
+    return [(tf.equal(*counts), forms.message(text, *counts))]
 
 
 def _samples(value: Any) -> tf.Tensor:
@@ -89,4 +89,4 @@ def _inside(owner: str, value: tf.SparseTensor) -> forms.Problem:
     places = SparsePlaces(value.indices, value.dense_shape)
     few = tf.reduce_all(value.dense_shape >= 0) & (value.dense_shape[0] < 2**31)
     text = f"{owner} have sparse indices outside the dense shape {{}}."
-    return few & places.all_inside(), lambda: tf.strings.format(text, value.dense_shape)
+    return few & places.all_inside(), forms.message(text, value.dense_shape)

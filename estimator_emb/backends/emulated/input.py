@@ -71,9 +71,9 @@ def read_cores(
     ValueError if `batch_axis` has a wrong length, or if calls of input_fn yield different features
     or labels.
     """
-    fed = _fed(ctx, input_fn, batch_axis, cores.count)
+    fed, initializers = _fed(ctx, input_fn, batch_axis, cores.count)
     parts: dict[int, _Batch] = {}
-    for batch, replicas in fed.batches:
+    for batch, replicas in fed:
         kept = _Batch(_without(batch.features, consumed), batch.labels, batch.real)
         refusals.check_infeed(_structure(kept), cores.count)
         divided = [kept] * len(replicas)
@@ -86,14 +86,14 @@ def read_cores(
     for core, batch in enumerate(of_cores):
         _check_same(structure, _structure(batch), core)
     # One batch for all cores is one set of tensors.
-    distinct = of_cores[:1] if len(fed.batches) == 1 and _same_for_all(ctx) else of_cores
+    distinct = of_cores[:1] if len(fed) == 1 and _same_for_all(ctx) else of_cores
     flat = from_previous_step([data_nest.flatten(_structure(batch)) for batch in distinct])
     if len(distinct) > 1:
         mine = [cores.per_core(values) for values in zip(*flat, strict=True)]
     else:
         mine = flat[0]
     packed = data_nest.pack_sequence_as(structure, mine)
-    all_batches = [batch for batch, _ in fed.batches]
+    all_batches = [batch for batch, _ in fed]
     return CoreInput(
         features=packed["features"],
         labels=packed.get("labels"),
@@ -103,16 +103,12 @@ def read_cores(
             if all_batches[0].real is None
             else tf.concat([batch.real for batch in all_batches], axis=0)
         ),
-        initializers=fed.initializers,
+        initializers=initializers,
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Fed:
-    """The batches of a step, each with the replicas that it feeds, in the order of its parts."""
-
-    batches: list[tuple[_Batch, Sequence[int]]]
-    initializers: list[tf.Operation]
+_Fed = tuple[list[tuple[_Batch, Sequence[int]]], list[tf.Operation]]
+"""The batches of a step, each with the replicas that it feeds, in its order; and initializers."""
 
 
 def _fed(
@@ -123,7 +119,8 @@ def _fed(
 ) -> _Fed:
     if ctx.is_input_sharded_per_core():
         return _per_core(ctx, input_fn)
-    fed = _Fed([], [])
+    fed: list[tuple[_Batch, Sequence[int]]] = []
+    initializers: list[tf.Operation] = []
     broadcast = ctx.is_input_broadcast_with_iterators()
     each_core_takes_one = ctx.is_input_per_host_with_iterators() and not broadcast
     for host, index in [(0, 0)] if broadcast else host_calls(ctx):
@@ -136,17 +133,17 @@ def _fed(
             else:
                 replicas = replicas_of(ctx, host)
             fed_by = [[replica] for replica in replicas] if each_core_takes_one else [replicas]
-            taken, initializers = _taken(ctx, result, batch_axis, fed_by)
-            fed.initializers.extend(initializers)
-            fed.batches.extend(zip(taken, fed_by, strict=True))
+            taken, initializes = _taken(ctx, result, batch_axis, fed_by)
+            initializers += initializes
+            fed += zip(taken, fed_by, strict=True)
     if ctx.model_parallelism_enabled:
         # The order of the first replica that each feeds is that of the samples in a batch.
-        fed.batches.sort(key=lambda one: one[1][0])
-    return fed
+        fed.sort(key=lambda one: one[1][0])
+    return fed, initializers
 
 
 def _per_core(ctx: InternalTPUContext, input_fn: Callable[..., Any]) -> _Fed:
-    fed = _Fed([], [])
+    fed: list[tuple[_Batch, Sequence[int]]] = []
     for host in range(ctx.num_hosts):
         with _pipeline_of(host):
             for core in replicas_of(ctx, host):
@@ -157,8 +154,8 @@ def _per_core(ctx: InternalTPUContext, input_fn: Callable[..., Any]) -> _Fed:
                         "pipeline deployment yet. Please set TPUConfig.per_host_input_for_training "
                         "to True or return `features` and `labels` from `input_fn`"
                     )
-                fed.batches.append((_Batch(*Inputs._parse_inputs(result)), [core]))
-    return fed
+                fed.append((_Batch(*Inputs._parse_inputs(result)), [core]))
+    return fed, []
 
 
 def _taken(

@@ -86,11 +86,6 @@ def check_loss(loss: tf.Tensor, training: bool) -> None:
     )
 
 
-def check_queues() -> None:
-    """Warns of an input_fn with queues; raises RuntimeError if its ops are to be in a loop."""
-    InputPipeline._validate_input_pipeline(None)
-
-
 def check_partition_dims(ctx: InternalTPUContext, features: Any, labels: Any) -> None:
     """Raises ValueError if `TPUConfig.input_partition_dims` do not fit the batch of a replica.
 

@@ -9,7 +9,6 @@ Source: `TPUEstimator._augment_model_fn` of tensorflow_estimator/python/estimato
 """
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -34,6 +33,7 @@ from estimator_emb.private.graphs import summary_writer_initializers
 from estimator_emb.private.tpu_estimator import (
     CatchInvalidHostcallFunctions,
     ExamplesPerSecondHook,
+    InputPipeline,
     InputPipelineConfig,
     ModelFnWrapper,
     MultiHostDatasetInitializerHook,
@@ -53,20 +53,6 @@ means_losses = False
 
 `estimator-emb compare` sets this, as core 0 of one and of eight have different samples.
 """
-
-
-@dataclasses.dataclass(frozen=True)
-class Reporting:
-    """What tensorflow-estimator logs while it trains.
-
-    Attributes:
-      every_n_steps, every_n_secs: session calls and seconds between two lines, or None.
-      steps_per_call: steps of a session call, if fixed; else None.
-    """
-
-    every_n_steps: int | None
-    every_n_secs: float | None
-    steps_per_call: int | None
 
 
 class EmulatedStep:
@@ -109,15 +95,18 @@ class EmulatedStep:
             )
 
     def build(
-        self, model_fn: Callable[..., Any], input_fn: Callable[..., Any], reporting: Reporting
+        self, model_fn: Callable[..., Any], input_fn: Callable[..., Any], estimator: Any
     ) -> EstimatorSpec:
-        """Returns the mode's `EstimatorSpec`; `input_fn` takes the `TPUContext` of an input."""
+        """Returns the mode's `EstimatorSpec`; `input_fn` takes the `TPUContext` of an input.
+
+        The `estimator` knows how often a training logs, and how many steps a session call makes.
+        """
         self._read(input_fn)
         self._wrapper = ModelFnWrapper(model_fn, self._config, self._params, self._ctx)
         self._computation = Computation()
         self._spec = self._call_model_fn()
         if self._ctx.mode == ModeKeys.TRAIN:
-            spec = self._train(reporting)
+            spec = self._train(estimator)
         elif self._ctx.mode == ModeKeys.EVAL:
             spec = self._evaluate()
         else:
@@ -137,7 +126,7 @@ class EmulatedStep:
                 tables.consumed if tables else set(),
                 tables.from_previous_step if tables else lambda tensors: tensors,
             )
-        refusals.check_queues()
+        InputPipeline._validate_input_pipeline(None)  # Refuses queues, or warns of them.
         fed = self._input.features
         if tables:
             refusals.check_features(self._request.tables, self._input.looked_up)
@@ -173,7 +162,7 @@ class EmulatedStep:
         )
         return lookup
 
-    def _train(self, reporting: Reporting) -> EstimatorSpec:
+    def _train(self, estimator: Any) -> EstimatorSpec:
         count = self._cores.count
         cores = "core" if count == 1 else "cores"
         hosts = f" on {self._ctx.num_hosts} hosts" if self._ctx.num_hosts > 1 else ""
@@ -222,10 +211,10 @@ class EmulatedStep:
             loss=self._computation.readable(spec.loss),
             train_op=train_op,
             scaffold=scaffold,
-            training_chief_hooks=[] if saves else self._saver_hooks(scaffold, reporting),
+            training_chief_hooks=[] if saves else self._saver_hooks(scaffold, estimator),
             training_hooks=[
                 *self._input_hooks(),
-                *self._logging_hooks(spec.loss, global_step, reporting),
+                *self._logging_hooks(spec.loss, global_step, estimator),
                 *self._computation.guarded(spec.training_hooks),
                 LoopHook(
                     step,
@@ -394,7 +383,7 @@ class EmulatedStep:
     def _input_hooks(self) -> list[Any]:
         return [MultiHostDatasetInitializerHook(self._input.initializers)]
 
-    def _saver_hooks(self, scaffold: Any, reporting: Reporting) -> list[Any]:
+    def _saver_hooks(self, scaffold: Any, estimator: Any) -> list[Any]:
         config = self._config
         if not (config.save_checkpoints_secs or config.save_checkpoints_steps):
             return []
@@ -405,30 +394,31 @@ class EmulatedStep:
             scaffold=scaffold,
             save_graph_def=config.checkpoint_save_graph_def,
         )
-        if reporting.steps_per_call:
-            hook._set_steps_per_run(reporting.steps_per_call)
-        return [hook]
+        return [_with_steps_per_call(hook, estimator)]
 
-    def _logging_hooks(
-        self, loss: tf.Tensor, global_step: tf.Tensor, reporting: Reporting
-    ) -> list[Any]:
-        every = {"every_n_secs": reporting.every_n_secs}
-        if reporting.every_n_steps is None and reporting.every_n_secs is None:
+    def _logging_hooks(self, loss: tf.Tensor, global_step: tf.Tensor, estimator: Any) -> list[Any]:
+        steps, seconds = estimator._log_every_n_steps, estimator._log_every_n_secs
+        if steps is None and seconds is None:
             return []
         examples = ExamplesPerSecondHook(
             self._ctx.global_batch_size,
-            every_n_steps=reporting.every_n_steps,
+            every_n_steps=steps,
+            every_n_secs=seconds,
             output_dir=self._config.model_dir if self._config.save_summary_steps else None,
-            **every,
         )
-        if reporting.steps_per_call:
-            examples._set_steps_per_run(reporting.steps_per_call)
         log = tf.compat.v1.train.LoggingTensorHook(
             {"loss": tf.identity(loss), "step": global_step},
-            every_n_iter=reporting.every_n_steps,
-            **every,
+            every_n_iter=steps,
+            every_n_secs=seconds,
         )
-        return [log, examples]
+        return [log, _with_steps_per_call(examples, estimator)]
+
+
+def _with_steps_per_call(hook: Any, estimator: Any) -> Any:
+    counted = estimator._iterations_per_training_loop
+    if counted.unit == "count" and counted.value:
+        hook._set_steps_per_run(counted.value)
+    return hook
 
 
 @contextlib.contextmanager

@@ -28,14 +28,7 @@ class TablesOnHostBackend(HostTables):
         _check(request.config, request.spec)
 
     def attach(self, estimator: Any) -> None:
-        request = self.request
-        estimator._ctx = TPUWithoutTables(
-            config=estimator.config,
-            train_batch_size=request.train_batch_size,
-            eval_batch_size=request.eval_batch_size,
-            predict_batch_size=request.predict_batch_size,
-            eval_on_tpu=request.eval_on_tpu,
-        )
+        estimator._ctx = TPUWithoutTables(**self._of_context(estimator))
 
     def input_fn(self, input_fn: Function, mode: str, context: Any) -> Function:
         with context.with_mode(mode) as of_mode:
@@ -45,20 +38,12 @@ class TablesOnHostBackend(HostTables):
         request, spec = self.request, self.request.spec
         assert spec is not None
 
-        def build(
-            context: Any,
-            model_fn: Function,
-            input_fn: Any,
-            labels: Any,
-            mode: str,
-            config: Any,
-            params: Any,
-        ) -> tuple[TableGraph, Any]:
+        def build(context: Any, model_fn: Function, input_fn: Any, *given: Any) -> tuple[Any, Any]:
             step = TablesOnHostStep(
                 context, spec, request.tables, model_fn, input_fn, request.batch_axis
             )
             with estimator._ctx.by_core():
-                built = step.build(augment, labels, mode, config, params)
+                built = step.build(augment, *given)
             return TableGraph(step.lookup), built
 
         return self._for_tpu(estimator, augment, build)

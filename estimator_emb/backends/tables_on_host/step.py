@@ -28,11 +28,7 @@ import tensorflow as tf
 
 from estimator_emb.backends.emulated import input as emulated_input
 from estimator_emb.backends.tables_on_host.context import TPUWithoutTables
-from estimator_emb.backends.tables_on_host.tables import (
-    HostedLookup,
-    HostedTables,
-    HostedTap,
-)
+from estimator_emb.backends.tables_on_host.tables import HostedLookup, HostedTables
 from estimator_emb.checks import unsummed
 from estimator_emb.checks.program_checks import takes
 from estimator_emb.private.estimator import AnyTPUEstimatorSpec, EstimatorSpec, ModeKeys
@@ -47,7 +43,7 @@ from estimator_emb.private.tpu_estimator import (
 from estimator_emb.spec.config import EmbeddingConfigSpec
 from estimator_emb.spec.resolved import Table
 from estimator_emb.step.cores import Cores
-from estimator_emb.step.engine import Reading
+from estimator_emb.step.engine import GradientTap, Reading
 
 logger = logging.getLogger("estimator_emb")
 
@@ -108,11 +104,11 @@ class TablesOnHostStep:
             self._input_fn,
             self._batch_axis,
             self._cores,
-            self._tables.consumed,
+            self._tables.step.consumed,
             lambda tensors: tensors,
         )
         self._hooks.append(MultiHostDatasetInitializerHook(batch.initializers))
-        self._reading = self._tables.read_batch(batch.looked_up)
+        self._reading = self._tables.step.read_batch(batch.looked_up)
         given = {**self._reading.activations, **self._reading.others}
         whole = {**batch.features, **given}, batch.labels
 
@@ -133,12 +129,12 @@ class TablesOnHostStep:
             unsummed.warn(self._cores.count, spec.train_op, inputs)
             spec = self._sending(spec, tap)
         with tf.init_scope():
-            self._lookup = tap.create_tables(spec)
+            self._lookup = self._tables.create_tables(tap, spec)
             if self._training:
-                logger.info(self._tables.describe())
+                logger.info(self._tables.step.describe())
         return spec
 
-    def _sending(self, spec: Any, tap: HostedTap) -> Any:
+    def _sending(self, spec: Any, tap: GradientTap) -> Any:
         """Returns the model's `spec`, whose host_call also updates the tables."""
         if not isinstance(spec, AnyTPUEstimatorSpec):
             spec = ModelFnWrapper._verify_estimator_spec(None, spec)
@@ -160,7 +156,7 @@ class TablesOnHostStep:
                 results.append(function(**given) if dictionary else function(*given))
             return [*results, self.lookup.update(received[len(of_program) :])]
 
-        return spec._replace(host_call=(host_call, [*of_program, *tap.sent()]))
+        return spec._replace(host_call=(host_call, [*of_program, *self._tables.sent(tap)]))
 
     @property
     def lookup(self) -> HostedLookup:

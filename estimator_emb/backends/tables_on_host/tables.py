@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables on the host of a TPU, whose lookups and updates run in different session calls.
 
-The phases are those of `step.engine`: `HostedTables` reads a batch and taps it on a core, a
-`HostedTap` creates the tables, and a `HostedLookup` updates them.
+The phases are those of `step.engine`: `HostedTables` reads a batch, taps it on a core and creates
+the tables, and a `HostedLookup` updates them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ class HostedTables:
             with tf.device(host):
                 self.turns = Turns()
             self.handover = Handover()
-        self._step = TableStep(
+        self.step = TableStep(
             spec,
             tables,
             training,
@@ -71,72 +71,49 @@ class HostedTables:
             in_this_process=False,
         )
 
-    @property
-    def consumed(self) -> set[str]:
-        """Keys of the ids and weights in the batch, which no core sees."""
-        return self._step.consumed
-
-    def describe(self) -> str:
-        return self._step.describe()
-
     def lookup_waits_for(self) -> list[tf.Operation]:
         """Makes the ops that must run before the lookup: in training, the previous update."""
         return [self.turns.take().op] if self.turns else []
 
-    def read_batch(self, features: Any) -> Reading:
-        """Reads the features of the whole batch; see `TableStep.read_batch`."""
-        return self._step.read_batch(features)
-
-    def tap(self, reading: Reading, features: Mapping[str, tf.Tensor]) -> "HostedTap":
+    def tap(self, reading: Reading, features: Mapping[str, tf.Tensor]) -> GradientTap:
         """Gives a core's model its activations, which are among the features it received."""
-        received = {key: features[key] for key in reading.activations}
-        return HostedTap(self, reading.tap(received))
+        return reading.tap({key: features[key] for key in reading.activations})
 
-
-class HostedTap:
-    """Activations in the model of a core, by feature key as the model sees them."""
-
-    def __init__(self, tables: HostedTables, tap: GradientTap):
-        self._tables = tables
-        self._tap = tap
-        self.activations = tap.activations
-
-    def sent(self) -> list[tf.Tensor]:
+    def sent(self, tap: GradientTap) -> list[tf.Tensor]:
         """Returns the input of `update`: gradients, then rates and any multiplier as one [1, n]."""
-        gradients = self._tap.gradients()
-        self._tap.warn_of_zeros(gradients)
-        multiplier, rates = self._tap.multiplier(), self._tap.rates()
-        for key, activation in self.activations.items():
+        gradients = tap.gradients()
+        tap.warn_of_zeros(gradients)
+        multiplier, rates = tap.multiplier(), tap.rates()
+        for key, activation in tap.activations.items():
             if key not in gradients:
                 gradients[key] = tf.zeros_like(activation)
         multiplied = [
             gradients[key] if multiplier is None else gradients[key] * multiplier
-            for key in self.activations
+            for key in tap.activations
         ]
         factors = rates if multiplier is None else [*rates, multiplier]
         return [*multiplied, tf.stack(factors)[None]]
 
-    def create_tables(self, returned: Any) -> "HostedLookup":
+    def create_tables(self, tap: GradientTap, returned: Any) -> "HostedLookup":
         """Creates the tables and wires their activations into the input of the cores.
 
         An activation that stands unchanged in `returned`, the value of model_fn, counts as used.
         """
-        handover = self._tables.handover
         # tensorflow-estimator reads every trainable variable after each loop, which would copy it.
         trainable = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
         before = {id(variable) for variable in trainable}
-        with tf.device(self._tables.host):
-            lookup = self._tap.create_tables(returned, self._tables.lookup_waits_for)
+        with tf.device(self.host):
+            lookup = tap.create_tables(returned, self.lookup_waits_for)
             tables = [variable for variable in trainable if id(variable) not in before]
             trainable[:] = [variable for variable in trainable if id(variable) in before]
-            kept = [handover.kept] if handover else []
-            for key, stand_ins in self._tap.reading.stand_ins.items():
+            kept = [self.handover.kept] if self.handover else []
+            for key, stand_ins in tap.reading.stand_ins.items():
                 for stand_in in stand_ins:
                     stand_in.op._add_control_inputs(kept)
                     if key not in lookup.activations:
                         # Evaluation does not use the feature, and its table need not exist.
                         wire(stand_in, tf.zeros(stand_in.shape))
-        return HostedLookup(self._tables, lookup, tables)
+        return HostedLookup(self, lookup, tables)
 
 
 class HostedLookup:

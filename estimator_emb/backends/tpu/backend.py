@@ -8,6 +8,7 @@ from estimator_emb.backends.tpu import system
 from estimator_emb.checks.program_checks import takes
 from estimator_emb.private.graphs import fn_args
 from estimator_emb.spec import options
+from estimator_emb.tables import helper_variable
 
 
 class TPUBackend(Backend):
@@ -25,7 +26,11 @@ class TPUBackend(Backend):
 
     def check_prediction(self) -> None:
         if self.request.tables:
-            raise NotImplementedError(system.NO_PREDICTION)
+            raise NotImplementedError(
+                "predict: tensorflow-estimator looks up no embedding tables when it predicts on a "
+                "TPU. Predict on the host, with a TPUEstimator of the same model_dir that has "
+                "use_tpu=False or TPUConfig(device='host')."
+            )
 
     def input_fn(self, input_fn: Function, mode: str, context: Any) -> Function:
         tables = list(self.request.tables)
@@ -42,4 +47,6 @@ class TPUBackend(Backend):
 
     def finish_graph(self) -> None:
         if self.request.tables:
-            system.hide_helpers()
+            # tensorflow-estimator makes a helper variable for each table, to get gradients, and
+            # keeps it out of checkpoints, but not its slots.
+            helper_variable.hide(keep_trainable=True)

@@ -14,7 +14,7 @@ import tensorflow as tf
 from estimator_emb.optimizers import OptimizationParameters
 from estimator_emb.private.protos import TPUEmbeddingConfiguration, optimization_pb2
 from estimator_emb.spec.config import FeatureConfig, TableConfig
-from estimator_emb.step.rates import optimizer_function, table_function
+from estimator_emb.step.rates import function_of
 from estimator_emb.tables import functions
 
 _SHARDING = {
@@ -39,21 +39,13 @@ class DynamicRates:
         self._owners: list[str] = []
         self._tags: dict[str, int] = {}
         for name, table in tables.items():
-            rate = parameters[name].learning_rate
-            if table.learning_rate_fn is not None:
-                function = table.learning_rate_fn, True
-            elif table.learning_rate is None and callable(rate):
-                function = rate, False
-            else:
-                continue
-            if function not in self._functions:
-                self._functions.append(function)
-                self._owners.append(
-                    table_function(name)
-                    if function[1]
-                    else optimizer_function(name, parameters[name])
-                )
-            self._tags[name] = self._functions.index(function)
+            found = function_of(name, table, parameters[name])
+            if found is not None:
+                owner, function = found[0], found[1:]
+                if function not in self._functions:
+                    self._functions.append(function)
+                    self._owners.append(owner)
+                self._tags[name] = self._functions.index(function)
 
     def tag(self, table: str) -> int | None:
         """Returns the tag of a table's rate; None if it is a number."""

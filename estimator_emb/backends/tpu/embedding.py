@@ -70,6 +70,11 @@ class TPUEmbedding:
         addition to the legacy class.
       clipping_limit: as in `EmbeddingConfigSpec`. An addition to the legacy class.
 
+    Attributes:
+      num_cores, num_cores_per_host, batch_size_per_core: ints.
+      config_proto: for `tf.compat.v1.tpu.initialize_system(embedding_config=...)`.
+      optimization_parameters: those given; in inference SGD(1).
+
     Raises:
       ValueError: an argument is out of its range, or the system has no TPU.
     """
@@ -110,29 +115,29 @@ class TPUEmbedding:
             self._table_to_features_dict[config.table_id].append(feature)
         self._partition_strategy = partition_strategy
         self._find_system(master, cluster_def, device_config, master_job_name, system_metadata)
-        if batch_size % self._num_cores:
+        if batch_size % self.num_cores:
             raise ValueError(
-                f"TPUEmbedding: batch_size must be a multiple of the {self._num_cores} TPU cores; "
+                f"TPUEmbedding: batch_size must be a multiple of the {self.num_cores} TPU cores; "
                 f"got {batch_size}."
             )
-        self._batch_size_per_core = batch_size // self._num_cores
+        self.batch_size_per_core = batch_size // self.num_cores
         self._mode = mode
-        self._optimization_parameters = _global_optimizer(mode, optimization_parameters)
+        self.optimization_parameters = _global_optimizer(mode, optimization_parameters)
         self._parameters = {
             name: self._optimizer_of(name, table)
             for name, table in self._table_to_config_dict.items()
         }
         self._rates = DynamicRates(self._table_to_config_dict, self._parameters)
-        self._config_proto = configuration(
+        self.config_proto = configuration(
             self._table_to_config_dict,
             self._feature_to_config_dict,
             self._table_to_features_dict,
             self._parameters,
             self._rates,
             mode=mode,
-            batch_size_per_core=self._batch_size_per_core,
+            batch_size_per_core=self.batch_size_per_core,
             num_hosts=self._num_hosts,
-            num_cores=self._num_cores,
+            num_cores=self.num_cores,
             partition_strategy=partition_strategy,
             pipeline_execution_with_tensor_core=pipeline_execution_with_tensor_core,
             profile_data_directory=profile_data_directory,
@@ -153,11 +158,11 @@ class TPUEmbedding:
                 raise ValueError(
                     "TPUEmbedding: one of master, cluster_def and device_config must be given."
                 )
-            self._num_hosts, self._num_cores = device_config.num_hosts, device_config.num_cores
-            if self._num_cores % self._num_hosts:
+            self._num_hosts, self.num_cores = device_config.num_hosts, device_config.num_cores
+            if self.num_cores % self._num_hosts:
                 raise ValueError(
                     "TPUEmbedding: num_cores of device_config must be a multiple of num_hosts; got "
-                    f"{self._num_cores} cores and {self._num_hosts} hosts."
+                    f"{self.num_cores} cores and {self._num_hosts} hosts."
                 )
             self._hosts = [
                 f"{device_config.job_name}/replica:0/task:{task}/device:CPU:0"
@@ -177,7 +182,7 @@ class TPUEmbedding:
                     raise ValueError(
                         f"TPUEmbedding: {error} Give it as master_job_name."
                     ) from error
-            self._num_hosts, self._num_cores = metadata.num_hosts, metadata.num_cores
+            self._num_hosts, self.num_cores = metadata.num_hosts, metadata.num_cores
             self._hosts = [
                 device.name
                 for device in metadata.devices
@@ -189,10 +194,10 @@ class TPUEmbedding:
                     f"{job!r} has the CPU devices {self._hosts} only; master_job_name must be the "
                     "job of those hosts."
                 )
-        self._num_cores_per_host = self._num_cores // self._num_hosts
+        self.num_cores_per_host = self.num_cores // self._num_hosts
 
     def _optimizer_of(self, name: str, table: TableConfig) -> OptimizationParameters:
-        parameters = table.optimization_parameters or self._optimization_parameters
+        parameters = table.optimization_parameters or self.optimization_parameters
         if parameters is None:
             raise ValueError(
                 f"Table {name!r} has no optimizer: give it optimization_parameters in its "
@@ -214,24 +219,6 @@ class TPUEmbedding:
         return list(self._hosts)
 
     @property
-    def num_cores_per_host(self) -> int:
-        return self._num_cores_per_host
-
-    @property
-    def num_cores(self) -> int:
-        return self._num_cores
-
-    @property
-    def batch_size_per_core(self) -> int:
-        """Samples of one core's batch."""
-        return self._batch_size_per_core
-
-    @property
-    def config_proto(self) -> TPUEmbeddingConfiguration:
-        """For `tf.compat.v1.tpu.initialize_system(embedding_config=...)`."""
-        return self._config_proto
-
-    @property
     def table_to_config_dict(self) -> Mapping[str, TableConfig]:
         """Table name -> config, sorted by name; the position is the table's number."""
         return copy.copy(self._table_to_config_dict)
@@ -245,11 +232,6 @@ class TPUEmbedding:
     def table_to_features_dict(self) -> Mapping[str, list[str]]:
         """Table name -> names of its features, both sorted: the order of activations."""
         return copy.copy(self._table_to_features_dict)
-
-    @property
-    def optimization_parameters(self) -> OptimizationParameters | None:
-        """The optimizer of the tables without one of their own; in inference SGD(1)."""
-        return self._optimization_parameters
 
     def _features(self) -> list[str]:
         return [
@@ -305,7 +287,7 @@ class TPUEmbedding:
                 )
 
         def ops_of(create: Any) -> list[tf.Operation]:
-            config = self._config_proto.SerializeToString()
+            config = self.config_proto.SerializeToString()
             operations = []
             for number, (name, table) in enumerate(self._table_to_config_dict.items()):
                 operations += create(
@@ -349,7 +331,7 @@ class TPUEmbedding:
             feature: self._table_to_config_dict[config.table_id].combiner
             for feature, config in self._feature_to_config_dict.items()
         }
-        enqueue.check_data(enqueue_datas_list, combiners, self._num_cores_per_host, ragged)
+        enqueue.check_data(enqueue_datas_list, combiners, self.num_cores_per_host, ragged)
         features = self._features()
         return [
             enqueue.enqueue_op(
@@ -362,7 +344,7 @@ class TPUEmbedding:
                     for feature, config in self._feature_to_config_dict.items()
                     if config.max_sequence_length
                 },
-                core % self._num_cores_per_host,
+                core % self.num_cores_per_host,
                 mode_override,
                 ragged,
             )
@@ -377,7 +359,7 @@ class TPUEmbedding:
         """
         received = tf.raw_ops.RecvTPUEmbeddingActivations(
             num_outputs=len(self._feature_to_config_dict),
-            config=self._config_proto.SerializeToString(),
+            config=self.config_proto.SerializeToString(),
         )
         return collections.OrderedDict(zip(self._features(), received, strict=True))
 
@@ -401,7 +383,7 @@ class TPUEmbedding:
         return tf.raw_ops.SendTPUEmbeddingGradients(
             inputs=[feature_to_gradient_dict[feature] for feature in self._features()],
             learning_rates=self._rates.values(step),
-            config=self._config_proto.SerializeToString(),
+            config=self.config_proto.SerializeToString(),
         )
 
 

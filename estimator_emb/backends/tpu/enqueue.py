@@ -19,7 +19,9 @@ logger = logging.getLogger("estimator_emb")
 
 class EnqueueData(
     collections.namedtuple(
-        "EnqueueData", ["embedding_indices", "sample_indices", "aggregation_weights"]
+        "EnqueueData",
+        ["embedding_indices", "sample_indices", "aggregation_weights"],
+        defaults=(None, None),
     )
 ):
     """The ids of one feature, as a SparseTensor holds them.
@@ -30,11 +32,6 @@ class EnqueueData(
         means one id for each sample.
       aggregation_weights: float32 or float64 [n]; None means weight 1.
     """
-
-    def __new__(
-        cls, embedding_indices: Any, sample_indices: Any = None, aggregation_weights: Any = None
-    ) -> "EnqueueData":
-        return super().__new__(cls, embedding_indices, sample_indices, aggregation_weights)
 
     @staticmethod
     def from_sparse_tensor(sp_tensor: Any, weights: Any = None) -> "EnqueueData":
@@ -48,7 +45,9 @@ class EnqueueData(
 
 class RaggedEnqueueData(
     collections.namedtuple(
-        "RaggedEnqueueData", ["embedding_indices", "row_splits", "aggregation_weights"]
+        "RaggedEnqueueData",
+        ["embedding_indices", "row_splits", "aggregation_weights"],
+        defaults=(None, None),
     )
 ):
     """The ids of one feature, as a RaggedTensor holds them.
@@ -59,11 +58,6 @@ class RaggedEnqueueData(
         row_splits[i + 1]. None means one id for each sample.
       aggregation_weights: float32 or float64 [n]; None means weight 1.
     """
-
-    def __new__(
-        cls, embedding_indices: Any, row_splits: Any = None, aggregation_weights: Any = None
-    ) -> "RaggedEnqueueData":
-        return super().__new__(cls, embedding_indices, row_splits, aggregation_weights)
 
     @staticmethod
     def from_ragged_tensor(rg_tensor: Any, weights: Any = None) -> "RaggedEnqueueData":
@@ -79,23 +73,20 @@ def get_enqueue_datas_list_from_sparse_tensors_list(
     sp_tensors_list: Sequence[Mapping[str, Any]],
 ) -> list[collections.OrderedDict]:
     """Returns {feature: EnqueueData} of each core from {feature: SparseTensor} of each."""
-    return [
-        collections.OrderedDict(
-            (feature, EnqueueData.from_sparse_tensor(ids)) for feature, ids in of_core.items()
-        )
-        for of_core in sp_tensors_list
-    ]
+    return _of_cores(EnqueueData.from_sparse_tensor, sp_tensors_list)
 
 
 def get_enqueue_datas_list_from_ragged_tensors_list(
     rg_tensors_list: Sequence[Mapping[str, Any]],
 ) -> list[collections.OrderedDict]:
     """Returns {feature: RaggedEnqueueData} of each core from {feature: RaggedTensor} of each."""
+    return _of_cores(RaggedEnqueueData.from_ragged_tensor, rg_tensors_list)
+
+
+def _of_cores(make: Any, of_cores: Sequence[Mapping[str, Any]]) -> list[collections.OrderedDict]:
     return [
-        collections.OrderedDict(
-            (feature, RaggedEnqueueData.from_ragged_tensor(ids)) for feature, ids in of_core.items()
-        )
-        for of_core in rg_tensors_list
+        collections.OrderedDict((feature, make(ids)) for feature, ids in of_core.items())
+        for of_core in of_cores
     ]
 
 

@@ -19,18 +19,10 @@ from estimator_emb.spec import generations
 from estimator_emb.spec.config import EmbeddingConfigSpec, FeatureConfig
 from estimator_emb.spec.resolved import Table
 from estimator_emb.step.inputs import PADDING_ID
-from estimator_emb.tables import functions, helper_variable, names, scopes
-from estimator_emb.tables.description import describe
+from estimator_emb.tables import functions, names, scopes
+from estimator_emb.tables.sizes import describe
 
 logger = logging.getLogger("estimator_emb")
-
-
-NO_PREDICTION = (
-    "predict: tensorflow-estimator looks up no embedding tables when it predicts on a TPU. Predict "
-    "on the host, with a TPUEstimator of the same model_dir that has use_tpu=False or "
-    "TPUConfig(device='host')."
-)
-"""The message of the error that a prediction with tables in the embedding hardware raises."""
 
 
 def use_hardware(estimator: Any, spec: EmbeddingConfigSpec, tables: list[Table]) -> None:
@@ -41,15 +33,6 @@ def use_hardware(estimator: Any, spec: EmbeddingConfigSpec, tables: list[Table])
         context._lazy_embedding_config_dict[master] = embedding_config
     # Ours finds the names of the variables itself, for every optimizer.
     estimator._embedding_from_feature_columns = False
-
-
-def hide_helpers() -> None:
-    """Keeps the slots of the helper variables out of checkpoints.
-
-    tensorflow-estimator makes a helper variable for each table, to get gradients, and keeps it out
-    itself. Without their slots, checkpoints of a TPU and of the host hold the same.
-    """
-    helper_variable.hide(keep_trainable=True)
 
 
 def as_hardware_reads(made: Any, tables: list[Table]) -> Any:

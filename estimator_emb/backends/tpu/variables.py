@@ -118,15 +118,7 @@ def load_ops(
                 name: _shard(parts, partition, host)
                 for name, parts in zip(names, variables, strict=True)
             }
-            operations.append(
-                load(
-                    **values,
-                    table_name=table,
-                    num_shards=partition.shards,
-                    shard_id=host,
-                    config=b"" if host else config,
-                )
-            )
+            operations.append(load(**values, **_place(table, partition, host, config)))
     return operations
 
 
@@ -142,12 +134,7 @@ def retrieve_ops(
     retrieved = []
     for host in range(partition.shards):
         with colocate_with(variables[0][host]):
-            values = retrieve(
-                table_name=table,
-                num_shards=partition.shards,
-                shard_id=host,
-                config=b"" if host else config,
-            )
+            values = retrieve(**_place(table, partition, host, config))
         retrieved.append([values] if tf.is_tensor(values) else list(values))
     operations = []
     for host in range(partition.shards):
@@ -158,6 +145,15 @@ def retrieve_ops(
             ]
             operations.append(tf.group(*assigned))
     return operations
+
+
+def _place(table: str, partition: Partition, host: int, config: bytes) -> dict[str, Any]:
+    return {
+        "table_name": table,
+        "num_shards": partition.shards,
+        "shard_id": host,
+        "config": b"" if host else config,
+    }
 
 
 def _same(partition: Partition) -> bool:

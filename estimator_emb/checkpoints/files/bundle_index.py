@@ -78,13 +78,6 @@ class Index:
             raise UnknownFormat(f"{self._path}.index: {name} is not in runs of rows.")
         return parts
 
-    def data_file(self, name: str) -> str:
-        """Returns the data file of a variable; UnknownFormat if there is none or more than one."""
-        entry = self._entries.get(name.encode())
-        if entry is None or entry.slices:
-            raise UnknownFormat(f"{self._path}.index has no place of {name}.")
-        return _data_file(self._path, entry.shard_id, self._count)
-
     def data_files(self) -> dict[str, int]:
         """Returns the path of each data file -> the least number of bytes that it must have."""
         sizes = dict.fromkeys(range(self._count), 0)

@@ -116,8 +116,6 @@ def given(path: str) -> str:
         what_to_do = f"give '{prefix}', without the end of the file's name"
     elif not names:
         what_to_do = "give the path of a checkpoint without the ends of its files' names"
-    elif folder == path:
-        what_to_do = f"give one of the checkpoints of this folder: {', '.join(names)}"
     else:
         what_to_do = f"give one of those in '{folder}': {', '.join(names)}"
     raise MissingCheckpoint(
@@ -273,5 +271,6 @@ def find_problem(path: str, thorough: bool = False) -> tuple[str, bool] | None:
 def file_of(path: str, name: str) -> str:
     """Returns the data file that holds a variable, or a pattern of all files if it is unknown."""
     with contextlib.suppress(bundle_index.UnknownFormat):
-        return bundle_index.Index(path).data_file(name)
+        files = {part.file for part in bundle_index.Index(path).parts(name)}
+        return files.pop() if len(files) == 1 else f"{path}.data-*"
     return f"{path}.data-*"

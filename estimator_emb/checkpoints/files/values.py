@@ -44,8 +44,8 @@ class Values:
         except bundle_index.UnknownFormat:
             self._index = None
         self._files: dict[str, Any] = {}
-        self._parts: dict[str, list[FilePart] | None] = {}
-        self._whole = functools.lru_cache(maxsize=1)(self._get_tensor)
+        self._whole = functools.lru_cache(maxsize=1)(self.whole)
+        self.parts = functools.cache(self._parts)
 
     def __enter__(self) -> "Values":
         return self
@@ -77,16 +77,12 @@ class Values:
         for start in range(0, self.shapes[name][0], rows):
             yield start, min(start + rows, self.shapes[name][0])
 
-    def whole(self, name: str) -> Any:
-        """Returns a whole variable, as TensorFlow reads it."""
-        return self._get_tensor(name)
-
     def rows(self, name: str, start: int, end: int) -> np.ndarray:
         """Returns the rows from `start` to before `end` of a variable."""
         parts = self.parts(name)
         if parts is None:
-            value = np.asarray(self._whole(name), object if self._is_text(name) else None)
-            return value[start:end]
+            is_text = self.dtypes[name] == tf.string
+            return np.asarray(self._whole(name), object if is_text else None)[start:end]
         dtype = self.dtypes[name].as_numpy_dtype
         values = np.empty((end - start, *self.shapes[name][1:]), dtype)
         size = self.row_bytes(name)
@@ -114,14 +110,10 @@ class Values:
             values[positions] = self.rows(name, first, first + len(positions))
         return values
 
-    def parts(self, name: str) -> list[FilePart] | None:
-        """Returns the parts of a variable by row; None if TensorFlow has to read it."""
-        if name not in self._parts:
-            self._parts[name] = self._find_parts(name)
-        return self._parts[name]
-
-    def _find_parts(self, name: str) -> list[FilePart] | None:
-        if self._index is None or self._is_text(name) or not self.shapes[name]:
+    def _parts(self, name: str) -> list[FilePart] | None:
+        """Returns the parts of a variable by row, once; None if TensorFlow has to read it."""
+        is_text = self.dtypes[name] == tf.string
+        if self._index is None or is_text or not self.shapes[name]:
             return None
         try:
             parts = self._index.parts(name)
@@ -129,34 +121,27 @@ class Values:
         except (bundle_index.UnknownFormat, TypeError):
             return None
         row = self.row_bytes(name)
-        fits = size == self.dtypes[name].size and all(
-            part.size == part.rows * row for part in parts
-        )
-        return parts if fits else None
+        fits = all(part.size == part.rows * row for part in parts)
+        return parts if fits and size == self.dtypes[name].size else None
 
-    def check(self, name: str, progress: Callable[[int], Any] | None = None) -> None:
+    def check(self, name: str, progress: Callable[[int], Any] = lambda size: None) -> None:
         """Raises DamagedCheckpoint, with the data file, if a checksum of a variable differs."""
         parts = self.parts(name)
         if parts is None:
             self._whole(name)
-            if progress:
-                progress(self.size(name))
+            progress(self.size(name))
             return
         for part in parts:
             checksum = Checksum()
             for offset in range(0, part.size, PIECE_BYTES):
                 data = self._read(part, offset, min(PIECE_BYTES, part.size - offset))
                 checksum.add(data)
-                if progress:
-                    progress(len(data))
+                progress(len(data))
             if checksum.masked != part.crc32c:
                 raise DamagedCheckpoint(
                     f"Checkpoint '{self.path}' is damaged: '{part.file}' does not hold what was "
                     f"saved of {escaped(name)}: its checksum is another one."
                 )
-
-    def _is_text(self, name: str) -> bool:
-        return bool(self.dtypes[name] == tf.string)
 
     def _read(self, part: FilePart, offset: int, size: int) -> bytes:
         file = self._files.get(part.file)
@@ -171,14 +156,29 @@ class Values:
             )
         return data
 
-    def _get_tensor(self, name: str) -> Any:
+    def whole(self, name: str) -> Any:
+        """Returns a whole variable, as TensorFlow reads it."""
         try:
             return self._reader.get_tensor(name)
         except (tf.errors.OpError, IndexError) as error:
+            why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
             raise DamagedCheckpoint(
                 f"Checkpoint '{self.path}' is damaged: variable {escaped(name)} cannot be read "
-                f"from '{checkpoint_files.file_of(self.path, name)}' ({_first_line(error)})."
+                f"from '{checkpoint_files.file_of(self.path, name)}' ({why})."
             ) from None
+
+
+def counter(progress: Callable[[int, int], Any] | None, total: int) -> Callable[[int], None]:
+    """Returns a function that adds bytes to those done, and tells `progress`, if any."""
+    done = 0
+
+    def advance(size: int) -> None:
+        nonlocal done
+        done += size
+        if progress:
+            progress(done, total)
+
+    return advance
 
 
 def check_files(path: str) -> None:
@@ -193,7 +193,3 @@ def check_files(path: str) -> None:
         text, missing = found
         text = f"Checkpoint '{path}' is damaged: {' '.join(text.split())}."
         raise MissingCheckpoint(text) if missing else DamagedCheckpoint(text)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -13,8 +13,7 @@ import tensorflow as tf
 
 from estimator_emb.checkpoints.files import writer
 from estimator_emb.checkpoints.files.checkpoint_files import DamagedCheckpoint
-from estimator_emb.checkpoints.files.progress import counter
-from estimator_emb.checkpoints.files.values import Values
+from estimator_emb.checkpoints.files.values import Values, counter
 from estimator_emb.checkpoints.files.writer import Writer
 from estimator_emb.checkpoints.reading import row_order, saved_variables
 from estimator_emb.checkpoints.reading.differences import pairs
@@ -149,7 +148,7 @@ class _Moves:
         listed = saved_variables.of_shapes(values.shapes, values.dtypes)
         self._variables = {variable.name: variable for variable in listed}
         self._tables = saved_variables.tables(listed, [*self._record, *self._graph.tables])
-        self._named = [self._checked(name) for one in named for name in self._matching(one)]
+        self._named = [table for name in named for table in self._matching(name)]
         if not named:
             raise ValueError("convert: no table is named.")
         moved = {name for table in self._named for name in (table.name, *table.slots)}
@@ -165,47 +164,40 @@ class _Moves:
         return self.hosts  # One strategy holds for all tables of a program.
 
     def check_target(self, to: str, to_hosts: int) -> None:
-        rows = max(table.shape[0] for table in self._named)
-        if to == "mod" and to_hosts > rows:
-            raise ValueError(
-                f"convert: to_hosts must not be larger than the tables; got {to_hosts}, and the "
-                f"largest table that is named has {rows} rows."
-            )
+        if to == "mod":
+            self._check_not_more_than_rows("to_hosts", to_hosts)
         if self.hosts == to_hosts:
             raise ValueError(
                 f"convert: there is nothing to convert in {self._values.path!r}: its rows are "
                 f"{_in_order(self.hosts)} already{self._why}."
             )
 
-    def _matching(self, name: str) -> list[str]:
-        if name in self._values.shapes or not any(sign in name for sign in "*?["):
-            return [name]
-        matching = fnmatch.filter(self._tables, name)
-        if not matching:
+    def _check_not_more_than_rows(self, argument: str, hosts: int) -> None:
+        rows = max(table.shape[0] for table in self._named)
+        if hosts > rows:
+            raise ValueError(
+                f"convert: {argument} must not be larger than the tables; got {hosts}, and the "
+                f"largest table that is named has {rows} rows."
+            )
+
+    def _matching(self, name: str) -> list[SavedVariable]:
+        """Returns the tables of a name or a pattern."""
+        names = [name] if name in self._values.shapes else fnmatch.filter(self._tables, name)
+        if not names:
             raise ValueError(
                 f"convert: no embedding table matches {name!r}; there are {sorted(self._tables)}."
             )
-        return matching
+        return [self._checked(name) for name in names]
 
     def _checked(self, name: str) -> SavedVariable:
-        shape = self._values.shapes.get(name)
-        if shape is None:
-            raise ValueError(
-                f"convert: table {name!r} is not in the checkpoint, whose embedding tables are "
-                f"{sorted(self._tables)}."
-            )
-        if len(shape) != 2:
-            raise ValueError(
-                f"convert: table {name!r} must have shape [vocabulary_size, dimension]; it has "
-                f"{list(shape)}."
-            )
-        if name not in self._variables:
+        variable = self._variables.get(name)
+        if variable is None:
             owner = next(one.name for one in self._variables.values() if name in one.slots)
             raise ValueError(
                 f"convert: {name!r} is a slot, which moves with its table; name {owner!r}."
             )
-        variable = self._variables[name]
-        if not shape[0] or not (saved_variables.is_matrix_of_rows(variable) or self._force):
+        could_be = len(variable.shape) == 2 and variable.shape[0]
+        if not could_be or not (saved_variables.is_matrix_of_rows(variable) or self._force):
             raise ValueError(
                 f"convert: {name!r} is no embedding table, by its name, its type or its shape; the "
                 f"embedding tables of the checkpoint are {sorted(self._tables)}."
@@ -226,9 +218,7 @@ class _Moves:
                 f"convert: nothing in {self._values.path!r} says in which order its rows are: it "
                 "has no record of a conversion, and no graph of a TPU program beside it (a .meta "
                 "file). Look up partition_strategy in the program that wrote it, and give "
-                "source_order='mod' or source_order='div' (--from=mod or --from=div). 'div', the "
-                "default of EmbeddingConfigSpec, is the order of the ids: then nothing needs to be "
-                "converted to it."
+                "source_order='mod' or source_order='div' (--from=mod or --from=div)."
             )
         if order == "ids":
             if hosts not in (None, 1):
@@ -249,12 +239,7 @@ class _Moves:
                 "convert: the slices of the tables do not tell over how many hosts they were "
                 "divided; give hosts (--hosts)."
             )
-        rows = max(table.shape[0] for table in self._named)
-        if hosts > rows:
-            raise ValueError(
-                f"convert: hosts must not be larger than the tables; got {hosts}, and the largest "
-                f"table that is named has {rows} rows."
-            )
+        self._check_not_more_than_rows("hosts", hosts)
         return hosts
 
     def _told(self) -> tuple[str | None, int | None, str]:
@@ -339,9 +324,6 @@ def _write(
             _copy(values, name, _Order(values, name, conversion), out, advance)
         merged = out.merge()
         with Values(merged) as written:
-            missing = set(written.shapes) ^ {*kept, RECORD}
-            if missing:
-                raise _not_written(conversion.path, sorted(missing)[0])
             for name in kept:
                 _compare(values, written, name, _Order(values, name, conversion), advance)
         out.finish()
@@ -374,14 +356,10 @@ def _copy(
     values: Values, name: str, order: _Order, out: Writer, advance: Callable[[int], Any]
 ) -> None:
     dtype, shape = values.dtypes[name], values.shapes[name]
-    if dtype == tf.string:
+    if dtype == tf.string or not shape or not np.prod(shape, dtype=np.int64):
         # NumPy's strings would lose zeros at their end, and TensorFlow saves no slices of strings.
-        out.add(name, dtype, np.array(values.whole(name), object))
-        return
-    if not shape or not np.prod(shape, dtype=np.int64):
-        value = np.asarray(values.whole(name))
-        out.add(name, dtype, value)
-        advance(value.nbytes)
+        out.add(name, dtype, np.array(values.whole(name), object if dtype == tf.string else None))
+        advance(values.size(name))
         return
     places = Partition(shape[0], order.new, "mod").places
     for start, end in values.spans(name, max(1, writer.CHUNK_BYTES // values.row_bytes(name))):
@@ -397,26 +375,20 @@ def _copy(
 def _compare(
     values: Values, written: Values, name: str, order: _Order, advance: Callable[[int], Any]
 ) -> None:
-    right = (written.shapes[name], written.dtypes[name]) == (
-        values.shapes[name],
-        values.dtypes[name],
-    )
-    if right and values.dtypes[name] == tf.string:
-        old, new = (np.array(one.whole(name), object) for one in (values, written))
-        right = old.tolist() == new.tolist()
-    elif right:
+    dtype = values.dtypes[name]
+    is_text = dtype == tf.string
+    as_read = (written.shapes.get(name), written.dtypes.get(name))
+    right = as_read == (values.shapes[name], dtype)
+    if right:
         for old, new in pairs(values, name, written, name, (order.old, order.new)):
-            right = right and old.tobytes() == new.tobytes()
-            advance(old.nbytes)
+            same = old.tolist() == new.tolist() if is_text else old.tobytes() == new.tobytes()
+            right = right and same
+            advance(0 if is_text else old.nbytes)
     if not right:
-        raise _not_written(written.path, name)
-
-
-def _not_written(path: str, name: str) -> DamagedCheckpoint:
-    return DamagedCheckpoint(
-        f"convert: {escaped(name)} of the new checkpoint '{path}' is not what was written: the "
-        "disk may be faulty."
-    )
+        raise DamagedCheckpoint(
+            f"convert: {escaped(name)} of the new checkpoint '{written.path}' is not what was "
+            "written: the disk may be faulty."
+        )
 
 
 def _new_path(source: str, destination: str) -> str:

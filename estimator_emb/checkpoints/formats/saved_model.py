@@ -63,7 +63,7 @@ class _SavedModel(TableFormat):
                         -1,
                     )
                     module.kept.append(ids)  # type: ignore[attr-defined]
-                    signatures[f"{name}_labels"] = _lookup_by_label(weights, ids)
+                    signatures[f"{name}_labels"] = _lookup(weights, table.rows, ids)
             if len(tables) == 1:
                 signatures["serving_default"] = next(iter(signatures.values()))
             tf.saved_model.save(module, folder, signatures=signatures)
@@ -73,29 +73,22 @@ class _SavedModel(TableFormat):
                 tf.io.gfile.remove(fingerprint)
 
 
-def _lookup(weights: tf.Variable, rows: int) -> Any:
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.int64, "ids")])
-    def lookup(ids: tf.Tensor) -> dict[str, tf.Tensor]:
-        within = tf.debugging.assert_equal(
-            tf.reduce_all((ids >= 0) & (ids < rows)), True, f"ids must be from 0 to {rows - 1}."
-        )
-        with tf.control_dependencies([within]):
+def _lookup(weights: tf.Variable, rows: int, labels: Any = None) -> Any:
+    """Returns a function that looks ids up, or labels by their table of ids."""
+    given = tf.TensorSpec([None], tf.int64, "ids")
+    unknown = f"ids must be from 0 to {rows - 1}."
+    if labels is not None:
+        given = tf.TensorSpec([None], tf.string, "labels")
+        unknown = "A label is not in the vocabulary."
+
+    @tf.function(input_signature=[given])
+    def lookup(given: tf.Tensor) -> dict[str, tf.Tensor]:
+        ids = given if labels is None else labels.lookup(given)
+        all_known = tf.reduce_all((ids >= 0) & (ids < rows))
+        with tf.control_dependencies([tf.debugging.assert_equal(all_known, True, unknown)]):
             return {"embeddings": tf.gather(weights, ids)}
 
     return lookup
-
-
-def _lookup_by_label(weights: tf.Variable, table: Any) -> Any:
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "labels")])
-    def lookup_by_label(labels: tf.Tensor) -> dict[str, tf.Tensor]:
-        ids = table.lookup(labels)
-        known = tf.debugging.assert_equal(
-            tf.reduce_all(ids >= 0), True, "A label is not in the vocabulary."
-        )
-        with tf.control_dependencies([known]):
-            return {"embeddings": tf.gather(weights, ids)}
-
-    return lookup_by_label
 
 
 def _fill(path: str, tables: Mapping[str, SavedTable]) -> None:

@@ -36,15 +36,12 @@ _READS = {"ReadVariableOp", "Identity", "VariableV2", "VarHandleOp", "Variable"}
 
 @dataclasses.dataclass(frozen=True)
 class SavedGraph:
-    """What the graph beside a checkpoint says.
+    """What the graph beside a checkpoint says; None where it does not.
 
-    Attributes:
-      order: 'ids' or 'mod'; None if it does not say.
-      hosts: number of TPU hosts over which it divides tables; None if it does not say.
-      why: the evidence in it, for messages.
-      tables: names of the variables that it loads into the embedding hardware.
-      program: 'estimator_emb', 'TPU' for a legacy program on a TPU, 'other' for one that trains no
-        tables on a TPU; None without a graph.
+    `order` is 'ids' or 'mod', and `why` the evidence for it, in words. `hosts` is the number of TPU
+    hosts over which it divides tables, and `tables` are the variables that it loads into the
+    embedding hardware. `program` is 'estimator_emb', 'TPU' for a legacy program on a TPU, or
+    'other' for one that trains no tables on a TPU.
     """
 
     order: str | None = None
@@ -78,8 +75,8 @@ def saved_graph(path: str) -> SavedGraph:
         for node in graph.node
         if node.op == "ConfigureDistributedTPU"
     ]
-    read = [_configuration(config) for config in configurations if config]
-    known = [config for config in read if config is not None and config.table_descriptor]
+    read = [TPUEmbeddingConfiguration.FromString(config) for config in configurations]
+    known = [config for config in read if config.table_descriptor]
     if not known:
         return SavedGraph(program="other")
     variables, direct = set(), True
@@ -99,13 +96,6 @@ def saved_graph(path: str) -> SavedGraph:
         return SavedGraph("ids", hosts, f"{file!r} is a graph of this package", tables, _OURS)
     why = f"{file!r} says partition_strategy='mod' over {hosts} hosts"
     return SavedGraph("mod", hosts, why, tables, "TPU")
-
-
-def _configuration(serialized: bytes) -> TPUEmbeddingConfiguration | None:
-    try:
-        return TPUEmbeddingConfiguration.FromString(serialized)
-    except message.DecodeError:
-        return None
 
 
 def _bare(name: str) -> str:

@@ -148,12 +148,14 @@ def is_helper(name: str) -> bool:
 
 def is_matrix_of_rows(variable: SavedVariable) -> bool:
     """Returns whether a variable could be a table, or the slot of an unknown optimizer."""
+    # A dense layer's variables have names such as `dense/kernel_1`.
+    parts = (re.sub(r"_\d+$", "", part) for part in variable.name.split("/"))
     return (
         len(variable.shape) == 2
         and variable.dtype.is_floating
         and not is_helper(variable.name)
         and variable.name != RECORD
-        and not looks_dense(variable.name)
+        and _DENSE_NAMES.isdisjoint(parts)
     )
 
 
@@ -166,11 +168,6 @@ def possible_tables(variables: Sequence[SavedVariable]) -> dict[str, SavedVariab
         for variable in variables
         if is_matrix_of_rows(variable) and variable.name not in of_cpu
     }
-
-
-def looks_dense(name: str) -> bool:
-    """Returns whether a name is that of a dense layer's variable, such as `dense/kernel_1`."""
-    return not _DENSE_NAMES.isdisjoint(re.sub(r"_\d+$", "", part) for part in name.split("/"))
 
 
 def own_name(variable: str) -> str:

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from estimator_emb.checkpoints.files.progress import counter
-from estimator_emb.checkpoints.files.values import Values
+from estimator_emb.checkpoints.files.values import Values, counter
 from estimator_emb.checkpoints.reading import saved_variables
 from estimator_emb.checkpoints.reading.saved_variables import SavedVariable
 

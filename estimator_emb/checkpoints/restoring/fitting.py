@@ -43,8 +43,8 @@ def check_restored(path: str, scaffold: Any, tables: Sequence[Table]) -> None:
     if _OBJECT_GRAPH in there:
         keys.update(object_graph_key_mapping(path))
     any_shape = bool(getattr(saver, "_reshape", False))
-    for name, form in here.items():
-        _compare(name, form, keys[name], there, misfits, any_shape)
+    for name in sorted(here, key=misfits.is_dense):
+        _compare(name, here[name], keys[name], there, misfits, any_shape)
     misfits.raise_error()
 
 
@@ -63,8 +63,8 @@ def check_warm_start(settings: Any, tables: Sequence[Table]) -> None:
     infos = settings.var_name_to_vocab_info or {}
     old_names = settings.var_name_to_prev_var_name or {}
     misfits = Misfits(path, tables, here, warm_start=True)
-    for name, form in here.items():
-        old_name = old_names.get(name) or name
+    for name in sorted(here, key=misfits.is_dense):
+        form, old_name = here[name], old_names.get(name) or name
         if name in infos:
             _compare_remapped(name, form, old_name, infos[name], there, misfits)
         elif settings.vars_to_warm_start is not None:
@@ -103,7 +103,10 @@ def _restores_its_own_way(saver: Any) -> bool:
 
 def _forms(name: str | None, saved: Any) -> Iterator[tuple[str, Form]]:
     """Yields (name in the checkpoint, form) of an item that a saver was given."""
-    if isinstance(saved, SaveableObject):
+    if isinstance(saved, SaveableObject) and isinstance(saved.op, tf.Variable):
+        # The Estimator of a Keras model saves its variables so, by the names of their objects.
+        yield from _forms(saved.specs[0].name, saved.op)
+    elif isinstance(saved, SaveableObject):
         for spec in saved.specs:
             yield spec.name, Form(_ANY, None)
     elif isinstance(saved, Iterable) and not isinstance(saved, tf.Variable):

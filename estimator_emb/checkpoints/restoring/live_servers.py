@@ -21,11 +21,6 @@ _MARK = "estimator_emb_model_dir"
 """Name of a variable on the first server: the `model_dir` of the model held there."""
 
 
-def _one_spelling(path: str) -> str:
-    """Returns the path of a folder as every program on this machine would spell it."""
-    return path.rstrip("/") if "://" in path else os.path.realpath(path)
-
-
 class StepsSeen(tf.compat.v1.train.SessionRunHook):
     """A trainer's hook that notes the last global step, and warns when steps are lost.
 
@@ -64,7 +59,8 @@ class LiveServersSaver(PartsSaver):
     _set_mark: tf.Operation | None = None
 
     def __init__(self, config: Any, seen: StepsSeen):
-        self._model_dir = _one_spelling(config.model_dir)
+        path = config.model_dir  # As every program on this machine would spell it.
+        self._model_dir = path.rstrip("/") if "://" in path else os.path.realpath(path)
         self._seen = seen
         super().__init__(config)
 
@@ -85,7 +81,7 @@ class LiveServersSaver(PartsSaver):
 
     def restore(self, sess: Any, save_path: str) -> None:
         missing = [name.decode() for name in sess.run(self._missing)]
-        mark = self._held_mark(sess)
+        mark = sess.run(self._mark).decode() if sess.run(self._is_marked) else None
         live = self._held_step(sess) if mark == self._model_dir else None
         saved = tf.train.load_checkpoint(save_path).get_tensor(self._step.op.name)
         if live is not None and not missing and live >= saved:
@@ -114,26 +110,16 @@ class LiveServersSaver(PartsSaver):
     def _tell(self, lost: str, live: int | None, saved: int) -> None:
         last = live if live is not None else self._seen.last
         self._seen.last = None
-        if last is None:
-            logger.warning(
-                "A parameter server has lost its variables, %s for one: all go back to the "
-                "checkpoint of step %d.",
-                lost,
-                saved,
-            )
-        elif last > saved:
-            logger.warning(
-                "A parameter server has lost its variables, %s for one: all go back from step %d "
-                "to the checkpoint of step %d, and %d steps are lost.",
-                lost,
-                last,
-                saved,
-                last - saved,
-            )
-
-    def _held_mark(self, sess: Any) -> str | None:
-        """Returns the `model_dir` of the held model; None if the first server holds nothing."""
-        return sess.run(self._mark).decode() if sess.run(self._is_marked) else None
+        if last is not None and last <= saved:
+            return
+        logger.warning(
+            "A parameter server has lost its variables, %s for one: all go back%s to the "
+            "checkpoint of step %d%s.",
+            lost,
+            "" if last is None else f" from step {last}",
+            saved,
+            "" if last is None else f", and {last - saved} steps are lost",
+        )
 
     def _held_step(self, sess: Any) -> int | None:
         try:

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Describes how a checkpoint differs from the program that is to restore it."""
 
+import collections
 import dataclasses
 import difflib
+import functools
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
@@ -17,6 +19,25 @@ from estimator_emb.tables.storage import saved_name
 
 SHOWN = 5
 """The most differences that a message lists."""
+
+_OLD_DIMENSION = "give the table its old dimension again, or {elsewhere}"
+_OLD_MODEL = "build the model as it was when it was saved, or {elsewhere}"
+_OLD_TYPES = "save the checkpoint again with the types of the program"
+_OLD_VOCABULARY = "give the VocabInfo of the vocabulary that the checkpoint has"
+_OLD_ROWS = (
+    "give the table its old number of rows again, or {elsewhere} with "
+    "warm_start_from=WarmStartSettings('{path}', {patterns}{infos}), which moves rows to their new "
+    "ids"
+)
+_OLD_NAME = (
+    "if it was renamed, give it its old name, or {elsewhere} with "
+    "warm_start_from=WarmStartSettings('{path}', ['.*'], var_name_to_prev_var_name={{{names}}})"
+)
+_IN_WARM_START = {
+    _OLD_ROWS: "give {infos}, which moves rows to their new ids, or {elsewhere}",
+    _OLD_NAME: "if it was renamed, give var_name_to_prev_var_name={{{names}}}",
+}
+"""What else to do where a warm start is what fails."""
 
 
 class UnfitCheckpoint(tf.errors.InvalidArgumentError, ValueError):  # type: ignore[misc]
@@ -56,67 +77,134 @@ class Misfits:
         self._tables = tables
         self._here = here
         self._warm_start = warm_start
-        self._other_shapes: dict[str, tuple[tf.TensorShape, tf.TensorShape]] = {}
-        self._others: list[str] = []
-        self._missing: dict[str, str] = {}
-        self._remedies: dict[str, None] = {}
+        self._lines: list[str] = []
+        self._unfit = False
+        self._shapes: dict[str, tuple[tf.TensorShape, tf.TensorShape]] = {}
+        self._missing: set[str] = set()
+        self._missing_slots: dict[str, tuple[Table, list[str]]] = {}
+        self._remedies: dict[str, list[str]] = collections.defaultdict(list)
+
+    def is_dense(self, name: str) -> bool:
+        """Returns whether a variable is of no table."""
+        return self._owner(name)[0] is None
 
     def of_shape(self, name: str, here: tf.TensorShape, there: tf.TensorShape) -> None:
-        """Notes a variable whose shapes differ."""
-        self._other_shapes[name] = here, there
+        """Notes a variable whose shapes differ; slots that differ as their table go without."""
+        table, weights = self._owner(name)
+        self._shapes[name] = here, there
+        if name != weights and self._shapes.get(weights) == (here, there):
+            return
+        remedy = _OLD_MODEL
+        if table is not None and here.rank == there.rank == 2:
+            remedy = _OLD_ROWS if here[1] == there[1] else _OLD_DIMENSION
+        text = f"is {_list(here)} here and {_list(there)} in the checkpoint"
+        self._note_unfit(name, text, remedy)
 
     def of_type(self, name: str, here: tf.DType, there: tf.DType) -> None:
         """Notes a variable whose types differ."""
-        self._others.append(
-            f"{self._described(name)} is {here.name} here and {there.name} in the checkpoint"
-        )
-        self._advise("save the checkpoint again with the types of the program")
+        text = f"is {here.name} here and {there.name} in the checkpoint"
+        self._note_unfit(name, text, _OLD_TYPES)
 
     def of_old_vocabulary(self, name: str, size: int, there: tf.TensorShape) -> None:
         """Notes a table whose `VocabInfo` asks for more rows than the checkpoint has."""
-        self._others.append(
-            f"{self._described(name)} is {_list(there)} in the checkpoint, and its VocabInfo says "
-            f"old_vocab_size={size}"
-        )
-        self._advise("give the VocabInfo of the vocabulary that the checkpoint has")
+        text = f"is {_list(there)} in the checkpoint, and its VocabInfo says old_vocab_size={size}"
+        self._note_unfit(name, text, _OLD_VOCABULARY)
 
     def missing(self, name: str, key: str) -> None:
         """Notes a variable that the checkpoint should have under the name `key`."""
-        self._missing[name] = key
+        table, weights = self._owner(name)
+        if table is not None and name != weights:
+            self._missing_slots.setdefault(weights, (table, []))[1].append(key)
+            return
+        self._missing.add(name)
+        shape = self._here[name].shape
+        alike = [
+            variable.name
+            for variable in self._saved.values()
+            if variable.name not in self._here
+            and shape.rank
+            and shape.is_compatible_with(variable.shape)
+        ]
+        alike.sort(key=lambda old_name: -difflib.SequenceMatcher(None, name, old_name).ratio())
+        more = f" and {len(alike) - 3} more" if len(alike) > 3 else ""
+        it = "it" if table is None else f"table {table.name!r}"
+        self._lines.append(
+            f"Key {key} not found in checkpoint: {it} is {_list(shape)}, and of that shape the "
+            f"checkpoint has {escaped(', '.join(alike[:3])) or 'no other'}{more}"
+        )
+        if alike:
+            self._remedies[_OLD_NAME].append(f"{name!r}: {alike[0]!r}")
+        else:
+            self._remedies[_OLD_MODEL].append(name)
 
     def raise_error(self) -> None:
         """Raises an error that lists the differences, if there are any."""
-        differences = [*self._describe_shapes(), *self._others]
-        unfit = bool(differences)
-        if self._missing:
-            differences += self._describe_missing()
-        if not differences:
+        for weights, (table, slots) in self._missing_slots.items():
+            if weights not in self._missing:  # The line of a missing table says enough.
+                self._note_missing_slots(weights, table, slots)
+        if not self._lines:
             return
-        more = len(differences) - SHOWN
+        more = len(self._lines) - SHOWN
         doing = "Warm-starting" if self._warm_start else "Restoring"
         message = "\n".join(
             [
                 f"{doing} from checkpoint failed: '{self._path}' does not fit the program:",
-                *(f"  {difference}" for difference in differences[:SHOWN]),
+                *(f"  {line}" for line in self._lines[:SHOWN]),
                 *([f"  and {more} more"] if more > 0 else []),
-                *(f"What to do: {remedy}." for remedy in self._remedies),
+                *(f"What to do: {self._told(*remedy)}." for remedy in self._remedies.items()),
             ]
         )
-        raise UnfitCheckpoint(message) if unfit else MissingCheckpoint(message)
+        raise UnfitCheckpoint(message) if self._unfit else MissingCheckpoint(message)
 
-    def _advise(self, remedy: str) -> None:
-        self._remedies[remedy] = None
+    @functools.cached_property
+    def _saved(self) -> dict[str, SavedVariable]:
+        return {variable.name: variable for variable in saved_variables.inspect(self._path)}
 
-    def _elsewhere(self, names: Sequence[str]) -> str:
-        if self._warm_start:
-            return f"leave {', '.join(names)} out of vars_to_warm_start"
-        return "train in another model_dir"
-
-    def _described(self, name: str) -> str:
+    def _note_unfit(self, name: str, text: str, remedy: str) -> None:
         table, weights = self._owner(name)
-        if table is None:
-            return f"variable {name}"
-        return f"table {table.name!r}: {'variable' if name == weights else 'slot'} {name}"
+        kind = "variable" if name == weights or table is None else "slot"
+        owner = "" if table is None else f"table {table.name!r}: "
+        self._lines.append(f"{owner}{kind} {name} {text}")
+        self._remedies[remedy].append(name)
+        self._unfit = True
+
+    def _note_missing_slots(self, weights: str, table: Table, slots: Sequence[str]) -> None:
+        saved = self._saved.get(weights)
+        there, as_before = "it has no slots in the checkpoint", ""
+        if saved is not None and saved.slots:
+            there = f"its slots in the checkpoint are {', '.join(saved.slots)}"
+            if saved.optimizer:
+                there += f" of {saved.optimizer}"
+                as_before = f"train with {saved.optimizer}Parameters again, or "
+        optimizer = type(table.optimizer).__name__.removesuffix("Parameters")
+        nor = f" (nor {', '.join(slots[1:])})" if slots[1:] else ""
+        self._lines.append(
+            f"Key {slots[0]} not found in checkpoint{nor}: table {table.name!r} trains with "
+            f"{optimizer} here, and {there}"
+        )
+        remedy = f"{as_before}{{elsewhere}}"
+        if not self._warm_start:
+            listed = _not_trainable([weights]).removesuffix(", ")
+            start = f"WarmStartSettings('{{path}}', {listed})" if listed else "'{path}'"
+            remedy += (
+                f" with warm_start_from={start}, which takes the tables and begins their slots anew"
+            )
+        self._remedies[remedy] += slots
+
+    def _told(self, remedy: str, names: Sequence[str]) -> str:
+        """Returns what to do about variables, or about pairs of new and old names, in words."""
+        elsewhere = "train in another model_dir"
+        if self._warm_start:
+            elsewhere = f"leave {', '.join(names)} out of vars_to_warm_start"
+            remedy = _IN_WARM_START.get(remedy, remedy)
+        more = ", ..." if names[1:] else ""
+        return remedy.format(
+            elsewhere=elsewhere,
+            path=self._path,
+            infos=f"var_name_to_vocab_info={{'{names[0]}': VocabInfo(...){more}}}",
+            names=", ".join([*names[:2], *(["..."] if names[2:] else [])]),
+            patterns=_not_trainable(names),
+        )
 
     def _owner(self, name: str) -> tuple[Table | None, str]:
         """Returns (table of a variable or None, name of its weights)."""
@@ -125,152 +213,6 @@ class Misfits:
             if weights:
                 return table, weights
         return None, ""
-
-    def _describe_shapes(self) -> list[str]:
-        texts: list[tuple[bool, str]] = []
-        rows: list[str] = []
-        columns: list[str] = []
-        dense: list[str] = []
-        for name, shapes in self._other_shapes.items():
-            table, weights = self._owner(name)
-            if name != weights and self._other_shapes.get(weights) == shapes:
-                continue  # The text of its table names it.
-            here, there = shapes
-            slots = [
-                slot
-                for slot, slot_shapes in self._other_shapes.items()
-                if table is not None and slot_shapes == shapes
-                if slot != name == weights == self._owner(slot)[1]
-            ]
-            text = self._described(name)
-            text += f" and {', '.join(slots)} are" if slots else " is"
-            text += f" {_list(here)} here and {_list(there)} in the checkpoint"
-            texts.append((table is None, text))
-            if table is None or here.rank != 2 or there.rank != 2:
-                dense.append(name)
-            else:
-                (rows if here[1] == there[1] else columns).append(name)
-        self._advise_on_shapes(rows, columns, dense)
-        return [text for _, text in sorted(texts)]
-
-    def _advise_on_shapes(
-        self, rows: Sequence[str], columns: Sequence[str], dense: Sequence[str]
-    ) -> None:
-        if rows:
-            more = ", ..." if len(rows) > 1 else ""
-            infos = f"var_name_to_vocab_info={{'{rows[0]}': VocabInfo(...){more}}}"
-            if self._warm_start:
-                self._advise(
-                    f"give {infos}, which moves rows to their new ids, or {self._elsewhere(rows)}"
-                )
-            else:
-                listed = _not_trainable(rows)
-                self._advise(
-                    "give the table its old number of rows again, or train in another model_dir "
-                    f"with warm_start_from=WarmStartSettings('{self._path}', {listed}{infos}), "
-                    "which moves rows to their new ids"
-                )
-        if columns:
-            self._advise(f"give the table its old dimension again, or {self._elsewhere(columns)}")
-        if dense:
-            self._advise(
-                f"build the model as it was when it was saved, or {self._elsewhere(dense)}"
-            )
-
-    def _describe_missing(self) -> list[str]:
-        saved = {variable.name: variable for variable in saved_variables.inspect(self._path)}
-        tables, others = [], []
-        renamed: dict[str, str] = {}
-        described = set()
-        for name, key in self._missing.items():
-            table, weights = self._owner(name)
-            if table is None:
-                others.append(self._describe_name(name, key, None, saved.values(), renamed))
-            elif name == weights:
-                tables.append(self._describe_name(name, key, table, saved.values(), renamed))
-            elif weights not in self._missing and weights not in described:
-                # One text for all slots of a table; a missing table has a text of its own.
-                described.add(weights)
-                slots = [
-                    key for slot, key in self._missing.items() if self._owner(slot)[1] == weights
-                ]
-                tables.append(self._describe_slots(table, slots, saved.get(weights)))
-        self._advise_on_names(renamed)
-        return [*tables, *others]
-
-    def _advise_on_names(self, renamed: Mapping[str, str]) -> None:
-        if not renamed:
-            return
-        pairs = [f"{name!r}: {old!r}" for name, old in renamed.items()]
-        old_names = f"var_name_to_prev_var_name={{{', '.join(pairs[:2])}"
-        old_names += ", ...}" if pairs[2:] else "}"
-        if self._warm_start:
-            self._advise(f"if it was renamed, give {old_names}")
-        else:
-            self._advise(
-                "if it was renamed, give it its old name, or train in another model_dir with "
-                f"warm_start_from=WarmStartSettings('{self._path}', ['.*'], {old_names})"
-            )
-
-    def _describe_slots(
-        self,
-        table: Table,
-        slots: Sequence[str],
-        saved: SavedVariable | None,
-    ) -> str:
-        there, as_before = "it has no slots in the checkpoint", ""
-        if saved is not None and saved.slots:
-            there = f"its slots in the checkpoint are {', '.join(saved.slots)}"
-            if saved.optimizer:
-                there += f" of {saved.optimizer}"
-                as_before = f"train with {saved.optimizer}Parameters again, or "
-        if self._warm_start:
-            self._advise(f"{as_before}{self._elsewhere(slots)}")
-        else:
-            listed = _not_trainable([self._owner(slots[0])[1]]).removesuffix(", ")
-            start = f"WarmStartSettings('{self._path}', {listed})" if listed else f"'{self._path}'"
-            self._advise(
-                f"{as_before}train in another model_dir with warm_start_from={start}, which takes "
-                "the tables and begins their slots anew"
-            )
-        optimizer = type(table.optimizer).__name__.removesuffix("Parameters")
-        nor = f" (nor {', '.join(slots[1:])})" if slots[1:] else ""
-        return (
-            f"Key {slots[0]} not found in checkpoint{nor}: table {table.name!r} trains with "
-            f"{optimizer} here, and {there}"
-        )
-
-    def _describe_name(
-        self,
-        name: str,
-        key: str,
-        table: Table | None,
-        saved: Iterable[SavedVariable],
-        renamed: dict[str, str],
-    ) -> str:
-        """Describes a missing variable, and adds its possible former name to `renamed`."""
-        shape = self._here[name].shape
-        alike = [
-            variable.name
-            for variable in saved
-            if variable.name not in self._here
-            and shape.rank
-            and shape.is_compatible_with(variable.shape)
-        ]
-        alike.sort(key=lambda old_name: -difflib.SequenceMatcher(None, name, old_name).ratio())
-        text = f"Key {key} not found in checkpoint"
-        text += (
-            f": it is {_list(shape)}"
-            if table is None
-            else (f": table {table.name!r} is {_list(shape)}")
-        )
-        if alike:
-            renamed[name] = alike[0]
-            more = f" and {len(alike) - 3} more" if len(alike) > 3 else ""
-            names = escaped(", ".join(alike[:3]))
-            return f"{text}, and of that shape the checkpoint has {names}{more}"
-        self._advise(f"build the model as it was when it was saved, or {self._elsewhere([name])}")
-        return f"{text}, and of that shape the checkpoint has no other"
 
 
 def _not_trainable(names: Sequence[str]) -> str:

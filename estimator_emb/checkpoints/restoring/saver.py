@@ -65,12 +65,9 @@ class _InTurn:
 class PartsSaver(tf.compat.v1.train.Saver):
     """The saver that tensorflow-estimator would create, with two differences.
 
-    It writes on all cores: TensorFlow writes each data file of a checkpoint on one core, where the
-    checksums alone take as long as the writing, or longer. Any reader reads any number of files.
-
-    It does not overwrite the checkpoint from which its session was just restored. A
-    `CheckpointSaverHook` saves whenever a session begins. The new files would replace the old ones
-    one by one, and a process that is killed meanwhile might leave no readable checkpoint.
+    It writes several data files on all cores, as TensorFlow writes each on one. And it does not
+    overwrite the checkpoint from which its session was just restored, which a `CheckpointSaverHook`
+    would: a process that is killed meanwhile might leave no readable checkpoint.
     """
 
     _restored: tuple[Any, str] | None = None

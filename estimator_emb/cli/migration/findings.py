@@ -32,48 +32,39 @@ _OTHER_SLOTS = frozenset(names.PARAMETERS.split()) - {
 _STRING_COLUMNS = re.compile(
     r"\.(sequence_)?categorical_column_with_(vocabulary_(list|file)|hash_bucket)$"
 )
-_ARGUMENTS = (
-    (
-        "EmbeddingConfigSpec",
-        "partition_strategy",
+_SPEC = "EmbeddingConfigSpec"
+_ARGUMENTS: dict[tuple[str, str], tuple[str, str, str]] = {
+    (_SPEC, "partition_strategy"): (
         r"['\"]div['\"]",
         CHECKPOINTS,
         "EmbeddingConfigSpec(partition_strategy={value}): a checkpoint that a TPU wrote under "
         "'mod' has its rows in the order of the hosts. Convert it once: estimator-emb convert.",
     ),
-    (
-        "EmbeddingConfigSpec",
-        "clipping_limit",
+    (_SPEC, "clipping_limit"): (
         "None",
         BEHAVIOUR,
         "EmbeddingConfigSpec(clipping_limit=...) clips the gradient of each row; it used to be "
         "ignored.",
     ),
-    (
-        "EmbeddingConfigSpec",
-        "pipeline_execution_with_tensor_core",
+    (_SPEC, "pipeline_execution_with_tensor_core"): (
         "False",
         BEHAVIOUR,
         "EmbeddingConfigSpec(pipeline_execution_with_tensor_core=True) delays each update by one "
         "lookup off a TPU too.",
     ),
-    (
-        "RunConfig",
-        "train_distribute",
+    ("RunConfig", "train_distribute"): (
         "",
         BEHAVIOUR,
         "RunConfig(train_distribute=...) is refused with an EmbeddingConfigSpec or an emulated "
         "TPU.",
     ),
-    (
-        "TableConfig",
-        "learning_rate",
+    ("TableConfig", "learning_rate"): (
         r"(?!0(\.0)?$).*",
         BEHAVIOUR,
         "TableConfig(learning_rate=0.0) is a rate; it used to mean that none is given.",
     ),
-)
-"""Class, argument, pattern of its values that need no finding, group and text of the finding."""
+}
+"""Class and argument -> pattern of its values that need no finding, group and text of one."""
 
 _DOTTED = re.compile(r"(tensorflow|tensorflow_estimator)(\.[A-Za-z_]\w*)+")
 
@@ -172,7 +163,7 @@ class Findings:
                 f"{name}: slots are named as on a TPU. A checkpoint that a CPU wrote "
                 "(use_tpu=False) has others: give it as warm_start_from.",
             )
-        for owner, argument, harmless, group, text in _ARGUMENTS:
+        for (owner, argument), (harmless, group, text) in _ARGUMENTS.items():
             value = arguments.get(argument)
             if owner == name and value and not re.fullmatch(harmless, value, re.DOTALL):
                 self._add(call, group, text.format(value=value))

@@ -15,19 +15,13 @@ from estimator_emb.cli.migration.program import Binding, Program, Use, dotted
 from estimator_emb.cli.migration.source import Comments, Edits, comments_of
 
 
-class Imports:
+class Imports(NewImports):
     """Decides about the imports of a program, and writes them."""
 
     def __init__(self, program: Program, edits: Edits, is_package: bool, notes: Findings):
-        self._program = program
-        self._edits = edits
-        self._source = edits.source
+        super().__init__(program, edits, notes)
         self._is_package = is_package
-        self._notes = notes
-        self._newline = program.module.default_newline
-        self._parts: dict[Binding, Part] = {}
         self._removed: set[cst.CSTNode] = set()
-        self.new = NewImports(program, edits, self._parts, notes)
 
     def decide(self, edited: set[Use], left: set[Use], needed: set[Binding]) -> None:
         """Decides what becomes of each import.
@@ -41,6 +35,11 @@ class Imports:
             self._parts[binding] = Part(binding, path)
         for star, module in self._program.stars:
             self._notes.about_star(star, module)
+
+    def add_install(self) -> None:
+        """Keeps each import, and adds the lines that bring back what they import."""
+        self._parts.update({one: Part(one, one.imported) for one in self._program.bindings})
+        super().add_install()
 
     def _new_path(
         self, binding: Binding, live: list[Use], left: set[Use], is_needed: bool
@@ -108,7 +107,7 @@ class Imports:
             for statement, parts in statements.items()
             if any(part.is_changed for part in parts)
         }
-        self.new.add(has_edits or bool(changed))
+        self.add(has_edits or bool(changed))
         merged = self._merge_tries(changed)
         for assignment in removed:
             if assignment not in merged:

@@ -69,8 +69,14 @@ def _same(owner: str, module: str, names: str, prefix: str = "") -> dict[str, Ta
     return {f"{owner}.{name}": Target(module, prefix + name) for name in names.split()}
 
 
-def _advise(owner: str, names: str, text: str) -> dict[str, Target | Advice]:
-    return {f"{owner}.{name}": Advice(text) for name in names.split()}
+def _trees(owner: str) -> dict[str, Target | Advice]:
+    advice = Advice(
+        "tensorflow-estimator has no boosted trees any more; the package "
+        "tensorflow-decision-forests trains such models."
+    )
+    return {
+        f"{owner}.BoostedTrees{kind}": advice for kind in ("Classifier", "Estimator", "Regressor")
+    }
 
 
 _CLASSES = pathlib.Path(__file__).parents[2] / "optimizers" / "_classes.py"
@@ -86,6 +92,7 @@ _EXPORT = (
     "ServingInputReceiver TensorServingInputReceiver build_parsing_serving_input_receiver_fn "
     "build_raw_serving_input_receiver_fn"
 )
+_INPUT = f"{OURS}.legacy.input_checkpoint"
 _TPU = "InputPipelineConfig RunConfig TPUConfig TPUEstimator TPUEstimatorSpec"
 
 # `RunConfig` here is that of Estimators without a TPU; estimator_emb's is the TPU's.
@@ -105,10 +112,6 @@ _EXPERIMENTAL = (
     "make_early_stopping_hook make_stop_at_checkpoint_step_hook stop_if_higher_hook "
     "stop_if_lower_hook stop_if_no_decrease_hook stop_if_no_increase_hook"
 )
-_TREES = (
-    "tensorflow-estimator has no boosted trees any more; the package "
-    "tensorflow-decision-forests trains such models."
-)
 
 TABLE: dict[str, Target | Advice] = {
     # tf.estimator of TensorFlow 2.
@@ -120,11 +123,7 @@ TABLE: dict[str, Target | Advice] = {
         f"{OURS}.experimental",
         _EXPERIMENTAL + " RNNClassifier RNNEstimator",
     ),
-    **_advise(
-        "tf.estimator",
-        "BoostedTreesClassifier BoostedTreesEstimator BoostedTreesRegressor",
-        _TREES,
-    ),
+    **_trees("tf.estimator"),
     # tf.estimator of TensorFlow 1.
     **_same("tf.compat.v1.estimator", OURS, "Estimator " + _PUBLIC),
     **_same("tf.compat.v1.estimator", API_V1, _STOCK),
@@ -135,11 +134,7 @@ TABLE: dict[str, Target | Advice] = {
         _EXPERIMENTAL + " KMeans dnn_logit_fn_builder linear_logit_fn_builder",
     ),
     **_same("tf.compat.v1.estimator.inputs", API_V1, "numpy_input_fn pandas_input_fn", "inputs."),
-    **_advise(
-        "tf.compat.v1.estimator",
-        "BoostedTreesClassifier BoostedTreesEstimator BoostedTreesRegressor",
-        _TREES,
-    ),
+    **_trees("tf.compat.v1.estimator"),
     **_same("tf.compat.v1.estimator.tpu", OURS, _TPU),
     **_same("tf.compat.v1.estimator.tpu.experimental", OURS, "EmbeddingConfigSpec"),
     # The embedding of TPUs.
@@ -153,21 +148,17 @@ TABLE: dict[str, Target | Advice] = {
         "ProximalAdagradParameters ProximalYogiParameters RMSPropParameters "
         "StochasticGradientDescentParameters TableConfig",
     ),
-    "tensorflow.python.tpu.feature_column_v2.embedding_column_v2": Target(
-        COLUMNS, "embedding_column"
-    ),
-    "tensorflow.python.tpu.feature_column_v2.shared_embedding_columns_v2": Target(
-        COLUMNS, "shared_embedding_columns"
-    ),
+    **{
+        f"tensorflow.python.tpu.feature_column_v2.{name}_v2": Target(COLUMNS, name)
+        for name in ("embedding_column", "shared_embedding_columns")
+    },
     # Hooks that estimator_emb has made anew.
-    "tf.compat.v1.data.experimental.CheckpointInputPipelineHook": Target(
-        f"{OURS}.legacy.input_checkpoint", "CheckpointInputPipelineHook"
-    ),
-    "tf.data.experimental.CheckpointInputPipelineHook": Target(
-        f"{OURS}.legacy.input_checkpoint", "CheckpointInputPipelineHook"
-    ),
-    "tensorflow.python.tpu.async_checkpoint.AsyncCheckpointSaverHook": Target(
-        f"{OURS}.compat.async_checkpoint", "AsyncCheckpointSaverHook"
+    **_same("tf.compat.v1.data.experimental", _INPUT, "CheckpointInputPipelineHook"),
+    **_same("tf.data.experimental", _INPUT, "CheckpointInputPipelineHook"),
+    **_same(
+        "tensorflow.python.tpu.async_checkpoint",
+        f"{OURS}.compat.async_checkpoint",
+        "AsyncCheckpointSaverHook",
     ),
     # The modules of tensorflow-estimator.
     **{
@@ -191,20 +182,12 @@ NEED_OURS = ("tensorflow_estimator", *LACKING)
 """Modules that TensorFlow >= 2.16 can import only after estimator_emb."""
 
 _LEGACY_MODULES = frozenset(
-    {
-        "tf.contrib",
-        "tf.estimator",
-        "tf.estimator.experimental",
-        "tf.estimator.export",
-        "tf.estimator.inputs",
-        "tf.compat.v1.estimator",
-        "tf.compat.v1.estimator.experimental",
-        "tf.compat.v1.estimator.export",
-        "tf.compat.v1.estimator.inputs",
-        "tf.compat.v1.estimator.tpu",
-        "tf.compat.v1.estimator.tpu.experimental",
-        "tensorflow.python.tpu.async_checkpoint",
-    }
+    (
+        "tf.contrib tf.estimator tf.estimator.experimental tf.estimator.export tf.estimator.inputs "
+        "tf.compat.v1.estimator tf.compat.v1.estimator.experimental tf.compat.v1.estimator.export "
+        "tf.compat.v1.estimator.inputs tf.compat.v1.estimator.tpu "
+        "tf.compat.v1.estimator.tpu.experimental tensorflow.python.tpu.async_checkpoint"
+    ).split()
 )
 """Modules that the newest TensorFlow lacks: every name in them is legacy."""
 

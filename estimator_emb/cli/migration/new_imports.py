@@ -52,16 +52,13 @@ class Part:
 
 
 class NewImports:
-    """The imports that new expressions need, written to `edits`.
+    """Base of `Imports`: the imports that new expressions need, written to `edits`."""
 
-    `parts` says what becomes of each name that the program imports, and is filled in later.
-    """
-
-    def __init__(self, program: Program, edits: Edits, parts: dict[Binding, Part], notes: Findings):
+    def __init__(self, program: Program, edits: Edits, notes: Findings):
         self._program = program
         self._edits = edits
         self._source = edits.source
-        self._parts = parts
+        self._parts: dict[Binding, Part] = {}
         self._notes = notes
         self._newline = program.module.default_newline
         self._statements = list(program.module.body)
@@ -137,6 +134,12 @@ class NewImports:
             is_near = self._source[after : after + 1].strip()
             text = self._newline + call + self._newline * (2 if is_near else 1)
             self._edits.replace(after, after, text)
+
+    def add_install(self) -> None:
+        """Adds the lines with which a program keeps its names of `tf.estimator`."""
+        at = self._place(self._limit())
+        lines = ("import estimator_emb", "estimator_emb.install()  # It brings tf.estimator back.")
+        self._edits.replace(at, at, "".join(line + self._newline for line in lines))
 
     def _needs_ours(self) -> bool:
         changed = [part.path for part in self._parts.values() if part.is_changed and part.path]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import collections
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -91,25 +92,25 @@ class Program:
         self._spans: Any = found[metadata.ByteSpanPositionProvider]
         self._contexts: Any = found[metadata.ExpressionContextProvider]
         self._source = text.encode()
-        nodes = _Nodes(self.module)
-        self._parents = nodes.parents
+        nodes, self._parents = _nodes(self.module)
+        imports = nodes[cst.Import] + nodes[cst.ImportFrom]
         self.bindings: list[Binding] = []
         self.aliases: list[Alias] = []
         self.uses: list[Use] = []
         self.stars: list[tuple[cst.ImportFrom, str]] = []
-        self.calls = nodes.calls
-        self.strings = nodes.strings
-        self.tries = nodes.tries
-        self.imports = nodes.imports
-        self._comments = nodes.comments
+        self.calls: list[cst.Call] = nodes[cst.Call]
+        self.strings: list[cst.SimpleString] = nodes[cst.SimpleString]
+        self.tries: list[cst.Try] = nodes[cst.Try]
+        self.imports: list[cst.Import | cst.ImportFrom] = sorted(imports, key=self.start)
+        self._comments: list[cst.Comment] = nodes[cst.Comment]
         self.identifiers: list[cst.Name] = [
-            name for name in nodes.names if not _is_part(name, self._parents[name])
+            name for name in nodes[cst.Name] if not _is_part(name, self._parents[name])
         ]
         self._by_statement: dict[cst.CSTNode, list[Binding]] = {}
-        for statement in nodes.imports:
+        for statement in self.imports:
             self._bind(statement)
         self._alias_of: dict[cst.CSTNode, Alias | None] = {}
-        for name in nodes.names:
+        for name in nodes[cst.Name]:
             if self._is_expression(name):
                 self._use(name)
         self.means_v1 = any(self._is_tf1(path) for path in self._paths())
@@ -334,35 +335,18 @@ class Program:
         return is_tf1 or rest.startswith(("estimator.tpu", "estimator.inputs"))
 
 
-class _Nodes:
-    """The parent of every node, and the nodes of some kinds in the order of the source."""
-
-    def __init__(self, module: cst.Module):
-        self.parents: dict[cst.CSTNode, cst.CSTNode] = {}
-        self.imports: list[cst.Import | cst.ImportFrom] = []
-        self.names: list[cst.Name] = []
-        self.calls: list[cst.Call] = []
-        self.strings: list[cst.SimpleString] = []
-        self.comments: list[cst.Comment] = []
-        self.tries: list[cst.Try] = []
-        lists: dict[type, list[Any]] = {
-            cst.Import: self.imports,
-            cst.ImportFrom: self.imports,
-            cst.Name: self.names,
-            cst.Call: self.calls,
-            cst.SimpleString: self.strings,
-            cst.Comment: self.comments,
-            cst.Try: self.tries,
-        }
-        waiting: list[cst.CSTNode] = [module]
-        while waiting:
-            node = waiting.pop()
-            if type(node) in lists:
-                lists[type(node)].append(node)
-            children = node.children
-            for child in children:
-                self.parents[child] = node
-            waiting += reversed(children)
+def _nodes(module: cst.Module) -> tuple[dict[type, list[Any]], dict[cst.CSTNode, cst.CSTNode]]:
+    """Returns the nodes of each type, in the order of the source, and the parent of each."""
+    nodes: dict[type, list[Any]] = collections.defaultdict(list)
+    parents: dict[cst.CSTNode, cst.CSTNode] = {}
+    waiting: list[cst.CSTNode] = [module]
+    while waiting:
+        node = waiting.pop()
+        nodes[type(node)].append(node)
+        children = node.children
+        parents.update(dict.fromkeys(children, node))
+        waiting += reversed(children)
+    return nodes, parents
 
 
 def _is_part(name: cst.Name, parent: cst.CSTNode) -> bool:

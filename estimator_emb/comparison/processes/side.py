@@ -27,8 +27,8 @@ import importlib.util
 import json
 import os
 import random
+import runpy
 import sys
-import types
 import zlib
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -95,8 +95,6 @@ def main(folder, launch):
 def _run(given, launch):
     if given["kind"] == "ours":
         return launch(given["program"], **given["launch"])
-    import runpy
-
     program, *arguments = given["program"]
     if program == "-m":
         sys.argv[:] = arguments
@@ -105,12 +103,7 @@ def _run(given, launch):
         return 0
     sys.argv[:] = given["program"]
     sys.path[0] = os.path.dirname(os.path.realpath(program))
-    module = types.ModuleType("__main__")
-    module.__file__ = os.path.abspath(program)
-    sys.modules["__main__"] = module
-    with open(program, "rb") as file:
-        code = compile(file.read(), module.__file__, "exec", dont_inherit=True)
-    exec(code, vars(module))
+    runpy.run_path(program, run_name="__main__")
     return 0
 
 
@@ -153,7 +146,7 @@ class Watch:
         self._new_training = training
         self._trainings = {}
         """Model directory -> its `side_training.TrainingOfSide`."""
-        self._evaluations = self._predictions = 0
+        self._predictions = 0
 
     def install(self):
         import tensorflow as tf

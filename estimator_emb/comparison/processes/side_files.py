@@ -9,6 +9,7 @@ redirected, nor is C++ that opens files itself, as in h5py and TensorFlow's prof
 """
 
 import builtins
+import collections.abc
 import contextlib
 import functools
 import importlib
@@ -65,9 +66,7 @@ class Files:
         copy = self._copy(name)
         return _like(path, copy) if _system.exists(f"{copy}.index") else self.read(path)
 
-    def saved(self, path):
-        """Returns the place of the checkpoint with a prefix that the program writes."""
-        return self.written(path)
+    saved = written
 
     def children(self, names_in, path):
         """Returns the names in a folder: the user's that are not hidden, and the program's."""
@@ -296,7 +295,7 @@ def _redirect_python(files):
         kept.open = staticmethod(open_)
 
 
-class _Entries:
+class _Entries(collections.abc.Iterator, contextlib.AbstractContextManager):
     """The result of `os.scandir` for a folder that the program may have written to."""
 
     def __init__(self, files, entries_in, path):
@@ -311,14 +310,8 @@ class _Entries:
         names = names_in(path) if isinstance(path, int) else files.children(names_in, path)
         self._entries = iter([entries[name] for name in names])
 
-    def __iter__(self):
-        return self
-
     def __next__(self):
         return next(self._entries)
-
-    def __enter__(self):
-        return self
 
     def __exit__(self, *error):
         self.close()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The steps of one model directory on a side: their start, and the record of each."""
 
+import math
 import os
 
 
@@ -100,7 +101,7 @@ class TrainingOfSide:
         reader = tf.train.load_checkpoint(path)
         types_of = reader.get_variable_to_dtype_map()
         size = sum(
-            _count(shape) * (types_of[name].size or 1)
+            math.prod(shape) * (types_of[name].size or 1)
             for name, shape in reader.get_variable_to_shape_map().items()
         )
         if self._every_step is None:
@@ -166,13 +167,6 @@ def _unsaved(graph, reader):
             if not reader.has_tensor(name):
                 found.append(name)
     return sorted(set(found))
-
-
-def _count(shape):
-    count = 1
-    for size in shape:
-        count *= size
-    return count
 
 
 def _random_ops(fetches):

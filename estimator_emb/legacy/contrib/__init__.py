@@ -13,6 +13,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import operator
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -66,7 +67,7 @@ def _member(module: contrib_names.Module, name: str) -> Any:
     if where is not None:
         start, rest = _start(where)
         if has_path(start, rest):  # Only some versions of TensorFlow have it.
-            return _follow(start, rest)
+            return operator.attrgetter(rest)(start)
     for place in module.package:
         if _installed(place.partition(".")[0]):
             found = getattr(importlib.import_module(place), name, None)
@@ -99,18 +100,8 @@ class _Finder(importlib.abc.MetaPathFinder):
         parent, _, leaf = fullname.rpartition(".")
         if isinstance(getattr(sys.modules.get(parent), leaf, None), ModuleType):
             module = getattr(sys.modules[parent], leaf)  # Such as framework.nest.
-            return importlib.machinery.ModuleSpec(fullname, _Found(module))
+            return AliasFinder({fullname: module.__name__}).find_spec(fullname, path, target)
         raise ImportError(contrib_names.advice_about(rest), name=fullname)
-
-
-class _Found(importlib.abc.Loader):
-    """A loader whose module already exists."""
-
-    def __init__(self, module: ModuleType):
-        self._module = module
-
-    def exec_module(self, module: ModuleType) -> None:
-        sys.modules[module.__name__] = self._module
 
 
 def add_contrib(changes: Changes) -> ModuleType:
@@ -137,16 +128,10 @@ def add_contrib(changes: Changes) -> ModuleType:
 def has_path(owner: Any, path: str) -> bool:
     """Returns whether `owner` has an attribute by the dotted name `path`."""
     try:
-        _follow(owner, path)
+        operator.attrgetter(path)(owner)
     except AttributeError:
         return False
     return True
-
-
-def _follow(owner: Any, path: str) -> Any:
-    for name in path.split("."):
-        owner = getattr(owner, name)
-    return owner
 
 
 def _start(where: str) -> tuple[Any, str]:

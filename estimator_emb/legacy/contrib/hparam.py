@@ -48,8 +48,6 @@ def parse_values(
             raise ValueError("Assignment of a list to a list index.")
         else:
             texts = [text for text in re.split("[ ,]", match["values"]) if text]
-            if name in results:
-                _fail_twice(name, values)
         try:
             parsed = [parse(text) for text in texts]
         except ValueError:
@@ -58,12 +56,10 @@ def parse_values(
                 f"Could not parse hparam '{name}' of type '{kind.__name__}' with value '{text}' in "
                 f"{values}"
             ) from None
-        if match["value"] is None:
-            results[name] = parsed
-        elif match["index"] is None:
+        if match["index"] is None:
             if name in results:
                 _fail_twice(name, values)
-            results[name] = parsed[0]
+            results[name] = parsed if match["value"] is None else parsed[0]
         else:
             elements = results.setdefault(name, {})
             if not isinstance(elements, dict):

@@ -20,13 +20,15 @@ _REQUIRED = (
     "specificity"
 ).split()
 _DEFAULTS = {"num_thresholds": 200, "curve": "ROC"}
-_LAST = "metrics_collections updates_collections name"
-_PAIR = f"predictions labels weights {_LAST}"
+_COLLECTIONS = "metrics_collections updates_collections"
+_LAST = f"{_COLLECTIONS} name"
 
-_SAME_NAMES = {
-    _PAIR: "accuracy false_negatives false_positives mean_absolute_error mean_squared_error "
-    "precision recall root_mean_squared_error true_negatives true_positives",
+_STREAMING = {
+    f"predictions labels weights {_LAST}": "accuracy false_negatives false_positives "
+    "mean_absolute_error mean_squared_error precision recall root_mean_squared_error "
+    "true_negatives true_positives",
     f"values weights {_LAST}": "mean mean_tensor",
+    f"values threshold weights {_LAST}": "percentage_less=percentage_below",
     f"predictions labels dim weights {_LAST}": "mean_cosine_distance",
     f"predictions labels num_classes weights {_LAST}": "mean_iou",
     f"predictions labels normalizer weights {_LAST}": "mean_relative_error",
@@ -35,35 +37,16 @@ _SAME_NAMES = {
     ),
     f"predictions labels specificity weights num_thresholds {_LAST}": "sensitivity_at_specificity",
     f"predictions labels sensitivity weights num_thresholds {_LAST}": "specificity_at_sensitivity",
-}
-"""Arguments in the old order -> names in tf.metrics, in tf.contrib.metrics after 'streaming_'."""
-
-_STREAMING = {
-    **{
-        f"streaming_{name}": (name, arguments)
-        for arguments, names in _SAME_NAMES.items()
-        for name in names.split()
-    },
-    "streaming_auc": (
-        "auc",
-        "predictions labels weights num_thresholds metrics_collections updates_collections curve "
-        "name",
+    f"predictions labels weights num_thresholds {_COLLECTIONS} curve name": "auc",
+    f"predictions labels k weights {_LAST}": (
+        "sparse_average_precision_at_k=average_precision_at_k"
     ),
-    "streaming_percentage_less": ("percentage_below", f"values threshold weights {_LAST}"),
-    "streaming_sparse_average_precision_at_k": (
-        "average_precision_at_k",
-        f"predictions labels k weights {_LAST}",
-    ),
-    "streaming_sparse_precision_at_k": (
-        "precision_at_k",
-        f"predictions labels k class_id weights {_LAST}",
-    ),
-    "streaming_sparse_recall_at_k": (
-        "recall_at_k",
-        f"predictions labels k class_id weights {_LAST}",
+    f"predictions labels k class_id weights {_LAST}": (
+        "sparse_precision_at_k=precision_at_k sparse_recall_at_k=recall_at_k"
     ),
 }
-"""Name in tf.contrib.metrics -> name in tf.metrics, and the arguments in the old order."""
+"""Arguments in the old order -> names in tf.contrib.metrics after 'streaming_', old=new where
+tf.metrics has another one."""
 
 
 def _streaming(name: str, today: str, arguments: str) -> Callable[..., Any]:
@@ -93,7 +76,10 @@ def _streaming(name: str, today: str, arguments: str) -> Callable[..., Any]:
     return metric
 
 
-globals().update({name: _streaming(name, *today) for name, today in _STREAMING.items()})
+for _arguments, _names in _STREAMING.items():
+    for _old, _, _new in (_name.partition("=") for _name in _names.split()):
+        _old_name = f"streaming_{_old}"
+        globals()[_old_name] = _streaming(_old_name, _new or _old, _arguments)
 
 
 def streaming_recall_at_k(

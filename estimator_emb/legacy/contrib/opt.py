@@ -29,11 +29,11 @@ class DecoupledWeightDecayExtension:
     weight_decay_optimizers.py, TF 1.15, after Loshchilov and Hutter, arXiv:1711.05101.
     """
 
-    def __init__(self, weight_decay: Any, **kwargs: Any):
+    def __init__(self, weight_decay: Any, *args: Any, **kwargs: Any):
         self._decayed: frozenset[Any] = frozenset()
         self._weight_decay = weight_decay
         self._weight_decay_tensor: Any = None
-        super().__init__(**kwargs)
+        super().__init__(*args, **kwargs)
 
     def minimize(
         self, loss: Any, *args: Any, decay_var_list: Sequence[Any] | None = None, **kwargs: Any
@@ -120,15 +120,7 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, _tf1.train.AdamOptimizer):  
         use_locking: bool = False,
         name: str = "AdamW",
     ):
-        super().__init__(
-            weight_decay,
-            learning_rate=learning_rate,
-            beta1=beta1,
-            beta2=beta2,
-            epsilon=epsilon,
-            use_locking=use_locking,
-            name=name,
-        )
+        super().__init__(weight_decay, learning_rate, beta1, beta2, epsilon, use_locking, name)
 
 
 class MomentumWOptimizer(DecoupledWeightDecayExtension, _tf1.train.MomentumOptimizer):  # type: ignore[misc, name-defined]
@@ -143,14 +135,7 @@ class MomentumWOptimizer(DecoupledWeightDecayExtension, _tf1.train.MomentumOptim
         name: str = "MomentumW",
         use_nesterov: bool = False,
     ):
-        super().__init__(
-            weight_decay,
-            learning_rate=learning_rate,
-            momentum=momentum,
-            use_locking=use_locking,
-            name=name,
-            use_nesterov=use_nesterov,
-        )
+        super().__init__(weight_decay, learning_rate, momentum, use_locking, name, use_nesterov)
 
 
 class LARSOptimizer(_tf1.train.Optimizer):  # type: ignore[misc, name-defined]
@@ -216,46 +201,30 @@ class LARSOptimizer(_tf1.train.Optimizer):  # type: ignore[misc, name-defined]
 
     def _apply_dense(self, grad: Any, var: Any) -> Any:
         rate, grad = self.compute_lr(grad, var)
-        return tf.raw_ops.ApplyMomentum(
-            var=var,
-            accum=self.get_slot(var, "momentum"),
-            lr=tf.ones([], var.dtype.base_dtype),
-            grad=grad * rate,
-            momentum=self._momentum,
-            use_nesterov=self._use_nesterov,
-        ).op
+        return self._apply(tf.raw_ops.ApplyMomentum, var, 1.0, grad * rate).op
 
     def _resource_apply_dense(self, grad: Any, var: Any) -> Any:
         rate, grad = self.compute_lr(grad, var)
-        return tf.raw_ops.ResourceApplyMomentum(
-            var=var.handle,
-            accum=self.get_slot(var, "momentum").handle,
-            lr=tf.ones([], var.dtype.base_dtype),
-            grad=grad * rate,
-            momentum=self._momentum,
-            use_nesterov=self._use_nesterov,
-        )
+        return self._apply(tf.raw_ops.ResourceApplyMomentum, var, 1.0, grad * rate)
 
     def _apply_sparse(self, grad: Any, var: Any) -> Any:
-        return tf.raw_ops.SparseApplyMomentum(
-            var=var,
-            accum=self.get_slot(var, "momentum"),
-            lr=tf.cast(self._learning_rate_tensor, var.dtype.base_dtype),
-            grad=grad.values,
-            indices=grad.indices,
-            momentum=tf.cast(self._momentum, var.dtype.base_dtype),
-            use_nesterov=self._use_nesterov,
-        ).op
+        op, rate = tf.raw_ops.SparseApplyMomentum, self._learning_rate_tensor
+        return self._apply(op, var, rate, grad.values, indices=grad.indices).op
 
     def _resource_apply_sparse(self, grad: Any, var: Any, indices: Any) -> Any:
-        return tf.raw_ops.ResourceSparseApplyMomentum(
-            var=var.handle,
-            accum=self.get_slot(var, "momentum").handle,
-            lr=tf.cast(self._learning_rate_tensor, grad.dtype),
+        op, rate = tf.raw_ops.ResourceSparseApplyMomentum, self._learning_rate_tensor
+        return self._apply(op, var, rate, grad, indices=indices)
+
+    def _apply(self, op: Any, var: Any, rate: Any, grad: Any, **indices: Any) -> Any:
+        slot = self.get_slot(var, "momentum")
+        return op(
+            var=getattr(var, "handle", var),
+            accum=getattr(slot, "handle", slot),
+            lr=tf.cast(rate, grad.dtype),
             grad=grad,
-            indices=indices,
             momentum=tf.cast(self._momentum, grad.dtype),
             use_nesterov=self._use_nesterov,
+            **indices,
         )
 
 

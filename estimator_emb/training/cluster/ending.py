@@ -79,10 +79,6 @@ class Member:
         if self._queues is not None:
             self._queues.session.run(self._queues.leave)
 
-    def hook(self) -> tf.compat.v1.train.SessionRunHook:
-        """Returns a hook that ends a worker's training when training is over."""
-        return _EndWhenOver(self)
-
     def is_over(self) -> bool:
         return self._over.is_set()
 
@@ -116,7 +112,9 @@ class Member:
             tasks.end_process(0)
 
 
-class _EndWhenOver(tf.compat.v1.train.SessionRunHook):
+class EndWhenOver(tf.compat.v1.train.SessionRunHook):
+    """A hook that ends a worker's training when training is over."""
+
     def __init__(self, member: Member):
         self._member = member
 

@@ -18,7 +18,7 @@ FLAGS = flags.FLAGS
 
 flags.DEFINE_string("output_dir", None, "The output directory of the checkpoints.")
 flags.DEFINE_bool("use_tpu", True, "Whether to use TPU or GPU/CPU.")
-tf.flags.DEFINE_string("tpu_name", None, "The Cloud TPU to use for training.")
+tf.flags.DEFINE_string("tpu_name", "my-tpu", "The Cloud TPU to use for training.")
 flags.DEFINE_integer("num_tpu_cores", 1, "Total number of TPU cores to use.")
 
 Sizes = collections.namedtuple("Sizes", ["words", "length", "hidden"])
@@ -33,7 +33,15 @@ def input_fn_builder(is_training, drop_remainder):
     batch_size = params["batch_size"]
     draw = np.random.RandomState(0)
     words = draw.randint(0, SIZES.words, [64, SIZES.length]).astype(np.int32)
-    d = tf.data.Dataset.from_tensor_slices((words, (words.sum(1) % 2).astype(np.int32)))
+    d = tf.data.Dataset.range(1).apply(
+      tf.contrib.data.parallel_interleave(
+        lambda _: tf.data.Dataset.from_tensor_slices(
+          (words, (words.sum(1) % 2).astype(np.int32))
+        ),
+        sloppy=is_training,
+        cycle_length=1,
+      )
+    )
     if is_training:
       d = d.repeat()
     d = d.apply(

@@ -1,16 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refuses tables that cannot fit into the memory of this machine."""
+"""Tells how large tables are, and refuses those beyond the memory of this machine."""
 
+import collections
 import os
 import pathlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from estimator_emb.optimizers import OptimizationParameters
 from estimator_emb.spec.resolved import Table
-from estimator_emb.tables.description import bytes_of
 
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """The files in which Linux has the limit of a container, of cgroups 2 and 1."""
+
+
+def bytes_of(table: Table, with_slots: bool = True) -> int:
+    """Returns the bytes of a table's float32 values, and of its slots."""
+    slots = len(table.optimizer.slots) if table.optimizer is not None and with_slots else 0
+    return 4 * table.config.vocabulary_size * table.config.dimension * (1 + slots)
+
+
+def describe(
+    tables: Sequence[Table], parameters: Mapping[str, OptimizationParameters], where: str
+) -> str:
+    """Returns the line of the log; `where` says what trains the tables, e.g. 'on the host'."""
+    sizes = {table.name: table.config.vocabulary_size * table.config.dimension for table in tables}
+    rows = sum(table.config.vocabulary_size for table in tables)
+    floats = sum(size * (1 + len(parameters[name].slots)) for name, size in sizes.items())
+    by_optimizer = collections.Counter(
+        type(parameters[name]).__name__.removesuffix("Parameters") for name in sizes
+    )
+    optimizers = ", ".join(f"{name} x {n}" for name, n in sorted(by_optimizer.items()))
+    return (
+        f"Embedding tables train {where}: {len(tables)} tables, {rows:,} rows, "
+        f"{sum(sizes.values()):,} parameters, {4 * floats / 1e6:,.1f} MB with slots ({optimizers})."
+    )
 
 
 def check_fits(tables: Sequence[Table], training: bool) -> None:
@@ -39,16 +63,9 @@ def of_machine() -> int | None:
         return None
     if physical <= 0:
         return None
-    return min([physical + _swap(), *_limits()])
-
-
-def _swap() -> int:
-    found = re.search(r"^SwapTotal: *(\d+) kB", _text("/proc/meminfo"), re.MULTILINE)
-    return int(found[1]) * 1024 if found else 0
-
-
-def _limits() -> list[int]:
-    return [int(text) for text in map(_text, _LIMITS) if text.strip().isdigit()]
+    swap = re.search(r"^SwapTotal: *(\d+) kB", _text("/proc/meminfo"), re.MULTILINE)
+    limits = [int(text) for text in map(_text, _LIMITS) if text.strip().isdigit()]
+    return min([physical + (int(swap[1]) * 1024 if swap else 0), *limits])
 
 
 def _text(file: str) -> str:

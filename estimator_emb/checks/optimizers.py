@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rejects optimizers in a model_fn that would train nothing there, or tables wrongly.
+
+In a v1 graph, Keras's `apply_gradients` returns nothing that runs the update. A program that groups
+it with an increment of the global step would train to the end without changing a variable.
+
+For float16, some optimizers multiply the loss, and divide only the gradients of the variables that
+they update: tables would train by the scaled loss.
+"""
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.private import patches
+
+ADVICE = (
+    "A Keras optimizer does not train in a model_fn: use an optimizer of tf.compat.v1.train, such "
+    "as tf.compat.v1.train.AdamOptimizer, or estimator_emb.keras.Adagrad."
+)
+_SCALING = tf.compat.v1.mixed_precision.MixedPrecisionLossScaleOptimizer
+_thread = threading.local()
+"""`has_tables`: whether the model_fn that this thread runs has tables; None outside of one."""
+
+
+@contextlib.contextmanager
+def watched(has_tables: bool) -> Iterator[None]:
+    """Makes these optimizers raise ValueError in this thread, which runs a model_fn."""
+    _wrap(tf.keras.optimizers.experimental.Optimizer, "minimize", _is_keras)
+    _wrap(tf.keras.optimizers.experimental.Optimizer, "apply_gradients", _is_keras)
+    # A legacy optimizer works with given gradients, and with a function as the loss.
+    _wrap(tf.keras.optimizers.legacy.Optimizer, "minimize", _is_keras_without_tape)
+    third = sys.modules.get("keras")
+    if getattr(third, "__version__", "").startswith("3."):
+        base = getattr(third, "optimizers").Optimizer  # noqa: B009 - unknown to mypy.
+        _wrap(base, "apply", _is_keras)
+        _wrap(base, "apply_gradients", _is_keras)
+    _wrap(_SCALING, "compute_gradients", _scales_loss_of_tables)
+    before = _has_tables()
+    _thread.has_tables = has_tables
+    try:
+        yield
+    finally:
+        _thread.has_tables = before
+
+
+def _has_tables() -> bool | None:
+    return getattr(_thread, "has_tables", None)
+
+
+def _wrap(cls: Any, name: str, problem: Callable[..., str | None]) -> None:
+    # Keras's base class is two classes, of which only one is public.
+    cls = next((base for base in cls.__mro__ if name in vars(base)), cls)
+    if name not in vars(cls):
+        return
+
+    def make(function: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
+            wrong = problem(self, *args, **kwargs) if _has_tables() is not None else None
+            if wrong:
+                raise ValueError(wrong.format(optimizer=type(self).__name__, method=name))
+            return function(self, *args, **kwargs)
+
+        return watched
+
+    patches.LASTING.wrap(cls, name, make)
+
+
+def _is_keras(optimizer: Any, *args: Any, **kwargs: Any) -> str | None:
+    from estimator_emb import keras
+
+    trains = isinstance(optimizer, keras.Adagrad)
+    if trains or not keras._in_v1_graph() or not keras._unordered():
+        return None
+    return f"{{optimizer}}.{{method}}: {ADVICE}"
+
+
+def _is_keras_without_tape(
+    optimizer: Any, loss: Any = None, var_list: Any = None, *args: Any, **kwargs: Any
+) -> str | None:
+    if callable(loss) or kwargs.get("tape") is not None:
+        return None
+    return _is_keras(optimizer)
+
+
+def _scales_loss_of_tables(optimizer: Any, *args: Any, **kwargs: Any) -> str | None:
+    if not _has_tables():
+        return None
+    return (
+        "{optimizer} scales the loss, and embedding tables would train by the scaled one. Give the "
+        "optimizer that it wraps, without enable_mixed_precision_graph_rewrite: compute in "
+        "bfloat16, which needs no scale, or in float32."
+    )
