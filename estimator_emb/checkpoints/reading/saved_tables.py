@@ -84,12 +84,9 @@ def table_pieces(
 
 
 class SavedTable:
-    """A table of an open checkpoint, with row i for id i.
+    """A table of an open checkpoint, with row i for id i; `variables` has weights, then slots.
 
-    The argument `name` is as in `find`, and the attribute is that of the variable. `variables` has
-    the weights first, then the slots. `widen` reads bfloat16 as float32. `advance` is called with
-    the number of bytes that `pieces` has read, which rounds them to float16 where `rounded_for`
-    says in which words to refuse a number.
+    `pieces` are rounded to float16 where `rounded_for` begins the error of what that cannot hold.
     """
 
     def __init__(self, values: Values, name: str, order: str | None = None, widen: bool = False):
