@@ -14,7 +14,7 @@ from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
 
 
 class TableFormat:
-    """A format of `export`: it may widen bfloat16, round to float16, and name tables as variables."""
+    """A format of `export`: it may widen bfloat16, round to float16, and name by variable."""
 
     slots = True
     labels = True
