@@ -54,12 +54,16 @@ class Described:
 
     `replicas` counts cores, or groups of cores that run one model together. `has_steps` says
     whether the call names a number of steps. `findings` has what making the estimator or beginning
-    its call in this mode raises, else what `build` raises.
+    its call in this mode raises, else what `build` raises. With `device='pjrt'` TensorFlow drives
+    no TPU, and nothing is built.
     """
 
     def __init__(self, estimator: TPUEstimator, mode: str, replicas: int, has_steps: bool = True):
         self._mode = mode
         self.findings: list[Finding] = []
+        self._made: TPUEstimator | None = None
+        if options.asked(estimator.config) == "pjrt":
+            return
         with self._found():
             self._made = _on_described_tpu(estimator, replicas)
             if mode == ModeKeys.PREDICT:
@@ -71,7 +75,7 @@ class Described:
 
     def build(self, input_fn: Callable[..., Any]) -> list[Finding]:
         """Returns what building the graph raises; it calls input_fn for each host, and model_fn."""
-        if not self.findings:
+        if self._made is not None and not self.findings:
             with self._found():
                 _build(self._made, input_fn, self._mode)
         return self.findings
