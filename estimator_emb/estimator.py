@@ -4,9 +4,8 @@
 A backend, which `backends.choose` makes once, does what depends on where the program runs.
 """
 
-import contextlib
 import copy
-import itertools
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,9 +15,8 @@ from estimator_emb.backends.choose import choose
 from estimator_emb.backends.errors import explain
 from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
-from estimator_emb.checks import program_checks, run_checks
+from estimator_emb.checks import program_checks
 from estimator_emb.compat import custom_gradients
-from estimator_emb.messages import errors
 from estimator_emb.messages.calls import method_of_program
 from estimator_emb.private.estimator import ModeKeys
 from estimator_emb.private.graphs import fn_args, not_converted
@@ -26,7 +24,7 @@ from estimator_emb.private.tpu_estimator import ExportSavedModelApiVersion, Stoc
 from estimator_emb.spec import config as config_lib
 from estimator_emb.spec import tf_config
 from estimator_emb.spec.resolved import tables_of
-from estimator_emb.training import progress, stopping
+from estimator_emb.training import safeguards
 
 
 class TPUEstimator(StockTPUEstimator):
@@ -131,6 +129,7 @@ class TPUEstimator(StockTPUEstimator):
         super().__init__(**{**asked, **self.backend.constructor_arguments()})
         self.backend.attach(self)
         self._directory = ModelDirectory(self.model_dir)
+        self._explain = functools.partial(explain, emulates_tpu=self.backend.emulates_tpu)
         # They are a dict now, even if none were passed.
         self._params: Any = program_checks.checked_params(self._params)  # type: ignore[has-type]
         self._asked_warm_start: Any = self._warm_start_settings  # type: ignore[has-type]
@@ -175,21 +174,15 @@ class TPUEstimator(StockTPUEstimator):
             and the value.
           SystemExit: SIGTERM ended training, after a checkpoint.
         """
-        run_checks.say_if_reached(self.model_dir, max_steps)
-        with (
-            errors.explained(explain, self.backend.emulates_tpu),
-            stopping.at_end_of_step(self.model_dir, self.config.is_chief) as end_hooks,
-            run_checks.training(hooks) as check,
-            self._directory.continuing(self.config),
-        ):
+        batch_size = self.backend.request.train_batch_size
+        if not program_checks.is_batch_size(batch_size):
+            batch_size = None
+        with safeguards.training(
+            self, self._directory, self._explain, hooks, steps, max_steps, batch_size
+        ) as all_hooks:
             counts_steps = steps is not None or max_steps is not None
             self.current_call = Call(counts_steps=counts_steps, hooks=[*map(type, hooks or ())])
-            batch_size = self.backend.request.train_batch_size
-            if not program_checks.is_batch_size(batch_size):
-                batch_size = None
-            log = progress.log_beside(hooks, steps, max_steps, batch_size, self.model_dir)
-            hooks = [*(hooks or ()), *log, check, *end_hooks]
-            return super().train(input_fn, hooks, steps, max_steps, saving_listeners)
+            return super().train(input_fn, all_hooks, steps, max_steps, saving_listeners)
 
     def evaluate(
         self,
@@ -216,11 +209,7 @@ class TPUEstimator(StockTPUEstimator):
             batch.
         """
         path = self._directory.to_read("evaluate", checkpoint_path, self._asked_warm_start)
-        with (
-            stopping.at_once(),
-            errors.explained(explain, self.backend.emulates_tpu),
-            self._directory.restoring(path),
-        ):
+        with safeguards.evaluation(self._directory, self._explain, path):
             return super().evaluate(input_fn, steps, hooks, path, name)
 
     def _evaluate_run(
@@ -232,8 +221,7 @@ class TPUEstimator(StockTPUEstimator):
         all_hooks: Any,
         output_dir: Any,
     ) -> Any:
-        # Last, because the hook of a loop that the end of the input cuts short says more.
-        hooks = [*all_hooks, run_checks.Evaluated(), stopping.EndEvaluation()]
+        hooks = safeguards.evaluation_hooks(all_hooks)
         return super()._evaluate_run(
             checkpoint_path, scaffold, update_op, eval_dict, hooks, output_dir
         )
@@ -266,16 +254,7 @@ class TPUEstimator(StockTPUEstimator):
         path = self._directory.to_read("predict", checkpoint_path, self._asked_warm_start)
         self.current_call = Call(predict_keys=predict_keys if yield_single_examples else ())
         predictions = super().predict(input_fn, predict_keys, hooks, path, yield_single_examples)
-        with (
-            stopping.at_once(),
-            errors.explained(explain, self.backend.emulates_tpu),
-            contextlib.closing(predictions),
-        ):
-            # The first prediction builds the graph; after it the estimator may do something else.
-            with self._directory.restoring(path):
-                first = list(itertools.islice(predictions, 1))
-            yield from first
-            yield from predictions
+        yield from safeguards.predictions(self._directory, self._explain, path, predictions)
 
     def export_saved_model(
         self,
@@ -370,7 +349,6 @@ class TPUEstimator(StockTPUEstimator):
         estimator_spec, hooks = completed.before_training(
             self.backend, estimator_spec, worker_hooks, hooks, self.config
         )
-        progress.show_loss(hooks, estimator_spec.loss)
         return self._train_with_hooks(estimator_spec, worker_hooks, hooks, *args, **kwargs)
 
     def _train_with_hooks(self, *args: Any, **kwargs: Any) -> Any:

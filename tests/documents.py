@@ -69,7 +69,7 @@ def program_of(page):
 
 def main(folder, pages):
     """Runs the Python of pages, each in a folder of its own; returns 1 if one of them fails."""
-    import estimator_emb  # noqa: F401 - binds Keras 2 before a page uses TensorFlow.
+    import estimator_emb  # It binds Keras 2 before a page uses TensorFlow.
 
     for page in pages:
         started = time.monotonic()
@@ -86,6 +86,7 @@ def main(folder, pages):
             traceback.print_exc(file=sys.stdout)
             print(f"{page} failed.")
             return 1
+        estimator_emb.uninstall()
         print(f"{page}: {time.monotonic() - started:.1f} s", flush=True)
     return 0
 

@@ -51,8 +51,11 @@ def no_batch(training: bool, hooks: Any = ()) -> InputEndedError:
 
 
 @contextlib.contextmanager
-def training(hooks: Any) -> Iterator[tf.compat.v1.train.SessionRunHook]:
-    """Yields a hook for a training, and raises InputEndedError if it makes no step."""
+def training(hooks: Any, needs_input: bool = True) -> Iterator[tf.compat.v1.train.SessionRunHook]:
+    """Yields a hook for a training, and raises InputEndedError if it makes no step.
+
+    Where it does not need input, that is a warning.
+    """
     steps = _Steps()
     try:
         yield steps
@@ -61,7 +64,10 @@ def training(hooks: Any) -> Iterator[tf.compat.v1.train.SessionRunHook]:
             raise no_batch(True, hooks) from error
         raise
     if steps.begun and not steps.any:
-        raise no_batch(True, hooks)
+        no_step = no_batch(True, hooks)
+        if needs_input:
+            raise no_step
+        logger.warning(no_step.message)
 
 
 class _Steps(tf.compat.v1.train.SessionRunHook):

@@ -18,7 +18,7 @@ from typing import Any
 
 from estimator_emb import estimator, optimizers
 from estimator_emb.compat import async_checkpoint
-from estimator_emb.legacy import emulated_tpu, input_checkpoint
+from estimator_emb.legacy import emulated_tpu, input_checkpoint, plain_estimators
 from estimator_emb.names import moved
 from estimator_emb.names.legacy import (
     API_V1,
@@ -97,6 +97,9 @@ def install() -> None:
     * While the environment variable ESTIMATOR_EMB_DEVICE is 'host', a `TPUClusterResolver` and the
       `master` of a TPU's `RunConfig` mean the emulated TPU, whatever name they are given, and
       initialising a TPU system does nothing.
+    * `Estimator` and the canned ones get what `TPUEstimator` has: SIGTERM ends a training with a
+      checkpoint; the log says where it trains and how far it is; an evaluation without input, and a
+      checkpoint that does not fit, are errors.
 
     Names that a program has imported from these modules before by `from ... import <class>` stay
     as they were. A second call changes nothing. `uninstall` restores everything.
@@ -109,6 +112,7 @@ def install() -> None:
         _alias_modules(changes)
         _extend_api(changes)
         emulated_tpu.replace_lookups(changes)
+        plain_estimators.replace_methods(changes)
         _supply_moved(changes)
     input_checkpoint.attach_hooks()
     _installed = changes

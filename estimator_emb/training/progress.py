@@ -103,9 +103,11 @@ class ProgressLog(_Progress):
         self._steps = steps
         self._model_dir = model_dir
 
-    def show_loss(self, loss: Any) -> None:
-        """Adds a scalar tensor of the graph to the lines."""
-        self._loss = loss
+    def begin(self) -> None:
+        # An Estimator adds the loss that model_fn returns to this collection.
+        losses = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.LOSSES)
+        self._loss = losses[-1] if losses else None
+        super().begin()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         super().after_create_session(session, coord)
@@ -202,13 +204,6 @@ def log_beside(
     if any(isinstance(hook, ProgressHook) for hook in hooks or ()):
         return []
     return [ProgressLog(steps, max_steps, batch_size, model_dir)]
-
-
-def show_loss(hooks: Any, loss: Any) -> None:
-    """Adds the loss to the lines of every `ProgressLog` among `hooks`."""
-    for hook in hooks:
-        if isinstance(hook, ProgressLog):
-            hook.show_loss(loss)
 
 
 def _named(loss: str) -> tf.Tensor | None:

@@ -334,6 +334,64 @@ def test_the_example_trains_as_it_does_unchanged(tmp_path, capfdbinary):
     same_checkpoints(tmp_path / "a", tmp_path / "b")
 
 
+NEVER_HAD_A_TPU = """\
+import sys
+
+import tensorflow as tf
+from tensorflow.estimator import ModeKeys
+
+tf.keras.utils.set_random_seed(1)
+
+
+def input_fn(mode=ModeKeys.EVAL):
+    hours = {"hour": [[hour / 24.0] for hour in range(24)]}
+    data = tf.data.Dataset.from_tensor_slices((hours, [[h // 2 % 2] for h in range(24)])).batch(6)
+    return data.repeat() if mode == ModeKeys.TRAIN else data
+
+
+columns = [tf.feature_column.numeric_column("hour")]
+config = tf.estimator.RunConfig(sys.argv[1], tf_random_seed=1)
+classifier = tf.estimator.DNNClassifier([8], columns, config=config)
+classifier.train(lambda: input_fn(ModeKeys.TRAIN), max_steps=50)
+print(sorted((key, float(value)) for key, value in classifier.evaluate(input_fn).items()))
+receiver = tf.estimator.export.build_parsing_serving_input_receiver_fn(
+    tf.feature_column.make_parse_example_spec(columns)
+)
+served = tf.saved_model.load(classifier.export_saved_model(sys.argv[1] + "/served", receiver))
+example = tf.train.Example()
+example.features.feature["hour"].float_list.value.append(0.5)
+given = tf.constant([example.SerializeToString()])
+print(served.signatures["serving_default"](inputs=given)["scores"].numpy().tolist())
+"""
+
+
+@pytest.mark.any_version
+@pytest.mark.slow
+def test_a_program_that_never_had_a_tpu_gets_two_lines(tmp_path, capfdbinary):
+    program = tmp_path / "program.py"
+    program.write_text(NEVER_HAD_A_TPU)
+    printed = [run_program(["-m", "estimator_emb", "run", program, "unchanged"], tmp_path)]
+    stock = os.environ.get("ESTIMATOR_EMB_STOCK_PYTHON")
+    if stock:
+        command = [stock, str(program), "stock"]
+        variables = processes.users_environment(PYTHONPATH="")
+        done = subprocess.run(
+            command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True
+        )
+        printed.append(done.stdout)
+    assert migrate(capfdbinary, "--write", program) == (0, f"changed {program}\n", "")
+    lines = "import estimator_emb\nestimator_emb.install()  # It brings tf.estimator back.\n"
+    assert program.read_text() == NEVER_HAD_A_TPU.replace(
+        "import tensorflow", f"{lines}import tensorflow", 1
+    )
+    printed.append(run_program([program, "migrated"], tmp_path))
+    expected, *others = (re.findall(r"-?\d+\.\d+(?:e-\d+)?", text) for text in printed)
+    assert len(expected) > 10 and "('global_step', 50.0)" in printed[0]
+    for other in others:
+        np.testing.assert_allclose(np.float64(other), np.float64(expected), rtol=1e-5)
+    assert migrate(capfdbinary, program)[0] == 2
+
+
 DRIVER = """
 import random, runpy, sys
 for program, flag, folder in (

@@ -489,6 +489,33 @@ IMPORTS = {
 }
 
 
+INSTALLS = "import estimator_emb\nestimator_emb.install()  # It brings tf.estimator back.\n"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import os\n^import tensorflow as tf\ntf.estimator.Estimator(f).train(g)\n",
+        "^import tensorflow.compat.v1 as tf\ntf.estimator.DNNRegressor(c)\nf(tf.estimator)\n",
+        "^from tensorflow import estimator as e\ne.train_and_evaluate(e.DNNClassifier(c), a)\n",
+        "^from tensorflow.compat.v1.estimator import BaselineRegressor as B\ndef f(): B()\n",
+        "^from tensorflow import keras\nkeras.estimator.model_to_estimator(m)\n",
+        "^import tensorflow as tf\ntf1 = tf.compat.v1\ntf1.estimator.experimental.KMeans(2)\n",
+        '"""Doc."""\n^def f():\n  import tensorflow as tf\n  tf.estimator.DNNClassifier()\n',
+    ],
+)
+def test_programs_that_never_had_a_tpu_keep_their_names(program):
+    result = migrated(program.replace("^", ""))
+    assert result.text == program.replace("^", INSTALLS)
+    assert result.findings == []
+
+
+def test_what_a_program_has_beside_them_is_renamed():
+    for other in ("tf.estimator.tpu.TPUConfig", "tf.contrib.layers", "tf.estimator.Nothing"):
+        program = f"import tensorflow as tf\ntf.estimator.Estimator(f)\n{other}\n"
+        assert "install()" not in migrated(program).text
+
+
 @pytest.mark.parametrize("program", IMPORTS)
 def test_imports(program):
     assert migrated(program).text == IMPORTS[program]

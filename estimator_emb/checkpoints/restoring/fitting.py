@@ -103,7 +103,10 @@ def _restores_its_own_way(saver: Any) -> bool:
 
 def _forms(name: str | None, saved: Any) -> Iterator[tuple[str, Form]]:
     """Yields (name in the checkpoint, form) of an item that a saver was given."""
-    if isinstance(saved, SaveableObject):
+    if isinstance(saved, SaveableObject) and isinstance(saved.op, tf.Variable):
+        # The Estimator of a Keras model saves its variables so, by the names of their objects.
+        yield from _forms(saved.specs[0].name, saved.op)
+    elif isinstance(saved, SaveableObject):
         for spec in saved.specs:
             yield spec.name, Form(_ANY, None)
     elif isinstance(saved, Iterable) and not isinstance(saved, tf.Variable):

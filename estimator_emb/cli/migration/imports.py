@@ -36,6 +36,11 @@ class Imports(NewImports):
         for star, module in self._program.stars:
             self._notes.about_star(star, module)
 
+    def add_install(self) -> None:
+        """Keeps each import, and adds the lines that bring back what they import."""
+        self._parts.update({one: Part(one, one.imported) for one in self._program.bindings})
+        super().add_install()
+
     def _new_path(
         self, binding: Binding, live: list[Use], left: set[Use], is_needed: bool
     ) -> str | None:

@@ -135,6 +135,12 @@ class NewImports:
             text = self._newline + call + self._newline * (2 if is_near else 1)
             self._edits.replace(after, after, text)
 
+    def add_install(self) -> None:
+        """Adds the lines with which a program keeps its names of `tf.estimator`."""
+        at = self._place(self._limit())
+        lines = ("import estimator_emb", "estimator_emb.install()  # It brings tf.estimator back.")
+        self._edits.replace(at, at, "".join(line + self._newline for line in lines))
+
     def _needs_ours(self) -> bool:
         changed = [part.path for part in self._parts.values() if part.is_changed and part.path]
         return any(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from estimator_emb.cli.migration import findings, imports, names
+from estimator_emb.cli.migration import findings, imports, names, plain
 from estimator_emb.cli.migration.program import Alias, Binding, Program, Use
 from estimator_emb.cli.migration.source import Edits
 
@@ -58,17 +58,14 @@ def rewrite(text: str, is_package: bool = False) -> Rewritten:
         return Rewritten(text, [], {})
     program = Program(text)
     notes = findings.Findings(program)
-    plan = _Plan(program, notes)
     source = text.encode()
     edits = Edits(source)
     changes = imports.Imports(program, edits, is_package, notes)
-    changes.decide(plan.uses(Outcome.EDITED), plan.uses(Outcome.LEFT), plan.needed)
-    removed = [alias.statement for alias in plan.removed]
-    changes.take_names([*(node for node, _ in plan.targets.values()), *removed])
-    for use, (node, target) in plan.targets.items():
-        expression = changes.expression(target, use, plan.tf1.get(use))
-        edits.replace(program.start(node), program.end(node), expression)
-    changes.write(removed, has_edits=bool(plan.targets or removed))
+    if plain.keeps_names(program, notes.is_installed()):
+        if not notes.is_installed():
+            changes.add_install()
+    else:
+        _rename(program, notes, edits, changes)
     result = edits.apply()
     if result != source:
         try:
@@ -79,6 +76,19 @@ def rewrite(text: str, is_package: bool = False) -> Rewritten:
             raise CannotRewrite(str(error)) from error
     notes.about_behaviour(changed=result != source)
     return Rewritten(result.decode(), notes.found(), edits.lines())
+
+
+def _rename(
+    program: Program, notes: findings.Findings, edits: Edits, changes: imports.Imports
+) -> None:
+    plan = _Plan(program, notes)
+    changes.decide(plan.uses(Outcome.EDITED), plan.uses(Outcome.LEFT), plan.needed)
+    removed = [alias.statement for alias in plan.removed]
+    changes.take_names([*(node for node, _ in plan.targets.values()), *removed])
+    for use, (node, target) in plan.targets.items():
+        expression = changes.expression(target, use, plan.tf1.get(use))
+        edits.replace(program.start(node), program.end(node), expression)
+    changes.write(removed, has_edits=bool(plan.targets or removed))
 
 
 class _Plan:

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gives `tf.estimator.Estimator`, and the canned ones, the safeguards of `TPUEstimator`.
+
+`install` replaces methods of the class from which all of them are derived.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.backends.errors import explain
+from estimator_emb.checkpoints.files import checkpoint_files
+from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
+from estimator_emb.messages import console
+from estimator_emb.messages.calls import called_by_program
+from estimator_emb.private.estimator import Estimator
+from estimator_emb.private.patches import Changes
+from estimator_emb.private.tpu_estimator import StockTPUEstimator
+from estimator_emb.training import safeguards
+
+_DIRECTORY = "_estimator_emb_directory"
+"""The attribute of an estimator that holds its `ModelDirectory`."""
+
+_Method = Callable[..., Any]
+
+_explain = functools.partial(explain, emulates_tpu=False)
+
+
+def replace_methods(changes: Changes) -> None:
+    """Replaces the methods by changes that can be undone."""
+    methods: dict[str, _Method] = {
+        "train": _train,
+        "evaluate": _evaluate,
+        "predict": _predict,
+        "export_saved_model": _unchanged,
+        "experimental_export_all_saved_models": _unchanged,
+        "_evaluate_run": _evaluate_run,
+        "_call_model_fn": _call_model_fn,
+        "_export_all_saved_models": _export_all_saved_models,
+        "_add_meta_graph_for_mode": _add_meta_graph_for_mode,
+    }
+    for name, method in methods.items():
+        changes.set_attribute(Estimator, name, _of_any(name, method))
+
+
+def _of_any(name: str, method: _Method) -> _Method:
+    """Returns a method for every estimator, of which TPUEstimators keep their own.
+
+    `method` gets the original one, and all arguments by their names.
+    """
+    original = getattr(Estimator, name)
+    signature = inspect.signature(original)
+    of_plain: _Method = functools.partial(method, original)
+    if not name.startswith("_"):
+        of_plain = called_by_program(of_plain)
+
+    @functools.wraps(original)
+    def of_any(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(self, StockTPUEstimator):
+            return original(self, *args, **kwargs)
+        given = signature.bind(self, *args, **kwargs)
+        given.apply_defaults()
+        return of_plain(**given.arguments)
+
+    return of_any
+
+
+def _directory(estimator: Any) -> ModelDirectory:
+    attributes: dict[str, Any] = vars(estimator)
+    if _DIRECTORY not in attributes:
+        attributes[_DIRECTORY] = ModelDirectory(estimator.model_dir)
+    found: ModelDirectory = attributes[_DIRECTORY]
+    return found
+
+
+def _unchanged(original: Any, **given: Any) -> Any:
+    return original(**given)
+
+
+def _train(original: Any, self: Any, hooks: Any, steps: Any, max_steps: Any, **given: Any) -> Any:
+    with safeguards.training(
+        self, _directory(self), _explain, hooks, steps, max_steps, needs_input=False
+    ) as hooks:
+        hooks = [*hooks, _PlaceLog(self)]
+        return original(self, hooks=hooks, steps=steps, max_steps=max_steps, **given)
+
+
+def _evaluate(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> Any:
+    path = _path_to_read(self, "evaluate", checkpoint_path)
+    with safeguards.evaluation(_directory(self), _explain, path):
+        return original(self, checkpoint_path=path, **given)
+
+
+def _evaluate_run(original: Any, all_hooks: Any, **given: Any) -> Any:
+    return original(all_hooks=safeguards.evaluation_hooks(all_hooks), **given)
+
+
+def _predict(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> Iterator[Any]:
+    path = _path_to_read(self, "predict", checkpoint_path)
+    values = original(self, checkpoint_path=path, **given)
+    yield from safeguards.predictions(_directory(self), _explain, path, values)
+
+
+def _path_to_read(estimator: Any, call: str, checkpoint_path: Any) -> str | None:
+    if type(estimator).latest_checkpoint is not Estimator.latest_checkpoint:
+        return checkpoint_path  # A SavedModelEstimator begins with the weights of its SavedModel.
+    return _directory(estimator).to_read(call, checkpoint_path, estimator._warm_start_settings)
+
+
+def _call_model_fn(original: Any, self: Any, **given: Any) -> Any:
+    spec = original(self, **given)
+    _directory(self).check(spec.scaffold, self._warm_start_settings, tables=())
+    return spec
+
+
+def _export_all_saved_models(original: Any, checkpoint_path: Any, **given: Any) -> Any:
+    if checkpoint_path:
+        checkpoint_files.given(checkpoint_path)
+    return original(checkpoint_path=checkpoint_path, **given)
+
+
+def _add_meta_graph_for_mode(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> Any:
+    try:
+        with _directory(self).restoring(checkpoint_path):
+            return original(self, checkpoint_path=checkpoint_path, **given)
+    except checkpoint_files.MissingCheckpoint as error:
+        # tensorflow-estimator's own sentence, which programs may look for.
+        raise checkpoint_files.MissingCheckpoint(
+            f"Could not load all requested variables from checkpoint. {error.message}"
+        ) from None
+
+
+class _PlaceLog(tf.compat.v1.train.SessionRunHook):
+    """A hook that logs where an estimator trains, once for each model directory."""
+
+    def __init__(self, estimator: Any):
+        self._estimator = estimator
+
+    def begin(self) -> None:
+        variables = tf.compat.v1.trainable_variables()
+        size = sum(variable.shape.num_elements() or 0 for variable in variables)
+        name = type(self._estimator).__name__.removesuffix("V2")
+        text = f"{name} trains on {_place(self._estimator)}: {_counted(len(variables), 'variable')}"
+        console.say_once(f"{text}, {_counted(size, 'parameter')}.", self._estimator.model_dir)
+
+
+def _place(estimator: Any) -> str:
+    strategy = estimator._train_distribution
+    if strategy is not None:
+        replicas = _counted(strategy.num_replicas_in_sync, "replica")
+        return f"{replicas} of a {type(strategy).__name__}"
+    place = "a GPU" if tf.config.list_physical_devices("GPU") else "the CPU"
+    servers = estimator.config.num_ps_replicas
+    return f"{place}, beside {_counted(servers, 'parameter server')}" if servers else place
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Estimators without a TPU get what TPUEstimator has, by `install`; stock shows what they lack."""
+
+import json
+import logging
+import os
+import re
+import signal
+import subprocess
+
+import harness
+import numpy as np
+import plain_program
+import pytest
+import tensorflow as tf
+from plain_program import KINDS, input_fn, make, receiver, sends
+from tensorflow_estimator.python.estimator.canned.saved_model_estimator import SavedModelEstimator
+
+import estimator_emb as ee
+from estimator_emb.checkpoints.files.checkpoint_files import MissingCheckpoint
+from estimator_emb.checkpoints.restoring.misfits import UnfitCheckpoint
+
+v1 = tf.compat.v1
+pytestmark = pytest.mark.usefixtures("installed")
+
+NAMES = {"own": "Estimator", "canned": "DNNClassifier", "keras": "Estimator"}
+SIZES = {"own": (1, 3 * 4), "canned": (4, 3 * 4 + 4 + 4 + 1), "keras": (4, 3 * 4 + 4 + 4 + 1)}
+"""Trainable variables, and the numbers in them, by hand."""
+
+
+of_each_kind = pytest.mark.parametrize(
+    "kind", ["own", *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])]
+)
+
+
+@pytest.mark.slow
+def test_what_stock_does():
+    stock = os.environ.get("ESTIMATOR_EMB_STOCK_PYTHON")
+    if stock is None:
+        pytest.skip("ESTIMATOR_EMB_STOCK_PYTHON names no Python with TensorFlow 2.15.1")
+    variables = {**os.environ, "PYTHONPATH": "", "TF_USE_LEGACY_KERAS": ""}
+    done = subprocess.run(
+        [stock, plain_program.__file__], env=variables, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    # It ends without its four steps; it reports a loss; it trains the narrower model in silence.
+    lacks = {"status": -signal.SIGTERM, "saved": "0", "empty": 0.0, "wider": "2"}
+    assert json.loads(done.stdout.splitlines()[-1]) == dict.fromkeys(KINDS, lacks)
+
+
+@pytest.mark.parametrize("evaluates", [False, True], ids=["train", "train_and_evaluate"])
+@of_each_kind
+def test_sigterm_ends_a_training_with_a_checkpoint(kind, evaluates, tmp_path, caplog):
+    estimator = make(kind, tmp_path)
+    train = sends(signal.SIGTERM, 5)
+    with caplog.at_level(logging.WARNING, "estimator_emb"), pytest.raises(SystemExit) as ended:
+        if evaluates:
+            specs = tf.estimator.TrainSpec(train, max_steps=50), tf.estimator.EvalSpec(input_fn)
+            tf.estimator.train_and_evaluate(estimator, *specs)
+        else:
+            estimator.train(train, max_steps=50)
+    assert ended.value.code == 143
+    saved = estimator.latest_checkpoint()
+    step = int(saved.rpartition("-")[2])
+    assert 4 <= step <= 6  # The signal comes while a batch is read.
+    at = "" if evaluates else f" at step {step}"  # The last evaluation is given up.
+    assert harness.said(caplog) == [
+        "SIGTERM: training ends with this step. Another signal ends it at once.",
+        f"SIGTERM ended the training{at}. The model is saved in {saved}: run the "
+        "program again to go on from there.",
+    ]
+    estimator.train(lambda: input_fn().repeat(), max_steps=step + 2)
+    assert estimator.latest_checkpoint() == f"{tmp_path}/model.ckpt-{step + 2}"
+
+
+@of_each_kind
+def test_an_evaluation_without_input_is_an_error(kind, tmp_path):
+    estimator = make(kind, tmp_path)
+    estimator.train(input_fn, steps=1)
+    message = (
+        "evaluate: input_fn yielded no batch, so there is nothing to evaluate; a loss or a metric "
+        "would be that of no sample. Perhaps input is empty or misspecified: a file pattern that "
+        "matches nothing, samples that a filter() leaves out, or, with drop_remainder=True, fewer "
+        "samples than a batch."
+    )
+    with pytest.raises(tf.errors.OutOfRangeError) as raised:
+        estimator.evaluate(lambda: input_fn(0))
+    assert str(raised.value) == message
+    specs = (
+        tf.estimator.TrainSpec(input_fn, max_steps=2),
+        tf.estimator.EvalSpec(lambda: input_fn(0)),
+    )
+    with pytest.raises(tf.errors.OutOfRangeError) as raised:
+        tf.estimator.train_and_evaluate(estimator, *specs)
+    assert str(raised.value) == message
+
+
+def test_a_training_without_input_is_a_warning(tmp_path, caplog):
+    with caplog.at_level(logging.WARNING, "estimator_emb"):
+        estimator = make("own", tmp_path).train(lambda: input_fn(0))
+    assert harness.said(caplog) == [
+        "train: input_fn yielded no batch: the input ended before the first step, and training "
+        "with estimator made no steps. Perhaps input is empty or misspecified: a file pattern that "
+        "matches nothing, samples that a filter() leaves out, or, with drop_remainder=True, fewer "
+        "samples than a batch."
+    ]
+    assert estimator.get_variable_value("global_step") == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_log_says_where_and_how_far(kind, tmp_path, caplog):
+    losses = []
+
+    class Losses(v1.train.SessionRunHook):
+        def before_run(self, run_context):
+            return v1.train.SessionRunArgs(v1.get_collection(v1.GraphKeys.LOSSES)[-1])
+
+        def after_run(self, run_context, run_values):
+            losses.append(run_values.results)
+
+    with caplog.at_level(logging.INFO, "estimator_emb"):
+        make(kind, tmp_path).train(input_fn, hooks=[Losses()], max_steps=3)
+    count, size = SIZES[kind]
+    said = harness.said(caplog)
+    assert said[0] == (
+        f"{NAMES[kind]} trains on the CPU: {count} variable{'s' * (count > 1)}, {size} parameters."
+    )
+    assert len(said) == 2 and len(losses) == 3
+    loss = f"{np.mean(losses):.4f}"
+    assert re.fullmatch(rf"step 3 of 3, loss {loss}, [\d,]+\.\d steps/s", said[1])
+
+
+CALLS = {
+    "train": lambda estimator, folder: estimator.train(input_fn, steps=1),
+    "evaluate": lambda estimator, folder: estimator.evaluate(input_fn, steps=1),
+    "predict": lambda estimator, folder: next(estimator.predict(input_fn)),
+    "export": lambda estimator, folder: estimator.export_saved_model(str(folder / "out"), receiver),
+}
+WIDER = {
+    "own": ["w is [3, 5] here and [3, 4]"],
+    "canned": [
+        "dnn/hiddenlayer_0/bias is [5] here and [4]",
+        "dnn/hiddenlayer_0/kernel is [3, 5] here and [3, 4]",
+        "dnn/logits/kernel is [5, 1] here and [4, 1]",
+    ],
+    "keras": [
+        "layer_with_weights-0/bias/.ATTRIBUTES/VARIABLE_VALUE is [5] here and [4]",
+        "layer_with_weights-0/kernel/.ATTRIBUTES/VARIABLE_VALUE is [3, 5] here and [3, 4]",
+        "layer_with_weights-1/kernel/.ATTRIBUTES/VARIABLE_VALUE is [5, 1] here and [4, 1]",
+    ],
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@of_each_kind
+def test_a_checkpoint_of_another_shape_is_named(kind, call, tmp_path):
+    make(kind, tmp_path).train(input_fn, max_steps=1)
+    wider = make(kind, tmp_path, 5)
+    with pytest.raises(UnfitCheckpoint) as raised:
+        CALLS[call](wider, tmp_path)
+    lines = [
+        line
+        for line in raised.value.message.splitlines()
+        if "Adagrad" not in line and " more" not in line
+    ]
+    assert lines == [
+        f"Restoring from checkpoint failed: '{tmp_path}/model.ckpt-1' does not fit the program:",
+        *(f"  variable {line} in the checkpoint" for line in WIDER[kind]),
+        "What to do: build the model as it was when it was saved, or train in another model_dir.",
+    ]
+    # What fits goes on.
+    CALLS[call](make(kind, tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_renamed_variable_is_named_with_what_is_like_it(call, tmp_path):
+    make("own", tmp_path).train(input_fn, max_steps=1)
+    with pytest.raises(MissingCheckpoint) as raised:
+        CALLS[call](make("own", tmp_path, name="weights"), tmp_path)
+    path = f"{tmp_path}/model.ckpt-1"
+    also = "Could not load all requested variables from checkpoint. " if call == "export" else ""
+    assert raised.value.message == (
+        f"{also}Restoring from checkpoint failed: '{path}' does not fit the program:\n"
+        "  Key weights not found in checkpoint: it is [3, 4], and of that shape the checkpoint has "
+        "w\n"
+        "What to do: if it was renamed, give it its old name, or train in another model_dir with "
+        f"warm_start_from=WarmStartSettings('{path}', ['.*'], var_name_to_prev_var_name="
+        "{'weights': 'w'})."
+    )
+
+
+def test_a_missing_checkpoint_is_an_error_and_none_at_all_a_warning(tmp_path, caplog):
+    estimator = make("own", tmp_path)
+    with caplog.at_level(logging.WARNING, "estimator_emb"):
+        estimator.evaluate(input_fn)
+    assert harness.said(caplog)[0].startswith(
+        f"evaluate: Could not find trained model in model_dir: {tmp_path}. All weights have their "
+        "initial values"
+    )
+    estimator.train(input_fn, max_steps=1)
+    (tmp_path / "checkpoint").unlink()
+    with pytest.raises(MissingCheckpoint, match="which says which checkpoint is the latest"):
+        estimator.evaluate(input_fn)
+
+
+def test_a_second_training_in_a_folder_is_refused(tmp_path):
+    class Trains(v1.train.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            make("own", tmp_path).train(input_fn, steps=1)
+
+    with pytest.raises(RuntimeError, match=f"model_dir '{tmp_path}' is held by this process"):
+        make("own", tmp_path).train(input_fn, hooks=[Trains()], steps=1)
+
+
+@of_each_kind
+def test_it_computes_what_it_did(kind, tmp_path):
+    made = []
+    for folder in ("with", "without"):
+        tf.keras.utils.set_random_seed(1)  # Keras draws the first values of a model by it.
+        made.append(make(kind, tmp_path / folder))
+    results = []
+    for estimator in made:
+        tf.keras.utils.set_random_seed(1)
+        estimator.train(input_fn, steps=3)
+        names = [name for name in estimator.get_variable_names() if not name.startswith("_")]
+        values = {name: estimator.get_variable_value(name) for name in names}
+        results.append([values, estimator.evaluate(input_fn), *estimator.predict(input_fn)])
+        ee.uninstall()  # What remains is tensorflow-estimator's own.
+    tf.nest.map_structure(np.testing.assert_array_equal, *results)
+
+
+def test_a_saved_model_estimator_has_weights(tmp_path, caplog):
+    modes = tf.estimator.ModeKeys
+    estimator = make("own", tmp_path / "own").train(input_fn, steps=1)
+    with tf.Graph().as_default():
+        supervised = tf.estimator.experimental.build_raw_supervised_input_receiver_fn(
+            receiver().features, v1.placeholder(tf.float32, [None, 1])
+        )
+        path = estimator.experimental_export_all_saved_models(
+            str(tmp_path / "all"), {modes.TRAIN: supervised, modes.EVAL: supervised}
+        )
+    with caplog.at_level(logging.WARNING, "estimator_emb"):
+        again = SavedModelEstimator(path.decode(), str(tmp_path / "again"))
+        assert again.evaluate(input_fn)["loss"] == estimator.evaluate(input_fn)["loss"]
+        again.train(input_fn, max_steps=3)
+        assert again.evaluate(input_fn)["global_step"] == 3
+    assert harness.said(caplog) == []
+
+
+def test_the_replicas_of_a_strategy(tmp_path, caplog):
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
+    with caplog.at_level(logging.INFO, "estimator_emb"):
+        estimator = make("own", tmp_path, strategy=strategy).train(input_fn, max_steps=3)
+    said = harness.said(caplog)
+    assert said[0] == (
+        "Estimator trains on 1 replica of a MirroredStrategy: 1 variable, 12 parameters."
+    )
+    assert said[1].startswith("step 3 of 3, loss ")
+    with pytest.raises(tf.errors.OutOfRangeError, match="there is nothing to evaluate"):
+        estimator.evaluate(lambda: input_fn(0))
