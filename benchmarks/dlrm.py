@@ -3,7 +3,8 @@
 
     python benchmarks/dlrm.py PEER BATCH
 
-PEER is 'ours', `TPUEstimator` with an EmbeddingConfigSpec; 'legacy', tensorflow-estimator's
+PEER is 'ours', `TPUEstimator` with an EmbeddingConfigSpec; 'PJRT', the same with its model on a
+PJRT device, by jax; 'legacy', tensorflow-estimator's
 Estimator with feature_column.embedding_column and v1 Adagrad; or 'no tables', that Estimator with
 given activations, which only adds a trained vector to each. All train the dense layers of the
 reference DLRM for the Criteo data, with 26 tables of 100,000 x 16, on batches of BATCH samples from
@@ -14,6 +15,7 @@ first step. Then it reads numbers of steps from stdin, one in each line, trains 
 prints the examples per second and the CPU milliseconds of a step.
 """
 
+import functools
 import os
 import sys
 import tempfile
@@ -74,7 +76,7 @@ def train_op_of(loss):
     return optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
 
 
-def ours(folder, batch, session_config=None):
+def ours(folder, batch, session_config=None, device=None):
     import estimator_emb as ee
 
     def model_fn(features, labels, mode, params):
@@ -88,8 +90,9 @@ def ours(folder, batch, session_config=None):
             session_config=session_config,
             save_summary_steps=None,
             log_step_count_steps=None,
+            tpu_config=ee.TPUConfig(1, num_shards=device and 1, device=device),
         ),
-        use_tpu=False,
+        use_tpu=device is not None,
         train_batch_size=batch,
         embedding_config_spec=ee.EmbeddingConfigSpec(
             feature_to_config_dict={key: ee.FeatureConfig(key) for key in KEYS},
@@ -150,14 +153,21 @@ class ClockHook(tf.compat.v1.train.SessionRunHook):
             run_context.request_stop()
 
 
-PEERS = {"ours": ours, "legacy": legacy, "no tables": no_tables}
+PEERS = {
+    "ours": ours,
+    "PJRT": functools.partial(ours, device="pjrt"),
+    "legacy": legacy,
+    "no tables": no_tables,
+}
 
 
 def main() -> None:
     tf.compat.v1.logging.set_verbosity("ERROR")
     peer, batch = sys.argv[1], int(sys.argv[2])
     with tempfile.TemporaryDirectory(prefix="dlrm") as folder:
-        PEERS[peer](folder, batch).train(input_fn, hooks=[ClockHook(batch)])
+        PEERS[peer](folder, batch).train(
+            input_fn, hooks=[ClockHook(batch)], max_steps=10**9
+        )
 
 
 if __name__ == "__main__":

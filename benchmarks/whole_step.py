@@ -5,7 +5,8 @@
         [--samples=40960] [--torch_python=VENV/bin/python]
 
 `dlrm.py` and, for PyTorch, `dlrm_torch.py` describe them. 'no tables' has no embedding work at all:
-what legacy gains over it is what tables that cost nothing would gain. The reference trains on
+what legacy gains over it is what tables that cost nothing would gain. Where jax is installed,
+'PJRT' is ours with its model on a PJRT device. The reference trains on
 batches of 128, the other benchmarks here on 4096. Each program starts `starts` times, alone; then
 all train in turns, `samples` samples in each of `rounds` rounds. Figures are medians over starts
 and rounds, and so are the ratios to legacy, of figures of the same start or round.
@@ -16,6 +17,7 @@ and rounds, and so are the ratios to legacy, of figures of the same start or rou
 """
 
 import argparse
+import importlib.util
 import json
 import pathlib
 import statistics
@@ -62,7 +64,8 @@ class Program:
 
 def programs_of(options: argparse.Namespace) -> dict[str, tuple[str, str, str]]:
     """Returns, by the name of each peer, its Python, its file and its name there."""
-    found = {peer: (sys.executable, "dlrm.py", peer) for peer in PEERS}
+    peers = ("PJRT", *PEERS) if importlib.util.find_spec("jax") else PEERS
+    found = {peer: (sys.executable, "dlrm.py", peer) for peer in peers}
     if options.torch_python:
         for peer in TORCH_PEERS:
             name = f"{peer}, torch" if peer in PEERS else peer

@@ -39,6 +39,7 @@ from estimator_emb.private.estimator import (
     VocabInfo,
     WarmStartSettings,
 )
+from estimator_emb.checkpoints.restoring.vocabularies import vocabulary_warm_start
 from estimator_emb.training.cluster.training import train_and_evaluate
 from estimator_emb.training.progress import ProgressHook
 
@@ -74,5 +75,6 @@ __all__ = [
     "install",
     "train_and_evaluate",
     "uninstall",
+    "vocabulary_warm_start",
 ]
 __all__ += [one.__name__ for one in _OPTIMIZERS]

@@ -19,6 +19,9 @@ PAGES = sorted(
     str(path.relative_to(REPOSITORY))
     for path in [REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")]
 )
+LIBRARIES = "docs/libraries/"
+"""The pages that need packages which tests do without; tests/libraries/ runs them."""
+
 _FENCE = re.compile(
     r"^(?P<indent> *)```(?P<language>\w*)\n(?P<code>.*?)^(?P=indent)```$", re.M | re.S
 )

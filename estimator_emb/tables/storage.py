@@ -346,12 +346,49 @@ def _unfolded(initializer: Callable[..., Any]) -> Callable[..., Any]:
     return initializer
 
 
+class InitialRows:
+    """The `backup_initializer` of a `VocabInfo` that gives new words the table's own rows.
+
+    TensorFlow asks a backup_initializer for values, not for rows. Called as one, this gives values
+    of the table's initializer, shaped as rows; `with_slots` replaces it by `of` a table, whose
+    values are those that the table has at the ids of the new words.
+    """
+
+    def __init__(self, table: TableConfig):
+        self._table = table
+
+    def __call__(self, shape: Any, dtype: tf.DType = tf.float32) -> tf.Tensor:
+        dimension = self._table.dimension
+        rows = self._table.initializer([shape[0] // dimension, dimension], dtype=dtype)
+        return tf.reshape(rows, shape)
+
+    def of(self, shards: Shards, info: Any) -> Callable[..., tf.Tensor]:
+        """Returns the initializer of a table, which is called once a shard, in their order."""
+        start, remaining = 0, iter(shards)
+
+        def initializer(shape: Any, dtype: tf.DType = tf.float32) -> tf.Tensor:
+            nonlocal start
+            weights = next(remaining).weights
+            old_ids, _ = tf.raw_ops.GenerateVocabRemapping(
+                new_vocab_file=info.new_vocab,
+                old_vocab_file=info.old_vocab,
+                new_vocab_offset=start,
+                num_new_vocab=weights.shape[0],
+            )
+            start += weights.shape[0]
+            new = tf.where(old_ids < 0)[:, 0]
+            return tf.reshape(tf.gather(tf.cast(weights.initial_value, dtype), new), shape)
+
+        return initializer
+
+
 def with_slots(settings: Any, tables: Iterable[tuple[Shards, OptimizationParameters]]) -> Any:
     """Returns `WarmStartSettings` that give slots the `VocabInfo` and old name of their table.
 
     tensorflow-estimator warm-starts slots that match a list of patterns as `vars_to_warm_start`; a
     string matches only tables and other trainable variables. Slots without a VocabInfo of their own
     move as the rows of the table do; the row of a new word gets the slot's initial value.
+    `InitialRows` become those of their table.
     """
     patterns = getattr(settings, "vars_to_warm_start", None)
     if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):
@@ -360,6 +397,10 @@ def with_slots(settings: Any, tables: Iterable[tuple[Shards, OptimizationParamet
     old_names = dict(settings.var_name_to_prev_var_name or {})
     for shards, parameters in tables:
         table = saved_name(shards[0].weights)
+        initial_rows = infos[table].backup_initializer if table in infos else None
+        if isinstance(initial_rows, InitialRows):
+            own = initial_rows.of(shards, infos[table])
+            infos[table] = infos[table]._replace(backup_initializer=own)
         for slot, variable in zip(parameters.slots, shards[0].slots, strict=True):
             name = saved_name(variable)
             if not any(re.match(pattern, variable.name) for pattern in patterns):

@@ -6,7 +6,6 @@ The only file of the package that imports jax. It imports nothing of the package
 parts of jax and jaxlib, of the versions that the extra `[pjrt]` names.
 """
 
-import functools
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -214,12 +213,14 @@ class DeviceStep:
         return jax.make_array_from_single_device_arrays(shape, self._jitted.by_core, parts)
 
 
-@functools.cache
-def devices(platform: str | None) -> list[Any]:
+def devices(platform: str | None, kept: str | None) -> list[Any]:
     """Returns this process's devices of a platform ('cpu', 'gpu', 'tpu'; None: jax's default).
 
-    Raises RuntimeError, in jax's words, if there is none.
+    Compiled programs are kept in the folder `kept`, unless jax was given another one.
+    Raises RuntimeError, in jax's words, if there is no such device.
     """
+    if kept and jax.config.jax_compilation_cache_dir is None:
+        jax.config.update("jax_compilation_cache_dir", kept)
     return jax.local_devices(backend=platform)
 
 

@@ -11,6 +11,7 @@ from estimator_emb.backends.emulated.step import EmulatedStep
 from estimator_emb.backends.pjrt.step import PjrtStep
 from estimator_emb.names import environment
 from estimator_emb.names.slices import Slice
+from estimator_emb.native import cache
 from estimator_emb.spec import options
 
 _OLDEST = (2, 18)
@@ -68,7 +69,7 @@ def chosen(tpu_config: Any) -> list[Any]:
 
     platform = options.asked_pjrt_platform()
     try:
-        found = devices(platform)
+        found = devices(platform, _folder_of_programs())
     except RuntimeError as error:
         raise ValueError(
             f"TPUConfig: {asked} finds no devices"
@@ -83,3 +84,13 @@ def chosen(tpu_config: Any) -> list[Any]:
             f"XLA_FLAGS=--xla_force_host_platform_device_count={count}."
         )
     return found[:count]
+
+
+def _folder_of_programs() -> str | None:
+    """Returns the folder in which compiled programs are kept; None where no safe one is known."""
+    try:
+        folder = cache.directory()
+        cache.check_folder(folder)
+    except cache.BuildError:
+        return None
+    return str(folder / "jax")

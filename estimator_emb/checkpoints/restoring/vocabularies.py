@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts a training from a checkpoint whose tables have other vocabularies: rows go by word."""
+
+import atexit
+import collections
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.checkpoints.files import checkpoint_files
+from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
+from estimator_emb.private.estimator import VocabInfo, WarmStartSettings
+from estimator_emb.spec.config import EmbeddingConfigSpec
+from estimator_emb.spec.resolved import Table, tables_of
+from estimator_emb.tables.storage import InitialRows, constant
+
+_Words = str | os.PathLike[str] | Iterable[str | bytes]
+
+
+def vocabulary_warm_start(
+    checkpoint: str | os.PathLike[str],
+    embedding_config_spec: EmbeddingConfigSpec,
+    vocabularies: Mapping[str, tuple[_Words, _Words]],
+    folder: str | os.PathLike[str] | None = None,
+) -> Any:
+    """Returns the `WarmStartSettings` that move rows from old vocabularies to new ones.
+
+    Give them to a `TPUEstimator` as `warm_start_from`, with a `model_dir` that has no checkpoint
+    yet. The row of a word and its slots move to the word's new id. A new word has the row that the
+    table's initializer makes at its id, and slots with the optimizer's initial values. Dropped
+    words have no row. The rows after the words, of unknown words, move too if both tables have as
+    many of them; else they are new. All other variables, among them the global step, are taken as
+    they are.
+
+    Args:
+      checkpoint: a checkpoint, or a folder whose latest one is taken.
+      embedding_config_spec: the spec of the new training, of columns or config dicts.
+      vocabularies: name of a table, or key of a feature that looks it up -> (old, new), each a file
+        of UTF-8 with a word on a line, or the words, in the order of their ids. Tables that are not
+        named have the vocabulary that they had.
+      folder: where files of the vocabularies are written, which the machine of the table reads
+        when training begins; None, the default, for a temporary folder that goes with the process.
+
+    Raises:
+      MissingCheckpoint: there is no checkpoint.
+      TypeError: a word is not a string.
+      ValueError: a table is not in the spec, or not one variable of the checkpoint; its dimension
+        differs; or its words are not distinct, have a line break, or outnumber its rows.
+    """
+    path = tf.compat.path_to_str(checkpoint)
+    path = (tf.io.gfile.isdir(path) and checkpoint_files.latest(path)) or path
+    path = checkpoint_files.given(path)
+    saved = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+    if folder is None:
+        folder = tempfile.mkdtemp(prefix="estimator_emb_vocabularies_")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    target = tf.compat.path_to_str(folder)
+    tf.io.gfile.makedirs(target)
+    infos: dict[str, Any] = {}
+    for key, (old, new) in vocabularies.items():
+        table = _find_table(key, tables_of(embedding_config_spec, off_tpu=True))
+        name = _find_variable(table, saved, path)
+        rows, size = saved[name][0], table.config.vocabulary_size
+        if saved[name][1] != table.config.dimension:
+            raise ValueError(
+                f"vocabulary_warm_start: table {table.name!r} has dimension "
+                f"{table.config.dimension}, and variable {name!r} of checkpoint {path!r} is "
+                f"{saved[name]}. Give the table its old dimension."
+            )
+        before = _read_words(old, "old", table.name, rows)
+        after = _read_words(new, "new", table.name, size)
+        kept = rows - len(before) == size - len(after)
+        stem = os.path.join(target, f"{len(infos)}-{table.name.replace('/', '.')}")
+        info = VocabInfo(
+            new_vocab=_write_words(f"{stem}.new", after, size, "bucket"),
+            new_vocab_size=size,
+            num_oov_buckets=0,
+            old_vocab=_write_words(f"{stem}.old", before, rows, "bucket" if kept else "old bucket"),
+            backup_initializer=InitialRows(table.config),
+        )
+        infos[name] = info
+        optimizer = table.optimizer
+        if optimizer is None or optimizer.slot_variable_creation_fn:
+            continue  # Slots with names of the program's own follow when training begins.
+        for slot in optimizer.slots:
+            initializer = constant(optimizer.initial_value(slot))
+            infos[name + slot.suffix] = info._replace(backup_initializer=initializer)
+    # A list, because tensorflow-estimator takes slots only where patterns are listed.
+    return WarmStartSettings(path, [".*"], infos)
+
+
+def _find_table(key: str, tables: Sequence[Table]) -> Table:
+    keys = {feature.input_key: table for table in tables for feature in table.features}
+    keys.update({table.name: table for table in tables})
+    if key not in keys:
+        raise ValueError(
+            f"vocabulary_warm_start: vocabularies has {key!r}, and the spec has no such table or "
+            f"feature; it has {', '.join(sorted(keys))}."
+        )
+    return keys[key]
+
+
+def _find_variable(table: Table, saved: Mapping[str, Any], path: str) -> str:
+    if table.scope_key is None:
+        names = {table.name} & set(saved)
+    else:
+        columns = [feature.column_name for feature in table.features]
+        ends = [f"{column}/embedding_weights" for column in columns]
+        if f"{table.scope_key}_embedding" not in columns:  # Shared columns.
+            ends.append(table.scope_key)
+        names = {name for name in saved for end in ends if f"/{name}".endswith(f"/{end}")}
+    if len(names) != 1:
+        raise ValueError(
+            f"vocabulary_warm_start: table {table.name!r} should be one variable of checkpoint "
+            f"{path!r}, and is {', '.join(sorted(names)) or 'none'}. Name the table or its column "
+            "as in the training that wrote the checkpoint, or write the VocabInfo yourself."
+        )
+    return names.pop()
+
+
+def _read_words(source: _Words, day: str, table: str, rows: int) -> list[str]:
+    owner = f"{day} vocabulary of table {table!r}"
+    if isinstance(source, (str, os.PathLike)):
+        source = list(Vocabulary(tf.compat.path_to_str(source), table, rows))
+    words = [word.decode() if isinstance(word, bytes) else word for word in source]
+    for word in words:
+        if not isinstance(word, str):
+            raise TypeError(
+                f"vocabulary_warm_start: the {owner} has {word!r}, which is not a string. Ids "
+                "without words stay where they are; leave their table out of vocabularies."
+            )
+        if "\n" in word or "\r" in word:
+            raise ValueError(f"vocabulary_warm_start: the {owner} has a line break in {word!r}.")
+    twice = [word for word, count in collections.Counter(words).items() if count > 1]
+    if twice:
+        raise ValueError(
+            f"vocabulary_warm_start: the {owner} has {twice[0]!r} more than once; a word has one "
+            "row."
+        )
+    if len(words) > rows:
+        raise ValueError(
+            f"vocabulary_warm_start: the {owner} has {len(words):,} words, and the table "
+            f"{rows:,} rows. Give the vocabulary that the table was made for."
+        )
+    return words
+
+
+def _write_words(path: str, words: Sequence[str], rows: int, rest: str) -> str:
+    """Writes the words and, for each row after them, a line that begins with a tab."""
+    lines = [*words, *(f"\t{rest} {number}" for number in range(rows - len(words)))]
+    # Other processes of a cluster may write the same file while one reads it.
+    written = f"{path}.{os.getpid()}"
+    with tf.io.gfile.GFile(written, "wb") as file:
+        file.write("".join(f"{line}\n" for line in lines).encode())
+    tf.io.gfile.rename(written, path, overwrite=True)
+    return path

@@ -1,0 +1,766 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of `tf.estimator`, which return numbers: the same under stock and under ours.
+
+`GROUPS` holds them by group and name. Each is called with a new folder. Nothing here imports
+estimator_emb: on our side `run_cases.py` has done so before.
+"""
+
+import contextlib
+import csv
+import functools
+import glob
+import gzip
+import itertools
+import os
+import pathlib
+
+import numpy as np
+import tensorflow as tf
+from tensorflow_estimator.python.estimator.api._v1 import estimator as v1e
+from tensorflow_estimator.python.estimator.api._v2 import estimator as v2e
+from tensorflow_estimator.python.estimator.canned import head as v1_heads
+
+v1 = tf.compat.v1
+fc = tf.feature_column
+keras = tf.keras
+DATA = pathlib.Path(__file__).parents[2].parent / "shared" / "data"
+
+GROUPS = {}
+
+
+def add(group, name, program, *arguments):
+    GROUPS.setdefault(group, {})[name] = functools.partial(program, *arguments)
+
+
+def case(group, name):
+    return functools.partial(add, group, name)
+
+
+# The data: 32 samples, and labels of each kind.
+_random = np.random.RandomState(0)
+SAMPLES = 32
+FEATURES = {
+    "x": _random.randn(SAMPLES, 2).astype(np.float32),
+    "item": _random.randint(0, 5, [SAMPLES, 1]),
+    "word": np.array([b"a", b"b", b"c", b"d"])[_random.randint(0, 4, [SAMPLES, 1])],
+    "weight": _random.rand(SAMPLES, 1).astype(np.float32),
+}
+REAL = FEATURES["x"].sum(axis=1, keepdims=True)
+BINARY = (FEATURES["x"][:, :1] > 0).astype(np.int64)
+THREE = _random.randint(0, 3, [SAMPLES, 1])
+MANY = _random.randint(0, 2, [SAMPLES, 3])
+EXAMPLES = {
+    "x": tf.io.FixedLenFeature([2], tf.float32),
+    "item": tf.io.FixedLenFeature([1], tf.int64),
+    "word": tf.io.FixedLenFeature([1], tf.string),
+    "weight": tf.io.FixedLenFeature([1], tf.float32),
+}
+
+
+def input_fn(labels, epochs=None, features=None):
+    def made():
+        data = (FEATURES if features is None else features, labels)
+        return tf.data.Dataset.from_tensor_slices(data).batch(8, drop_remainder=True).repeat(epochs)
+
+    return made
+
+
+def config(folder, **kwargs):
+    return v1e.RunConfig(model_dir=folder, tf_random_seed=7, **kwargs)
+
+
+def serialized(count=3):
+    made = []
+    for row in range(count):
+        example = tf.train.Example()
+        for key, values in FEATURES.items():
+            feature = example.features.feature[key]
+            lists = {"f": feature.float_list, "i": feature.int64_list, "S": feature.bytes_list}
+            lists[values.dtype.kind].value.extend(values[row])
+        made.append(example.SerializeToString())
+    return tf.constant(made)
+
+
+def served(path, *args, **kwargs):
+    """What each signature of a SavedModel gives."""
+    signatures = tf.saved_model.load(path.decode()).signatures
+    return {name: signature(*args, **kwargs) for name, signature in signatures.items()}
+
+
+def variables(estimator):
+    names = estimator.get_variable_names()
+    return {
+        name: estimator.get_variable_value(name)
+        for name in names
+        if not name.startswith("_CHECKPOINT")
+    }
+
+
+def everything(estimator, labels, folder):
+    """Trains, evaluates, predicts, exports and serves; returns all numbers."""
+    estimator.train(input_fn(labels), steps=4)
+    path = estimator.export_saved_model(
+        f"{folder}/export", v1e.export.build_parsing_serving_input_receiver_fn(EXAMPLES)
+    )
+    return {
+        "metrics": estimator.evaluate(input_fn(labels, epochs=1)),
+        "predictions": list(itertools.islice(estimator.predict(input_fn(labels, epochs=1)), 3)),
+        "variables": variables(estimator),
+        "served": served(path, serialized()),
+    }
+
+
+# Canned estimators, of both versions.
+X = fc.numeric_column("x", [2])
+ITEM = fc.categorical_column_with_identity("item", 5)
+WORD = fc.categorical_column_with_vocabulary_list("word", ["a", "b", "c"], num_oov_buckets=1)
+DEEP = [X, fc.embedding_column(ITEM, 3), fc.indicator_column(WORD)]
+WIDE = [X, ITEM, WORD]
+BOTH = {"linear_feature_columns": WIDE, "dnn_feature_columns": DEEP, "dnn_hidden_units": [4]}
+NETWORK = {"hidden_units": [6, 4], "feature_columns": DEEP, "batch_norm": True}
+CANNED = {
+    "DNNClassifier": ({**NETWORK, "n_classes": 3, "weight_column": "weight"}, THREE),
+    "DNNRegressor": ({**NETWORK, "optimizer": "Adam", "dropout": 0.0}, REAL),
+    "LinearClassifier": ({"feature_columns": WIDE, "weight_column": "weight"}, BINARY),
+    "LinearRegressor": ({"feature_columns": WIDE, "optimizer": "RMSProp"}, REAL),
+    "DNNLinearCombinedClassifier": (BOTH, BINARY),
+    "DNNLinearCombinedRegressor": ({**BOTH, "dnn_optimizer": "SGD"}, REAL),
+    "BaselineClassifier": ({"n_classes": 3}, THREE),
+    "BaselineRegressor": ({"weight_column": "weight"}, REAL),
+}
+WITH_HEAD = {
+    "DNNEstimator": {"hidden_units": [4], "feature_columns": DEEP},
+    "LinearEstimator": {"feature_columns": WIDE},
+    "DNNLinearCombinedEstimator": BOTH,
+    "BaselineEstimator": {},
+}
+HEADS = {
+    "BinaryClassHead": ({"thresholds": [0.3, 0.6], "weight_column": "weight"}, BINARY),
+    "MultiClassHead": ({"n_classes": 3}, THREE),
+    "MultiLabelHead": ({"n_classes": 3, "classes_for_class_based_metrics": [0, 2]}, MANY),
+    "RegressionHead": ({"label_dimension": 2}, 2 * FEATURES["x"]),
+    "PoissonRegressionHead": ({}, np.abs(REAL)),
+    "LogisticRegressionHead": ({}, BINARY.astype(np.float32)),
+}
+
+
+def canned(make, arguments, labels, folder):
+    return everything(make(config=config(folder), **arguments), labels, folder)
+
+
+for version, api in (("v1", v1e), ("v2", v2e)):
+    for name, (arguments, labels) in CANNED.items():
+        add(f"canned {version}", name, canned, getattr(api, name), arguments, labels)
+    # A head of tf.estimator takes optimizers of Keras, and estimators of v1 have none.
+    head = v1_heads._regression_head() if version == "v1" else v2e.RegressionHead()
+    for name, arguments in WITH_HEAD.items():
+        add(f"heads {version}", name, canned, getattr(api, name), {"head": head, **arguments}, REAL)
+
+
+def headed(make, arguments, labels, folder):
+    network = {"head": make(**arguments), **WITH_HEAD["DNNEstimator"]}
+    return canned(v2e.DNNEstimator, network, labels, folder)
+
+
+for name, (arguments, labels) in HEADS.items():
+    add("heads v2", name, headed, getattr(v2e, name), arguments, labels)
+
+
+def optimized(make, rate, arguments, folder):
+    def optimizer():
+        return make(rate(), **arguments)
+
+    api = v2e if issubclass(make, keras.optimizers.legacy.Optimizer) else v1e
+    estimator = api.DNNRegressor([4], [X], optimizer=optimizer, config=config(folder))
+    estimator.train(input_fn(REAL), steps=4)
+    return variables(estimator)
+
+
+def decaying():
+    return v1.train.exponential_decay(0.1, v1.train.get_global_step(), 2, 0.5)
+
+
+def scheduled():
+    return keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)
+
+
+for name in ("SGD", "Adam", "Adagrad", "Ftrl", "RMSprop"):
+    make = getattr(keras.optimizers.legacy, name)
+    add("optimizers", f"{name} of Keras", optimized, make, scheduled, {})
+for name, arguments in {"Momentum": {"momentum": 0.9}, "Ftrl": {}, "ProximalAdagrad": {}}.items():
+    make = getattr(v1.train, f"{name}Optimizer")
+    add("optimizers", name, optimized, make, decaying, arguments)
+
+
+@case("heads v2", "MultiHead")
+def several_heads(folder):
+    heads = [v2e.RegressionHead(name="real"), v2e.BinaryClassHead(name="binary")]
+    estimator = v2e.DNNEstimator(v2e.MultiHead(heads, [1.0, 2.0]), [4], DEEP, config=config(folder))
+    return everything(estimator, {"real": REAL, "binary": BINARY}, folder)
+
+
+@case("heads v2", "eagerly")
+def eager_heads(folder):
+    found = {}
+    for name, (arguments, labels) in HEADS.items():
+        head = getattr(v2e, name)(**arguments)
+        logits = tf.constant(FEATURES["x"] @ np.ones([2, head.logits_dimension], np.float32))
+        loss = head.loss(tf.constant(labels), logits, FEATURES, "train")
+        metrics = head.update_metrics(head.metrics(), FEATURES, logits, tf.constant(labels))
+        found[name] = {
+            "loss": loss,
+            "metrics": {key: metric.result() for key, metric in metrics.items()},
+            "predictions": {str(key): one for key, one in head.predictions(logits).items()},
+        }
+    return found
+
+
+# Columns of every kind.
+@case("columns", "every column")
+def columns(folder):
+    path = f"{folder}.words"
+    pathlib.Path(path).write_text("a\nb\nc\n")
+    of_file = fc.categorical_column_with_vocabulary_file("word", path, 3, default_value=1)
+    buckets = fc.bucketized_column(fc.numeric_column("weight"), [0.2, 0.5])
+    crossed = fc.crossed_column(["word", ITEM], 11)
+    hashed = fc.categorical_column_with_hash_bucket("item", 7, tf.int64)
+    weighted = fc.weighted_categorical_column(hashed, "weight")
+    estimator = v2e.DNNLinearCombinedClassifier(
+        linear_feature_columns=[buckets, crossed, weighted, of_file],
+        dnn_feature_columns=[
+            buckets,
+            fc.embedding_column(crossed, 2, "sqrtn", max_norm=1.0),
+            fc.indicator_column(weighted),
+            fc.embedding_column(of_file, 2, trainable=False),
+        ],
+        dnn_hidden_units=[4],
+        config=config(folder),
+    )
+    return everything(estimator, BINARY, folder)
+
+
+@case("columns", "shared embeddings")
+def shared(folder):
+    features = {"item": FEATURES["item"], "other": 4 - FEATURES["item"]}
+    found = {}
+    with tf.Graph().as_default():
+        pair = [fc.categorical_column_with_identity(key, 5) for key in features]
+        for api, shared_columns in (
+            (v1e, v1.feature_column.shared_embedding_columns(pair, 2)),
+            (v2e, fc.shared_embeddings(pair, 2)),
+        ):
+            estimator = api.DNNRegressor([4], shared_columns, config=config(folder + api.__name__))
+            estimator.train(input_fn(REAL, features=features), steps=3)
+            found[api.__name__] = variables(estimator)
+    return found
+
+
+@case("columns", "parse_example_spec")
+def parse_example_spec(folder):
+    label = {"label_key": "label", "weight_column": fc.numeric_column("weight")}
+    found = {}
+    for api in (v1e, v2e):
+        of_classifier = api.classifier_parse_example_spec(WIDE, label_dtype=tf.string, **label)
+        of_regressor = api.regressor_parse_example_spec(DEEP, **label)
+        for name, one in (("classifier", of_classifier), ("regressor", of_regressor)):
+            found[f"{api.__name__}/{name}"] = sorted(map(str, one.items()))
+    return found
+
+
+@case("columns", "logit functions")
+def logits(folder):
+    columns = [fc.numeric_column("x", [2], normalizer_fn=lambda value: value / 2)]
+    with tf.Graph().as_default(), v1.Session() as session:
+        v1.set_random_seed(3)
+        built = {
+            "dnn": v1e.experimental.dnn_logit_fn_builder(
+                3, [4], columns, tf.nn.relu, None, None, True
+            ),
+            "linear": v1e.experimental.linear_logit_fn_builder(2, columns),
+        }
+        found = {}
+        for name, logit_fn in built.items():
+            call = v1e.experimental.call_logit_fn
+            with v1.variable_scope(name):
+                found[name] = call(logit_fn, {"x": FEATURES["x"]}, "train", None, None)
+        session.run(v1.global_variables_initializer())
+        return session.run(found)
+
+
+# Others of tf.estimator.experimental.
+@case("experimental", "KMeans")
+def kmeans(folder):
+    points = FEATURES["x"]
+
+    def whole(repeats=None):
+        return lambda: tf.data.Dataset.from_tensors(points).repeat(repeats)
+
+    found = {}
+    for name, arguments in {
+        # What it draws itself differs each time.
+        "full": {"use_mini_batch": False},
+        "mini": {"mini_batch_steps_per_iteration": 2},
+        "cosine": {"distance_metric": "cosine", "use_mini_batch": False},
+    }.items():
+        arguments = {"config": config(folder + name), "initial_clusters": points[:3], **arguments}
+        estimator = v1e.experimental.KMeans(3, **arguments)
+        estimator.train(whole(), steps=4)
+        found[name] = [
+            estimator.cluster_centers(),
+            estimator.score(whole(1)),
+            list(estimator.predict_cluster_index(whole(1))),
+            list(estimator.transform(whole(1))),
+        ]
+    return found
+
+
+@case("experimental", "LinearSDCA")
+def sdca(folder):
+    features = {**FEATURES, "id": np.array([str(i) for i in range(SAMPLES)])}
+    hashed = fc.categorical_column_with_hash_bucket("word", 7)
+    found = {}
+    for name, make, labels in (
+        ("v1", v1e.LinearRegressor, REAL),
+        ("v2", v2e.LinearClassifier, BINARY),
+    ):
+        optimizer = v2e.experimental.LinearSDCA("id", symmetric_l2_regularization=1.0)
+        estimator = make([X, ITEM, hashed], optimizer=optimizer, config=config(folder + name))
+        estimator.train(input_fn(labels, features=features), steps=6)
+        metrics = estimator.evaluate(input_fn(labels, 1, features))
+        # It takes the samples in another order each time.
+        found[name] = [metrics["average_loss"] < 0.5, estimator.get_variable_names()]
+    return found
+
+
+def sequences(labels, epochs=None):
+    def made():
+        words = tf.ragged.constant([["a", "b", "c"], ["b"], ["c", "d"], ["a", "a"]])
+        prices = tf.ragged.constant([[1.0, 2.0, 3.0], [2.0], [3.0, 4.0], [1.0, 1.0]])
+        features = {
+            "words": words.to_sparse(),
+            "price": prices.to_sparse(),
+            "context": tf.constant([[1.0], [2.0], [3.0], [4.0]]),
+        }
+        return tf.data.Dataset.from_tensors((features, labels)).repeat(epochs)
+
+    return made
+
+
+@case("experimental", "RNN")
+def recurrent(folder):
+    words = fc.sequence_categorical_column_with_hash_bucket("words", 10)
+    columns = [fc.embedding_column(words, 2), fc.sequence_numeric_column("price")]
+    context = [fc.numeric_column("context")]
+    binary, real = np.array([[0], [1], [0], [1]]), np.float32([[0], [1], [2], [1]])
+    rnn = v2e.experimental
+    made = {
+        "lstm": (
+            rnn.RNNClassifier(columns, context, [3, 2], "lstm", config=config(folder)),
+            binary,
+        ),
+        "cell": (
+            rnn.RNNEstimator(
+                v2e.RegressionHead(),
+                columns,
+                rnn_cell_fn=lambda: keras.layers.GRUCell(3),
+                optimizer="Adam",
+                config=config(folder + "cell"),
+            ),
+            real,
+        ),
+    }
+    found = {}
+    for name, (estimator, labels) in made.items():
+        estimator.train(sequences(labels), steps=3)
+        predictions = list(estimator.predict(sequences(labels, 1)))
+        metrics = estimator.evaluate(sequences(labels, 1))
+        found[name] = [metrics, predictions, variables(estimator)]
+    return found
+
+
+# Estimators of a model_fn, and what goes round them.
+def model_fn(features, labels, mode, params):
+    weights = v1.get_variable("w", [2, 1], initializer=v1.constant_initializer(0.5))
+    y = features["x"] @ weights
+    outputs = {
+        "serving_default": v1e.export.PredictOutput({"y": y}),
+        "regressed": v1e.export.RegressionOutput(y),
+        "classified": v1e.export.ClassificationOutput(scores=tf.nn.sigmoid(y)),
+    }
+    if mode == v1e.ModeKeys.PREDICT:
+        return v1e.EstimatorSpec(mode, predictions={"y": y}, export_outputs=outputs)
+    loss = tf.reduce_mean(tf.square(y - labels))
+    v1.summary.scalar("of_model", loss)
+    optimizer = v1.train.GradientDescentOptimizer(params["rate"])
+    return v1e.EstimatorSpec(
+        mode,
+        loss=loss,
+        train_op=optimizer.minimize(loss, v1.train.get_global_step()),
+        predictions={"y": y},
+        eval_metric_ops={"error": v1.metrics.mean_absolute_error(labels, y)},
+    )
+
+
+def plain(folder, api=v2e, **kwargs):
+    return api.Estimator(model_fn, config=config(folder, **kwargs), params={"rate": 0.1})
+
+
+def receiver():
+    given = {"x": v1.placeholder(tf.float32, [None, 2])}
+    return v1e.export.ServingInputReceiver(given, given)
+
+
+def supervised():
+    make = v1e.experimental.build_raw_supervised_input_receiver_fn
+    return make({"x": tf.zeros([1, 2])}, tf.zeros([1, 1]))()
+
+
+def events(folder):
+    """The scalars of event files, but the speed."""
+    found = {}
+    for path in sorted(glob.glob(f"{folder}/events*")):
+        for event in v1.train.summary_iterator(path):
+            for value in event.summary.value:
+                if value.HasField("simple_value") and not value.tag.endswith("/sec"):
+                    found[f"{event.step}/{value.tag}"] = value.simple_value
+    return found
+
+
+@case("around", "Estimator")
+def estimators(folder):
+    found = {}
+    for api in (v1e, v2e):
+        estimator = plain(folder + api.__name__, api)
+        estimator.train(input_fn(REAL), max_steps=4)
+        found[api.__name__] = [
+            estimator.evaluate(input_fn(REAL, 1), name="named"),
+            list(estimator.predict(input_fn(REAL, 1), yield_single_examples=False)),
+            variables(estimator),
+            events(estimator.model_dir),
+            sorted(os.listdir(estimator.eval_dir("named"))) != [],
+        ]
+    return found
+
+
+@case("around", "exporters")
+def exporters(folder):
+    estimator = plain(folder, save_checkpoints_steps=3)
+    made = [
+        v2e.BestExporter("best", receiver, exports_to_keep=2),
+        v2e.LatestExporter("latest", receiver, exports_to_keep=2),
+        v2e.FinalExporter("final", receiver),
+    ]
+    metrics, results = v2e.train_and_evaluate(
+        estimator,
+        v2e.TrainSpec(input_fn(REAL), max_steps=9),
+        v2e.EvalSpec(input_fn(REAL, 1), steps=None, exporters=made, throttle_secs=0),
+    )
+    paths = {name: glob.glob(f"{folder}/export/{name}/[0-9]*") for name in ("best", "final")}
+    return {
+        "metrics": metrics,
+        "exported": [result is not None for result in results],
+        "kept": {name: len(found) for name, found in paths.items()},
+        "served": served(max(paths["best"]).encode(), x=tf.constant(FEATURES["x"])),
+    }
+
+
+@case("around", "all graphs")
+def all_graphs(folder):
+    estimator = plain(folder)
+    estimator.train(input_fn(REAL), steps=2)
+    keys = v1e.ModeKeys
+    receivers = {keys.TRAIN: supervised, keys.EVAL: supervised, keys.PREDICT: receiver}
+    path = estimator.experimental_export_all_saved_models(f"{folder}/all", receivers)
+    found = {}
+    for tag in ("train", "eval", "serve"):
+        with tf.Graph().as_default(), v1.Session() as session:
+            meta = v1.saved_model.load(session, [tag], path.decode())
+            for name, signature in meta.signature_def.items():
+                found[f"{tag}/{name}"] = [
+                    sorted(signature.inputs),
+                    sorted(signature.outputs),
+                    signature.method_name,
+                ]
+    return found
+
+
+@case("around", "receivers")
+def receivers(folder):
+    make = v1e.export.build_raw_serving_input_receiver_fn
+    with tf.Graph().as_default():
+        raw = make({"x": tf.zeros([3, 2]), "word": tf.constant(["a"])}, default_batch_size=None)()
+        one = v1e.export.TensorServingInputReceiver(raw.features["x"], raw.receiver_tensors)
+        labelled = supervised()
+        found = [raw.receiver_tensors, labelled.receiver_tensors, {"x": one.features}]
+        return [{key: str(value.shape) for key, value in each.items()} for each in found]
+
+
+@case("around", "hooks")
+def hooks(folder):
+    seen = []
+
+    class Listener(v1e.CheckpointSaverListener):
+        def after_save(self, session, global_step_value):
+            seen.append(["saved", int(global_step_value)])
+
+    class Seeing(v1e.SessionRunHook):
+        def before_run(self, run_context):
+            assert isinstance(run_context, v1e.SessionRunContext)
+            return v1e.SessionRunArgs({"w": "w/Read/ReadVariableOp:0"})
+
+        def after_run(self, run_context, run_values):
+            assert isinstance(run_values, v1e.SessionRunValues)
+            seen.append(run_values.results["w"].tolist())
+
+    class Final(v1e.FinalOpsHook):
+        def __init__(self):
+            super().__init__(None)
+
+        def begin(self):
+            self._final_ops = v1.train.get_global_step()
+
+    final = Final()
+    estimator = plain(folder)
+    with tf.Graph().as_default():  # Writers of summaries want one.
+        made = [
+            Seeing(),
+            final,
+            v1e.CheckpointSaverHook(f"{folder}/saved", save_steps=2, listeners=[Listener()]),
+            v1e.FeedFnHook(dict),
+            v1e.GlobalStepWaiterHook(0),
+            v1e.LoggingTensorHook({"step": "global_step:0"}, every_n_iter=2),
+            v1e.StopAtStepHook(last_step=5),
+            v1e.ProfilerHook(save_steps=3, output_dir=f"{folder}/profiled"),
+            v1e.StepCounterHook(2, output_dir=f"{folder}/counted"),
+            v1e.SummarySaverHook(2, output_dir=f"{folder}/s", scaffold=v1.train.Scaffold()),
+            v1e.experimental.InMemoryEvaluatorHook(estimator, input_fn(REAL, 1), every_n_iter=2),
+        ]
+        estimator.train(input_fn(REAL), hooks=made)
+    timer = v1e.SecondOrStepTimer(every_steps=2)
+    timer.update_last_triggered_step(1)
+    return {
+        "seen": seen,
+        "final": int(final.final_ops_values),
+        "timer": [timer.should_trigger_for_step(step) for step in (1, 2, 3)],
+        "evaluated": [events(one) for one in sorted(glob.glob(f"{folder}/eval*"))],
+        "summaries": events(f"{folder}/s"),
+        "profiles": sorted(glob.glob("timeline*", root_dir=f"{folder}/profiled")),
+    }
+
+
+@case("around", "errors of hooks")
+def errors(folder):
+    def diverging(features, labels, mode):
+        loss = tf.reduce_sum(features["x"]) * v1.get_variable("w", initializer=np.nan)
+        step = v1.assign_add(v1.train.get_global_step(), 1)
+        return v1e.EstimatorSpec(mode, loss=loss, train_op=step)
+
+    try:
+        v1e.Estimator(diverging, folder).train(input_fn(REAL), steps=2)
+    except v1e.NanLossDuringTrainingError as error:
+        return str(error)
+    with tf.Graph().as_default(), v1.Session():
+        v1e.NanTensorHook(tf.constant(1.0), fail_on_nan_loss=False)
+    return "none"
+
+
+@case("around", "early stopping")
+def early_stopping(folder):
+    make = v2e.experimental
+    stops = {
+        "lower": lambda one: make.stop_if_lower_hook(one, "loss", 9.0, None, 2, None, 1),
+        "higher": lambda one: make.stop_if_higher_hook(one, "loss", 0.0, None, 2, None, 1),
+        "decrease": lambda one: make.stop_if_no_decrease_hook(one, "loss", 2, None, 0, None, 1),
+        "increase": lambda one: make.stop_if_no_increase_hook(one, "loss", 2, None, 0, None, 1),
+        "made": lambda one: make.make_early_stopping_hook(one, lambda: True, 0),
+    }
+    found = {}
+    for name, stop in stops.items():
+        estimator = plain(folder + name, save_checkpoints_steps=2)
+        os.makedirs(estimator.eval_dir())
+        train = v2e.TrainSpec(input_fn(REAL), max_steps=10, hooks=[stop(estimator)])
+        v2e.train_and_evaluate(estimator, train, v2e.EvalSpec(input_fn(REAL, 1), throttle_secs=0))
+        found[name] = int(estimator.get_variable_value("global_step")) < 10
+    other = plain(folder + "other")
+    hook = make.make_stop_at_checkpoint_step_hook(plain(folder + "made"), 3, 0)
+    other.train(input_fn(REAL), hooks=[hook], max_steps=3)
+    return found
+
+
+@case("around", "add_metrics")
+def add_metrics(folder):
+    def first(labels, predictions):
+        return {"more": v1.metrics.mean_squared_error(labels, predictions["predictions"])}
+
+    def second(labels, predictions, features, config):
+        metric = keras.metrics.MeanSquaredError()
+        metric.update_state(labels, predictions["predictions"], features["weight"])
+        return {"more": metric}
+
+    found = {}
+    for api, more in ((v1e, first), (v2e, second)):
+        estimator = api.LinearRegressor([X], config=config(folder + api.__name__))
+        estimator = api.add_metrics(estimator, more)
+        estimator.train(input_fn(REAL), steps=3)
+        found[api.__name__] = estimator.evaluate(input_fn(REAL, 1))
+    return found
+
+
+@case("around", "warm start")
+def warm_start(folder):
+    columns = {}
+    for name, words in (("old", "abc"), ("new", "cazd")):
+        path = f"{folder}.{name}"
+        pathlib.Path(path).write_text("\n".join(words) + "\n")
+        words = fc.categorical_column_with_vocabulary_file("word", path, len(words))
+        columns[name] = [X, fc.embedding_column(words, 3)]
+    found = {}
+    for api in (v1e, v2e):
+        old, new = f"{folder}/{api.__name__}/old", f"{folder}/{api.__name__}/new"
+        estimator = api.DNNRegressor([4], columns["old"], config=config(old))
+        estimator.train(input_fn(REAL), steps=3)
+        (table,) = (one for one in estimator.get_variable_names() if one.endswith("weights"))
+        vocabulary = api.VocabInfo(f"{folder}.new", 4, 0, f"{folder}.old", 3)
+        settings = api.WarmStartSettings(
+            old, ".*(weights|hidden).*", var_name_to_vocab_info={table: vocabulary}
+        )
+        estimator = api.DNNRegressor(
+            [4], columns["new"], config=config(new), warm_start_from=settings
+        )
+        estimator.train(input_fn(REAL), steps=1)
+        found[api.__name__] = variables(estimator)
+    return found
+
+
+@case("around", "inputs")
+def inputs(folder):
+    x = {"x": FEATURES["x"]}
+    kwargs = {"batch_size": 8, "shuffle": False}
+    estimator = plain(folder)
+    estimator.train(v1e.inputs.numpy_input_fn(x, REAL, num_epochs=None, **kwargs), steps=5)
+    found = [variables(estimator), estimator.evaluate(v1e.inputs.numpy_input_fn(x, REAL, **kwargs))]
+    with contextlib.suppress(ImportError):
+        import pandas as pd
+
+        frame = pd.DataFrame({"a": FEATURES["weight"][:, 0]})
+        made = v1e.inputs.pandas_input_fn(frame, frame["a"], **kwargs)
+        with tf.Graph().as_default(), v1.train.MonitoredSession() as session:
+            found.append(session.run(made()))
+    return found
+
+
+# Models of Keras.
+class Subclassed(keras.Model):
+    def __init__(self):
+        super().__init__(name="subclassed")
+        self.hidden = keras.layers.Dense(4, "relu", kernel_initializer="ones")
+        self.last = keras.layers.Dense(1, kernel_initializer="ones")
+
+    def get_config(self):
+        return {}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls()
+
+    def call(self, inputs):
+        return self.last(self.hidden(inputs))
+
+
+def functional():
+    x = keras.Input([2], name="x")
+    hidden = keras.layers.BatchNormalization()(keras.layers.Dense(4, "relu")(x))
+    return keras.Model(x, keras.layers.Dense(1, name="y")(hidden))
+
+
+def sequential():
+    layers = [keras.layers.Dense(4, "relu", input_shape=[2]), keras.layers.Dropout(0.0)]
+    return keras.Sequential([*layers, keras.layers.Dense(1)])
+
+
+MODELS = {
+    "functional": (functional, "adam", {}),
+    "functional by a saver": (functional, "adagrad", {"checkpoint_format": "saver"}),
+    "optimizer of v1": (functional, v1.train.AdamOptimizer(0.1), {"checkpoint_format": "saver"}),
+    "sequential": (sequential, keras.optimizers.legacy.SGD(0.1), {}),
+    "subclassed": (Subclassed, "rmsprop", {"checkpoint_format": "saver"}),
+    "renamed metrics": (functional, "nadam", {"metric_names_map": {"mae": "renamed"}}),
+}
+
+
+def model(make, optimizer, arguments, folder):
+    made = make()
+    made.compile(optimizer, "mse", ["mae"])
+    estimator = keras.estimator.model_to_estimator(made, config=config(folder), **arguments)
+    estimator.train(input_fn(REAL, features=FEATURES["x"]), steps=4)
+    one_epoch = input_fn(REAL, 1, FEATURES["x"])
+    predictions = list(itertools.islice(estimator.predict(one_epoch), 3))
+    return [estimator.evaluate(one_epoch), predictions, variables(estimator)]
+
+
+for name, (make, optimizer, arguments) in MODELS.items():
+    add("Keras", name, model, make, optimizer, arguments)
+
+# Strategies on two logical CPUs, which `run_cases.py` makes.
+CPUS = ["/cpu:0", "/cpu:1"]
+STRATEGIES = {
+    "mirrored": lambda: tf.distribute.MirroredStrategy(CPUS),
+    "mirrored v1": lambda: v1.distribute.MirroredStrategy(CPUS),
+    "one device": lambda: tf.distribute.OneDeviceStrategy("/cpu:1"),
+    "parameter servers": lambda: v1.distribute.experimental.ParameterServerStrategy(),
+}
+
+
+def distributed(make, folder):
+    strategy = make()
+    both = {"train_distribute": strategy, "eval_distribute": strategy}
+    # The session's devices are others than those of eager execution.
+    session = v1.ConfigProto(device_count={"CPU": 2}, allow_soft_placement=True)
+    configured = config(folder, session_config=session, **both)
+    return everything(v2e.DNNRegressor([4], [X], config=configured), REAL, folder)
+
+
+for name, make in STRATEGIES.items():
+    add("strategies", name, distributed, make)
+
+
+# Real data.
+@case("real data", "census")
+def census(folder):
+    with gzip.open(DATA / "census" / "adult.data.gz", "rt") as file:
+        rows = [row for row in csv.reader(file, skipinitialspace=True) if row][:2000]
+    table = list(zip(*rows, strict=True))
+    numbers = {"age": 0, "education": 4, "gain": 10, "hours": 12}
+    words = {"work": 1, "marital": 5, "occupation": 6, "relationship": 7}
+    features = {key: np.float32(table[place]) for key, place in numbers.items()}
+    features.update({key: np.array(table[place]) for key, place in words.items()})
+    labels = np.array([label == ">50K" for label in table[14]]).astype(np.int64)
+    age = fc.bucketized_column(fc.numeric_column("age"), [25, 35, 45, 55, 65])
+    hashed = [fc.categorical_column_with_hash_bucket(key, 50) for key in words]
+    numeric = [fc.numeric_column(key, normalizer_fn=lambda x: tf.math.log1p(x)) for key in numbers]
+    estimator = v2e.DNNLinearCombinedClassifier(
+        linear_feature_columns=[*hashed, fc.crossed_column([age, "occupation"], 100)],
+        dnn_feature_columns=[*numeric, age, *(fc.embedding_column(one, 4) for one in hashed)],
+        dnn_hidden_units=[16, 8],
+        config=config(folder),
+    )
+    estimator.train(input_fn(labels, features=features), steps=60)
+    return [estimator.evaluate(input_fn(labels, 1, features)), variables(estimator)]
+
+
+@case("real data", "criteo")
+def criteo(folder):
+    with open(DATA / "criteo" / "criteo_sample.txt") as file:
+        rows = list(csv.DictReader(file))
+    features = {f"C{i}": np.array([row[f"C{i}"] for row in rows]) for i in range(1, 9)}
+    counts = {f"I{i}": [float(row[f"I{i}"] or 0) for row in rows] for i in range(1, 6)}
+    features.update({key: np.float32(value) for key, value in counts.items()})
+    labels = np.array([int(row["label"]) for row in rows])
+    columns = [fc.categorical_column_with_hash_bucket(f"C{i}", 100) for i in range(1, 9)]
+    columns += [
+        fc.numeric_column(key, normalizer_fn=lambda x: tf.math.log1p(tf.maximum(x, 0)))
+        for key in counts
+    ]
+    estimator = v1e.LinearClassifier(columns, config=config(folder))
+    estimator.train(input_fn(labels, features=features), steps=50)
+    return [estimator.evaluate(input_fn(labels, 1, features)), variables(estimator)]

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs programs of `cases.py` in this process, on one side.
+
+    run_cases.py stock|ours FOLDER GROUP
+
+Writes what each program of the group returns, or its error, as JSON to FOLDER/<side>.json.
+"""
+
+import json
+import os
+import sys
+import tempfile
+import traceback
+
+
+def main(side, folder, group):
+    if side == "ours":
+        import estimator_emb  # noqa: F401
+    import numpy as np
+    import tensorflow as tf
+
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    two = [tf.config.LogicalDeviceConfiguration()] * 2
+    tf.config.set_logical_device_configuration(cpu, two)
+    tf.get_logger().setLevel("ERROR")
+    import cases
+
+    assert ("estimator_emb" in sys.modules) == (side == "ours")
+
+    def written(value):
+        if isinstance(value, dict):
+            return {str(key): written(one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [written(one) for one in value]
+        value = value.numpy() if tf.is_tensor(value) else np.asarray(value)
+        return value.astype(str).tolist() if value.dtype.kind in "SO" else value.tolist()
+
+    found = {}
+    for name, program in cases.GROUPS[group].items():
+        tf.compat.v1.reset_default_graph()
+        tf.keras.backend.clear_session()
+        # Initializers of Keras that are given no seed draw one, of Python's generator.
+        tf.keras.utils.set_random_seed(3)
+        try:
+            found[name] = program(os.path.join(tempfile.mkdtemp(dir=folder), "model"))
+        except Exception:
+            found[name] = "raised " + traceback.format_exc()[-3000:]
+    with open(os.path.join(folder, f"{side}.json"), "w") as file:
+        json.dump(written(found), file)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every name of `tf.estimator` gives the numbers of stock tensorflow-estimator on 2.15.1."""
+
+import concurrent.futures
+import json
+import pathlib
+import re
+import sys
+
+import cases
+import numpy as np
+import pytest
+
+ELSEWHERE = {
+    "Exporter": "only its subclasses do something",
+    "Head": "only its subclasses do something",
+    "ExportOutput": "only its subclasses do something",
+    "EvalOutput": "made by the export of evaluation graphs, 'all graphs'",
+    "InputPipelineConfig": "of tf.estimator.tpu, in tests/backends",
+    "TPUConfig": "of tf.estimator.tpu, in tests/spec",
+    "TPUEstimator": "of tf.estimator.tpu, in tests/beside_stock",
+    "TPUEstimatorSpec": "of tf.estimator.tpu, in tests/beside_stock",
+    "EmbeddingConfigSpec": "of tf.estimator.tpu, in tests/beside_stock",
+}
+"""Public name that no case has -> why."""
+
+
+def public_names(module):
+    for name in dir(module):
+        if not name.startswith("_"):
+            one = getattr(module, name)
+            yield from public_names(one) if isinstance(one, type(module)) else [name]
+
+
+def test_every_public_name_has_a_case():
+    words = set(re.findall(r"\w+", pathlib.Path(cases.__file__).read_text()))
+    names = {*public_names(cases.v1e), *public_names(cases.v2e)}
+    assert names - words == ELSEWHERE.keys()
+
+
+def differences(stock, ours, name=""):
+    """Yields what differs by more than the rounding of float32."""
+    if isinstance(stock, dict) and isinstance(ours, dict) and stock.keys() == ours.keys():
+        for key in stock:
+            yield from differences(stock[key], ours[key], f"{name}/{key}")
+    elif isinstance(stock, list) and isinstance(ours, list) and len(stock) == len(ours):
+        for place, pair in enumerate(zip(stock, ours, strict=True)):
+            yield from differences(*pair, f"{name}[{place}]")
+    elif isinstance(stock, float) and isinstance(ours, float):
+        if not np.isclose(stock, ours, 2e-4, 2e-6, equal_nan=True):
+            yield f"{name}: {stock} in stock, {ours} in ours"
+    elif stock != ours:
+        yield f"{name}: {stock} in stock, {ours} in ours"
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("group", cases.GROUPS)
+def test_numbers_of_stock(group, stock_python, run_program, tmp_path):
+    if group == "real data" and not cases.DATA.is_dir():
+        pytest.skip(f"no real data in {cases.DATA}")
+
+    def results(side):
+        python = sys.executable if side == "ours" else stock_python
+        run_program(python, side == "ours", "run_cases.py", side, tmp_path, group)
+        return json.loads((tmp_path / f"{side}.json").read_text())
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        stock, ours = pool.map(results, ["stock", "ours"])
+    assert stock.keys() == ours.keys() == cases.GROUPS[group].keys()
+    assert [one for one in stock.values() if str(one).startswith("raised")] == []
+    assert list(differences(stock, ours)) == []

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The suites of linear models and networks that tensorflow-estimator's wheel brings along.
+
+`canned/*_testing_utils*.py` hold their test cases; which estimators they are for is said here, as
+tensorflow-estimator's own test files did.
+"""
+
+import importlib
+import inspect
+import itertools
+import unittest
+
+import pytest
+import tensorflow as tf
+from tensorflow.python.feature_column import feature_column, feature_column_v2
+from tensorflow_estimator.python.estimator.canned import dnn, dnn_linear_combined, linear
+
+MODULES = {
+    "v1": ("v1.dnn_testing_utils_v1", "v1.linear_testing_utils_v1"),
+    "v2": ("dnn_testing_utils", "linear_testing_utils"),
+}
+UNFIT = {
+    "combined": "testPartitioner testSparseCombiner "
+    "test_warm_starting_with_vocab_remapping_and_partitioning",  # Arguments that it lacks.
+    "v1 feature_column_v2": "test_compute_fraction_of_zero_v2",  # Fails on TensorFlow 2.15, too.
+}
+"""Part of a suite's name -> tests that are not for it."""
+
+
+def half_of(combined, kind):
+    """Returns a function that makes a combined model of which only one half is given."""
+
+    def made(**kwargs):
+        prefixed = {"feature_columns", "hidden_units", "optimizer"}
+        names = {key: f"{kind}_{key}" if key in prefixed else key for key in kwargs}
+        return combined(**{names[key]: value for key, value in kwargs.items()})
+
+    return made
+
+
+def estimators(version, combined):
+    """Returns what the test cases ask for, by the names of their constructors' parameters."""
+    end = "V2" if version == "v2" else ""
+    found = {}
+    for kind, prefix, module in (("dnn", "DNN", dnn), ("linear", "Linear", linear)):
+        for task in ("Classifier", "Regressor"):
+            made = getattr(module, prefix + task + end)
+            if combined:
+                whole = getattr(dnn_linear_combined, f"DNNLinearCombined{task}{end}")
+                made = half_of(whole, kind)
+            found[f"{kind}_{task.lower()}_fn"] = made
+    if not combined:
+        found["dnn_model_fn"] = dnn.dnn_model_fn_v2 if end else dnn._dnn_model_fn
+        builder = dnn.dnn_logit_fn_builder_v2 if end else dnn.dnn_logit_fn_builder
+        found["dnn_logit_fn_builder"] = builder
+    return found
+
+
+def collect():
+    """Returns the tests by name: of each version, model and implementation of columns."""
+    found = {}
+    for version, columns, combined in (
+        *itertools.product(["v1"], [feature_column, feature_column_v2], ["", " combined"]),
+        *itertools.product(["v2"], [feature_column_v2], ["", " combined"]),
+    ):
+        suite = f"{version} {columns.__name__.rpartition('.')[2]}{combined}"
+        given = estimators(version, combined)
+        unfit = " ".join(names for part, names in UNFIT.items() if part in suite).split()
+        for module in MODULES[version]:
+            module = importlib.import_module(f"{dnn.__package__}.{module}")
+            for name, base in vars(module).items():
+                if name.startswith("Base"):
+                    parameters = list(inspect.signature(base.__init__).parameters)[1:]
+                    wanted = [one.lstrip("_") for one in parameters]
+                    if set(wanted[:-1]) <= set(given) and (not combined or wanted[:-1]):
+                        arguments = [*(given[one] for one in wanted[:-1]), columns]
+                        tests = unittest.defaultTestLoader.getTestCaseNames(base)
+                        for method in set(tests) - set(unfit):
+                            found[f"{suite} {name[4:]}.{method}"] = (base, arguments, method)
+    return dict(sorted(found.items()))
+
+
+TESTS = collect()
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(30)
+@pytest.mark.parametrize("name", TESTS)
+def test_of_tensorflow_estimator(name):
+    base, arguments, method = TESTS[name]
+
+    class Case(base, tf.test.TestCase):
+        def __init__(self):
+            tf.test.TestCase.__init__(self, method)
+            base.__init__(self, *arguments)
+
+    Case().debug()
+
+
+def test_every_suite_is_there():
+    assert len(TESTS) > 500

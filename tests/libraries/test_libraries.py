@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the pages about libraries that are built on `tf.estimator`, where they are installed.
+
+A library is looked for, not imported: its page imports it, in a process of its own.
+"""
+
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+
+import documents
+import pytest
+import tensorflow as tf
+
+pytestmark = pytest.mark.any_version
+
+PAGES = {
+    "docs/libraries/adanet.md": "adanet",
+    "docs/libraries/model_analysis.md": "tensorflow_model_analysis",
+    "docs/libraries/ranking.md": "tensorflow_ranking",
+    "docs/libraries/tfx.md": "tfx",
+    "docs/libraries/transform.md": "tensorflow_transform",
+}
+"""Page -> the package that it is about."""
+
+
+def run(folder, page, *command):
+    """Runs a command in a folder, or skips where the package of a page lacks; what it printed."""
+    if importlib.util.find_spec(PAGES[page]) is None:
+        pytest.skip(f"{PAGES[page]} is not installed")
+    paths = [str(documents.REPOSITORY), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    return done.stdout
+
+
+def test_every_page_is_run():
+    pages = {page for page in documents.PAGES if page.startswith(documents.LIBRARIES)}
+    assert pages == {*PAGES, f"{documents.LIBRARIES}index.md"}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_program_is_short(page):
+    assert len([line for line in documents.program_of(page).splitlines() if line]) <= 42
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", sorted({*PAGES} - {"docs/libraries/tfx.md"}))
+def test_page(page, tmp_path):
+    printed = run(tmp_path, page, documents.__file__, str(tmp_path), page)
+    assert f"{page}: " in printed
+
+
+@pytest.mark.slow
+def test_run_fn_of_a_trainer(tmp_path):
+    page = "docs/libraries/tfx.md"
+    (tmp_path / "trainer_module.py").write_text(documents.program_of(page))
+    program = pathlib.Path(__file__).with_name("tfx_trainer.py")
+    run(tmp_path, page, str(program), str(tmp_path / "trainer_module.py"))
+    assert (tmp_path / "model/Format-Serving/saved_model.pb").exists()
+    assert tf.train.latest_checkpoint(str(tmp_path / "run")).endswith("model.ckpt-5")

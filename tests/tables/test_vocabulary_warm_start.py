@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A vocabulary of the next day: rows and slots by word, as NumPy moves them."""
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+import feature_columns as fc
+
+pytestmark = pytest.mark.any_version
+
+OLD = ["apple", "pear", "fig", "plum"]
+NEW = ["fig", "quince", "apple", "kiwi", "lime"]  # pear and plum are dropped.
+OPTIMIZERS = {
+    "Adagrad": (ee.AdagradParameters(0.5, initial_accumulator=0.2), {"/Adagrad": 0.2}),
+    "Adam": (ee.AdamParameters(0.5), {"/Adam/m": 0.0, "/Adam/v": 0.0}),
+    "Ftrl": (
+        ee.FtrlParameters(0.5, initial_accumulator_value=0.3),
+        {"/Ftrl": 0.3, "/Ftrl_1": 0.0},
+    ),
+    "counts": (
+        ee.FrequencyEstimatorParameters(0.3, 9.0, 2.0, 1.0),
+        {"/FrequencyEstimator": 0.0},
+    ),
+}
+WAYS = {
+    "host": {},
+    "emulated": {"device": "host"},
+    "2 cores": {"device": "host", "num_shards": 2},
+}
+NAMES = {
+    "dicts": "fruit",
+    "column": "dense_features/fruit_embedding/embedding_weights",
+    "shared": "fruit_other_shared_embedding",
+}
+
+
+def initial(rows, dimension, start):
+    return start + np.arange(rows * dimension, dtype=np.float32).reshape(rows, dimension) / 8
+
+
+def spec_of(kind, words, extra, optimizer, start=0.0, dimension=None):
+    """A spec whose table begins with `initial`, and its columns."""
+    parameters, _ = OPTIMIZERS[optimizer]
+    counts = optimizer == "counts"
+    dimension = dimension or (1 if counts else 3)
+    rate = {"learning_rate_fn": (lambda step: tf.cast(step, tf.float32)) if counts else None}
+    rows = len(words) + extra
+    initializer = tf.compat.v1.constant_initializer(initial(rows, dimension, start))
+    if kind == "dicts":
+        table = ee.TableConfig(rows, dimension, initializer, "sum", **rate)
+        return harness.tables_spec({"fruit": table}, parameters), None
+    made = [
+        fc.categorical_column_with_vocabulary_list(key, words, num_oov_buckets=extra)
+        for key in ("fruit", "other")
+    ]
+    if kind == "shared":
+        columns = fc.shared_embedding_columns(made, dimension, "sum", initializer, **rate)
+    else:
+        columns = [fc.embedding_column(made[0], dimension, "sum", initializer, **rate)]
+    return ee.EmbeddingConfigSpec(columns, parameters), columns
+
+
+def make(model_dir, kind, words, extra, optimizer, start=0.0, warm=None, way="host"):
+    spec, columns = spec_of(kind, words, extra, optimizer, start)
+
+    def model_fn(features, labels, mode, params):
+        hidden = fc.DenseFeatures(columns)(features) if columns else features["fruit"]
+        scale = tf.compat.v1.get_variable("scale", [], initializer=tf.ones_initializer())
+        return harness.minimized(mode, scale * tf.reduce_sum(hidden * hidden), 0.1)
+
+    return harness.estimator(model_fn, spec, model_dir, warm_start_from=warm, **WAYS[way])
+
+
+def train(estimator, ids, steps, kind):
+    keys = ("fruit", "other") if kind == "shared" else ("fruit",)
+    batch = ({key: np.array(ids) for key in keys}, np.zeros(len(ids), np.float32))
+    estimator.train(harness.input_fn_of([batch] * steps), steps=steps)
+
+
+def by_word(before, words, rows, moved_extra):
+    """The old rows at the ids of their words in `rows`, those of the new day's start."""
+    want = rows.copy()
+    for id, word in enumerate(words):
+        if word in OLD:
+            want[id] = before[OLD.index(word)]
+    if moved_extra:
+        want[len(words) :] = before[len(OLD) :]
+    return want
+
+
+CASES = [
+    (kind, optimizer, way, shards, extra)
+    for kind, optimizer, way, shards, extra in [
+        ("dicts", "Adagrad", "host", 1, (2, 2)),
+        ("dicts", "Adam", "emulated", 1, (2, 2)),
+        ("dicts", "Ftrl", "2 cores", 1, (2, 1)),
+        ("dicts", "counts", "host", 1, (0, 0)),
+        ("dicts", "counts", "emulated", 1, (1, 1)),
+        ("dicts", "Adam", "host", 3, (2, 2)),
+        ("dicts", "Ftrl", "host", 7, (1, 3)),
+        ("column", "Adagrad", "emulated", 1, (1, 2)),
+        ("column", "Adam", "host", 1, (1, 1)),
+        ("column", "Ftrl", "host", 3, (2, 2)),
+        ("shared", "Adam", "host", 1, (2, 2)),
+        ("shared", "Adagrad", "emulated", 1, (2, 2)),
+    ]
+]
+
+
+@pytest.mark.parametrize("kind, optimizer, way, shards, extra", CASES)
+def test_rows_and_slots_go_by_word(kind, optimizer, way, shards, extra, tmp_path, in_shards):
+    in_shards(shards)
+    old, new = tmp_path / "old", tmp_path / "new"
+    # An emulated TPU takes ids.
+    words = [*OLD, "?"] if kind != "dicts" and way == "host" else [0, 1, 2, 3]
+    train(make(old, kind, OLD, extra[0], optimizer, 1.0, way=way), words[:4], 2, kind)
+    before = harness.saved(old, 2)
+    spec, _ = spec_of(kind, NEW, extra[1], optimizer, 100.0)
+    file = tmp_path / "old.txt"
+    file.write_text("".join(f"{word}\n" for word in OLD))
+    warm = ee.vocabulary_warm_start(old, spec, {"fruit": (file, NEW)}, tmp_path / "words")
+    train(make(new, kind, NEW, extra[1], optimizer, 100.0, warm, way), words[:4], 1, kind)
+    got = harness.saved(new, 2)
+    name, rows = NAMES[kind], len(NEW) + extra[1]
+    dimension = before[name].shape[1]
+    starts = {"": initial(rows, dimension, 100.0)}
+    starts |= {
+        field: np.full([rows, dimension], value, np.float32)
+        for field, value in OPTIMIZERS[optimizer][1].items()
+    }
+    for field, start in starts.items():
+        assert np.all(before[name + field][:4] != start[0, 0])
+        want = by_word(before[name + field], NEW, start, extra[0] == extra[1])
+        np.testing.assert_array_equal(got[name + field], want, err_msg=field)
+    assert got["scale"] == before["scale"] != 1
+    assert got["global_step"] == 2
+    assert {key for key in got if key.startswith(name)} == {name + field for field in starts}
+
+
+def test_random_rows_are_those_of_a_fresh_table(tmp_path):
+    """Variance scaling, whose deviation depends on the table's shape: 0.1 here, not 1 or more."""
+
+    def estimator(model_dir, rows, warm=None):
+        initializer = tf.compat.v1.variance_scaling_initializer(1.0, mode="fan_out")
+        table = ee.TableConfig(rows, 100, initializer, "sum")
+        spec = harness.tables_spec({"fruit": table}, ee.StochasticGradientDescentParameters(0.0))
+
+        def model_fn(features, labels, mode, params):
+            return harness.minimized(
+                mode, tf.reduce_sum(features["fruit"]) * tf.compat.v1.get_variable("v", [])
+            )
+
+        return spec, harness.estimator(model_fn, spec, model_dir, warm_start_from=warm)
+
+    words = [f"w{number}" for number in range(500)]
+    _, first = estimator(tmp_path / "old", 500)
+    train(first, [0], 1, "dicts")
+    spec, _ = estimator(None, 900)
+    later = [f"w{number}" for number in range(899, -1, -1)]
+    warm = ee.vocabulary_warm_start(tmp_path / "old", spec, {"fruit": (words, later)})
+    _, second = estimator(tmp_path / "new", 900, warm)
+    train(second, [0], 1, "dicts")
+    got = harness.saved(tmp_path / "new", 1)["fruit"]
+    np.testing.assert_array_equal(got[400:][::-1], harness.saved(tmp_path / "old", 1)["fruit"])
+    assert abs(got[:400].std() - 0.1) < 0.002
+    assert len(np.unique(got[:400])) > 39_000
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory):
+    """Model directory of a table 'fruit' [6, 3]."""
+    model_dir = tmp_path_factory.mktemp("vocabularies") / "old"
+    train(make(model_dir, "dicts", OLD, 2, "Adam"), [0, 1], 1, "dicts")
+    return model_dir
+
+
+OURS = "vocabulary_warm_start: "
+REFUSED = {
+    "table": (
+        {"key": "fruits"},
+        "vocabularies has 'fruits', and the spec has no such table or feature; it has fruit.",
+    ),
+    "old size": (
+        {"before": [*OLD, "a", "b", "c"]},
+        "the old vocabulary of table 'fruit' has 7 words, and the table 6 rows. Give the "
+        "vocabulary that the table was made for.",
+    ),
+    "new size": (
+        {"after": [*NEW, "a"]},
+        "the new vocabulary of table 'fruit' has 6 words, and the table 5 rows. Give the "
+        "vocabulary that the table was made for.",
+    ),
+    "dimension": (
+        {"dimension": 4},
+        "table 'fruit' has dimension 4, and variable 'fruit' of checkpoint 'PATH' is [6, 3]. Give "
+        "the table its old dimension.",
+    ),
+    "twice": (
+        {"after": ["fig", "kiwi", "fig"]},
+        "the new vocabulary of table 'fruit' has 'fig' more than once; a word has one row.",
+    ),
+    "ids": (
+        {"before": [7, 8]},
+        "the old vocabulary of table 'fruit' has 7, which is not a string. Ids without words stay "
+        "where they are; leave their table out of vocabularies.",
+    ),
+    "line break": (
+        {"before": ["a\nb"]},
+        "the old vocabulary of table 'fruit' has a line break in 'a\\nb'.",
+    ),
+    "variable": (
+        {"kind": "column", "key": "fruit"},
+        "table 'tbl_fruit' should be one variable of checkpoint 'PATH', and is none. Name the "
+        "table or its column as in the training that wrote the checkpoint, or write the VocabInfo "
+        "yourself.",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_refused(what, old):
+    change, message = REFUSED[what]
+    spec, _ = spec_of(change.get("kind", "dicts"), NEW, 0, "Adam", 0.0, change.get("dimension"))
+    pair = change.get("before", OLD), change.get("after", NEW)
+    with pytest.raises(TypeError if what == "ids" else ValueError) as error:
+        ee.vocabulary_warm_start(old, spec, {change.get("key", "fruit"): pair})
+    assert str(error.value) == OURS + message.replace("PATH", f"{old}/model.ckpt-1")
+
+
+def test_a_missing_file_or_checkpoint(old, tmp_path):
+    spec, _ = spec_of("dicts", NEW, 0, "Adam")
+    with pytest.raises(ValueError, match="of table 'fruit': there is no such file"):
+        ee.vocabulary_warm_start(old, spec, {"fruit": (tmp_path / "no.txt", NEW)})
+    with pytest.raises(tf.errors.NotFoundError):
+        ee.vocabulary_warm_start(tmp_path, spec, {"fruit": (OLD, NEW)})
