@@ -165,9 +165,7 @@ def main() -> None:
     tf.compat.v1.logging.set_verbosity("ERROR")
     peer, batch = sys.argv[1], int(sys.argv[2])
     with tempfile.TemporaryDirectory(prefix="dlrm") as folder:
-        PEERS[peer](folder, batch).train(
-            input_fn, hooks=[ClockHook(batch)], max_steps=10**9
-        )
+        PEERS[peer](folder, batch).train(input_fn, hooks=[ClockHook(batch)], max_steps=10**9)
 
 
 if __name__ == "__main__":
