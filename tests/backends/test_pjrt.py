@@ -429,7 +429,7 @@ def test_a_training_goes_on_after_a_signal(number, tmp_path):
     printed = process.communicate(timeout=100)[1]
     assert process.returncode == {signal.SIGTERM: 143, signal.SIGKILL: -9}[number], printed
     step = int(tf.train.latest_checkpoint(model_dir).rpartition("-")[2])
-    assert 20 <= step < 400
+    assert 0 < step < 400
     # It goes on as if nothing had been: compared with one training of an emulated TPU.
     for folder, device in ((model_dir, "pjrt"), (tmp_path / "at once", "host")):
         subprocess.run(
