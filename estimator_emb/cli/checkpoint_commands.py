@@ -34,10 +34,7 @@ def status_of(
 
 @contextlib.contextmanager
 def progress_bar(stays: bool = True) -> Iterator[Callable[[int, int], None]]:
-    """Yields a function that moves a progress bar on a terminal, by bytes done and bytes in all.
-
-    With `stays`, the bar is left on the terminal at the end.
-    """
+    """Yields a function of bytes done and bytes in all that moves a progress bar."""
     import tqdm
 
     with tqdm.tqdm(unit="B", unit_scale=True, disable=None, leave=stays) as bar:

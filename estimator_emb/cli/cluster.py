@@ -85,11 +85,7 @@ def main(options: argparse.Namespace) -> int:
 def start(
     command: list[str], variables: dict[str, str], workers: int, servers: int, evaluator: bool
 ) -> int:
-    """Runs a command once for each task of a cluster, and returns the status of `main`.
-
-    `workers`, among them the chief, train. The environment `variables` of every process get a
-    TF_CONFIG, and what a cluster on loopback needs.
-    """
+    """Runs a command for each task of a cluster on loopback; returns the status of `main`."""
     jobs = {"chief": 1, "worker": workers - 1, "ps": servers}
     cluster = _cluster({job: count for job, count in jobs.items() if count})
     tasks = [(job, index) for job, addresses in cluster.items() for index in range(len(addresses))]
@@ -162,10 +158,7 @@ class _Launcher:
             self._selector.register(stream, selectors.EVENT_READ, (process, lines, fd))
 
     def wait(self, wakeup: int) -> int:
-        """Returns the status of the command when all processes have ended.
-
-        The numbers of arriving signals are read from `wakeup`.
-        """
+        """Returns the status when all have ended; `wakeup` gives the numbers of signals."""
         self._selector.register(wakeup, selectors.EVENT_READ)
         while self._running():
             for key, _ in self._selector.select(timeout=0.2):

@@ -168,10 +168,7 @@ def _run(options: argparse.Namespace, both: list[Side], folder: str, group: int)
 
 
 def _linked(start: str, folder: str) -> str:
-    """Links a checkpoint to another prefix, and returns that.
-
-    The checkpoint's own folder may be the program's model directory, which a side finds empty.
-    """
+    """Links a checkpoint to a prefix outside of the model directory, and returns that."""
     linked = os.path.join(folder, "start")
     for file in glob.glob(f"{glob.escape(start)}.*"):
         os.symlink(file, linked + file.removeprefix(start))

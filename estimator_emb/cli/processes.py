@@ -70,14 +70,7 @@ def process_group() -> Iterator[int]:
 
 @dataclasses.dataclass(eq=False)
 class Process:
-    """A process of the cluster; times are those of `time.monotonic`.
-
-    Attributes:
-      last: its last lines, of both streams.
-      terminate_at: when it is sent SIGTERM, or None.
-      kill_at: when it is killed, or None.
-      told: whether it was sent a signal, so that its end is no surprise.
-    """
+    """A process of the cluster, `told` if sent a signal; times are of `time.monotonic`."""
 
     job: str
     name: str

@@ -18,10 +18,7 @@ _SOURCES = (".py", ".pyw")
 
 
 def check_program(options: argparse.Namespace, by_this_python: bool = True) -> None:
-    """Raises WrongArguments where the options do not name one program that can run.
-
-    `by_this_python` is False where another Python, with other modules and syntax, may run it.
-    """
+    """Raises WrongArguments unless the options name one program, which runs `by_this_python`."""
     prefixes = [prefix for prefix, _ in options.map]
     for prefix in prefixes:
         if prefixes.count(prefix) > 1:
@@ -75,17 +72,11 @@ def _module_refusal(name: str) -> str | None:
         path = list(sys.path)
     spec = None
     parts = name.split(".")
-    if "" in parts:
-        return f"there is no module {name!r}"
     for i in range(len(parts)):
-        found = ".".join(parts[: i + 1])
-        spec = _find(found, path)
+        spec = None if "" in parts else _find(".".join(parts[: i + 1]), path)
         if spec is None:
-            return f"there is no module {found!r}"
-        is_package = spec.submodule_search_locations is not None
+            return f"there is no module {name!r}"
         path = list(spec.submodule_search_locations or ())
-        if i + 1 < len(parts) and not is_package:
-            return f"there is no module {'.'.join(parts[: i + 2])!r}: {found!r} is no package"
     assert spec is not None
     if spec.submodule_search_locations is not None:
         main = _find(f"{name}.__main__", path)

@@ -20,10 +20,7 @@ _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x1f\x7f-\x9f]")
 
 
 class Lines:
-    """Divides what a process writes to one stream into lines that begin with `prefix`.
-
-    `last`, shared by both streams of the process, takes the lines without it.
-    """
+    """Divides a process's stream into lines that begin with `prefix`; `last` takes them without."""
 
     def __init__(self, prefix: str, last: collections.deque[bytes]):
         self._prefix = prefix.encode()
@@ -49,10 +46,7 @@ class Lines:
 
 
 class Screen:
-    """Writes lines to stdout and stderr, and on a terminal keeps the state of processes below.
-
-    `closed` is True when nobody reads stdout or stderr any more.
-    """
+    """Writes lines, and on a terminal keeps the state of processes below; `closed` if unread."""
 
     def __init__(self) -> None:
         self.closed = False
@@ -72,10 +66,7 @@ class Screen:
         self.write(f"estimator-emb: {text}\n".encode(errors="replace"), 2)
 
     def draw(self, states: Sequence[str], now: bool = False) -> None:
-        """Shows one line for each process, as far as they fit, where stderr is a terminal.
-
-        `now` draws however short the time since the last drawing is.
-        """
+        """Shows one line for each process on a terminal; `now` even if it has just done so."""
         moment = time.monotonic()
         recent = moment - self._drawn_at < _SECONDS_BETWEEN_DRAWINGS
         if not self.is_terminal or (recent and self._drawn and not now):

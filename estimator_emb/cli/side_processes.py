@@ -41,15 +41,7 @@ class Interrupted(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """A side, as the user asks for it.
-
-    Attributes:
-      stock: whether tensorflow-estimator runs it without this package.
-      launch: arguments of `legacy.launch.launch`.
-      environment: variables that are added to those of the command.
-      program: a file or '-m' and a module, and the arguments.
-      model_dir: the folder of a finished run, which is compared in place of a new one.
-    """
+    """A side as the user asks for it: a program to run, or the folder of a finished run."""
 
     label: str
     settings: str
@@ -71,10 +63,7 @@ class Side:
 
 
 class SideRunner:
-    """Runs sides, one after the other, in a process group, and shows their progress.
-
-    They write everything into the temporary `folder`.
-    """
+    """Runs sides one after the other, into a temporary `folder`, and shows their progress."""
 
     def __init__(self, folder: str, group: int):
         self._folder = folder
@@ -84,10 +73,8 @@ class SideRunner:
     def run_side(self, side: Side, steps: int, again: bool = False, **start: Any) -> list[Any]:
         """Runs a side to its end and returns the events of `comparison/processes/side.py`.
 
-        Each model directory and each evaluation takes `steps`. `again` is True for a second run,
-        with the same result if nothing is left to chance. That file describes `start`, `all_start`
-        and `every_step`. Raises CannotRun where the side did not train, or failed, and Interrupted,
-        after the end of all processes, where a signal came.
+        That file describes `start`. Raises CannotRun where the side did not train, or
+        failed, and Interrupted, after the end of all processes, where a signal came.
         """
         name = f"{side.label}{' again' if again else ''}"
         folder = os.path.join(self._folder, name.replace(" ", "-"))

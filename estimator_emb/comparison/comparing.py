@@ -25,10 +25,7 @@ SAME, DIFFERENT, CANNOT_COMPARE = 0, 1, 2
 
 @dataclasses.dataclass
 class Item:
-    """A loss, variable, metric or prediction that both sides have, by its name on side A.
-
-    `steps` is {step: distance of the sides after it}.
-    """
+    """A thing that both sides have, by its name on A; `steps` is {step: distance after it}."""
 
     name: str
     shape: tuple[int, ...] = ()
@@ -57,11 +54,7 @@ class Item:
 
 @dataclasses.dataclass
 class OfTraining:
-    """The comparison of one model directory.
-
-    `losses` has (step, loss of A, loss of B), and `random` the ops of a step that draw random
-    numbers.
-    """
+    """The comparison of one model directory; `losses` has (step, loss of A, loss of B)."""
 
     losses: list[tuple[int, float, float]]
     loss: Item
@@ -72,11 +65,7 @@ class OfTraining:
 
 @dataclasses.dataclass
 class Comparison:
-    """The whole comparison of two runs.
-
-    `outputs` has the metrics and predictions as (item, value of A, value of B), with None for
-    arrays; `problems` are sentences about what only one side has.
-    """
+    """The comparison of two runs; `outputs` has (item, value of A, value of B), None for arrays."""
 
     trainings: list[OfTraining]
     outputs: list[tuple[Item, Any, Any]]

@@ -30,15 +30,7 @@ class Tolerance:
 
 @dataclasses.dataclass
 class Distance:
-    """The distance of two arrays of the same shape.
-
-    Attributes:
-      absolute: the largest |a - b|; inf where only one value is not finite.
-      relative: the largest |a - b| / max(|a|, |b|) of the pairs further than atol times the scale
-        apart.
-      past: number of pairs further apart than the tolerance.
-      nan: number of pairs of two NaN, of which nothing can be said.
-    """
+    """The distance of two arrays; `past` counts pairs beyond the tolerance, `nan` pairs of NaN."""
 
     absolute: float = 0.0
     relative: float = 0.0

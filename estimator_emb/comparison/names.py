@@ -41,12 +41,7 @@ _BETA = re.compile(r"(^|/)beta[12]_power(_[0-9]+)?$")
 
 @dataclasses.dataclass
 class Matching:
-    """The pairs of variables of two sides.
-
-    `pairs` has (name in A, name in B, rule or '' for equal names), sorted by name in A. `left_out`
-    has the names that rule "beta" explains, which count for nothing, and `ignored` those that the
-    user leaves out.
-    """
+    """The pairs (name in A, name in B, rule or ''), and the names that count for nothing."""
 
     pairs: list
     only_a: list
@@ -58,11 +53,7 @@ class Matching:
 def match(
     a: Mapping[str, Sequence[int]], b: Mapping[str, Sequence[int]], ignore: Sequence[str] = ()
 ) -> Matching:
-    """Pairs the variables of two sides, given as {name: shape}, except those that `ignore` names.
-
-    Equal names are the same variable. A name that only one side has is matched by a rule if the
-    shapes are equal too, and exactly one name of the other side fits.
-    """
+    """Pairs variables of two sides, {name: shape}: equal names, or one alone that a rule fits."""
     ignored = {name for name in {*a, *b} if any(fnmatch.fnmatchcase(name, one) for one in ignore)}
     a = {name: tuple(shape) for name, shape in a.items() if name not in ignored}
     b = {name: tuple(shape) for name, shape in b.items() if name not in ignored}

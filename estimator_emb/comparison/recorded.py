@@ -20,12 +20,7 @@ class CannotCompare(Exception):
 
 @dataclasses.dataclass
 class Training:
-    """The training of one model directory on a side.
-
-    `start` is the prefix of the checkpoint of its first values; `saved` and `losses` have the
-    global step as key. `random` lists the ops of a step that draw random numbers, and `unsaved` the
-    variables that the program's saver leaves out.
-    """
+    """The training of one model directory on a side; `saved` and `losses` are by global step."""
 
     start: str | None = None
     losses: dict[int, float] = dataclasses.field(default_factory=dict)
@@ -36,10 +31,7 @@ class Training:
 
 @dataclasses.dataclass
 class Outputs:
-    """The values that an evaluation, or a call of predict, returned under a name for messages.
-
-    `counts` is name -> a number that must be equal, such as the number of predictions.
-    """
+    """The values that evaluate or predict returned; `counts` are numbers that must be equal."""
 
     name: str
     values: dict[str, np.ndarray]
@@ -48,11 +40,7 @@ class Outputs:
 
 @dataclasses.dataclass
 class Run:
-    """What one side did, each list in the order of the events.
-
-    `ended_after` is the number of steps after which the program was ended; None where it ended by
-    itself.
-    """
+    """What one side did; `ended_after` has the steps after which it was ended, if it was."""
 
     versions: str = ""
     trainings: list[Training] = dataclasses.field(default_factory=list)

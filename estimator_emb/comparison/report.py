@@ -18,11 +18,7 @@ def report(
     b: Sequence[Mapping[str, Any]],
     repeat: Callable[[], Sequence[Mapping[str, Any]]] | None,
 ) -> int:
-    """Compares two sides, prints the report, and returns the exit status.
-
-    `a` and `b` are the events of the sides, and `repeat` runs side A again and returns its events;
-    finished runs have no events and no `repeat`. Raises CannotCompare if nothing could be compared.
-    """
+    """Compares two sides by their events, prints the report, and returns the exit status."""
     tolerance = distances.Tolerance(options.rtol, options.atol)
     if repeat is None:
         runs = [recorded.of_model_dir(side.model_dir) for side in sides]

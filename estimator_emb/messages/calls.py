@@ -53,10 +53,7 @@ def called_by_program(
 
 
 def method_of_program(cls: type, method: str, *others: Callable[..., Any]) -> None:
-    """Wraps a method of our class that programs call, and suggests names of arguments.
-
-    It also takes the arguments of the methods `others`, to which it passes `**kwargs` on.
-    """
+    """Wraps a method of our class that programs call; `others` take its `**kwargs`."""
     function = cls.__dict__[method]
     function = getattr(function, "__func__", function)
     constructs = method in ("__init__", "__new__")
@@ -74,11 +71,7 @@ def method_of_program(cls: type, method: str, *others: Callable[..., Any]) -> No
 
 
 def _shorten_traceback(error: BaseException, before: BaseException | None) -> None:
-    """Leaves only the program's lines in the tracebacks of an error and of its causes.
-
-    The error `before`, which the program handles already, keeps its own. On Python 3.10, `raise`
-    restores the lines of the error itself.
-    """
+    """Leaves only the program's lines in an error and its causes, up to the handled `before`."""
     if errors.is_full():
         return
     seen: set[int] = set()

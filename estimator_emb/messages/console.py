@@ -47,11 +47,7 @@ def say_once(text: str, model_dir: Any = None, level: int = logging.INFO) -> Non
 
 
 def counts_steps(graph: tf.Graph) -> None:
-    """Keeps TensorFlow from warning that a graph does not increase its global step.
-
-    It warns by mistake where two session calls happen to read the same step, one after its
-    increment and the next before.
-    """
+    """Silences a warning that is wrong where two session calls read the same global step."""
     _counting.add(graph)
 
 

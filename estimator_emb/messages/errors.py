@@ -26,11 +26,7 @@ _IN_FUNCTION = re.compile(r"\{\{function_node ([^}]+)\}\}\{\{node ([^}]+)\}\}")
 def explained(
     explain: Callable[..., Exception | None], *args: Any, chained: bool = True
 ) -> Iterator[None]:
-    """Has `explain(error, *args)` explain errors that are raised inside.
-
-    It returns another error to raise in its place, or None for the error itself, whose message it
-    may have changed. `chained=False` leaves the first error out of the other's traceback.
-    """
+    """Raises what `explain(error, *args)` returns for an error inside; None lets it pass."""
     try:
         yield
     except Exception as error:
@@ -47,10 +43,7 @@ def is_full() -> bool:
 
 
 def shorten(error: tf.errors.OpError) -> None:
-    """Removes, in place, TensorFlow's stack traces from the message of an error.
-
-    Its class becomes a subclass, which the same `except` clauses catch.
-    """
+    """Removes TensorFlow's stack traces from an error in place, by a subclass of its class."""
     if getattr(error, "_is_short", False):
         return
     made = frames.made_by(error.op or _op_in_function(error))
@@ -90,11 +83,7 @@ def graph_of(error: tf.errors.OpError) -> tf.Graph | None:
 
 
 def _op_in_function(error: tf.errors.OpError) -> Any:
-    """Returns the op that failed in a branch or another function of the graph, or None.
-
-    TensorFlow looks the op up only outside of functions. Only the message of the runtime's error,
-    which TensorFlow was handling, names the function.
-    """
+    """Returns the op in a function that failed, which only the handled error's message names."""
     graph = graph_of(error)
     handled: BaseException | None = error
     while graph is not None and isinstance(handled, tf.errors.OpError):

@@ -71,10 +71,7 @@ def x86() -> bool:
 
 
 def arithmetic_units(source: str, name: str, x86: bool) -> list[Unit]:
-    """Returns units that define `<name>_any`, and on x86 `<name>_avx2` for processors with AVX2.
-
-    `source` calls what it defines ESTIMATOR_EMB_NAME.
-    """
+    """Returns the units of `<name>_any` and, on x86, `<name>_avx2`: ESTIMATOR_EMB_NAME there."""
     units = [Unit(source, (*_NUMERIC, f"-DESTIMATOR_EMB_NAME={name}_any"))]
     if x86:
         units.append(Unit(source, ("-mavx2", *_NUMERIC, f"-DESTIMATOR_EMB_NAME={name}_avx2")))
@@ -99,11 +96,9 @@ def library(
     link: Sequence[str] = (),
     about: str = "",
 ) -> str:
-    """Returns the path of the library made from `units`, and builds it if it is not cached.
+    """Returns the path of the library made from `units`, which is built if no sound one is cached.
 
-    A cached library that lacks one of `symbols` is built again. `about` is its name in the log,
-    where '' logs nothing. Raises BuildError if there is no compiler or it failed, or if the cache
-    cannot be written or is writable by others.
+    A cached one must have `symbols`. `about` is its name in the log. Raises BuildError.
     """
     compiler = _compiler()
     sanitize = _SANITIZE if sanitizes() else ()
@@ -155,10 +150,7 @@ def compile_to(
     link: Sequence[str] = (),
     compiler: str | None = None,
 ) -> None:
-    """Builds a shared library at `path`, without the cache.
-
-    `compiler` may be a cross compiler; None takes this machine's. Raises BuildError.
-    """
+    """Builds a shared library at `path` without the cache, perhaps by a cross compiler."""
     compiler, objects = compiler or _compiler(), []
     with tempfile.TemporaryDirectory() as name:
         scratch = pathlib.Path(name)

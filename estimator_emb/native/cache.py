@@ -47,10 +47,7 @@ class UnsafeError(BuildError):
 
 
 def directory() -> pathlib.Path:
-    """Returns the folder of built libraries, without links in its path.
-
-    Raises BuildError if this system has no file locks, or no folder is set and there is no home.
-    """
+    """Returns the folder of built libraries, without links in its path, or raises BuildError."""
     if fcntl is None:
         raise BuildError("this system lacks Python's fcntl, which keeps two builds apart")
     own = environment.CACHE.value()
@@ -73,10 +70,7 @@ def _real(*parts: str | pathlib.Path) -> pathlib.Path:
 
 
 def check_folder(folder: pathlib.Path) -> None:
-    """Creates the folder if it is missing, and raises UnsafeError if another user can change it.
-
-    The path must be without links.
-    """
+    """Creates the folder, a path without links; raises UnsafeError if others can change it."""
     for part in (*reversed(folder.parents), folder):  # Nobody can replace what is below a safe one.
         with contextlib.suppress(FileExistsError):  # Another process creates it too.
             if not os.path.lexists(part):
@@ -160,10 +154,7 @@ def _seal(name: str, content: bytes) -> bytes:
 
 @contextlib.contextmanager
 def locked(folder: pathlib.Path, timeout: float) -> Iterator[None]:
-    """Locks the folder against other builds, and removes what killed ones left.
-
-    Raises BuildError if another process holds the lock for more than `timeout` seconds.
-    """
+    """Locks the folder, or raises BuildError after `timeout` seconds, and removes left files."""
     with _lock_file(folder) as file:
         started, logged = time.monotonic(), False
         while not _try_lock(file.fileno()):

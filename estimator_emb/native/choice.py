@@ -29,10 +29,7 @@ def kernels_for(
     next_step: NextStep | None,
     servers: Sequence[str] = (),
 ) -> Kernels:
-    """Returns native kernels if all tables of a step can have them, else TensorFlow's ops.
-
-    `servers` holds host:port of each parameter server.
-    """
+    """Returns native kernels if all tables of a step can have them, else TensorFlow's ops."""
     found = native_kernels(tables, clipping_limit, num_cores, next_step, servers)
     return found or TensorFlowKernels(tables, clipping_limit, num_cores, next_step)
 

@@ -23,17 +23,10 @@ _COMBINERS = {None: 0, "sum": 0, "mean": 1, "sqrtn": 2}  # Combiner, in kernels.
 
 @dataclasses.dataclass(frozen=True)
 class _Occurrences:
-    """The ids of a feature, in a form that the kernels read.
+    """The ids of a feature, in a form that the kernels read and, if `raw`, still have to check.
 
-    Attributes:
-      ids: int32 or int64, [n], or [batch, width] for form `_DENSE`.
-      form: how ids belong to segments, a `Form` of kernels.h.
-      places: for form `_PLACES`, the segment of each id, int64 [n], or its sample and position,
-        int64 [n, 2].
-      shape: for form `_PLACES`, int64, whose first element is the number of samples.
-      weights: float32 [n]; None means that each is 1.
-      raw: True for unchanged input, which the kernels check. Strings, ragged or weighted ids, and
-        input without its bad ids, have been converted and checked.
+    `places` is int64 [n], segments, or [n, 2], samples and positions; `shape[0]` counts
+    samples.
     """
 
     ids: tf.Tensor
@@ -99,15 +92,7 @@ class Checked:
 
 
 class NativeKernels(Checked):
-    """`step.kernels.Kernels` with one lookup op and one update op over all tables.
-
-    Args:
-      tables: the tables, with their optimizers if they are updated.
-      rules: the rule of each table; empty if nothing is updated.
-      num_cores: number of cores that share the batch; matters if gradients are not accumulated.
-      next_step: keeps what the lookup reads for the update of the next session call; None if both
-        run in the same one.
-    """
+    """`step.kernels.Kernels` with one lookup and one update op; without updates no `rules`."""
 
     def __init__(
         self,

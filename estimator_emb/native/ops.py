@@ -22,22 +22,14 @@ _TAKE, _REGISTER = "estimator_emb_take_kernels", "estimator_emb_register_rule"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Library:
-    """The loaded libraries.
-
-    Attributes:
-      ops: TensorFlow's module of Python wrappers.
-      register: the C function (rule name, function, AVX2 function) that makes a rule known to ops.
-    """
+    """The loaded libraries; `register` takes a rule's name, its function and that for AVX2."""
 
     ops: Any
     arithmetic: ctypes.CDLL
     register: Any
 
     def rule(self, parameters: OptimizationParameters, clipping_limit: float | None) -> rules.Rule:
-        """Returns an optimizer's rule, registered with the ops, and built if it is not prebuilt.
-
-        Raises build.BuildError.
-        """
+        """Returns an optimizer's rule, registered with the ops, and built if it is not prebuilt."""
         rule = rules.trace(parameters, clipping_limit)
         _register(self, rule)
         return rule

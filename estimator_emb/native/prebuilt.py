@@ -29,10 +29,7 @@ TENSORFLOW_LINK = ("-l:libtensorflow_framework.so.2",)
 
 
 def libraries() -> tuple[str, str] | None:
-    """Returns the paths of the libraries of arithmetic and of ops; None if they must be built.
-
-    They are built if there are none for this TensorFlow, machine and sources, or for sanitizers.
-    """
+    """Returns the paths of the arithmetic and the ops for this machine; None if not prebuilt."""
     arithmetic, ops = FOLDER / "arithmetic.so", ops_of(FOLDER, tf.version.VERSION)
     made = FOLDER / "made_from"
     if build.sanitizes() or not all(file.is_file() for file in (arithmetic, ops, made)):

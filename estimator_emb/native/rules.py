@@ -18,13 +18,7 @@ from estimator_emb.optimizers._math import Math
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """An optimizer's step in C++.
-
-    Attributes:
-      body: the statements that update element i.
-      slots: number of slots.
-      constants: the values of c0, c1, ... in `body`.
-    """
+    """An optimizer's step in C++: statements for element i, and the values of their c0, c1, ..."""
 
     body: str
     slots: int

@@ -33,10 +33,7 @@ def addresses(config: Any) -> list[str]:
 
 
 def load(config: Any, tables: Sequence[Table], spec: EmbeddingConfigSpec | None) -> None:
-    """Loads what the tables of a spec need, if this process is a parameter server.
-
-    If it cannot, it logs why, and trainers use TensorFlow's ops.
-    """
+    """Loads what the tables need on a parameter server, or logs why it serves without."""
     if spec is None or getattr(config, "task_type", None) != JOB or not addresses(config):
         return
     reason = None
@@ -63,11 +60,7 @@ def load(config: Any, tables: Sequence[Table], spec: EmbeddingConfigSpec | None)
 def obstacle(
     library: ops.Library, servers: Sequence[str], tasks: Sequence[int], rules: Sequence[str]
 ) -> str | None:
-    """Returns the first of the servers `tasks` without native kernels, and why; None if all have.
-
-    Waits for servers that are not up yet, as opening a session would. `servers` holds host:port of
-    all parameter servers, and `rules` the names of the needed rules.
-    """
+    """Returns why the first of `tasks` to lack native kernels does so; waits for those not up."""
     for task in tasks:
         found = _ask(library, servers[task], task, rules)
         if found:

@@ -22,13 +22,7 @@ from estimator_emb.tables.storage import StoredTable, TableVariables
 
 @dataclasses.dataclass(frozen=True)
 class _Server:
-    """The shards on one device.
-
-    Attributes:
-      shards: in the order of messages.
-      rules: the rule of each shard; empty if nothing is updated.
-      every_row: whether it also updates rows that are not in the batch; empty likewise.
-    """
+    """The shards on one device, in the order of messages; the rest is empty without updates."""
 
     shards: list[TableVariables]
     rules: list[rules.Rule]
@@ -36,11 +30,7 @@ class _Server:
 
 
 class ShardedKernels(Checked):
-    """`step.kernels.Kernels` with one lookup op and one update op on every server.
-
-    The arguments are those of `NativeKernels`, but the processes of all servers must have loaded
-    the library.
-    """
+    """`step.kernels.Kernels` with a lookup and an update op on each server, with the library."""
 
     carried = (*TENSORS, "messages")
 

@@ -45,10 +45,7 @@ TF2_OPTIMIZERS: tuple[type[OptimizationParameters], ...] = (
 
 
 def as_parameters(value: object, owner: str) -> OptimizationParameters:
-    """Returns an optimizer, ours or TensorFlow's, as an object of our classes.
-
-    Raises ValueError for another object, whose message begins with `owner`.
-    """
+    """Returns an optimizer, ours or TensorFlow's, as one of ours; or raises ValueError."""
     if isinstance(value, OptimizationParameters) and type(value) is not OptimizationParameters:
         return value
     translated = from_tensorflow(value)

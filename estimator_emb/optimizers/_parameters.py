@@ -23,10 +23,7 @@ _NO_LIMIT = {
 
 
 def check_finite(owner: str, value: Any, allowed: float | None = None) -> None:
-    """Raises ValueError if a number is NaN, or infinite in float32 and not the infinity `allowed`.
-
-    `owner` is the number's name in messages, e.g. `AdamParameters: beta1`.
-    """
+    """Raises ValueError for a number that is NaN, or infinite in float32 and not `allowed`."""
     try:
         value = float(value)
     except OverflowError:  # An int too large for a float.

@@ -11,14 +11,9 @@ step finite. TensorFlow treats a number below 1.2e-38 as 0; where a is 0, w keep
 import dataclasses
 from typing import Any
 
+from estimator_emb.optimizers import _tf2
 from estimator_emb.optimizers._math import Math
 from estimator_emb.optimizers._parameters import Hardware, OptimizationParameters, Slot
-from estimator_emb.optimizers._tf2 import (
-    ClipValue,
-    LearningRate,
-    SlotVariableCreation,
-    TF2Optimizer,
-)
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -61,7 +56,7 @@ class AdagradParameters(OptimizationParameters):
         return w - math.quotient(lr * g, math.sqrt(a)), a
 
 
-class Adagrad(TF2Optimizer, AdagradParameters):
+class Adagrad(_tf2.TF2Optimizer, AdagradParameters):
     """Adagrad in the TF2 vocabulary: the rule is that of `AdagradParameters`.
 
     Its slot, `accumulators`, float32 like the table, is saved as `<table>/Adagrad`.
@@ -87,15 +82,15 @@ class Adagrad(TF2Optimizer, AdagradParameters):
 
     def __init__(
         self,
-        learning_rate: LearningRate = 0.001,
+        learning_rate: _tf2.LearningRate = 0.001,
         initial_accumulator_value: float = 0.1,
         use_gradient_accumulation: bool = True,
         clip_weight_min: float | None = None,
         clip_weight_max: float | None = None,
         weight_decay_factor: float | None = None,
         multiply_weight_decay_factor_by_learning_rate: bool | None = None,
-        slot_variable_creation_fn: SlotVariableCreation | None = None,
-        clipvalue: ClipValue | None = None,
+        slot_variable_creation_fn: _tf2.SlotVariableCreation | None = None,
+        clipvalue: _tf2.ClipValue | None = None,
         low_dimensional_packing_status: bool = False,
     ):
         self._construct(locals())

@@ -18,14 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from estimator_emb.optimizers import _tf2
 from estimator_emb.optimizers._math import Math
 from estimator_emb.optimizers._parameters import Hardware, OptimizationParameters, Slot
-from estimator_emb.optimizers._tf2 import (
-    ClipValue,
-    LearningRate,
-    SlotVariableCreation,
-    TF2Optimizer,
-)
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -96,7 +91,7 @@ class AdagradMomentumParameters(OptimizationParameters):
         return w - lr * m, a, m
 
 
-class AdagradMomentum(TF2Optimizer, AdagradMomentumParameters):
+class AdagradMomentum(_tf2.TF2Optimizer, AdagradMomentumParameters):
     """Adagrad with momentum in the TF2 vocabulary: the rule of `AdagradMomentumParameters`.
 
     Its slots, `accumulators` a and `momenta` m, float32 like the table, start from 0. They are
@@ -121,7 +116,7 @@ class AdagradMomentum(TF2Optimizer, AdagradMomentumParameters):
 
     def __init__(
         self,
-        learning_rate: LearningRate = 0.001,
+        learning_rate: _tf2.LearningRate = 0.001,
         momentum: float = 0.0,
         use_nesterov: bool = False,
         exponent: float = 2,
@@ -132,8 +127,8 @@ class AdagradMomentum(TF2Optimizer, AdagradMomentumParameters):
         clip_weight_max: float | None = None,
         weight_decay_factor: float | None = None,
         multiply_weight_decay_factor_by_learning_rate: bool | None = None,
-        slot_variable_creation_fn: SlotVariableCreation | None = None,
-        clipvalue: ClipValue | None = None,
+        slot_variable_creation_fn: _tf2.SlotVariableCreation | None = None,
+        clipvalue: _tf2.ClipValue | None = None,
         low_dimensional_packing_status: bool = False,
     ):
         self._construct(locals())

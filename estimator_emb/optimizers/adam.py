@@ -17,14 +17,9 @@ too, with g = 0, so that their m and v decay and their w keeps moving.
 import dataclasses
 from typing import Any
 
+from estimator_emb.optimizers import _tf2
 from estimator_emb.optimizers._math import Math
 from estimator_emb.optimizers._parameters import Hardware, OptimizationParameters, Slot
-from estimator_emb.optimizers._tf2 import (
-    ClipValue,
-    LearningRate,
-    SlotVariableCreation,
-    TF2Optimizer,
-)
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -103,7 +98,7 @@ class AdamParameters(OptimizationParameters):
         return w - (lr * m) / (math.sqrt(v) + epsilon), m, v
 
 
-class Adam(TF2Optimizer, AdamParameters):
+class Adam(_tf2.TF2Optimizer, AdamParameters):
     """Adam in the TF2 vocabulary: the rule is that of `AdamParameters`.
 
     Its slots, `momenta` m and `velocities` v, float32 like the table, start from 0. They are saved
@@ -130,7 +125,7 @@ class Adam(TF2Optimizer, AdamParameters):
 
     def __init__(
         self,
-        learning_rate: LearningRate = 0.001,
+        learning_rate: _tf2.LearningRate = 0.001,
         beta_1: float = 0.9,
         beta_2: float = 0.999,
         epsilon: float = 1e-07,
@@ -141,8 +136,8 @@ class Adam(TF2Optimizer, AdamParameters):
         clip_weight_max: float | None = None,
         weight_decay_factor: float | None = None,
         multiply_weight_decay_factor_by_learning_rate: bool | None = None,
-        slot_variable_creation_fn: SlotVariableCreation | None = None,
-        clipvalue: ClipValue | None = None,
+        slot_variable_creation_fn: _tf2.SlotVariableCreation | None = None,
+        clipvalue: _tf2.ClipValue | None = None,
         low_dimensional_packing_status: bool = False,
     ):
         self._construct(locals())

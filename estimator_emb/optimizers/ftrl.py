@@ -27,14 +27,9 @@ multiplication divides by lr, so a rate of 0 needs the other one.
 import dataclasses
 from typing import Any
 
+from estimator_emb.optimizers import _tf2
 from estimator_emb.optimizers._math import INFINITY, Math
 from estimator_emb.optimizers._parameters import Hardware, OptimizationParameters, Slot
-from estimator_emb.optimizers._tf2 import (
-    ClipValue,
-    LearningRate,
-    SlotVariableCreation,
-    TF2Optimizer,
-)
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -135,7 +130,7 @@ class FtrlParameters(OptimizationParameters):
         return n / math.where(math.maximum(d, -d) <= 0, INFINITY, d), a, z
 
 
-class FTRL(TF2Optimizer, FtrlParameters):
+class FTRL(_tf2.TF2Optimizer, FtrlParameters):
     """FTRL-Proximal in the TF2 vocabulary: the rule is that of `FtrlParameters`.
 
     Its slots, `accumulators` a and `linears` z, float32 like the table, are saved as `<table>/Ftrl`
@@ -163,7 +158,7 @@ class FTRL(TF2Optimizer, FtrlParameters):
 
     def __init__(
         self,
-        learning_rate: LearningRate = 0.001,
+        learning_rate: _tf2.LearningRate = 0.001,
         learning_rate_power: float = -0.5,
         l1_regularization_strength: float = 0.0,
         l2_regularization_strength: float = 0.0,
@@ -174,8 +169,8 @@ class FTRL(TF2Optimizer, FtrlParameters):
         clip_weight_max: float | None = None,
         weight_decay_factor: float | None = None,
         multiply_weight_decay_factor_by_learning_rate: bool | None = None,
-        slot_variable_creation_fn: SlotVariableCreation | None = None,
-        clipvalue: ClipValue | None = None,
+        slot_variable_creation_fn: _tf2.SlotVariableCreation | None = None,
+        clipvalue: _tf2.ClipValue | None = None,
         multiply_linear_by_learning_rate: bool = False,
         allow_zero_accumulator: bool = False,
         low_dimensional_packing_status: bool = False,

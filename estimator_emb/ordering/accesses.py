@@ -45,11 +45,7 @@ FUNCTIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class Variable:
-    """The ops that access a variable, which the op `name` creates, in the order of their creation.
-
-    An op that reads and writes is in `writes`. `reference` is True for a TensorFlow 1 reference
-    variable, whose readers get its buffer.
-    """
+    """The ops that access a variable, by creation; those that read and write are in `writes`."""
 
     name: str
     reference: bool
@@ -136,11 +132,7 @@ def _accesses(
 
 
 def is_reference(tensor: tf.Tensor) -> bool:
-    """Returns whether a tensor is a reference variable, or the op that stands for its value.
-
-    TensorFlow creates that op with the variable and gives it to every reader, so it does not tell
-    when a reader reads.
-    """
+    """Returns whether a tensor is a reference variable, or the op made with it for all readers."""
     if tensor.dtype._is_ref_dtype:
         return True
     op = tensor.op

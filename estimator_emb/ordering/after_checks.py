@@ -15,11 +15,7 @@ from estimator_emb.ordering import accesses, structure
 
 
 def wait(targets: Iterable[Any], checked: tf.Tensor) -> None:
-    """Makes every write of a variable that `targets` run wait for `checked`.
-
-    `targets` are the tensors and operations, or None, that one step fetches; `checked` is a tensor
-    that fails if the batch is bad.
-    """
+    """Makes every write of a variable among the fetched `targets` wait for `checked`."""
     before: dict[tf.Operation, Sequence[tf.Operation]] = {}
     ops = [
         target if isinstance(target, tf.Operation) else target.op

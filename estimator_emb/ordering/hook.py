@@ -12,10 +12,9 @@ from estimator_emb.private.tpu_estimator import OutfeedHostCallHook
 
 
 class ReadsFirstHook(tf.compat.v1.train.SessionRunHook):
-    """A hook that orders the reads of a step's variables before their writes; see `reads_first`.
+    """Orders the reads of a step's variables before their writes, just before a session begins.
 
-    It does so just before a session is created. It must be the last hook, because `hooks`, the
-    others of the session, may add ops to the step until then.
+    It must be the last hook, because `hooks`, the others, may add ops to the step until then.
     """
 
     def __init__(self, spec: EstimatorSpec, hooks: Iterable[Any]):
@@ -51,10 +50,7 @@ def added_to_evaluation(spec: EstimatorSpec) -> EstimatorSpec:
 
 
 def added_to_training(spec: EstimatorSpec, hooks: Iterable[Any]) -> EstimatorSpec:
-    """Returns the spec of a training with a `ReadsFirstHook`.
-
-    `hooks` are those of the session that are not in the spec.
-    """
+    """Returns the spec with a `ReadsFirstHook`; `hooks` are the session's that it lacks."""
     hooks = [*hooks, *spec.training_hooks, *spec.training_chief_hooks]
     return spec._replace(training_hooks=[*spec.training_hooks, ReadsFirstHook(spec, hooks)])
 

@@ -20,10 +20,7 @@ _EXITS = frozenset(("Exit", "RefExit"))
 def leading_to(
     roots: Iterable[tf.Operation], before: dict[tf.Operation, Sequence[tf.Operation]]
 ) -> Ops:
-    """Returns the ops that a session runs for `roots`, each after those that it waits for.
-
-    Adds to `before`, for each op, the ops that it waits for, without the back edges of loops.
-    """
+    """Returns the ops that a session runs for `roots`, in order; `before` gets their waits."""
     done: Ops = {}
     waiting = [(root, False) for root in roots]
     begun = set()
@@ -92,10 +89,7 @@ def _steps_before(leaving: tf.Operation) -> list[tf.Operation]:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """The loops around an op, the outermost first, and its branches of conditions, of TensorFlow 1.
-
-    A branch is the name of the condition, and which of its two branches is taken.
-    """
+    """The loops around an op, outermost first, and its branches: (condition, which of the two)."""
 
     loops: tuple[bytes, ...] = ()
     branches: frozenset[tuple[str, int]] = frozenset()
@@ -109,10 +103,7 @@ TOP = Place()
 
 
 class OpPlaces:
-    """The places of ops, found from the graph alone, because copied ops have no Python context.
-
-    Each of `ops` comes after those that it waits for, which are in `before`.
-    """
+    """The places of `ops`, in order, by the graph alone: copied ops have no Python context."""
 
     def __init__(self, ops: Ops, before: Mapping[tf.Operation, Sequence[tf.Operation]]):
         self._inside: dict[tf.Operation, Place] = {}

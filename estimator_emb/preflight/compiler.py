@@ -67,11 +67,7 @@ def _environment(python: str) -> dict[str, str]:
 def compile_step(
     step: Step, generations: Sequence[str], python: str, timeout: float
 ) -> tuple[tuple[Compilation, ...], tuple[str, str] | None, list[str]]:
-    """Compiles a step for each generation: for one core, without sums over cores, and for all.
-
-    The lowering, and each generation, may take `timeout` seconds. Returns (the compiler's answers,
-    the versions of TensorFlow and libtpu or None if nothing was compiled, notes).
-    """
+    """Returns (the answers of the compiler, versions of TensorFlow and libtpu or None, notes)."""
     with tempfile.TemporaryDirectory(prefix="preflight-") as folder:
         work = pathlib.Path(folder)
         loops, outcome, words = _lower(step, work, timeout)

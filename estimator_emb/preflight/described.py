@@ -29,11 +29,7 @@ _JOB = "tpu_worker"
 
 
 def metadata(cores: int, divided: bool = False) -> tf.tpu.experimental.TPUSystemMetadata:
-    """Returns the metadata of a TPU with `cores` cores, eight to a host.
-
-    Models that are `divided` over cores need the topology too; raises CannotCheck where no TPU with
-    this number of cores is known.
-    """
+    """Returns the metadata of a TPU with eight cores to a host, and its topology if `divided`."""
     shape = slices.Slice((cores, 1, 1, 1), (min(cores, slices.CORES_PER_HOST), 1, 1, 1))
     known = None
     if divided:
@@ -50,12 +46,9 @@ def metadata(cores: int, divided: bool = False) -> tf.tpu.experimental.TPUSystem
 
 
 class Described:
-    """A program on a TPU that is only described, made as with `use_tpu=True`.
+    """A program made as with `use_tpu=True`; `findings` has what that, or `build`, raises.
 
-    `replicas` counts cores, or groups of cores that run one model together. `has_steps` says
-    whether the call names a number of steps. `findings` has what making the estimator or beginning
-    its call in this mode raises, else what `build` raises. With `device='pjrt'` TensorFlow drives
-    no TPU, and nothing is built.
+    With `device='pjrt'` TensorFlow drives no TPU, and nothing is made.
     """
 
     def __init__(self, estimator: TPUEstimator, mode: str, replicas: int, has_steps: bool = True):

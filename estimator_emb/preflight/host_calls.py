@@ -21,10 +21,7 @@ _WRITES = (
 
 
 def findings(step: Step) -> list[Finding]:
-    """Returns findings about variables that the host_call assigns and core numbers it asks for.
-
-    Errors of its function are not reported here: `described` calls it too.
-    """
+    """Returns findings about a host_call; errors of its function are `described`'s to report."""
     if step.host_call is None:
         return []
     function, tensors = step.host_call

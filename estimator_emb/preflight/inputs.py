@@ -24,13 +24,7 @@ STATIC_SHAPE = "a static shape, by batch(..., drop_remainder=True), padded_batch
 
 
 class CoreInputs:
-    """The features, labels and activations of one core, as specs of placeholders.
-
-    Attributes:
-      features, labels: nested `tf.TensorSpec` of static shapes; labels may be None.
-      activations: feature key -> `tf.TensorSpec`.
-      complete: False if the shape of an input is unknown, so that model_fn cannot be called.
-    """
+    """The specs of one core's inputs; not `complete` where the shape of one is unknown."""
 
     def __init__(
         self,
@@ -196,10 +190,7 @@ class CoreInputs:
 def element_spec(
     estimator: TPUEstimator, context: InternalTPUContext, input_fn: Callable[..., Any]
 ) -> Any:
-    """Returns the nested type specs of what input_fn gives, without reading a record.
-
-    Raises CannotCheck where input_fn fails or does not take `params`.
-    """
+    """Returns the nested type specs of what input_fn gives, without reading a record."""
     names = fn_args(input_fn)
     if "params" not in names:
         raise CannotCheck("input_fn must take `params`, by which it gets params['batch_size'].")

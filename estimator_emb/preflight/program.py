@@ -19,10 +19,7 @@ class ProgramError(CannotCheck):
 
 
 def line_of(op: tf.Operation) -> str | None:
-    """Returns the 'file:line' of the program that created an op; None if it has none.
-
-    A gradient has the line of the op that it differentiates.
-    """
+    """Returns the 'file:line' of the program that created an op, or its gradient's op; or None."""
     while (source := _differentiated(op)) is not None:
         op = source
     try:

@@ -24,6 +24,7 @@ from estimator_emb.preflight.step import Step
 from estimator_emb.private.estimator import ModeKeys
 from estimator_emb.private.graphs import function_def_to_graph
 from estimator_emb.private.protos import types_pb2
+from estimator_emb.xla import core_step
 
 CLUSTER = "_tpu_replicate"
 OUTSIDE = "_xla_outside_compilation"
@@ -141,11 +142,7 @@ def _needed(graph: tf.Graph, roots: list[tf.Operation]) -> list[tf.Operation]:
 
 def called(node: tf.compat.v1.NodeDef, graph: tf.Graph) -> Iterator[tuple[str, Any]]:
     """Yields (name, graph) of each function that an op has as an attribute or as its type."""
-    names = [node.op]
-    for value in node.attr.values():
-        functions = [value.func] if value.HasField("func") else value.list.func
-        names += [function.name for function in functions]
-    for name in names:
+    for name in core_step.functions_of(node):
         function = _function(name, graph)
         if function is not None:
             yield name, _graph_of(function)

@@ -40,17 +40,7 @@ from estimator_emb.tables import functions
 
 @dataclasses.dataclass
 class Step:
-    """The graph of a step.
-
-    Attributes:
-      graph: has the step inside a TPU cluster, and its variables outside.
-      mode: 'train', 'eval' or 'infer'.
-      batch: number of samples per core.
-      arguments: the tensors in the cluster that the step reads.
-      results: the tensors that leave the core, each with its name in messages.
-      findings: those about inputs and outputs.
-      complete: False if model_fn could not be called to its end.
-    """
+    """The graph of a step, in a TPU cluster; not `complete` where model_fn could not end."""
 
     graph: tf.Graph
     mode: str
@@ -67,10 +57,7 @@ class Step:
 def build(
     estimator: TPUEstimator, input_fn: Callable[..., Any], mode: str, replicas: int = CORES_PER_HOST
 ) -> Step:
-    """Builds a step, by one call of input_fn and one of model_fn as for a TPU core.
-
-    Raises CannotCheck where one of them fails, or the configuration is not one for a TPU.
-    """
+    """Builds a step, by one call of input_fn and one of model_fn as for a TPU core."""
     config = copy.deepcopy(estimator.config)
     config = config.replace(tpu_config=config.tpu_config._replace(num_shards=replicas))
     try:
@@ -233,7 +220,7 @@ def _take(spec: Any, step: Step) -> None:
 
 def _outfed(name: str, tensors: Any, step: Step) -> None:
     """Adds tensors that leave the core for the host, which concatenates those of all cores."""
-    for key, tensor in _named(tensors):
+    for key, tensor in tensors.items() if isinstance(tensors, Mapping) else enumerate(tensors):
         tensor = tf.convert_to_tensor(tensor)
         step.results.append((f"{name}[{key!r}]", tensor))
         problem = instead = ""
@@ -254,7 +241,3 @@ def _outfed(name: str, tensors: Any, step: Step) -> None:
                     program.line_of(tensor.op),
                 )
             )
-
-
-def _named(tensors: Any) -> Iterator[tuple[Any, Any]]:
-    return iter(tensors.items() if isinstance(tensors, Mapping) else enumerate(tensors))

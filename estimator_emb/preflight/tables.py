@@ -51,11 +51,7 @@ def check_tables(
     cores: int,
     compilations: Sequence[Compilation],
 ) -> tuple[Tables, ...]:
-    """Returns, for each generation named, what is known of the program's tables.
-
-    `cores` counts the cores of all hosts, and `compilations` are those of the dense step. Slots
-    take memory in training alone.
-    """
+    """Returns, for each generation named, what is known of the tables on `cores` cores in all."""
     if not request.tables:
         return ()
     if not _on_hardware(request, config):
@@ -106,11 +102,7 @@ def _on_cores(
 def table_bytes(
     tables: Sequence[Table], cores: int, strategy: str, training: bool, divisor: int = 1
 ) -> int:
-    """Returns the bytes of tables and slots on the fullest core.
-
-    `cores` counts the cores of all hosts, at most eight to a host. Dimensions are divided by
-    `divisor`, to see what would fit.
-    """
+    """Returns the bytes on the fullest core of all, with dimensions divided by `divisor`."""
     hosts = -(-cores // CORES_PER_HOST)
     total = 0
     for table in tables:

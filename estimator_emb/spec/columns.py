@@ -12,19 +12,13 @@ logger = logging.getLogger("estimator_emb")
 
 
 def string_lookup(categorical_column: Any) -> Callable[[tf.Tensor], tf.Tensor] | None:
-    """Returns a categorical column's function from strings [n] to int64 ids [n].
-
-    The id -1 means that the string is left out. None if the column takes no strings.
-    """
+    """Returns a function from strings [n] to int64 ids [n], -1 for none; None without strings."""
     column = without_wrappers(categorical_column)
     return _lookup(column) if getattr(column, "dtype", None) == tf.string else None
 
 
 def integer_lookup(categorical_column: Any) -> Callable[[tf.Tensor], tf.Tensor] | None:
-    """Returns a categorical column's function from integers [n] to int64 ids [n].
-
-    None if the column's integers are ids.
-    """
+    """Returns a function from integers [n] to int64 ids [n]; None if the integers are ids."""
     column = without_wrappers(categorical_column)
     dtype = getattr(column, "dtype", None)
     if dtype is not None and dtype.is_integer:

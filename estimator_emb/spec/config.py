@@ -325,10 +325,7 @@ for _config in (TableConfig, FeatureConfig, EmbeddingConfigSpec):
 
 
 def validated(spec: Any) -> EmbeddingConfigSpec:
-    """Returns a spec, ours or tensorflow-estimator's, as an object of ours, and checks it again.
-
-    Raises TypeError for another object, or what the constructor raises.
-    """
+    """Returns a spec, ours or tensorflow-estimator's, as a checked one of ours."""
     names = {base.__name__ for base in type(spec).__mro__}
     if not {"tuple", "EmbeddingConfigSpec"} <= names:
         raise TypeError(f"embedding_config_spec must be an EmbeddingConfigSpec; got {spec!r}.")
@@ -361,10 +358,7 @@ def _split_columns(columns: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         EmbeddingColumn,
         LegacySharedEmbeddingColumn,
     )
-    device_specific = (
-        TPUDeviceSpecificEmbeddingColumn,
-        TPUSharedDeviceSpecificEmbeddingColumn,
-    )
+    device_specific = (TPUDeviceSpecificEmbeddingColumn, TPUSharedDeviceSpecificEmbeddingColumn)
     embedding_core: list[Any] = []
     tensor_core: list[Any] = []
     for column in columns:

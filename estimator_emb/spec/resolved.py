@@ -62,10 +62,7 @@ class Table:
 
 
 def tables_of(spec: EmbeddingConfigSpec | None, off_tpu: bool = False) -> list[Table]:
-    """Returns the tables of a validated spec, sorted by name; `off_tpu` as in `tables_of_columns`.
-
-    Raises TypeError or ValueError as `tables_of_columns` does.
-    """
+    """Returns the tables of a validated spec, sorted by name, as `tables_of_columns` does."""
     if spec is None:
         return []
     if spec.table_to_config_dict:
@@ -80,10 +77,7 @@ def tables_of_dicts(
     tables: Mapping[str, TableConfig],
     optimizer: OptimizationParameters | None = None,
 ) -> list[Table]:
-    """Returns the tables of config dicts, sorted by name.
-
-    `optimizer` is that of tables which have none of their own.
-    """
+    """Returns the tables of config dicts, sorted by name; `optimizer` is their default."""
     return [
         Table(
             name,
@@ -256,10 +250,7 @@ def _shown(column: Any) -> str:
 
 
 def optimizer_of(table: Table) -> OptimizationParameters:
-    """Returns the optimizer of a table.
-
-    Raises ValueError if it has none, or if the optimizer needs another dimension.
-    """
+    """Returns the optimizer of a table, or raises ValueError where it has none that fits."""
     if table.optimizer is None:
         raise ValueError(
             f"Table {table.name!r} has no optimizer: give it optimization_parameters in its "
@@ -279,10 +270,7 @@ def check_dimension(name: str, config: TableConfig, optimizer: OptimizationParam
 
 
 def check_for_host(spec: EmbeddingConfigSpec, tables: Sequence[Table]) -> None:
-    """Raises ValueError if only TPU hardware has the rule of an optimizer.
-
-    Warns if the spec has a `profile_data_directory`, which only hardware writes.
-    """
+    """Raises ValueError for a rule of TPUs only; warns about a `profile_data_directory`."""
     for table in tables:
         if table.optimizer is not None and table.optimizer.only_on_hardware:
             raise ValueError(

@@ -7,7 +7,7 @@ over cores become a custom call, in whose place `devices.py` puts XLA's all-redu
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -18,7 +18,13 @@ from estimator_emb.xla import lower
 
 CROSS_REPLICA_SUM = "estimator_emb.cross_replica_sum"
 """The custom call in place of a sum over cores, until `devices.py` makes an all-reduce of it."""
-_DROPPED = ("_class", "_output_shapes")
+_DROPPED = (
+    "_class",
+    "_output_shapes",
+    "_pivot_for_cluster",
+    "_tpu_input_identity",
+    "_tpu_replicate",
+)
 _STATEFUL_INSIDE = ("VarHandleOp", "ReadVariableOp")
 
 
@@ -42,15 +48,7 @@ class RecordingCores(Cores):
 
 @dataclasses.dataclass(frozen=True)
 class CoreStep:
-    """The part of a graph that a core runs.
-
-    Attributes:
-      graph: its ops and functions, without those of variables.
-      arguments: core 0's tensors that it reads of the session's graph.
-      variables: the ops of the handles of the variables that it reads or writes.
-      results: what leaves the core.
-      train_op: what else runs; None in evaluation and prediction.
-    """
+    """The part of a graph that core 0 runs, what it reads, and what leaves it."""
 
     graph: tf.compat.v1.GraphDef
     arguments: list[tf.Tensor]
@@ -62,23 +60,13 @@ class CoreStep:
         """Returns XLA's serialized module; raises CannotLower in TensorFlow's words."""
         try:
             with eager_mode():
-                return lower.lowered(self.graph, self._interface())
+                described = interface(self.arguments, self.variables, self.results, self.train_op)
+                return lower.lowered(self.graph, described)
         except lower.Refused as error:
             raise CannotLower(
                 f"model_fn's step cannot run on PJRT devices: {error}. What only the host can do "
                 "belongs into input_fn, or into host_call and eval_metrics."
             ) from error
-
-    def _interface(self) -> dict[str, Any]:
-        return {
-            "arguments": [_described(one.name, one.dtype, one.shape) for one in self.arguments],
-            "variables": [
-                _described(op.outputs[0].name, op.get_attr("dtype"), op.get_attr("shape"))
-                for op in self.variables
-            ],
-            "results": [one.name for one in self.results],
-            "train_op": None if self.train_op is None else self.train_op.name,
-        }
 
 
 def of_core(
@@ -104,19 +92,13 @@ def of_core(
     for op in needed:
         if op.name not in inside or op.type == "VarHandleOp":
             continue
-        node = step.node.add()
-        node.CopyFrom(op.node_def)
         given = _given(op, sums)
-        node.input[:] = [tensor.name for tensor in given]
-        node.input.extend(f"^{one.name}" for one in op.control_inputs if one.name in inside)
+        node = add_node(step, op, given, [one for one in op.control_inputs if one.name in inside])
         for tensor in given:
             if tensor.name in sources or tensor.op.name not in inside:
                 arguments[tensor.name] = tensor
         if op.name in sums:
-            _substitute(node, sums[op.name])
-        node.device = ""
-        for name in _DROPPED:
-            node.attr.pop(name, None)
+            _exchange(node, sums[op.name])
     arguments |= {
         one.name: one for one in results if one.name in sources or one.op.name not in inside
     }
@@ -126,7 +108,7 @@ def of_core(
                 f"{tensor.name} reaches the step with the dynamic shape {tensor.shape}: give it a "
                 "static one, by batch(..., drop_remainder=True), padded_batch or set_shape."
             )
-    _add_functions(step, graph)
+    add_functions(step, graph)
     variables = [op for op in needed if op.type == "VarHandleOp"]
     return CoreStep(step, list(arguments.values()), variables, list(results), train_op)
 
@@ -175,6 +157,24 @@ def _inside(
     return inside
 
 
+def interface(
+    arguments: Iterable[tf.Tensor],
+    variables: Iterable[tf.Operation],
+    results: Iterable[tf.Tensor],
+    train_op: tf.Operation | None,
+) -> dict[str, Any]:
+    """Returns the interface of a step that `lower.lowered` takes."""
+    return {
+        "arguments": [_described(one.name, one.dtype, one.shape) for one in arguments],
+        "variables": [
+            _described(op.outputs[0].name, op.get_attr("dtype"), op.get_attr("shape"))
+            for op in variables
+        ],
+        "results": [one.name for one in results],
+        "train_op": None if train_op is None else train_op.name,
+    }
+
+
 def _described(name: str, dtype: Any, shape: Any) -> dict[str, Any]:
     return {
         "name": name,
@@ -183,31 +183,62 @@ def _described(name: str, dtype: Any, shape: Any) -> dict[str, Any]:
     }
 
 
-def _substitute(node: tf.compat.v1.NodeDef, collective: Collective) -> None:
+def add_node(
+    graph: tf.compat.v1.GraphDef,
+    op: tf.Operation,
+    inputs: Iterable[tf.Tensor],
+    controls: Iterable[tf.Operation],
+) -> tf.compat.v1.NodeDef:
+    """Adds an op with these inputs to a graph, and returns its node."""
+    node = graph.node.add()
+    node.CopyFrom(op.node_def)
+    node.input[:] = [tensor.name for tensor in inputs]
+    node.input.extend(f"^{control.name}" for control in controls)
+    clean(node)
+    return node
+
+
+def clean(node: tf.compat.v1.NodeDef) -> None:
+    """Removes the place of a node in the session's graph."""
+    node.device = ""
+    for name in _DROPPED:
+        node.attr.pop(name, None)
+
+
+def _exchange(node: tf.compat.v1.NodeDef, collective: Collective) -> None:
     if collective.kind != "cross_replica_sum":
         raise CannotLower(
             f"model_fn calls {collective.kind} ({node.name}), and PJRT devices exchange sums only: "
             "cross_replica_sum and CrossShardOptimizer."
         )
-    groups = ",".join("{" + ",".join(map(str, group)) + "}" for group in collective.groups)
+    sum_over_cores(node, collective.value.shape, collective.groups)
+
+
+def sum_over_cores(
+    node: tf.compat.v1.NodeDef, shape: tf.TensorShape, groups: Iterable[Iterable[int]]
+) -> None:
+    """Makes of a node the custom call that sums its first input over groups of cores."""
+    if not shape.is_fully_defined():
+        raise CannotLower(f"{node.name} sums a tensor of the dynamic shape {shape}.")
+    text = ",".join("{" + ",".join(map(str, group)) + "}" for group in groups)
     dtype = node.attr["T"].type
     node.op = "XlaCustomCall"
     node.attr.clear()
     node.attr["T"].list.type.append(dtype)
     node.attr["dtype"].type = dtype
-    node.attr["shape"].shape.CopyFrom(collective.value.shape.as_proto())
+    node.attr["shape"].shape.CopyFrom(shape.as_proto())
     node.attr["target_name"].s = CROSS_REPLICA_SUM.encode()
-    node.attr["backend_config"].s = f"{{{groups}}}".encode()
+    node.attr["backend_config"].s = f"{{{text}}}".encode()
 
 
-def _add_functions(step: tf.compat.v1.GraphDef, graph: tf.Graph) -> None:
+def add_functions(step: tf.compat.v1.GraphDef, graph: tf.Graph) -> None:
     """Adds the functions that the step calls, directly or not."""
     library = graph.as_graph_def().library
     known = {function.signature.name: function for function in library.function}
     called: dict[str, Any] = {}
     waiting = list(step.node)
     while waiting:
-        for name in _functions_of(waiting.pop()):
+        for name in functions_of(waiting.pop()):
             if name in known and name not in called:
                 called[name] = known[name]
                 waiting += known[name].node_def
@@ -215,7 +246,8 @@ def _add_functions(step: tf.compat.v1.GraphDef, graph: tf.Graph) -> None:
     step.library.gradient.extend(one for one in library.gradient if one.function_name in called)
 
 
-def _functions_of(node: tf.compat.v1.NodeDef) -> Iterator[str]:
+def functions_of(node: tf.compat.v1.NodeDef) -> Iterator[str]:
+    """Yields the type of a node, and the names of the functions among its attributes."""
     yield node.op
     for value in node.attr.values():
         functions = [value.func] if value.HasField("func") else value.list.func

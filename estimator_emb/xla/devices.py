@@ -54,12 +54,9 @@ mlir.register_lowering(_step, _lower)
 
 
 class LoweredModule:
-    """A lowered step: XLA's serialized module, whose parameters are `arguments`, then variables.
+    """XLA's serialized module, whose parameters are `arguments`, then variables.
 
-    Attributes:
-      text: the module in XLA's words, in which each instruction has the name of its op.
-      results: the abstract values of what it returns, new values of variables included.
-      written: (index of a result, index of the variable whose new value it is).
+    `written` has (index of a result, index of the variable whose new value it is).
     """
 
     def __init__(self, serialized: bytes, arguments: int):
@@ -160,13 +157,7 @@ class JittedStep:
 
 
 class DeviceStep:
-    """A step on PJRT devices, and the values of its variables there.
-
-    Args:
-      serialized: what `lowering.lowered` returned.
-      arguments: how many of its parameters are no variables.
-      devices: one for each core.
-    """
+    """A serialized step on one device for each core, and the values of its variables there."""
 
     def __init__(self, serialized: bytes, arguments: int, devices: Sequence[Any]):
         module = LoweredModule(serialized, arguments)
@@ -214,10 +205,9 @@ class DeviceStep:
 
 
 def devices(platform: str | None, kept: str | None) -> list[Any]:
-    """Returns this process's devices of a platform ('cpu', 'gpu', 'tpu'; None: jax's default).
+    """Returns this process's devices of a platform, or of jax's default; or raises RuntimeError.
 
     Compiled programs are kept in the folder `kept`, unless jax was given another one.
-    Raises RuntimeError, in jax's words, if there is no such device.
     """
     if kept and jax.config.jax_compilation_cache_dir is None:
         jax.config.update("jax_compilation_cache_dir", kept)

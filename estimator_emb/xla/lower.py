@@ -34,10 +34,7 @@ def _without_memory(shape: list[int], dtype: str) -> tf.Tensor:
 
 
 def lowered(graph: tf.compat.v1.GraphDef, interface: dict) -> bytes:
-    """Returns XLA's serialized module of a step, where TensorFlow executes eagerly.
-
-    Its parameters are the arguments of the interface, then its variables. Raises Refused.
-    """
+    """Returns XLA's module of a step; its parameters are arguments, then variables."""
     # XLA asks each variable for its shape, for which it needs a value.
     variables = {
         variable["name"]: tf.Variable(_without_memory(variable["shape"], variable["dtype"]))

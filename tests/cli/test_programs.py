@@ -27,13 +27,13 @@ encoding.py
 -m folder.nowhere
     there is no module 'folder.nowhere'
 -m good.nowhere.more
-    there is no module 'good.nowhere': 'good' is no package
+    there is no module 'good.nowhere.more'
 -m spaces.deep
     the package 'spaces.deep' cannot run: it has no module '__main__'
 -m spaces.deep.nowhere
     there is no module 'spaces.deep.nowhere'
 -m spaces.deep.prog.more
-    there is no module 'spaces.deep.prog.more': 'spaces.deep.prog' is no package
+    there is no module 'spaces.deep.prog.more'
 -m .good
     there is no module '.good'
 -mspaces..prog

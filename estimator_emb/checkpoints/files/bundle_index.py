@@ -46,11 +46,7 @@ class Index:
         self._count, self._entries, self._little_endian = _read(path)
 
     def parts(self, name: str) -> list[FilePart]:
-        """Returns the parts of a variable in the order of their rows.
-
-        Raises UnknownFormat if they are not consecutive runs of whole rows of this machine's byte
-        order.
-        """
+        """Returns a variable's parts in the order of their rows, or raises UnknownFormat."""
         entry = self._entries.get(name.encode())
         if entry is None or not self._little_endian:
             raise UnknownFormat(f"{self._path}.index has no place of {name}.")

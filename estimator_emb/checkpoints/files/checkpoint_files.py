@@ -45,10 +45,9 @@ class DamagedCheckpoint(tf.errors.DataLossError, ValueError):  # type: ignore[mi
 
 
 def latest(model_dir: str) -> str | None:
-    """Returns the prefix of the latest checkpoint of a model directory; None if it has none.
+    """Returns the prefix of a folder's latest checkpoint; None without any.
 
-    Raises MissingCheckpoint if there are some, but the `checkpoint` file names none or a missing
-    one.
+    Raises MissingCheckpoint if `checkpoint` names none of those that there are.
     """
     for attempt in range(TRIES):
         if attempt:
@@ -178,11 +177,7 @@ def check_folder(model_dir: str) -> None:
 
 
 def check_whole(path: str) -> None:
-    """Raises an error if a file is missing or too short, without reading the variables.
-
-    The error, MissingCheckpoint or DamagedCheckpoint, names the newest checkpoint of the folder
-    that is whole.
-    """
+    """Raises an error, with the folder's newest whole checkpoint, if a file is missing or short."""
     if not exists(path):
         raise _gone(path)
     if not (tf.io.gfile.glob(f"{path}.index") or tf.io.gfile.glob(path)):
@@ -197,10 +192,7 @@ def check_whole(path: str) -> None:
 
 
 def explain(error: Exception, path: str | None) -> Exception | None:
-    """Returns the error of the checkpoint at `path` that caused `error`; None if it did not.
-
-    `error` is as `errors.explained` gives it, and `path` is None if nothing was to be restored.
-    """
+    """Returns the error of the checkpoint at `path`, if any, that caused `error`; else None."""
     if path is None or isinstance(error, (MissingCheckpoint, DamagedCheckpoint)):
         return None
     if isinstance(error, (tf.errors.NotFoundError, ValueError)):

@@ -69,10 +69,7 @@ class Values:
     def spans(
         self, name: str, rows: int | None = None, variables: int = 1
     ) -> Iterator[tuple[int, int]]:
-        """Yields (first row, end) of the pieces in which a variable is read.
-
-        A piece has `rows` rows, or as many as fit into `PIECE_BYTES` for `variables` variables.
-        """
+        """Yields (first row, end) of pieces of `rows`, or as many as fit into `PIECE_BYTES`."""
         rows = rows or max(1, PIECE_BYTES // (self.row_bytes(name) * max(1, variables)))
         for start in range(0, self.shapes[name][0], rows):
             yield start, min(start + rows, self.shapes[name][0])
@@ -95,10 +92,7 @@ class Values:
         return values
 
     def of_ids(self, name: str, start: int, end: int, hosts: int = 1) -> np.ndarray:
-        """Returns the rows of the ids from `start` to before `end` of a variable.
-
-        Its rows are in the 'mod' order of `hosts` hosts; 1 is the order of the ids.
-        """
+        """Returns the rows of ids, of a variable in 'mod' order over `hosts`; 1 is id order."""
         if hosts == 1:
             return self.rows(name, start, end)
         places = Partition(self.shapes[name][0], hosts, "mod").places(np.arange(start, end))

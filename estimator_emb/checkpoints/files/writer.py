@@ -14,10 +14,7 @@ CHUNK_BYTES = 64 << 20
 
 
 class Writer:
-    """A writer that writes a checkpoint beside its destination, and moves it there at the end.
-
-    As a context, it leaves no files or new folders behind if an error is raised.
-    """
+    """Writes a checkpoint beside its destination, moves it at the end, and cleans up on errors."""
 
     def __init__(self, destination: str):
         self._destination = destination

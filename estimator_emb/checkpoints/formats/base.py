@@ -14,11 +14,7 @@ from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
 
 
 class TableFormat:
-    """A format that `export` writes; its module has one as `FORMAT`.
-
-    With `widens`, it writes bfloat16 as float32; with `by_variable`, it names tables as their
-    variables, and not as files.
-    """
+    """A format of `export`: it may widen bfloat16 to float32, and name tables as variables."""
 
     slots = True
     labels = True

@@ -339,11 +339,7 @@ class _Order:
         self._starts = [] if moved else [part.start for part in parts]
 
     def slices(self, ids: np.ndarray) -> list[np.ndarray]:
-        """Returns the positions in `ids` for each slice of the new checkpoint.
-
-        A host has its own slice, and a variable that stays keeps its slices, which tell how it was
-        divided.
-        """
+        """Returns the positions in `ids` of each new slice; a variable that stays keeps its own."""
         if self.new > 1:
             divided = [np.flatnonzero(ids % self.new == host) for host in range(self.new)]
         else:

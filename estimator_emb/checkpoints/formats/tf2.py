@@ -60,12 +60,7 @@ def suffixes(optimizer: type[OptimizationParameters] | None) -> dict[str, str]:
 
 
 def write(prefix: str, tables: Sequence[Written], step: int | None) -> Keys:
-    """Writes a checkpoint that `TPUEmbedding` restores, alone or as its attribute `embedding`.
-
-    It is that of `tf.train.Checkpoint(embedding=TPUEmbedding(...), step=tf.Variable(...))`, with
-    the counter of `tf.train.Checkpoint.save`; without `step` if that is None. Raises a ValueError
-    for float64, as `TPUEmbedding` has float32.
-    """
+    """Writes a checkpoint that `TPUEmbedding` restores, alone or as its attribute `embedding`."""
     for _, table, _ in tables:
         if table.dtype == np.float64:
             raise ValueError(
@@ -135,11 +130,7 @@ def _object_graph(tables: Sequence[Written], step: int | None) -> tuple[bytes, K
 
 
 def saved_tables(values: Values) -> Keys:
-    """Returns the tables of a checkpoint of TPUEmbedding, by the graph of its objects.
-
-    Raises a ValueError if it is no such checkpoint, has two tables of one name, or has the tables
-    of the SparseCore, which stacks several in one and shuffles their rows.
-    """
+    """Returns a TPUEmbedding's tables by its graph of objects; raises ValueError for others."""
     if _GRAPH not in values.shapes:
         raise ValueError(
             f"{values.path!r} is no checkpoint of tf.train.Checkpoint: it holds no graph of "

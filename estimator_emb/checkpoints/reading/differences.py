@@ -119,11 +119,7 @@ def _difference(
 def pairs(
     here: Values, name: str, there: Values, other: str, hosts: Sequence[int] = (1, 1)
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields the values of two variables of one shape and type, piece by piece, by their ids.
-
-    `hosts` has the number of hosts in whose 'mod' order each is. A variable that fits in one piece
-    is yielded as a whole, and so are strings.
-    """
+    """Yields the values of two variables piece by piece, by ids in 'mod' order over `hosts`."""
     is_text = here.dtypes[name] == tf.string
     spans = [] if is_text or not here.shapes[name] else [*here.spans(name)]
     if len(spans) <= 1 and tuple(hosts) == (1, 1):

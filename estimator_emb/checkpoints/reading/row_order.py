@@ -38,10 +38,8 @@ _READS = {"ReadVariableOp", "Identity", "VariableV2", "VarHandleOp", "Variable"}
 class SavedGraph:
     """What the graph beside a checkpoint says; None where it does not.
 
-    `order` is 'ids' or 'mod', and `why` the evidence for it, in words. `hosts` is the number of TPU
-    hosts over which it divides tables, and `tables` are the variables that it loads into the
-    embedding hardware. `program` is 'estimator_emb', 'TPU' for a legacy program on a TPU, or
-    'other' for one that trains no tables on a TPU.
+    `order` is 'ids' or 'mod', and `why` the evidence. `tables` are the variables that it loads
+    into the embedding hardware. `program` is 'estimator_emb', 'TPU' (legacy) or 'other'.
     """
 
     order: str | None = None
@@ -103,10 +101,9 @@ def _bare(name: str) -> str:
 
 
 def hosts_of_slices(values: Values, tables: Iterable[str]) -> dict[str, int]:
-    """Returns table -> number of hosts, by the slices in which it was saved.
+    """Returns table -> number of hosts, where it was saved in the slices of a TPU's hosts.
 
-    A table is left out if it has a slice for each row, as under any larger number of hosts, or if
-    its slices are not those of a TPU, because another program has written the checkpoint since.
+    A slice for each row tells nothing, as any larger number of hosts has the same slices.
     """
     found = {}
     for table in tables:
@@ -120,10 +117,7 @@ def hosts_of_slices(values: Values, tables: Iterable[str]) -> dict[str, int]:
 
 
 def record(values: Values) -> dict[str, int]:
-    """Returns table or slot -> number of hosts in whose 'mod' order it is; {} without a record.
-
-    1 stands for the order of the ids. Raises a ValueError if this version cannot read the record.
-    """
+    """Returns table or slot -> number of hosts in whose 'mod' order it is; 1 for that of ids."""
     if RECORD not in values.shapes:
         return {}
     try:
@@ -164,10 +158,7 @@ def known(values: Values, graph: SavedGraph | None = None) -> dict[str, int]:
 
 
 def undivided(values: Values, table: str) -> bool:
-    """Returns whether a table is saved in one part, in a checkpoint without legacy helpers.
-
-    Its rows are then in the order of the ids, as no TPU of several hosts has written it.
-    """
+    """Returns whether a table is in one part, without legacy helpers, and so in order of ids."""
     helped = any(saved_variables.is_helper(name) for name in values.shapes)
     return not helped and len(values.parts(table) or ()) == 1
 
@@ -199,9 +190,8 @@ def described(values: Values) -> str:
         one_host = ", rows in the order of the ids" if counts == [1] else ""
         unknown = ", whether under 'div' or 'mod' is not known"
         return f"of a legacy TPU{over}{one_host or unknown}"
-    if any(saved_variables.cpu_slots(name, values.shapes) for name in tables):
-        return "of a legacy CPU (use_tpu=False), rows in the order of the ids"
-    if graph.program == "other" and tables:
+    has_cpu_slots = any(saved_variables.cpu_slots(name, values.shapes) for name in tables)
+    if has_cpu_slots or (graph.program == "other" and tables):
         return "of a legacy CPU (use_tpu=False), rows in the order of the ids"
     if not tables:
         return "in which no variable is known to be an embedding table"

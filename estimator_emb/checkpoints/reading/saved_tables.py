@@ -83,12 +83,7 @@ def table_pieces(
 
 
 class SavedTable:
-    """A table of an open checkpoint, with row i for id i.
-
-    The argument `name` is as in `find`, and the attribute is that of the variable. `variables` has
-    the weights first, then the slots. `widen` reads bfloat16 as float32. `advance` is called with
-    the number of bytes that `pieces` has read.
-    """
+    """A table of an open checkpoint, with row i for id i; `variables` has weights, then slots."""
 
     def __init__(self, values: Values, name: str, order: str | None = None, widen: bool = False):
         if order not in (None, "div", "mod"):

@@ -187,11 +187,7 @@ def own_name(variable: str) -> str:
 def tables(
     variables: Sequence[SavedVariable], also: Sequence[str] = ()
 ) -> dict[str, SavedVariable]:
-    """Returns name -> variable of those that the checkpoint says are embedding tables.
-
-    They have a feature column's name (`.../embedding_weights`, `..._shared_embedding`), slots that
-    only embedding optimizers have (`/Adam/m`), a legacy helper variable, or a place in `also`.
-    """
+    """Returns name -> variable of the tables, told by name, slots, a legacy helper or `also`."""
     helped = {
         part.removeprefix(HELPER_PREFIX)
         for variable in variables

@@ -8,11 +8,7 @@ import tensorflow as tf
 
 
 class Vocabulary:
-    """The labels of the first rows of a table; the others have none, like unknown words.
-
-    `file` is a text file in UTF-8, in which a line ends with a newline and nothing else is cut off.
-    Raises a ValueError if it is missing, is not UTF-8, or has more lines than the table has rows.
-    """
+    """The labels of a table's first rows, lines of a UTF-8 file; ValueError if they do not fit."""
 
     def __init__(self, file: str, table: str, rows: int):
         self.file = file

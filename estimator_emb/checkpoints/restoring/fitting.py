@@ -23,11 +23,9 @@ _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
 def check_restored(path: str, scaffold: Any, tables: Sequence[Table]) -> None:
-    """Compares the default graph with the checkpoint that its saver will restore.
+    """Compares the default graph with what its saver, if of the usual kind, will restore.
 
-    Nothing is compared where the saver restores in a way of its own, or is a `tf.train.Checkpoint`.
-    Raises MissingCheckpoint or DamagedCheckpoint if a file or a variable is missing or a file is
-    too short, and UnfitCheckpoint if a variable has another shape or type there.
+    Raises MissingCheckpoint, DamagedCheckpoint or UnfitCheckpoint.
     """
     checkpoint_files.check_whole(path)
     saver = getattr(scaffold, "saver", None)

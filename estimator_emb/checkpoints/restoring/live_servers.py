@@ -22,11 +22,7 @@ _MARK = "estimator_emb_model_dir"
 
 
 class StepsSeen(tf.compat.v1.train.SessionRunHook):
-    """A trainer's hook that notes the last global step, and warns when steps are lost.
-
-    A session that loses a server begins anew, in the same process and with the same hooks. `last`
-    is None before the first step.
-    """
+    """Warns when steps are lost: a session that loses a server begins anew, with the same hooks."""
 
     def __init__(self) -> None:
         self.last: int | None = None

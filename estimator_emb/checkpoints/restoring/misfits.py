@@ -52,11 +52,7 @@ class UnfitCheckpoint(tf.errors.InvalidArgumentError, ValueError):  # type: igno
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """The shape and the type of a variable; of unknown rank, or None, if any will do.
-
-    `shape` is that of the whole variable. With `in_parts`, the graph has parts of it, which no
-    saver reshapes.
-    """
+    """A variable's type, None for any, and shape; no saver reshapes one that is `in_parts`."""
 
     shape: tf.TensorShape
     dtype: tf.DType | None

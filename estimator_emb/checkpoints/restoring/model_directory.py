@@ -27,11 +27,7 @@ class ModelDirectory:
         return checkpoint_files.latest(self._path)
 
     def to_read(self, call: str, checkpoint_path: Any, warm_start: Any) -> str | None:
-        """Returns the checkpoint that an evaluation or a prediction reads; None if there is none.
-
-        `call` is 'evaluate' or 'predict'. Raises MissingCheckpoint if there is none at
-        `checkpoint_path`, or if that is None and the `checkpoint` file does not name the latest.
-        """
+        """Returns what 'evaluate' or 'predict' reads, or None; raises MissingCheckpoint."""
         if checkpoint_path:
             return checkpoint_files.given(checkpoint_path)
         path = self.latest()
@@ -40,10 +36,7 @@ class ModelDirectory:
 
     @contextlib.contextmanager
     def continuing(self, config: Any) -> Iterator[None]:
-        """Prepares the folder for a training, if this process saves, and explains errors inside.
-
-        Raises a RuntimeError if another training saves there.
-        """
+        """Prepares and locks the folder for a training that saves, and explains errors inside."""
         # Under a coordinator, it is not known here which of its processes saves.
         if not config.is_chief or getattr(config, "_distribute_coordinator_mode", None):
             yield
@@ -65,11 +58,7 @@ class ModelDirectory:
             self._start = outer
 
     def check(self, scaffold: Any, warm_start: Any, tables: Sequence[Table]) -> None:
-        """Compares the default graph with the checkpoint that it restores or begins from, if any.
-
-        `scaffold` is that of model_fn or None, and `warm_start` is for a graph that restores
-        nothing. The errors are those of `fitting.check_restored`.
-        """
+        """Compares the default graph with the checkpoint that it restores or begins from."""
         if self._start is None or tf.distribute.has_strategy():
             return  # A replica has only a part of the graph.
         (path,) = self._start

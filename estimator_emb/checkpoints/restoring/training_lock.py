@@ -28,11 +28,7 @@ _descriptors: set[int] = set()
 
 @contextlib.contextmanager
 def held(model_dir: str) -> Iterator[bool]:
-    """Makes a model directory and holds its lock; the file goes with the lock.
-
-    Yields False where the file system has no locks, which the log says once, and True otherwise.
-    Raises a RuntimeError if another training holds the lock.
-    """
+    """Yields whether it holds a model directory's lock; raises RuntimeError if another does."""
     folder = file_paths.local(model_dir).removeprefix("file://")
     path = os.path.join(os.path.abspath(folder), FILE)
     descriptor, why_not = None, "its file system has no locks"

@@ -21,11 +21,7 @@ OLD_SECONDS = 3600
 
 
 def remove(model_dir: str, alone: bool) -> None:
-    """Removes the folders of killed saves; only the process that saves calls this.
-
-    Unless it is `alone`, as it holds the lock of the directory, it keeps what has changed within
-    `OLD_SECONDS`.
-    """
+    """Removes the folders of killed saves; unless `alone`, only those older than `OLD_SECONDS`."""
     for folder in _folders(model_dir):
         if alone or _is_old(folder):
             logger.info("Removing %s, which a killed save has left.", folder)

@@ -30,10 +30,7 @@ NAME = "tensorflow.contrib"
 
 
 class _Namespace(ModuleType):
-    """The module `tf.contrib`, a module of it, or one inside such a module.
-
-    It also has the names of `owner`, a module of tf.contrib.
-    """
+    """`tf.contrib`, or a module of it, which also has the names of the module `owner`."""
 
     def __init__(self, path: str, owner: str | None = None):
         super().__init__(f"{NAME}.{path}" if path else NAME)
