@@ -28,7 +28,7 @@ PLACES = (
         "use_tpu=True",
         YELLOW,
         ["the model on a TPU v2 to v4", "(nobody has run that)", "", "*tables in its embedding",
-         "*hardware, or on its host"],
+         "*hardware"],
     ),
 )  # fmt: skip
 

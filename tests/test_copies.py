@@ -65,7 +65,7 @@ EQUAL = {
     "feature": lambda: ee.FeatureConfig("t", 3, "w"),
     "optimizer": lambda: ee.AdamParameters(0.1, beta1=0.5, weight_decay_factor=0.1),
     "TPUConfig": lambda: ee.TPUConfig(
-        3, device="host", num_shards=8, bad_ids="drop", tables="host", tpu_generation="v4"
+        3, device="host", num_shards=8, bad_ids="drop", tpu_generation="v4"
     ),
 }
 

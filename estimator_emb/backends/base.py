@@ -59,7 +59,7 @@ class TableGraph:
     """The tables in the graph of one mode, for `completed`.
 
     Attributes:
-      lookup: a `Lookup`, or a `HostedLookup` if a TPU runs the model.
+      lookup: of `step.engine`.
       next_step: keeps the lookup of the next step; None if lookups are not ahead.
       dropped: leaves bad ids out; None if they are errors.
     """
@@ -97,12 +97,10 @@ class Backend(abc.ABC):
     Attributes:
       emulates_tpu: whether the program sees a TPU that is not there.
       in_session: whether a session of this process, or of its cluster, runs the model's ops.
-      reads_ahead: whether input is read before the step that trains with it begins.
     """
 
     emulates_tpu: ClassVar[bool] = False
     in_session: ClassVar[bool] = False
-    reads_ahead: ClassVar[bool] = False
 
     def __init__(self, request: EstimatorRequest):
         clusters.check_no_strategy(request.config, request.spec is not None, self.emulates_tpu)

@@ -11,7 +11,6 @@ from estimator_emb.backends.base import Backend, EstimatorRequest
 from estimator_emb.backends.emulated.backend import EmulatedBackend
 from estimator_emb.backends.host import HostBackend
 from estimator_emb.backends.pjrt.backend import PjrtBackend
-from estimator_emb.backends.tables_on_host.backend import TablesOnHostBackend
 from estimator_emb.backends.tpu.backend import TPUBackend
 from estimator_emb.names import environment
 from estimator_emb.spec import options
@@ -39,12 +38,6 @@ BACKENDS = (
         "use_tpu=True, and TPUConfig(device='pjrt') or the environment variable "
         f"{environment.DEVICE}=pjrt",
         lambda request: options.asked(request.config) == "pjrt",
-    ),
-    Choice(
-        TablesOnHostBackend,
-        "use_tpu=True with embedding tables, and TPUConfig(tables='host') or the environment "
-        f"variable {environment.TABLES}=host",
-        lambda request: bool(request.tables) and options.asked_tables(request.config) == "host",
     ),
     Choice(TPUBackend, "use_tpu=True", lambda request: True),
 )

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model and its tables on the host, alone or in a cluster, as with `use_tpu=False`.
-
-Programs with a model on a TPU and tables on the host also export and predict in this way.
-"""
+"""The model and its tables on the host, alone or in a cluster, as with `use_tpu=False`."""
 
 import functools
 import logging
@@ -30,11 +27,10 @@ from estimator_emb.tables.column_reads import ColumnReads
 logger = logging.getLogger("estimator_emb")
 
 
-class HostTables(Backend):
-    """Base of the backends that keep tables in host memory, of this process or of its servers."""
+class HostBackend(Backend):
+    """This process, or the cluster that TF_CONFIG describes, without a TPU."""
 
-    why_not_for_tpus = "off a TPU"
-    """Why a SavedModel has no graph for TPUs, as the log says it."""
+    in_session = True
 
     def __init__(self, request: EstimatorRequest):
         super().__init__(request)
@@ -66,13 +62,29 @@ class HostTables(Backend):
         if not program_checks.is_batch_size(size) and isinstance(config, StockRunConfig):
             # tensorflow-estimator's log of examples per second multiplies by it.
             config = config.replace(log_step_count_steps=None)
-        return config
+        return clusters.checked(config, self.request.spec is not None, self.emulates_tpu)
+
+    def attach(self, estimator: Any) -> None:
+        serving.load(estimator.config, self.request.tables, self.request.spec)
 
     def log_export(self) -> None:
         if self.request.export_to_tpu and self._without_tpu_graph:
-            logger.info(
-                "export_to_tpu: %s, only the metagraph for CPU is written.", self.why_not_for_tpus
-            )
+            logger.info("export_to_tpu: off a TPU, only the metagraph for CPU is written.")
+
+    def input_fn(self, input_fn: Function, mode: str, context: Any) -> Function:
+        input_fn = self._checked_input_fn(input_fn, mode, batches_ahead=1)
+        return input_fn if self.request.spec is None else with_context(input_fn)
+
+    def _checked_input_fn(self, input_fn: Function, mode: str, batches_ahead: int) -> Function:
+        spec = self.request.spec
+        input_fn = program_checks.checked_input_fn(input_fn, spec is not None, self.emulates_tpu)
+        if spec and spec.pipeline_execution_with_tensor_core and mode == ModeKeys.TRAIN:
+            input_fn = with_one_more(input_fn, batches_ahead)
+        return input_fn
+
+    def model_fn(self, estimator: Any, augment: Function) -> Function:
+        model_fn = self._checked_model_fn(estimator)
+        return augment(self._on_one_core(estimator, model_fn), self.request.batch_axis)
 
     def _checked_model_fn(self, estimator: Any) -> Function:
         def needs_batch(name: str) -> bool:
@@ -176,61 +188,8 @@ class HostTables(Backend):
         call.graph = TableGraph(lookup, tables.next_step, dropped, tables.summarizes)
         return spec
 
-    def _for_tpu(self, estimator: Any, augment: Function, build: Function) -> Function:
-        """Returns the program's model_fn for a TPU; graphs without a TPU run on one core.
-
-        `build` gets the context of a mode, the checked model_fn, and the features, labels, mode,
-        config and params of an `Estimator`; it returns the `TableGraph` and the `EstimatorSpec`.
-        """
-        model_fn = self._checked_model_fn(estimator)
-        on_cpu = augment(self._on_one_core(estimator, model_fn), self.request.batch_axis)
-
-        def for_tpu(features: Any, labels: Any, mode: str, config: Any, params: Any) -> Any:
-            with estimator._ctx.with_mode(mode) as context:
-                # Without an input, it is an export.
-                if not estimator._is_input_fn_invoked or context.is_running_on_cpu():
-                    return on_cpu(features, labels, mode, config, params)
-                graph, spec = build(context, model_fn, features, labels, mode, config, params)
-                estimator.current_call.graph = graph
-                return spec
-
-        return for_tpu
-
-    def _of_context(self, estimator: Any) -> dict[str, Any]:
-        """Returns the arguments of a context of this estimator's TPU."""
-        names = ("train_batch_size", "eval_batch_size", "predict_batch_size", "eval_on_tpu")
-        of_request = {name: getattr(self.request, name) for name in names}
-        return {"config": estimator.config, **of_request}
-
     def _dropped(self, exporting: bool) -> DroppedIds | None:
         return DroppedIds(count=not exporting) if self._drops_ids else None
-
-
-class HostBackend(HostTables):
-    """This process, or the cluster that TF_CONFIG describes, without a TPU."""
-
-    in_session = True
-
-    def _config(self) -> Any:
-        return clusters.checked(super()._config(), self.request.spec is not None, self.emulates_tpu)
-
-    def attach(self, estimator: Any) -> None:
-        serving.load(estimator.config, self.request.tables, self.request.spec)
-
-    def input_fn(self, input_fn: Function, mode: str, context: Any) -> Function:
-        input_fn = self._checked_input_fn(input_fn, mode, batches_ahead=1)
-        return input_fn if self.request.spec is None else with_context(input_fn)
-
-    def _checked_input_fn(self, input_fn: Function, mode: str, batches_ahead: int) -> Function:
-        spec = self.request.spec
-        input_fn = program_checks.checked_input_fn(input_fn, spec is not None, self.emulates_tpu)
-        if spec and spec.pipeline_execution_with_tensor_core and mode == ModeKeys.TRAIN:
-            input_fn = with_one_more(input_fn, batches_ahead)
-        return input_fn
-
-    def model_fn(self, estimator: Any, augment: Function) -> Function:
-        model_fn = self._checked_model_fn(estimator)
-        return augment(self._on_one_core(estimator, model_fn), self.request.batch_axis)
 
 
 def with_context(input_fn: Function) -> Function:

@@ -102,11 +102,12 @@ def main(options: argparse.Namespace) -> int:
         return report.UNCHECKED
 
     try:
-        with launch.restored(), console.shown(), _intercepted(check):
+        with launch.restored(), console.shown():
             # A program that looks for a TPU finds an emulated one.
             os.environ[environment.DEVICE.name] = "host"
             install.install()
-            launch.run_program(options.program, options.tf_v1, options.map)
+            with _intercepted(check):  # Of what is installed, which is undone after it.
+                launch.run_program(options.program, options.tf_v1, options.map)
     except _Left as left:
         if left.__cause__ is not None:
             return unchecked(str(left.__cause__))

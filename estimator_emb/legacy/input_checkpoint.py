@@ -249,7 +249,7 @@ def _with_listeners(train: Any) -> Any:
         positions = [hook for hook in hooks if isinstance(hook, CheckpointInputPipelineHook)]
         if positions:
             backend = getattr(self, "backend", None)
-            if backend is not None and backend.reads_ahead:
+            if backend is not None and not backend.in_session:
                 logger.warning(
                     "CheckpointInputPipelineHook: a TPU's input is read ahead of its steps, so "
                     "after a restart some batches that were read are not trained with."

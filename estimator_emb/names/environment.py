@@ -44,11 +44,6 @@ SHARDS = EnvironmentVariable("ESTIMATOR_EMB_SHARDS", "the number of emulated cor
 TOPOLOGY = EnvironmentVariable(
     "ESTIMATOR_EMB_TOPOLOGY", "the emulated TPU, by its name, such as v3-32"
 )
-TABLES = EnvironmentVariable(
-    "ESTIMATOR_EMB_TABLES",
-    "where a program on a TPU keeps its tables: in the TPU's embedding hardware or on its host",
-    ("tpu", "host"),
-)
 BAD_IDS = EnvironmentVariable(
     "ESTIMATOR_EMB_BAD_IDS",
     "what an id outside the vocabulary does: it stops the training or is left out",

@@ -12,7 +12,7 @@ from estimator_emb.native import build, cache, ops, serving
 from estimator_emb.native.kernels import NativeKernels
 from estimator_emb.native.sharded import ShardedKernels
 from estimator_emb.step.kernels import Kernels, TensorFlowKernels
-from estimator_emb.step.transfer import Transfer
+from estimator_emb.step.transfer import NextStep
 from estimator_emb.tables.storage import StoredTable
 
 logger = logging.getLogger("estimator_emb")
@@ -26,19 +26,19 @@ def kernels_for(
     tables: Sequence[StoredTable],
     clipping_limit: float | None,
     num_cores: int,
-    transfer: Transfer | None,
+    next_step: NextStep | None,
     servers: Sequence[str] = (),
 ) -> Kernels:
     """Returns native kernels if all tables of a step can have them, else TensorFlow's ops."""
-    found = native_kernels(tables, clipping_limit, num_cores, transfer, servers)
-    return found or TensorFlowKernels(tables, clipping_limit, num_cores, transfer)
+    found = native_kernels(tables, clipping_limit, num_cores, next_step, servers)
+    return found or TensorFlowKernels(tables, clipping_limit, num_cores, next_step)
 
 
 def native_kernels(
     tables: Sequence[StoredTable],
     clipping_limit: float | None,
     num_cores: int,
-    transfer: Transfer | None,
+    next_step: NextStep | None,
     servers: Sequence[str],
 ) -> NativeKernels | ShardedKernels | None:
     """Returns native kernels; None if tables cannot have them, and logs why in a training."""
@@ -54,7 +54,7 @@ def native_kernels(
             if table.optimizer is not None
         ]
         if not tasks and all(len(table.variables) == 1 for table in tables):
-            return NativeKernels(library, tables, rules, num_cores, transfer)
+            return NativeKernels(library, tables, rules, num_cores, next_step)
         if num_cores > 1:
             _check_accumulation(tables)
         if found := serving.obstacle(library, servers, tasks, [rule.name for rule in rules]):
@@ -63,7 +63,7 @@ def native_kernels(
             logger.info(
                 "Tables are looked up and updated on their parameter servers, by native kernels."
             )
-        return ShardedKernels(library, tables, rules, transfer)
+        return ShardedKernels(library, tables, rules, next_step)
     except (CannotUse, build.BuildError) as reason:
         text = f"Tables use TensorFlow's ops, without native kernels: {reason}."
         if training:

@@ -12,7 +12,7 @@ from estimator_emb.native import ops
 from estimator_emb.native.rules import Rule
 from estimator_emb.step import checks, forms, inputs
 from estimator_emb.step.inputs import Batch, Ids
-from estimator_emb.step.transfer import Transfer, waits_for, whole_step
+from estimator_emb.step.transfer import NextStep, whole_step
 from estimator_emb.tables.storage import StoredTable
 
 _ONE, _DENSE, _PLACES = range(3)  # Form, in kernels.h.
@@ -41,21 +41,21 @@ class Checked:
     """Kernels that begin with one op that checks all raw ids of the batch."""
 
     carried: tuple[str, ...] = TENSORS
-    """The entries of `_features` that an update in another session call needs of the batch."""
+    """The entries of `_features` that an update in the next session call needs of the batch."""
 
     def __init__(
-        self, library: ops.Library, tables: Sequence[StoredTable], transfer: Transfer | None
+        self, library: ops.Library, tables: Sequence[StoredTable], next_step: NextStep | None
     ):
         self._ops = library.ops
         self._number = {table.name: number for number, table in enumerate(tables)}
-        self._transfer = transfer
+        self._next_step = next_step
         self._features: dict[str, Any] = {}
         self.checked: tf.Tensor | None = None
 
     def finish_lookup(self) -> None:
-        if self._transfer:
+        if self._next_step:
             of_batch = {name: self._features[name] for name in self.carried}
-            self._features.update(self._transfer.carried(of_batch))
+            self._features.update(self._next_step.carried(of_batch))
 
     def check(self, batch: Batch) -> "dict[str, _Occurrences]":
         """Sets `checked`, and returns the occurrences by feature key."""
@@ -100,16 +100,16 @@ class NativeKernels(Checked):
         tables: Sequence[StoredTable],
         rules: Sequence[Rule],
         num_cores: int,
-        transfer: Transfer | None,
+        next_step: NextStep | None,
     ):
-        super().__init__(library, tables, transfer)
+        super().__init__(library, tables, next_step)
         self._tables = list(tables)
         self._rules = rules
         self._num_cores = num_cores
         self._read: list[tf.Tensor] = []
         # An update in the session call of its lookup need not sort the ids again.
         self._keeps_orders = (
-            transfer is None
+            next_step is None
             and bool(rules)
             and not any(table.trained_by.updates_untouched_rows for table in tables)
         )
@@ -118,8 +118,8 @@ class NativeKernels(Checked):
     def lookup(self, batch: Batch, used: Sequence[Ids]) -> Iterator[tf.Tensor]:
         raw = self.check(batch)
         self._features = arguments(used, raw, [self._number[ids.table.name] for ids in used])
-        if self._transfer:
-            self._transfer.kernels = kind_of(self._features, batch)
+        if self._next_step:
+            self._next_step.kernels = kind_of(self._features, batch)
         with tf.control_dependencies([self.checked]):
             self._read, self._orders = self._ops.host_tables_lookup(
                 tables=[table.variables[0].weights.handle for table in self._tables],
@@ -136,7 +136,7 @@ class NativeKernels(Checked):
         variables = [(shard.weights, *shard.slots) for shard in shards]
         optimizers = [table.trained_by for table in self._tables]
         # The update must wait for the lookup, even if the gradients do not depend on it.
-        with tf.control_dependencies(waits_for(self._read, self._transfer)):
+        with tf.control_dependencies(self._read):
             updated = self._ops.host_tables_update(
                 variables=[
                     variable.handle for table_variables in variables for variable in table_variables
@@ -151,7 +151,7 @@ class NativeKernels(Checked):
                 **rule_arguments(self._rules),
                 **self._features,
             )
-        return whole_step([updated], self._transfer)
+        return whole_step([updated], self._next_step)
 
 
 def _occurrences(ids: Ids, features: Mapping[str, Any], dropped: bool) -> _Occurrences:

@@ -15,7 +15,7 @@ import tensorflow as tf
 from estimator_emb.native import ops, rules
 from estimator_emb.native.kernels import TENSORS, Checked, arguments, kind_of, rule_arguments
 from estimator_emb.step.inputs import Batch, Ids
-from estimator_emb.step.transfer import Transfer, waits_for, whole_step
+from estimator_emb.step.transfer import NextStep, whole_step
 from estimator_emb.tables import exclusive
 from estimator_emb.tables.storage import StoredTable, TableVariables
 
@@ -39,9 +39,9 @@ class ShardedKernels(Checked):
         library: ops.Library,
         tables: Sequence[StoredTable],
         rules_of: Sequence[rules.Rule],
-        transfer: Transfer | None,
+        next_step: NextStep | None,
     ):
-        super().__init__(library, tables, transfer)
+        super().__init__(library, tables, next_step)
         servers: dict[str, _Server] = {}
         server_of, ends = [], []
         for number, table in enumerate(tables):
@@ -65,9 +65,9 @@ class ShardedKernels(Checked):
     def lookup(self, batch: Batch, used: Sequence[Ids]) -> Iterator[tf.Tensor]:
         raw = self.check(batch)
         features = arguments(used, raw, [self._number[one.table.name] for one in used])
-        if self._transfer:
+        if self._next_step:
             layout = {"ends": self._ends, "dimensions": self._dimensions, **self._shards}
-            self._transfer.kernels = kind_of({**features, **layout}, batch)
+            self._next_step.kernels = kind_of({**features, **layout}, batch)
         with tf.control_dependencies([self.checked]):
             messages, positions = self._ops.host_tables_route(
                 F=len(used), S=len(self._servers), ends=self._ends, **features, **self._shards
@@ -101,13 +101,12 @@ class ShardedKernels(Checked):
                 return self._update(server, *inputs)
 
             # The update must wait for the lookup, even if the gradients do not depend on it.
-            waits = waits_for([values], self._transfer)
-            with server.shards[0].device(), tf.control_dependencies(waits):
+            with server.shards[0].device(), tf.control_dependencies([values]):
                 if server.shards[0].shared:
                     done.append(exclusive.run_alone(step, [message, gradient]))
                 else:
                     done.append(step([message, gradient]))
-        return whole_step(done, self._transfer)
+        return whole_step(done, self._next_step)
 
     def _update(self, server: _Server, message: tf.Tensor, sums: tf.Tensor) -> tf.Operation:
         variables = [(shard.weights, *shard.slots) for shard in server.shards]

@@ -46,11 +46,17 @@ def metadata(cores: int, divided: bool = False) -> tf.tpu.experimental.TPUSystem
 
 
 class Described:
-    """A program made as with `use_tpu=True`; `findings` has what that, or `build`, raises."""
+    """A program made as with `use_tpu=True`; `findings` has what that, or `build`, raises.
+
+    With `device='pjrt'` TensorFlow drives no TPU, and nothing is made.
+    """
 
     def __init__(self, estimator: TPUEstimator, mode: str, replicas: int, has_steps: bool = True):
         self._mode = mode
         self.findings: list[Finding] = []
+        self._made: TPUEstimator | None = None
+        if options.asked(estimator.config) == "pjrt":
+            return
         with self._found():
             self._made = _on_described_tpu(estimator, replicas)
             if mode == ModeKeys.PREDICT:
@@ -62,7 +68,7 @@ class Described:
 
     def build(self, input_fn: Callable[..., Any]) -> list[Finding]:
         """Returns what building the graph raises; it calls input_fn for each host, and model_fn."""
-        if not self.findings:
+        if self._made is not None and not self.findings:
             with self._found():
                 _build(self._made, input_fn, self._mode)
         return self.findings

@@ -53,7 +53,7 @@ class CoreInputs:
         if embedding_spec is not None:
             if not isinstance(features, Mapping):
                 raise CannotCheck("With an EmbeddingConfigSpec, features must be a dict.")
-            on_host = options.asked_tables(estimator.config) == "host"
+            on_host = options.asked(estimator.config) == "pjrt"
             features = self._without_ids(dict(features), embedding_spec, on_host)
         self.features = self._on_core(features, "features", 0)
         self.labels = None if labels is None else self._on_core(labels, "labels", 1)

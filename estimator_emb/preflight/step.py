@@ -34,7 +34,6 @@ from estimator_emb.private.tpu_estimator import (
     OutfeedHostCall,
     TPUEstimatorReplicaContext,
 )
-from estimator_emb.spec import options
 from estimator_emb.step.tap import Tap
 from estimator_emb.tables import functions
 
@@ -78,11 +77,7 @@ def build(
 
 def is_on_host(estimator: TPUEstimator, mode: str) -> bool:
     """Returns whether a call in this mode runs on the host alone, even with `use_tpu=True`."""
-    request = estimator.backend.request
-    if mode == ModeKeys.EVAL:
-        return not request.eval_on_tpu
-    tables_on_host = request.tables and options.asked_tables(estimator.config) == "host"
-    return mode == ModeKeys.PREDICT and bool(tables_on_host)
+    return mode == ModeKeys.EVAL and not estimator.backend.request.eval_on_tpu
 
 
 def _context(estimator: TPUEstimator, config: Any, replicas: int) -> InternalTPUContext:

@@ -56,13 +56,13 @@ def check_tables(
         return ()
     if not _on_hardware(request, config):
         size = sum(bytes_of(table, mode == ModeKeys.TRAIN) for table in request.tables)
-        where = f"on the TPU's host, whose memory they need {size / 1e9:,.3g} GB of"
-        return tuple(Tables(name, "accepted", where) for name in names if name not in PJRT)
+        where = f"on the host, whose memory they need {size / 1e9:,.3g} GB of"
+        return tuple(Tables(name, "accepted", where) for name in names)
     return tuple(_on_cores(request, mode, name, cores, compilations) for name in names)
 
 
 def _on_hardware(request: EstimatorRequest, config: Any) -> bool:
-    return bool(request.tables) and options.asked_tables(config) != "host"
+    return bool(request.tables) and options.asked(config) != "pjrt"
 
 
 def _on_cores(
@@ -144,4 +144,4 @@ def _what_fits(
     if table_bytes(tables, cores, strategy, training, divisor) <= room:
         ways.append(f"with dimensions divided by {divisor}")
     fitting = f" They would fit {' or '.join(ways)}." if ways else ""
-    return f"{fitting} TPUConfig(tables='host') keeps them in the memory of the TPU's host instead."
+    return f"{fitting} TPUConfig(device='pjrt') keeps them in the memory of the host instead."

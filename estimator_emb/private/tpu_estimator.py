@@ -33,7 +33,6 @@ CapturingContext = _tpu_estimator._CapturingContext
 CatchInvalidHostcallFunctions = _tpu_estimator.CatchInvalidHostcallFunctions
 ExamplesPerSecondHook = _tpu_estimator.ExamplesPerSecondHook
 MultiHostDatasetInitializerHook = _util.MultiHostDatasetInitializerHook
-TPU_TRAIN_OP = _tpu_estimator._TPU_TRAIN_OP
 add_item_to_params = _tpu_estimator._add_item_to_params
 create_or_get_iterations_per_loop = _tpu_estimator._create_or_get_iterations_per_loop
 increase_eval_step_op = _tpu_estimator._increase_eval_step_op

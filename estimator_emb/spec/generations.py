@@ -8,19 +8,20 @@ from estimator_emb.private.protos import topology_pb2
 
 _ELSEWHERE = (
     "Ways round: make the columns with embedding_lookup_device='tpu_tensor_core', whose tables are "
-    "variables of the model; or keep the tables on the TPU's host, whose host engine trains them "
-    "and feeds the model on the TPU, with TPUConfig(tables='host'); or train on the host, without "
-    "the TPU, with TPUConfig(device='host')"
+    "variables of the model; or run the model there by jax and train the tables on the host, with "
+    "TPUConfig(device='pjrt'), which nobody has tried on a TPU; or train on the host, without the "
+    "TPU, with TPUConfig(device='host')"
 )
 NO_ESTIMATOR = (
-    "no TPUEstimator runs on TPUs v5e, v5p and v6e: their only runtime is PJRT, and TPUEstimator "
-    "stands on the infeed and outfeed of TensorFlow's older one, without which TensorFlow says "
-    "'No TPU platform registered'. Ways round: train on the host, without the TPU, with "
-    "TPUConfig(device='host'); or rewrite the program for TensorFlow 2, where TPUEmbeddingV2 of "
-    "tf.tpu.experimental.embedding drives SparseCore: estimator_emb.embedding.to_tensorflow "
-    "translates tables and features."
+    "no TPUEstimator runs by TensorFlow on TPUs v5e, v5p and v6e: their only runtime is PJRT, and "
+    "TPUEstimator stands on the infeed and outfeed of TensorFlow's older one, without which "
+    "TensorFlow says 'No TPU platform registered'. Ways round: run the model there by jax and "
+    "train the tables on the host, with TPUConfig(device='pjrt'), which nobody has tried on a TPU; "
+    "or train on the host, without the TPU, with TPUConfig(device='host'); or rewrite the program "
+    "for TensorFlow 2, where TPUEmbeddingV2 of tf.tpu.experimental.embedding drives SparseCore: "
+    "estimator_emb.embedding.to_tensorflow translates tables and features."
 )
-"""Why no TPUEstimator runs on the generations of `PJRT`, and what to do instead."""
+"""Why TensorFlow runs no TPUEstimator on the generations of `PJRT`, and what to do instead."""
 
 
 def check_generation(generation: object) -> None:
@@ -33,7 +34,7 @@ def check_generation(generation: object) -> None:
 
 
 def check_runtime(generation: str | None) -> None:
-    """Raises ValueError if no TPUEstimator runs on this generation; None is not checked."""
+    """Raises ValueError if TensorFlow runs no TPUEstimator on it; None is not checked."""
     if generation in PJRT:
         raise ValueError(f"TPUConfig: tpu_generation is {generation!r}, and {NO_ESTIMATOR}")
 

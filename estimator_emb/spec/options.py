@@ -47,10 +47,10 @@ class TPUConfig(StockTPUConfig):
       iterations_per_loop: steps of one session call, after which hooks fire. On a TPU also a
         duration, a str such as '60s', '5m' or '1h'.
       num_shards: the number of cores of an emulated TPU, 1 if None, or of PJRT devices, all if
-        None; the environment variable
-        ESTIMATOR_EMB_SHARDS takes precedence. More than 8 must be a multiple of 8, and are on hosts
-        of 8 cores each. A number that is not that of a TPU, or of the emulated one that the
-        environment variable ESTIMATOR_EMB_TOPOLOGY names, is an error.
+        None; the environment variable ESTIMATOR_EMB_SHARDS takes precedence. More than 8 emulated
+        cores must be a multiple of 8, and are on hosts of 8 cores each. A number that is not that
+        of a TPU, or of the emulated one that the environment variable ESTIMATOR_EMB_TOPOLOGY
+        names, is an error.
       num_cores_per_replica: for a model divided over several cores of a TPU; None divides none.
       per_host_input_for_training: how input_fn is called: True or `InputPipelineConfig.PER_HOST_V1`
         once for each host, `PER_HOST_V2` likewise with a batch for each core, False or
@@ -64,21 +64,17 @@ class TPUConfig(StockTPUConfig):
       experimental_allow_per_host_v2_parallel_get_next: lets the cores of a host read their batches
         in any order.
       experimental_feed_hook: a class that replaces tensorflow-estimator's hook of the infeed.
-      device: where a program with `use_tpu=True` runs: 'tpu'; 'host' to emulate a TPU; or 'pjrt' for
-        the PJRT devices of this machine (CPUs, GPUs, or TPUs from v2 to v6e), which run the model
-        while the host trains the tables: see docs/tpu.md. None leaves it to the environment
+      device: where a program with `use_tpu=True` runs: 'tpu'; 'host' to emulate a TPU; or 'pjrt'
+        for the PJRT devices of this machine (CPUs, GPUs, or TPUs from v2 to v6e), which run the
+        model while the host trains the tables: see docs/tpu.md. None leaves it to the environment
         variable ESTIMATOR_EMB_DEVICE, and that to 'tpu'.
       bad_ids: what happens on the host when an id is outside [0, vocabulary size): 'error' stops
         before any update of that step; 'drop' leaves the id out, with its weight, and counts it in
         the scalar `bad_ids/<table>` of the summaries. None leaves it to the environment variable
         ESTIMATOR_EMB_BAD_IDS, and that to 'error'.
-      tpu_generation: the TPU on which the program will run: 'v2', 'v3' or 'v4'. No TPUEstimator
-        runs on 'v5e', 'v5p' or 'v6e', so that its constructor raises an error. None asks the TPU
-        when training begins. It has no effect on the host.
-      tables: where a program that runs on a TPU keeps the tables of its EmbeddingConfigSpec: 'tpu'
-        in the TPU's embedding hardware, or 'host' on the TPU's host, where they train on the
-        CPU while the TPU runs the model; see docs/tpu.md. None leaves it to the environment
-        variable ESTIMATOR_EMB_TABLES, and that to 'tpu'. It has no effect on the host.
+      tpu_generation: the TPU on which the program will run: 'v2', 'v3' or 'v4'. TensorFlow runs no
+        TPUEstimator on 'v5e', 'v5p' or 'v6e', so that its constructor raises an error. None asks
+        the TPU when training begins. It has no effect with device 'host' or 'pjrt'.
       table_summaries: whether TensorBoard shows how each table trains on the host, at every
         `save_summary_steps`-th step: see docs/tensorboard.md. None leaves it to the environment
         variable ESTIMATOR_EMB_TABLE_SUMMARIES, 1 or 0, and that to whether `save_summary_steps` is
@@ -88,8 +84,8 @@ class TPUConfig(StockTPUConfig):
         'float32'.
 
     Raises:
-      ValueError: `device`, `bad_ids`, `tpu_generation`, `tables`, `table_summaries` or
-        `serving_tables` has another value; `iterations_per_loop` or `num_shards` is not positive;
+      ValueError: `device`, `bad_ids`, `tpu_generation`, `table_summaries` or `serving_tables` has
+        another value; `iterations_per_loop` or `num_shards` is not positive;
         `num_cores_per_replica` is not a power of 2 up to 128; or `input_partition_dims` is given
         without `num_cores_per_replica` and `PER_HOST_V2`.
     """
@@ -97,7 +93,6 @@ class TPUConfig(StockTPUConfig):
     device: str | None
     bad_ids: str | None
     tpu_generation: str | None
-    tables: str | None
     table_summaries: bool | None
     serving_tables: str | None
 
@@ -118,7 +113,6 @@ class TPUConfig(StockTPUConfig):
         device: str | None = None,
         bad_ids: str | None = None,
         tpu_generation: str | None = None,
-        tables: str | None = None,
         table_summaries: bool | None = None,
         serving_tables: str | None = None,
     ) -> "TPUConfig":
@@ -140,7 +134,6 @@ class TPUConfig(StockTPUConfig):
         for name, chosen, variable in (
             ("device", device, environment.DEVICE),
             ("bad_ids", bad_ids, environment.BAD_IDS),
-            ("tables", tables, environment.TABLES),
         ):
             if chosen is not None:
                 _check_choice(f"TPUConfig: {name}", chosen, variable.choices)
@@ -155,7 +148,6 @@ class TPUConfig(StockTPUConfig):
         self.device = device
         self.bad_ids = bad_ids
         self.tpu_generation = tpu_generation
-        self.tables = tables
         self.table_summaries = table_summaries
         self.serving_tables = serving_tables
         return self
@@ -173,7 +165,7 @@ method_of_program(TPUConfig, "__new__")
 
 
 def asked(config: Any) -> str:
-    """Returns where a program with `use_tpu=True` and this RunConfig runs, as `TPUConfig` has it."""
+    """Returns where a program with `use_tpu=True` and this RunConfig runs: its `device`."""
     return _asked(config, "device", environment.DEVICE, "tpu")
 
 
@@ -218,11 +210,6 @@ def asked_topology() -> slices.Slice | None:
         return slices.named(name)
     except ValueError as error:
         raise ValueError(f"Environment variable {environment.TOPOLOGY} {error}") from None
-
-
-def asked_tables(config: Any) -> str:
-    """Returns where a program on a TPU keeps its tables: 'tpu' or 'host'."""
-    return _asked(config, "tables", environment.TABLES, "tpu")
 
 
 def serves_float16(config: Any) -> bool:

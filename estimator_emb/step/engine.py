@@ -15,7 +15,7 @@ A step goes around the program's model_fn in four phases:
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -35,7 +35,7 @@ from estimator_emb.step.cores import Cores, wire
 from estimator_emb.step.dropped import DroppedIds
 from estimator_emb.step.kernels import Factory, Kernels, TensorFlowKernels
 from estimator_emb.step.tap import Tap
-from estimator_emb.step.transfer import NextStep, Transfer
+from estimator_emb.step.transfer import NextStep
 from estimator_emb.tables import creation, functions, helper_variable, placement, sizes, storage
 
 logger = logging.getLogger("estimator_emb")
@@ -53,8 +53,6 @@ class TableStep:
       as_parts, shards: see `tables.storage.create`.
       dropped: leaves bad ids out; None makes them errors.
       look_up_integers: see `step.integers`.
-      transfer: joins lookups and updates that run in different session calls.
-      where: what trains the tables, in the words of the log.
       summarizes: True adds figures of the tables to the summaries of a training graph.
       in_this_process: False if the tables may be on another machine.
       dtype: of the weights; float16 only where nothing trains them.
@@ -74,8 +72,6 @@ class TableStep:
     dropped: DroppedIds | None = None
     kernels: Factory = TensorFlowKernels
     look_up_integers: bool = False
-    transfer: Transfer | None = None
-    where: str = "on the host"
     summarizes: bool = False
     in_this_process: bool = True
     dtype: tf.DType = tf.float32
@@ -89,7 +85,6 @@ class TableStep:
         self.summarizes = self.summarizes and self.training
         if self.training and self.spec.pipeline_execution_with_tensor_core and self.tables:
             self.next_step = NextStep()
-        self.transfer = self.transfer or self.next_step
 
     @property
     def replaced(self) -> set[str]:
@@ -108,7 +103,7 @@ class TableStep:
         return self.replaced | weights
 
     def describe(self) -> str:
-        where = self.where
+        where = "on the host"
         if placement.beside_gpu():
             where += ", on its CPU beside a GPU"
         if self.shards > 1:
@@ -193,21 +188,17 @@ class Reading:
         """The number of samples of the batch, if the graph fixes it."""
         return next((ids.static_batch for ids in self.batch.ids), None)
 
-    def tap(self, activations: Mapping[str, tf.Tensor] | None = None) -> "GradientTap":
-        """Gives core 0's activations to its model and, in training, makes gradients available.
-
-        On a TPU core, `activations` are those that it received, by feature key, and replace the
-        stand-ins.
-        """
-        received = self.activations if activations is None else activations
-        if not self.step.training or not received:
-            return GradientTap(self, received, received)
+    def tap(self) -> "GradientTap":
+        """Gives core 0's activations to its model and, in training, makes gradients available."""
+        given = self.activations
+        if not self.step.training or not given:
+            return GradientTap(self, given)
         tap = Tap()
         # The rate of this step is that of the global step before the program increments it.
         global_step = tf.identity(tf.compat.v1.train.get_or_create_global_step())
         with tf.control_dependencies([global_step]):
-            seen = {key: tap.through(key, activation) for key, activation in received.items()}
-        return GradientTap(self, received, seen, tap, global_step)
+            seen = {key: tap.through(key, activation) for key, activation in given.items()}
+        return GradientTap(self, seen, tap, global_step)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -215,14 +206,12 @@ class GradientTap:
     """Activations in a model, whose gradients appear as the program's optimizer takes its own.
 
     Attributes:
-      received: core 0's activations, by feature key.
-      activations: the same as its model sees them.
+      activations: core 0's activations as its model sees them, by feature key.
       tap: takes their gradients, in training; else None.
       global_step: before the program increments it, in training; else None.
     """
 
     reading: Reading
-    received: Mapping[str, tf.Tensor]
     activations: Mapping[str, tf.Tensor]
     tap: Tap | None = None
     global_step: tf.Tensor | None = None
@@ -240,7 +229,7 @@ class GradientTap:
         """Returns an activation for a GradientTape, which sees only what is computed under it."""
         if self.tap is None:
             return self.activations[key]
-        return self.tap.through(key, self.received[key])
+        return self.tap.through(key, self.reading.activations[key])
 
     def gradients(self) -> dict[str, tf.Tensor]:
         """Returns the gradient of each of core 0's activations that has one, by feature key.
@@ -288,17 +277,12 @@ class GradientTap:
             self.tap.wait_for([rate.op for rate in rates])
         return rates
 
-    def create_tables(
-        self,
-        returned: Any = None,
-        lookup_waits_for: Callable[[], Sequence[tf.Operation]] | None = None,
-    ) -> "Lookup":
+    def create_tables(self, returned: Any = None) -> "Lookup":
         """Creates the tables and wires their activations into the features that model_fn saw.
 
         From here on, no checkpoint and no list of variables shows the helper variable. An
         activation that stands unchanged in `returned`, the value of model_fn, counts as used.
-        `lookup_waits_for` makes the ops that must run before the lookup. Raises MemoryError if this
-        machine cannot hold the tables.
+        Raises MemoryError if this machine cannot hold the tables.
         """
         step, used = self.step, self._used(returned)
         tables = [table for table in step.tables if any(f.key in used for f in table.features)]
@@ -308,7 +292,7 @@ class GradientTap:
             created = creation.create(tables, step.training, step.as_parts, step.shards, step.dtype)
         found = Lookup(self, created)
         if tables:
-            found.look_up(used, lookup_waits_for or list)
+            found.look_up(used)
         if step.training:
             helper_variable.hide()
         return found
@@ -341,17 +325,13 @@ class Lookup:
         self._summaries: summaries.TableSummaries | None = None
         self._held: list[Any] = []
 
-    def look_up(self, used: set[str], waits_for: Callable[[], Sequence[tf.Operation]]) -> None:
+    def look_up(self, used: set[str]) -> None:
         """Looks up the features with keys `used`, and wires each core's part into its stand-in."""
         step, reading = self._step, self._tap.reading
         limit, cores = step.spec.clipping_limit, step.cores.count
-        self.kernels = step.kernels(self.tables, limit, cores, step.transfer)
+        self.kernels = step.kernels(self.tables, limit, cores, step.next_step)
         looked_up = [ids for ids in reading.batch.ids if ids.feature.key in used]
-        with (
-            tf.name_scope("embedding_lookup"),
-            placement.on_cpu(),
-            tf.control_dependencies(waits_for()),
-        ):
+        with tf.name_scope("embedding_lookup"), placement.on_cpu():
             computed = self.kernels.lookup(reading.batch, looked_up)
             for ids, activation in zip(looked_up, computed, strict=True):
                 activation = step.from_previous_step(activation)
@@ -405,9 +385,9 @@ class Lookup:
                 gradient = of_cores[0] if len(of_cores) == 1 else tf.concat(of_cores, axis=0)
                 return gradient if multiplier is None else gradient * multiplier
 
-            return self.update(map(of_batch, self.activations), rates, multiplier)
+            return self._update(map(of_batch, self.activations), rates, multiplier)
 
-    def update(
+    def _update(
         self,
         gradients: Iterable[tf.Tensor],
         rates: Sequence[tf.Tensor],

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from estimator_emb.step import checks, lookup, update
 from estimator_emb.step.inputs import Batch, Ids
-from estimator_emb.step.transfer import Transfer, waits_for, whole_step
+from estimator_emb.step.transfer import NextStep, whole_step
 from estimator_emb.step.update import RowUpdate
 from estimator_emb.tables import storage
 from estimator_emb.tables.storage import StoredTable
@@ -41,8 +41,8 @@ class Kernels(Protocol):
 class TensorFlowKernels:
     """`Kernels` of TensorFlow's own ops, which serve every table.
 
-    `transfer` carries the results of the lookup to an update in another session call; None if both
-    run in one.
+    `next_step` keeps the results of the lookup for the update of the next session call; None if
+    both run in one.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class TensorFlowKernels:
         tables: Sequence[StoredTable],
         clipping_limit: float | None,
         num_cores: int,
-        transfer: Transfer | None,
+        next_step: NextStep | None,
     ):
         self._tables = tables
         self._clipping_limit = clipping_limit
         self._num_cores = num_cores
-        self._transfer = transfer
+        self._next_step = next_step
         self._rows: dict[str, tf.Tensor] = {}
         self._occurrences: dict[str, list[lookup.Occurrences]] = {}
         self._weights: dict[str, tf.Tensor] = {}
@@ -74,10 +74,10 @@ class TensorFlowKernels:
             self._read.append(values)
             for of_feature in occurrences:
                 yield lookup.combine(values, of_feature)
-            if self._transfer:
-                rows = self._transfer.carried(rows)
+            if self._next_step:
+                rows = self._next_step.carried(rows)
                 occurrences = [
-                    self._transfer.carried_occurrences(of_feature) for of_feature in occurrences
+                    self._next_step.carried_occurrences(of_feature) for of_feature in occurrences
                 ]
             elif not any(shard.shared for shard in table.variables):
                 self._weights[table.name] = values
@@ -89,14 +89,14 @@ class TensorFlowKernels:
     def update(self, gradients: Iterator[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
         updates = [self._updates(table, gradients) for table in self._tables]
         # A gradient need not depend on the activations; the update waits for them all the same.
-        with tf.control_dependencies(waits_for(self._read, self._transfer)):
+        with tf.control_dependencies(self._read):
             done = [
                 update.apply(
                     table.variables, table.trained_by, rate, of_table, self._clipping_limit
                 )
                 for table, rate, of_table in zip(self._tables, rates, updates, strict=True)
             ]
-        return whole_step(done, self._transfer)
+        return whole_step(done, self._next_step)
 
     def _updates(self, table: StoredTable, gradients: Iterator[tf.Tensor]) -> list[RowUpdate]:
         occurrences = self._occurrences[table.name]
@@ -111,5 +111,5 @@ class TensorFlowKernels:
         )
 
 
-Factory = Callable[[Sequence[StoredTable], float | None, int, Transfer | None], Kernels]
+Factory = Callable[[Sequence[StoredTable], float | None, int, NextStep | None], Kernels]
 """Makes `Kernels`; its arguments are those of `TensorFlowKernels`."""

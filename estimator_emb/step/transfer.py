@@ -9,7 +9,6 @@ after a call the tables, and so a checkpoint, hold all updates so far.
 Source: `pipeline_execution_with_tensor_core` of tpu_embedding_configuration.proto.
 """
 
-import abc
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
@@ -26,21 +25,21 @@ KEPT_PREFIX = "estimator_emb_next_step_"
 """Begins the names under which it is kept, and saved where the position of the input is."""
 
 
-class Transfer(abc.ABC):
-    """Carries tensors from a lookup to an update that does not run beside it.
+class NextStep(tf.compat.v1.train.SessionRunHook):
+    """Keeps the tensors that a session call computes for the next one.
+
+    They are kept in the process that runs the step, in no variable and no checkpoint. As a hook, it
+    computes those of the first step when a session begins.
 
     Attributes:
-      in_one_call: True if a session call runs both, the update for the batch of the previous call;
-        False if they run in different calls.
       kernels: names the native kernels and the form of their input, which no others can read; ''
         for TensorFlow's ops.
     """
 
-    in_one_call: bool
-    kernels: str
-
     def __init__(self) -> None:
+        super().__init__()
         self._kept: list[tf.Operation] = []
+        self._forget: list[tf.Operation] = []
         self.kernels = ""
 
     @property
@@ -49,7 +48,7 @@ class Transfer(abc.ABC):
         return tf.group(*self._kept)
 
     def carried(self, structure: Any) -> Any:
-        """Returns a structure of tensors and None as another session call computed it."""
+        """Returns a structure of tensors and None as the previous session call computed it."""
         leaves = tf.nest.flatten(structure, expand_composites=True)
         tensors = [leaf for leaf in leaves if leaf is not None]
         if not tensors:
@@ -59,42 +58,13 @@ class Transfer(abc.ABC):
         return tf.nest.pack_sequence_as(structure, carried, expand_composites=True)
 
     def carried_occurrences(self, occurrences: Occurrences) -> Occurrences:
-        """Returns the ids of a feature as another session call read them, for an update."""
+        """Returns the ids of a feature as the previous session call read them, for an update."""
         kept = {"positions": occurrences.positions, "gains": occurrences.gains}
         of_ids = {name: getattr(occurrences.ids, name) for name in ("ids", "segments", "batch")}
         kept, of_ids = self.carried([kept, of_ids])
         return dataclasses.replace(
             occurrences, ids=dataclasses.replace(occurrences.ids, **of_ids), **kept
         )
-
-    @abc.abstractmethod
-    def _through(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Keeps `tensors`, adds the op that does to `_kept`, and returns those kept before."""
-
-
-def waits_for(read: Sequence[tf.Tensor], transfer: Transfer | None) -> Sequence[tf.Tensor]:
-    """Returns the tensors of a lookup that the update can wait for."""
-    return read if transfer is None or transfer.in_one_call else []
-
-
-def whole_step(updates: Sequence[tf.Operation], transfer: Transfer | None) -> tf.Operation:
-    """Returns the op of the updates of all tables and of the rest of their session call."""
-    keeps = [transfer.kept] if transfer is not None and transfer.in_one_call else []
-    return tf.group(*updates, *keeps)
-
-
-class NextStep(Transfer, tf.compat.v1.train.SessionRunHook):
-    """Keeps the tensors that a session call computes for the next one.
-
-    They are kept in the process that runs the step, in no variable and no checkpoint. As a hook, it
-    computes those of the first step when a session begins.
-    """
-
-    in_one_call = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._forget: list[tf.Operation] = []
 
     def _through(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
         name = f"{KEPT_PREFIX}{self.kernels}{len(self._kept)}"
@@ -111,6 +81,11 @@ class NextStep(Transfer, tf.compat.v1.train.SessionRunHook):
     def after_create_session(self, session: tf.compat.v1.Session, coord: Any) -> None:
         session.run(self._forget)
         session.run(self._kept)
+
+
+def whole_step(updates: Sequence[tf.Operation], next_step: NextStep | None) -> tf.Operation:
+    """Returns the op of the updates of all tables and of the rest of their session call."""
+    return tf.group(*updates, *([next_step.kept] if next_step else []))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -61,7 +61,8 @@ class CoreStep:
         try:
             with eager_mode():
                 described = interface(self.arguments, self.variables, self.results, self.train_op)
-                return lower.lowered(self.graph, described)
+                # Not as for a GPU of TensorFlow's: a part of that lowering runs nowhere else.
+                return lower.lowered(self.graph, described, platform_name="CPU")
         except lower.Refused as error:
             raise CannotLower(
                 f"model_fn's step cannot run on PJRT devices: {error}. What only the host can do "

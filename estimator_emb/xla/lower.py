@@ -33,7 +33,7 @@ def _without_memory(shape: list[int], dtype: str) -> tf.Tensor:
     return tf.bitcast(tf.experimental.dlpack.from_dlpack(words.__dlpack__()), dtype)
 
 
-def lowered(graph: tf.compat.v1.GraphDef, interface: dict) -> bytes:
+def lowered(graph: tf.compat.v1.GraphDef, interface: dict, **platform: str) -> bytes:
     """Returns XLA's module of a step; its parameters are arguments, then variables."""
     # XLA asks each variable for its shape, for which it needs a value.
     variables = {
@@ -70,9 +70,8 @@ def lowered(graph: tf.compat.v1.GraphDef, interface: dict) -> bytes:
         autograph=False,
     )
     try:
-        # Whatever runs it later, for a CPU: not all of a GPU's lowering is portable.
         lowering = compiled.experimental_get_compiler_ir(*specs)
-        module: bytes = lowering(stage="hlo_serialized", platform_name="CPU")
+        module: bytes = lowering(stage="hlo_serialized", **platform)
     except (ValueError, tf.errors.OpError) as error:
         raise Refused(str(error)) from error
     return module

@@ -13,7 +13,7 @@ from estimator_emb.backends import completed
 from estimator_emb.backends.choose import BACKENDS
 from estimator_emb.backends.emulated.backend import EmulatedBackend
 from estimator_emb.backends.host import HostBackend
-from estimator_emb.backends.tables_on_host.backend import TablesOnHostBackend
+from estimator_emb.backends.pjrt.backend import PjrtBackend
 from estimator_emb.backends.tpu.backend import TPUBackend
 
 BATCH = 8
@@ -41,7 +41,7 @@ def on_tpu(path, **kwargs):
 MADE = {
     HostBackend: on_host,
     EmulatedBackend: lambda path: on_host(path, device="host", num_shards=2),
-    TablesOnHostBackend: lambda path: on_tpu(path, tables="host"),
+    PjrtBackend: lambda path: on_host(path, device="pjrt"),
     TPUBackend: on_tpu,
 }
 
@@ -52,6 +52,8 @@ class OfAll(tf.compat.v1.train.SessionRunHook):
 
 @pytest.mark.parametrize("choice", BACKENDS, ids=lambda choice: choice.backend.__name__)
 def test_every_backend_gets_what_is_added_once(choice, monkeypatch, tmp_path):
+    if choice.backend is PjrtBackend:
+        pytest.importorskip("jax")
     estimator = MADE[choice.backend](tmp_path)
     assert type(estimator.backend) is choice.backend
     assert choice.said

@@ -408,14 +408,14 @@ def test_name_that_something_else_has(table, tmp_path):
     assert made.evaluate(input_fn, steps=1)["global_step"] == 1
 
 
-def hardware(spelling, model_dir, **tpu_config):
+def hardware(spelling, model_dir):
     """An estimator on a described TPU, and its input_fn."""
     by_key = spellings.columns_by_key(spelling)
     made = tpu_described.estimator(
         spellings.model_fn_of(spelling, by_key, ee.TPUEstimatorSpec),
         spec_of(list(by_key.values())),
         model_dir,
-        tpu_config=tpu_described.per_core_input(**tpu_config),
+        tpu_config=tpu_described.per_core_input(),
     )
 
     def input_fn(params):
@@ -428,9 +428,9 @@ def hardware(spelling, model_dir, **tpu_config):
     return made, input_fn
 
 
-def check_hardware(name, model_dir, tpu_config):
+def check_hardware(name, model_dir):
     spelling = EVERY[name]
-    made, input_fn = hardware(spelling, model_dir, **tpu_config)
+    made, input_fn = hardware(spelling, model_dir)
     graph = tpu_described.train(made, input_fn).graph
     names = {saved_name(one) for one in graph.get_collection("variables")}
     assert sorted(names - {"global_step"}) == [
@@ -438,24 +438,22 @@ def check_hardware(name, model_dir, tpu_config):
     ]
 
 
-@pytest.mark.parametrize("tpu_config", [{}, {"tables": "host"}], ids=["hardware", "tables_on_host"])
 @pytest.mark.parametrize("name", ["v2/one_for_each", "other/sequences_and_others"])
-def test_names_on_a_tpu(name, tpu_config, tmp_path):
-    check_hardware(name, tmp_path, tpu_config)
+def test_names_on_a_tpu(name, tmp_path):
+    check_hardware(name, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(8)
-@pytest.mark.parametrize("index, name", enumerate(OF_EACH_KIND[SHARE]))
-def test_every_name_on_a_tpu(index, name, tmp_path):
-    check_hardware(name, tmp_path, [{}, {"tables": "host"}][index % 2])
+@pytest.mark.parametrize("name", OF_EACH_KIND[SHARE])
+def test_every_name_on_a_tpu(name, tmp_path):
+    check_hardware(name, tmp_path)
 
 
-@pytest.mark.parametrize("tpu_config", [{}, {"tables": "host"}], ids=["hardware", "tables_on_host"])
-def test_tables_in_one_scope_on_a_tpu(tpu_config, tmp_path):
+def test_tables_in_one_scope_on_a_tpu(tmp_path):
     spelling = spellings.Spelling(in_one_scope, keys=("c0", "c1"))
     with pytest.raises(ValueError) as refusal:
-        tpu_described.train(*hardware(spelling, tmp_path, **tpu_config))
+        tpu_described.train(*hardware(spelling, tmp_path))
     assert str(refusal.value) == SHARED
 
 

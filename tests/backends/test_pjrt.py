@@ -19,6 +19,7 @@ import tensorflow as tf
 from tensorflow.python.tpu.ops import tpu_ops
 
 import estimator_emb as ee
+from estimator_emb import preflight
 from estimator_emb.backends.pjrt import backend
 from estimator_emb.checks import run_checks
 
@@ -435,6 +436,15 @@ def test_a_training_goes_on_after_a_signal(number, tmp_path):
             [sys.executable, program, folder, device, str(step + 10)], env=environment, check=True
         )
     same(harness.saved(tmp_path / "at once", step + 10), harness.saved(model_dir, step + 10))
+
+
+def test_check_says_where_the_tables_are(tmp_path):
+    """It looks for nothing that only the TPUs of TensorFlow refuse."""
+    report = preflight.check_program(
+        made(tmp_path, cores=4), batches, generations=["v6e"], compile=False
+    )
+    assert report.status == 0, str(report)
+    assert "\n  v6e, tables: accepted; on the host, whose memory they need " in str(report)
 
 
 @pytest.mark.slow

@@ -11,8 +11,6 @@ from saved_values import save
 import estimator_emb as ee
 from estimator_emb.tables.storage import saved_name
 
-TABLES = {"embedding hardware": {}, "tables on the host": {"tables": "host"}}
-
 
 def input_fn(params):
     batch = params["batch_size"]
@@ -21,7 +19,7 @@ def input_fn(params):
     )
 
 
-def run(how, model_dir, where, hosts, rows=31, dimension=4, parameters=None, **kwargs):
+def run(how, model_dir, hosts, rows=31, dimension=4, parameters=None, **kwargs):
     """What a session would have got."""
     tables = {"words": ee.TableConfig(rows, dimension)}
     estimator = tpu_described.estimator(
@@ -29,24 +27,17 @@ def run(how, model_dir, where, hosts, rows=31, dimension=4, parameters=None, **k
         harness.tables_spec(tables, parameters or ee.AdagradParameters(0.1)),
         model_dir,
         hosts,
-        tpu_config=tpu_described.per_core_input(**TABLES[where]),
+        tpu_config=tpu_described.per_core_input(),
         **kwargs,
     )
     return how(estimator, input_fn)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "where, hosts",
-    [
-        ("embedding hardware", 1),
-        pytest.param("embedding hardware", 3, marks=pytest.mark.slow),
-        pytest.param("tables on the host", 1, marks=pytest.mark.slow),
-    ],
-)
-def test_compared_before_a_session_opens(where, hosts, tmp_path):
+@pytest.mark.parametrize("hosts", [1, 3])
+def test_compared_before_a_session_opens(hosts, tmp_path):
     train, evaluate = tpu_described.train, tpu_described.evaluate
-    reached = run(train, tmp_path / "new", where, hosts)
+    reached = run(train, tmp_path / "new", hosts)
     saved = {}
     for variable in reached.graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES):
         part = variable._get_save_slice_info()
@@ -62,23 +53,23 @@ def test_compared_before_a_session_opens(where, hosts, tmp_path):
         {**saved, helper: np.zeros([1], np.float32), f"{helper}/Adam": np.zeros(1, np.float32)},
     )
     for how in (train, evaluate):
-        assert run(how, folder, where, hosts).graph
+        assert run(how, folder, hosts).graph
     # The hardware's tables are not trainable, and a warm start takes them only if they are listed.
-    listed = "['words/part_', ...]" if where == "embedding hardware" else ""
+    listed = "['words/part_', ...]"
     first = f"Restoring from checkpoint failed: '{path}' does not fit the program:\n"
     for how in (train, evaluate):
         with pytest.raises(ValueError) as error:
-            run(how, folder, where, hosts, rows=40)
+            run(how, folder, hosts, rows=40)
         assert str(error.value) == (
             f"{first}  table 'words': variable words is [40, 4] here and [31, 4] in the "
             "checkpoint\nWhat to do: give the table its old number of rows again, or train in "
             f"another model_dir with warm_start_from=WarmStartSettings('{path}', "
-            f"{listed}{listed and ', '}"
+            f"{listed}, "
             "var_name_to_vocab_info={'words': VocabInfo(...)}), which moves rows to their new ids."
         )
-    start = f"WarmStartSettings('{path}', {listed})" if listed else f"'{path}'"
+    start = f"WarmStartSettings('{path}', {listed})"
     with pytest.raises(tf.errors.NotFoundError) as error:
-        run(train, folder, where, hosts, parameters=ee.AdamParameters(0.1))
+        run(train, folder, hosts, parameters=ee.AdamParameters(0.1))
     assert str(error.value) == (
         f"{first}  Key words/Adam/m not found in checkpoint (nor words/Adam/v): table 'words' "
         "trains with Adam here, and its slots in the checkpoint are words/Adagrad of Adagrad\n"
@@ -87,7 +78,7 @@ def test_compared_before_a_session_opens(where, hosts, tmp_path):
     )
     with pytest.raises(ValueError) as error:
         settings = ee.WarmStartSettings(path, ["words/part_"])
-        run(train, tmp_path / "new", where, hosts, dimension=8, warm_start_from=settings)
+        run(train, tmp_path / "new", hosts, dimension=8, warm_start_from=settings)
     assert str(error.value) == (
         f"Warm-starting from checkpoint failed: '{path}' does not fit the program:\n"
         "  table 'words': variable words is [31, 8] here and [31, 4] in the checkpoint\n"
@@ -97,4 +88,4 @@ def test_compared_before_a_session_opens(where, hosts, tmp_path):
     (folder / "checkpoint").unlink()
     for how in (train, evaluate):
         with pytest.raises(ValueError, match="which says which checkpoint is the latest, is miss"):
-            run(how, folder, where, hosts)
+            run(how, folder, hosts)

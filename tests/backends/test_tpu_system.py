@@ -477,24 +477,25 @@ def test_dense_ids_are_enqueued(tmp_path):
 
 ELSEWHERE = (
     "Ways round: make the columns with embedding_lookup_device='tpu_tensor_core', whose tables are "
-    "variables of the model; or keep the tables on the TPU's host, whose host engine trains them "
-    "and feeds the model on the TPU, with TPUConfig(tables='host'); or train on the host, without "
-    "the TPU, with TPUConfig(device='host')"
+    "variables of the model; or run the model there by jax and train the tables on the host, with "
+    "TPUConfig(device='pjrt'), which nobody has tried on a TPU; or train on the host, without the "
+    "TPU, with TPUConfig(device='host')"
 )
 
 
-@pytest.mark.parametrize("tables", [None, "host"])
 @pytest.mark.parametrize("generation", ["v5e", "v5p", "v6e"])
 @pytest.mark.parametrize("spec_of", [column_spec, dict_spec])
-def test_a_generation_on_which_no_estimator_runs(spec_of, generation, tables, tmp_path):
-    config = tpu_described.per_core_input(tpu_generation=generation, tables=tables)
+def test_a_generation_on_which_no_estimator_runs(spec_of, generation, tmp_path):
+    config = tpu_described.per_core_input(tpu_generation=generation)
     assert harness.refusal(ValueError, train, spec_of(), tmp_path, tpu_config=config) == (
-        f"TPUConfig: tpu_generation is '{generation}', and no TPUEstimator runs on TPUs v5e, v5p "
-        "and v6e: their only runtime is PJRT, and TPUEstimator stands on the infeed and outfeed of "
-        "TensorFlow's older one, without which TensorFlow says 'No TPU platform registered'. Ways "
-        "round: train on the host, without the TPU, with TPUConfig(device='host'); or rewrite the "
-        "program for TensorFlow 2, where TPUEmbeddingV2 of tf.tpu.experimental.embedding drives "
-        "SparseCore: estimator_emb.embedding.to_tensorflow translates tables and features."
+        f"TPUConfig: tpu_generation is '{generation}', and no TPUEstimator runs by TensorFlow on "
+        "TPUs v5e, v5p and v6e: their only runtime is PJRT, and TPUEstimator stands on the infeed "
+        "and outfeed of TensorFlow's older one, without which TensorFlow says 'No TPU platform "
+        "registered'. Ways round: run the model there by jax and train the tables on the host, "
+        "with TPUConfig(device='pjrt'), which nobody has tried on a TPU; or train on the host, "
+        "without the TPU, with TPUConfig(device='host'); or rewrite the program for TensorFlow 2, "
+        "where TPUEmbeddingV2 of tf.tpu.experimental.embedding drives SparseCore: "
+        "estimator_emb.embedding.to_tensorflow translates tables and features."
     )
 
 

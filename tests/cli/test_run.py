@@ -151,8 +151,8 @@ def test_the_environment_names_the_device(capsys, monkeypatch):
     with pytest.raises(SystemExit):
         main_lib.main(["run", __file__])
     assert capsys.readouterr().err.splitlines()[-1] == (
-        "estimator-emb run: error: the environment variable ESTIMATOR_EMB_DEVICE must be 'host' or "
-        "'tpu'; it is 'gpu'"
+        "estimator-emb run: error: the environment variable ESTIMATOR_EMB_DEVICE must be one of "
+        "host, pjrt, tpu; it is 'gpu'"
     )
 
 

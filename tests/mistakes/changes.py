@@ -104,11 +104,11 @@ spec.feature_columns = []
     EmbeddingConfigSpec: exactly one of `feature_columns` and the pair `feature_to_config_dict`
     and `table_to_config_dict` must be specified.
 tpu.device = 'cpu'
-    TPUConfig: device must be 'host' or 'tpu'; got 'cpu'.
+    TPUConfig: device must be 'host' or 'pjrt' or 'tpu'; got 'cpu'.
 tpu.device = None
 environment.ESTIMATOR_EMB_DEVICE = 'gpu'
 estimator.use_tpu = True
-    Environment variable ESTIMATOR_EMB_DEVICE must be 'host' or 'tpu'; got 'gpu'.
+    Environment variable ESTIMATOR_EMB_DEVICE must be 'host' or 'pjrt' or 'tpu'; got 'gpu'.
 environment.ESTIMATOR_EMB_BAD_IDS = 'ignore'
     Environment variable ESTIMATOR_EMB_BAD_IDS must be 'error' or 'drop'; got 'ignore'.
 tpu.bad_ids = 'ignore'

@@ -234,7 +234,6 @@ class Case:
 STRINGS = {"a": sparse(["ant", "bee"], tf.string)}
 BOTH = {"a": sparse([1, 2]), "w": sparse([0.5, 1.5], tf.float32)}
 V1 = {"per_host_input_for_training": PIPELINES.PER_HOST_V1}
-TABLES_ON_HOST = {"tables": "host"}
 
 GOOD = {
     "config dicts": Case(),
@@ -296,8 +295,6 @@ GOOD = {
         tpu_config={"eval_training_input_configuration": PIPELINES.SLICED},
         loss=lambda loss, features: loss * tf.ensure_shape(features["x"], [4, 3])[0, 0],
     ),
-    "tables on the host": Case(tpu_config=TABLES_ON_HOST),
-    "tables on the host, evaluated": Case(mode="eval", tpu_config=TABLES_ON_HOST),
     "two tables with optimizers of their own": Case(
         spec=lambda: spec(
             {
@@ -338,11 +335,6 @@ RAISE = {
     "a feature that is missing": Case(
         "input_fn does not return feature 'a' of table 't'; it returns 'b', 'x'",
         features={"b": sparse([1, 2])},
-    ),
-    "a feature that is missing, tables on the host": Case(
-        "input_fn does not return feature 'a' of table 't'; it returns 'b', 'x'",
-        features={"b": sparse([1, 2])},
-        tpu_config=TABLES_ON_HOST,
     ),
     "weights that are missing": Case(
         "Cannot find weights w for weighted_categorical_column: input_fn does not return 'w', the "
@@ -395,15 +387,6 @@ RAISE = {
         "embedding tables when it predicts on a TPU. Predict on the host, with a TPUEstimator of "
         "the same model_dir that has use_tpu=False or TPUConfig(device='host').",
         mode="infer",
-    ),
-    "pipelined, tables on the host": Case(
-        "pipeline_execution_with_tensor_core must be False",
-        spec=lambda: spec(pipeline_execution_with_tensor_core=True),
-        tpu_config=TABLES_ON_HOST,
-    ),
-    "divided models, tables on the host": Case(
-        "num_cores_per_replica must be None; got 2",
-        tpu_config={**TABLES_ON_HOST, "num_cores_per_replica": 2},
     ),
     "one shard": Case("num_shards", tpu_config={"num_shards": 1}),
     "a batch that cores cannot share": Case(
@@ -477,11 +460,6 @@ LATER = {
     "a rate from NumPy": Case("PyFunc", spec=lambda: of_table(learning_rate_fn=numpy_rate)),
     "a multiplier from NumPy": Case(
         "PyFunc", spec=lambda: spec(experimental_gradient_multiplier_fn=numpy_rate)
-    ),
-    "a rate from NumPy, tables on the host": Case(
-        "PyFunc",
-        spec=lambda: of_table(learning_rate_fn=numpy_rate),
-        tpu_config=TABLES_ON_HOST,
     ),
     "a host_call that assigns the step": Case(
         "host_call assigns the variable 'global_step'", fields=host_call(assigns_step)

@@ -474,15 +474,14 @@ def test_a_program_that_says_nothing_has_them(cores, variable, tmp_path, monkeyp
     assert tags == (set() if variable else wanted)
 
 
-@pytest.mark.parametrize("tables", ["tpu", "host"])
-def test_a_tpu_has_no_figures(tables, tmp_path):
+def test_a_tpu_has_no_figures(tmp_path):
     with pytest.raises(ValueError) as raised:
         harness.configured(
             harness.gradient_model_fn([*FEATURES]),
             spec_of(),
             ee.RunConfig(
                 model_dir=str(tmp_path),
-                tpu_config=ee.TPUConfig(device="tpu", tables=tables, table_summaries=True),
+                tpu_config=ee.TPUConfig(device="tpu", table_summaries=True),
             ),
             BATCH,
         )

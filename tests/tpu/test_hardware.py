@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training on a TPU v2 to v4, beside the golden vectors and the host engine.
 
-With tables on its host, on any TPU. Left out unless asked for; see docs/tpu.md:
+By PJRT, on any TPU or GPU. Left out unless asked for; see docs/tpu.md:
 
     TPU_NAME=... python -m pytest -m tpu tests/tpu
-    TPU_NAME=... python -m pytest -m tpu tests/tpu -k tables_on_its_host
+    ESTIMATOR_EMB_PJRT_PLATFORM=gpu python -m pytest -m tpu tests/tpu -k by_pjrt
 """
+
+import os
 
 import golden_training
 import harness
@@ -22,7 +24,7 @@ TOLERANCE = {"AdagradMomentum": 1e-3, "Adam": 1e-4, "Ftrl": 5e-4}
 """Of TensorFlow's own tests on TPUs, which take powers and roots less exactly; otherwise 1e-5."""
 
 
-def estimator(tpu, model_fn, spec, model_dir, samples, tables=None, loop=1):
+def estimator(tpu, model_fn, spec, model_dir, samples):
     resolver, _ = tpu
     return harness.configured(
         model_fn,
@@ -33,7 +35,7 @@ def estimator(tpu, model_fn, spec, model_dir, samples, tables=None, loop=1):
             save_summary_steps=None,
             save_checkpoints_steps=1,
             keep_checkpoint_max=None,
-            tpu_config=ee.TPUConfig(iterations_per_loop=loop, tables=tables),
+            tpu_config=ee.TPUConfig(iterations_per_loop=1),
         ),
         samples,
         use_tpu=True,
@@ -124,12 +126,13 @@ def shared_and_sequence_features(samples, strategy="div"):
     return spec, ["words", "history", "item"], data
 
 
-def check_as_on_the_host(tpu, tmp_path, strategy="div", **kwargs):
+@pytest.mark.parametrize("strategy", ["div", "mod"])
+def test_shared_and_sequence_features_train_as_on_the_host(strategy, tpu, tmp_path):
     _, cores = tpu
     samples = 2 * cores
     spec, keys, data = shared_and_sequence_features(samples, strategy)
     model_fn = harness.gradient_model_fn(keys)
-    on_tpu = estimator(tpu, model_fn, spec, tmp_path / "tpu", samples, **kwargs)
+    on_tpu = estimator(tpu, model_fn, spec, tmp_path / "tpu", samples)
     on_tpu.train(harness.input_fn_of(data), max_steps=4)
     on_host = harness.estimator(model_fn, spec, tmp_path / "host", samples, device="host")
     on_host.train(harness.input_fn_of(data), max_steps=4)
@@ -138,11 +141,48 @@ def check_as_on_the_host(tpu, tmp_path, strategy="div", **kwargs):
         np.testing.assert_allclose(got[name], expected[name], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("strategy", ["div", "mod"])
-def test_shared_and_sequence_features_train_as_on_the_host(strategy, tpu, tmp_path):
-    check_as_on_the_host(tpu, tmp_path, strategy)
+@pytest.fixture
+def pjrt_devices():
+    """The GPUs or TPUs that jax finds, or those of ESTIMATOR_EMB_PJRT_PLATFORM."""
+    jax = pytest.importorskip("jax")
+    platform = os.environ.get("ESTIMATOR_EMB_PJRT_PLATFORM")
+    found = jax.local_devices(backend=platform or None)
+    if not platform and found[0].platform == "cpu":
+        pytest.skip(f"jax finds no GPU and no TPU, but {found}")
+    return found
+
+
+def dense_model_fn(features, labels, mode, params):
+    """Two layers over activations, whose variables Adam trains."""
+    x = tf.concat([features["words"], tf.reduce_sum(features["history"], 1), features["item"]], 1)
+    weights = tf.compat.v1.get_variable("weights", [9, 4], initializer=of_numbers([9, 4]))
+    out = tf.compat.v1.get_variable("out", [4, 1], initializer=of_numbers([4, 1]))
+    predicted = tf.matmul(tf.tanh(tf.matmul(x, weights)), out)[:, 0]
+    loss = tf.reduce_mean(tf.square(predicted - labels["words"][:, 0]))
+    optimizer = tf.compat.v1.tpu.CrossShardOptimizer(tf.compat.v1.train.AdamOptimizer(0.1))
+    step = tf.compat.v1.train.get_global_step()
+    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, step))
+
+
+def of_numbers(shape):
+    return harness.initializer(np.random.default_rng(3).normal(size=shape).astype(np.float32))
 
 
 @pytest.mark.parametrize("loop", [1, 4])
-def test_any_tpu_trains_tables_on_its_host(loop, tpu, tmp_path):
-    check_as_on_the_host(tpu, tmp_path, tables="host", loop=loop)
+def test_the_model_by_pjrt_trains_as_on_the_host(loop, pjrt_devices, tmp_path):
+    """On GPUs and TPUs products of matrices are less exact, unless the device is told otherwise."""
+    cores = len(pjrt_devices)
+    samples = 2 * cores
+    spec, _, data = shared_and_sequence_features(samples)
+    for device in ("pjrt", "host"):
+        config = ee.RunConfig(
+            model_dir=str(tmp_path / device),
+            save_summary_steps=None,
+            tpu_config=ee.TPUConfig(loop, device=device, num_shards=cores),
+        )
+        trained = harness.configured(dense_model_fn, spec, config, samples, use_tpu=True)
+        trained.train(harness.input_fn_of(data), max_steps=4)
+    got, expected = (harness.saved(tmp_path / device, 4) for device in ("pjrt", "host"))
+    assert got.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(got[name], value, rtol=1e-3, atol=1e-3, err_msg=name)

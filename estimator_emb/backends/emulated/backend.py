@@ -62,23 +62,33 @@ class EmulatedBackend(HostBackend):
         return EmulatedStep(*arguments)
 
     def attach(self, estimator: Any) -> None:
-        estimator._ctx = EmulatedTPU(shape=self._shape, **self._of_context(estimator))
+        names = ("train_batch_size", "eval_batch_size", "predict_batch_size", "eval_on_tpu")
+        of_request = {name: getattr(self.request, name) for name in names}
+        estimator._ctx = EmulatedTPU(shape=self._shape, config=estimator.config, **of_request)
 
     def input_fn(self, input_fn: Function, mode: str, context: Any) -> Function:
         # Each core's input is a batch behind.
         return self._checked_input_fn(input_fn, mode, context.num_replicas)
 
     def model_fn(self, estimator: Any, augment: Function) -> Function:
-        def build(context: Any, model_fn: Function, input_fn: Any, *given: Any) -> tuple[Any, Any]:
-            _, _, config, params = given
-            # As tensorflow-estimator does: `_call_input_fn` sets it, for this call only.
-            estimator._is_input_fn_invoked = None
-            dropped = self._dropped(exporting=False)
-            step = self._step(context, self.request, config, params, dropped, self._summarizes)
-            spec = step.build(model_fn, input_fn, estimator)
-            return step.graph, spec
+        model_fn = self._checked_model_fn(estimator)
+        on_cpu = augment(self._on_one_core(estimator, model_fn), self.request.batch_axis)
 
-        return self._for_tpu(estimator, augment, build)
+        def for_tpu(features: Any, labels: Any, mode: str, config: Any, params: Any) -> Any:
+            with estimator._ctx.with_mode(mode) as context:
+                # Without an input, it is an export.
+                if not estimator._is_input_fn_invoked or context.is_running_on_cpu():
+                    return on_cpu(features, labels, mode, config, params)
+                # As tensorflow-estimator does: `_call_input_fn` sets it, for this call only.
+                estimator._is_input_fn_invoked = None
+                dropped = self._dropped(exporting=False)
+                step = self._step(context, self.request, config, params, dropped, self._summarizes)
+                # An input on this TPU is a function of the context of a core or host.
+                spec = step.build(model_fn, features, estimator)
+                estimator.current_call.graph = step.graph
+                return spec
+
+        return for_tpu
 
 
 def _emulated(config: Any, spec: EmbeddingConfigSpec | None) -> Any:

@@ -14,8 +14,6 @@ from estimator_emb.tables import helper_variable
 class TPUBackend(Backend):
     """A TPU v2, v3 or v4."""
 
-    reads_ahead = True
-
     def __init__(self, request: EstimatorRequest):
         options.check_on_tpu(request.config)
         super().__init__(request)
