@@ -193,7 +193,7 @@ def _rewritten(file: _File) -> Rewritten:
     except SyntaxError as error:
         raise _Unusable(
             f"{file.path}:{error.lineno}: this is not Python 3: {old_python.what_is_wrong(error)}. "
-            "2to3 and futurize convert programs of Python 2."
+            "If it is Python 2, 2to3 and futurize convert it."
         ) from error
     except libcst.ParserSyntaxError as error:
         raise _Unusable(

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws the distribution of the norms of tables' rows."""
 
+import os
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,7 +32,13 @@ def draw(tables: Sequence[TableStatistics], file: str) -> None:
     figure.suptitle(
         f"Rows by their Euclidean norm, with 5 %, 50 % and 95 % of them{more}", fontsize=11
     )
-    FigureCanvasAgg(figure).print_png(file)
+    temporary = f"{file}.{uuid.uuid4().hex}.tmp"
+    try:
+        FigureCanvasAgg(figure).print_png(temporary)
+        os.replace(temporary, file)
+    finally:
+        if os.path.exists(temporary):
+            os.remove(temporary)
 
 
 def _draw(axes: Any, table: TableStatistics) -> None:

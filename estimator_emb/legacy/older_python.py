@@ -110,8 +110,18 @@ def _imp() -> ModuleType:
         new_module=ModuleType,
         reload=importlib.reload,
         load_source=_load_source,
+        __getattr__=_lacking_in_imp,
     )
     return module
+
+
+def _lacking_in_imp(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    raise AttributeError(
+        f"imp.{name}: Python 3.12 has dropped the module imp, and estimator-emb --tf-v1 supplies "
+        "load_source, new_module and reload of it. Use importlib."
+    )
 
 
 def _load_source(name: str, pathname: str, file: Any = None) -> ModuleType:

@@ -63,7 +63,10 @@ def _of_any(name: str, method: _Method) -> _Method:
     def of_any(self: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(self, StockTPUEstimator):
             return original(self, *args, **kwargs)
-        given = signature.bind(self, *args, **kwargs)
+        try:
+            given = signature.bind(self, *args, **kwargs)
+        except TypeError:
+            return original(self, *args, **kwargs)  # Python's own words name the method.
         given.apply_defaults()
         return of_plain(**given.arguments)
 

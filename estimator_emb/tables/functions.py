@@ -79,8 +79,10 @@ def _scalar(
 
 def _explained(owner: str, error: Exception) -> Exception:
     message = f"{owner} failed: {type(error).__name__}: {error}"
-    # A KeyError would show the message in quotes.
-    if type(error).__module__ == "builtins" and not isinstance(error, KeyError):
+    # A KeyError would show the message in quotes, and StopIteration end a loop of the caller.
+    if type(error).__module__ == "builtins" and not isinstance(
+        error, (KeyError, OSError, StopIteration, StopAsyncIteration)
+    ):
         with contextlib.suppress(TypeError):  # UnicodeError, for one, takes more arguments.
             return type(error)(message)
     return RuntimeError(message)

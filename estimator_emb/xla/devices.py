@@ -36,6 +36,8 @@ _DTYPES = {
     **{f"ui{bits}": np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)},
     **{f"f{bits}": np.dtype(f"float{bits}") for bits in (16, 32, 64)},
     "bf16": ml_dtypes.bfloat16,
+    "complex<f32>": np.complex64,
+    "complex<f64>": np.complex128,
 }
 
 _step = jax.extend.core.Primitive("estimator_emb_step")

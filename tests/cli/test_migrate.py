@@ -148,7 +148,7 @@ def test_a_file_without_legacy_names_stays(name, folder, capfdbinary):
     assert (folder / "a.py").read_bytes() == data
 
 
-PYTHON_2 = ". 2to3 and futurize convert programs of Python 2."
+PYTHON_2 = ". If it is Python 2, 2to3 and futurize convert it."
 BAD = {
     "print 'x'\n": "bad.py:1: this is not Python 3: Missing parentheses in call to 'print'. Did "
     f"you mean print(...)?: print 'x'{PYTHON_2}",

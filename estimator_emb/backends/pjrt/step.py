@@ -14,12 +14,15 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.backends.emulated.step import EmulatedStep
+from estimator_emb.ordering import reads_first
 from estimator_emb.private.estimator import ModeKeys
 from estimator_emb.private.graphs import control_flow_util
 from estimator_emb.private.patches import Changes
 from estimator_emb.xla import core_step
 
 _LOSS = "loss of the step"
+_building = threading.RLock()
+"""Held while model_fn builds its step: what it changes of TensorFlow is for all threads."""
 
 
 class PjrtStep(EmulatedStep):
@@ -34,7 +37,7 @@ class PjrtStep(EmulatedStep):
         return f"The model runs on {described(self.devices)}."
 
     def _call_model_fn(self) -> Any:
-        with _control_flow_of_xla():
+        with _building, _control_flow_of_xla():
             return super()._call_model_fn()
 
     def _on_cores(self, wanted: dict[str, Any], spec: Any) -> tuple[dict[str, Any], Any]:
@@ -46,7 +49,10 @@ class PjrtStep(EmulatedStep):
         first, others = tf.nest.flatten(gradients), tf.nest.flatten(rest)
         training = self._ctx.mode == ModeKeys.TRAIN
         train_op = getattr(spec.train_op, "op", spec.train_op) if training else None
-        step = core_step.of_core(self._cores, [*first, *others], train_op, self._computation.has)
+        targets = [*first, *others]
+        # Before they leave the session's graph, reads get in front of the writes of a step.
+        reads_first.order([*targets, *([] if train_op is None else [train_op])])
+        step = core_step.of_core(self._cores, targets, train_op, self._computation.has)
         self._take_to_devices(step)
         with tf.name_scope("pjrt"), tf.control_dependencies(None):
             values = _by_result(self._launched(step, first), gradients)
@@ -116,8 +122,9 @@ class PjrtStep(EmulatedStep):
         on_devices, written = self._on_devices, self._on_devices.written
 
         def fetch() -> list[Any]:
+            values = on_devices.variables(written)
             on_devices.is_ahead = False
-            return on_devices.variables(written)
+            return values
 
         handles = [self._handles[number] for number in written]
         values = _host_op("fetch", fetch, [], [dtype for _, dtype in handles])[1]

@@ -7,7 +7,7 @@ are errors before a session opens, which name variables and tables, and say what
 """
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -42,15 +42,16 @@ def check_restored(
     for name in rounded:
         if name in here:
             here[name] = dataclasses.replace(here[name], dtype=None)
-    misfits = Misfits(path, tables, here)
     there = _in_checkpoint(path)
     keys = dict(zip(here, here, strict=True))
     if _OBJECT_GRAPH in there:
         keys.update(object_graph_key_mapping(path))
     any_shape = bool(getattr(saver, "_reshape", False))
-    for name in sorted(here, key=misfits.is_dense):
+
+    def compare(name: str, misfits: Misfits) -> None:
         _compare(name, here[name], keys[name], there, misfits, any_shape)
-    misfits.raise_error()
+
+    _raise_misfits(compare, lambda: Misfits(path, tables, here), here)
 
 
 def check_warm_start(settings: Any, tables: Sequence[Table]) -> None:
@@ -67,13 +68,28 @@ def check_warm_start(settings: Any, tables: Sequence[Table]) -> None:
     here = _warm_started(settings.vars_to_warm_start)
     infos = settings.var_name_to_vocab_info or {}
     old_names = settings.var_name_to_prev_var_name or {}
-    misfits = Misfits(path, tables, here, warm_start=True)
-    for name in sorted(here, key=misfits.is_dense):
+
+    def compare(name: str, misfits: Misfits) -> None:
         form, old_name = here[name], old_names.get(name) or name
         if name in infos:
             _compare_remapped(name, form, old_name, infos[name], there, misfits)
         elif settings.vars_to_warm_start is not None:
             _compare(name, form, old_name, there, misfits)
+
+    _raise_misfits(compare, lambda: Misfits(path, tables, here, warm_start=True), here)
+
+
+def _raise_misfits(
+    compare: Callable[[str, Misfits], None], make: Callable[[], Misfits], here: Iterable[str]
+) -> None:
+    """Raises the error of the misfits among variables, those of tables first."""
+    misfits = make()
+    for name in here:
+        compare(name, misfits)
+    if misfits.found:  # Whose variables they are takes long to tell.
+        misfits = make()
+        for name in sorted(here, key=misfits.is_dense):
+            compare(name, misfits)
     misfits.raise_error()
 
 

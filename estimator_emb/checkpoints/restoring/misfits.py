@@ -80,6 +80,11 @@ class Misfits:
         self._missing_slots: dict[str, tuple[Table, list[str]]] = {}
         self._remedies: dict[str, list[str]] = collections.defaultdict(list)
 
+    @property
+    def found(self) -> bool:
+        """Whether a difference was noted."""
+        return bool(self._lines or self._missing or self._missing_slots)
+
     def is_dense(self, name: str) -> bool:
         """Returns whether a variable is of no table."""
         return self._owner(name)[0] is None

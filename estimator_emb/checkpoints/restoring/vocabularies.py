@@ -61,7 +61,13 @@ def vocabulary_warm_start(
     target = tf.compat.path_to_str(folder)
     tf.io.gfile.makedirs(target)
     infos: dict[str, Any] = {}
-    for key, (old, new) in vocabularies.items():
+    for key, pair in vocabularies.items():
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise ValueError(
+                f"vocabulary_warm_start: vocabularies[{key!r}] must be a tuple (old, new), each a "
+                f"file or a list of words; got {pair!r}."
+            )
+        old, new = pair
         table = _find_table(key, tables_of(embedding_config_spec, off_tpu=True))
         name = _find_variable(table, saved, path)
         rows, size = saved[name][0], table.config.vocabulary_size

@@ -103,7 +103,7 @@ def _run(given, launch):
         return 0
     sys.argv[:] = given["program"]
     sys.path[0] = os.path.dirname(os.path.realpath(program))
-    runpy.run_path(program, run_name="__main__")
+    runpy.run_path(os.path.abspath(program), run_name="__main__")
     return 0
 
 
