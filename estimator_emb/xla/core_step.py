@@ -7,11 +7,13 @@ over cores become a custom call, in whose place `devices.py` puts XLA's all-redu
 """
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.messages import frames
 from estimator_emb.private.graphs import eager_mode
 from estimator_emb.step.cores import Collective, Cores
 from estimator_emb.xla import lower
@@ -64,10 +66,22 @@ class CoreStep:
                 # Not as for a GPU of TensorFlow's: a part of that lowering runs nowhere else.
                 return lower.lowered(self.graph, described, platform_name="CPU")
         except lower.Refused as error:
-            raise CannotLower(
-                f"model_fn's step cannot run on PJRT devices: {error}. What only the host can do "
-                "belongs into input_fn, or into host_call and eval_metrics."
-            ) from error
+            raise CannotLower(_explained(str(error))) from None
+
+
+def _explained(words: str) -> str:
+    """Returns an error of XLA's, with the lines of the program that it is about and what to do."""
+    graph = tf.compat.v1.get_default_graph()
+    nodes = dict.fromkeys(re.findall(r"\{\{node ([^}]+)\}\}", words))
+    known = {op.name: op for op in graph.get_operations()}
+    made = filter(None, (frames.made_by(known[node]) for node in nodes if node in known))
+    reason = re.split(r"\n\s*(?:Stack trace|The op is created|tf2xla conversion)", words)[0]
+    reason = re.sub(r"\{\{(?:function_node [^}]*|node ([^}]*))\}\}", r"\1", reason)
+    reason = reason.removeprefix("Failed getting HLO text: '").strip(" \n'.")
+    todo = "What only the host can do belongs into input_fn, or into host_call and eval_metrics."
+    if "tensor list" in reason:
+        todo = "Give each loop a constant maximum_iterations, and a recurrent layer unroll=True."
+    return "\n".join([f"model_fn's step cannot run on PJRT devices: {reason}.", *made, todo])
 
 
 def of_core(

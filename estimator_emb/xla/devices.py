@@ -177,10 +177,14 @@ class DeviceStep:
             # On CPUs jax would read the memory of the caller, who may write it after this call.
             self._values = [jax.device_put(np.array(one), self._jitted.same) for one in values]
 
-    def launch(self, given: Sequence[Sequence[np.ndarray]]) -> None:
-        """Begins a step with each core's value of each argument, and does not wait for its end."""
+    def launch(self, given: Sequence[Sequence[np.ndarray]], copies: bool) -> None:
+        """Begins a step with each core's value of each argument, and does not wait for its end.
+
+        On CPUs jax reads the memory of `given`, which must stay as it is until then: `copies` is
+        False only if the caller waits for a result before it returns.
+        """
         with jax.enable_x64(True):
-            arguments = [self._by_core(values) for values in given]
+            arguments = [self._by_core(values, copies) for values in given]
             self.is_ahead = bool(self.written)
             self._values, self._results = self._jitted.jit(self._values, arguments)
 
@@ -197,9 +201,9 @@ class DeviceStep:
         """Returns copies of the values of variables; the next step reuses their memory."""
         return [np.array(self._values[index]) for index in indices]
 
-    def _by_core(self, values: Sequence[np.ndarray]) -> Any:
+    def _by_core(self, values: Sequence[np.ndarray], copies: bool) -> Any:
         parts = [
-            jax.device_put(np.array(value)[None], device)
+            jax.device_put((np.array if copies else np.asarray)(value)[None], device)
             for value, device in zip(values, self._devices, strict=True)
         ]
         shape = (len(parts), *parts[0].shape[1:])

@@ -390,6 +390,93 @@ def test_refused_when_the_step_is_lowered(of_loss, words, tmp_path):
     assert str(refused.value).startswith(words), refused.value
 
 
+def test_a_step_that_cannot_be_lowered_names_its_line(tmp_path):
+    def model_fn(features, labels, mode, params):
+        x = tf.reshape(features["ages"], [-1, 2, 1])
+        loss = tf.reduce_mean(tf.keras.layers.LSTM(4)(x))
+        return harness.minimized(mode, loss + tf.reduce_sum(features["words"]))
+
+    estimator = emulated_program.make(
+        model_fn, tmp_path, 1, spec=emulated_program.SPEC, tpu={"device": "pjrt"}
+    )
+    with pytest.raises(ValueError) as refused:
+        estimator.train(batches, steps=1)
+    first, *_, line, last = str(refused.value).splitlines()
+    assert first.startswith(
+        "model_fn's step cannot run on PJRT devices: XLA compilation requires a fixed tensor list"
+    )
+    assert line.startswith("The op 'gradients/")
+    assert line.endswith("train_op = optimizer.minimize(loss, v1.train.get_global_step())")
+    assert last == (
+        "Give each loop a constant maximum_iterations, and a recurrent layer unroll=True."
+    )
+
+
+def test_reads_come_before_the_writes_of_a_step(tmp_path):
+    """In host_call, and in an evaluation that counts its steps, as on the emulated TPU."""
+
+    def model_fn(features, labels, mode, params):
+        scale = v1.get_variable("scale", [], initializer=v1.ones_initializer())
+        calls = v1.get_variable("calls", [], initializer=v1.zeros_initializer(), trainable=False)
+        loss = scale * tf.reduce_sum(features["words"])
+        if mode == ee.ModeKeys.EVAL:
+            with tf.control_dependencies([calls.assign_add(1.0)]):
+                loss = tf.identity(loss)
+            metrics = (lambda read: {"calls": v1.metrics.mean(read)}, [calls.read_value()[None]])
+            return ee.TPUEstimatorSpec(mode, loss=loss, eval_metrics=metrics)
+        spec = harness.minimized(mode, loss, 0.01)
+        read = scale.read_value()[None]
+        return spec._replace(host_call=(lambda read: [tf.numpy_function(note, [read], [])], [read]))
+
+    def note(read):
+        seen.append(float(read[0]))
+
+    found = []
+    for device in ("host", "pjrt"):
+        seen = []
+        estimator, _ = trained(
+            model_fn, tmp_path / device, device, emulated_program.SPEC, batches, 1
+        )
+        found.append((seen, estimator.evaluate(batches, steps=3)["calls"]))
+    assert seen[0] == 1.0 and len(seen) == 4
+    np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-5)
+    assert found[0][1] == found[1][1] == 1.0  # The mean of 0, 1 and 2.
+
+
+def test_warm_starts_and_exports(tmp_path):
+    def model_fn(features, labels, mode, params):
+        output = dense(features["word"], 1, "output")
+        if mode == ee.ModeKeys.PREDICT:
+            return harness.served(mode, output=output)
+        return harness.minimized(mode, tf.reduce_mean(tf.square(output - labels)), 0.5)
+
+    def input_fn(params):
+        words = np.arange(16)[:, None] % 9
+        return tf.data.Dataset.from_tensors(({"word": words}, words.astype(np.float32))).repeat()
+
+    def receive():
+        words = v1.placeholder(tf.int64, [None, 1], name="word")
+        return ee.export.ServingInputReceiver({"word": words}, {"word": words})
+
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={"word": ee.FeatureConfig("words")},
+        table_to_config_dict={"words": ee.TableConfig(9, 4, v1.ones_initializer(), "mean")},
+        optimization_parameters=ee.AdagradParameters(0.5),
+    )
+    served = {}
+    for device in ("host", "pjrt"):
+        before = tmp_path / device / "before"
+        trained(model_fn, before, device, spec, input_fn, 2)
+        after, variables = trained(
+            model_fn, tmp_path / device / "after", device, spec, input_fn, 2,
+            steps=2, warm_start_from=str(before),
+        )  # fmt: skip
+        serve = harness.exported(after, tmp_path / device / "export", receive)
+        output = serve(word=tf.constant([[3], [8]], tf.int64))["output"].numpy()
+        served[device] = {**variables, "served": output}
+    same(served["host"], served["pjrt"])
+
+
 def test_a_bad_id_is_named_and_nothing_is_written(tmp_path):
     def input_fn(params):
         ids = np.array([[0], [1], [7], [2]], np.int32)

@@ -86,7 +86,8 @@ class PjrtStep(EmulatedStep):
 
         def launch(*values: Any) -> list[Any]:
             self._on_devices.launch(
-                [values[start : start + count] for start in range(0, len(values), count)]
+                [values[start : start + count] for start in range(0, len(values), count)],
+                copies=not first,
             )
             results = self._on_devices.results(range(len(first)))
             return [*results, *self._on_devices.variables(counter)]
