@@ -120,9 +120,10 @@ def main(options: argparse.Namespace) -> int:
     arguments.check_plot(options.plot)
     if options.start is not None:
         options.start = _prefix(options.start)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) == signal.SIG_DFL:
-            signal.signal(number, _interrupt)
+    signals = (signal.SIGTERM, signal.SIGHUP)
+    caught = [one for one in signals if signal.getsignal(one) == signal.SIG_DFL]
+    for one in caught:
+        signal.signal(one, _interrupt)
     folder = tempfile.mkdtemp(prefix="estimator-emb-compare-")
     try:
         if both[0].model_dir is not None:
@@ -141,6 +142,8 @@ def main(options: argparse.Namespace) -> int:
         return 128 + int(number)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        for one in caught:
+            signal.signal(one, signal.SIG_DFL)
 
 
 def _interrupt(number: int, frame: Any) -> None:
