@@ -83,6 +83,13 @@ def collect():
 TESTS = collect()
 
 
+@pytest.fixture(autouse=True)
+def filtering():
+    """A test case of TensorFlow's shows all frames from then on."""
+    yield
+    tf.debugging.enable_traceback_filtering()
+
+
 @pytest.mark.slow
 @pytest.mark.sampled(30)
 @pytest.mark.parametrize("name", TESTS)

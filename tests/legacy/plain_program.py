@@ -35,7 +35,7 @@ def make(kind, model_dir, width=4, name="w", strategy=None):
         given = tf.keras.Input([3], name="x")
         logits = tf.keras.layers.Dense(1)(tf.keras.layers.Dense(width)(given))
         model = tf.keras.Model(given, logits)
-        model.compile("sgd", "mse")
+        model.compile(tf.keras.optimizers.legacy.SGD(), "mse")
         return tf.keras.estimator.model_to_estimator(model, config=config)
 
     spec = tf.estimator.EstimatorSpec

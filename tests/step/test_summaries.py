@@ -407,7 +407,9 @@ def test_a_pipelined_training_goes_on_where_it_was(native, tmp_path, monkeypatch
 
     train(tmp_path / "one", STEPS)
     train(tmp_path / "two", 2)
-    with pytest.raises(ValueError, match="with other features, bad_ids, table_summaries or"):
+    with pytest.raises(
+        ValueError, match="with other features, bad_ids, table_summaries, parameter servers or"
+    ):
         train(tmp_path / "two", STEPS, summaries=False)
     train(tmp_path / "two", STEPS)
     one, two = (written(tmp_path / name) for name in ("one", "two"))
