@@ -376,8 +376,8 @@ RAISE = {
         spec=lambda: of_table(ee.FrequencyEstimatorParameters(0.2, 50.0, 3.0, 0.7)),
     ),
     "no optimizer": Case("'t' has no optimizer", spec=lambda: spec(optimization_parameters=None)),
-    "v6e": Case("no TPUEstimator runs on TPUs", tpu_config={"tpu_generation": "v6e"}),
-    "v5e": Case("no TPUEstimator runs on TPUs", tpu_config={"tpu_generation": "v5e"}),
+    "v6e": Case("no TPUEstimator runs by TensorFlow on TPUs", tpu_config={"tpu_generation": "v6e"}),
+    "v5e": Case("no TPUEstimator runs by TensorFlow on TPUs", tpu_config={"tpu_generation": "v5e"}),
     "bad_ids": Case("bad_ids='drop' works on the host only", tpu_config={"bad_ids": "drop"}),
     "table_summaries": Case(
         "table_summaries=True works on the host only", tpu_config={"table_summaries": True}

@@ -13,10 +13,10 @@ from programs import line
 
 import estimator_emb as ee
 from estimator_emb import preflight
-from estimator_emb.preflight import compiler, lowering
+from estimator_emb.preflight import compiler
 from estimator_emb.preflight import step as step_lib
 from estimator_emb.spec.generations import NO_ESTIMATOR
-from estimator_emb.xla import lower
+from estimator_emb.xla import core_step, lower
 
 pytestmark = pytest.mark.usefixtures("of_the_step_alone")
 
@@ -77,7 +77,7 @@ def test_a_step_with_everything_is_lowered(tmp_path):
     # One sum for each kernel and bias of 4 layers, one for the helper of the activations, and that
     # of the function and its gradient.
     module = (tmp_path / "step.hlo").read_bytes()
-    assert module.count(lowering.CROSS_REPLICA_SUM.encode()) == 9 + 2
+    assert module.count(core_step.CROSS_REPLICA_SUM.encode()) == 9 + 2
     interface = json.loads((tmp_path / "step.json").read_text())
     shapes = sorted(one["shape"] for one in interface["arguments"])
     # What outside compilation gives, labels, users, dense features, histories. (No replica id.)
