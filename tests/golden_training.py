@@ -108,6 +108,22 @@ def batches(*dimensions, samples=SAMPLES, gradients=True):
     return made
 
 
+def check_training(cases, model_dir, device, num_shards):
+    """Trains a table of each case, all in one training, and compares them with their cases."""
+    spec = spec_of(*cases)
+    dimensions = [table.dimension for table in spec.table_to_config_dict.values()]
+    estimator = harness.estimator(
+        harness.gradient_model_fn(list(spec.feature_to_config_dict)),
+        spec,
+        model_dir,
+        device=device,
+        num_shards=num_shards,
+    )
+    estimator.train(harness.input_fn_of(batches(*dimensions)), steps=3)
+    for number, case in enumerate(cases):
+        check_steps(case, model_dir, table=f"t{number}")
+
+
 # The cases that are tables of one training are checked one after the other.
 _saved = functools.lru_cache(3)(harness.saved)
 

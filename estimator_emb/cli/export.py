@@ -8,7 +8,7 @@ import argparse
 from estimator_emb.cli import arguments
 from estimator_emb.cli.checkpoint_commands import progress_bar, status_of
 from estimator_emb.messages.text_columns import escaped
-from estimator_emb.names.formats import EXPORT_FORMATS
+from estimator_emb.names.formats import EXPORT_FORMATS, PRECISIONS
 
 DETAILS = """\
     estimator-emb export MODEL_DIR OUT --to=parquet --table=words --vocabulary words=words.txt
@@ -59,7 +59,7 @@ def fill_parser(parser: arguments.Parser) -> None:
     )
     parser.add_argument(
         "--precision",
-        choices=("float32", "float16"),
+        choices=PRECISIONS,
         default="float32",
         help="float16 halves the tables of saved-model, whose embeddings stay float32",
     )

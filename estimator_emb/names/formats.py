@@ -3,6 +3,9 @@
 
 import typing
 
+PRECISIONS = ("float32", "float16")
+"""The types of tables in a SavedModel; the first is the default."""
+
 
 class ExportFormat(typing.NamedTuple):
     """An export format.

@@ -7,6 +7,7 @@ from typing import Any
 from estimator_emb.messages.calls import method_of_program
 from estimator_emb.names import environment, slices
 from estimator_emb.names.environment import EnvironmentVariable
+from estimator_emb.names.formats import PRECISIONS
 from estimator_emb.private.estimator import LocalRunConfig
 from estimator_emb.private.tpu_estimator import InputPipelineConfig, StockRunConfig, StockTPUConfig
 from estimator_emb.spec import generations, tf_config
@@ -144,7 +145,7 @@ class TPUConfig(StockTPUConfig):
                 f"TPUConfig: table_summaries must be True or False; got {table_summaries!r}."
             )
         if serving_tables is not None:
-            _check_choice("TPUConfig: serving_tables", serving_tables, ("float32", "float16"))
+            _check_choice("TPUConfig: serving_tables", serving_tables, PRECISIONS)
         self.device = device
         self.bad_ids = bad_ids
         self.tpu_generation = tpu_generation

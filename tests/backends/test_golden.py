@@ -26,18 +26,7 @@ def shards_of(case):
 def test_golden_cases(shards, kernels, tmp_path):
     """Those of as many shards are tables of one training."""
     cases = [case for case in CASES.values() if shards_of(case) == shards]
-    spec = golden_training.spec_of(*cases)
-    dimensions = [table.dimension for table in spec.table_to_config_dict.values()]
-    estimator = harness.estimator(
-        harness.gradient_model_fn(list(spec.feature_to_config_dict)),
-        spec,
-        tmp_path,
-        device="host",
-        num_shards=shards,
-    )
-    estimator.train(harness.input_fn_of(golden_training.batches(*dimensions)), steps=3)
-    for number, case in enumerate(cases):
-        golden_training.check_steps(case, tmp_path, table=f"t{number}")
+    golden_training.check_training(cases, tmp_path, "host", shards)
 
 
 @pytest.mark.parametrize("kernels", ["tensorflow", "native"], indirect=True)

@@ -110,18 +110,7 @@ def test_trains_evaluates_and_predicts_as_the_emulated_tpu(cores, pipelined, tmp
 def test_every_golden_optimizer_trains_a_table(tmp_path):
     """Each is a table of one training, from a config dict, with its slots and its rates."""
     cases = [case for case in golden_training.GOLDEN["cases"] if "num_shards" not in case["hyper"]]
-    spec = golden_training.spec_of(*cases)
-    dimensions = [table.dimension for table in spec.table_to_config_dict.values()]
-    estimator = harness.estimator(
-        harness.gradient_model_fn(list(spec.feature_to_config_dict)),
-        spec,
-        tmp_path,
-        device="pjrt",
-        num_shards=1,
-    )
-    estimator.train(harness.input_fn_of(golden_training.batches(*dimensions)), steps=3)
-    for number, case in enumerate(cases):
-        golden_training.check_steps(case, tmp_path, table=f"t{number}")
+    golden_training.check_training(cases, tmp_path, "pjrt", 1)
 
 
 def dense(x, units, name):

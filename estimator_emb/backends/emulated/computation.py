@@ -108,7 +108,7 @@ class Computation:
         return op.name in self._ops
 
     def _has(self, leaf: Any) -> bool:
-        return tf.is_tensor(leaf) and hasattr(leaf, "op") and leaf.op.name in self._ops
+        return tf.is_tensor(leaf) and hasattr(leaf, "op") and self.has(leaf.op)
 
 
 class _Outside(CapturingContext):

@@ -76,7 +76,6 @@ class PjrtStep(EmulatedStep):
         with tf.name_scope("pjrt"), tf.control_dependencies(None):
             values = [_read(*handle) for handle in self._handles]
             self._load = _host_op("load", on_devices.load, values, [])[0]
-            self._flush = self._written_back()
 
     def _launched(self, step: core_step.CoreStep, first: Sequence[tf.Tensor]) -> list[Any]:
         """Makes the op of a step, and returns the results of each core that the tables need."""
@@ -150,19 +149,28 @@ class PjrtStep(EmulatedStep):
             return tf.group(flushed, *self._checks(dense, loss))
 
     def _session_hooks(self) -> list[Any]:
-        return [_DeviceHook(self._on_devices, self._load, self._flush)]
+        if self._ctx.mode == ModeKeys.TRAIN:  # Each loop begins with a load.
+            with tf.name_scope("pjrt"):
+                return [_FlushHook(self._on_devices, self._written_back())]
+        return [_LoadHook(self._load)]
 
 
-class _DeviceHook(tf.compat.v1.train.SessionRunHook):
-    """Takes variables to the devices when a session begins, and back where a loop was cut short."""
+class _LoadHook(tf.compat.v1.train.SessionRunHook):
+    """Takes variables to the devices when a session begins."""
 
-    def __init__(self, on_devices: Any, load: tf.Operation, flush: tf.Operation):
-        self._on_devices = on_devices
+    def __init__(self, load: tf.Operation):
         self._load = load
-        self._flush = flush
 
     def after_create_session(self, session: tf.compat.v1.Session, coord: Any) -> None:
         session.run(self._load)
+
+
+class _FlushHook(tf.compat.v1.train.SessionRunHook):
+    """Takes variables back from the devices where a loop of steps was cut short."""
+
+    def __init__(self, on_devices: Any, flush: tf.Operation):
+        self._on_devices = on_devices
+        self._flush = flush
 
     def end(self, session: tf.compat.v1.Session) -> None:
         if self._on_devices.is_ahead:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from estimator_emb.checkpoints.files.values import Values
 from estimator_emb.checkpoints.formats.base import TableFormat, new_folder, tables_to_write
 from estimator_emb.checkpoints.reading import saved_tables, saved_variables
-from estimator_emb.names.formats import EXPORT_FORMATS
+from estimator_emb.names.formats import EXPORT_FORMATS, PRECISIONS
 
 
 def export(
@@ -60,7 +60,7 @@ def export(
     format = format_of(to)
     if slots and not format.slots:
         raise ValueError(f"export: {to} has no slots.")
-    if precision not in ("float32", "float16"):
+    if precision not in PRECISIONS:
         raise ValueError(f"export: precision must be 'float32' or 'float16'; got {precision!r}.")
     if precision == "float16" and not format.rounds:
         raise ValueError(f"export: {to} has no precision 'float16'; only saved-model has it.")
