@@ -230,6 +230,17 @@ def test_what_is_refused(what, old):
     assert str(error.value) == OURS + message.replace("PATH", f"{old}/model.ckpt-1")
 
 
+@pytest.mark.parametrize("given", [NEW, "new.txt", (OLD, NEW, NEW), (NEW,), None])
+def test_what_is_no_pair_is_refused(given, old):
+    spec, _ = spec_of("dicts", NEW, 0, "Adam")
+    with pytest.raises(ValueError) as error:
+        ee.vocabulary_warm_start(old, spec, {"fruit": given})
+    assert str(error.value) == (
+        f"{OURS}vocabularies['fruit'] must be a tuple (old, new), each a file or a list of words; "
+        f"got {given!r}."
+    )
+
+
 def test_a_missing_file_or_checkpoint(old, tmp_path):
     spec, _ = spec_of("dicts", NEW, 0, "Adam")
     with pytest.raises(ValueError, match="of table 'fruit': there is no such file"):
