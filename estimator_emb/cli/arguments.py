@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parses the arguments of every subcommand, and refuses wrong ones."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import importlib.util

@@ -6,8 +6,6 @@ first time. Then it checks that call, prints what it found, and ends the program
 For `train_and_evaluate` it checks both steps.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

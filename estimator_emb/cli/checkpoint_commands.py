@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the subcommands that read checkpoints, with errors in one line and a progress bar."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import re

@@ -4,8 +4,6 @@
 This process, which needs no TensorFlow, watches over all of them.
 """
 
-from __future__ import annotations
-
 import argparse
 import collections
 import contextlib

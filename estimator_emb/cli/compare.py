@@ -5,8 +5,6 @@ Each side is a process of its own. When both have ended, this one imports Tensor
 they have left.
 """
 
-from __future__ import annotations
-
 import argparse
 import glob
 import os

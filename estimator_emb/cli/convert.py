@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Puts tables of a legacy 'mod' checkpoint in the order of their ids: `estimator-emb convert`."""
 
-from __future__ import annotations
-
 import argparse
 
 from estimator_emb.cli import arguments

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes tables for other programs, or shows the neighbours of a row: `estimator-emb export`."""
 
-from __future__ import annotations
-
 import argparse
 
 from estimator_emb.cli import arguments

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists the variables of a checkpoint, and examines their values: `estimator-emb inspect`."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -95,7 +93,7 @@ def _list(path: str) -> None:
     print(f"{len(variables)} variables, {total / 1e6:,.3f} MB with slots")
 
 
-def _print_values(found: Sequence[checkpoint.TableStatistics]) -> None:
+def _print_values(found: Sequence["checkpoint.TableStatistics"]) -> None:
     print()
     if not found:
         print("no variable could be a table, so no values are read")
@@ -115,7 +113,7 @@ def _print_values(found: Sequence[checkpoint.TableStatistics]) -> None:
             print(escaped(text))
 
 
-def _print_differences(differences: Sequence[checkpoint.Difference], other: str) -> None:
+def _print_differences(differences: Sequence["checkpoint.Difference"], other: str) -> None:
     print()
     if not differences:
         print(f"no difference from {other}")

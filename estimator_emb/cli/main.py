@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the command `estimator-emb`: finds the subcommand, parses its arguments, does its work."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

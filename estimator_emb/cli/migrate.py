@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Moves programs to estimator_emb's names: `estimator-emb migrate`. It needs no TensorFlow."""
 
-from __future__ import annotations
-
 import argparse
 import ast
 import contextlib
@@ -180,7 +178,7 @@ def _read(path: str, is_written: bool) -> _File:
     return _File(path, real, data, encoding, text)
 
 
-def _rewritten(file: _File) -> Rewritten:
+def _rewritten(file: _File) -> "Rewritten":
     import libcst
 
     from estimator_emb.cli.migration import rewrite
@@ -250,7 +248,7 @@ def _lines(data: bytes) -> list[bytes]:
     return [line for line in re.split(rb"(?<=\n)", data) if line]
 
 
-def _report(results: Sequence[tuple[_File, Rewritten]], is_written: bool) -> None:
+def _report(results: Sequence[tuple[_File, "Rewritten"]], is_written: bool) -> None:
     """Prints what a person must decide, by the lines of the files as they are now."""
     from estimator_emb.cli.migration.findings import GROUPS
 

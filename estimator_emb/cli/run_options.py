@@ -6,8 +6,6 @@
 environment variable, or by an argument of `legacy.launch.launch`.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The two sides of `estimator-emb compare`, and the processes that run them."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import json
@@ -138,7 +136,7 @@ class SideRunner:
         self,
         name: str,
         popen: subprocess.Popen[bytes],
-        record: _Record,
+        record: "_Record",
         steps: int,
         started: float,
         wakeup: int,
@@ -160,7 +158,7 @@ class SideRunner:
                 self._screen.say(state)
         self._screen.draw([], now=True)
 
-    def _check(self, side: Side, name: str, status: int, record: _Record, log: str) -> None:
+    def _check(self, side: Side, name: str, status: int, record: "_Record", log: str) -> None:
         program = " ".join(side.program[:2]) if side.program[0] == "-m" else side.program[0]
         refused = next((one for one in record.events if one["event"] == "refused"), None)
         if refused is not None:

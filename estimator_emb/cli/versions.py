@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The output of `estimator-emb --version`, for reports of faults; it imports no TensorFlow."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import platform

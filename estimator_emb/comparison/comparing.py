@@ -5,8 +5,6 @@ Whatever would make a verdict silently wrong is reported: a variable, a metric, 
 a step that one side lacks, values that are NaN on both sides, and a training that changes nothing.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import fnmatch
 import functools

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads what a side has left behind: its losses, checkpoints, metrics and predictions."""
 
-from __future__ import annotations
-
 import dataclasses
 import glob
 import os

@@ -17,8 +17,6 @@ to run, and keeps it in `config._distribute_coordinator_mode`:
   cluster runs this same program.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

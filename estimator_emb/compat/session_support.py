@@ -6,8 +6,6 @@ that saves a checkpoint when a TPU worker is about to go away. The `WorkerHeartb
 the workers for their health, has a kernel on TPU hosts only.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -28,7 +26,7 @@ _RETRY_SECS = 1.0
 # A shutdown waits this much longer than the time that it gives to the workers.
 _SHUTDOWN_MARGIN_SECS = 10.0
 
-_watchdog: WatchdogManager | None = None
+_watchdog: "WatchdogManager | None" = None
 
 
 class CoordinatorResetError(tf.errors.AbortedError):
@@ -61,7 +59,7 @@ class WorkerHeartbeatManager:
         self._request_placeholder = request_placeholder
 
     @staticmethod
-    def from_devices(session, devices: Sequence[str]) -> WorkerHeartbeatManager:
+    def from_devices(session, devices: Sequence[str]) -> "WorkerHeartbeatManager":
         """Adds heartbeat ops for `devices` to the default graph, and returns their manager."""
         logging.info("Creating a heartbeat manager for %s", devices)
         request = tf.compat.v1.placeholder(tf.string, name="worker_heartbeat_request")
@@ -98,7 +96,7 @@ class WorkerHeartbeatManager:
         logging.debug("Ping results: %s", responses)
         return responses
 
-    def lame_workers(self) -> WorkerHeartbeatManager | None:
+    def lame_workers(self) -> "WorkerHeartbeatManager | None":
         """Returns a manager of the workers that do not report good health, or `None`."""
         lame = [
             (device, op)

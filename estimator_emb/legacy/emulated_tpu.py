@@ -6,8 +6,6 @@ A TPU is emulated, or PJRT devices take its place.
 Each call reads the environment variable ESTIMATOR_EMB_DEVICE.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -5,8 +5,6 @@ Such a copy needs private parts of the TensorFlow that it was taken from. Where 
 package neither emulates its TPUEstimator nor trains its tables.
 """
 
-from __future__ import annotations
-
 import linecache
 import logging
 import re

@@ -8,8 +8,6 @@ step. So a training that is killed at any moment continues with the batch after 
 its model has seen.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import weakref

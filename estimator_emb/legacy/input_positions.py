@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files that keep the positions of a training's input, one for each step."""
 
-from __future__ import annotations
-
 import os
 import re
 from typing import Any

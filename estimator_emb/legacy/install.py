@@ -8,8 +8,6 @@ defines a class which ours replaces stays as it is, because it names its own cla
 Imports find another module in its place, which shares everything else.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import re

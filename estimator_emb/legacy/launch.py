@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts an unchanged program in this process, and shows how it failed."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import logging

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Says what to change in a program that was written for an older Python."""
 
-from __future__ import annotations
-
 import collections.abc
 import os
 import re

@@ -4,8 +4,6 @@
 `install` replaces methods of the class from which all of them are derived.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Iterator

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes `import tensorflow` mean TensorFlow 1, and says which programs need that."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -99,7 +97,7 @@ def advice_about_name(error: BaseException) -> str | None:
     return None
 
 
-def _replace_imported(changes: Changes, finder: _ApiFinder) -> None:
+def _replace_imported(changes: Changes, finder: "_ApiFinder") -> None:
     """Replaces the modules of TensorFlow 2's API that were imported by their short names."""
     for name, before in list(sys.modules.items()):
         module = finder.module(name)

@@ -5,8 +5,6 @@
 docs/legacy_names.md shows it. It is text, so that reading it needs no TensorFlow.
 """
 
-from __future__ import annotations
-
 NOTHING = "nothing takes its place"
 
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names that only `tf.compat.v1` has: a program that finds them in `tf` means TensorFlow 1."""
 
-from __future__ import annotations
-
 import re
 
 _NAMES = {

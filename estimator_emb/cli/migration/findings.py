@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a person must decide about a program that has been rewritten."""
 
-from __future__ import annotations
-
 import ast
 import re
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rewrites the imports of a program: which names they lose, keep, or take from elsewhere."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ Names are spelled as in TensorFlow 2: `tf.estimator...`, `tf.compat.v1.estimator
 `tf.contrib...`, or by their modules. `look_up` brings every other spelling to one of these.
 """
 
-from __future__ import annotations
-
 import pathlib
 import re
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adds imports for a program's new names, in time for Keras and tensorflow-estimator."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 from collections.abc import Iterable

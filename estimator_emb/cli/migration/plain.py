@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tells which programs keep their names of `tf.estimator`: those that never had a TPU."""
 
-from __future__ import annotations
-
 import re
 
 from estimator_emb.cli.migration import names

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads a program: which dotted name each expression stands for, by scopes."""
 
-from __future__ import annotations
-
 import ast
 import collections
 import re
@@ -30,7 +28,7 @@ class Binding:
     local: str
     path: str
     imported: str
-    uses: list[Use] = field(default_factory=list)
+    uses: list["Use"] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -40,7 +38,7 @@ class Alias:
     statement: cst.Assign
     local: str
     value: cst.BaseExpression
-    uses: list[Use] = field(default_factory=list)
+    uses: list["Use"] = field(default_factory=list)
 
 
 @dataclass(eq=False)

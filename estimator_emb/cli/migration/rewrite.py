@@ -5,8 +5,6 @@ LibCST's tree and scopes decide; only parts of the source are replaced, so that 
 stays byte for byte.
 """
 
-from __future__ import annotations
-
 import enum
 import warnings
 from dataclasses import dataclass

@@ -5,8 +5,6 @@
 and so on. Source: tensorflow/contrib/metrics/python/ops/metric_ops.py, TF 1.15.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any

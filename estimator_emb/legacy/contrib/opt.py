@@ -4,8 +4,6 @@
 Slots have the names that TensorFlow 1.15 gives them, so that its checkpoints restore.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
