@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the whole check: builds the step, looks its ops up, and compiles it."""
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import estimator_emb.estimator
+from estimator_emb.messages import errors
 from estimator_emb.names.generations import GENERATIONS, PJRT
 from estimator_emb.names.slices import CORES_PER_HOST
 from estimator_emb.preflight import compiler, host_calls, program, static, tables
@@ -79,7 +79,7 @@ def check_program(
             f"Only a TPUEstimator of estimator_emb can be checked; got {type(estimator).__name__} "
             f"of {type(estimator).__module__}."
         )
-    with _followed():
+    with errors.explained(program.unfollowed, "The checker itself cannot follow this program: "):
         request, config = estimator.backend.request, estimator.config
         if generations is None:
             generations = tables.default_generations(request, config)
@@ -197,16 +197,3 @@ def _of_generation(config: Any) -> Iterator[Finding]:
         check_runtime(getattr(config.tpu_config, "tpu_generation", None))
     except ValueError as error:
         yield Finding(f"use_tpu=True raises ValueError: {str(error).rstrip('.')}")
-
-
-@contextlib.contextmanager
-def _followed() -> Iterator[None]:
-    """Turns any error inside into a `CannotCheck`."""
-    try:
-        yield
-    except CannotCheck:
-        raise
-    except Exception as error:
-        raise CannotCheck(
-            f"The checker itself cannot follow this program: {type(error).__name__}: {error}"
-        ) from error

@@ -60,18 +60,16 @@ def build(
     """Builds a step, by one call of input_fn and one of model_fn as for a TPU core."""
     config = copy.deepcopy(estimator.config)
     config = config.replace(tpu_config=config.tpu_config._replace(num_shards=replicas))
-    try:
-        with _context(estimator, config, replicas).with_mode(mode) as context:
-            step = Step(tf.Graph(), mode, replicas, context.batch_size_for_model_fn)
-            inputs = CoreInputs(estimator, context, input_fn)
-            step.findings += inputs.findings
-            step.complete = inputs.complete
-            if step.complete:
-                _build(estimator, config, context, inputs, step)
-    except CannotCheck:
-        raise
-    except Exception as error:
-        raise CannotCheck(f"{type(error).__name__}: {error}") from error
+    with (
+        errors.explained(program.unfollowed),
+        _context(estimator, config, replicas).with_mode(mode) as context,
+    ):
+        step = Step(tf.Graph(), mode, replicas, context.batch_size_for_model_fn)
+        inputs = CoreInputs(estimator, context, input_fn)
+        step.findings += inputs.findings
+        step.complete = inputs.complete
+        if step.complete:
+            _build(estimator, config, context, inputs, step)
     return step
 
 
