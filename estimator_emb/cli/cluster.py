@@ -64,11 +64,7 @@ def fill_parser(parser: arguments.Parser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Runs a program as a cluster.
-
-    Returns the chief's exit status, or 128 + the number of the signal that ended it; 1 in place of
-    0 where a server died.
-    """
+    """Runs a program as a cluster; returns what DETAILS says, or 128 + the chief's signal."""
     program_files.check_program(options)
     run_options.variables(options, os.environ)  # Refuses options that do not go together.
     # The command by which this process was started, with `run` in place of `cluster`.
@@ -111,16 +107,12 @@ def start(
 def _cluster(jobs: dict[str, int]) -> dict[str, list[str]]:
     """Returns free addresses on loopback by job."""
     with contextlib.ExitStack() as sockets:
-        return {
-            job: [
-                f"localhost:{server.getsockname()[1]}"
-                for server in (
-                    sockets.enter_context(socket.create_server(("127.0.0.1", 0)))
-                    for _ in range(count)
-                )
-            ]
-            for job, count in jobs.items()
-        }
+
+        def address() -> str:
+            server = sockets.enter_context(socket.create_server(("127.0.0.1", 0)))
+            return f"localhost:{server.getsockname()[1]}"
+
+        return {job: [address() for _ in range(count)] for job, count in jobs.items()}
 
 
 class _Launcher:

@@ -97,7 +97,10 @@ def fill_parser(parser: arguments.Parser) -> None:
         "(auto, the default), always, or never",
     )
     parser.add_argument(
-        "--plot", metavar="FILE.png", help="draws losses and differences; needs matplotlib"
+        "--plot",
+        type=arguments.plot,
+        metavar="FILE.png",
+        help="draws losses and differences; needs matplotlib",
     )
     run_options.add_to(parser, run_options.OF_ANY_PROGRAM)
     parser.add_program()
@@ -109,13 +112,8 @@ def fill_parser(parser: arguments.Parser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Compares two sides, and prints the report.
-
-    Returns 0 if the sides are the same, 1 if they differ, 2 if they could not be compared, or 128 +
-    the number of a signal.
-    """
+    """Returns what DETAILS says, after printing the report; 128 + the number of a signal."""
     both = sides(options)
-    arguments.check_plot(options.plot)
     if options.start is not None:
         options.start = _prefix(options.start)
     signals = (signal.SIGTERM, signal.SIGHUP)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from estimator_emb.cli import arguments
-from estimator_emb.cli.checkpoint_commands import progress_bar, status_of
+from estimator_emb.cli.checkpoint_commands import prints_errors, progress_bar
 from estimator_emb.messages.text_columns import aligned, escaped
 
 if TYPE_CHECKING:
@@ -39,21 +39,15 @@ def fill_parser(parser: arguments.Parser) -> None:
     )
     parser.add_argument(
         "--plot",
+        type=arguments.plot,
         metavar="FILE.png",
         help="also draws how the norms of the rows of each table are distributed; needs matplotlib",
     )
 
 
-def main(options: argparse.Namespace) -> int:
-    """Prints what a checkpoint holds.
-
-    Returns 0; 2 if there is no checkpoint, it is damaged, or an option cannot be done.
-    """
-    arguments.check_plot(options.plot)
-    return status_of("inspect", _inspect, options)
-
-
-def _inspect(options: argparse.Namespace) -> None:
+@prints_errors
+def main(options: argparse.Namespace) -> None:
+    """Prints what a checkpoint holds."""
     from estimator_emb import checkpoint
     from estimator_emb.cli import norms_plot
 

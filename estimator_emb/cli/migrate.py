@@ -36,14 +36,7 @@ written. It needs LibCST: pip install 'estimator-emb[migrate]'
 
 @dataclass(frozen=True)
 class _File:
-    """A source file.
-
-    Attributes:
-      path: its name as the user has given it.
-      real: the file itself, behind all symbolic links.
-      encoding: 'utf-8-sig' where `data` begins with a byte order mark, which `text` leaves out.
-      text: the source, with its own line ends.
-    """
+    """A source file: its name as the user has given it, and behind all symbolic links."""
 
     path: str
     real: str
@@ -68,11 +61,7 @@ def fill_parser(parser: arguments.Parser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Rewrites programs, or shows how they would change.
-
-    Returns 0 if something changes; 2 if nothing does, or a file cannot be used. Then none is
-    written.
-    """
+    """Rewrites programs, or shows how they would change; returns what DETAILS says."""
     if importlib.util.find_spec("libcst") is None:
         _say("estimator-emb migrate needs LibCST: pip install 'estimator-emb[migrate]'")
         return 2
