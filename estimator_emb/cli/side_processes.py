@@ -18,6 +18,7 @@ from typing import Any
 
 from estimator_emb.cli import processes
 from estimator_emb.cli import screen as screen_lib
+from estimator_emb.messages.text_columns import counted
 
 _MOST_BYTES = 2 << 30
 """A side has a checkpoint of every step only where all of them are no larger than this."""
@@ -231,12 +232,12 @@ class _Record:
     def summary(self) -> str:
         environment = next(one for one in self.events if one["event"] == "environment")
         parts = [f"TensorFlow {environment['tensorflow']}"]
-        for event, one, several in (
-            ("step", "step", "steps"),
-            ("evaluation", "evaluation", "evaluations"),
+        for event, *nouns in (
+            ("step", "step"),
+            ("evaluation", "evaluation"),
             ("predictions", "call of predict", "calls of predict"),
         ):
             count = self._count(event)
             if count or event == "step":
-                parts.append(f"{count:,} {one if count == 1 else several}")
+                parts.append(counted(count, *nouns))
         return ", ".join(parts)

@@ -7,6 +7,7 @@ from typing import Any
 
 import estimator_emb.estimator
 from estimator_emb.messages import errors
+from estimator_emb.messages.text_columns import counted
 from estimator_emb.names.generations import GENERATIONS, PJRT
 from estimator_emb.names.slices import CORES_PER_HOST
 from estimator_emb.preflight import compiler, host_calls, program, static, tables
@@ -165,19 +166,15 @@ def _built(
     if not step.complete:
         built.notes.append("The step could not be built, so its ops were not looked at.")
     if len(outside) > len(softly):
-        count = _counted(len(outside) - len(softly))
+        count = counted(len(outside) - len(softly), "op")
         built.notes.append(f"Set aside: {count} in outside_compilation, which the host runs.")
     if softly:
         where = ", ".join(dict.fromkeys(f"{op.type} ({op.where or op.name})" for op in softly))
         built.notes.append(
-            f"Set aside: {_counted(len(softly))} that no TPU runs, and that TensorFlow puts on the "
-            f"host, as tf.config.set_soft_device_placement(True) allows: {where}."
+            f"Set aside: {counted(len(softly), 'op')} that no TPU runs, and that TensorFlow puts "
+            f"on the host, as tf.config.set_soft_device_placement(True) allows: {where}."
         )
     return built
-
-
-def _counted(ops: int) -> str:
-    return f"{ops} op{'s' if ops > 1 else ''}"
 
 
 def _notes(

@@ -352,9 +352,8 @@ def _copy(
     values: Values, name: str, order: _Order, out: Writer, advance: Callable[[int], Any]
 ) -> None:
     dtype, shape = values.dtypes[name], values.shapes[name]
-    if dtype == tf.string or not shape or not np.prod(shape, dtype=np.int64):
-        # NumPy's strings would lose zeros at their end, and TensorFlow saves no slices of strings.
-        out.add(name, dtype, np.array(values.whole(name), object if dtype == tf.string else None))
+    if values.is_text(name) or not shape or not np.prod(shape, dtype=np.int64):
+        out.add(name, dtype, values.array(name))  # TensorFlow saves no slices of strings.
         advance(values.size(name))
         return
     places = Partition(shape[0], order.new, "mod").places
@@ -371,10 +370,9 @@ def _copy(
 def _compare(
     values: Values, written: Values, name: str, order: _Order, advance: Callable[[int], Any]
 ) -> None:
-    dtype = values.dtypes[name]
-    is_text = dtype == tf.string
+    is_text = values.is_text(name)
     as_read = (written.shapes.get(name), written.dtypes.get(name))
-    right = as_read == (values.shapes[name], dtype)
+    right = as_read == (values.shapes[name], values.dtypes[name])
     if right:
         for old, new in pairs(values, name, written, name, (order.old, order.new)):
             same = old.tolist() == new.tolist() if is_text else old.tobytes() == new.tobytes()

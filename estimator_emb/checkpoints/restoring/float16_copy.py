@@ -2,10 +2,9 @@
 """Copies a checkpoint for an export whose tables are float16."""
 
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from estimator_emb.checkpoints.files import float16
@@ -49,18 +48,15 @@ class Float16Copy:
                     continue
                 values.check(name)
                 if name in of_tables:
-                    table = float16.whole(shape, _rounded(values, name))
-                    out.add(name, tf.float16, table)
-                elif shape and shape[0] and dtype != tf.string:
+                    rounded = (
+                        float16.rounded(_OWNER, name, values.rows(name, start, end), start)
+                        for start, end in values.spans(name)
+                    )
+                    out.add(name, tf.float16, float16.whole(shape, rounded))
+                elif shape and shape[0] and not values.is_text(name):
                     pieces = (values.rows(name, *span) for span in values.spans(name))
                     out.add_rows(name, dtype, shape, pieces)
                 else:
-                    is_text = dtype == tf.string
-                    out.add(name, dtype, np.array(values.whole(name), object if is_text else None))
+                    out.add(name, dtype, values.array(name))
             out.merge()
             out.finish()
-
-
-def _rounded(values: Values, name: str) -> Iterator[np.ndarray]:
-    for start, end in values.spans(name):
-        yield float16.rounded(_OWNER, name, values.rows(name, start, end), start)

@@ -5,11 +5,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import libcst as cst
+from libcst import helpers
 
 from estimator_emb.cli.migration import names
 from estimator_emb.cli.migration.findings import Findings
 from estimator_emb.cli.migration.new_imports import NewImports, Part
-from estimator_emb.cli.migration.program import Binding, Program, Use, dotted
+from estimator_emb.cli.migration.program import Binding, Program, Use
 from estimator_emb.cli.migration.source import Comments, Edits, comments_of
 
 
@@ -218,7 +219,7 @@ class Imports(NewImports):
             self._replace_dotted(alias.name, part.name, part.name if alias.asname else _named(part))
 
     def _replace_dotted(self, node: cst.CSTNode, name: str, text: str) -> None:
-        if name != dotted(node):
+        if name != helpers.get_full_name_for_node(node):
             self._edits.replace(self._program.start(node), self._program.end(node), text)
 
     def _import(

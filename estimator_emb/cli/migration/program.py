@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import libcst as cst
-from libcst import metadata
+from libcst import helpers, metadata
 
 from estimator_emb.cli.migration import names
 from estimator_emb.names import tf1 as tf1_names
@@ -169,17 +169,16 @@ class Program:
         if isinstance(statement, cst.ImportFrom):
             if statement.relative or statement.module is None:
                 return
-            module = dotted(statement.module)
+            module = helpers.get_full_name_for_node_or_raise(statement.module)
             if isinstance(statement.names, cst.ImportStar):
                 self.stars.append((statement, module))
                 return
             for alias in statement.names:
-                name = dotted(alias.name)
-                path = f"{module}.{name}"
+                path = f"{module}.{alias.evaluated_name}"
                 found.append(Binding(statement, alias, local_name(alias), path, path))
         else:
             for alias in statement.names:
-                imported, local = dotted(alias.name), local_name(alias)
+                imported, local = alias.evaluated_name, local_name(alias)
                 path = imported if alias.asname else local
                 found.append(Binding(statement, alias, local, path, imported))
         self.bindings += found
@@ -355,18 +354,9 @@ def _is_part(name: cst.Name, parent: cst.CSTNode) -> bool:
     return isinstance(parent, cst.ImportAlias) and parent.asname is not None
 
 
-def dotted(node: cst.CSTNode) -> str:
-    """Returns the text of a dotted name, without spaces and comments."""
-    root, attributes = _split(node)
-    assert root is not None
-    return root.value + attributes
-
-
 def local_name(alias: cst.ImportAlias) -> str:
     """Returns the name that an import binds."""
-    if alias.asname is not None:
-        return dotted(alias.asname.name)
-    return dotted(alias.name).partition(".")[0]
+    return alias.evaluated_alias or alias.evaluated_name.partition(".")[0]
 
 
 def _split(node: cst.CSTNode) -> tuple[cst.Name | None, str]:
