@@ -105,7 +105,6 @@ def start(
 
 
 def _cluster(jobs: dict[str, int]) -> dict[str, list[str]]:
-    """Returns free addresses on loopback by job."""
     with contextlib.ExitStack() as sockets:
 
         def address() -> str:
@@ -116,8 +115,6 @@ def _cluster(jobs: dict[str, int]) -> dict[str, list[str]]:
 
 
 class _Launcher:
-    """Watches over the processes of one command."""
-
     def __init__(self, command: list[str]):
         self._command = command
         self._processes: list[processes.Process] = []
@@ -204,7 +201,6 @@ class _Launcher:
                 self._screen.write(key.data[1].end(), key.data[2])
 
     def _react(self, process: processes.Process) -> None:
-        """Reports how a process ended, and does what follows from it for the others."""
         status = process.popen.returncode
         if status != 0 and not process.told:
             text = f"{process.name} {process.how_ended()} after {process.seconds():.0f} s."

@@ -202,7 +202,6 @@ def _report(
 
 
 def _prefix(path: str) -> str:
-    """Returns the prefix of the checkpoint that the user gives by its prefix or folder."""
     prefix = path
     state = os.path.join(path, "checkpoint")
     if os.path.isfile(state):

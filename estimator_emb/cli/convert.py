@@ -62,6 +62,7 @@ def fill_parser(parser: arguments.Parser) -> None:
 def main(options: argparse.Namespace) -> None:
     """Converts a checkpoint and prints what was done."""
     from estimator_emb import checkpoint
+    from estimator_emb.checkpoints.reading import row_order
 
     reverse = options.reverse or options.to_hosts is not None
     with progress_bar() as progress:
@@ -82,9 +83,6 @@ def main(options: argparse.Namespace) -> None:
         print(f"left the rows of {escaped(name)} as they were")
     for name in conversion.dropped:
         print(f"left out {escaped(name)}")
-    print(f"from {_order(conversion.hosts)} to {_order(conversion.to_hosts)}")
+    old, new = map(row_order.in_words, (conversion.hosts, conversion.to_hosts))
+    print(f"from {old} to {new}")
     print(escaped(conversion.path))
-
-
-def _order(hosts: int) -> str:
-    return "the order of the ids" if hosts == 1 else f"the order of 'mod' over {hosts} hosts"

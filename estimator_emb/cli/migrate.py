@@ -98,7 +98,6 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _files(paths: Sequence[str], errors: list[str]) -> Iterator[str]:
-    """Yields every named file, and every file in a named folder, once."""
     seen: set[str] = set()
     folders = [os.path.realpath(path) for path in paths if os.path.isdir(path)]
     for path in paths:

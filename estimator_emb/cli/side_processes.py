@@ -70,10 +70,9 @@ class SideRunner:
         self._screen = screen_lib.Screen()
 
     def run_side(self, side: Side, steps: int, again: bool = False, **start: Any) -> list[Any]:
-        """Runs a side to its end and returns the events of `comparison/processes/side.py`.
+        """Runs a side to its end and returns its events; `processes/side.py` describes `start`.
 
-        That file describes `start`. Raises CannotRun where the side did not train, or
-        failed, and Interrupted, after the end of all processes, where a signal came.
+        Raises CannotRun where it did not train or failed, and Interrupted where a signal came.
         """
         name = f"{side.label}{' again' if again else ''}"
         folder = os.path.join(self._folder, name.replace(" ", "-"))
@@ -196,8 +195,6 @@ def _end_of(log: str, label: str) -> str:
 
 
 class _Record:
-    """The events that a side has written so far."""
-
     def __init__(self, path: str):
         self.events: list[dict[str, Any]] = []
         self._path = path

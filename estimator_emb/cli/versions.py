@@ -8,6 +8,7 @@ import runpy
 import shutil
 from importlib import metadata
 
+from estimator_emb.compat import installed
 from estimator_emb.names import environment
 
 _PACKAGE = pathlib.Path(__file__).resolve().parents[1]
@@ -22,18 +23,14 @@ def text() -> str:
     return "\n".join(
         (
             f"estimator-emb {own}",
-            ", ".join(f"{name} {_version(name)}" for name in (*brings, *_BESIDE)),
+            ", ".join(
+                f"{name} {installed.version(name) or 'not installed'}"
+                for name in (*brings, *_BESIDE)
+            ),
             f"Python {platform.python_version()}, {platform.platform()}, {os.cpu_count()} cores",
             f"native kernels: {_kernels()}",
         )
     )
-
-
-def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def _kernels() -> str:

@@ -44,7 +44,6 @@ class Distance:
 
 
 def _scale_of(array: Any) -> float:
-    """Returns the scale of a variable: see `Tolerance`."""
     values = np.asarray(array)
     if not _is_float(values):
         return _SMALLEST_SCALE

@@ -126,7 +126,6 @@ def of_model_dir(path: str) -> Run:
 
 
 def _scalars(folder: str) -> Iterable[tuple[int, str, Any]]:
-    """Yields step, tag and value of the numbers in the event files of a folder."""
     for file in sorted(glob.glob(os.path.join(glob.escape(folder), "events.out.tfevents.*"))):
         try:
             for event in tf.compat.v1.train.summary_iterator(file):

@@ -111,10 +111,7 @@ class WorkerHeartbeatManager:
         )
 
     def shutdown(self, wait_time_in_ms: int = 60000, exit_code: int = 0) -> None:
-        """Makes the workers exit after a time, and waits until they should have.
-
-        In that time they finish what a shutdown makes them do, like flushing logs.
-        """
+        """Makes the workers exit after a time to flush logs, and waits until they should have."""
         logging.info("Shutting down %s.", self)
         self.configure(
             event_pb2.WorkerHeartbeatRequest(
@@ -131,10 +128,7 @@ class WorkerHeartbeatManager:
 def _connected(
     target: str, config, devices: Sequence[str] | None = None
 ) -> tuple[WorkerHeartbeatManager, Sequence[str]]:
-    """Returns a manager with a session and a graph of its own, as a training's is final; devices.
-
-    By default these are of all workers.
-    """
+    """Returns a manager with a graph of its own, as a training's is final, and its devices."""
     graph = tf.Graph()
     session = tf.compat.v1.Session(target=target, graph=graph, config=config)
     if devices is None:
@@ -206,7 +200,6 @@ class WatchdogManager(threading.Thread):
         self._connect(event_pb2.WAIT_FOR_COORDINATOR, int(self.shutdown_timeout * 1000))
 
     def _connect(self, shutdown_mode, timeout_ms: int) -> None:
-        """Configures the workers through a new session."""
         self._worker_manager, self._devices = _connected(*self._session, self._devices)
         self._worker_manager.configure(
             event_pb2.WorkerHeartbeatRequest(

@@ -74,7 +74,6 @@ def _warning(begin: Any) -> Any:
 
 
 def _line_of_copy(file: str) -> int | None:
-    """Returns the line where a copy of tpu_estimator.py defines TPUEstimator, or None."""
     if "/tensorflow_estimator/python/" in file.replace("\\", "/"):
         return None
     lines = linecache.getlines(file)

@@ -176,7 +176,6 @@ def _extend_api(changes: Changes) -> None:
 
 
 def _supply_moved(changes: Changes) -> None:
-    """Gives private modules of TensorFlow, and the names in them, their old names back."""
     aliases = {
         f"tensorflow.python.{old}": f"tensorflow.python.{new}"
         for old, new in moved.MODULES.items()

@@ -114,7 +114,6 @@ def restored() -> Iterator[None]:
 
 
 def _frames_of_program(frames: TracebackType | None) -> TracebackType | None:
-    """Leaves out the frames that only lead to the program."""
     leading = (__file__, "<frozen runpy>", runpy.__file__)
     while frames is not None and frames.tb_frame.f_code.co_filename != __file__:
         frames = frames.tb_next

@@ -48,10 +48,7 @@ def replace_methods(changes: Changes) -> None:
 
 
 def _of_any(name: str, method: _Method) -> _Method:
-    """Returns a method for every estimator, of which TPUEstimators keep their own.
-
-    `method` gets the original one, and all arguments by their names.
-    """
+    """Returns a method for all but TPUEstimators; `method` gets arguments by their names."""
     original = getattr(Estimator, name)
     signature = inspect.signature(original)
     of_plain: _Method = functools.partial(method, original)
@@ -138,8 +135,6 @@ def _add_meta_graph_for_mode(original: Any, self: Any, checkpoint_path: Any, **g
 
 
 class _PlaceLog(tf.compat.v1.train.SessionRunHook):
-    """A hook that logs where an estimator trains, once for each model directory."""
-
     def __init__(self, estimator: Any):
         self._estimator = estimator
 

@@ -74,10 +74,7 @@ def bind() -> None:
 
 
 def advice_about_name(error: BaseException) -> str | None:
-    """Returns advice about the error of a program that used a name of TensorFlow 1.
-
-    The program ran with TensorFlow 2's API. Other errors give None.
-    """
+    """Returns advice where a program with TensorFlow 2's API used a name of TensorFlow 1."""
     if isinstance(error, ModuleNotFoundError):
         return _HINT if f"{error.name}.".startswith(f"{contrib.NAME}.") else None
     if not isinstance(error, AttributeError) or not isinstance(error.obj, ModuleType):
@@ -114,8 +111,7 @@ def _replace_imported(changes: Changes, finder: "_ApiFinder") -> None:
 class _ApiFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """A finder that imports the module `tf.compat.v1.train` as `tensorflow.train`.
 
-    `folder` is that of the package tensorflow. Some of its packages, such as `tensorflow.lite`,
-    have the name of a module of the API; their files are found as before.
+    Files in `folder`, that of tensorflow, are found too where a module of the API has their name.
     """
 
     def __init__(self, v1: ModuleType, folder: str):

@@ -61,7 +61,6 @@ def of_program(frames: types.TracebackType | None) -> types.TracebackType | None
 
 
 def _is_frame_of_program(frame: types.FrameType) -> bool:
-    """Returns whether a frame is the program's, also where a notebook or `exec` runs it."""
     file = frame.f_code.co_filename
     if not file.startswith("<") or file.startswith("<frozen "):
         return is_of_program(file)

@@ -141,7 +141,6 @@ def _built(
     replicas: int,
     has_steps: bool,
 ) -> _Built:
-    """Builds the step of one core, and what `use_tpu=True` builds."""
     described = Described(estimator, mode, replicas, has_steps)
     if step_lib.is_on_host(estimator, mode):
         note = "This call runs on the TPU's host, and no step of it on the TPU."
@@ -187,7 +186,6 @@ def _notes(
 
 
 def _of_generation(config: Any) -> Iterator[Finding]:
-    """Yields a finding if use_tpu=True refuses the generation that the program names."""
     if options.asked(config) == "pjrt":
         return
     try:

@@ -279,7 +279,6 @@ def _refused_type(op_type: str, attributes: Any) -> str | None:
 
 
 def _types(attributes: Any, name: str) -> list[str]:
-    """Returns the values of a type attribute, in the spelling of the table."""
     if name not in attributes:
         return []
     value = attributes[name]

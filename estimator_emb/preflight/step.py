@@ -158,7 +158,6 @@ def _build(
 
 
 def _of_tables(request: EstimatorRequest) -> Iterator[tuple[str, tf.Tensor]]:
-    """Yields what the core sends to the tables besides gradients."""
     step = tf.compat.v1.train.get_global_step()
     tables = {table.name: table for table in request.tables if table.optimizer is not None}
     rates = DynamicRates(
@@ -184,7 +183,6 @@ def _control_flow_v2() -> Iterator[None]:
 
 
 def _take(spec: Any, step: Step) -> None:
-    """Sets the results and the train_op of a step from what model_fn returned."""
     if step.mode == ModeKeys.TRAIN:
         if spec.train_op is None:
             raise CannotCheck("model_fn returned no train_op in mode 'train'.")

@@ -46,10 +46,7 @@ class DamagedCheckpoint(CheckpointError, tf.errors.DataLossError):  # type: igno
 
 
 def latest(model_dir: str) -> str | None:
-    """Returns the prefix of a folder's latest checkpoint; None without any.
-
-    Raises MissingCheckpoint if `checkpoint` names none of those that there are.
-    """
+    """Returns a folder's latest checkpoint, if any; MissingCheckpoint if `checkpoint` is wrong."""
     for attempt in range(TRIES):
         if attempt:
             time.sleep(PAUSE)

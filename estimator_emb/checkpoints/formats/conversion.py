@@ -169,7 +169,7 @@ class _Moves:
         if self.hosts == to_hosts:
             raise ValueError(
                 f"convert: there is nothing to convert in {self._values.path!r}: its rows are "
-                f"{_in_order(self.hosts)} already{self._why}."
+                f"in {row_order.in_words(self.hosts)} already{self._why}."
             )
 
     def _check_not_more_than_rows(self, argument: str, hosts: int) -> None:
@@ -181,7 +181,6 @@ class _Moves:
             )
 
     def _matching(self, name: str) -> list[SavedVariable]:
-        """Returns the tables of a name or a pattern."""
         names = [name] if name in self._values.shapes else fnmatch.filter(self._tables, name)
         if not names:
             raise ValueError(
@@ -208,9 +207,10 @@ class _Moves:
         order, known, self._why = self._told()
         wanted = "ids" if source_order == "div" else source_order
         if order is not None and wanted not in (None, order):
+            told = row_order.in_words(1 if order == "ids" else known)
             raise ValueError(
                 f"convert: source_order is {source_order!r}, and the rows of "
-                f"{self._values.path!r} are {_in_order(1 if order == 'ids' else known)}{self._why}."
+                f"{self._values.path!r} are in {told}{self._why}."
             )
         order = order or wanted or self._undivided()
         if order is None:
@@ -224,16 +224,16 @@ class _Moves:
             if hosts not in (None, 1):
                 raise ValueError(
                     f"convert: hosts is {hosts}, and the rows of {self._values.path!r} are "
-                    f"{_in_order(1)}{self._why}."
+                    f"in {row_order.in_words(1)}{self._why}."
                 )
             return 1
         if self._record and known is not None:
             return self._agreeing(hosts, known, self._why)
-        told = self._hosts_of_slices()
+        slices = self._hosts_of_slices()
         if known is not None:
             hosts = self._agreeing(hosts, known, self._why)
-        if told is not None and not (self._force and hosts):
-            return self._agreeing(hosts, told[0], told[1])
+        if slices is not None and not (self._force and hosts):
+            return self._agreeing(hosts, *slices)
         if hosts is None:
             raise ValueError(
                 "convert: the slices of the tables do not tell over how many hosts they were "
@@ -285,8 +285,7 @@ class _Moves:
         slices = "one slice" if count == 1 else f"{count} slices, one for each host"
         return count, f": table {table!r} is saved in {slices}"
 
-    def _agreeing(self, hosts: int | None, told: int | None, why: str) -> int:
-        assert told is not None
+    def _agreeing(self, hosts: int | None, told: int, why: str) -> int:
         if hosts not in (None, told):
             raise ValueError(
                 f"convert: hosts is {hosts}, and {self._values.path!r} tells {told}{why}."
@@ -294,12 +293,6 @@ class _Moves:
         if told == 1:
             self._why = why
         return told
-
-
-def _in_order(hosts: int | None) -> str:
-    if hosts == 1:
-        return "in the order of the ids"
-    return f"in the order of 'mod' over {hosts} hosts"
 
 
 def _write(

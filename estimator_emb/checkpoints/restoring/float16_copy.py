@@ -16,10 +16,7 @@ _OWNER = "TPUConfig: serving_tables='float16'"
 
 
 class Float16Copy:
-    """A temporary copy of a checkpoint, which any saver restores into float16 tables.
-
-    As a context, it removes the copy at the end. `path` is its prefix, of files that `write` makes.
-    """
+    """A copy of a checkpoint, with float16 tables, that `write` makes and the end removes."""
 
     def __init__(self, checkpoint_path: str):
         self._source = checkpoint_path
@@ -35,8 +32,7 @@ class Float16Copy:
     def write(self, tables: Collection[str]) -> None:
         """Copies the checkpoint for the default graph, rounds `tables`, and leaves out their slots.
 
-        Raises DamagedCheckpoint if a checksum differs, and a ValueError for a number that float16
-        cannot hold.
+        Raises DamagedCheckpoint, or a ValueError for a number that float16 cannot hold.
         """
         needed = set(map(saved_name, tf.compat.v1.global_variables()))
         with Values(self._source) as values, Writer(self.path) as out:

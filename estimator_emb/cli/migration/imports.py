@@ -23,11 +23,7 @@ class Imports(NewImports):
         self._removed: set[cst.CSTNode] = set()
 
     def decide(self, edited: set[Use], left: set[Use], needed: set[Binding]) -> None:
-        """Decides what becomes of each import.
-
-        `edited` are expressions that change, `left` legacy ones that stay; `needed` are imports
-        that new expressions use.
-        """
+        """Decides what becomes of each import; new expressions use those that are `needed`."""
         for binding in self._program.bindings:
             live = [use for use in binding.uses if use not in edited]
             path = self._new_path(binding, live, left, binding in needed)
@@ -116,10 +112,7 @@ class Imports(NewImports):
                 self._write_statement(statement, parts)
 
     def _merge_tries(self, changed: dict[cst.CSTNode, list[Part]]) -> set[cst.CSTNode]:
-        """Replaces `try: import ... except ImportError: import ...` where both import the same now.
-
-        Returns the statements that it replaces.
-        """
+        """Replaces `try` statements whose imports are the same now; returns what was in them."""
         merged: set[cst.CSTNode] = set()
         for node in self._program.tries:
             blocks = [node.body, *(handler.body for handler in node.handlers)]
@@ -157,7 +150,6 @@ class Imports(NewImports):
         return [self._import(module, group, comments, indent) for module, group in groups.items()]
 
     def _remove_statement(self, statement: cst.BaseSmallStatement) -> None:
-        """Removes a statement, with its line where it has one of its own."""
         line = self._program.parent(statement)
         start, end = self._program.start(statement), self._program.end(statement)
         if not _is_alone(line) or self._is_emptied(self._program.parent(line)):
@@ -210,7 +202,6 @@ class Imports(NewImports):
             self._edits.replace(start, end, "; ".join(self._lines(kept)))
 
     def _replace_names(self, statement: cst.Import | cst.ImportFrom, parts: list[Part]) -> None:
-        """Replaces only the module and the names, so that all else stays."""
         if isinstance(statement, cst.ImportFrom):
             assert statement.module is not None
             self._replace_dotted(statement.module, parts[0].module, parts[0].module)

@@ -229,7 +229,6 @@ def _is_definition(statement: cst.CSTNode) -> bool:
 
 
 def _is_preamble(statement: cst.CSTNode) -> bool:
-    """Returns whether a statement is a docstring or an import from `__future__`."""
     if not isinstance(statement, cst.SimpleStatementLine):
         return False
     first = statement.body[0]

@@ -17,11 +17,7 @@ from estimator_emb.names import tf1 as tf1_names
 
 @dataclass(eq=False)
 class Binding:
-    """A local name that an import binds to the dotted name `path`.
-
-    In `import a.b`, `imported` is `a.b`, and `local` and `path` are `a`. `uses` are the places
-    where the program reads the name.
-    """
+    """A name that an import binds: in `import a.b`, `imported` is `a.b`, the others are `a`."""
 
     statement: cst.Import | cst.ImportFrom
     alias: cst.ImportAlias

@@ -30,12 +30,7 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True)
 class Rewritten:
-    """The result for one program; `text` is the old source where nothing changes.
-
-    Attributes:
-      findings: what a person must decide, in the order of the old source.
-      lines: line in the old source -> line in the new one.
-    """
+    """The new source of a program, what a person must decide, and {old line: new line}."""
 
     text: str
     findings: list[findings.LeftToDo]

@@ -236,7 +236,6 @@ def _absolute(path):
 
 
 def _like(path, name):
-    """Returns a name as bytes where a path is bytes."""
     return os.fsencode(name) if isinstance(path, bytes) else name
 
 
