@@ -170,7 +170,7 @@ class SideRunner:
         elif status:
             how = f"failed with status {status}"
         elif not any(one["event"] == "end" for one in record.events):
-            how = "ended by os._exit, so that nobody knows how far it was,"
+            how = "was ended by os._exit"
         elif not trained:
             raise CannotRun(
                 f"{name}: {program} ended without training a step of an Estimator."

@@ -238,12 +238,14 @@ def verdict(
 ) -> tuple[int, str]:
     """Returns the exit status and its meaning; `repeated` compares side A with itself."""
     within = f"within {tolerance}"
+
+    def unknown(why: str) -> tuple[int, str]:
+        return CANNOT_COMPARE, f"Nothing can be said: {why}"
+
     chance = None
     if repeated is not None:
         if repeated.problems:
-            return CANNOT_COMPARE, (
-                f"Nothing can be said: side A differs from itself. {repeated.problems[0]}"
-            )
+            return unknown(f"side A differs from itself. {repeated.problems[0]}")
         chance = repeated.first
     first = comparison.first
     differs = comparison.problems or (first is not None and (chance is None or first < chance))
@@ -260,20 +262,15 @@ def verdict(
             parts.append(f"{things} that one side lacks or that do not fit, listed above")
         return DIFFERENT, f"The sides differ: {'; '.join(parts)}."
     if first is not None:
-        return CANNOT_COMPARE, (
-            f"Nothing can be said: run twice, side A differs from itself from step {chance} on, "
-            f"and the sides from step {first} on. Seed what is left to chance, or give tolerances "
-            "above it."
+        return unknown(
+            f"run twice, side A differs from itself from step {chance} on, and the sides from step "
+            f"{first} on. Seed what is left to chance, or give tolerances above it."
         )
     if chance is not None:
-        return CANNOT_COMPARE, (
-            f"Nothing can be said: run twice, side A differs from itself from step {chance} on."
-        )
+        return unknown(f"run twice, side A differs from itself from step {chance} on.")
     nan = next((item for item in comparison.items() if item.nan is not None), None)
     if nan is not None:
-        return CANNOT_COMPARE, (
-            f"Nothing can be said: {nan.name} is NaN on both sides, from step {nan.nan} on."
-        )
+        return unknown(f"{nan.name} is NaN on both sides, from step {nan.nan} on.")
     return SAME, f"The sides are the same {within}."
 
 

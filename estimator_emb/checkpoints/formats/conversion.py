@@ -288,7 +288,7 @@ class _Moves:
     def _agreeing(self, hosts: int | None, told: int, why: str) -> int:
         if hosts not in (None, told):
             raise ValueError(
-                f"convert: hosts is {hosts}, and {self._values.path!r} tells {told}{why}."
+                f"convert: hosts must be {told} for {self._values.path!r}{why}; got {hosts}."
             )
         if told == 1:
             self._why = why

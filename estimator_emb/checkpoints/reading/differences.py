@@ -77,8 +77,8 @@ def _hosts(name: str, both: tuple[Values, Values], orders: Sequence[dict[str, in
         if helped and name in values.shapes and len(values.parts(name) or ()) > 1:
             raise ValueError(
                 f"differences: nothing in {values.path!r} says in which order the rows of {name!r} "
-                "are, as its graph, the .meta file, would. Convert it first (estimator-emb "
-                "convert)."
+                "are: it has no record and no graph (a .meta file). Convert it first "
+                "(estimator-emb convert)."
             )
     return [count or 1 for count in told]
 
