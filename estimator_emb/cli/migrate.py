@@ -74,8 +74,7 @@ def main(options: argparse.Namespace) -> int:
         except _Unusable as error:
             errors.append(str(error))
     if errors:
-        for text in errors:
-            _say(text)
+        _say("\n".join(errors))
         return 2
     changed = [(file, result) for file, result in results if result.text != file.text]
     if options.write:

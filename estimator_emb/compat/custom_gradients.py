@@ -46,7 +46,7 @@ def ending_with_graph() -> Iterator[None]:
     try:
         yield
     finally:
-        _hand_over(graph)
+        _move_to(graph)
 
 
 @contextlib.contextmanager
@@ -60,13 +60,9 @@ def forgotten() -> Iterator[None]:
         _forget([name for name in registry if name not in before and name.startswith(_PREFIX)])
 
 
-def _hand_over(graph: tf.Graph) -> None:
-    """Moves the functions from TensorFlow's registry to `graph`; the registry finds them there."""
+def _move_to(graph: tf.Graph) -> None:
     registry = gradient_registry._registry
-    kept: dict[str, Callable[..., Any]] | None = getattr(graph, _KEPT, None)
-    if kept is None:
-        kept = {}
-        setattr(graph, _KEPT, kept)
+    kept: dict[str, Callable[..., Any]] = vars(graph).setdefault(_KEPT, {})
     names: list[str] = []
     for op in graph.get_operations():
         name = _custom_gradient(op)
