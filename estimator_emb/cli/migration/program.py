@@ -39,14 +39,10 @@ class Alias:
 
 @dataclass(eq=False)
 class Use:
-    """A name with all attributes that follow it, such as `tf.train.Saver`.
+    """A name with its attributes: the `chain` of `tf`, `tf.train` and `tf.train.Saver`.
 
-    Attributes:
-      chain: the expressions `tf`, `tf.train` and `tf.train.Saver`.
-      paths: each dotted name that the last one may stand for -> how many of its parts the first
-        one stands for.
-      is_certain: whether it can stand for nothing else.
-      sources: the imports and assignments that bind its first name.
+    `paths` are the dotted names that the last may stand for, and how many of their parts the first
+    one does. It `is_certain` if it can be nothing else. `sources` bind its first name.
     """
 
     chain: list[cst.BaseExpression]
@@ -62,14 +58,9 @@ class Use:
 class Program:
     """A parsed program; raises libcst.ParserSyntaxError where the source is not Python.
 
-    Attributes:
-      bindings: what its imports bind, in the order of the source.
-      aliases: the assignments of modules.
-      uses: the expressions that may stand for a name of TensorFlow.
-      stars: imports of all names of a module, and its dotted name.
-      strings: its texts, without f-strings.
-      identifiers: every name in the source, without attributes and keywords.
-      means_v1: whether it says `tensorflow` and means TensorFlow 1.
+    `bindings` are those of its imports, in order, and `stars` imports of all names of a module;
+    `uses` may stand for names of TensorFlow, by which it may mean TensorFlow 1 (`means_v1`).
+    `strings` leave out f-strings, and `identifiers` attributes and keywords.
     """
 
     def __init__(self, text: str):

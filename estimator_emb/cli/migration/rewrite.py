@@ -87,12 +87,9 @@ def _rename(
 class _Plan:
     """Decides what becomes of the expressions of a program, and of what binds their names.
 
-    Attributes:
-      targets: expression that changes -> the part to replace, and the name to put there.
-      removed: assignments of legacy modules that nothing needs any more.
-      needed: imports that new expressions use.
-      tf1: new expression below `tensorflow.compat.v1` -> the name of that module there; None
-        where it must be imported.
+    `targets` are the parts to replace and what to put there; `removed` are assignments that nothing
+    needs any more, and `needed` imports that new expressions use. `tf1` has the name by which the
+    program knows `tensorflow.compat.v1` in their places; None where it must be imported.
     """
 
     def __init__(self, program: Program, notes: findings.Findings):
