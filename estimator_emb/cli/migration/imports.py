@@ -60,7 +60,9 @@ class Imports(NewImports):
         is_whole = is_from or binding.alias.asname is not None
         if not is_whole:
             live = [use for use in live if _goes_through(use, kept)]
-        if not binding.uses and self._program.is_in_try(binding.statement):
+        # A try statement may ask whether a module can be imported.
+        around = self._program.ancestors(binding.statement)
+        if not binding.uses and any(isinstance(one, cst.Try) for one in around):
             self._notes.left(binding.alias, f"{kept} is imported, but not used.")
             return kept
         is_used = bool(binding.uses) or not meaning.moved

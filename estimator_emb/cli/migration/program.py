@@ -133,10 +133,6 @@ class Program:
             node = self._parents[node]
         return node
 
-    def is_in_try(self, node: cst.CSTNode) -> bool:
-        """Returns whether a node is in a try statement, which may ask whether it can be run."""
-        return any(isinstance(one, cst.Try) for one in self.ancestors(node))
-
     def is_unconditional(self, statement: cst.CSTNode) -> bool:
         """Returns whether a statement is one of the module's own, in no block."""
         return self._parents[self._parents[statement]] is self.module
