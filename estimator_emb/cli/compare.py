@@ -248,10 +248,8 @@ def _finished(options: argparse.Namespace) -> list[Side]:
             )
         if "://" not in path and not os.path.isdir(path):
             raise WrongArguments(f"{_flag(name)}: there is no folder {path!r}")
-    return [
-        Side("A", "", model_dir=options.a_model_dir),
-        Side("B", "", model_dir=options.b_model_dir),
-    ]
+    folders = {"A": options.a_model_dir, "B": options.b_model_dir}
+    return [Side(label, "", model_dir=folder) for label, folder in folders.items()]
 
 
 def _side(options: argparse.Namespace, label: str) -> Side:

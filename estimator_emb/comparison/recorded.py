@@ -70,13 +70,8 @@ def of_events(events: Iterable[Mapping[str, Any]]) -> Run:
         elif kind == "predictions":
             with np.load(event["path"]) as arrays:
                 values = {key: arrays[f"a{index}"] for index, key in enumerate(event["keys"])}
-            run.predictions.append(
-                Outputs(
-                    f"predict {event['number'] + 1}",
-                    values,
-                    {"the number of predictions": event["count"]},
-                )
-            )
+            counts = {"the number of predictions": event["count"]}
+            run.predictions.append(Outputs(f"predict {event['number'] + 1}", values, counts))
     return run
 
 

@@ -39,11 +39,8 @@ class CoordinatorResetError(tf.errors.AbortedError):
 def all_worker_devices(session) -> list[str]:
     """Returns the CPU device of each host with a TPU, on which its heartbeat op runs."""
     names = [device.name for device in session.list_devices()]
-    return [
-        name.replace("TPU", "CPU")
-        for name in names
-        if ":TPU:0" in name and "coordinator" not in name
-    ]
+    hosts = (name for name in names if ":TPU:0" in name and "coordinator" not in name)
+    return [name.replace("TPU", "CPU") for name in hosts]
 
 
 class WorkerHeartbeatManager:
