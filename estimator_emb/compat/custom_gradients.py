@@ -46,7 +46,7 @@ def ending_with_graph() -> Iterator[None]:
     try:
         yield
     finally:
-        _move_to(graph)
+        _hand_over(graph)
 
 
 @contextlib.contextmanager
@@ -60,9 +60,13 @@ def forgotten() -> Iterator[None]:
         _forget([name for name in registry if name not in before and name.startswith(_PREFIX)])
 
 
-def _move_to(graph: tf.Graph) -> None:
+def _hand_over(graph: tf.Graph) -> None:
+    """Moves the functions from TensorFlow's registry to `graph`; the registry finds them there."""
     registry = gradient_registry._registry
-    kept: dict[str, Callable[..., Any]] = vars(graph).setdefault(_KEPT, {})
+    kept: dict[str, Callable[..., Any]] | None = getattr(graph, _KEPT, None)
+    if kept is None:
+        kept = {}
+        setattr(graph, _KEPT, kept)
     names: list[str] = []
     for op in graph.get_operations():
         name = _custom_gradient(op)
