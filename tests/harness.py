@@ -23,11 +23,13 @@ def sparse(rows, dtype=np.int64):
 
 
 def dataset(batches):
-    """A dataset of the given (features, labels) batches; SparseTensorValues stay sparse."""
+    """A dataset of the given (features, labels) batches; sparse and ragged values stay so."""
 
     def tensors(value):
         if isinstance(value, v1.SparseTensorValue):
             return tf.SparseTensor(*value)
+        if isinstance(value, v1.ragged.RaggedTensorValue):
+            return tf.RaggedTensor.from_row_splits(value.values, value.row_splits)
         if tf.is_tensor(value):
             return value
         if isinstance(value, dict):
