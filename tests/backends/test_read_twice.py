@@ -267,7 +267,6 @@ def case(make, *arguments, slow=False, form="sparse", pipelined=False):
         case(an_indicator_beside_a_table, keras_layer, slow=True, form="dense", pipelined=True),
         case(a_linear_model_beside_a_table),
         case(weights_of_a_table_beside_it),
-        case(weights_of_a_table_beside_it, slow=True, form="dense"),
         case(an_ordinary_embedding_column_is_the_programs_own, True),
         case(an_ordinary_embedding_column_is_the_programs_own, False, slow=True),
         case(a_spec_of_ordinary_columns_alone, slow=True),

@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A model trained on several cores without a sum of gradients over them is warned of, by name."""
 
-import logging
-
 import harness
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-import feature_columns as fc
 
 v1 = tf.compat.v1
 
@@ -32,17 +29,13 @@ def by_keras(optimizer):
 
 def by_hand(loss, variables):
     gradients = [v1.tpu.cross_replica_sum(one) for one in tf.gradients(loss, variables)]
-    optimizer = v1.train.AdamOptimizer()
-    return optimizer.apply_gradients(
-        zip(gradients, variables, strict=True), v1.train.get_global_step()
-    )
+    pairs = zip(gradients, variables, strict=True)
+    return v1.train.AdamOptimizer().apply_gradients(pairs, v1.train.get_global_step())
 
 
 def assigned(loss, variables):
-    updates = [
-        variable.assign_sub(gradient)
-        for variable, gradient in zip(variables, tf.gradients(loss, variables), strict=True)
-    ]
+    pairs = zip(variables, tf.gradients(loss, variables), strict=True)
+    updates = [variable.assign_sub(gradient) for variable, gradient in pairs]
     return tf.group(*updates, v1.train.get_global_step().assign_add(1))
 
 
@@ -81,16 +74,10 @@ def warnings_of(train, directory, caplog, cores=2, tables=False, dense=5):
         samples = tf.data.Dataset.from_tensors(one).repeat()
         return samples.batch(params["batch_size"], drop_remainder=True)
 
-    spec = None
-    if tables:
-        column = fc.categorical_column_with_identity("ids", 4)
-        spec = ee.EmbeddingConfigSpec(
-            feature_columns=[fc.embedding_column(column, 2)],
-            optimization_parameters=ee.AdagradParameters(0.1),
-        )
+    spec = harness.tables_spec({"ids": ee.TableConfig(4, 2)}, ee.AdagradParameters(0.1))
+    spec = spec if tables else None
     estimator = harness.estimator(model_fn, spec, directory, device="host", num_shards=cores)
-    with caplog.at_level(logging.WARNING, "estimator_emb"):
-        estimator.train(input_fn, max_steps=1)
+    estimator.train(input_fn, max_steps=1)
     return harness.said(caplog)
 
 
