@@ -60,6 +60,13 @@ FEATURES = {
     "history": harness.sparse([[], [4, 1, 5]]),
     "user": np.array([0, 3]),
 }
+MATRICES = {
+    "title": [[1, 2], [1, -1]],
+    "title_weights": [[0.5, 2.0], [3.0, 0.0]],
+    "history": [[-1, -1, -1], [4, 1, 5]],
+    "user": [0, 3],
+}
+"""The same features, which -1 fills up."""
 LABELS = np.array([1.0, -2.0], np.float32)
 
 
@@ -89,45 +96,24 @@ def test_all_fields_in_all_modes(tmp_path):
     predictions = estimator.predict(harness.input_fn_of([(FEATURES, LABELS)]))
     np.testing.assert_allclose([one["output"] for one in predictions], want, rtol=1e-5)
 
-    def receiver():
-        examples = tf.compat.v1.placeholder(tf.string, [None])
-        features = tf.io.parse_example(
-            examples,
-            {
-                "title": tf.io.VarLenFeature(tf.int64),
-                "title_weights": tf.io.VarLenFeature(tf.float32),
-                "history": tf.io.VarLenFeature(tf.int64),
-                "user": tf.io.FixedLenFeature([], tf.int64),
-            },
-        )
-        return ee.export.ServingInputReceiver(features, examples)
-
-    serve = harness.exported(estimator, tmp_path / "export", receiver)
-    served = serve(tf.constant(examples()))["output"]
+    served_as = {"title": (tf.int64, [None, 2]), "title_weights": (tf.float32, [None, 2])}
+    served_as |= {"history": (tf.int64, [None, 3]), "user": (tf.int64, [None])}
+    serve = harness.exported(estimator, tmp_path / "export", harness.receiver_of(**served_as))
+    given = {key: tf.constant(value, served_as[key][0]) for key, value in MATRICES.items()}
+    served = serve(**given)["output"]
     np.testing.assert_allclose(served, want, rtol=1e-5)
 
 
-def examples():
-    """`FEATURES` as serialized tf.train.Examples."""
-    made = []
-    for sample in range(2):
-        feature = {"user": tf.train.Feature(int64_list={"value": [FEATURES["user"][sample]]})}
-        for key in ("title", "title_weights", "history"):
-            sparse = FEATURES[key]
-            values = sparse.values[sparse.indices[:, 0] == sample]
-            kind = "float_list" if key == "title_weights" else "int64_list"
-            feature[key] = tf.train.Feature(**{kind: {"value": values.tolist()}})
-        example = tf.train.Example(features=tf.train.Features(feature=feature))
-        made.append(example.SerializeToString())
-    return made
-
-
 @pytest.mark.parametrize(
-    ("shape", "cores"),
-    [([4, 1], None), ([None, 1], None), ([None, None], None), ([4, 1], 2)],
+    ("shape", "cores", "weighted"),
+    [
+        ([4, 1], 2, True),
+        ([None, None], None, False),
+        pytest.param([None, 1], None, True, marks=pytest.mark.slow),
+        pytest.param([4, 1], None, False, marks=pytest.mark.slow),
+    ],
     ids=str,
 )
-@pytest.mark.parametrize("weighted", [False, True])
 def test_minus_one_fills_up_a_matrix_of_one_column(shape, cores, weighted, tmp_path):
     table = np.arange(10.0).reshape(5, 2) / 10
     spec = harness.table_spec(
@@ -142,18 +128,16 @@ def test_minus_one_fills_up_a_matrix_of_one_column(shape, cores, weighted, tmp_p
     train = harness.gradient_model_fn(["x"])
 
     def model_fn(features, labels, mode, params):
-        served = train(features, labels, mode, params)
-        outputs = {"serving_default": ee.export.PredictOutput(dict(features))}
-        return served._replace(export_outputs=outputs) if mode == ee.ModeKeys.PREDICT else served
+        if mode == ee.ModeKeys.PREDICT:
+            return harness.served(mode, x=tf.identity(features["x"]))
+        return train(features, labels, mode, params)
 
     def input_fn(params):
-        data = tf.data.Dataset.from_tensors(({"x": ids, "w": weights}, {"x": labels}))
-
         def shaped(features, labels):
             hidden = tf.compat.v1.placeholder_with_default
             return {key: hidden(features[key], shape) for key in features}, labels
 
-        return data.map(shaped).repeat(2)
+        return harness.dataset([({"x": ids, "w": weights}, {"x": labels})] * 2).map(shaped)
 
     estimator = harness.estimator(model_fn, spec, tmp_path / "model", num_shards=cores)
     estimator.train(input_fn, steps=1)
