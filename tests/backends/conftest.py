@@ -31,7 +31,6 @@ SLOW_WITH_NATIVE = {
     "test_an_optimizer_that_scales_the_loss_is_refused",
     "test_clipping_between_compute_and_apply_leaves_the_tables_alone",
     "test_gradients_that_are_only_looked_at",
-    "test_trains_by_other_arguments",
     "test_trains_tables",
     "test_two_optimizers_of_one_table_are_refused",
     "test_without_tables_it_may_scale_the_loss",

@@ -23,9 +23,9 @@ SPEC = harness.table_spec(7, 2, ee.AdagradParameters(0.1))
 
 
 def input_fn(params):
-    features = {"x": harness.sparse([[1]] * BATCH)}
-    whole = harness.dataset([(features, {"x": np.ones([BATCH, 2], np.float32)})])
-    return whole.unbatch().batch(params["batch_size"], drop_remainder=True).repeat()
+    size = params["batch_size"]
+    labels = {"x": np.ones([size, 2], np.float32)}
+    return harness.dataset([({"x": harness.sparse([[1]] * size)}, labels)]).repeat()
 
 
 def on_host(path, **kwargs):
@@ -59,20 +59,15 @@ def test_every_backend_gets_what_is_added_once(choice, monkeypatch, tmp_path):
     assert choice.said
     called, found = [], {}
 
-    def note(name):
-        function = getattr(completed, name)
+    def noting(name, function):
+        return lambda *arguments: called.append(name) or function(*arguments)
 
-        def noted(*args):
-            called.append(name)
-            return function(*args)
-
-        monkeypatch.setattr(completed, name, noted)
-
-    for name in ("before_model_fn", "after_model_fn", "before_training"):
-        note(name)
+    steps = ["before_model_fn", "after_model_fn", "before_training"]
+    for name in steps:
+        monkeypatch.setattr(completed, name, noting(name, getattr(completed, name)))
     monkeypatch.setattr(completed.batch_sizes, "hooks", lambda: [OfAll()])
     estimator.described = tpu_described.metadata(1)
     with tpu_described._stopped_at(training, "MonitoredTrainingSession", estimator, found):
         estimator.train(input_fn, max_steps=20)
-    assert called == ["before_model_fn", "after_model_fn", "before_training"]
+    assert called == steps
     assert [type(hook) for hook in found["hooks"]].count(OfAll) == 1

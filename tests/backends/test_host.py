@@ -272,6 +272,23 @@ def test_what_replace_made_unusable_is_caught_at_use(case, tmp_path):
     assert harness.refusal(ValueError, train, spec, tmp_path, ONE) == message
 
 
+@pytest.mark.parametrize("cores", [None, 1, 2])
+def test_what_model_fn_returns_as_it_is_is_looked_up_too(cores, tmp_path):
+    """Without any op of the program's own."""
+
+    def model_fn(features, labels, mode, params):
+        x, mean = features["x"], tf.compat.v1.metrics.mean
+        metrics = (lambda x: {"mean": mean(x)}, [x])
+        loss = tf.reduce_mean(labels["x"])
+        return ee.TPUEstimatorSpec(mode, loss=loss, predictions={"x": x}, eval_metrics=metrics)
+
+    estimator = harness.estimator(model_fn, spec_of(), tmp_path, num_shards=cores)
+    batches = harness.input_fn_of([({"x": IDS}, {"x": LABELS})])
+    predicted = [one["x"] for one in estimator.predict(batches)]
+    np.testing.assert_array_equal(predicted, START[IDS])
+    assert estimator.evaluate(batches, steps=1)["mean"] == pytest.approx(START[IDS].mean())
+
+
 @pytest.mark.parametrize(
     "combiner, lazy, shards",
     [

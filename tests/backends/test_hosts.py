@@ -20,7 +20,7 @@ v1 = tf.compat.v1
 PIPELINES = ee.InputPipelineConfig
 
 
-def seen_by(inputs, batch=32):
+def seen_by(inputs):
     """An input_fn that notes in `inputs` what each of its calls finds, and a model_fn for it."""
 
     def input_fn(params):
@@ -98,8 +98,6 @@ def test_evaluation_is_fed_by_host_where_training_is_fed_by_core(tmp_path):
     inputs = []
     input_fn, model_fn = seen_by(inputs)
     made = emulated(model_fn, config(tmp_path, PIPELINES.PER_SHARD_V1, num_shards=4))
-    made.train(input_fn, steps=1)
-    inputs.clear()
     made.evaluate(input_fn, steps=1)
     (of_input, of_model) = inputs
     assert (of_input["batch_size"], of_input["deployment"]) == (32, (0, 1, 4))
@@ -127,9 +125,7 @@ def test_a_model_over_several_cores_on_several_hosts(replicas, each, hosts, tmp_
     ("name", "hosts", "each", "mesh"),
     [
         ("v2-8", 1, 8, [2, 2, 1, 2]),
-        ("v2-32", 4, 8, [4, 4, 1, 2]),
         ("v2-512", 64, 8, [16, 16, 1, 2]),
-        ("v3-8", 1, 8, [2, 2, 1, 2]),
         ("v3-32", 4, 8, [4, 4, 1, 2]),
         ("v3-2048", 256, 8, [32, 32, 1, 2]),
         ("v4-8", 1, 4, [2, 2, 1, 1]),
@@ -146,7 +142,7 @@ def test_slices(name, hosts, each, mesh, monkeypatch):
     assert made.missing_devices.size == 0
 
 
-@pytest.mark.parametrize("cores", [1, 2, 3, 4, 5, 8, 16, 24, 32, 64, 128])
+@pytest.mark.parametrize("cores", [1, 3, 8, 24, 128])
 def test_as_many_cores_as_asked_for(cores):
     made = topology.emulated(topology.of_cores(cores, ""))
     assert made.num_tasks * made.num_tpus_per_task == cores
@@ -239,7 +235,6 @@ def test_evaluation_and_prediction_on_several_hosts(tmp_path):
 
     input_fn = seen_by([])[0]
     by_core = made(PIPELINES.PER_HOST_V2)
-    by_core.train(input_fn, steps=1)
     # Half of the samples are of host 0, and half of host 1.
     assert by_core.evaluate(input_fn, steps=1)["mean"] == 0.5
     by_host = made(PIPELINES.PER_HOST_V1)
@@ -263,33 +258,21 @@ def test_tables_train_as_on_one_host(pipeline, tmp_path, monkeypatch):
     """Eight cores with the same batches: those of v4-16, on two hosts, and of one host."""
     batch, steps = 16, 2
 
-    def train(model_dir, hosts):
+    def train(model_dir, slice_of_tpu, hosts):
         def input_fn(params):
             size, host = params["batch_size"], params["context"].current_host
             assert params["context"].num_hosts == hosts
             share = batch // hosts
-            step = emulated_program.examples(batch).repeat().batch(batch, drop_remainder=True)
+            of_host = emulated_program.examples(batch).skip(share * host).take(share)
+            return of_host.repeat().batch(size, drop_remainder=True)
 
-            def of_host(features, labels):
-                past = tf.sparse.slice(
-                    features["past"], [share * host, 0], [share, features["past"].shape[1]]
-                )
-                mine = {key: features[key][share * host :][:share] for key in ("words", "ages")}
-                return {**mine, "past": past}, labels[share * host :][:share]
-
-            by_host = step.map(of_host)
-            return by_host if size == share else by_host.unbatch().batch(size, drop_remainder=True)
-
-        made = emulated_program.make(
-            emulated_program.model_fn, model_dir, None, pipeline, emulated_program.SPEC, batch=batch
-        )
-        made.train(input_fn, steps=steps)
+        monkeypatch.setenv("ESTIMATOR_EMB_TOPOLOGY", slice_of_tpu)
+        program = emulated_program.model_fn, model_dir, None, pipeline, emulated_program.SPEC
+        emulated_program.make(*program, batch=batch).train(input_fn, steps=steps)
         return harness.saved(model_dir, steps)
 
-    monkeypatch.setenv("ESTIMATOR_EMB_TOPOLOGY", "v4-16")
-    two = train(tmp_path / "two", 2)
-    monkeypatch.setenv("ESTIMATOR_EMB_TOPOLOGY", "v3-8")
-    one = train(tmp_path / "one", 1)
+    two = train(tmp_path / "two", "v4-16", 2)
+    one = train(tmp_path / "one", "v3-8", 1)
     assert set(one) == set(two)
     for name, value in one.items():
         np.testing.assert_allclose(two[name], value, rtol=1e-6, atol=1e-7, err_msg=name)

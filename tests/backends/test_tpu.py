@@ -204,20 +204,6 @@ def test_a_learning_rate_of_zero_is_a_rate():
     assert message(one_table()).learning_rate.constant == np.float32(0.3)
 
 
-@needs_original
-def test_the_original_took_a_learning_rate_of_zero_for_none():
-    module = theirs()
-    engine = module.TPUEmbedding(
-        {"t": module.TableConfig(7, 2, learning_rate=0.0)},
-        {"x": module.FeatureConfig("t")},
-        8,
-        module.TRAINING,
-        optimization_parameters=module.AdagradParameters(0.3),
-        device_config=module.DeviceConfig(1, 2, "/job:worker"),
-    )
-    assert message(engine).learning_rate.constant == np.float32(0.3)
-
-
 def test_tags_count_in_the_order_of_the_tables():
     functions = [lambda step, i=i: tf.cast(step, tf.float32) + i for i in range(8)]
     uses = {"h": 3, "b": 7, "c": 7, "a": 5, "g": None, "d": 0, "e": 5, "f": 1}
