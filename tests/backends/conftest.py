@@ -33,6 +33,8 @@ SLOW_WITH_NATIVE = {
     "test_gradients_that_are_only_looked_at",
     "test_trains_tables",
     "test_two_optimizers_of_one_table_are_refused",
+    "test_what_model_fn_returns_as_it_is_is_looked_up_too",
+    "test_what_replace_made_unusable_is_caught_at_use",
     "test_without_tables_it_may_scale_the_loss",
 }
 """Tests of what model_fn does with activations, which is over before the kernels come in; and of
