@@ -28,21 +28,18 @@ def input_fn(params):
     return harness.dataset([({"x": harness.sparse([[1]] * size)}, labels)]).repeat()
 
 
+MODEL_FN = harness.gradient_model_fn(["x"])
+
+
 def on_host(path, **kwargs):
-    return harness.estimator(harness.gradient_model_fn(["x"]), SPEC, path, BATCH, **kwargs)
-
-
-def on_tpu(path, **kwargs):
-    config = tpu_described.per_core_input(**kwargs)
-    model_fn = harness.gradient_model_fn(["x"])
-    return tpu_described.estimator(model_fn, SPEC, path, tpu_config=config, batch=BATCH)
+    return harness.estimator(MODEL_FN, SPEC, path, BATCH, **kwargs)
 
 
 MADE = {
     HostBackend: on_host,
     EmulatedBackend: lambda path: on_host(path, device="host", num_shards=2),
     PjrtBackend: lambda path: on_host(path, device="pjrt"),
-    TPUBackend: on_tpu,
+    TPUBackend: lambda path: tpu_described.estimator(MODEL_FN, SPEC, path, batch=BATCH),
 }
 
 

@@ -273,16 +273,8 @@ def test_what_model_fn_returns_as_it_is_is_looked_up_too(cores, tmp_path):
     assert estimator.evaluate(batches, steps=1)["mean"] == pytest.approx(START[IDS].mean())
 
 
-@pytest.mark.parametrize(
-    "combiner, lazy, shards",
-    [
-        ("sum", True, 1),
-        (None, True, 2),
-        pytest.param(None, False, 1, marks=pytest.mark.slow),
-        pytest.param("sum", False, 3, marks=pytest.mark.slow),
-    ],
-)
-def test_pipelining_delays_each_update_by_one_lookup(combiner, lazy, shards, in_shards, tmp_path):
+@pytest.mark.parametrize("combiner, shards", [("sum", 1), (None, 2)])
+def test_pipelining_delays_each_update_by_one_lookup(combiner, shards, in_shards, tmp_path):
     """Against NumPy, for a loss whose gradient depends on what the lookup saw."""
     in_shards(shards)
     batches = [[1, 3, 1], [0, 1, 3], [3, 3, 2], [1, 2, 0], [2, 1, 1]]
@@ -292,7 +284,7 @@ def test_pipelining_delays_each_update_by_one_lookup(combiner, lazy, shards, in_
         return 0.1 * tf.cast(step + 1, tf.float32)
 
     spec = spec_of(
-        ee.AdamParameters(1.0, beta1=0.5, beta2=0.5, epsilon=0.5, lazy_adam=lazy),
+        ee.AdamParameters(1.0, beta1=0.5, beta2=0.5, epsilon=0.5),
         {"x": {"learning_rate_fn": rate, "combiner": combiner}},
         pipeline_execution_with_tensor_core=True,
     )
@@ -326,7 +318,7 @@ def test_pipelining_delays_each_update_by_one_lookup(combiner, lazy, shards, in_
         np.add.at(g, ids, looked_up * scale[:, None])
         if number < 5:
             looked_up = w[batches[number]]  # before this step's update
-        rows = sorted(set(ids)) if lazy else slice(None)
+        rows = sorted(set(ids))
         m[rows] = 0.5 * m[rows] + 0.5 * g[rows]
         v[rows] = 0.5 * v[rows] + 0.5 * g[rows] ** 2
         w[rows] -= 0.1 * number * m[rows] / np.sqrt(v[rows] + 0.25)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients that are infinite or NaN, in whole trainings of every way to run, beside NumPy."""
+"""Gradients that are infinite or NaN, in whole trainings, beside NumPy; `fuzz` has more."""
 
 import harness
 import numpy as np
@@ -56,20 +56,8 @@ def input_fn(params):
 WAYS = (
     ("2 cores", False, False, None),
     ("8 cores", True, False, 1),
-    *(
-        pytest.param(way, pipelined, accumulates, summaries, marks=pytest.mark.slow)
-        for way, pipelined, accumulates, summaries in (
-            ("host", False, True, None),
-            ("host", True, False, 1),
-            ("servers", False, False, None),
-            ("servers", False, True, 1),
-            ("1 core", False, False, 1),
-            ("2 cores", True, True, None),
-            ("4 cores", False, False, 1),
-            ("8 cores", False, True, None),
-            ("8 cores", True, False, None),
-        )
-    ),
+    pytest.param("host", True, True, 1, marks=pytest.mark.slow),
+    pytest.param("servers", False, False, None, marks=pytest.mark.slow),
 )
 
 

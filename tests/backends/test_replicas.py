@@ -54,24 +54,18 @@ def test_cross_replica_sum():
     np.testing.assert_array_equal(groups, [outer, inner, inner, outer])
 
 
-def test_gradient_of_cross_replica_sum_is_the_sum_of_gradients():
+def test_gradient_of_cross_replica_sum_and_a_sum_of_sums():
     def build(x):
-        return tf.gradients(tf.reduce_sum(tpu_ops.cross_replica_sum(x * x) * x), x)[0]
+        gradient = tf.gradients(tf.reduce_sum(tpu_ops.cross_replica_sum(x * x) * x), x)[0]
+        first = tpu_ops.cross_replica_sum(tf.reduce_sum(x))
+        return [gradient, tpu_ops.cross_replica_sum(first * tf.reduce_max(x))]
 
-    (got,) = on_cores(build)
+    gradient, of_sums = on_cores(build)
     # d/dx_c of sum_k (sum_j x_j^2) x_k = sum_j x_j^2 + 2 x_c sum_k x_k
     squares, total = sum(v * v for v in VALUES), sum(VALUES)
-    np.testing.assert_allclose(got, [squares + 2 * v * total for v in VALUES], rtol=1e-6)
-
-
-def test_a_sum_of_sums():
-    def build(x):
-        first = tpu_ops.cross_replica_sum(tf.reduce_sum(x))
-        return tpu_ops.cross_replica_sum(first * tf.reduce_max(x))
-
-    (got,) = on_cores(build)
-    total = sum(v.sum() for v in VALUES)
-    np.testing.assert_allclose(got, [total * sum(v.max() for v in VALUES)] * 4, rtol=1e-6)
+    np.testing.assert_allclose(gradient, [squares + 2 * v * total for v in VALUES], rtol=1e-6)
+    largest = sum(v.max() for v in VALUES)
+    np.testing.assert_allclose(of_sums, [total.sum() * largest] * 4, rtol=1e-6)
 
 
 GROUPS = [[0, 2], [3, 1]]

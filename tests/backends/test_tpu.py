@@ -338,24 +338,6 @@ def sources_of(tensor):
     return set().union(*found)
 
 
-def test_variables_get_the_names_that_are_asked_for():
-    engine = one_table(hosts=2, optimization_parameters=ee.FtrlParameters(0.3))
-    with tf.Graph().as_default():
-        made = engine.create_variables_and_ops(
-            {"t": "deep/x_embedding/embedding_weights"},
-            {"t": ours.FtrlSlotVariableNames("deep/a", "deep/z")},
-        )
-    assert [one.op.name for one in made.embedding_variables_by_table["t"]] == [
-        "deep/x_embedding/embedding_weights/part_0",
-        "deep/x_embedding/embedding_weights/part_1",
-    ]
-    slots = made.slot_variables_by_table["t"]
-    assert isinstance(slots, ours.FtrlSlotVariable)
-    assert [one.op.name for one in slots.accumulator] == ["deep/a/part_0", "deep/a/part_1"]
-    assert [one.op.name for one in slots.linear] == ["deep/z/part_0", "deep/z/part_1"]
-    assert [one.device for one in slots.linear] == engine.hosts
-
-
 # What the constructor and the methods refuse.
 
 

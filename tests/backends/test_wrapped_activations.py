@@ -76,6 +76,9 @@ WRAPPED = {
 }
 
 
+FAST = ("recompute_grad of a part", "custom_gradient", "map_fn", "while_loop", "function")
+
+
 def minimize(optimizer, loss, step):
     return optimizer.minimize(loss, step)
 
@@ -132,8 +135,17 @@ def check(got):
     np.testing.assert_allclose(got[1], W - x.T @ z, rtol=1e-5)
 
 
-@pytest.mark.parametrize("cores", [None, pytest.param(2, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("wrapped", WRAPPED)
+@pytest.mark.parametrize(
+    "wrapped, cores",
+    [
+        *((wrapped, None) for wrapped in FAST),
+        *(
+            pytest.param(wrapped, cores, marks=pytest.mark.slow)
+            for wrapped in WRAPPED
+            for cores in ([2] if wrapped in FAST else [None, 2])
+        ),
+    ],
+)
 def test_a_wrapped_activation_trains(wrapped, cores, tmp_path):
     check(trained(tmp_path, lambda features, w: WRAPPED[wrapped](features["x"], w), cores=cores))
 
@@ -149,7 +161,7 @@ def control_flow_of_tensorflow_1(monkeypatch):
     monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", False)
 
 
-@pytest.mark.parametrize("wrapped", ["recompute_grad", "map_fn", "scan", "while_loop", "cond"])
+@pytest.mark.parametrize("wrapped", ["recompute_grad", "scan", "cond"])
 def test_control_flow_of_tensorflow_1(wrapped, control_flow_of_tensorflow_1, tmp_path):
     check(trained(tmp_path, lambda features, w: WRAPPED[wrapped](features["x"], w)))
 
