@@ -54,19 +54,19 @@ def make(model_dir):
     return start, harness.estimator(model_fn, spec, model_dir, batch_size=2)
 
 
+MATRICES = {
+    "title": np.array([[1, 2], [1, -1]]),
+    "title_weights": np.array([[0.5, 2.0], [3.0, 0.0]], np.float32),
+    "history": np.array([[-1, -1, -1], [4, 1, 5]]),
+    "user": np.array([0, 3]),
+}
 FEATURES = {
+    **MATRICES,
     "title": harness.sparse([[1, 2], [1]]),
     "title_weights": harness.sparse([[0.5, 2.0], [3.0]], np.float32),
     "history": harness.sparse([[], [4, 1, 5]]),
-    "user": np.array([0, 3]),
 }
-MATRICES = {
-    "title": [[1, 2], [1, -1]],
-    "title_weights": [[0.5, 2.0], [3.0, 0.0]],
-    "history": [[-1, -1, -1], [4, 1, 5]],
-    "user": [0, 3],
-}
-"""The same features, which -1 fills up."""
+"""The same ids, where -1 fills no matrix up."""
 LABELS = np.array([1.0, -2.0], np.float32)
 
 
@@ -96,11 +96,10 @@ def test_all_fields_in_all_modes(tmp_path):
     predictions = estimator.predict(harness.input_fn_of([(FEATURES, LABELS)]))
     np.testing.assert_allclose([one["output"] for one in predictions], want, rtol=1e-5)
 
-    served_as = {"title": (tf.int64, [None, 2]), "title_weights": (tf.float32, [None, 2])}
-    served_as |= {"history": (tf.int64, [None, 3]), "user": (tf.int64, [None])}
-    serve = harness.exported(estimator, tmp_path / "export", harness.receiver_of(**served_as))
-    given = {key: tf.constant(value, served_as[key][0]) for key, value in MATRICES.items()}
-    served = serve(**given)["output"]
+    shapes = {key: [None, *value.shape[1:]] for key, value in MATRICES.items()}
+    receive = harness.receiver_of(**{key: (MATRICES[key].dtype, shapes[key]) for key in shapes})
+    serve = harness.exported(estimator, tmp_path / "export", receive)
+    served = serve(**{key: tf.constant(value) for key, value in MATRICES.items()})["output"]
     np.testing.assert_allclose(served, want, rtol=1e-5)
 
 

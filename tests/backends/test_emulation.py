@@ -87,10 +87,6 @@ def numbers(*values, repeat=True):
     return input_fn
 
 
-def w_after(estimator):
-    return estimator.get_variable_value("w")
-
-
 def test_evaluation_in_slices_of_one_batch(tmp_path):
     """SLICED: input_fn is called once, and its batch is split between the cores."""
     config = {"eval_training_input_configuration": PIPELINES.SLICED}
@@ -105,7 +101,7 @@ def test_the_mean_of_the_cores_gradients_along_an_axis(tmp_path):
 
     estimator = make(one_weight(), tmp_path, 2, batch=4, batch_axis=[1])
     estimator.train(input_fn, steps=1)
-    assert w_after(estimator) == 1 - (3 + 70) / 2
+    assert estimator.get_variable_value("w") == 1 - (3 + 70) / 2
     estimator = make(one_weight(), tmp_path, 2, batch=4, batch_axis=[1, 0])
     assert harness.refusal(ValueError, estimator.train, input_fn, steps=1) == (
         "batch_axis has 2 elements, (1, 0), but input_fn yields 1 tensors of features and labels."
@@ -365,4 +361,4 @@ def test_a_model_over_several_cores(tmp_path):
     )
     estimator.train(numbers(1, 2, 30, 40), steps=1)
     assert seen == [(2, 2, [2]), (2, (2, 2, 4))]
-    assert w_after(estimator) == 1 - (3 + 70)
+    assert estimator.get_variable_value("w") == 1 - (3 + 70)

@@ -31,11 +31,10 @@ def loops_of_the_v1_kind(monkeypatch):
     monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", False)
 
 
-def sparse(values, size, width=2):
-    """`width` values in each of `size` samples."""
-    places = [[sample, column] for sample in range(size) for column in range(width)]
-    flat = tf.tile(tf.constant(values), [size])[: size * width]
-    return tf.SparseTensor(places, flat, [size, width])
+def sparse(values, size):
+    """Two values in each of `size` samples."""
+    places = [[sample, column] for sample in range(size) for column in range(2)]
+    return tf.SparseTensor(places, tf.tile(tf.constant(values), [size]), [size, 2])
 
 
 class Program:
@@ -458,11 +457,9 @@ def as_a_session_would(made, program):
 
 def fetched(hooks):
     """The tensors that hooks of model_fn ask for."""
-    logging_hooks = [one for one in hooks if isinstance(one, v1.train.LoggingTensorHook)]
-    return [
-        *(one.tensor for one in hooks if isinstance(one, Fetches)),
-        *(one._tensors["mine"] for one in logging_hooks if "mine" in one._tensors),
-    ]
+    of_logging = [one._tensors for one in hooks if isinstance(one, v1.train.LoggingTensorHook)]
+    asked = [one.tensor for one in hooks if isinstance(one, Fetches)]
+    return asked + [tensors["mine"] for tensors in of_logging if "mine" in tensors]
 
 
 @pytest.mark.parametrize("case", CASES)

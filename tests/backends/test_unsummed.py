@@ -43,11 +43,9 @@ def sgd():
     return v1.train.GradientDescentOptimizer(0.1)
 
 
-SUMMED = {
+TRAINED = {
     "CrossShardOptimizer": minimized(lambda: v1.tpu.CrossShardOptimizer(sgd())),
     "cross_replica_sum": by_hand,
-}
-UNSUMMED = {
     "v1": minimized(sgd),
     "v1, slots": minimized(lambda: v1.train.MomentumOptimizer(0.1, 0.9)),
     "Keras": by_keras(lambda: tf.keras.optimizers.legacy.SGD(0.1)),
@@ -81,35 +79,29 @@ def warnings_of(train, directory, caplog, cores=2, tables=False, dense=5):
     return harness.said(caplog)
 
 
-def message(names):
-    return (
+FIVE = "dense/0, dense/1, dense/2 and 2 more"
+
+
+@pytest.mark.parametrize(
+    ("train", "case", "names"),
+    [
+        ("v1", {}, FIVE),
+        ("v1, slots", {}, FIVE),
+        ("Keras", {}, FIVE),
+        ("assigned", {}, FIVE),
+        ("v1", {"tables": True, "dense": 1}, "dense/0"),
+        ("v1", {"cores": 1}, None),
+        ("v1", {"tables": True, "dense": 0}, None),
+        ("CrossShardOptimizer", {}, None),
+        ("CrossShardOptimizer", {"tables": True}, None),
+        ("cross_replica_sum", {}, None),
+    ],
+    ids=str,
+)
+def test_gradients_that_are_not_summed_are_warned_of(train, case, names, tmp_path, caplog):
+    assert warnings_of(TRAINED[train], tmp_path, caplog, **case) == [
         f"2 cores share the batch, and the gradients of {names} are not summed over them: what "
         "every core but core 0 has learned is lost. Use "
         "tf.compat.v1.tpu.CrossShardOptimizer(optimizer); with an optimizer that is not of "
         "tf.compat.v1.train, sum each gradient by tf.compat.v1.tpu.cross_replica_sum."
-    )
-
-
-@pytest.mark.parametrize("train", UNSUMMED)
-def test_gradients_that_are_not_summed_are_warned_of(tmp_path, caplog, train):
-    found = warnings_of(UNSUMMED[train], tmp_path, caplog)
-    assert found == [message("dense/0, dense/1, dense/2 and 2 more")]
-
-
-def test_of_a_model_with_tables_the_dense_variables_are_warned_of(tmp_path, caplog):
-    found = warnings_of(UNSUMMED["v1"], tmp_path, caplog, tables=True, dense=1)
-    assert found == [message("dense/0")]
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        {"train": SUMMED["CrossShardOptimizer"]},
-        {"train": SUMMED["CrossShardOptimizer"], "tables": True},
-        {"train": SUMMED["cross_replica_sum"]},
-        {"train": UNSUMMED["v1"], "cores": 1},
-        {"train": UNSUMMED["v1"], "tables": True, "dense": 0},
-    ],
-)
-def test_nothing_is_said_where_nothing_is_lost(tmp_path, caplog, case):
-    assert warnings_of(directory=tmp_path, caplog=caplog, **case) == []
+    ] * bool(names)
