@@ -78,7 +78,8 @@ def output_by_numpy(words, user):
 
 def test_all_fields_in_all_modes(tmp_path):
     start, estimator = make(tmp_path / "model")
-    estimator.train(harness.input_fn_of([(FEATURES, LABELS)]), steps=1)
+    input_fn = harness.input_fn_of([(FEATURES, LABELS)])
+    estimator.train(input_fn, steps=1)
     got = harness.saved(tmp_path / "model", 1)
     words, user = start["words"].copy(), start["user"].copy()
     words[1] -= 0.5 * (0.5 * 1 + 3 * -2 + -2)
@@ -91,9 +92,9 @@ def test_all_fields_in_all_modes(tmp_path):
     np.testing.assert_allclose(got["user"], user, atol=1e-6)
     want = output_by_numpy(words, user)
 
-    metrics = estimator.evaluate(harness.input_fn_of([(FEATURES, LABELS)]), steps=1)
+    metrics = estimator.evaluate(input_fn, steps=1)
     np.testing.assert_allclose(metrics["loss"], np.sum(want * LABELS), rtol=1e-5)
-    predictions = estimator.predict(harness.input_fn_of([(FEATURES, LABELS)]))
+    predictions = estimator.predict(input_fn)
     np.testing.assert_allclose([one["output"] for one in predictions], want, rtol=1e-5)
 
     shapes = {key: [None, *value.shape[1:]] for key, value in MATRICES.items()}
@@ -115,13 +116,9 @@ def test_all_fields_in_all_modes(tmp_path):
 )
 def test_minus_one_fills_up_a_matrix_of_one_column(shape, cores, weighted, tmp_path):
     table = np.arange(10.0).reshape(5, 2) / 10
-    spec = harness.table_spec(
-        5,
-        2,
-        ee.StochasticGradientDescentParameters(0.5),
-        table,
-        feature={"weight_key": "w" if weighted else None},
-    )
+    sgd = ee.StochasticGradientDescentParameters(0.5)
+    weight_key = {"weight_key": "w" if weighted else None}
+    spec = harness.table_spec(5, 2, sgd, table, feature=weight_key)
     ids, labels = np.array([[3], [-1], [0], [3]]), np.arange(1.0, 9.0, dtype="f").reshape(4, 2)
     weights = np.array([[0.5], [8.0], [2.0], [1.0]] if weighted else np.ones([4, 1]), np.float32)
     train = harness.gradient_model_fn(["x"])

@@ -74,56 +74,10 @@ def input_fn_of(form):
     )
 
 
-def run(tmp_path, columns, output, form="sparse", **fields):
-    """Trains two steps; returns what a checkpoint, evaluate, predict and a SavedModel give."""
-
-    def model_fn(features, labels, mode, params):
-        out = output(features)
-        if mode == ee.ModeKeys.PREDICT:
-            return harness.served(mode, out=out)
-        loss = tf.reduce_sum(out * labels)
-        return harness.minimized(mode, loss)
-
-    spec = ee.EmbeddingConfigSpec(columns, ee.StochasticGradientDescentParameters(0.5), **fields)
-    estimator = harness.estimator(model_fn, spec, tmp_path / "model")
-    estimator.train(input_fn_of(form), steps=2)
-    loss = estimator.evaluate(input_fn_of(form), steps=1)["loss"]
-    predicted = [one["out"] for one in estimator.predict(input_fn_of(form))][:4]
-
-    receive = harness.receiver_of(a=(tf.int64, [None, 3]), w=(tf.float32, [None, 3]))
-    serve = harness.exported(estimator, tmp_path / "export", receive)
-    ids = matrix(IDS[0])
-    served = serve(a=tf.constant(ids), w=tf.constant(np.where(ids < 0, 0.0, 2.0), tf.float32))[
-        "out"
-    ]
-    return harness.saved(tmp_path / "model", 2), loss, np.array(predicted), served.numpy()
-
-
 def trained(matrices, start, rate=0.5):
     """Returns a variable after SGD by gradients that `matrices` [2, 4, 5] spread over its rows."""
     steps = zip(matrices, LABELS, strict=True)
     return start - rate * sum(m.T @ np.tile(y, start.shape[1]) for m, y in steps)
-
-
-def check(got, variables):
-    """Compares what `run` returns with a training by NumPy.
-
-    Args:
-      got: what `run` returns.
-      variables: name -> what `trained` takes. The output is the sum of their products.
-    """
-    saved, loss, predicted, served = got
-    weights = {name: trained(*arguments) for name, arguments in variables.items()}
-    output = sum(
-        (variables[name][0][0] @ value).sum(1, keepdims=True) for name, value in weights.items()
-    )
-    assert set(saved) == {"global_step", *weights}
-    for name, value in weights.items():
-        value = value.reshape(saved[name].shape)
-        np.testing.assert_allclose(saved[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
-    np.testing.assert_allclose(loss, np.sum(output * LABELS[0]), rtol=1e-4)
-    np.testing.assert_allclose(predicted, output, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(served, output, rtol=1e-4, atol=1e-5)
 
 
 WIDE = (COUNTS, np.zeros([5, 1]), 1.0)
@@ -133,7 +87,8 @@ OWN = (MEANS, START[2], 1.0)
 IN = "{}/a_embedding/embedding_weights".format
 
 
-# Each returns the columns of the spec, the output of a model, and its variables.
+# Each returns the columns of the spec, the output of a model, and its variables: by name, what
+# `trained` takes. The output is the sum of their products with the batch's counts or means.
 
 
 def an_indicator_beside_a_table(layer):
@@ -280,9 +235,37 @@ def case(make, *arguments, slow=False, form="sparse", pipelined=False):
     ],
 )
 def test_trains_as_numpy(make, form, pipelined, tmp_path):
+    """Two steps, whose checkpoint is then evaluated, predicted by and served."""
     columns, output, variables = make()
-    got = run(tmp_path, columns, output, form, pipeline_execution_with_tensor_core=pipelined)
-    check(got, variables)
+
+    def model_fn(features, labels, mode, params):
+        out = output(features)
+        if mode == ee.ModeKeys.PREDICT:
+            return harness.served(mode, out=out)
+        return harness.minimized(mode, tf.reduce_sum(out * labels))
+
+    sgd = ee.StochasticGradientDescentParameters(0.5)
+    spec = ee.EmbeddingConfigSpec(columns, sgd, pipeline_execution_with_tensor_core=pipelined)
+    estimator = harness.estimator(model_fn, spec, tmp_path / "model")
+    estimator.train(input_fn_of(form), steps=2)
+    saved = harness.saved(tmp_path / "model", 2)
+    weights = {name: trained(*arguments) for name, arguments in variables.items()}
+    assert set(saved) == {"global_step", *weights}
+    for name, value in weights.items():
+        value = value.reshape(saved[name].shape)
+        np.testing.assert_allclose(saved[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+
+    counts = {name: matrices[0] for name, (matrices, *_) in variables.items()}  # Of one batch.
+    want = sum((counts[name] @ value).sum(1, keepdims=True) for name, value in weights.items())
+    loss = estimator.evaluate(input_fn_of(form), steps=1)["loss"]
+    np.testing.assert_allclose(loss, np.sum(want * LABELS[0]), rtol=1e-4)
+    predicted = [one["out"] for one in estimator.predict(input_fn_of(form))][:4]
+    np.testing.assert_allclose(predicted, want, rtol=1e-4, atol=1e-5)
+    receive = harness.receiver_of(a=(tf.int64, [None, 3]), w=(tf.float32, [None, 3]))
+    serve = harness.exported(estimator, tmp_path / "export", receive)
+    ids = matrix(IDS[0])
+    served = serve(a=tf.constant(ids), w=tf.constant(np.where(ids < 0, 0.0, 2.0), tf.float32))
+    np.testing.assert_allclose(served["out"], want, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("cores", [None, 1])
@@ -296,12 +279,8 @@ def test_columns_beside_config_dicts(cores, tmp_path):
             columns.append(tf.feature_column.indicator_column(a()))
         return ee.TPUEstimatorSpec(mode, predictions={"read": v1_layer(features, columns)})
 
-    sgd = ee.StochasticGradientDescentParameters(0.5)
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={"a": ee.FeatureConfig("t")},
-        table_to_config_dict={"t": ee.TableConfig(5, 3, harness.initializer(START[3]))},
-        optimization_parameters=sgd,
-    )
+    spec = harness.table_spec(5, 3, ee.AdagradParameters(0.5), START[3], "mean")
+    spec = spec._replace(feature_to_config_dict={"a": ee.FeatureConfig("t")})
     estimator = harness.estimator(model_fn, spec, tmp_path, num_shards=cores)
     got = [one["read"] for one in estimator.predict(harness.input_fn_of([({"a": ids}, ids)]))]
     # Columns are read in the order of their names.

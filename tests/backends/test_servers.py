@@ -116,17 +116,6 @@ def of_every_optimizer(strategy, optimizers):
     return spec, (batch, np.zeros(forms.SAMPLES))
 
 
-def squares_model_fn(keys):
-    """A model whose gradients follow from the activations."""
-
-    def model_fn(features, labels, mode, params):
-        squares = [tf.reduce_sum(tf.square(features[key] - 1.0)) for key in keys]
-        losses = [square * (1 + number % 5) for number, square in enumerate(squares)]
-        return harness.minimized(mode, 0.01 * tf.add_n(losses))
-
-    return model_fn
-
-
 SOME = [ee.AdagradParameters(0.1), ee.AdamParameters(0.1), ee.AdamParameters(0.1, lazy_adam=False)]
 ALL = [optimizer.parameters for optimizer in descriptors.OPTIMIZERS]
 
@@ -146,8 +135,13 @@ def test_one_trainer_and_two_servers_train_as_one_process_does(
     spec, batch = of_every_optimizer(strategy, optimizers)
     cluster = servers.Cluster(workers=0, servers=2)
 
+    def model_fn(features, labels, mode, params):
+        keys = spec.feature_to_config_dict
+        squares = [tf.reduce_sum(tf.square(features[key] - 1.0)) for key in keys]
+        losses = [square * (1 + number % 5) for number, square in enumerate(squares)]
+        return harness.minimized(mode, 0.01 * tf.add_n(losses))
+
     def make(config):
-        model_fn = squares_model_fn(spec.feature_to_config_dict)
         return harness.configured(model_fn, spec, config, use_tpu=False)
 
     folders = {name: str(tmp_path / name) for name in ("cluster", "process")}
