@@ -106,7 +106,8 @@ def of_every_optimizer(strategy, optimizers):
             optimization_parameters=optimizer,
         )
         # Two, which share its rows: a graph of all would take long to build.
-        for place in (number, number + 1 + number // 7 % 3):
+        first = 2 * number + list(forms.IDS).index("sparse")
+        for place in (first, first + 1 + number // 7 % 3):
             form = list(forms.IDS)[place % len(forms.IDS)]
             features[f"{form}_{number}"] = forms.feature(form, name)
             batch[f"{form}_{number}"] = forms.IDS[form]
