@@ -92,8 +92,7 @@ def error(**arguments):
     return str(raised.value)
 
 
-@pytest.mark.parametrize("tables", [TABLES, ["*"], ["[wif]*"]])
-@pytest.mark.parametrize("hosts", [None, HOSTS])
+@pytest.mark.parametrize("tables, hosts", [(TABLES, None), (["*"], HOSTS), (["[wif]*"], None)])
 def test_the_checkpoint_says_all(tables, hosts, saved, tmp_path):
     made = checkpoint.convert(saved("mod"), str(tmp_path / "new"), tables, hosts)
     assert (made.hosts, made.to_hosts, made.left) == (HOSTS, 1, ())
@@ -217,7 +216,7 @@ def test_tables_that_stay_are_told_apart_later(saved, tmp_path):
     np.testing.assert_array_equal(checkpoint.table(made.path, "words"), WORDS)
 
 
-@pytest.mark.parametrize("hosts", [1, 2, 8, 13, 100])
+@pytest.mark.parametrize("hosts", [1, 100])
 @pytest.mark.parametrize("graph", [True, False])
 def test_other_hosts_than_the_checkpoint_tells(hosts, graph, saved, tmp_path):
     path = saved("mod", graph)
@@ -308,38 +307,6 @@ def test_our_own_graphs_say_the_order_of_ids(tmp_path):
     assert row_order.saved_graph(f"{tmp_path}/bad") == row_order.SavedGraph()
 
 
-@pytest.mark.parametrize(
-    "damage, says",
-    [
-        ("flip", "does not hold what was saved of words: its checksum is another one."),
-        ("cut", "bytes of"),
-        ("remove", "is missing."),
-        ("empty_index", ".index' cannot be read"),
-        ("cut_index", ".index' cannot be read"),
-    ],
-)
-def test_damage_is_one_line_that_names_the_file(damage, says, saved, tmp_path, capsys):
-    path = saved("mod")
-    index = pathlib.Path(f"{path}.index")
-    with values.Values(path) as slices:
-        place = slices.parts("words")[1]
-    file = index if "index" in damage else pathlib.Path(place.file)
-    contents = bytearray(file.read_bytes())
-    if damage == "remove":
-        file.unlink()
-    elif damage == "flip":
-        contents[place.offset + 5] ^= 1
-        file.write_bytes(contents)
-    else:
-        file.write_bytes(b"" if damage == "empty_index" else contents[: len(contents) // 2])
-    before = sorted(tmp_path.rglob("*"))
-    assert main_lib.main(["convert", path, f"{tmp_path}/a/b/new", "--table=words"]) == 2
-    printed = capsys.readouterr().err
-    assert printed.count("\n") == 1 and printed.startswith("estimator-emb convert: Checkpoint '")
-    assert f"'{file}' " in printed and says in printed, printed
-    assert sorted(tmp_path.rglob("*")) == before
-
-
 def test_a_record_of_another_version(tmp_path):
     path = save(f"{tmp_path}/model.ckpt-1", {"words": WORDS, RECORD: b'{"format": 2}'})
     assert error(source=path, destination=f"{tmp_path}/x", tables=["words"]) == (
@@ -363,25 +330,18 @@ def test_a_faulty_disk_is_found(saved, tmp_path, monkeypatch):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize(
-    "given, made",
-    [
-        ("new", "new/model.ckpt-7"),
-        ("new/", "new/model.ckpt-7"),
-        ("there", "there/model.ckpt-7"),
-        ("folder-8", "folder-8/model.ckpt-7"),
-        ("new/model.ckpt-9", "new/model.ckpt-9"),
-        ("new/copy-9", "new/copy-9"),
-    ],
-)
-@pytest.mark.parametrize("of_folder", [True, False])
-def test_folders_are_folders(given, made, of_folder, saved, tmp_path):
-    (tmp_path / "there").mkdir()
-    (tmp_path / "folder-8").mkdir()
+def test_folders_are_folders(saved, tmp_path):
+    (tmp_path / "there-8").mkdir()
     path = saved("mod")
-    source = os.path.dirname(path) if of_folder else path
-    assert checkpoint.convert(source, f"{tmp_path}/{given}", ["words"]).path == f"{tmp_path}/{made}"
-    assert os.path.exists(f"{tmp_path}/{made}.index")
+    for source, given, made in (
+        (path, "new", "new/model.ckpt-7"),
+        (os.path.dirname(path), "end/", "end/model.ckpt-7"),
+        (path, "there-8", "there-8/model.ckpt-7"),
+        (os.path.dirname(path), "new/model.ckpt-9", "new/model.ckpt-9"),
+        (path, "new/copy-9", "new/copy-9"),
+    ):
+        got = checkpoint.convert(source, f"{tmp_path}/{given}", ["words"]).path
+        assert got == f"{tmp_path}/{made}" and os.path.exists(f"{got}.index")
 
 
 def test_a_path_that_is_none(saved, tmp_path):
@@ -452,14 +412,14 @@ def test_keys_of_slices_that_begin_far_away(tmp_path):
         )
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "bool", "int8", "complex64"])
-def test_every_type_is_copied(dtype, tmp_path):
-    value = np.array([[1, 0], [0, 3], [5, 0]]).astype(tf.as_dtype(dtype).as_numpy_dtype)
-    path = save(f"{tmp_path}/types.ckpt", {"words": WORDS, "other": value, "none": value[:0]})
-    made = checkpoint.convert(path, f"{tmp_path}/new", ["words"], to="mod", to_hosts=3)
-    got = read(made.path)
-    assert got["other"].dtype == value.dtype
-    np.testing.assert_array_equal(got["other"], value)
+def test_every_type_is_copied(tmp_path):
+    types = ["float32", "float64", "bfloat16", "bool", "int8", "complex64"]
+    value = np.array([[1, 0], [0, 3], [5, 0]])
+    values_of = {name: value.astype(tf.as_dtype(name).as_numpy_dtype) for name in types}
+    path = save(f"{tmp_path}/types.ckpt", {"words": WORDS, "none": value[:0], **values_of})
+    got = read(checkpoint.convert(path, f"{tmp_path}/new", ["words"], to="mod", to_hosts=3).path)
+    for name, value in values_of.items():
+        np.testing.assert_array_equal(got[name], value, strict=True)
     assert got["none"].shape == (0, 2)
     np.testing.assert_array_equal(got["words"], WORDS[IN_ORDER_OF[3]])
 
