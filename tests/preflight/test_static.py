@@ -515,7 +515,9 @@ def test_a_batch_that_cores_cannot_share(monkeypatch):
         "replicas 3."
     ]
     assert report.status == 1 and report.batch_per_core is None
-    assert str(report).startswith("The train step of one core, one of 3: was not built.\n")
+    said = str(report)
+    assert said.startswith("The train step of one core, one of 3: was not built.\n")
+    assert "\nCompiler: skipped. There is no step to compile.\n" in said
 
 
 @pytest.mark.parametrize(
