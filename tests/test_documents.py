@@ -16,6 +16,7 @@ import pytest
 import estimator_emb as ee
 import feature_columns as fc
 from estimator_emb import checkpoint, embedding, optimizers, preflight
+from estimator_emb.cli import main as main_lib
 
 pytestmark = pytest.mark.any_version
 
@@ -157,7 +158,7 @@ def test_readme_shows_what_migrate_writes(tmp_path):
     )
     program = tmp_path / "program.py"
     program.write_text(before)
-    run("-m", "estimator_emb", "migrate", "--write", program)
+    assert main_lib.main(["migrate", "--write", str(program)]) == 0
     assert program.read_text() == after
 
 

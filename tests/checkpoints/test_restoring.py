@@ -208,7 +208,7 @@ def begin_tables():
     )
 
 
-@pytest.mark.parametrize("way", ["host", "emulated"])
+@pytest.mark.parametrize("way", HOST_OR_EMULATED)
 def test_what_savers_of_the_program_restore(way, trained):
     """Only that is compared: the table of another shape is left out, renamed or reshaped."""
     scaffold = tf.compat.v1.train.Scaffold
@@ -273,14 +273,16 @@ def test_warm_start(way, trained, tmp_path, in_shards):
     first = f"Warm-starting from checkpoint failed: '{path}' does not fit the program:\n"
     vocab = "var_name_to_vocab_info={'words': VocabInfo(...)}"
     new = tmp_path / "new"
-    with_slots = ee.WarmStartSettings(str(trained), ["words"])
-    for start in (str(trained), ee.WarmStartSettings(path), with_slots):
-        for what in ("train", "evaluate", "predict")[: 3 if start is with_slots else 1]:
-            assert refused(what, make(new, way, rows=60, start=start)) == (
-                f"{first}  table 'words': variable words is [60, 4] here and [50, 4] in the "
-                f"checkpoint\nWhat to do: give {vocab}, which moves rows to their new ids, or "
-                "leave words out of vars_to_warm_start."
-            )
+    for what, start in (
+        ("train", str(trained)),
+        ("evaluate", ee.WarmStartSettings(path)),
+        ("predict", ee.WarmStartSettings(str(trained), ["words"])),  # And their slots.
+    ):
+        assert refused(what, make(new, way, rows=60, start=start)) == (
+            f"{first}  table 'words': variable words is [60, 4] here and [50, 4] in the "
+            f"checkpoint\nWhat to do: give {vocab}, which moves rows to their new ids, or "
+            "leave words out of vars_to_warm_start."
+        )
     assert refused("train", make(new, way, dimension=8, start=path)) == (
         f"{first}  table 'words': variable words is [50, 8] here and [50, 4] in the checkpoint\n"
         "What to do: give the table its old dimension again, or leave words out of "
@@ -322,7 +324,7 @@ def test_warm_start(way, trained, tmp_path, in_shards):
     )
 
 
-@pytest.mark.parametrize("way", ["host", "emulated"])
+@pytest.mark.parametrize("way", HOST_OR_EMULATED)
 def test_a_prediction_that_is_not_read_to_its_end(way, trained):
     estimator = make(trained, way)
     predictions = estimator.predict(input_fn)

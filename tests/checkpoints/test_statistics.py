@@ -241,11 +241,9 @@ def test_a_name_of_no_table_or_of_several(tmp_path):
 
 
 def test_memory_does_not_grow_with_the_table(tmp_path, monkeypatch):
-    monkeypatch.setattr(values, "PIECE_BYTES", 1 << 19)
-    table = np.zeros([1 << 17, 16], np.float32)  # 8 MB
-    path = write(
-        tmp_path / "a.ckpt", {"words": table, "words/Adam/m": table, "words/Adam/v": table}
-    )
+    monkeypatch.setattr(values, "PIECE_BYTES", 1 << 17)
+    table = np.zeros([1 << 15, 16], np.float32)  # 2 MB
+    path = write(tmp_path / "a.ckpt", {"words": table, "words/Adam/m": table})
     del table
     tracemalloc.start()
     try:
@@ -254,5 +252,5 @@ def test_memory_does_not_grow_with_the_table(tmp_path, monkeypatch):
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert found.never_trained == 1 << 17
-    assert peak < 5 << 20, f"{peak:,}"
+    assert found.never_trained == 1 << 15
+    assert peak < 3 << 19, f"{peak:,}"

@@ -22,7 +22,7 @@ def leave(model_dir, *names):
     return [model_dir / name for name in names]
 
 
-@pytest.mark.parametrize("way", ["host", "emulated"])
+@pytest.mark.parametrize("way", ["host", pytest.param("emulated", marks=pytest.mark.slow)])
 def test_removed_when_training_begins(way, tmp_path):
     """Of any save; nothing else, and not when something is only read."""
     gone = leave(tmp_path, "model.ckpt-7_temp", "model.ckpt-12_temp_5f3a")

@@ -137,14 +137,11 @@ def test_everything_else_stays_byte_for_byte(name, folder, capfdbinary):
             ["patch", "--binary", "-p0"], input=diff.encode(), check=True, capture_output=True
         )
         assert (folder / "a.py").read_bytes() == result
-
-
-@pytest.mark.parametrize("name", BYTES)
-def test_a_file_without_legacy_names_stays(name, folder, capfdbinary):
-    data = BYTES[name].replace(b"contrib", b"keras")
+    # Without legacy names all stays.
+    data = data.replace(b"contrib", b"keras")
     (folder / "a.py").write_bytes(data)
-    status, out, err = migrate(capfdbinary, "--write", "a.py")
-    assert (status, out, err) == (2, "", "a.py: nothing to change.\n")
+    unchanged = (2, "", "a.py: nothing to change.\n")
+    assert migrate(capfdbinary, "--write", "a.py") == unchanged
     assert (folder / "a.py").read_bytes() == data
 
 

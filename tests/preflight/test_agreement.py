@@ -118,15 +118,8 @@ class Case:
       found: a part of the first finding; None if the program is good.
       spec: function that makes its EmbeddingConfigSpec; None for a program without.
       features: key -> function of the batch size, besides 'x'.
-      mode: 'train', 'eval' or 'infer'.
-      loss: (loss, features) -> the loss in its place.
-      fields: loss -> fields of the TPUEstimatorSpec.
-      returns: (mode, loss, train_op, fields) -> what model_fn returns.
-      batch: samples over all cores.
       static: whether batches have a static size.
       given: what input_fn gives, of features and labels.
-      tpu_config: fields of the TPUConfig.
-      arguments: of the TPUEstimator.
       generations: those that are checked; None for the default.
       steps: arguments of train or evaluate by which a call does not say how many steps it takes.
     """
@@ -140,7 +133,6 @@ class Case:
     returns: Any = lambda mode, loss, train_op, fields: ee.TPUEstimatorSpec(
         mode, loss=loss, train_op=train_op, **fields
     )
-    batch: int = BATCH
     static: bool = True
     given: Any = lambda features, labels: (features, labels)
     tpu_config: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -179,20 +171,14 @@ class Case:
         return self.returns(mode, loss, train_op, self.fields(loss))
 
     def estimator(self, model_dir):
-        arguments = {
-            "train_batch_size": self.batch,
-            "eval_batch_size": self.batch,
-            "predict_batch_size": self.batch,
-            "embedding_config_spec": self.spec and self.spec(),
-            **self.arguments,
-        }
         tpu_config = {"per_host_input_for_training": PIPELINES.PER_HOST_V2, **self.tpu_config}
         config = ee.RunConfig(
             model_dir=str(model_dir),
             master=tpu_described.MASTER,
             tpu_config=ee.TPUConfig(2, **tpu_config),
         )
-        return ee.TPUEstimator(self.model_fn, config=config, use_tpu=True, **arguments)
+        spec, arguments = self.spec and self.spec(), {"use_tpu": True, **self.arguments}
+        return harness.configured(self.model_fn, spec, config, BATCH, **arguments)
 
     def judged(self, model_dir):
         """What `use_tpu=True` raises on the described TPU; None if nothing."""
