@@ -54,9 +54,9 @@ def users_environment(**more):
     return {**kept, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **more}
 
 
-def run_python(*arguments, cwd=None, timeout=300, **more):
-    """Runs Python as a user does, to its end; the ended process."""
-    return subprocess.run(
+def run_python(*arguments, cwd=None, timeout=300, status=None, **more):
+    """Runs Python as a user does, to its end, which must have the `status` if one is given."""
+    done = subprocess.run(
         [sys.executable, *map(str, arguments)],
         cwd=cwd,
         env=users_environment(**more),
@@ -64,6 +64,8 @@ def run_python(*arguments, cwd=None, timeout=300, **more):
         text=True,
         timeout=timeout,
     )
+    assert status in (None, done.returncode), done.stdout + done.stderr[-4000:]
+    return done
 
 
 def run_command(*arguments, cwd=None, **more):

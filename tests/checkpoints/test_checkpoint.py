@@ -110,9 +110,9 @@ def test_a_converted_checkpoint_trains_on(tmp_path, meta_graphs):
     np.testing.assert_equal(got, want)
     # The record is not saved again; the graph beside the checkpoint is known as ours.
     for strategy in (None, "mod"):
-        with pytest.raises(ValueError) as error:
-            checkpoint.convert(f"{tmp_path}/new", f"{tmp_path}/x", source_order=strategy, **legacy)
-        assert str(error.value).endswith("model.ckpt-1.meta' is a graph of this package.")
+        given = {"source": f"{tmp_path}/new", "destination": f"{tmp_path}/x", **legacy}
+        said = harness.refusal(ValueError, checkpoint.convert, source_order=strategy, **given)
+        assert said.endswith("model.ckpt-1.meta' is a graph of this package.")
     np.testing.assert_array_equal(checkpoint.table(str(tmp_path / "new"), "words"), got["words"])
 
 
@@ -170,7 +170,6 @@ def test_convert_refuses(change, message, tmp_path):
         name: one.format(folder=tmp_path) if isinstance(one, str) else one
         for name, one in arguments.items()
     }
-    with pytest.raises(ValueError) as error:
-        checkpoint.convert(**arguments)
-    assert str(error.value) == message.format(folder=tmp_path)
+    said = harness.refusal(ValueError, checkpoint.convert, **arguments)
+    assert said == message.format(folder=tmp_path)
     assert sorted(tmp_path.iterdir()) == before

@@ -40,9 +40,7 @@ def trained(once, tmp_path, monkeypatch):
 def test_a_path_that_tensorflow_takes_for_a_pattern(name, once, tmp_path):
     """Nothing is trained, or made, in a model_dir of that path; nothing is read from one."""
     for way in ("host", "emulated"):
-        with pytest.raises(ValueError) as error:
-            make(tmp_path / name, way)
-        assert str(error.value) == (
+        assert harness.refusal(ValueError, make, tmp_path / name, way) == (
             f"TPUEstimator: model_dir '{tmp_path}/{name}' cannot hold checkpoints: TensorFlow "
             "reads [...] and \\ in a path as a pattern, and so would not find what it saves there."
             "\nWhat to do: give a folder whose path has no [ and no \\."
@@ -209,9 +207,7 @@ def test_a_checkpoint_that_training_replaces_meanwhile(what, when, trained, monk
     }[when]
     as_it_was = getattr(*place)
     monkeypatch.setattr(*place, lambda *args, **kw: delete() or as_it_was(*args, **kw))
-    with pytest.raises(tf.errors.NotFoundError) as error:
-        call(what, estimator)
-    assert str(error.value) == (
+    assert harness.refusal(tf.errors.NotFoundError, call, what, estimator) == (
         f"Restoring from checkpoint failed: checkpoint '{trained}/model.ckpt-2' was there and is "
         "gone: a training may have replaced it by a newer one.\nWhat to do: do it again with the "
         "newer one, or let the training keep more checkpoints with "
@@ -335,9 +331,8 @@ def newest_whole(state, name="model.ckpt-1"):
 def test_a_damaged_checkpoint_of_the_current_folder(trained, monkeypatch):
     monkeypatch.chdir(trained)
     problem = damage("cut", "model.ckpt-2")
-    with pytest.raises(checkpoint_files.DamagedCheckpoint) as error:
-        checkpoint_files.check_whole("model.ckpt-2")
-    assert str(error.value) == (
+    kind, check = checkpoint_files.DamagedCheckpoint, checkpoint_files.check_whole
+    assert harness.refusal(kind, check, "model.ckpt-2") == (
         f"Restoring from checkpoint failed: checkpoint 'model.ckpt-2' is damaged: {problem}."
         + newest_whole("checkpoint")
     )

@@ -11,7 +11,6 @@ from saved_values import save
 from words_program import CALLS, call, input_fn, make, refused
 
 import estimator_emb as ee
-from estimator_emb.checkpoints.restoring import fitting, saver
 
 HOST_OR_EMULATED = ["host", pytest.param("emulated", marks=pytest.mark.slow)]
 PHRASE = "Restoring from checkpoint failed"
@@ -59,14 +58,8 @@ def unfit(path, *lines):
     [
         *(("host", what) for what in CALLS),
         ("3 servers", "train"),
-        *(
-            pytest.param(way, what, marks=pytest.mark.slow)
-            for way, what in (
-                *(("emulated", what) for what in CALLS),
-                ("8 cores", "train"),
-                ("3 servers", "predict"),
-            )
-        ),
+        pytest.param("emulated", "predict", marks=pytest.mark.slow),
+        pytest.param("8 cores", "train", marks=pytest.mark.slow),
     ],
 )
 def test_a_table_of_another_shape(way, what, trained, in_shards):
@@ -176,17 +169,6 @@ def test_another_type(trained):
             "  table 'words': variable words is float32 here and float64 in the checkpoint",
             "What to do: save the checkpoint again with the types of the program.",
         )
-
-
-def test_what_our_saver_restores_is_compared(trained):
-    path = f"{trained}/model.ckpt-1"
-    with tf.Graph().as_default():
-        tf.compat.v1.get_variable("words", [60, 4])
-        scaffold = tf.compat.v1.train.Scaffold(saver=saver.PartsSaver(ee.RunConfig()))
-        with pytest.raises(ValueError) as error:
-            fitting.check_restored(path, scaffold, [])
-    line = "  variable words is [60, 4] here and [50, 4] in the checkpoint"
-    assert str(error.value) == unfit(path, line, BUILD)
 
 
 class OwnSaver(tf.compat.v1.train.Saver):

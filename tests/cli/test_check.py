@@ -253,8 +253,8 @@ def test_the_compiler_that_is_asked_for_must_be_there(run, monkeypatch):
 @pytest.mark.slow
 def test_a_program_without_the_behaviour_of_tensorflow_2(tmp_path):
     (tmp_path / "program.py").write_text(program("tf.compat.v1.disable_v2_behavior()"))
-    done = processes.run_command("check", "--compile=no", tmp_path / "program.py", tmp_path / "m")
-    assert done.returncode == 0, done.stderr
+    options = ["--compile=no", tmp_path / "program.py", tmp_path / "m"]
+    done = processes.run_command("check", *options, status=0)
     assert done.stdout.startswith("The train step of one core, one of 8: ")
 
 
@@ -264,7 +264,6 @@ def test_a_program_of_tensorflow_1_as_a_module(tmp_path):
     text = "from tensorflow.contrib import tpu\n" + text
     (tmp_path / "legacy.py").write_text(text)
     options = ["--tf-v1", "--compile=no", "-m", "legacy", tmp_path / "model"]
-    done = processes.run_command("check", *options, cwd=tmp_path)
-    assert done.returncode == 1, done.stderr
+    done = processes.run_command("check", *options, cwd=tmp_path, status=1)
     assert f"legacy.py:{line_of(TEXT, text)}: AsString (op " in done.stdout
     assert "goes on" not in done.stdout

@@ -13,6 +13,7 @@ import sys
 import textwrap
 import time
 
+import harness
 import numpy as np
 import processes
 import pytest
@@ -89,9 +90,8 @@ def test_a_side_that_starts_from_a_checkpoint_of_its_own():
     events = [{"event": "training", "number": 0}, {"event": "training", "number": 1}]
     start = {"event": "start", "number": 0}
     assert compare_lib._starts([*events[:1], start], side) == {0: start}
-    with pytest.raises(side_processes.CannotRun) as raised:
-        compare_lib._starts([*events, start], side)
-    assert str(raised.value) == (
+    kind, call = side_processes.CannotRun, compare_lib._starts
+    assert harness.refusal(kind, call, [*events, start], side) == (
         "B: program.py restored a checkpoint of its own before its first step, so that the sides "
         "have not the same start."
     )

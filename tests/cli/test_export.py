@@ -10,6 +10,7 @@ import shutil
 import sys
 import tracemalloc
 
+import harness
 import numpy as np
 import pytest
 import saved_values
@@ -54,6 +55,11 @@ def run(*arguments):
     return main_lib.main(["export", *map(str, arguments)])
 
 
+def written(to, folder, *arguments):
+    assert run(MOD, folder / "out", f"--to={to}", *arguments) == 0
+    return folder / "out"
+
+
 def test_each_format_has_a_file_an_entry_and_a_description(capsys):
     """One forgotten anywhere fails here."""
     files = {file.stem for file in pathlib.Path(base.__file__).parent.glob("*.py")}
@@ -68,8 +74,7 @@ def test_each_format_has_a_file_an_entry_and_a_description(capsys):
 
 
 def test_npz(tmp_path, vocabulary, capsys):
-    out = tmp_path / "out"
-    assert run(MOD, out, "--to=npz", "--slots", f"--vocabulary=words={vocabulary}") == 0
+    out = written("npz", tmp_path, "--slots", f"--vocabulary=words={vocabulary}")
     assert capsys.readouterr().out == f"{out}/tables.npz\n"
     with np.load(out / "tables.npz", allow_pickle=False) as read:
         assert sorted(read) == sorted(
@@ -85,8 +90,7 @@ def test_npz(tmp_path, vocabulary, capsys):
 
 @needs_pyarrow
 def test_parquet(tmp_path, vocabulary, capsys):
-    out = tmp_path / "out"
-    assert run(MOD, out, "--to=parquet", "--slots", f"--vocabulary=words={vocabulary}") == 0
+    out = written("parquet", tmp_path, "--slots", f"--vocabulary=words={vocabulary}")
     assert capsys.readouterr().out.split() == [
         f"{out}/{name}.parquet" for name in ("few", "items", "words")
     ]
@@ -103,8 +107,7 @@ def test_parquet(tmp_path, vocabulary, capsys):
 
 def test_safetensors(tmp_path, vocabulary):
     safetensors = pytest.importorskip("safetensors.numpy", reason="safetensors is not installed")
-    out = tmp_path / "out"
-    assert run(MOD, out, "--to=safetensors", "--slots", f"--vocabulary=words={vocabulary}") == 0
+    out = written("safetensors", tmp_path, "--slots", f"--vocabulary=words={vocabulary}")
     read = safetensors.load_file(out / "tables.safetensors")
     assert len(read) == 6
     np.testing.assert_array_equal(read["words"], WORDS)
@@ -114,9 +117,8 @@ def test_safetensors(tmp_path, vocabulary):
 
 
 def test_saved_model(tmp_path, vocabulary):
-    out = tmp_path / "out"
-    arguments = (MOD, out, "--to=saved-model", "--table=words", f"--vocabulary=words={vocabulary}")
-    assert run(*arguments) == 0
+    arguments = ["--table=words", f"--vocabulary=words={vocabulary}"]
+    out = written("saved-model", tmp_path, *arguments)
     os.rename(vocabulary, f"{vocabulary}.moved")  # The model holds the file.
     loaded = tf.saved_model.load(str(out)).signatures
     assert sorted(loaded) == ["serving_default", "words", "words_labels"]
@@ -133,8 +135,7 @@ def test_saved_model(tmp_path, vocabulary):
 
 
 def test_projector(tmp_path, vocabulary):
-    out = tmp_path / "out"
-    assert run(MOD, out, "--to=projector", f"--vocabulary=words={vocabulary}") == 0
+    out = written("projector", tmp_path, f"--vocabulary=words={vocabulary}")
     config = text_format.Parse(
         (out / "projector_config.pbtxt").read_text(), projector.ProjectorConfig()
     )
@@ -174,8 +175,7 @@ def restored(folder, optimizers, step):
 
 
 def test_tf2(tmp_path, capsys):
-    out = tmp_path / "out"
-    assert run(MOD, out, "--to=tf2", "--slots", "--table=words", "--table=few") == 0
+    out = written("tf2", tmp_path, "--slots", "--table=words", "--table=few")
     assert capsys.readouterr().out.splitlines() == [
         *(f"{out}/{name}" for name in ("checkpoint", "ckpt-1.data-00000-of-00001")),
         *(f"{out}/{name}" for name in ("ckpt-1.index", "tables.json")),
@@ -537,22 +537,16 @@ def test_nearest_rows_in_python(tmp_path):
     assert checkpoint.nearest(path, "t", 0) == [(4, None, 1.0), (5, None, 0.0), (3, None, -1.0)]
 
 
-@pytest.mark.parametrize(
-    "like, more, says",
-    [
-        (13, {}, "nearest: id must be from 0 to 12; got 13."),
-        (-1, {}, "nearest: id must be from 0 to 12; got -1."),
-        (1, {"count": 0}, "nearest: count must be at least 1; got 0."),
-        ("x", {}, "nearest: label 'x' needs the vocabulary of the table."),
-    ],
-)
-def test_nearest_to_nothing(like, more, says, vocabulary, tmp_path):
-    with pytest.raises(ValueError) as error:
-        checkpoint.nearest(MOD, "words", like, **more)
-    assert str(error.value) == says
-    with pytest.raises(ValueError) as error:
-        checkpoint.nearest(MOD, "words", "x", vocabulary)
-    assert str(error.value) == f"nearest: label 'x' is not in vocabulary {vocabulary!r}."
+def test_nearest_to_nothing(vocabulary, tmp_path):
+    for given, more, says in (
+        ((13,), {}, "id must be from 0 to 12; got 13."),
+        ((-1,), {}, "id must be from 0 to 12; got -1."),
+        ((1,), {"count": 0}, "count must be at least 1; got 0."),
+        (("x",), {}, "label 'x' needs the vocabulary of the table."),
+        (("x", vocabulary), {}, f"label 'x' is not in vocabulary {vocabulary!r}."),
+    ):
+        said = harness.refusal(ValueError, checkpoint.nearest, MOD, "words", *given, **more)
+        assert said == f"nearest: {says}"
     path = saved_values.write(tmp_path / "a.ckpt", {"t": np.zeros([2, 2], np.float32)})
     with pytest.raises(ValueError, match="row 1 is zero or not finite, so it has no direction"):
         checkpoint.nearest(path, "t", 1)

@@ -138,67 +138,7 @@ def test_every_public_legacy_name_is_in_the_table():
     assert "feature_columns.embedding_column" in ours and fc.__all__
 
 
-def test_every_spelling_of_a_module():
-    for spelling, path in {
-        "tensorflow.compat.v1.estimator": "tf.compat.v1.estimator",
-        "tensorflow.compat.v2.compat.v1.estimator": "tf.compat.v1.estimator",
-        "tensorflow._api.v2.compat.v1.estimator": "tf.compat.v1.estimator",
-        "tensorflow.compat.v2.estimator": "tf.estimator",
-        "tensorflow.estimator": "tf.estimator",
-        "tensorflow_estimator.estimator": "tf.compat.v1.estimator",
-        "tensorflow_estimator._api.v1.estimator": "tf.compat.v1.estimator",
-        "tensorflow_estimator._api.v2.estimator": "tf.estimator",
-        "tensorflow_estimator.python.estimator.api._v1.estimator": "tf.compat.v1.estimator",
-        "tensorflow_estimator.python.estimator.api._v2.estimator": "tf.estimator",
-        "tensorflow.contrib": "tf.contrib",
-        "tensorflow.compat.v1.contrib": "tf.contrib",
-        "tensorflow.python.estimator.run_config": f"{names.ESTIMATOR}.run_config",
-        "tensorflow.python.tpu.tpu_config": f"{names.ESTIMATOR}.tpu.tpu_config",
-        "tensorflow.contrib.tpu.python.tpu.tpu_config": f"{names.ESTIMATOR}.tpu.tpu_config",
-        "tensorflow.contrib.tpu.python.tpu.tpu_function": "tensorflow.python.tpu.tpu_function",
-    }.items():
-        meaning, count = names.look_up(spelling)
-        assert isinstance(meaning, names.Namespace) and meaning.path == path, spelling
-        assert count == spelling.count(".") + 1
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "tensorflow",
-        "tensorflow.compat.v1",
-        "tensorflow.keras.estimator.model_to_estimator",
-        "tensorflow.tpu.experimental.embedding.Adagrad",
-        "tensorflow.tpu.experimental.initialize_tpu_system",
-        "tensorflow.distribute.cluster_resolver.TPUClusterResolver",
-        "tensorflow.python.tpu.tpu_embedding.TPUEmbedding",
-        "tensorflow.estimators.Estimator",
-        "tensorflow.contribution",
-        "estimator_emb.TPUEstimator",
-        "mine.tensorflow.estimator",
-    ],
-)
-def test_names_that_stay(name):
-    assert names.look_up(name) is None
-
-
-def test_what_a_program_of_tensorflow_1_means_by_tf_estimator():
-    for name, v1, v2 in (
-        ("Estimator", "estimator_emb.Estimator", f"{names.API_V2}.Estimator"),
-        ("DNNClassifier", f"{names.API_V1}.DNNClassifier", f"{names.API_V2}.DNNClassifier"),
-        ("ModeKeys", "estimator_emb.ModeKeys", "estimator_emb.ModeKeys"),
-        ("tpu.RunConfig", "estimator_emb.RunConfig", "estimator_emb.RunConfig"),
-        ("RunConfig", f"{names.API_V1}.RunConfig", f"{names.API_V2}.RunConfig"),
-    ):
-        assert names.look_up(f"tensorflow.estimator.{name}", means_v1=True)[0].path == v1
-        assert names.look_up(f"tensorflow.estimator.{name}")[0].path == v2
-
-
 def test_advice_about_names_without_successor():
-    assert look_up("tf.contrib.slim.conv2d") == names.Advice(
-        "tf.contrib.slim left TensorFlow with version 2. Today: the package tf_slim: pip install "
-        "tf_slim, and --tf-v1 finds it."
-    )
     assert look_up("tf.estimator.BoostedTreesClassifier") == names.Advice(
         "tensorflow-estimator has no boosted trees any more; the package "
         "tensorflow-decision-forests trains such models."

@@ -241,10 +241,12 @@ GOOD = {
     "one dense id for each sample": Case(
         spec=lambda: of_table(combiner=None), features={"a": dense(1)}
     ),
-    "a column": Case(spec=lambda: of_columns(fc.embedding_column(ids(), 4))),
-    "shared columns": Case(
-        spec=lambda: of_columns(*fc.shared_embedding_columns([ids("a"), ids("b")], 4)),
-        features={"a": sparse([1, 2]), "b": sparse([3], tf.int32)},
+    "columns": Case(
+        spec=lambda: of_columns(
+            fc.embedding_column(ids("c"), 4),
+            *fc.shared_embedding_columns([ids("a"), ids("b")], 4),
+        ),
+        features={"a": sparse([1, 2]), "b": sparse([3], tf.int32), "c": sparse([4])},
     ),
     "PER_HOST_V1": Case(tpu_config=V1),
     "fields of the spec": Case(
@@ -254,9 +256,6 @@ GOOD = {
             clipping_limit=0.5,
             experimental_gradient_multiplier_fn=lambda step: -0.5,
         )
-    ),
-    "a learning_rate_fn": Case(
-        spec=lambda: of_table(learning_rate_fn=lambda step: 0.1 / (1 + tf.cast(step, tf.float32)))
     ),
     "a host_call with a variable of its own": Case(fields=host_call(assigns_its_own)),
     "an evaluation": Case(mode="eval"),
@@ -282,11 +281,17 @@ GOOD = {
         tpu_config={"eval_training_input_configuration": PIPELINES.SLICED},
         loss=lambda loss, features: loss * tf.ensure_shape(features["x"], [4, 3])[0, 0],
     ),
-    "two tables with optimizers of their own": Case(
+    "two tables with optimizers and rates of their own": Case(
         spec=lambda: spec(
             {
                 "t": ee.TableConfig(6, 4, combiner="sum", optimization_parameters=ADAGRAD(0.1)),
-                "u": ee.TableConfig(6, 2, combiner="sum", optimization_parameters=SGD(0.1)),
+                "u": ee.TableConfig(
+                    6,
+                    2,
+                    combiner="sum",
+                    optimization_parameters=SGD(0.1),
+                    learning_rate_fn=lambda step: 0.1 / (1 + tf.cast(step, tf.float32)),
+                ),
             },
             {"a": ee.FeatureConfig("t"), "b": ee.FeatureConfig("u")},
             optimization_parameters=None,

@@ -266,8 +266,10 @@ def test_ops_inside(where):
         findings = found(lambda logits, _: make(tf.stop_gradient(tf.reduce_sum(logits))))
     finally:
         tf.compat.v1.enable_control_flow_v2()
+    # Of a function of TensorFlow 1, the graph has the line of the call alone.
+    place = line(make, 0) if "TensorFlow 1" in where else line(to_number)
     assert [re.sub(r"to_number_\w+/", "to_number/", one) for one in findings] == [
-        f"{line(to_number)}: {op}: {NO_KERNEL} {STRINGS}"
+        f"{place}: {op}: {NO_KERNEL} {STRINGS}"
         for op in (
             f"AsString (op '{scope}/AsString', dtype float32)",
             f"StringToNumber (op '{scope}/StringToNumber')",
@@ -440,9 +442,8 @@ def test_failures_of_the_program_are_no_findings():
     def change(logits, features):
         return features["misspelt"]
 
-    with pytest.raises(preflight.CannotCheck) as raised:
-        check(programs.model_fn_with(change))
-    assert str(raised.value) == f"model_fn failed at {line(change)}: KeyError: 'misspelt'"
+    said = harness.refusal(preflight.CannotCheck, check, programs.model_fn_with(change))
+    assert said == f"model_fn failed at {line(change)}: KeyError: 'misspelt'"
 
 
 def test_a_batch_that_cores_cannot_share(monkeypatch):
@@ -473,14 +474,6 @@ def test_a_batch_that_cores_cannot_share(monkeypatch):
 def test_bad_arguments(arguments, message):
     given = programs.estimator(programs.model_fn_with()), programs.input_fn
     assert harness.refusal(ValueError, preflight.check_program, *given, **arguments) == message
-
-
-def test_only_our_estimators():
-    given = ee.Estimator(programs.model_fn_with()), programs.input_fn
-    assert harness.refusal(preflight.CannotCheck, preflight.check_program, *given) == (
-        "Only a TPUEstimator of estimator_emb can be checked; got Estimator of "
-        "tensorflow_estimator.python.estimator.estimator."
-    )
 
 
 def test_the_table_of_kernels():
