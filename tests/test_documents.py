@@ -224,7 +224,6 @@ OPTIMIZERS = sorted(
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_page_of_an_optimizer(name):
-    """It is the module's docstring with its formula, and every class of the module."""
     page = (DOCS / "optimizers" / f"{name}.md").read_text()
     module = importlib.import_module(f"estimator_emb.optimizers.{name}")
     assert f"::: estimator_emb.optimizers.{name}\n" in page

@@ -35,7 +35,6 @@ def test_inspect(tmp_path):
 
 @pytest.mark.parametrize("chunk", [1, 20, 1 << 30])
 def test_convert_to_the_order_of_ids_and_back(chunk, tmp_path, monkeypatch):
-    """In pieces of one row, of some rows, and whole."""
     monkeypatch.setattr(writer, "CHUNK_BYTES", chunk)
     monkeypatch.setattr(values, "PIECE_BYTES", chunk)
     path = write_legacy(tmp_path / "old")
@@ -86,7 +85,6 @@ def test_convert_to_the_order_of_ids_and_back(chunk, tmp_path, monkeypatch):
 
 
 def test_a_converted_checkpoint_trains_on(tmp_path, meta_graphs):
-    """The next step of the estimator, from a legacy 'mod' checkpoint of tables of its names."""
     by_host = [i for host in range(HOSTS) for i in range(host, 13, HOSTS)]
     for name, rows in (("right", slice(None)), ("legacy", by_host)):
         tables = {"words": WORDS[rows], "words/Adagrad": ACCUMULATORS[rows]}

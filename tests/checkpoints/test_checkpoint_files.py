@@ -38,7 +38,6 @@ def trained(once, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["run[1]", "run\\1"])
 def test_a_path_that_tensorflow_takes_for_a_pattern(name, once, tmp_path):
-    """Nothing is trained, or made, in a model_dir of that path; nothing is read from one."""
     for way in ("host", "emulated"):
         assert harness.refusal(ValueError, make, tmp_path / name, way) == (
             f"TPUEstimator: model_dir '{tmp_path}/{name}' cannot hold checkpoints: TensorFlow "
@@ -157,7 +156,6 @@ def test_the_latest_is_gone(remote, trained):
 
 
 def test_a_checkpoint_in_another_folder(trained, tmp_path, caplog):
-    """It is restored, as the file says."""
     (trained / "checkpoint").write_text(f'model_checkpoint_path: "{trained}/model.ckpt-1"')
     copy = shutil.copytree(trained, tmp_path / "copy")
     assert make(copy).latest_checkpoint() == f"{trained}/model.ckpt-1"
@@ -217,7 +215,6 @@ def test_a_checkpoint_that_training_replaces_meanwhile(what, when, trained, monk
 
 @pytest.mark.slow
 def test_the_terminals_last_lines(trained):
-    """Hold the whole message, after the frames of the program and of tensorflow-estimator."""
     program = """
         import sys
         import words_program
@@ -230,10 +227,9 @@ def test_the_terminals_last_lines(trained):
         return "\n".join(done.stderr.strip().splitlines()[-10:])
 
     damage("flipped", f"{trained}/model.ckpt-2")
-    assert last_lines(60).endswith("moves rows to their new ids.")
-    assert f"Restoring from checkpoint failed: '{trained}/model.ckpt-2' does not fit" in (
-        last_lines(60)
-    )
+    said = last_lines(60)
+    assert f"Restoring from checkpoint failed: '{trained}/model.ckpt-2' does not fit" in said
+    assert said.endswith("moves rows to their new ids.")
     assert f"failed: checkpoint '{trained}/model.ckpt-2' is damaged: variable words cannot" in (
         last_lines(words_program.ROWS)
     )
@@ -379,7 +375,6 @@ def test_an_error_of_the_input_stays_as_it_is(trained):
 
 
 def test_the_index_knows_the_sizes_of_the_data_files(tmp_path):
-    """Slices, strings, more variables than one block of the index holds, and several files."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         for index in range(150):
             tf.compat.v1.get_variable(
@@ -401,7 +396,6 @@ def test_the_index_knows_the_sizes_of_the_data_files(tmp_path):
 
 
 def test_the_data_file_of_each_variable(tmp_path, monkeypatch):
-    """Damaged one by one, of a checkpoint of two files, as large ones are saved."""
     monkeypatch.setattr(saver, "FILE_BYTES", 160)
     monkeypatch.setattr(saver, "MOST_FILES", 2)
     monkeypatch.setattr(saver.os, "cpu_count", lambda: 2)

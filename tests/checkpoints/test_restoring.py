@@ -228,7 +228,6 @@ def test_what_savers_of_the_program_restore(way, trained):
 
 
 def test_init_fn_loads_part_of_a_checkpoint(trained, tmp_path):
-    """Into a model directory without checkpoints, of which nothing is compared."""
     table = harness.saved(trained, 1)["words"]
 
     def scaffold_fn():

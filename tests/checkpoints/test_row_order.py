@@ -237,7 +237,6 @@ def test_what_nothing_tells_is_asked_for(saved, tmp_path, capsys):
 
 
 def test_a_checkpoint_that_another_program_joined(tmp_path):
-    """No slices, no graph, no helpers: it takes --from, --hosts and --force."""
     path = save(f"{tmp_path}/joined.ckpt", {"words": WORDS[IN_ORDER_OF[4]]})
     arguments = {"source": path, "destination": f"{tmp_path}/new", "tables": ["words"]}
     assert "its rows are in the order of the ids already: none of these" in error(**arguments)

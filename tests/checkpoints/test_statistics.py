@@ -141,7 +141,6 @@ def without_graph(tmp_path):
 
 
 def test_an_order_that_only_one_of_two_checkpoints_tells(tmp_path):
-    """A conversion of a checkpoint without its graph is compared with nothing by mistake."""
     source, path = without_graph(tmp_path)
     for pair in ((path, source), (source, path)):
         assert harness.refusal(ValueError, checkpoint.differences, *pair) == (

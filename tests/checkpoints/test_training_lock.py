@@ -59,7 +59,6 @@ def lock_of(model_dir):
 
 @pytest.mark.parametrize("way", ["host", pytest.param("8 cores", marks=pytest.mark.slow)])
 def test_another_estimator(way, tmp_path, monkeypatch):
-    """However it spells the path; what reads the model is not refused."""
     monkeypatch.chdir(tmp_path)
     model_dir = tmp_path / "model"
     (tmp_path / "link").symlink_to("model")
@@ -98,7 +97,6 @@ def test_a_training_that_fails_holds_nothing(tmp_path):
 
 
 def test_another_process(tmp_path):
-    """It holds the lock as long as it lives, however it ends."""
     who = "process 7 on trainer-3"
     program = """if 1:
         import fcntl, sys, time
@@ -183,8 +181,6 @@ def test_a_worker_is_not_refused_and_removes_nothing(tmp_path, monkeypatch):
     ],
 )
 def test_a_file_system_without_locks(place, why_not, tmp_path, monkeypatch, caplog):
-    """It is trained there, and the log says so once."""
-
     def no_locks(descriptor, operation):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
@@ -201,7 +197,6 @@ def test_a_file_system_without_locks(place, why_not, tmp_path, monkeypatch, capl
 
 
 def test_a_mapped_folder(tmp_path):
-    """Of a bucket for which `estimator-emb run --map` has a folder, that is locked."""
     file_paths.map_paths({"gs://bucket": str(tmp_path)}, refuses_gs=True)
     try:
         with training_lock.held("gs://bucket/model") as alone:

@@ -61,7 +61,6 @@ def written(to, folder, *arguments):
 
 
 def test_each_format_has_a_file_an_entry_and_a_description(capsys):
-    """One forgotten anywhere fails here."""
     files = {file.stem for file in pathlib.Path(base.__file__).parent.glob("*.py")}
     formats = {entry.module for entry in EXPORT_FORMATS.values()}
     assert formats == files - {"__init__", "base", "conversion", "exporting"}

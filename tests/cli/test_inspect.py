@@ -161,7 +161,6 @@ def test_plots_that_cannot_be(tmp_path, capsys, monkeypatch):
 
 
 def test_names_move_no_cursor(tmp_path, capsys):
-    """Neither in tables nor in errors; a name is one line."""
     values = {
         name: np.ones([2, 3], np.float32) for name in ("\x1b[2Jx", "a\nb", "\u202ec", "\x9bd")
     }

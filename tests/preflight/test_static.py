@@ -79,7 +79,6 @@ def test_what_runs_on_the_host_is_checked_as_on_a_tpu(where, notes):
 
 
 def test_feature_columns():
-    """Columns of every kind read the activations, and tables of the tensor core are part of it."""
     tpu = tf.compat.v1.tpu.experimental
     a, b, c, d = (tf.feature_column.categorical_column_with_identity(key, 100) for key in "abcd")
     sequence = tpu.embedding_column(
