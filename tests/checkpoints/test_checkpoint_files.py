@@ -205,7 +205,9 @@ def test_a_checkpoint_that_training_replaces_meanwhile(what, when, trained, monk
     }[when]
     as_it_was = getattr(*place)
     monkeypatch.setattr(*place, lambda *args, **kw: delete() or as_it_was(*args, **kw))
-    assert harness.refusal(tf.errors.NotFoundError, call, what, estimator) == (
+    with pytest.raises(tf.errors.NotFoundError) as error:
+        call(what, estimator)
+    assert str(error.value) == (
         f"Restoring from checkpoint failed: checkpoint '{trained}/model.ckpt-2' was there and is "
         "gone: a training may have replaced it by a newer one.\nWhat to do: do it again with the "
         "newer one, or let the training keep more checkpoints with "

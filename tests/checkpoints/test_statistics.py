@@ -236,7 +236,7 @@ def test_a_name_of_no_table_or_of_several(tmp_path):
 
 def test_memory_does_not_grow_with_the_table(tmp_path, monkeypatch):
     monkeypatch.setattr(values, "PIECE_BYTES", 1 << 16)
-    table = np.zeros([1 << 15, 16], np.float32)  # 2 MB
+    table = np.zeros([1 << 16, 16], np.float32)  # 4 MB
     names = ("words", "words/Adam/m", "words/Adam/v")
     path = write(tmp_path / "a.ckpt", dict.fromkeys(names, table))
     del table
@@ -247,5 +247,5 @@ def test_memory_does_not_grow_with_the_table(tmp_path, monkeypatch):
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert found.never_trained == 1 << 15
-    assert peak < 3 << 19, f"{peak:,}"
+    assert found.never_trained == 1 << 16
+    assert peak < 5 << 19, f"{peak:,}"

@@ -368,10 +368,12 @@ def test_a_program_that_never_had_a_tpu_gets_two_lines(tmp_path, capfdbinary):
 DRIVER = """
 import random, runpy, sys
 for program, flag in (
-    ("resnet_main", "model_dir"), ("recommender", "dir"), ("run_classifier", "output_dir")
+    ("resnet_main", "--model_dir=out/resnet"),
+    ("recommender", "--dir=out/recommender"),
+    ("run_classifier", "--output_dir=out"),
 ):
     random.seed(1)
-    sys.argv = [program, f"--{flag}=out/{program}"]
+    sys.argv = [program, flag]
     try:
         runpy.run_path(f"{program}.py", run_name="__main__")
     except SystemExit as ended:
@@ -401,5 +403,5 @@ def test_public_styles_train_as_they_do_unchanged(tmp_path, capfdbinary):
     before = run_program(run, tmp_path / "before")
     after = run_program(["driver.py"], tmp_path / "after", ESTIMATOR_EMB_DEVICE="host")
     assert before == after and "classifier" in after and "recommender" in after
-    for name in ("resnet_main", "recommender", "run_classifier"):
+    for name in ("resnet", "recommender", "classifier"):
         same_checkpoints(tmp_path / "before" / "out" / name, tmp_path / "after" / "out" / name)

@@ -270,8 +270,6 @@ UNTOUCHED = """
     mine.contrib.tpu.TPUConfig, tf.keras.layers.Dense, tf.distribute
     tf.tpu.experimental.embedding.Adagrad, tf.tpu.experimental.initialize_tpu_system
     tf.estimators.Estimator, tf.contribution.tpu, mine.tensorflow.estimator.Estimator
-    from tensorflow.python.tpu import tpu_embedding
-    tpu_embedding.TPUEmbedding
 """
 
 

@@ -441,8 +441,9 @@ def test_failures_of_the_program_are_no_findings():
     def change(logits, features):
         return features["misspelt"]
 
-    said = harness.refusal(preflight.CannotCheck, check, programs.model_fn_with(change))
-    assert said == f"model_fn failed at {line(change)}: KeyError: 'misspelt'"
+    with pytest.raises(preflight.CannotCheck) as raised:
+        check(programs.model_fn_with(change))
+    assert str(raised.value) == f"model_fn failed at {line(change)}: KeyError: 'misspelt'"
 
 
 def test_a_batch_that_cores_cannot_share(monkeypatch):
