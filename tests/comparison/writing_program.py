@@ -123,7 +123,8 @@ def checkpoints():
         manager.save()
     checkpoint.restore(tf.train.latest_checkpoint("managed")).assert_consumed()
     tf.saved_model.save(module, "saved_model")
-    assert tf.saved_model.load("saved_model").double().numpy().tolist() == [2, 4]
+    loaded = tf.saved_model.load("saved_model")
+    assert loaded.double().numpy().tolist() == [2, 4]
 
 
 records(f"{user}/nowhere/yet")
