@@ -56,9 +56,9 @@ def users_environment(**more):
     return {**kept, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **more}
 
 
-def run_python(*arguments, python=sys.executable, cwd=None, timeout=300, **more):
-    """Runs Python as a user does, to its end; the ended process."""
-    return subprocess.run(
+def run_python(*arguments, python=sys.executable, cwd=None, timeout=300, status=None, **more):
+    """Runs Python as a user does, to its end, which must have the `status` if one is given."""
+    done = subprocess.run(
         [python, *map(str, arguments)],
         cwd=cwd,
         env=users_environment(**more),
@@ -66,6 +66,8 @@ def run_python(*arguments, python=sys.executable, cwd=None, timeout=300, **more)
         text=True,
         timeout=timeout,
     )
+    assert status in (None, done.returncode), done.stdout + done.stderr[-4000:]
+    return done
 
 
 def run_command(*arguments, cwd=None, **more):
@@ -88,8 +90,7 @@ def stock_python():
 
 def run_stock(*arguments, **more):
     """Runs that Python, which does not find this package; what it printed."""
-    done = run_python(*arguments, python=stock_python(), PYTHONPATH="", **more)
-    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    done = run_python(*arguments, python=stock_python(), status=0, PYTHONPATH="", **more)
     return done.stdout
 
 

@@ -60,8 +60,6 @@ run
     name one program: SCRIPT.py or -m MODULE
 run --shards=0 x.py
     argument --shards: must be an integer >= 1; got '0'
-run --shards=two x.py
-    argument --shards: must be an integer >= 1; got 'two'
 run --shards=12 x.py
     argument --shards: must be at most 8, which one host has, or a multiple of 8, for several
     hosts; got 12 cores.
@@ -78,8 +76,6 @@ run --device=tpu --shards=2 @script
     --shards is of an emulated TPU: it needs --device=host
 cluster --workers=0 @script
     argument --workers: must be an integer >= 1; got '0'
-cluster --ps=-1 @script
-    argument --ps: must be an integer >= 1; got '-1'
 cluster --ps=two @script
     argument --ps: must be an integer >= 1; got 'two'
 cluster --wait-limit=0 @script
