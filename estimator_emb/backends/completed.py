@@ -28,13 +28,8 @@ def before_model_fn(backend: Backend, mode: str, call: Call) -> None:
     """Checks a call before model_fn builds the graph of a mode."""
     call.graph = None
     if backend.in_session and not call.exporting:
-        request = backend.request
-        sizes = {
-            ModeKeys.TRAIN: request.train_batch_size,
-            ModeKeys.EVAL: request.eval_batch_size,
-            ModeKeys.PREDICT: request.predict_batch_size,
-        }
-        program_checks.check_takes_params(request.model_fn, sizes.get(mode) is not None)
+        size = getattr(backend.request, program_checks.BATCH_SIZES[mode])
+        program_checks.check_takes_params(backend.request.model_fn, size is not None)
 
 
 def after_model_fn(backend: Backend, spec: Any, call: Call) -> Any:

@@ -5,8 +5,6 @@ Different numbers alone are no error: an input may not hold samples, or the mode
 They are reported only if building or running a step fails.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import logging

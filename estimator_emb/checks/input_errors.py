@@ -6,8 +6,6 @@ TensorFlow fails to encode or decode it, with an error that names only an op. So
 feature are recorded here while the graph is built.
 """
 
-from __future__ import annotations
-
 import re
 import weakref
 from collections.abc import Iterable, Sequence

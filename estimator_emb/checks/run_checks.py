@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reports runs of a `TPUEstimator` without input, without steps left, or without a checkpoint."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 from collections.abc import Iterator

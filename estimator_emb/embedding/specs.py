@@ -119,8 +119,8 @@ def to_tensorflow(
     translation.check_sparse_core("to_tensorflow", sparse_core)
     if type(structure).__name__ != "EmbeddingConfigSpec":
         return translation.objects_to_tensorflow(structure, sparse_core, strict)
-    if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
-        raise ValueError(f"to_tensorflow: batch_size must be an int >= 1; got {batch_size!r}.")
+    if batch_size is not None:
+        config.check_integer("to_tensorflow", "batch_size", batch_size, 1)
     spec = config.validated(structure)
     translator = _Translator(spec, sparse_core, step, batch_size)
     features = translator.features()
@@ -132,7 +132,7 @@ def to_tensorflow(
     for loss in translator.losses:
         logger.warning("%s", loss)
     return SpecTranslation(
-        translation.without_checks(features),
+        translation.translated_to(features),
         translator.weight_keys,
         spec.pipeline_execution_with_tensor_core,
         tuple(translator.losses),

@@ -35,6 +35,7 @@ class AdagradParameters(OptimizationParameters):
 
     hardware = Hardware("Adagrad", "adagrad")
     slots = (Slot("accumulators", "/Adagrad", "initial_accumulator", "accumulator"),)
+    ranges = {"initial_accumulator": "positive"}
 
     learning_rate: float
     initial_accumulator: float = 0.1
@@ -45,10 +46,6 @@ class AdagradParameters(OptimizationParameters):
     multiply_weight_decay_factor_by_learning_rate: bool | None = None
     clip_gradient_min: float | None = None
     clip_gradient_max: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check(self.initial_accumulator > 0, "initial_accumulator", "positive")
 
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
         (a,) = slots
@@ -61,14 +58,13 @@ class Adagrad(_tf2.TF2Optimizer, AdagradParameters):
 
     Its slot, `accumulators`, float32 like the table, is saved as `<table>/Adagrad`.
 
+    Arguments not listed below are those of `TF2Optimizer`.
+
     Args:
       learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.001 by default;
         `AdagradParameters` has no default.
       initial_accumulator_value: start of every a, > 0. `AdagradParameters` calls it
         `initial_accumulator`, with the same default.
-      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate, slot_variable_creation_fn, clipvalue,
-        low_dimensional_packing_status: see `TF2Optimizer`.
 
     Raises:
       ValueError: `initial_accumulator_value` is not positive.

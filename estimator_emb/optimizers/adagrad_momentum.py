@@ -56,6 +56,7 @@ class AdagradMomentumParameters(OptimizationParameters):
         Slot("accumulators", "/AdagradMomentum/Accumulator", legacy_name="accumulator"),
         Slot("momenta", "/AdagradMomentum/Momentum"),
     )
+    ranges = {"exponent": "positive", "epsilon": "positive"}
     forms = {"use_nesterov": (False, True), "exponent": (2, 3), "beta2": (1, 0.9)}
 
     learning_rate: float
@@ -71,11 +72,6 @@ class AdagradMomentumParameters(OptimizationParameters):
     multiply_weight_decay_factor_by_learning_rate: bool | None = None
     clip_gradient_min: float | None = None
     clip_gradient_max: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check(self.exponent > 0, "exponent", "positive")
-        self._check(self.epsilon > 0, "epsilon", "positive")
 
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
         a, m = slots
@@ -97,14 +93,13 @@ class AdagradMomentum(_tf2.TF2Optimizer, AdagradMomentumParameters):
     Its slots, `accumulators` a and `momenta` m, float32 like the table, start from 0. They are
     saved as `<table>/AdagradMomentum/Accumulator` and `<table>/AdagradMomentum/Momentum`.
 
+    Arguments not listed below are those of `TF2Optimizer`.
+
     Args:
       learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.001 by default;
         `AdagradMomentumParameters` has no default.
       momentum: as in `AdagradMomentumParameters`, but 0.0 by default.
       use_nesterov, exponent, beta2, epsilon: as there.
-      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate, slot_variable_creation_fn, clipvalue,
-        low_dimensional_packing_status: see `TF2Optimizer`.
 
     Raises:
       TypeError, ValueError: as `AdagradMomentumParameters` and `TF2Optimizer` do.

@@ -57,6 +57,7 @@ class AdamParameters(OptimizationParameters):
         Slot("momenta", "/Adam/m", legacy_name="m"),
         Slot("velocities", "/Adam/v", legacy_name="v"),
     )
+    ranges = {"beta1": "in [0, 1)", "beta2": "in [0, 1)", "epsilon": "positive"}
     forms = {"sum_inside_sqrt": (False, True)}
 
     learning_rate: float
@@ -75,9 +76,6 @@ class AdamParameters(OptimizationParameters):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check(0 <= self.beta1 < 1, "beta1", "in [0, 1)")
-        self._check(0 <= self.beta2 < 1, "beta2", "in [0, 1)")
-        self._check(self.epsilon > 0, "epsilon", "positive")
         if not self.lazy_adam and not self.use_gradient_accumulation:
             raise ValueError(
                 f"{type(self).__name__}: lazy_adam=False needs use_gradient_accumulation=True; "
@@ -104,15 +102,14 @@ class Adam(_tf2.TF2Optimizer, AdamParameters):
     Its slots, `momenta` m and `velocities` v, float32 like the table, start from 0. They are saved
     as `<table>/Adam/m` and `<table>/Adam/v`.
 
+    Arguments not listed below are those of `TF2Optimizer`.
+
     Args:
       learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.001 by default;
         `AdamParameters` has no default.
       beta_1, beta_2: `beta1` and `beta2` of `AdamParameters`.
       epsilon: as there, but 1e-7 by default.
       lazy_adam, sum_inside_sqrt: as there.
-      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate, slot_variable_creation_fn, clipvalue,
-        low_dimensional_packing_status: see `TF2Optimizer`.
 
     Raises:
       TypeError, ValueError: as `AdamParameters` and `TF2Optimizer` do.

@@ -74,6 +74,12 @@ class FtrlParameters(OptimizationParameters):
         Slot("accumulators", "/Ftrl", "initial_accumulator_value", "accumulator"),
         Slot("linears", "/Ftrl_1", legacy_name="linear"),
     )
+    ranges = {
+        "learning_rate_power": "at most 0",
+        "initial_accumulator_value": "at least 0",
+        "l1_regularization_strength": "at least 0",
+        "l2_regularization_strength": "at least 0",
+    }
     forms = {
         "learning_rate_power": (-0.5, -0.4),
         "l1_regularization_strength": (0.0, 0.1),
@@ -97,16 +103,6 @@ class FtrlParameters(OptimizationParameters):
     allow_zero_accumulator: bool = False
     clip_gradient_min: float | None = None
     clip_gradient_max: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check(self.learning_rate_power <= 0, "learning_rate_power", "at most 0")
-        for name in (
-            "initial_accumulator_value",
-            "l1_regularization_strength",
-            "l2_regularization_strength",
-        ):
-            self._check(getattr(self, name) >= 0, name, "at least 0")
 
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
         a, z = slots
@@ -137,15 +133,14 @@ class FTRL(_tf2.TF2Optimizer, FtrlParameters):
     and `<table>/Ftrl_1`; z starts from 0. The order of the arguments is not that of
     `FtrlParameters`.
 
+    Arguments not listed below are those of `TF2Optimizer`.
+
     Args:
       learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.001 by default;
         `FtrlParameters` has no default.
       learning_rate_power, l1_regularization_strength, l2_regularization_strength, beta,
         multiply_linear_by_learning_rate, allow_zero_accumulator: as in `FtrlParameters`.
       initial_accumulator_value: start of every a, > 0; `FtrlParameters` takes 0 too.
-      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
-        multiply_weight_decay_factor_by_learning_rate, slot_variable_creation_fn, clipvalue,
-        low_dimensional_packing_status: see `TF2Optimizer`.
 
     Raises:
       ValueError: `initial_accumulator_value` is not positive, or `learning_rate_power` is positive
@@ -155,6 +150,8 @@ class FTRL(_tf2.TF2Optimizer, FtrlParameters):
     Source: `tf.tpu.experimental.embedding.FTRL` of tensorflow/python/tpu/tpu_embedding_v2_utils.py,
     TF 2.15.1; rule: as `FtrlParameters`.
     """
+
+    ranges = {**FtrlParameters.ranges, "initial_accumulator_value": "positive"}
 
     def __init__(
         self,
@@ -176,8 +173,3 @@ class FTRL(_tf2.TF2Optimizer, FtrlParameters):
         low_dimensional_packing_status: bool = False,
     ):
         self._construct(locals())
-
-    def __post_init__(self) -> None:
-        self._check_number("initial_accumulator_value")
-        self._check(self.initial_accumulator_value > 0, "initial_accumulator_value", "positive")
-        super().__post_init__()

@@ -59,6 +59,7 @@ class MDLAdagradLightParameters(OptimizationParameters):
         Slot("weights", "/MDLAdagradLight/weights"),
         Slot("benefits", "/MDLAdagradLight/benefits"),
     )
+    ranges = {"initial_accumulator": "positive"}
     only_on_hardware = True
 
     learning_rate: float
@@ -89,7 +90,6 @@ class MDLAdagradLightParameters(OptimizationParameters):
                     f"{type(self).__name__}: {name} must be True or False; got "
                     f"{getattr(self, name)!r}."
                 )
-        self._check(self.initial_accumulator > 0, "initial_accumulator", "positive")
 
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
         raise NotImplementedError(

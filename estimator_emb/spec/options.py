@@ -117,21 +117,9 @@ class TPUConfig(StockTPUConfig):
         table_summaries: bool | None = None,
         serving_tables: str | None = None,
     ) -> "TPUConfig":
+        fields = locals()
         tf_config.read_tf_config()  # As tensorflow-estimator's does, for the TPU's job.
-        self: TPUConfig = super().__new__(
-            cls,
-            iterations_per_loop,
-            num_shards,
-            num_cores_per_replica,
-            per_host_input_for_training,
-            tpu_job_name,
-            initial_infeed_sleep_secs,
-            input_partition_dims,
-            eval_training_input_configuration,
-            experimental_host_call_every_n_steps,
-            experimental_allow_per_host_v2_parallel_get_next,
-            experimental_feed_hook,
-        )
+        self: TPUConfig = super().__new__(cls, **{name: fields[name] for name in cls._fields})
         for name, chosen, variable in (
             ("device", device, environment.DEVICE),
             ("bad_ids", bad_ids, environment.BAD_IDS),

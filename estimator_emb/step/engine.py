@@ -108,8 +108,7 @@ class TableStep:
             where += ", on its CPU beside a GPU"
         if self.shards > 1:
             where += f", over {self.shards} parameter servers"
-        of_tables = {table.name: optimizer_of(table) for table in self.tables}
-        return sizes.describe(self.tables, of_tables, where)
+        return sizes.describe(self.tables, where)
 
     def from_previous_step(self, structure: Any) -> Any:
         """Returns what the model sees: this batch, or the previous one if lookups are ahead."""
@@ -237,7 +236,8 @@ class GradientTap:
         Raises RuntimeError if a feature has two, or one that was computed in a function, loop or
         branch.
         """
-        applied = self.tap.applied(self.step.cores.sent) if self.tap else {}
+        sent = [one.value for one in self.step.cores.collectives]
+        applied = self.tap.applied(sent) if self.tap else {}
         of_core = {}
         for key, upstream in applied.items():
             parts = [tf.convert_to_tensor(part) for part in upstream]

@@ -237,7 +237,7 @@ def _filled_up(dataset: tf.data.Dataset, size: int, together: int) -> tf.data.Da
 
     def fill_up(*element: Any) -> dict[str, Any]:
         features, labels = Inputs._parse_inputs(element[0] if len(element) == 1 else element)
-        samples = _samples(data_nest.flatten(features)[0])
+        samples = batches.samples(data_nest.flatten(features)[0])
         fits = tf.debugging.assert_less_equal(
             samples, size, message=f"A batch of input_fn has more than {size} samples."
         )
@@ -263,7 +263,7 @@ def _filled_up(dataset: tf.data.Dataset, size: int, together: int) -> tf.data.Da
 def _as_many(structure: Any, features: Any) -> list[tf.Tensor]:
     """Returns a check that each value has as many samples as the first feature."""
     (first, samples), *others = (
-        (name, _samples(value))
+        (name, batches.samples(value))
         for name, value in batch_sizes.named({**structure, "features": features})
     )
 
@@ -273,14 +273,6 @@ def _as_many(structure: Any, features: Any) -> list[tf.Tensor]:
 
     problems = [problem(name, size) for name, size in others]
     return [require(problems, "check_batch")] if problems else []
-
-
-def _samples(value: Any) -> tf.Tensor:
-    if isinstance(value, tf.SparseTensor):
-        return tf.cast(value.dense_shape[0], tf.int32)
-    if isinstance(value, tf.RaggedTensor):
-        return tf.cast(value.nrows(), tf.int32)
-    return tf.shape(value)[0]
 
 
 def _with_empty(value: Any, missing: tf.Tensor, size: int) -> Any:

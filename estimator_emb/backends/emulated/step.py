@@ -171,7 +171,8 @@ class EmulatedStep:
         spec = self._wrapper._verify_estimator_spec(self._spec)
         refusals.check_loss(spec.loss, training=True)
         host_call = getattr(spec, "host_call", None)
-        unsummed.warn(count, spec.train_op, self._cores.inputs, self._cores.exchanged)
+        exchanged = [one.output for one in self._cores.collectives]
+        unsummed.warn(count, spec.train_op, self._cores.inputs, exchanged)
         gradients = self._tap.gradients() if self._tap else {}
         wanted = {"host_call": _tensors(host_call), "gradients": gradients}
         if means_losses:
@@ -180,11 +181,7 @@ class EmulatedStep:
         if means_losses:
             loss = tf.reduce_mean(tf.stack(values["loss"]))
             tf.compat.v1.add_to_collection(LOSS_OF_ALL_CORES, loss)
-        if (
-            count > 1
-            and not self._cores.has_collectives
-            and not tf.compat.v1.control_flow_v2_enabled()
-        ):
+        if count > 1 and not self._cores.collectives and not tf.compat.v1.control_flow_v2_enabled():
             raise ValueError("CrossShardOptimizer must be used for model training on TPUs.")
         dense = tf.compat.v1.trainable_variables()
         updates = []

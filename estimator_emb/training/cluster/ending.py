@@ -6,8 +6,6 @@ Each of them has two queues on its own TensorFlow server: the chief fills `over`
 then tells the servers, which the workers need until then.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

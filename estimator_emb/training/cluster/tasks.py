@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tasks of a cluster: their addresses, and whether their servers accept connections."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import logging

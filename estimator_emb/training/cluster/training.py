@@ -6,8 +6,6 @@ the chief's message on a queue of its own TensorFlow server (`ending`), and logs
 (`waiting`).
 """
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 
