@@ -141,7 +141,6 @@ class Backend(abc.ABC):
         """Completes a graph with what only this backend needs."""
 
     def _recorded_model_fn(self) -> Function:
-        """Returns the program's model_fn, which now records the scopes of its columns."""
         model_fn = self.request.model_fn
         if self.request.spec is None:
             return model_fn

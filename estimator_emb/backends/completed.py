@@ -77,7 +77,6 @@ def before_training(
 
 
 def _with_saver(spec: Any, config: Any) -> Any:
-    """Returns a spec whose tables `PartsSaver` saves, unless the program brings a saver."""
     savers = tf.compat.v1.GraphKeys.SAVERS
     has_saver = spec.scaffold.saver or tf.compat.v1.get_collection(savers)
     made: saver.PartsSaver | None = None

@@ -101,7 +101,6 @@ class HostBackend(Backend):
         )
 
     def _on_one_core(self, estimator: Any, model_fn: Function) -> Function:
-        """Returns `model_fn` as tensorflow-estimator calls it on CPU, run as on a TPU core."""
         names = list(fn_args(model_fn))
 
         def on_one_core(features: Any, mode: str, **kwargs: Any) -> Any:

@@ -161,7 +161,6 @@ def explain(error: tf.errors.OpError) -> None:
 
 
 def _malformed(error: tf.errors.OpError, notes: _Notes | None) -> str | None:
-    """Returns what is wrong with a variant of a dataset; None if that is not the error."""
     found = _NODE.search(error.message)
     if notes is None or found is None:
         return None

@@ -140,8 +140,6 @@ def to_tensorflow(
 
 
 class _Translator:
-    """Translates one spec, and lists what is lost."""
-
     def __init__(
         self, spec: config.EmbeddingConfigSpec, sparse_core: bool, step: Any, batch_size: int | None
     ):

@@ -328,7 +328,6 @@ def _fields(value: Any, ours: Any) -> dict[str, Any]:
 
 
 def _changed(value: Any, **defaults: Any) -> dict[str, Any]:
-    """Returns the named fields of `value` that are not at their defaults."""
     return {
         name: getattr(value, name)
         for name, default in defaults.items()

@@ -83,7 +83,6 @@ class TF2Optimizer(OptimizationParameters):
     def _limits(
         self, clipvalue: Any, use_gradient_accumulation: bool
     ) -> tuple[float | None, float | None]:
-        """Returns (clip_gradient_min, clip_gradient_max); raises ValueError for others."""
         limits: Any = (None, None)
         valid = True
         if isinstance(clipvalue, tuple):

@@ -130,7 +130,6 @@ class _Ordering:
                 yield variable, reads, writes
 
     def _may_be_read(self, read: tf.Operation) -> bool:
-        """Returns whether a read outside of the step may be fetched beside it."""
         return any(_place(output) in self._fetched for output in read.outputs) or any(
             self._uses(op) for output in read.outputs for op in output.consumers()
         )
@@ -281,7 +280,6 @@ class _Ordering:
         return sum(map(len, wanted.values()))
 
     def _circular(self, wanted: Mapping[tf.Operation, list[tf.Operation]]) -> set[tf.Operation]:
-        """Returns the ops that would wait for themselves, or for an op that does."""
         sorter = graphlib.TopologicalSorter(
             {op: (*self._before[op], *wanted.get(op, ())) for op in self._all}
         )
@@ -301,7 +299,6 @@ class _Ordering:
         wanted: Mapping[tf.Operation, list[tf.Operation]],
         among: set[tf.Operation],
     ) -> bool:
-        """Returns whether an op waits for another one, by way of the ops in `among`."""
         seen, waiting = {op}, [op]
         while waiting:
             current = waiting.pop()

@@ -337,7 +337,6 @@ def _split_columns(columns: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 
 
 def _as_config(config: Any, ours: Any, owner: str) -> Any:
-    """Returns `config`, ours or TensorFlow's, as an object of `ours`, checked again."""
     theirs = isinstance(config, tuple) and name_in_tensorflow(config) == ours.__name__
     if isinstance(config, ours) or theirs:
         return ours(**config._asdict())

@@ -298,7 +298,6 @@ class GradientTap:
         return found
 
     def _used(self, returned: Any) -> set[str]:
-        """Returns the keys of the features that the model uses: in training, all."""
         in_results = {id(value) for value in _leaves(returned)}
         return {
             key

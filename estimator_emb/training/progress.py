@@ -18,8 +18,6 @@ _SECONDS_BETWEEN_UPDATES = 0.5
 
 
 class _Progress(tf.compat.v1.train.SessionRunHook):
-    """A hook that measures progress, and regularly calls `_write`."""
-
     def __init__(self, total_steps: int | None, batch_size: int | None, loss: Any = None):
         self._total = total_steps
         self._batch_size = batch_size
@@ -60,7 +58,6 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
         self._show(int(session.run(self._global_step)))
 
     def _pause(self) -> float:
-        """Returns the seconds between calls of `_write`."""
         return _SECONDS_BETWEEN_LINES
 
     def _write(self, step: int, parts: list[str]) -> None:

@@ -90,8 +90,6 @@ class EndEvaluation(tf.compat.v1.train.SessionRunHook):
 
 
 class _Training(tf.compat.v1.train.SessionRunHook):
-    """The handler of the signals, and the hook that ends the session."""
-
     def __init__(self, model_dir: str, is_chief: bool):
         self.signal: signal.Signals | None = None
         self._model_dir = model_dir

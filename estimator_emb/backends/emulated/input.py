@@ -206,7 +206,6 @@ def _pipeline_of(host: int) -> contextlib.AbstractContextManager:
 
 
 def _fed_name(ctx: InternalTPUContext, replicas: Sequence[int]) -> str:
-    """Returns the words by which messages name the batch of these replicas."""
     if len(replicas) == ctx.num_replicas:
         return ""
     if len(replicas) == 1:
@@ -276,7 +275,6 @@ def _as_many(structure: Any, features: Any) -> list[tf.Tensor]:
 
 
 def _with_empty(value: Any, missing: tf.Tensor, size: int) -> Any:
-    """Returns `value` with `missing` more samples, which are empty and make `size`."""
     if isinstance(value, tf.SparseTensor):
         shape = tf.concat([[tf.constant(size, tf.int64)], value.dense_shape[1:]], axis=0)
         return tf.SparseTensor(value.indices, value.values, shape)

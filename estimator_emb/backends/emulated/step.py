@@ -348,13 +348,9 @@ class EmulatedStep:
         context = CatchInvalidHostcallFunctions()
         writers = len(summary_writer_initializers())
         with tf.control_dependencies([after] if after is not None else []):
-            if isinstance(tensors, dict):
-                given_by_name = dict(zip(tensors, given, strict=True))
-                context.Enter()
-                result = function(**given_by_name)
-            else:
-                context.Enter()
-                result = function(*given)
+            by_name = dict(zip(tensors, given, strict=True)) if isinstance(tensors, dict) else {}
+            context.Enter()
+            result = function(**by_name) if by_name else function(*given)
             context.Exit()
         context.ExitResult(result)
         # A hook runs these when a session begins; after a step, they would make one.

@@ -149,7 +149,6 @@ class TPUEmbedding:
         job: str | None,
         metadata: Any,
     ) -> None:
-        """Finds hosts and cores from the first given of metadata, master and device_config."""
         if metadata is None and master is None and cluster_def is None:
             if device_config is None:
                 raise ValueError(

@@ -63,8 +63,6 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> Any:
 
 
 class _Executor(TrainingExecutor):
-    """Runs one task of a cluster until the training of the cluster is over."""
-
     def __init__(self, *args: Any):
         super().__init__(*args)
         config = self._estimator.config
