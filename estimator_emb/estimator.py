@@ -101,11 +101,8 @@ class TPUEstimator(StockTPUEstimator):
         tf_config.read_tf_config()
         model_fn = program_checks.checked_callable(model_fn)
         if use_tpu:  # Elsewhere, a size counts where the program reads it.
-            program_checks.check_batch_sizes(
-                train_batch_size=train_batch_size,
-                eval_batch_size=eval_batch_size,
-                predict_batch_size=predict_batch_size,
-            )
+            sizes = program_checks.BATCH_SIZES.values()
+            program_checks.check_batch_sizes(**{name: arguments[name] for name in sizes})
         if embedding_config_spec is not None:
             embedding_config_spec = config_lib.validated(embedding_config_spec)
         if params is None and "params" in fn_args(model_fn):
@@ -203,19 +200,8 @@ class TPUEstimator(StockTPUEstimator):
         with safeguards.evaluation(self._directory, self._explain, path):
             return super().evaluate(input_fn, steps, hooks, path, name)
 
-    def _evaluate_run(
-        self,
-        checkpoint_path: Any,
-        scaffold: Any,
-        update_op: Any,
-        eval_dict: Any,
-        all_hooks: Any,
-        output_dir: Any,
-    ) -> Any:
-        hooks = safeguards.evaluation_hooks(all_hooks)
-        return super()._evaluate_run(
-            checkpoint_path, scaffold, update_op, eval_dict, hooks, output_dir
-        )
+    def _evaluate_run(self, *, all_hooks: Any, **given: Any) -> Any:
+        return super()._evaluate_run(all_hooks=safeguards.evaluation_hooks(all_hooks), **given)
 
     def predict(
         self,
@@ -328,12 +314,12 @@ class TPUEstimator(StockTPUEstimator):
             with custom_gradients.ending_with_graph():
                 spec = super()._call_model_fn(features, labels, mode, config)
             spec = completed.after_model_fn(self.backend, spec, call)
-            if mode == ModeKeys.TRAIN and call.graph is not None:
-                self._warm_start_settings = call.graph.lookup.warm_start(self._asked_warm_start)
-            if call.float16 and call.graph is not None:
-                rounded = call.graph.lookup.saved_names()
+            if mode == ModeKeys.TRAIN and call.lookup is not None:
+                self._warm_start_settings = call.lookup.warm_start(self._asked_warm_start)
+            if call.float16 and call.lookup is not None:
+                rounded = call.lookup.saved_names()
         finally:
-            call.graph = None
+            call.lookup = None
         scaffold = getattr(spec, "scaffold", None)
         tables = self.backend.request.tables
         self._directory.check(scaffold, self._warm_start_settings, tables, rounded)

@@ -11,7 +11,12 @@ import tensorflow as tf
 
 from estimator_emb.embedding import translation, vocabularies
 from estimator_emb.embedding.configs import FeatureConfig, TableConfig
-from estimator_emb.optimizers import TF2_OPTIMIZERS, FtrlParameters, OptimizationParameters
+from estimator_emb.optimizers import (
+    TF2_OPTIMIZERS,
+    FtrlParameters,
+    OptimizationParameters,
+    gradient_limits,
+)
 from estimator_emb.spec import config
 from estimator_emb.spec.resolved import Table, optimizer_of, tables_of
 
@@ -271,7 +276,7 @@ class _Translator:
                 "Set use_gradient_accumulation=True, or clip the gradients of activations.",
             )
         elif limit is not None:
-            arguments["clipvalue"] = _clipped_too(translated, limit)
+            arguments["clipvalue"] = gradient_limits(translated, limit)
         if arguments.get("slot_variable_creation_fn") is not None:
             self._lose(
                 owner,
@@ -328,10 +333,3 @@ class _Translator:
 
     def _lose(self, owner: str, setting: str, effect: str, instead: str) -> None:
         self.losses.append(Loss(owner, setting, effect, instead))
-
-
-def _clipped_too(parameters: OptimizationParameters, limit: float) -> tuple[float, float]:
-    """Returns limits that act as [-limit, limit] does before those of the optimizer."""
-    low = -np.inf if parameters.clip_gradient_min is None else parameters.clip_gradient_min
-    high = np.inf if parameters.clip_gradient_max is None else parameters.clip_gradient_max
-    return float(min(max(-limit, low), high)), float(min(max(limit, low), high))

@@ -65,11 +65,11 @@ class _Ordering:
     def __init__(self, every_step: Sequence[Fetched], sometimes: Sequence[Fetched]):
         self._graph = tf.compat.v1.get_default_graph()
         self._before: dict[tf.Operation, Sequence[tf.Operation]] = {}
-        self._roots = [_op(fetched) for fetched in (*every_step, *sometimes)]
+        self._roots = [getattr(one, "op", one) for one in (*every_step, *sometimes)]
         self._fetched = {
             _place(fetched) for fetched in (*every_step, *sometimes) if tf.is_tensor(fetched)
         }
-        self._step = structure.leading_to(map(_op, every_step), self._before)
+        self._step = structure.leading_to(self._roots[: len(every_step)], self._before)
         self._all = structure.leading_to(self._roots, self._before)
         self._after: dict[tf.Operation, int] = {}
         self._later: dict[tf.Operation, list[tf.Operation]] = {}
@@ -346,10 +346,6 @@ def _kept_variables() -> set[str]:
         for variable in tf.compat.v1.get_collection(key)
         if isinstance(variable, tf.Variable)
     }
-
-
-def _op(fetched: Fetched) -> tf.Operation:
-    return fetched if isinstance(fetched, tf.Operation) else fetched.op
 
 
 def _place(tensor: tf.Tensor) -> tuple[tf.Operation, int]:

@@ -4,6 +4,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from estimator_emb.messages import arguments
 from estimator_emb.messages.calls import method_of_program
 from estimator_emb.names import environment, slices
 from estimator_emb.names.environment import EnvironmentVariable
@@ -128,17 +129,12 @@ class TPUConfig(StockTPUConfig):
                 _check_choice(f"TPUConfig: {name}", chosen, variable.choices)
         if tpu_generation is not None:
             generations.check_generation(tpu_generation)
-        if table_summaries not in (None, True, False):
-            raise ValueError(
-                f"TPUConfig: table_summaries must be True or False; got {table_summaries!r}."
-            )
+        known = table_summaries in (None, True, False)
+        arguments.check("TPUConfig", known, "table_summaries", "True or False", table_summaries)
         if serving_tables is not None:
             _check_choice("TPUConfig: serving_tables", serving_tables, PRECISIONS)
-        self.device = device
-        self.bad_ids = bad_ids
-        self.tpu_generation = tpu_generation
-        self.table_summaries = table_summaries
-        self.serving_tables = serving_tables
+        for name in TPUConfig.__annotations__:
+            setattr(self, name, fields[name])
         return self
 
     def _replace(self, **kwargs: Any) -> "TPUConfig":

@@ -101,9 +101,7 @@ class ProgressLog(_Progress):
         self._model_dir = model_dir
 
     def begin(self) -> None:
-        # An Estimator adds the loss that model_fn returns to this collection.
-        losses = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.LOSSES)
-        self._loss = losses[-1] if losses else None
+        self._loss = _returned_loss()
         super().begin()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
@@ -220,12 +218,17 @@ def _named(loss: str) -> tf.Tensor | None:
             )
         if graph.is_fetchable(tensor):  # Tensors of model_fn on an emulated TPU are not.
             return tensor
-    # An Estimator adds the loss that model_fn returns to this collection.
-    losses = graph.get_collection(tf.compat.v1.GraphKeys.LOSSES)
-    if loss == "loss" and losses:
-        return losses[-1]
+    returned = _returned_loss()
+    if loss == "loss" and returned is not None:
+        return returned
     logger.warning("ProgressHook: the graph has no tensor %r; no loss is shown.", name)
     return None
+
+
+def _returned_loss() -> tf.Tensor | None:
+    # An Estimator adds the loss that model_fn returns to this collection.
+    losses = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.LOSSES)
+    return losses[-1] if losses else None
 
 
 def _size() -> dict[str, Any]:

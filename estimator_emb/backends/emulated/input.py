@@ -117,18 +117,21 @@ def _fed(
     batch_axis: Sequence[int] | None,
     count: int,
 ) -> _Fed:
-    if ctx.is_input_sharded_per_core():
-        return _per_core(ctx, input_fn)
     fed: list[tuple[_Batch, Sequence[int]]] = []
     initializers: list[tf.Operation] = []
     broadcast = ctx.is_input_broadcast_with_iterators()
+    for_each_core = ctx.is_input_sharded_per_core()
     each_core_takes_one = ctx.is_input_per_host_with_iterators() and not broadcast
-    for host, index in [(0, 0)] if broadcast else host_calls(ctx):
+    calls = [(0, 0)] if broadcast else host_calls(ctx)
+    if for_each_core:
+        hosts = range(ctx.num_hosts)
+        calls = [(host, core) for host in hosts for core in replicas_of(ctx, host)]
+    for host, index in calls:
         with _pipeline_of(host):
             result = _call(ctx, input_fn, index, host)
             if broadcast:
                 replicas: Sequence[int] = range(count)
-            elif ctx.is_replica_across_hosts():
+            elif for_each_core or ctx.is_replica_across_hosts():
                 replicas = [index]
             else:
                 replicas = replicas_of(ctx, host)
@@ -140,22 +143,6 @@ def _fed(
         # The order of the first replica that each feeds is that of the samples in a batch.
         fed.sort(key=lambda one: one[1][0])
     return fed, initializers
-
-
-def _per_core(ctx: InternalTPUContext, input_fn: Callable[..., Any]) -> _Fed:
-    fed: list[tuple[_Batch, Sequence[int]]] = []
-    for host in range(ctx.num_hosts):
-        with _pipeline_of(host):
-            for core in replicas_of(ctx, host):
-                result = _call(ctx, input_fn, core, host)
-                if isinstance(result, tf.data.Dataset):
-                    raise TypeError(
-                        "`input_fn` returning `Dataset`  is not yet supported in per-Core input "
-                        "pipeline deployment yet. Please set TPUConfig.per_host_input_for_training "
-                        "to True or return `features` and `labels` from `input_fn`"
-                    )
-                fed.append((_Batch(*Inputs._parse_inputs(result)), [core]))
-    return fed, []
 
 
 def _taken(
@@ -178,6 +165,12 @@ def _taken(
                 "configuration."
             )
         return [_Batch(*Inputs._parse_inputs(result))], []
+    if ctx.is_input_sharded_per_core():
+        raise TypeError(
+            "`input_fn` returning `Dataset`  is not yet supported in per-Core input pipeline "
+            "deployment yet. Please set TPUConfig.per_host_input_for_training to True or return "
+            "`features` and `labels` from `input_fn`"
+        )
     if predicting:
         if batch_axis is not None:
             raise TypeError("For mode PREDICT, batch_axis is not supported yet.")

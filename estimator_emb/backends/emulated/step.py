@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.backends.base import EstimatorRequest, TableGraph
+from estimator_emb.backends.base import EstimatorRequest
 from estimator_emb.backends.emulated import input as emulated_input
 from estimator_emb.backends.emulated import refusals
 from estimator_emb.backends.emulated.computation import Computation, checked_scaffold
@@ -58,7 +58,7 @@ means_losses = False
 class EmulatedStep:
     """The graph of one mode of an emulated TPU.
 
-    `dropped` leaves bad ids out; None makes them errors. `build` sets `graph` to the tables, if
+    `dropped` leaves bad ids out; None makes them errors. `build` sets `lookup` to the tables, if
     any.
     """
 
@@ -75,11 +75,10 @@ class EmulatedStep:
         self._request = request
         self._config = config
         self._params = params
-        self._dropped = dropped
         self._cores = self._make_cores(ctx.num_replicas)
         self._tap: GradientTap | None = None
         self._tables: TableStep | None = None
-        self.graph: TableGraph | None = None
+        self.lookup: Lookup | None = None
         self._load: tf.Operation | None = None  # Runs before each loop of steps.
         if request.spec is not None:
             refusals.check_weights(request.tables)
@@ -155,13 +154,8 @@ class EmulatedStep:
         return spec
 
     def _create_tables(self, spec: Any) -> Lookup | None:
-        if self._tap is None or self._tables is None:
-            return None
-        lookup = self._tap.create_tables(spec)
-        self.graph = TableGraph(
-            lookup, self._tables.next_step, self._dropped, self._tables.summarizes
-        )
-        return lookup
+        self.lookup = self._tap.create_tables(spec) if self._tap else None
+        return self.lookup
 
     def _train(self, estimator: Any) -> EstimatorSpec:
         count = self._cores.count
