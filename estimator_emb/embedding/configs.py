@@ -92,7 +92,7 @@ class TableConfig:
     quantization_config: QuantizationConfig | None = None
 
     def __post_init__(self) -> None:
-        check = functools.partial(arguments.check, "TableConfig")
+        check = functools.partial(arguments.check_argument, "TableConfig")
         check_integer("TableConfig", "vocabulary_size", self.vocabulary_size, 1)
         check_integer("TableConfig", "dim", self.dim, 1)
         self.initializer = initializer_of(self.initializer, self.dim)
@@ -163,4 +163,4 @@ class FeatureConfig:
 
 
 def _check_name(owner: str, name: object) -> None:
-    arguments.check(owner, isinstance(name, str | None), "name", "a string or None", name)
+    arguments.check_argument(owner, isinstance(name, str | None), "name", "a string or None", name)

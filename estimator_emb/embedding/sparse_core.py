@@ -52,7 +52,7 @@ def sparse_core_config(
         raise ValueError(
             f"sparse_core_config: TensorFlow {tf.__version__} has no SparseCoreEmbeddingConfig."
         )
-    check = functools.partial(arguments.check, "sparse_core_config")
+    check = functools.partial(arguments.check_argument, "sparse_core_config")
     allowed = f"one of {', '.join(SPARSE_CORES)}"
     check(generation in SPARSE_CORES, "generation", allowed, generation)
     check_integer("sparse_core_config", "chips", chips, 1)

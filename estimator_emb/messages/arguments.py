@@ -11,7 +11,7 @@ _KEYWORDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_
 _UNEXPECTED = re.compile(r"(\w+)\.__(new|init)__\(\) got an unexpected keyword argument '(\w+)'")
 
 
-def check(owner: str, holds: object, name: str, allowed: str, got: object) -> None:
+def check_argument(owner: str, holds: object, name: str, allowed: str, got: object) -> None:
     """Raises ValueError unless `holds`: it says what an argument of `owner` must be, and is."""
     if not holds:
         raise ValueError(f"{owner}: {name} must be {allowed}; got {got!r}.")

@@ -210,7 +210,9 @@ class OptimizationParameters:
 
         for name, allowed in self.ranges.items():
             value, shown = getattr(self, name), self.renamed.get(name, name)
-            arguments.check(type(self).__name__, _RANGES[allowed](value), shown, allowed, value)
+            arguments.check_argument(
+                type(self).__name__, _RANGES[allowed](value), shown, allowed, value
+            )
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -6,7 +6,7 @@ import numbers
 from collections.abc import Callable
 from typing import Any
 
-from estimator_emb.messages.arguments import check
+from estimator_emb.messages.arguments import check_argument
 from estimator_emb.optimizers._parameters import OptimizationParameters, is_number
 
 LearningRate = float | Callable[[], Any]
@@ -71,7 +71,7 @@ class TF2Optimizer(OptimizationParameters):
         self.slot_variable_creation_fn = creation = given.pop("slot_variable_creation_fn", None)
         low, high = self._limits(self._clipvalue, given["use_gradient_accumulation"])
         super().__init__(**given, clip_gradient_min=low, clip_gradient_max=high)
-        check(
+        check_argument(
             type(self).__name__,
             creation is None or callable(creation),
             "slot_variable_creation_fn",
@@ -96,7 +96,7 @@ class TF2Optimizer(OptimizationParameters):
             "a positive number, a tuple (min, max) with min <= max in which None means no limit, "
             "or None"
         )
-        check(type(self).__name__, valid, "clipvalue", allowed, clipvalue)
+        check_argument(type(self).__name__, valid, "clipvalue", allowed, clipvalue)
         if limits != (None, None) and not use_gradient_accumulation:
             raise ValueError(
                 f"{type(self).__name__}: clipvalue needs use_gradient_accumulation=True; got "

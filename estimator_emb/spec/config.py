@@ -87,7 +87,7 @@ class TableConfig(
         learning_rate_fn: Callable[[Any], Any] | None = None,
         optimization_parameters: OptimizationParameters | None = None,
     ) -> "TableConfig":
-        check = functools.partial(arguments.check, "TableConfig")
+        check = functools.partial(arguments.check_argument, "TableConfig")
         check_integer("TableConfig", "vocabulary_size", vocabulary_size, 1)
         check_integer("TableConfig", "dimension", dimension, 1)
         check_bool("TableConfig", "hot_id_replication", hot_id_replication)
@@ -216,7 +216,7 @@ class EmbeddingConfigSpec(
                 "`feature_to_config_dict` and `table_to_config_dict` must be specified."
             )
         check_strategy("EmbeddingConfigSpec", partition_strategy)
-        check = functools.partial(arguments.check, "EmbeddingConfigSpec")
+        check = functools.partial(arguments.check_argument, "EmbeddingConfigSpec")
         limit, directory = clipping_limit, profile_data_directory
         positive = limit is None or (is_number(limit) and limit > 0)
         check(positive, "clipping_limit", "a positive number or None", limit)
@@ -363,24 +363,26 @@ def _check_dicts(features: Mapping[str, FeatureConfig], tables: Mapping[str, Tab
 def check_strategy(owner: str, strategy: object) -> None:
     """Raises ValueError for a partition strategy that there is not."""
     holds = strategy in PARTITION_STRATEGIES
-    arguments.check(owner, holds, "partition_strategy", "'div' or 'mod'", strategy)
+    arguments.check_argument(owner, holds, "partition_strategy", "'div' or 'mod'", strategy)
 
 
 def check_bool(owner: str, name: str, value: object) -> None:
     """Raises ValueError for an argument that is not True or False."""
-    arguments.check(owner, isinstance(value, bool), name, "True or False", value)
+    arguments.check_argument(owner, isinstance(value, bool), name, "True or False", value)
 
 
 def check_integer(owner: str, name: str, value: Any, least: int) -> None:
     """Raises ValueError for an argument that is not an int of at least `least`."""
     is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    arguments.check(owner, is_integer and value >= least, name, f"an int >= {least}", value)
+    arguments.check_argument(
+        owner, is_integer and value >= least, name, f"an int >= {least}", value
+    )
 
 
 def initializer_of(initializer: Any, dimension: int) -> Any:
     """Returns the initializer of a table, of this vocabulary or of TF2's; None has a default."""
     if initializer is None:
         return tf.compat.v1.truncated_normal_initializer(mean=0.0, stddev=1 / math.sqrt(dimension))
-    check = functools.partial(arguments.check, "TableConfig")
+    check = functools.partial(arguments.check_argument, "TableConfig")
     check(callable(initializer), "initializer", "callable or None", initializer)
     return initializer

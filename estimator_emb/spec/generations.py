@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from estimator_emb.messages.arguments import check
+from estimator_emb.messages.arguments import check_argument
 from estimator_emb.names.generations import GENERATIONS, PJRT
 from estimator_emb.private.protos import topology_pb2
 
@@ -28,7 +28,7 @@ NO_ESTIMATOR = (
 def check_generation(generation: object) -> None:
     """Raises ValueError for an unknown generation."""
     allowed = f"one of {', '.join(GENERATIONS)}, or None"
-    check("TPUConfig", generation in GENERATIONS, "tpu_generation", allowed, generation)
+    check_argument("TPUConfig", generation in GENERATIONS, "tpu_generation", allowed, generation)
 
 
 def check_runtime(generation: str | None) -> None:

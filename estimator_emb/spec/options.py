@@ -130,7 +130,9 @@ class TPUConfig(StockTPUConfig):
         if tpu_generation is not None:
             generations.check_generation(tpu_generation)
         known = table_summaries in (None, True, False)
-        arguments.check("TPUConfig", known, "table_summaries", "True or False", table_summaries)
+        arguments.check_argument(
+            "TPUConfig", known, "table_summaries", "True or False", table_summaries
+        )
         if serving_tables is not None:
             _check_choice("TPUConfig: serving_tables", serving_tables, PRECISIONS)
         for name in TPUConfig.__annotations__:

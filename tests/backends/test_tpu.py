@@ -488,8 +488,8 @@ def test_data_that_cannot_be_enqueued(caplog):
         )
         other = {"x": ours.EnqueueData(elsewhere, elsewhere)}
         assert error(lambda: engine.generate_enqueue_ops([good, other])) == (
-            "enqueue_datas_list[1] is on device '/device:CPU:1', but the cores before it on the "
-            "same host, 2 for each, are on '/device:CPU:0'."
+            "enqueue_datas_list[1] is on device '/device:CPU:1', but the data of the first of the "
+            "2 cores of its host is on '/device:CPU:0'."
         )
         with caplog.at_level(logging.WARNING, "estimator_emb"):
             engine.generate_enqueue_ops([{"x": ours.EnqueueData(ids)}], mode_override="inference")

@@ -229,7 +229,7 @@ def _filled_up(dataset: tf.data.Dataset, size: int, together: int) -> tf.data.Da
 
     def fill_up(*element: Any) -> dict[str, Any]:
         features, labels = Inputs._parse_inputs(element[0] if len(element) == 1 else element)
-        samples = batches.samples(data_nest.flatten(features)[0])
+        samples = tf.cast(batches.samples(data_nest.flatten(features)[0]), tf.int32)
         fits = tf.debugging.assert_less_equal(
             samples, size, message=f"A batch of input_fn has more than {size} samples."
         )

@@ -168,9 +168,7 @@ class EmulatedStep:
         exchanged = [one.output for one in self._cores.collectives]
         unsummed.warn(count, spec.train_op, self._cores.inputs, exchanged)
         gradients = self._tap.gradients() if self._tap else {}
-        wanted = {"host_call": _tensors(host_call), "gradients": gradients}
-        if means_losses:
-            wanted["loss"] = spec.loss
+        wanted = {"host_call": _tensors(host_call), "gradients": gradients, **_meant(spec)}
         values, spec = self._on_cores(wanted, spec)
         if means_losses:
             loss = tf.reduce_mean(tf.stack(values["loss"]))
@@ -224,9 +222,8 @@ class EmulatedStep:
         wanted = {
             "eval_metrics": _tensors(spec.eval_metrics),
             "host_call": _tensors(spec.host_call),
+            **_meant(spec),
         }
-        if means_losses:
-            wanted["loss"] = spec.loss
         values, spec = self._on_cores(wanted, spec)
         loss_of_step = tf.reduce_mean(tf.stack(values["loss"])) if means_losses else spec.loss
         lookup = self._create_tables(spec)
@@ -466,6 +463,10 @@ def _let_run_without(step: tf.Operation, ops: Sequence[tf.Operation]) -> None:
         before = {tensor.op for tensor in op.inputs} - seen
         seen |= before
         waiting += before
+
+
+def _meant(spec: Any) -> dict[str, tf.Tensor]:
+    return {"loss": spec.loss} if means_losses else {}
 
 
 def _tensors(call: Any) -> dict[Any, Any]:

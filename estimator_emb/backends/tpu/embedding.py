@@ -40,7 +40,7 @@ from estimator_emb.spec.resolved import check_dimension
 from estimator_emb.tables import names
 from estimator_emb.tables.partition import Partition
 
-_check = functools.partial(arguments.check, "TPUEmbedding")
+_check = functools.partial(arguments.check_argument, "TPUEmbedding")
 
 TRAINING = TPUEmbeddingConfiguration.TRAINING
 INFERENCE = TPUEmbeddingConfiguration.INFERENCE
