@@ -121,7 +121,11 @@ def to_tensorflow(
 
     Source: `TPUEmbeddingV2` of tensorflow/python/tpu/tpu_embedding_v3.py, TF 2.21.0.
     """
-    translation.check_sparse_core("to_tensorflow", sparse_core)
+    if sparse_core and not hasattr(tf.tpu.experimental.embedding, "TPUEmbeddingV2"):
+        raise ValueError(
+            f"to_tensorflow: TensorFlow {tf.__version__} has no TPUEmbeddingV2, which "
+            "sparse_core=True is for."
+        )
     if type(structure).__name__ != "EmbeddingConfigSpec":
         return translation.objects_to_tensorflow(structure, sparse_core, strict)
     if batch_size is not None:

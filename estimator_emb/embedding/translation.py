@@ -42,15 +42,6 @@ def from_tensorflow(structure: Any) -> Any:
     return tf.nest.map_structure(lambda value: _from_tensorflow(value, tables), structure)
 
 
-def check_sparse_core(owner: str, sparse_core: bool) -> None:
-    """Raises a ValueError if `sparse_core` is asked of a TensorFlow without TPUEmbeddingV2."""
-    if sparse_core and not hasattr(tf.tpu.experimental.embedding, "TPUEmbeddingV2"):
-        raise ValueError(
-            f"{owner}: TensorFlow {tf.__version__} has no TPUEmbeddingV2, which sparse_core=True "
-            "is for."
-        )
-
-
 def objects_to_tensorflow(structure: Any, sparse_core: bool, strict: bool) -> Any:
     """Translates our objects with the arguments of `to_tensorflow`."""
 

@@ -192,15 +192,6 @@ class ProgressHook(_Progress):
                 self._bar = None
 
 
-def log_beside(
-    hooks: Any, steps: int | None, max_steps: int | None, batch_size: int | None, model_dir: str
-) -> list[ProgressLog]:
-    """Returns a `ProgressLog`, or no hook if the program's `hooks` contain a `ProgressHook`."""
-    if any(isinstance(hook, ProgressHook) for hook in hooks or ()):
-        return []
-    return [ProgressLog(steps, max_steps, batch_size, model_dir)]
-
-
 def _named(loss: str) -> tf.Tensor | None:
     """Returns the tensor of the loss by its name; warns and returns None if there is none."""
     name = loss if ":" in loss else f"{loss}:0"
