@@ -82,20 +82,13 @@ class Hardware:
         `RetrieveTPUEmbedding<name>Parameters`. Their arguments are `parameters`, the weights, and
         then the slots in the optimizer's order.
       message: its field in the message `OptimizationParameters` of optimization_parameters.proto.
-      same: the fields of its own message that have the name of an attribute of the optimizer.
-      renamed: the other fields of that message -> the attribute whose value they hold. All fields
-        must be in one of the two, because a missing one would count as 0.
+      renamed: field of its own message -> the attribute of the optimizer whose value it holds, for
+        those whose names differ.
     """
 
     name: str
     message: str
-    same: tuple[str, ...] = ()
     renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-    @property
-    def fields(self) -> dict[str, str]:
-        """Returns {field of the message: attribute whose value it holds}."""
-        return {**{name: name for name in self.same}, **self.renamed}
 
 
 class OptimizationParameters:

@@ -47,11 +47,7 @@ class AdagradMomentumParameters(OptimizationParameters):
     tensorflow/core/tpu/kernels/sparse_core_ops_utils.cc.
     """
 
-    hardware = Hardware(
-        "AdagradMomentum",
-        "adagrad_momentum",
-        ("momentum", "use_nesterov", "exponent", "beta2", "epsilon"),
-    )
+    hardware = Hardware("AdagradMomentum", "adagrad_momentum")
     slots = (
         Slot("accumulators", "/AdagradMomentum/Accumulator", legacy_name="accumulator"),
         Slot("momenta", "/AdagradMomentum/Momentum"),

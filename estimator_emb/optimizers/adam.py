@@ -50,7 +50,6 @@ class AdamParameters(OptimizationParameters):
     hardware = Hardware(
         "ADAM",
         "adam",
-        ("beta1", "beta2", "epsilon"),
         {"use_non_lazy_adam": "updates_untouched_rows", "use_sum_inside_sqrt": "sum_inside_sqrt"},
     )
     slots = (

@@ -62,7 +62,6 @@ class FtrlParameters(OptimizationParameters):
     hardware = Hardware(
         "FTRL",
         "ftrl",
-        ("beta", "allow_zero_accumulator"),
         {
             "l1": "l1_regularization_strength",
             "l2": "l2_regularization_strength",

@@ -41,7 +41,7 @@ class ProximalAdagradParameters(OptimizationParameters):
     hardware = Hardware(
         "ProximalAdagrad",
         "proximal_adagrad",
-        renamed={"l1": "l1_regularization_strength", "l2": "l2_regularization_strength"},
+        {"l1": "l1_regularization_strength", "l2": "l2_regularization_strength"},
     )
     slots = (Slot("accumulators", "/ProximalAdagrad", "initial_accumulator", "accumulator"),)
     ranges = {

@@ -48,7 +48,6 @@ class ProximalYogiParameters(OptimizationParameters):
     hardware = Hardware(
         "ProximalYogi",
         "proximal_yogi",
-        ("beta1", "beta2", "epsilon"),
         {"l1": "l1_regularization_strength", "l2": "l2_regularization_strength"},
     )
     slots = (

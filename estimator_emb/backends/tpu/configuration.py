@@ -129,8 +129,10 @@ def _write_optimizer(table: str, parameters: OptimizationParameters, message: An
     hardware = parameters.hardware
     member = getattr(message, hardware.message)
     member.SetInParent()  # An optimizer without hyper-parameters is an empty member.
-    for field, attribute in hardware.fields.items():
-        setattr(member, field, getattr(parameters, attribute))
+    for field in member.DESCRIPTOR.fields:
+        attribute = hardware.renamed.get(field.name, field.name)
+        if hasattr(parameters, attribute):  # A later TensorFlow may add fields.
+            setattr(member, field.name, getattr(parameters, attribute))
     status = optimization_pb2.GradientAccumulationStatus
     message.gradient_accumulation_status = (
         status.ENABLED if parameters.use_gradient_accumulation else status.DISABLED
