@@ -38,7 +38,7 @@ _MODULES = {
 
 Ops = dict[str, Callable[..., tf.Tensor]]
 
-_ops: contextvars.ContextVar[Ops] = contextvars.ContextVar("ops", default={})
+_ops: contextvars.ContextVar[Ops] = contextvars.ContextVar("ops", default={})  # noqa: B039
 """What this thread calls in place of TensorFlow's functions."""
 _lock = threading.Lock()
 _changes = Changes()
