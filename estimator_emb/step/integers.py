@@ -10,7 +10,7 @@ in the vocabulary are left out, but keep their position in a sequence.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -24,18 +24,16 @@ def looked_up(tables: Sequence[Table]) -> list[Table]:
 
     def reading_strings(feature: Feature) -> Feature:
         to_ids = feature.integers_to_ids
-        if to_ids is None:
-            return feature
-
-        def parsing(strings: tf.Tensor) -> Any:
-            return to_ids(tf.strings.to_number(strings, tf.int64))
-
-        return dataclasses.replace(feature, to_ids=parsing)
+        return feature if to_ids is None else dataclasses.replace(feature, to_ids=_parsing(to_ids))
 
     return [
         dataclasses.replace(table, features=tuple(map(reading_strings, table.features)))
         for table in tables
     ]
+
+
+def _parsing(to_ids: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda strings: to_ids(tf.strings.to_number(strings, tf.int64))
 
 
 def as_strings(tables: Sequence[Table], features: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -18,6 +18,8 @@ _SECONDS_BETWEEN_UPDATES = 0.5
 
 
 class _Progress(tf.compat.v1.train.SessionRunHook):
+    """A hook that measures progress, and regularly calls `_write`."""
+
     def __init__(self, total_steps: int | None, batch_size: int | None, loss: Any = None):
         self._total = total_steps
         self._batch_size = batch_size
@@ -58,6 +60,7 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
         self._show(int(session.run(self._global_step)))
 
     def _pause(self) -> float:
+        """Returns the seconds between calls of `_write`."""
         return _SECONDS_BETWEEN_LINES
 
     def _write(self, step: int, parts: list[str]) -> None:
@@ -101,7 +104,9 @@ class ProgressLog(_Progress):
         self._model_dir = model_dir
 
     def begin(self) -> None:
-        self._loss = _returned_loss()
+        # An Estimator adds the loss that model_fn returns to this collection.
+        losses = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.LOSSES)
+        self._loss = losses[-1] if losses else None
         super().begin()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
@@ -192,6 +197,15 @@ class ProgressHook(_Progress):
                 self._bar = None
 
 
+def log_beside(
+    hooks: Any, steps: int | None, max_steps: int | None, batch_size: int | None, model_dir: str
+) -> list[ProgressLog]:
+    """Returns a `ProgressLog`, or no hook if the program's `hooks` contain a `ProgressHook`."""
+    if any(isinstance(hook, ProgressHook) for hook in hooks or ()):
+        return []
+    return [ProgressLog(steps, max_steps, batch_size, model_dir)]
+
+
 def _named(loss: str) -> tf.Tensor | None:
     """Returns the tensor of the loss by its name; warns and returns None if there is none."""
     name = loss if ":" in loss else f"{loss}:0"
@@ -209,17 +223,12 @@ def _named(loss: str) -> tf.Tensor | None:
             )
         if graph.is_fetchable(tensor):  # Tensors of model_fn on an emulated TPU are not.
             return tensor
-    returned = _returned_loss()
-    if loss == "loss" and returned is not None:
-        return returned
+    # An Estimator adds the loss that model_fn returns to this collection.
+    losses = graph.get_collection(tf.compat.v1.GraphKeys.LOSSES)
+    if loss == "loss" and losses:
+        return losses[-1]
     logger.warning("ProgressHook: the graph has no tensor %r; no loss is shown.", name)
     return None
-
-
-def _returned_loss() -> tf.Tensor | None:
-    # An Estimator adds the loss that model_fn returns to this collection.
-    losses = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.LOSSES)
-    return losses[-1] if losses else None
 
 
 def _size() -> dict[str, Any]:

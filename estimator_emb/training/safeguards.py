@@ -37,8 +37,7 @@ def training(
     """
     model_dir = estimator.model_dir
     run_checks.say_if_reached(model_dir, max_steps)
-    shown = any(isinstance(hook, progress.ProgressHook) for hook in hooks or ())
-    log = [] if shown else [progress.ProgressLog(steps, max_steps, batch_size, model_dir)]
+    log = progress.log_beside(hooks, steps, max_steps, batch_size, model_dir)
     with (
         errors.explained(explain),
         stopping.at_end_of_step(model_dir, estimator.config.is_chief) as end_hooks,
