@@ -5,8 +5,6 @@ Different numbers alone are no error: an input may not hold samples, or the mode
 They are reported only if building or running a step fails.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import logging
@@ -102,12 +100,10 @@ def watched(features: Any, labels: Any, samples: Any) -> tuple[Any, Any]:
     with tf.name_scope("batch_sizes"), tf.device("/cpu:0"):
         sizes = _first_dimensions(values, samples)
         samples = tf.cast(samples, tf.int32)
+        given = [sizes, samples]
 
         def note() -> tf.Tensor:
-            def called(found: np.ndarray, expected: np.ndarray) -> np.bool_:
-                return notes.note(names, found, expected)
-
-            return tf.numpy_function(called, [sizes, samples], tf.bool)
+            return tf.numpy_function(lambda *found: notes.note(names, *found), given, tf.bool)
 
         alike = tf.reduce_all(tf.equal(sizes, samples))
         compared = tf.cond(alike, lambda: tf.constant(True), note)

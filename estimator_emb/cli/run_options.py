@@ -177,7 +177,8 @@ def variables(options: argparse.Namespace, given: Mapping[str, str]) -> dict[str
         ("--topology", options.topology, ("host",)),
     ):
         if value is not None and device not in devices:
-            raise WrongArguments(f"{flag} is of an emulated TPU: it needs --device=host")
+            needed = " or ".join(f"--device={one}" for one in devices)
+            raise WrongArguments(f"{flag} needs {needed}; the device is {device!r}")
     found = {}
     if options.shards is not None or options.topology is not None:
         # An option takes the place of the other one's variable too.

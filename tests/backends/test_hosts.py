@@ -134,7 +134,7 @@ def test_a_model_over_several_cores_on_several_hosts(replicas, each, hosts, tmp_
 )
 def test_slices(name, hosts, each, mesh, monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_TOPOLOGY", name)
-    shape = topology.of_environment()
+    shape = topology.of_config()
     assert (shape.hosts, shape.cores_per_host, shape.cores) == (hosts, each, hosts * each)
     made = topology.emulated(shape)
     assert (made.num_tasks, made.num_tpus_per_task) == (hosts, each)

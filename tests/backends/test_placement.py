@@ -131,5 +131,5 @@ def test_a_device_of_the_programs_own_is_named(native, beside_gpu, tmp_path, cap
     built(estimator, ee.ModeKeys.TRAIN)
     assert [line for line in harness.said(caplog) if "native" in line] == [
         "Tables use TensorFlow's ops, without native kernels: the program places table t on "
-        "/device:GPU:0; without a device of its own it would be on the CPU, and have them."
+        "/device:GPU:0; leave it on the CPU, where it is by default, to have them."
     ]

@@ -222,8 +222,8 @@ def test_ops_without_a_kernel(op, use_tpu, tmp_path):
         f"No OpKernel was registered to support Op {op!r} on a CPU or GPU: Op '"
     )
     assert message.endswith(
-        "). Of the ops between the cores of a TPU, tpu_ops.cross_replica_sum, all_to_all and "
-        "collective_permute run without one, where model_fn calls them as functions of that module."
+        "). Without a TPU, model_fn can call tpu_ops.cross_replica_sum, tpu_ops.all_to_all and "
+        "tpu_ops.collective_permute, as functions of that module."
     )
     assert not list(tmp_path.glob("model.ckpt*"))
 
