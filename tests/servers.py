@@ -34,16 +34,9 @@ def _workers_that_look_again_soon():
 
 def counting_spec(optimizers, rows, dimension):
     """Returns a spec with a table of zeros, and its feature, for each optimizer by its name."""
+    zeros = ee.TableConfig(rows, dimension, tf.zeros_initializer())
     return harness.tables_spec(
-        {
-            name: ee.TableConfig(
-                rows,
-                dimension,
-                initializer=tf.zeros_initializer(),
-                optimization_parameters=optimizer,
-            )
-            for name, optimizer in optimizers.items()
-        }
+        {name: zeros._replace(optimization_parameters=one) for name, one in optimizers.items()}
     )
 
 
