@@ -63,7 +63,6 @@ EQUAL = {
     "table": lambda: of_dicts().table_to_config_dict["x"],
     "table of the default initializer": lambda: ee.TableConfig(5, 2),
     "feature": lambda: ee.FeatureConfig("t", 3, "w"),
-    "optimizer": lambda: ee.AdamParameters(0.1, beta1=0.5, weight_decay_factor=0.1),
     "TPUConfig": lambda: ee.TPUConfig(
         3, device="host", num_shards=8, bad_ids="drop", tpu_generation="v4"
     ),

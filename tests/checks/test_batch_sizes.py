@@ -15,6 +15,10 @@ REMEDY = (
 )
 
 
+LABELS = "labels['y'] has 3 samples, 4 expected."
+DENSE = "features['d'] has 3 samples, 4 expected."
+
+
 def model_fn(features, labels, mode, params):
     logits = tf.compat.v1.layers.dense(tf.concat([features["x"], features["d"]], 1), 1)
     loss = tf.reduce_mean(tf.square(logits - labels["y"]))
@@ -29,13 +33,7 @@ def train(tmp_path, cores, dense, labels, model_fn=model_fn):
 
 
 @pytest.mark.parametrize("cores", [None, 1, 2])
-@pytest.mark.parametrize(
-    "dense, labels, said",
-    [
-        (4, 3, "labels['y'] has 3 samples, 4 expected."),
-        (3, 4, "features['d'] has 3 samples, 4 expected."),
-    ],
-)
+@pytest.mark.parametrize("dense, labels, said", [(4, 3, LABELS), (3, 4, DENSE)])
 def test_it_is_named_with_the_remedy(cores, dense, labels, said, tmp_path):
     with pytest.raises(ValueError) as error:
         train(tmp_path, cores, dense, labels)
@@ -106,17 +104,10 @@ def every_mode(features, labels, mode, params):
 @pytest.mark.parametrize(
     "mode, sizes, said",
     [
-        ("train", (4, 4, 3), ["labels['y'] has 3 samples, 4 expected."]),
-        ("train", (4, 3, 4), ["features['d'] has 3 samples, 4 expected."]),
-        (
-            "train",
-            (4, 3, 2),
-            [
-                "features['d'] has 3 samples, 4 expected.",
-                "labels['y'] has 2 samples, 4 expected.",
-            ],
-        ),
-        ("evaluate", (4, 4, 3), ["labels['y'] has 3 samples, 4 expected."]),
+        ("train", (4, 4, 3), [LABELS]),
+        ("train", (4, 3, 4), [DENSE]),
+        ("train", (4, 3, 2), [DENSE, "labels['y'] has 2 samples, 4 expected."]),
+        ("evaluate", (4, 4, 3), [LABELS]),
         ("predict", (3, 4, 3), ["features['d'] has 4 samples, 3 expected."]),
     ],
 )

@@ -70,8 +70,8 @@ def test_features_keep_every_field_and_share_their_tables():
     assert type(a) is ORIGINALS.FeatureConfig
     assert a.table is b.table is not other.table
     assert type(a.table) is ORIGINALS.TableConfig
-    for given, got in ((structure["a"], a), (table, a.table), (quantization, None)):
-        got = a.table.quantization_config if got is None else got
+    configs = (structure["a"], a), (table, a.table), (quantization, a.table.quantization_config)
+    for given, got in configs:
         for field in dataclasses.fields(given):
             if field.name not in ("table", "optimizer", "quantization_config"):
                 assert getattr(got, field.name) == getattr(given, field.name), field.name

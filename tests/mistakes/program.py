@@ -131,24 +131,17 @@ class Program:
         return ee.AdagradParameters(**self.optimizer)
 
     def embedding_config_spec(self):
+        arguments = {"optimization_parameters": self.parameters()}
         if self.dicts:
-            return ee.EmbeddingConfigSpec(
-                table_to_config_dict={
-                    name: ee.TableConfig(**of_table) for name, of_table in self.tables.items()
-                },
-                feature_to_config_dict={
-                    name: ee.FeatureConfig(**lookup) for name, lookup in self.lookups.items()
-                },
-                **{"optimization_parameters": self.parameters(), **self.spec},
-            )
-        self.used = self.columns()
-        return ee.EmbeddingConfigSpec(
-            **{
-                "feature_columns": self.used,
-                "optimization_parameters": self.parameters(),
-                **self.spec,
-            }
-        )
+            for part, cls, each in (
+                ("table", ee.TableConfig, self.tables),
+                ("feature", ee.FeatureConfig, self.lookups),
+            ):
+                made = {name: cls(**of_one) for name, of_one in each.items()}
+                arguments[f"{part}_to_config_dict"] = made
+        else:
+            arguments["feature_columns"] = self.used = self.columns()
+        return ee.EmbeddingConfigSpec(**{**arguments, **self.spec})
 
     # The input.
 

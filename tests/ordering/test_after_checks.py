@@ -20,24 +20,24 @@ ID = "TPUConfig(bad_ids='drop') leaves such ids out and counts them."
 BAD = {
     "an id of int32": (
         {"x": np.array([0, 1, 4, 3], np.int32)},
-        f"Feature x of table tx: id 4 is outside [0, 4). {ID}",
+        f"Feature x of table x: id 4 is outside [0, 4). {ID}",
     ),
     "values and indices that differ in number": (
         {"y": GOOD["y"]._replace(values=np.array([1, 2, 2], np.int64))},
-        "Feature y of table ty: its ids have 3 values, but indices of shape [4 2]: each value "
+        "Feature y of table y: its ids have 3 values, but indices of shape [4 2]: each value "
         "needs one index.",
     ),
     "a negative dense shape": (
         {"y": GOOD["y"]._replace(dense_shape=np.array([-4, 2], np.int64))},
-        "Feature y of table ty: the dense shape [-4 2] of its ids is negative.",
+        "Feature y of table y: the dense shape [-4 2] of its ids is negative.",
     ),
     "an index outside the dense shape": (
         {"y": GOOD["y"]._replace(dense_shape=np.array([4, 1], np.int64))},
-        "Feature y of table ty: sparse index [2 1] is outside the dense shape [4 1].",
+        "Feature y of table y: sparse index [2 1] is outside the dense shape [4 1].",
     ),
     "another batch size": (
         {"x": np.array([0, 1], np.int32)},
-        "Feature y of table ty has 4 samples, but feature x has 2. All features of a batch need "
+        "Feature y of table y has 4 samples, but feature x has 2. All features of a batch need "
         "the same number.",
     ),
 }
@@ -51,11 +51,8 @@ class Model:
             "x": v1.placeholder(tf.int32, [None]),
             "y": v1.sparse_placeholder(tf.int64, [None, None]),
         }
-        spec = ee.EmbeddingConfigSpec(
-            feature_to_config_dict={key: ee.FeatureConfig(f"t{key}") for key in "xy"},
-            table_to_config_dict={f"t{key}": ee.TableConfig(4, 2) for key in "xy"},
-            optimization_parameters=ee.AdagradParameters(0.5, 0.1),
-        )
+        tables = dict.fromkeys("xy", ee.TableConfig(4, 2))
+        spec = harness.tables_spec(tables, ee.AdagradParameters(0.5, 0.1))
         with Cores().running():
             tap = TableStep(spec, tables_of(spec), training=True).enqueue(self.fed)
             seen = tap.features

@@ -14,7 +14,6 @@ from estimator_emb.spec.resolved import Feature, Table, tables_of_columns
 from estimator_emb.step import checks, inputs, lookup
 
 settings = hypothesis.settings(deadline=None, max_examples=40)
-finite = st.floats(0.1, 3.0, width=32)
 
 
 def make_table(vocabulary, dimension, combiner, features):
