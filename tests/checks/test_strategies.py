@@ -114,7 +114,6 @@ def test_two_mirrored_replicas_without_tables(tmp_path):
     ids=str,
 )
 def test_two_threads_train_at_once(shards, tmp_path):
-    """Each with its own number of cores."""
     steps = 4
 
     def train(folder, number):

@@ -33,7 +33,6 @@ STAYING = [one for one in OPTIMIZERS if one not in MOVED]
 
 
 def values_of(optimizer, seed):
-    """Weights and slots that no initializer makes."""
     random = np.random.default_rng(seed)
     shape = VOCABULARY, optimizer.parameters.required_dimension or DIMENSION
     slots = [random.uniform(0.1, 2, shape) for _ in optimizer.parameters.slots]

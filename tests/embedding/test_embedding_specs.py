@@ -38,8 +38,6 @@ def trained_by(optimizer):
 
 
 def test_what_has_a_counterpart_is_no_loss():
-    """A spec whose every setting is translated is taken by `strict`, too."""
-
     def rows(shape, dtype=tf.float32):
         return tf.ones(shape, dtype)
 

@@ -22,7 +22,6 @@ WITHOUT_STEP = {"train_op": lambda program, loss: program.dense_optimizer().mini
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """The model directory of the good program in each way of running."""
     directories = {}
 
     def of(device):

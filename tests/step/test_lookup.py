@@ -199,7 +199,6 @@ def test_a_normaliser_of_zero_gives_zero_and_no_gradient(combiner):
 
 
 def table_of_words():
-    """A table of a column that looks words up, and its weights."""
     word = fc.categorical_column_with_vocabulary_list("word", ["a", "b", "c"])
     (table,) = tables_of_columns([fc.embedding_column(word, 2, combiner="sum")])
     return table, np.arange(6, dtype=np.float32).reshape(3, 2)

@@ -37,7 +37,6 @@ REFUSAL = (
 
 @pytest.mark.parametrize("device", [None, "host"])
 def test_what_does_not_fit_does_not_start(device, tmp_path, monkeypatch, caplog):
-    """The log has the same figure before."""
     caplog.set_level(logging.INFO, logger="estimator_emb")
     monkeypatch.setattr(sizes, "of_machine", lambda: 25_000_000)
     train = estimator(tmp_path, device).train
