@@ -123,3 +123,12 @@ class Cluster:
 
         with _workers_that_look_again_soon(), pool.ThreadPool(len(estimators)) as threads:
             threads.map_async(run, estimators).get(timeout=240)
+
+
+def config_of(way, model_dir, **kwargs):
+    """The RunConfig of "host", of "servers", which are two, or of a number of cores: "2 cores"."""
+    if way == "servers":
+        cluster = Cluster(workers=0, servers=2)
+        return cluster.config("chief", 0, model_dir=str(model_dir), **kwargs)
+    tpu = None if way == "host" else ee.TPUConfig(1, device="host", num_shards=int(way.split()[0]))
+    return ee.RunConfig(model_dir=str(model_dir), tpu_config=tpu, **kwargs)
