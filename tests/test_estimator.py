@@ -118,7 +118,7 @@ def test_context_in_input_fn(tmp_path):
 def test_training_equals_numpy_over_several_steps(trained):
     """Tables and slots after six steps, from NumPy's gradients of the same model."""
     folder, _ = trained(None)
-    state = {name: np.float64(value) for name, value in harness.saved(folder, 0).items()}
+    state = {name: one.astype(np.float64) for name, one in harness.saved(folder, 0).items()}
 
     def update(name, g, row=...):
         slot = f"{name}/Adagrad"
