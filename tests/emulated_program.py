@@ -72,11 +72,12 @@ def make(
     spec=None,
     batch=12,
     tpu=None,
+    run=None,
     **kwargs,
 ):
     config = ee.RunConfig(
         model_dir=str(model_dir),
-        tf_random_seed=1,
+        **{"tf_random_seed": 1, **(run or {})},
         tpu_config=ee.TPUConfig(
             **{"iterations_per_loop": 2, "device": "host", **(tpu or {})},
             num_shards=cores,

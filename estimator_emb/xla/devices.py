@@ -215,9 +215,18 @@ def devices(platform: str | None, kept: str | None) -> list[Any]:
 
     Compiled programs are kept in the folder `kept`, unless jax was given another one.
     """
+    if platform == "cpu" and jax.config.jax_platforms is None:
+        # Else jax looks for a TPU too, and a libtpu that finds none writes lines to stderr.
+        jax.config.update("jax_platforms", platform)
     if kept and jax.config.jax_compilation_cache_dir is None:
         jax.config.update("jax_compilation_cache_dir", kept)
     return jax.local_devices(backend=platform)
+
+
+def processes(platform: str | None) -> int:
+    """Returns how many processes share the devices of a platform."""
+    count: int = jax.process_count(platform)
+    return count
 
 
 def _main(module: Any) -> Any:

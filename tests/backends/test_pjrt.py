@@ -53,7 +53,7 @@ def same(one, other, tolerance=1e-5):
 def trained(
     model_fn, model_dir, device, spec, input_fn, cores, steps=4, hooks=(), tpu=None, **more
 ):
-    """Every variable of the last checkpoint, the metrics, and the predictions."""
+    """The estimator, and every variable of every checkpoint of its training."""
     estimator = emulated_program.make(
         model_fn,
         model_dir,
@@ -61,10 +61,20 @@ def trained(
         spec=spec,
         batch=16,
         tpu={**(tpu or {}), "device": device},
+        run={"save_checkpoints_steps": 1, "keep_checkpoint_max": None},
         **more,
     )
     estimator.train(input_fn, max_steps=steps, hooks=list(hooks))
-    return estimator, harness.saved(model_dir, steps)
+    return estimator, every_checkpoint(model_dir)
+
+
+def every_checkpoint(model_dir):
+    saved = {}
+    for file in model_dir.glob("model.ckpt-*.index"):
+        step = file.stem.rpartition("-")[2]
+        variables = harness.saved(model_dir, step)
+        saved |= {f"{name} after step {step}": value for name, value in variables.items()}
+    return saved
 
 
 def batches(params):
@@ -152,7 +162,16 @@ def of_averages(x, y):
     return tf.reduce_mean(tf.square(hidden - y)), {"kept": kept}
 
 
-MODELS = (of_branches, of_types, of_averages)
+def of_recurrence(x, y):
+    steps = tf.reshape(x, [-1, 2, 2])
+    glorot = tf.keras.initializers.GlorotUniform(1)
+    for layer in (tf.keras.layers.LSTM, tf.keras.layers.GRU):
+        made = layer(3, kernel_initializer=glorot, recurrent_initializer=glorot, unroll=False)
+        steps = made(steps)[:, None] + steps[:, :, :1]
+    return tf.reduce_mean(tf.square(dense(steps[:, 1], 1, "output") - y)), {}
+
+
+MODELS = (of_branches, of_types, of_averages, of_recurrence)
 
 
 @pytest.mark.parametrize("of", MODELS)
@@ -235,7 +254,8 @@ def test_training_goes_on_in_turns(tmp_path):
             )
         if folder == "at once":
             expected = variables
-    same(expected, variables)
+    # The host saves within the loops of a TPU too.
+    same(expected, {name: variables[name] for name in expected})
 
 
 def test_a_hook_may_write_variables(tmp_path):
@@ -267,7 +287,7 @@ def test_an_input_that_ends_within_a_loop_saves_what_was_trained(tmp_path):
                 emulated_program.model_fn, tmp_path / device, device, emulated_program.SPEC,
                 input_fn, 1, steps=8, tpu={"iterations_per_loop": 4},
             )  # fmt: skip
-    same(harness.saved(tmp_path / "host", 5), harness.saved(tmp_path / "pjrt", 5))
+    same(every_checkpoint(tmp_path / "host"), every_checkpoint(tmp_path / "pjrt"))
 
 
 def test_all_devices_unless_a_number_is_asked_for(monkeypatch):
@@ -402,34 +422,50 @@ def test_a_step_that_cannot_be_lowered_names_its_line(tmp_path):
 
 
 def test_reads_come_before_the_writes_of_a_step(tmp_path):
-    """In host_call, and in an evaluation that counts its steps, as on the emulated TPU."""
+    """In host_call, and where steps are counted, whose count hooks can read after a call."""
 
     def model_fn(features, labels, mode, params):
         scale = v1.get_variable("scale", [], initializer=v1.ones_initializer())
         calls = v1.get_variable("calls", [], initializer=v1.zeros_initializer(), trainable=False)
         loss = scale * tf.reduce_sum(features["words"])
-        if mode == ee.ModeKeys.EVAL:
-            with tf.control_dependencies([calls.assign_add(1.0)]):
-                loss = tf.identity(loss)
-            metrics = (lambda read: {"calls": v1.metrics.mean(read)}, [calls.read_value()[None]])
-            return ee.TPUEstimatorSpec(mode, loss=loss, eval_metrics=metrics)
-        spec = harness.minimized(mode, loss, 0.01)
-        read = scale.read_value()[None]
-        return spec._replace(host_call=(lambda read: [tf.numpy_function(note, [read], [])], [read]))
+        if mode == ee.ModeKeys.TRAIN:
+            spec = harness.minimized(mode, loss, 0.01)
+            read = scale.read_value()[None]
+            written = lambda read: [tf.numpy_function(note, [read], [])]  # noqa: E731
+            return spec._replace(host_call=(written, [read]))
+        before = calls.read_value() + tf.zeros([16])
+        with tf.control_dependencies([calls.assign_add(1.0)]):
+            loss = tf.identity(loss)
+        if mode == ee.ModeKeys.PREDICT:
+            return ee.TPUEstimatorSpec(mode, predictions={"calls": before + 0.0 * loss})
+        metrics = (lambda read: {"calls": v1.metrics.mean(read)}, [before])
+        return ee.TPUEstimatorSpec(mode, loss=loss, eval_metrics=metrics)
 
     def note(read):
         seen.append(float(read[0]))
 
+    class Reads(v1.train.SessionRunHook):
+        def begin(self):
+            self.calls = next(one for one in v1.global_variables() if one.op.name == "calls")
+
+        def after_run(self, run_context, run_values):
+            counted.append(float(run_context.session.run(self.calls)))
+
     found = []
     for device in ("host", "pjrt"):
-        seen = []
+        seen, counted = [], []
         estimator, _ = trained(
             model_fn, tmp_path / device, device, emulated_program.SPEC, batches, 1
         )
-        found.append((seen, estimator.evaluate(batches, steps=3)["calls"]))
+        of_evaluation = estimator.evaluate(batches, steps=3, hooks=[Reads()])["calls"]
+        assert of_evaluation == 1.0  # The mean of 0, 1 and 2.
+        assert counted == [3.0]
+        predicted = estimator.predict(lambda params: batches(params).take(2), hooks=[Reads()])
+        assert [float(one["calls"]) for one in predicted] == [0.0] * 16 + [1.0] * 16
+        assert counted == [3.0, 1.0, 2.0]
+        found.append(seen)
     assert seen[0] == 1.0 and len(seen) == 4
-    np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-5)
-    assert found[0][1] == found[1][1] == 1.0  # The mean of 0, 1 and 2.
+    np.testing.assert_allclose(*found, rtol=1e-5)
 
 
 def test_warm_starts_and_exports(tmp_path):

@@ -46,8 +46,8 @@ def test_an_emulated_tpu_is_one_process(job, index, spec, task, tmp_path):
         make(tmp_path, spec=spec, use_tpu=True, tpu_config=ee.TPUConfig(device="host"))
     assert str(error.value) == (
         f"TF_CONFIG names a cluster (1 chief, 2 worker, 1 ps), of which this process is {job} "
-        f"{index}, but an emulated TPU is one process. Train on the cluster with use_tpu=False, or "
-        "unset TF_CONFIG and emulate more cores with TPUConfig(num_shards=N)."
+        f"{index}, but device='host' and device='pjrt' train in one process. Train on the cluster "
+        "with use_tpu=False, or unset TF_CONFIG and take more cores with TPUConfig(num_shards=N)."
     )
 
 
