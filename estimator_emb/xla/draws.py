@@ -10,11 +10,10 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from estimator_emb.private.graphs import LoopGraph
-
-_LIMIT = 2**31 - 1
 
 
 def _shuffled(value: tf.Tensor, seed: tf.Tensor, name: str | None = None) -> tf.Tensor:
@@ -22,7 +21,7 @@ def _shuffled(value: tf.Tensor, seed: tf.Tensor, name: str | None = None) -> tf.
     return tf.gather(value, tf.argsort(order), name=name)
 
 
-_STATELESS: dict[str, tuple[Callable[..., tf.Tensor], tuple[str, ...]]] = {
+STATELESS: dict[str, tuple[Callable[..., tf.Tensor], tuple[str, ...]]] = {
     "random_uniform": (tf.raw_ops.StatelessRandomUniform, ("shape", "dtype")),
     "random_uniform_int": (tf.raw_ops.StatelessRandomUniformInt, ("shape", "minval", "maxval")),
     "random_standard_normal": (tf.raw_ops.StatelessRandomNormal, ("shape", "dtype")),
@@ -34,27 +33,33 @@ _STATELESS: dict[str, tuple[Callable[..., tf.Tensor], tuple[str, ...]]] = {
     "multinomial": (tf.raw_ops.StatelessMultinomial, ("logits", "num_samples")),
     "random_shuffle": (_shuffled, ("value",)),
 }
-STATEFUL = tuple(_STATELESS)
-"""Functions of `gen_random_ops` that `stateless` replaces."""
+"""A function of `gen_random_ops` -> what stands for it, and the names of the arguments."""
+
+
+def seeds_of_cores(step: int, count: int) -> list[np.ndarray]:
+    """Returns a seed, int32 [2], for each core."""
+    each = [np.random.SeedSequence([step, core]) for core in range(count)]
+    return [one.generate_state(2).view(np.int32) for one in each]
 
 
 def stateless(
     function: str, seed_of_core: Callable[[], tf.Tensor], stateful: Callable[..., tf.Tensor]
 ) -> Callable[..., tf.Tensor]:
-    """Returns what stands for a function of `STATEFUL`, but in initial values of variables.
+    """Returns what stands for a function of `STATELESS`, but in initial values of variables.
 
     `seed_of_core` returns a tensor, int32 [2], that differs from step to step and core to core.
     """
-    make, arguments = _STATELESS[function]
+    make, arguments = STATELESS[function]
 
     @functools.wraps(stateful)
-    def draw(*given: Any, seed: int = 0, seed2: int = 0, **kwargs: Any) -> tf.Tensor:
+    def draw(*given: Any, seed: int | None = 0, seed2: int | None = 0, **kwargs: Any) -> tf.Tensor:
         if "Initializer" in tf.get_current_name_scope().split("/"):
             return stateful(*given, seed=seed, seed2=seed2, **kwargs)
-        if not (seed or seed2):  # Other numbers in each run, as TensorFlow has them.
-            seed = random.SystemRandom().randrange(1, _LIMIT)
+        seeds = [seed or 0, seed2 or 0]
+        if not any(seeds):  # Without seeds, each run draws other numbers.
+            seeds = [random.SystemRandom().getrandbits(31)]
         folded = seed_of_core()
-        for number in (seed % _LIMIT, seed2 % _LIMIT, *_counters()):
+        for number in (*seeds, *_counters()):
             folded = tf.random.experimental.stateless_fold_in(folded, number)
         return make(**dict(zip(arguments, given, strict=True)), seed=folded, **kwargs)
 

@@ -65,23 +65,17 @@ def chosen(tpu_config: Any) -> list[Any]:
             "the devices that are there: unset it, or choose a number of them with "
             f"TPUConfig(num_shards=N) or {environment.SHARDS}."
         )
-    from estimator_emb.xla.devices import devices, processes
+    from estimator_emb.xla.devices import devices
 
     platform = options.asked_pjrt_platform()
     try:
         found = devices(platform, _folder_of_programs())
     except RuntimeError as error:
         raise ValueError(
-            f"TPUConfig: {asked} finds no devices"
+            f"TPUConfig: {asked} cannot take devices"
             f"{f' of platform {platform!r} ({environment.PJRT_PLATFORM})' if platform else ''}: "
             f"{error}"
         ) from error
-    if processes(platform) > 1:
-        raise ValueError(
-            f"TPUConfig: with {asked}, one process drives all devices, and jax joins "
-            f"{processes(platform)} processes: take the devices of one host, and leave out "
-            "jax.distributed.initialize()."
-        )
     count = tpu_config.num_shards or len(found)
     if count > len(found):
         raise ValueError(

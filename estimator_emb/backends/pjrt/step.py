@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from estimator_emb.backends.emulated.step import EmulatedStep
@@ -50,15 +49,11 @@ class PjrtStep(EmulatedStep):
 
     def _seed_of_core(self) -> tf.Tensor:
         if self._seed is None:
-
-            def seeds() -> list[Any]:
-                each = ([self._number, core] for core in range(count))
-                return [np.random.SeedSequence(one).generate_state(2).view(np.int32) for one in each]
-
             count = self._cores.count
             with tf.init_scope():  # Loops, branches and functions of the program capture it.
-                made = _host_op("seeds", seeds, [], [tf.int32] * count)[1]
-                self._seed = self._cores.per_core([tf.ensure_shape(one, [2]) for one in made])
+                seeds = lambda: draws.seeds_of_cores(self._number, count)  # noqa: E731
+                each = _host_op("seeds", seeds, [], [tf.int32] * count)[1]
+                self._seed = self._cores.per_core([tf.ensure_shape(one, [2]) for one in each])
         return self._seed
 
     def _on_cores(self, wanted: dict[str, Any], spec: Any) -> tuple[dict[str, Any], Any]:
@@ -90,9 +85,12 @@ class PjrtStep(EmulatedStep):
     def _take_to_devices(self, step: core_step.CoreStep) -> None:
         from estimator_emb.xla.devices import DeviceStep
 
-        self._on_devices = on_devices = DeviceStep(
-            step.lowered(), len(step.arguments), self.devices
-        )
+        lowered = step.lowered()
+        try:
+            on_devices = DeviceStep(lowered, len(step.arguments), self.devices)
+        except RuntimeError as error:  # Of XLA for these devices.
+            raise core_step.CannotLower(core_step.explained(str(error))) from error
+        self._on_devices = on_devices
         self._handles = [(op.outputs[0], op.get_attr("dtype")) for op in step.variables]
 
         def load(global_step: Any, *values: Any) -> None:
@@ -221,15 +219,15 @@ def _as_xla_wants(seed_of_core: Callable[[], tf.Tensor]) -> Iterator[None]:
     def change(module: Any, name: str, make: Callable[..., Any]) -> None:
         def changed(original: Callable[..., Any]) -> Callable[..., Any]:
             ours = make(original)
-            return lambda *args, **kwargs: (
-                ours if threading.get_ident() == thread else original
-            )(*args, **kwargs)
+            return lambda *args, **kwargs: (ours if threading.get_ident() == thread else original)(
+                *args, **kwargs
+            )
 
         changes.wrap(module, name, changed)
 
     for module in filter(None, (control_flow_util, sys.modules.get(_KERAS))):
         change(module, "GraphOrParentsInXlaContext", lambda original: lambda graph: True)
-    for name in draws.STATEFUL:
+    for name in draws.STATELESS:
         change(gen_random_ops, name, functools.partial(draws.stateless, name, seed_of_core))
     try:
         yield
