@@ -219,7 +219,7 @@ def devices(platform: str | None, kept: str | None) -> list[Any]:
 
     Compiled programs are kept in the folder `kept`, unless jax was given another one.
     """
-    if platform == "cpu" and jax.config.jax_platforms is None:
+    if platform == "cpu" and not jax.config.jax_platforms:
         # Else jax looks for a TPU too, and a libtpu that finds none writes lines to stderr.
         jax.config.update("jax_platforms", platform)
     if kept and jax.config.jax_compilation_cache_dir is None:
