@@ -5,7 +5,6 @@ XLA ignores the seeds of TensorFlow's stateful ops. While model_fn runs, it gets
 their place, which XLA computes by Philox on every platform.
 """
 
-import functools
 import random
 from collections.abc import Callable
 from typing import Any
@@ -51,7 +50,6 @@ def stateless(
     """
     make, arguments = STATELESS[function]
 
-    @functools.wraps(stateful)
     def draw(*given: Any, seed: int | None = 0, seed2: int | None = 0, **kwargs: Any) -> tf.Tensor:
         if "Initializer" in tf.get_current_name_scope().split("/"):
             return stateful(*given, seed=seed, seed2=seed2, **kwargs)
