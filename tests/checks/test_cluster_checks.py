@@ -39,11 +39,12 @@ def make(tmp_path, model_fn=None, spec=SPEC, use_tpu=False, **kwargs):
 
 
 @pytest.mark.parametrize("spec", [SPEC, None], ids=["tables", "no tables"])
+@pytest.mark.parametrize("device", ["host", "pjrt"])
 @pytest.mark.parametrize("job, index", [("chief", 0), ("worker", 1), ("ps", 0), ("evaluator", 0)])
-def test_an_emulated_tpu_is_one_process(job, index, spec, task, tmp_path):
+def test_an_emulated_tpu_is_one_process(job, index, device, spec, task, tmp_path):
     task(job, index)
     with pytest.raises(ValueError) as error:
-        make(tmp_path, spec=spec, use_tpu=True, tpu_config=ee.TPUConfig(device="host"))
+        make(tmp_path, spec=spec, use_tpu=True, tpu_config=ee.TPUConfig(device=device))
     assert str(error.value) == (
         f"TF_CONFIG names a cluster (1 chief, 2 worker, 1 ps), of which this process is {job} "
         f"{index}, but device='host' and device='pjrt' train in one process. Train on the cluster "
