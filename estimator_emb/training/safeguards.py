@@ -5,8 +5,6 @@ A training ends by SIGTERM with a checkpoint, and logs how far it is. A checkpoi
 damaged or does not fit is an error that says what to do, and so is an evaluation without input.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence

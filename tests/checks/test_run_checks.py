@@ -11,9 +11,6 @@ from id_program import WAYS, input_of, make
 import estimator_emb as ee
 from estimator_emb.legacy.input_checkpoint import CheckpointInputPipelineHook
 
-tf1 = tf.compat.v1
-
-
 PERHAPS = (
     "Perhaps input is empty or misspecified: a file pattern that matches nothing, samples that a "
     "filter() leaves out, or, with drop_remainder=True, fewer samples than a batch."
@@ -113,8 +110,8 @@ def test_weights_without_a_checkpoint_are_told(way, tmp_path, log):
         list(getattr(estimator, call)(input_of(16), **{"steps": 2} if call == "evaluate" else {}))
         assert log() == [
             f"{call}: Could not find trained model in model_dir: {untrained}. All weights have "
-            "their initial values, random ones for the most part, and so are the results. Train "
-            "first, or give the model_dir of a training, a checkpoint_path or warm_start_from."
+            "their initial values, mostly random, and the results mean nothing. Train first, or "
+            "give the model_dir of a training, a checkpoint_path or warm_start_from."
         ]
     estimator = make(trained, **WAYS[way])
     estimator.train(input_of(16), max_steps=1)
@@ -126,8 +123,8 @@ def test_weights_without_a_checkpoint_are_told(way, tmp_path, log):
     assert estimator.evaluate(input_of(16), steps=2)["loss"] == result["loss"]
     assert log() == [
         f"evaluate: Could not find trained model in model_dir: {warm}. Its weights are those that "
-        f"warm_start_from takes from {trained}; what that leaves out has initial values, random "
-        "ones for the most part."
+        f"warm_start_from takes from {trained}; the others have their initial values, mostly "
+        "random."
     ]
 
 
