@@ -68,13 +68,58 @@ def make(
     spec=None,
     batch=12,
     tpu=None,
+    run=None,
     **more,
 ):
-    """An estimator on an emulated TPU; `more` is of TPUEstimator."""
+    """An estimator on an emulated TPU; `run` is of RunConfig, `more` of TPUEstimator."""
     tpu_config = ee.TPUConfig(
         **{"iterations_per_loop": 2, "device": "host", **(tpu or {})},
         num_shards=cores,
         per_host_input_for_training=pipeline,
     )
-    config = ee.RunConfig(model_dir=str(model_dir), tf_random_seed=1, tpu_config=tpu_config)
+    run = {"tf_random_seed": 1, **(run or {})}
+    config = ee.RunConfig(model_dir=str(model_dir), **run, tpu_config=tpu_config)
     return harness.configured(model_fn, spec, config, batch, **more)
+
+
+def same(one, other, tolerance=1e-5):
+    assert set(one) == set(other)
+    for name, value in one.items():
+        np.testing.assert_allclose(
+            np.float64(other[name]),
+            np.float64(value),
+            rtol=tolerance,
+            atol=tolerance,
+            err_msg=name,
+        )
+
+
+def trained(
+    model_fn, model_dir, device, spec, input_fn, cores, steps=4, hooks=(), tpu=None, **more
+):
+    """The estimator, and every variable of every checkpoint of its training."""
+    estimator = make(
+        model_fn,
+        model_dir,
+        cores,
+        spec=spec,
+        batch=16,
+        tpu={**(tpu or {}), "device": device},
+        run={"save_checkpoints_steps": 1, "keep_checkpoint_max": None},
+        **more,
+    )
+    estimator.train(input_fn, max_steps=steps, hooks=list(hooks))
+    return estimator, every_checkpoint(model_dir)
+
+
+def every_checkpoint(model_dir):
+    saved = {}
+    for file in model_dir.glob("model.ckpt-*.index"):
+        step = file.stem.rpartition("-")[2]
+        variables = harness.saved(model_dir, step)
+        saved |= {f"{name} after step {step}": value for name, value in variables.items()}
+    return saved
+
+
+def batches(params):
+    return examples().repeat().batch(params["batch_size"], drop_remainder=True)

@@ -60,8 +60,9 @@ def _check_emulated() -> None:
     named = ", ".join(f"{count} {job}" for job, count in training.items())
     raise ValueError(
         f"TF_CONFIG names a cluster ({named}), of which this process is {task.get('type')} "
-        f"{task.get('index')}, but an emulated TPU is one process. Train on the cluster with "
-        "use_tpu=False, or unset TF_CONFIG and emulate more cores with TPUConfig(num_shards=N)."
+        f"{task.get('index')}, but device='host' and device='pjrt' train in one process. Train on "
+        "the cluster with use_tpu=False, or unset TF_CONFIG and take more cores with "
+        "TPUConfig(num_shards=N)."
     )
 
 

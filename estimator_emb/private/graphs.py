@@ -15,7 +15,9 @@ from tensorflow.python.framework import none_tensor as _none_tensor
 from tensorflow.python.framework import ops as _ops
 from tensorflow.python.ops import cond_v2 as _cond_v2
 from tensorflow.python.ops import control_flow_util as _control_flow_util
+from tensorflow.python.ops import control_flow_v2_func_graphs as _control_flow_v2_func_graphs
 from tensorflow.python.ops import custom_gradient as _custom_gradient
+from tensorflow.python.ops import gen_random_ops as _gen_random_ops
 from tensorflow.python.ops import summary_ops_v2 as _summary_ops
 from tensorflow.python.ops import variable_scope as _variable_scope
 from tensorflow.python.ops import while_v2 as _while_v2
@@ -44,6 +46,12 @@ could_possibly_record = _record.could_possibly_record
 
 control_flow_util = _control_flow_util
 """Says by `GraphOrParentsInXlaContext` whether loops and branches are made in XLA's form."""
+
+gen_random_ops = _gen_random_ops
+"""Makes the stateful random ops, in whose place PJRT devices get stateless ones."""
+
+LoopGraph = _control_flow_v2_func_graphs.WhileBodyFuncGraph
+"""The graph of a loop's body, whose first argument is the number of the turn."""
 
 output_context = _control_flow_util.GetOutputContext
 """The loop or branch of the v1 kind that the tensors of an op can be read in; None for outside."""

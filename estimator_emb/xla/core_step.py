@@ -67,10 +67,10 @@ class CoreStep:
                 # Not as for a GPU of TensorFlow's: a part of that lowering runs nowhere else.
                 return lower.lowered(self.graph, described, platform_name="CPU")
         except lower.Refused as error:
-            raise CannotLower(_explained(str(error))) from None
+            raise CannotLower(explained(str(error))) from None
 
 
-def _explained(words: str) -> str:
+def explained(words: str) -> str:
     """Returns an error of XLA's, with the lines of the program that it is about and what to do."""
     graph = tf.compat.v1.get_default_graph()
     nodes = dict.fromkeys(re.findall(r"\{\{node ([^}]+)\}\}", words))
@@ -220,8 +220,9 @@ def clean(node: tf.compat.v1.NodeDef) -> None:
 def _exchange(node: tf.compat.v1.NodeDef, collective: Collective) -> None:
     if collective.kind != "cross_replica_sum":
         raise CannotLower(
-            f"model_fn calls {collective.kind} ({node.name}), and PJRT devices exchange sums only: "
-            "cross_replica_sum and CrossShardOptimizer."
+            f"model_fn calls {collective.kind}, and PJRT devices exchange sums only, by "
+            "cross_replica_sum and CrossShardOptimizer. TPUConfig(device='host') has the others.\n"
+            f"It is called by {frames.line_of_program(collective.output.op) or node.name}"
         )
     sum_over_cores(node, collective.value.shape, collective.groups)
 

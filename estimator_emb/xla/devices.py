@@ -14,6 +14,7 @@ import jax
 import jax.extend
 import ml_dtypes
 import numpy as np
+from jax._src import config
 from jax._src.interpreters import mlir
 from jax._src.lib.mlir import ir
 from jax._src.lib.mlir.dialects import func
@@ -116,6 +117,8 @@ class JittedStep:
 
     def __init__(self, module: LoweredModule, devices: Sequence[Any]):
         self._module, self._cores = module, len(devices)
+        # Shardy, which divides by default, takes no shapes that depend on values.
+        self._shardy = "[<=" not in module.text
         mesh = Mesh(np.array(devices), ("core",))
         same, by_core = PartitionSpec(), PartitionSpec("core")
         self.same, self.by_core = NamedSharding(mesh, same), NamedSharding(mesh, by_core)
@@ -146,7 +149,7 @@ class JittedStep:
     def ahead_of_time(self) -> Any:
         """Compiles the step for the devices of its mesh, which may be only described."""
         count, parameters = self._module.arguments, self._module.parameters
-        with jax.enable_x64(True):
+        with jax.enable_x64(True), config.use_shardy_partitioner(self._shardy):
             given = [
                 jax.ShapeDtypeStruct((self._cores, *one.shape), one.dtype, sharding=self.by_core)
                 for one in parameters[:count]
@@ -165,6 +168,7 @@ class DeviceStep:
         module = LoweredModule(serialized, arguments)
         self._devices = devices
         self._jitted = JittedStep(module, devices)
+        self._compiled = self._jitted.ahead_of_time()
         self._values: list[Any] = []
         self._results: list[Any] = []
         self.written = sorted(variable for _, variable in module.written)
@@ -186,7 +190,7 @@ class DeviceStep:
         with jax.enable_x64(True):
             arguments = [self._by_core(values, copies) for values in given]
             self.is_ahead = bool(self.written)
-            self._values, self._results = self._jitted.jit(self._values, arguments)
+            self._values, self._results = self._compiled(self._values, arguments)
 
     def results(self, indices: Sequence[int]) -> list[np.ndarray]:
         """Returns the results of the last step with these indices: of each, that of every core."""
@@ -215,8 +219,16 @@ def devices(platform: str | None, kept: str | None) -> list[Any]:
 
     Compiled programs are kept in the folder `kept`, unless jax was given another one.
     """
+    if platform == "cpu" and not jax.config.jax_platforms:
+        # Else jax looks for a TPU too, and a libtpu that finds none writes lines to stderr.
+        jax.config.update("jax_platforms", platform)
     if kept and jax.config.jax_compilation_cache_dir is None:
         jax.config.update("jax_compilation_cache_dir", kept)
+    if jax.process_count(platform) > 1:
+        raise RuntimeError(
+            f"jax joins {jax.process_count(platform)} processes, and each would train for itself. "
+            "Take the devices of one host, and leave out jax.distributed.initialize()."
+        )
     return jax.local_devices(backend=platform)
 
 

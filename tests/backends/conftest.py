@@ -2,6 +2,7 @@
 """Tests of what tables compute run on TensorFlow's own ops and on the native kernels."""
 
 import pytest
+import tensorflow as tf
 
 from estimator_emb.native import choice
 
@@ -71,3 +72,13 @@ def kernels(request, monkeypatch):
     else:
         monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "0")
     return asked
+
+
+@pytest.fixture(scope="module")
+def eight_devices():
+    if tuple(map(int, tf.__version__.split(".")[:2])) < (2, 18):
+        pytest.skip("no jax lives beside this TensorFlow")
+    jax = pytest.importorskip("jax")
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", 8)
+    assert len(jax.devices()) == 8

@@ -4,9 +4,7 @@
 import logging
 import os
 import signal
-import subprocess
-import sys
-import time
+import threading
 
 import emulated_program
 import golden_training
@@ -16,60 +14,15 @@ import numpy as np
 import processes
 import pytest
 import tensorflow as tf
-from tensorflow.python.tpu.ops import tpu_ops
+from emulated_program import batches, every_checkpoint, same, trained
+from tensorflow.python.ops import random_ops
 
 import estimator_emb as ee
-from estimator_emb import preflight
-from estimator_emb.backends.pjrt import backend
 from estimator_emb.checks import run_checks
+from estimator_emb.step import engine
 
 v1 = tf.compat.v1
-PIPELINES = ee.InputPipelineConfig
-pytestmark = pytest.mark.skipif(
-    tuple(map(int, tf.__version__.split(".")[:2])) < (2, 18), reason="jax lives beside newer ones"
-)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def eight_devices():
-    jax = pytest.importorskip("jax")
-    jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_num_cpu_devices", 8)
-    assert len(jax.devices()) == 8
-
-
-def same(one, other, tolerance=1e-5):
-    assert set(one) == set(other)
-    for name, value in one.items():
-        np.testing.assert_allclose(
-            np.float64(other[name]),
-            np.float64(value),
-            rtol=tolerance,
-            atol=tolerance,
-            err_msg=name,
-        )
-
-
-def trained(
-    model_fn, model_dir, device, spec, input_fn, cores, steps=4, hooks=(), tpu=None, **more
-):
-    """Every variable of the last checkpoint, the metrics, and the predictions."""
-    estimator = emulated_program.make(
-        model_fn,
-        model_dir,
-        cores,
-        spec=spec,
-        batch=16,
-        tpu={**(tpu or {}), "device": device},
-        **more,
-    )
-    estimator.train(input_fn, max_steps=steps, hooks=list(hooks))
-    return estimator, harness.saved(model_dir, steps)
-
-
-def batches(params):
-    dataset = emulated_program.examples().repeat()
-    return dataset.batch(params["batch_size"], drop_remainder=True)
+pytestmark = pytest.mark.usefixtures("eight_devices")
 
 
 @pytest.mark.parametrize(
@@ -152,7 +105,25 @@ def of_averages(x, y):
     return tf.reduce_mean(tf.square(hidden - y)), {"kept": kept}
 
 
-MODELS = (of_branches, of_types, of_averages)
+def of_recurrence(x, y):
+    steps = tf.reshape(x, [-1, 2, 2])
+    glorot = tf.keras.initializers.GlorotUniform(1)
+    for layer in (tf.keras.layers.LSTM, tf.keras.layers.GRU):
+        made = layer(3, kernel_initializer=glorot, recurrent_initializer=glorot, unroll=False)
+        steps = made(steps)[:, None] + steps[:, :, :1]
+    return tf.reduce_mean(tf.square(dense(steps[:, 1], 1, "output") - y)), {}
+
+
+def of_chosen_rows(x, y):
+    chosen = tf.where(x[:, 0] > 0)[:, 0]  # How many there are depends on values.
+    squares = tf.square(dense(x, 1, "output") - y)
+    loss = tf.reduce_sum(tf.gather(squares, chosen)) + tf.reduce_sum(
+        tf.boolean_mask(x, y[:, 0] < 0)
+    )
+    return 0.1 * loss, {}
+
+
+MODELS = (of_branches, of_types, of_averages, of_recurrence, of_chosen_rows)
 
 
 @pytest.mark.parametrize("of", MODELS)
@@ -216,6 +187,68 @@ def test_what_a_model_may_be(of, cores, tmp_path):
             np.testing.assert_allclose(of_part, part, rtol=1e-5, atol=1e-6)
 
 
+def draws():
+    """Tensors of 20,000 random numbers, each with the mean of its distribution."""
+    ones, shape = tf.ones([400, 50]), [400, 50]
+    _, turns = tf.while_loop(
+        lambda turn, _: turn < 4,
+        lambda turn, made: (turn + 1, made.write(turn, tf.random.uniform([5000]))),
+        [0, tf.TensorArray(tf.float32, 4)],
+        maximum_iterations=4,
+    )
+    shuffled = tf.cast(tf.random.shuffle(tf.range(20_000)), tf.float32) / 20_000
+    return {
+        "dropout": (tf.nn.dropout(ones, rate=0.3), 1.0),
+        "layer": (tf.keras.layers.Dropout(0.3)(ones, training=True), 1.0),
+        "turns": (turns.stack(), 0.5),
+        "seeded": (tf.random.uniform(shape, seed=7), 0.5),
+        "normal": (tf.random.normal(shape), 0.0),
+        "truncated": (tf.random.truncated_normal(shape, mean=1.0), 1.0),
+        "positive": (random_ops.parameterized_truncated_normal(shape, minvals=0.0), 0.7228),
+        "integers": (tf.random.uniform(shape, 2, 9, tf.int32), 5.0),
+        "categories": (tf.random.categorical(tf.math.log([[0.25, 0.75]] * 400), 50), 0.75),
+        "shuffled": (shuffled, 0.5),
+    }
+
+
+def test_random_numbers_are_of_seeds_step_and_core(tmp_path):
+    def model_fn(features, labels, mode, params):
+        made = draws()
+        means.update({name: mean for name, (_, mean) in made.items()})
+
+        def host_call(*given):
+            return [tf.numpy_function(lambda *values: steps.append(values), given, [])]
+
+        spec = harness.minimized(mode, tf.reduce_mean(features["words"]))
+        return spec._replace(host_call=(host_call, [tensor[None] for tensor, _ in made.values()]))
+
+    def drawn(folder, *ends, seed=1):
+        """What steps and cores draw in a training that is begun again after some steps."""
+        steps.clear()
+        for end in ends:
+            emulated_program.make(
+                model_fn, tmp_path / folder, 2, spec=emulated_program.SPEC, batch=16,
+                tpu={"device": "pjrt"}, run={"tf_random_seed": seed},
+            ).train(batches, max_steps=end)  # fmt: skip
+        return {name: np.stack(each) for name, *each in zip(means, *steps, strict=True)}
+
+    means, steps = {}, []
+    at_once = drawn("at once", 4)
+    in_turns, other = drawn("in turns", 2, 4), drawn("other seed", 4, seed=2)
+    unseeded = [drawn(f"no seed {number}", 1, seed=None) for number in range(2)]
+    for name, values in at_once.items():
+        np.testing.assert_array_equal(values, in_turns[name], err_msg=name)
+        assert (values != other[name]).any(), name
+        assert name == "seeded" or (unseeded[0][name] != unseeded[1][name]).any(), name
+        # Of 160,000 numbers, the largest deviation of a mean that chance explains.
+        np.testing.assert_allclose(values.mean(), means[name], atol=0.025, err_msg=name)
+        rows = values.reshape([4 * 2, 20_000])
+        assert len(np.unique(rows, axis=0)) == len(rows), f"{name}: steps or cores draw the same"
+    assert len(np.unique(at_once["turns"].reshape([-1, 5000]), axis=0)) == 4 * 2 * 4
+    assert (at_once["dropout"] != at_once["layer"]).any()
+    assert set(np.unique(at_once["dropout"])) == {0.0, np.float32(1 / 0.7)}
+
+
 def test_training_goes_on_in_turns(tmp_path):
     """Under devices, an emulated TPU and the host, with the same checkpoints."""
     for folder, ways in (
@@ -235,7 +268,36 @@ def test_training_goes_on_in_turns(tmp_path):
             )
         if folder == "at once":
             expected = variables
-    same(expected, variables)
+    # The host saves within the loops of a TPU too.
+    same(expected, {name: variables[name] for name in expected})
+
+
+def test_the_next_lookup_overlaps_the_devices(tmp_path, monkeypatch):
+    """With `pipeline_execution_with_tensor_core`: here no step ends before the next lookup."""
+    from estimator_emb.xla import devices
+
+    looked_up, expected = threading.Semaphore(0), iter([2, 1, 1, 1])  # The first one comes before.
+    through, launch = engine.TableStep.from_previous_step, devices.DeviceStep.launch
+
+    def noted(self, structure):
+        if tf.is_tensor(structure):  # Activations.
+            given = structure
+            structure = tf.numpy_function(
+                lambda one: (looked_up.release(), one)[1], [given], given.dtype
+            )
+            structure.set_shape(given.shape)
+        return through(self, structure)
+
+    def waits(*args, **kwargs):
+        launch(*args, **kwargs)
+        for _ in range(next(expected)):
+            assert looked_up.acquire(timeout=60)
+
+    monkeypatch.setattr(engine.TableStep, "from_previous_step", noted)
+    monkeypatch.setattr(devices.DeviceStep, "launch", waits)
+    estimator = id_program.make(tmp_path, device="pjrt", pipelined=True)
+    estimator.train(id_program.input_of(64), max_steps=4)
+    assert not list(expected)
 
 
 def test_a_hook_may_write_variables(tmp_path):
@@ -267,169 +329,53 @@ def test_an_input_that_ends_within_a_loop_saves_what_was_trained(tmp_path):
                 emulated_program.model_fn, tmp_path / device, device, emulated_program.SPEC,
                 input_fn, 1, steps=8, tpu={"iterations_per_loop": 4},
             )  # fmt: skip
-    same(harness.saved(tmp_path / "host", 5), harness.saved(tmp_path / "pjrt", 5))
-
-
-def test_all_devices_unless_a_number_is_asked_for(monkeypatch):
-    assert len(backend.chosen(ee.TPUConfig(device="pjrt"))) == 8
-    assert len(backend.chosen(ee.TPUConfig(device="pjrt", num_shards=3))) == 3
-    monkeypatch.setenv("ESTIMATOR_EMB_PJRT_PLATFORM", "cpu")
-    assert len(backend.chosen(ee.TPUConfig())) == 8
-
-
-def made(tmp_path, tpu=None, **kwargs):
-    return emulated_program.make(
-        emulated_program.model_fn, tmp_path, kwargs.pop("cores", None), spec=emulated_program.SPEC,
-        tpu={"device": "pjrt", **(tpu or {})}, **kwargs,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("variables", "arguments", "words"),
-    [
-        (
-            {"ESTIMATOR_EMB_PJRT_PLATFORM": "gpu"},
-            {},
-            "TPUConfig: device='pjrt' finds no devices of platform 'gpu' "
-            "(ESTIMATOR_EMB_PJRT_PLATFORM): ",
-        ),
-        (
-            {"ESTIMATOR_EMB_PJRT_PLATFORM": "npu"},
-            {},
-            "Environment variable ESTIMATOR_EMB_PJRT_PLATFORM must be 'cpu' or 'gpu' or 'tpu'; got "
-            "'npu'.",
-        ),
-        (
-            {"ESTIMATOR_EMB_TOPOLOGY": "v3-8"},
-            {},
-            "Environment variable ESTIMATOR_EMB_TOPOLOGY names an emulated TPU, and device='pjrt' "
-            "takes the devices that are there: unset it, or choose a number of them with "
-            "TPUConfig(num_shards=N) or ESTIMATOR_EMB_SHARDS.",
-        ),
-        (
-            {},
-            {"tpu": {"num_cores_per_replica": 2}},
-            "TPUConfig: with device='pjrt', each device runs the whole model, and "
-            "num_cores_per_replica must be None; got 2.",
-        ),
-        (
-            {},
-            {"cores": 9},
-            "TPUConfig: num_shards asks for 9 devices, and there are 8: "
-            f"{', '.join(f'cpu:{n}' for n in range(8))}. For more devices that are cores of the "
-            "CPU, set XLA_FLAGS=--xla_force_host_platform_device_count=9.",
-        ),
-    ],
-)
-def test_refused_when_the_estimator_is_made(variables, arguments, words, tmp_path, monkeypatch):
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(ValueError) as refused:
-        made(tmp_path, **arguments)
-    said = str(refused.value)
-    assert said.startswith(words) if words.endswith(": ") else said == words
-
-
-def test_without_jax_the_extra_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(backend.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ValueError) as refused:
-        made(tmp_path)
-    assert str(refused.value) == (
-        "TPUConfig: device='pjrt' needs jax, which is not installed: pip install "
-        "'estimator-emb[pjrt]', and for GPUs or TPUs jax's plugin for them."
-    )
-
-
-def test_an_older_tensorflow_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(backend.tf, "__version__", "2.17.1")
-    with pytest.raises(ValueError) as refused:
-        made(tmp_path)
-    assert str(refused.value) == (
-        "TPUConfig: device='pjrt' needs TensorFlow 2.18 or newer, beside which jax can be "
-        "installed; this is 2.17.1."
-    )
-
-
-@pytest.mark.parametrize(
-    ("of_loss", "words"),
-    [
-        (
-            lambda loss: v1.tpu.outside_compilation(
-                lambda loss: tf.numpy_function(lambda value: value, [loss], tf.float32), loss
-            ),
-            "model_fn's step cannot run on PJRT devices: ",
-        ),
-        (
-            lambda loss: tpu_ops.collective_permute(loss[None], [[0, 1], [1, 0]]),
-            "model_fn calls collective_permute (",
-        ),
-    ],
-)  # fmt: skip
-def test_refused_when_the_step_is_lowered(of_loss, words, tmp_path):
-    def model_fn(features, labels, mode, params):
-        loss = tf.reduce_sum(features["words"]) * v1.get_variable("scale", [])
-        loss += tf.reshape(tf.stop_gradient(of_loss(loss)), [])
-        return harness.minimized(mode, loss)
-
-    estimator = emulated_program.make(
-        model_fn, tmp_path, 2, spec=emulated_program.SPEC, tpu={"device": "pjrt"}
-    )
-    with pytest.raises(ValueError) as refused:
-        estimator.train(batches, steps=1)
-    assert str(refused.value).startswith(words), refused.value
-
-
-def test_a_step_that_cannot_be_lowered_names_its_line(tmp_path):
-    def model_fn(features, labels, mode, params):
-        x = tf.reshape(features["ages"], [-1, 2, 1])
-        loss = tf.reduce_mean(tf.keras.layers.LSTM(4)(x))
-        return harness.minimized(mode, loss + tf.reduce_sum(features["words"]))
-
-    estimator = emulated_program.make(
-        model_fn, tmp_path, 1, spec=emulated_program.SPEC, tpu={"device": "pjrt"}
-    )
-    with pytest.raises(ValueError) as refused:
-        estimator.train(batches, steps=1)
-    first, *_, line, last = str(refused.value).splitlines()
-    assert first.startswith(
-        "model_fn's step cannot run on PJRT devices: XLA compilation requires a fixed tensor list"
-    )
-    assert line.startswith("The op 'gradients/")
-    assert line.endswith("train_op = optimizer.minimize(loss, v1.train.get_global_step())")
-    assert last == (
-        "Give each loop a constant maximum_iterations, and a recurrent layer unroll=True."
-    )
+    same(every_checkpoint(tmp_path / "host"), every_checkpoint(tmp_path / "pjrt"))
 
 
 def test_reads_come_before_the_writes_of_a_step(tmp_path):
-    """In host_call, and in an evaluation that counts its steps, as on the emulated TPU."""
+    """In host_call, and where steps are counted, whose count hooks can read after a call."""
 
     def model_fn(features, labels, mode, params):
         scale = v1.get_variable("scale", [], initializer=v1.ones_initializer())
         calls = v1.get_variable("calls", [], initializer=v1.zeros_initializer(), trainable=False)
         loss = scale * tf.reduce_sum(features["words"])
-        if mode == ee.ModeKeys.EVAL:
-            with tf.control_dependencies([calls.assign_add(1.0)]):
-                loss = tf.identity(loss)
-            metrics = (lambda read: {"calls": v1.metrics.mean(read)}, [calls.read_value()[None]])
-            return ee.TPUEstimatorSpec(mode, loss=loss, eval_metrics=metrics)
-        spec = harness.minimized(mode, loss, 0.01)
-        read = scale.read_value()[None]
-        return spec._replace(host_call=(lambda read: [tf.numpy_function(note, [read], [])], [read]))
+        if mode == ee.ModeKeys.TRAIN:
+            spec = harness.minimized(mode, loss, 0.01)
+            read = scale.read_value()[None]
+            written = lambda read: [tf.numpy_function(note, [read], [])]  # noqa: E731
+            return spec._replace(host_call=(written, [read]))
+        before = calls.read_value()[None]
+        with tf.control_dependencies([calls.assign_add(1.0)]):
+            loss = tf.identity(loss)
+        if mode == ee.ModeKeys.PREDICT:
+            return ee.TPUEstimatorSpec(mode, predictions={"loss": tf.fill([16], loss)})
+        metrics = (lambda read: {"calls": v1.metrics.mean(read)}, [before])
+        return ee.TPUEstimatorSpec(mode, loss=loss, eval_metrics=metrics)
 
     def note(read):
         seen.append(float(read[0]))
 
+    class Reads(v1.train.SessionRunHook):
+        def begin(self):
+            self.calls = next(one for one in v1.global_variables() if one.op.name == "calls")
+
+        def after_run(self, run_context, run_values):
+            counted.append(float(run_context.session.run(self.calls)))
+
     found = []
     for device in ("host", "pjrt"):
-        seen = []
+        seen, counted = [], []
         estimator, _ = trained(
             model_fn, tmp_path / device, device, emulated_program.SPEC, batches, 1
         )
-        found.append((seen, estimator.evaluate(batches, steps=3)["calls"]))
+        of_evaluation = estimator.evaluate(batches, steps=3, hooks=[Reads()])["calls"]
+        assert of_evaluation == 1.0  # The mean of 0, 1 and 2.
+        assert counted == [3.0]
+        list(estimator.predict(lambda params: batches(params).take(2), hooks=[Reads()]))
+        assert counted[1:3] == [1.0, 2.0]
+        found.append(seen)
     assert seen[0] == 1.0 and len(seen) == 4
-    np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-5)
-    assert found[0][1] == found[1][1] == 1.0  # The mean of 0, 1 and 2.
+    np.testing.assert_allclose(*found, rtol=1e-5)
 
 
 def test_warm_starts_and_exports(tmp_path):
@@ -479,48 +425,59 @@ def test_a_bad_id_is_named_and_nothing_is_written(tmp_path):
     }
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_training_goes_on_after_a_signal(number, tmp_path):
-    program = tmp_path / "program.py"
-    program.write_text(
-        "import sys, id_program\n"
-        "estimator = id_program.make(sys.argv[1], device=sys.argv[2], cores=2, iterations=5)\n"
-        "estimator.train(id_program.input_of(4000), max_steps=int(sys.argv[3]))\n"
-    )
-    environment = processes.environment(
-        JAX_PLATFORMS="cpu", XLA_FLAGS="--xla_force_host_platform_device_count=2"
-    )
-    model_dir = tmp_path / "model"
-    process = subprocess.Popen(
-        [sys.executable, program, model_dir, "pjrt", "400"],
-        env=environment,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    deadline = time.monotonic() + 100
-    while not os.path.exists(model_dir / "model.ckpt-20.index"):
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.02)
-    process.send_signal(number)
-    printed = process.communicate(timeout=100)[1]
-    assert process.returncode == {signal.SIGTERM: 143, signal.SIGKILL: -9}[number], printed
-    step = int(tf.train.latest_checkpoint(model_dir).rpartition("-")[2])
-    assert 0 < step < 400
-    # It goes on as if nothing had been: compared with one training of an emulated TPU.
-    for folder, device in ((model_dir, "pjrt"), (tmp_path / "at once", "host")):
-        subprocess.run(
-            [sys.executable, program, folder, device, str(step + 10)], env=environment, check=True
-        )
-    same(harness.saved(tmp_path / "at once", step + 10), harness.saved(model_dir, step + 10))
+ENDS_ITSELF = """
+    import os, pkgutil, sys, id_program, jax
+
+    number, owner, function, call, model_dir = sys.argv[1:]
+    owner, calls, events = pkgutil.resolve_name(owner), [], []
+
+    def ends(*args, original=getattr(owner, function), **kwargs):
+        calls.append(function)
+        if len(calls) == int(call):
+            os.kill(os.getpid(), int(number))
+        return original(*args, **kwargs)
+
+    setattr(owner, function, ends)
+    jax.monitoring.register_event_listener(lambda event, **more: events.append(event))
+    estimator = id_program.make(model_dir, device="pjrt", cores=2, iterations=5)
+    estimator.train(id_program.input_of(4000), max_steps=20)
+    print(events.count("/jax/compilation_cache/cache_hits"))
+"""
 
 
-def test_check_says_where_the_tables_are(tmp_path):
-    """It looks for nothing that only the TPUs of TensorFlow refuse."""
-    report = preflight.check_program(
-        made(tmp_path, cores=4), batches, generations=["v6e"], compile=False
-    )
-    assert report.status == 0, str(report)
-    assert "\n  v6e, tables: accepted; on the host, whose memory they need " in str(report)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "owner", "function", "call"),
+    [
+        (signal.SIGTERM, "estimator_emb.xla.devices:DeviceStep", "launch", 13),
+        (signal.SIGKILL, "estimator_emb.xla.devices:DeviceStep", "launch", 13),
+        (signal.SIGKILL, "estimator_emb.xla.devices:DeviceStep", "results", 12),
+        (signal.SIGKILL, "estimator_emb.xla.devices:DeviceStep", "variables", 16),
+        (signal.SIGKILL, "tensorflow.python.training.saver:Saver", "_RecordLastCheckpoint", 3),
+    ],
+)
+def test_a_training_goes_on_after_a_signal(number, owner, function, call, tmp_path):
+    """Before a step, before its update of tables, after it, and while a checkpoint is saved."""
+    environment = {
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+        "ESTIMATOR_EMB_CACHE": str(tmp_path / "cache"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    arguments = owner, function, call, tmp_path / "pjrt"
+    status = 128 + number if number == signal.SIGTERM else -number
+    processes.run(ENDS_ITSELF, number, *arguments, status=status, **environment)
+    assert 0 < int(tf.train.latest_checkpoint(tmp_path / "pjrt").rpartition("-")[2]) < 20
+    compiled = set(os.listdir(tmp_path / "cache" / "jax"))
+    # It goes on by the program that was compiled, as if nothing had been.
+    assert int(processes.run(ENDS_ITSELF, 0, *arguments, **environment).stdout) > 0
+    assert compiled and set(os.listdir(tmp_path / "cache" / "jax")) == compiled
+    estimator = id_program.make(tmp_path / "host", device="host", cores=2, iterations=5)
+    estimator.train(id_program.input_of(4000), max_steps=20)
+    at_once, went_on = (every_checkpoint(tmp_path / device) for device in ("host", "pjrt"))
+    both = at_once.keys() & went_on.keys()
+    assert {name for name in at_once if name.endswith("step 20")} <= both
+    same(*({name: of_one[name] for name in both} for of_one in (at_once, went_on)))
 
 
 @pytest.mark.slow
@@ -572,10 +529,12 @@ def test_programs_of_2018_run_unchanged(program, folder, options, tmp_path):
             processes.ROOT / program,
             f"{folder}={tmp_path / device}",
             cwd=tmp_path,
-            JAX_PLATFORMS="cpu",
+            JAX_PLATFORMS="",
+            ESTIMATOR_EMB_PJRT_PLATFORM="cpu",
             XLA_FLAGS="--xla_force_host_platform_device_count=2",
         )
         assert done.returncode == 0, done.stderr[-3000:]
+        assert "TPU_ACCELERATOR_TYPE" not in done.stderr, "libtpu has looked for a TPU"
     assert "The model runs on 2 PJRT devices: cpu:0 to cpu:1." in done.stderr
     step = int(tf.train.latest_checkpoint(tmp_path / "pjrt").rpartition("-")[2])
     same(harness.saved(tmp_path / "host", step), harness.saved(tmp_path / "pjrt", step))

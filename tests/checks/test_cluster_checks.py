@@ -37,14 +37,15 @@ def make(tmp_path, model_fn=None, spec=SPEC, use_tpu=False, **kwargs):
 
 
 @pytest.mark.parametrize("spec", [SPEC, None], ids=["tables", "no tables"])
+@pytest.mark.parametrize("device", ["host", "pjrt"])
 @pytest.mark.parametrize("job, index", [("chief", 0), ("worker", 1), ("ps", 0), ("evaluator", 0)])
-def test_an_emulated_tpu_is_one_process(job, index, spec, task, tmp_path):
+def test_an_emulated_tpu_is_one_process(job, index, device, spec, task, tmp_path):
     task(job, index)
-    kwargs = {"spec": spec, "use_tpu": True, "tpu_config": ee.TPUConfig(device="host")}
+    kwargs = {"spec": spec, "use_tpu": True, "tpu_config": ee.TPUConfig(device=device)}
     assert harness.refusal(ValueError, make, tmp_path, **kwargs) == (
         f"TF_CONFIG names a cluster (1 chief, 2 worker, 1 ps), of which this process is {job} "
-        f"{index}, but an emulated TPU is one process. Train on the cluster with use_tpu=False, or "
-        "unset TF_CONFIG and emulate more cores with TPUConfig(num_shards=N)."
+        f"{index}, but device='host' and device='pjrt' train in one process. Train on the cluster "
+        "with use_tpu=False, or unset TF_CONFIG and take more cores with TPUConfig(num_shards=N)."
     )
 
 

@@ -187,9 +187,9 @@ class EmulatedStep:
         step = self._whole_step(spec.train_op, updates)
         scaffold = self._scaffold(getattr(spec, "scaffold_fn", None))
         host_ops = self._on_host("host_call", host_call, values, after=step)
-        with tf.control_dependencies([step]):
+        with tf.control_dependencies([self._last_step(step)]):
             global_step = tf.identity(tf.compat.v1.train.get_global_step())
-            train_op = self._last_step(step, dense, spec.loss)
+            train_op = tf.group(*self._checks(dense, spec.loss))
         saves = any(
             isinstance(hook, tf.compat.v1.train.CheckpointSaverHook) for hook in spec.training_hooks
         )
@@ -242,7 +242,7 @@ class EmulatedStep:
             lookup.hold_writes(step)
         host_ops = self._on_host("host_call", spec.host_call, values, after=step)
         iterations = create_or_get_iterations_per_loop()
-        with tf.control_dependencies([step]):
+        with tf.control_dependencies([self._last_step(step)]):
             mean = total.read_value() / tf.cast(iterations, total.dtype)
         with tf.control_dependencies([mean]):
             done = tf.group(increase_eval_step_op(iterations))
@@ -269,7 +269,8 @@ class EmulatedStep:
         scaffold = self._scaffold(spec.scaffold_fn)
         host_ops = self._on_host("host_call", spec.host_call, values)
         real = self._input.real
-        with tf.control_dependencies(tf.nest.flatten(host_ops)):
+        step = tf.group(*tf.nest.flatten([values, host_ops]))
+        with tf.control_dependencies([self._last_step(step)]):
             predictions = {
                 name: tf.boolean_mask(self._of_batch(of_cores), real)
                 for name, of_cores in values["predictions"].items()
@@ -314,9 +315,9 @@ class EmulatedStep:
         """Returns the op of a step of a loop: the model's, and the updates of tables."""
         return tf.group(train_op, *updates)
 
-    def _last_step(self, step: tf.Operation, dense: list[Any], loss: tf.Tensor) -> tf.Operation:
+    def _last_step(self, step: tf.Operation) -> tf.Operation:
         """Returns the op of the step after which the session's hooks see the variables."""
-        return tf.group(step, *self._checks(dense, loss))
+        return step
 
     def _of_batch(self, of_cores: list[tf.Tensor]) -> tf.Tensor:
         if self._config.tpu_config.per_host_input_for_training is InputPipelineConfig.BROADCAST:

@@ -72,7 +72,7 @@ def chosen(tpu_config: Any) -> list[Any]:
         found = devices(platform, _folder_of_programs())
     except RuntimeError as error:
         raise ValueError(
-            f"TPUConfig: {asked} finds no devices"
+            f"TPUConfig: {asked} cannot take devices"
             f"{f' of platform {platform!r} ({environment.PJRT_PLATFORM})' if platform else ''}: "
             f"{error}"
         ) from error

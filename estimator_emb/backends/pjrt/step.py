@@ -7,6 +7,8 @@ variables of the model stay during a loop of steps. The ops that model_fn made d
 """
 
 import contextlib
+import functools
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -16,10 +18,12 @@ import tensorflow as tf
 from estimator_emb.backends.emulated.step import EmulatedStep
 from estimator_emb.ordering import reads_first
 from estimator_emb.private.estimator import ModeKeys
-from estimator_emb.private.graphs import control_flow_util
+from estimator_emb.private.graphs import control_flow_util, gen_random_ops
 from estimator_emb.private.patches import Changes
-from estimator_emb.xla import core_step
+from estimator_emb.xla import core_step, draws
 
+_KERAS = "tf_keras.src.utils.control_flow_util"
+"""The module with which Keras asks the same as TensorFlow by `control_flow_util`."""
 _LOSS = "loss of the step"
 _building = threading.RLock()
 """Held while model_fn builds its step: what it changes of TensorFlow is for all threads."""
@@ -29,6 +33,9 @@ class PjrtStep(EmulatedStep):
     """The graph of one mode, whose step runs on `devices`, one for each core."""
 
     devices: Sequence[Any] = ()
+    _number = 0
+    """Of the next step, for random numbers: not less than the global step."""
+    _seed: tf.Tensor | None = None
 
     def _make_cores(self, count: int) -> core_step.RecordingCores:
         return core_step.RecordingCores(count)
@@ -37,8 +44,17 @@ class PjrtStep(EmulatedStep):
         return f"The model runs on {described(self.devices)}."
 
     def _call_model_fn(self) -> Any:
-        with _building, _control_flow_of_xla():
+        with _building, _as_xla_wants(self._seed_of_core):
             return super()._call_model_fn()
+
+    def _seed_of_core(self) -> tf.Tensor:
+        if self._seed is None:
+            count = self._cores.count
+            with tf.init_scope():  # Loops, branches and functions of the program capture it.
+                seeds = lambda: draws.seeds_of_cores(self._number, count)  # noqa: E731
+                each = _host_op("seeds", seeds, [], [tf.int32] * count)[1]
+                self._seed = self._cores.per_core([tf.ensure_shape(one, [2]) for one in each])
+        return self._seed
 
     def _on_cores(self, wanted: dict[str, Any], spec: Any) -> tuple[dict[str, Any], Any]:
         rest = {name: tensors for name, tensors in wanted.items() if name != "gradients"}
@@ -69,13 +85,22 @@ class PjrtStep(EmulatedStep):
     def _take_to_devices(self, step: core_step.CoreStep) -> None:
         from estimator_emb.xla.devices import DeviceStep
 
-        self._on_devices = on_devices = DeviceStep(
-            step.lowered(), len(step.arguments), self.devices
-        )
+        lowered = step.lowered()
+        try:
+            on_devices = DeviceStep(lowered, len(step.arguments), self.devices)
+        except RuntimeError as error:  # Of XLA for these devices.
+            raise core_step.CannotLower(core_step.explained(str(error))) from error
+        self._on_devices = on_devices
         self._handles = [(op.outputs[0], op.get_attr("dtype")) for op in step.variables]
+
+        def load(global_step: Any, *values: Any) -> None:
+            self._number = max(self._number, int(global_step))
+            on_devices.load(*values)
+
         with tf.name_scope("pjrt"), tf.control_dependencies(None):
             values = [_read(*handle) for handle in self._handles]
-            self._load = _host_op("load", on_devices.load, values, [])[0]
+            global_step = tf.compat.v1.train.get_global_step().read_value()
+            self._load = _host_op("load", load, [global_step, *values], [])[0]
 
     def _launched(self, step: core_step.CoreStep, first: Sequence[tf.Tensor]) -> list[Any]:
         """Makes the op of a step, and returns the results of each core that the tables need."""
@@ -88,6 +113,7 @@ class PjrtStep(EmulatedStep):
                 [values[start : start + count] for start in range(0, len(values), count)],
                 copies=not first,
             )
+            self._number += 1
             results = self._on_devices.results(range(len(first)))
             return [*results, *self._on_devices.variables(counter)]
 
@@ -142,11 +168,9 @@ class PjrtStep(EmulatedStep):
                 )
             )
 
-    def _last_step(self, step: tf.Operation, dense: list[Any], loss: tf.Tensor) -> tf.Operation:
+    def _last_step(self, step: tf.Operation) -> tf.Operation:
         with tf.control_dependencies([step]):
-            flushed = self._written_back()
-        with tf.control_dependencies([flushed]):
-            return tf.group(flushed, *self._checks(dense, loss))
+            return self._written_back()
 
     def _session_hooks(self) -> list[Any]:
         if self._ctx.mode == ModeKeys.TRAIN:  # Each loop begins with a load.
@@ -185,17 +209,26 @@ def described(devices: Sequence[Any]) -> str:
 
 
 @contextlib.contextmanager
-def _control_flow_of_xla() -> Iterator[None]:
-    """Makes this thread's loops and branches as functions, of the types that XLA takes."""
+def _as_xla_wants(seed_of_core: Callable[[], tf.Tensor]) -> Iterator[None]:
+    """Makes this thread's loops and branches as functions, and its random ops stateless."""
     enabled = tf.compat.v1.control_flow_v2_enabled()
     tf.compat.v1.enable_control_flow_v2()
-    thread = threading.get_ident()
     changes = Changes()
-    changes.wrap(
-        control_flow_util,
-        "GraphOrParentsInXlaContext",
-        lambda original: lambda graph: threading.get_ident() == thread or original(graph),
-    )
+    thread = threading.get_ident()
+
+    def change(module: Any, name: str, make: Callable[..., Any]) -> None:
+        def changed(original: Callable[..., Any]) -> Callable[..., Any]:
+            ours = make(original)
+            return lambda *args, **kwargs: (ours if threading.get_ident() == thread else original)(
+                *args, **kwargs
+            )
+
+        changes.wrap(module, name, changed)
+
+    for module in filter(None, (control_flow_util, sys.modules.get(_KERAS))):
+        change(module, "GraphOrParentsInXlaContext", lambda original: lambda graph: True)
+    for name in draws.STATELESS:
+        change(gen_random_ops, name, functools.partial(draws.stateless, name, seed_of_core))
     try:
         yield
     finally:

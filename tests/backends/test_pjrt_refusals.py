@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What PJRT devices do not train is refused by name, with the way round."""
+
+import pathlib
+import re
+
+import emulated_program
+import harness
+import pytest
+import tensorflow as tf
+from emulated_program import batches
+from tensorflow.python.tpu.ops import tpu_ops
+
+import estimator_emb as ee
+from estimator_emb import preflight
+from estimator_emb.backends.pjrt import backend
+from estimator_emb.xla import core_step
+
+v1 = tf.compat.v1
+TESTS = pathlib.Path(__file__).parents[1]
+pytestmark = pytest.mark.usefixtures("eight_devices")
+
+
+def test_all_devices_unless_a_number_is_asked_for(monkeypatch):
+    assert len(backend.chosen(ee.TPUConfig(device="pjrt"))) == 8
+    assert len(backend.chosen(ee.TPUConfig(device="pjrt", num_shards=3))) == 3
+    monkeypatch.setenv("ESTIMATOR_EMB_PJRT_PLATFORM", "cpu")
+    assert len(backend.chosen(ee.TPUConfig())) == 8
+
+
+def made(tmp_path, cores=None, tpu=None, model_fn=emulated_program.model_fn):
+    return emulated_program.make(
+        model_fn,
+        tmp_path,
+        cores,
+        spec=emulated_program.SPEC,
+        tpu={"device": "pjrt", **(tpu or {})},
+    )
+
+
+@pytest.mark.parametrize(
+    ("variables", "arguments", "words"),
+    [
+        (
+            {"ESTIMATOR_EMB_PJRT_PLATFORM": "gpu"},
+            {},
+            "TPUConfig: device='pjrt' cannot take devices of platform 'gpu' "
+            "(ESTIMATOR_EMB_PJRT_PLATFORM): Unknown backend: 'gpu' requested, but no platforms "
+            "that are instances of gpu are present. Platforms present are: cpu",
+        ),
+        (
+            {"ESTIMATOR_EMB_PJRT_PLATFORM": "npu"},
+            {},
+            "Environment variable ESTIMATOR_EMB_PJRT_PLATFORM must be 'cpu' or 'gpu' or 'tpu'; got "
+            "'npu'.",
+        ),
+        (
+            {"ESTIMATOR_EMB_TOPOLOGY": "v3-8"},
+            {},
+            "Environment variable ESTIMATOR_EMB_TOPOLOGY names an emulated TPU, and device='pjrt' "
+            "takes the devices that are there: unset it, or choose a number of them with "
+            "TPUConfig(num_shards=N) or ESTIMATOR_EMB_SHARDS.",
+        ),
+        (
+            {},
+            {"tpu": {"num_cores_per_replica": 2}},
+            "TPUConfig: with device='pjrt', each device runs the whole model, and "
+            "num_cores_per_replica must be None; got 2.",
+        ),
+        (
+            {},
+            {"cores": 9},
+            "TPUConfig: num_shards asks for 9 devices, and there are 8: "
+            f"{', '.join(f'cpu:{n}' for n in range(8))}. For more devices that are cores of the "
+            "CPU, set XLA_FLAGS=--xla_force_host_platform_device_count=9.",
+        ),
+    ],
+)
+def test_refused_when_the_estimator_is_made(variables, arguments, words, tmp_path, monkeypatch):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert harness.refusal(ValueError, made, tmp_path, **arguments) == words
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "words"),
+    [
+        (
+            "importlib.util.find_spec",
+            lambda *names: None,
+            "needs jax, which is not installed: pip install 'estimator-emb[pjrt]', and for GPUs or "
+            "TPUs jax's plugin for them.",
+        ),
+        (
+            "tensorflow.__version__",
+            "2.17.1",
+            "needs TensorFlow 2.18 or newer, beside which jax can be installed; this is 2.17.1.",
+        ),
+        (
+            "jax.process_count",
+            lambda platform: 2,
+            "cannot take devices: jax joins 2 processes, and each would train for itself. Take the "
+            "devices of one host, and leave out jax.distributed.initialize().",
+        ),
+    ],
+)
+def test_refused_where_this_process_cannot(where, value, words, tmp_path, monkeypatch):
+    monkeypatch.setattr(where, value)
+    assert harness.refusal(ValueError, made, tmp_path) == f"TPUConfig: device='pjrt' {words}"
+
+
+CANNOT = "model_fn's step cannot run on PJRT devices: "
+HOST_ONLY = "What only the host can do belongs into input_fn, or into host_call and eval_metrics."
+
+
+def outside(loss):
+    return v1.tpu.outside_compilation(
+        lambda loss: tf.numpy_function(lambda value: value, [loss], tf.float32), loss
+    )
+
+
+def permuted(loss):
+    return tpu_ops.collective_permute(loss[None], [[0, 1], [1, 0]])
+
+
+def unbounded(loss):
+    return tf.while_loop(lambda one: one < 100.0, lambda one: one * 2.0 + 1.0, [loss])[0]
+
+
+def unique(loss):
+    return tf.stop_gradient(tf.unique(loss[None])[0])  # Of a size that depends on values.
+
+
+@pytest.mark.parametrize(
+    ("of_loss", "first", "line", "last"),
+    [
+        (
+            outside,
+            f"{CANNOT}Detected unsupported operations when trying to compile graph "
+            "__inference_<lambda>_N[] on XLA_CPU_JIT: PyFunc (No registered 'PyFunc' OpKernel for "
+            "XLA_CPU_JIT devices compatible with node PyFunc)PyFunc.",
+            "The op 'PyFunc' was made by ",
+            HOST_ONLY,
+        ),
+        (
+            permuted,
+            "model_fn calls collective_permute, and PJRT devices exchange sums only, by "
+            "cross_replica_sum and CrossShardOptimizer. TPUConfig(device='host') has the others.",
+            "It is called by ",
+            None,
+        ),
+        (
+            unbounded,
+            f"{CANNOT}XLA compilation requires a fixed tensor list size. Set the max number of "
+            "elements. This could also happen if you're using a TensorArray in a while loop that "
+            "does not have its maximum_iteration set, you can fix this by setting "
+            "maximum_iteration to a suitable value.",
+            "The op 'gradients/while_grad/Placeholder_0/accumulator' was made by ",
+            "Give each loop a constant maximum_iterations, and a recurrent layer unroll=True.",
+        ),
+        (
+            unique,
+            f"{CANNOT}INVALID_ARGUMENT: DynamicReshape requires at least two operands.",
+            None,
+            HOST_ONLY,
+        ),
+    ],
+)
+def test_refused_when_the_step_is_lowered(of_loss, first, line, last, tmp_path):
+    """The line is that of the program; XLA for the devices knows none."""
+
+    def model_fn(features, labels, mode, params):
+        loss = tf.reduce_sum(features["words"]) * v1.get_variable("scale", [])
+        return harness.minimized(mode, loss + tf.reshape(of_loss(loss), []))
+
+    words = harness.refusal(
+        core_step.CannotLower, made(tmp_path, cores=2, model_fn=model_fn).train, batches, steps=1
+    )
+    got = re.sub(r"_[0-9]+\[\]", "_N[]", words).splitlines()
+    assert got.pop(0) == first
+    if last:
+        assert got.pop() == last
+    assert len(got) == bool(line)
+    assert not line or (got[0].startswith(f"{line}{TESTS}/") and ", line " in got[0])
+
+
+def test_check_says_where_the_tables_are(tmp_path):
+    """It looks for nothing that only the TPUs of TensorFlow refuse."""
+    report = preflight.check_program(
+        made(tmp_path, cores=4), batches, generations=["v6e"], compile=False
+    )
+    assert report.status == 0, str(report)
+    assert "\n  v6e, tables: accepted; on the host, whose memory they need " in str(report)
