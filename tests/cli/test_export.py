@@ -54,6 +54,10 @@ def run(*arguments):
     return main_lib.main(["export", *map(str, arguments)])
 
 
+def labels_of(vocabulary, table="words"):
+    return f"--vocabulary={table}={vocabulary}", "--allow-unlabelled"
+
+
 def test_each_format_has_a_file_an_entry_and_a_description(capsys):
     """One forgotten anywhere fails here."""
     files = {file.stem for file in pathlib.Path(base.__file__).parent.glob("*.py")}
@@ -69,7 +73,7 @@ def test_each_format_has_a_file_an_entry_and_a_description(capsys):
 
 def test_npz(tmp_path, vocabulary, capsys):
     out = tmp_path / "out"
-    assert run(MOD, out, "--to=npz", "--slots", f"--vocabulary=words={vocabulary}") == 0
+    assert run(MOD, out, "--to=npz", "--slots", *labels_of(vocabulary)) == 0
     assert capsys.readouterr().out == f"{out}/tables.npz\n"
     with np.load(out / "tables.npz", allow_pickle=False) as read:
         assert sorted(read) == sorted(
@@ -86,7 +90,7 @@ def test_npz(tmp_path, vocabulary, capsys):
 @needs_pyarrow
 def test_parquet(tmp_path, vocabulary, capsys):
     out = tmp_path / "out"
-    assert run(MOD, out, "--to=parquet", "--slots", f"--vocabulary=words={vocabulary}") == 0
+    assert run(MOD, out, "--to=parquet", "--slots", *labels_of(vocabulary)) == 0
     assert capsys.readouterr().out.split() == [
         f"{out}/{name}.parquet" for name in ("few", "items", "words")
     ]
@@ -104,7 +108,7 @@ def test_parquet(tmp_path, vocabulary, capsys):
 def test_safetensors(tmp_path, vocabulary):
     safetensors = pytest.importorskip("safetensors.numpy", reason="safetensors is not installed")
     out = tmp_path / "out"
-    assert run(MOD, out, "--to=safetensors", "--slots", f"--vocabulary=words={vocabulary}") == 0
+    assert run(MOD, out, "--to=safetensors", "--slots", *labels_of(vocabulary)) == 0
     read = safetensors.load_file(out / "tables.safetensors")
     assert len(read) == 6
     np.testing.assert_array_equal(read["words"], WORDS)
@@ -115,7 +119,7 @@ def test_safetensors(tmp_path, vocabulary):
 
 def test_saved_model(tmp_path, vocabulary):
     out = tmp_path / "out"
-    arguments = (MOD, out, "--to=saved-model", "--table=words", f"--vocabulary=words={vocabulary}")
+    arguments = (MOD, out, "--to=saved-model", "--table=words", *labels_of(vocabulary))
     assert run(*arguments) == 0
     os.rename(vocabulary, f"{vocabulary}.moved")  # The model holds the file.
     loaded = tf.saved_model.load(str(out)).signatures
@@ -134,7 +138,7 @@ def test_saved_model(tmp_path, vocabulary):
 
 def test_projector(tmp_path, vocabulary):
     out = tmp_path / "out"
-    assert run(MOD, out, "--to=projector", f"--vocabulary=words={vocabulary}") == 0
+    assert run(MOD, out, "--to=projector", *labels_of(vocabulary)) == 0
     config = text_format.Parse(
         (out / "projector_config.pbtxt").read_text(), projector.ProjectorConfig()
     )
@@ -311,7 +315,7 @@ def test_names_of_files_and_of_columns(tmp_path):
     file.write_text("a\nb")
     for to, name in (("npz", "words"), ("projector", "words_embedding"), ("saved-model", "words")):
         out = tmp_path / to
-        assert run(path, out, f"--to={to}", f"--table={name}", f"--vocabulary={name}={file}") == 0
+        assert run(path, out, f"--to={to}", f"--table={name}", *labels_of(file, name)) == 0
     with np.load(tmp_path / "npz" / "tables.npz") as read:
         np.testing.assert_array_equal(read[saved_values.WORDS], weights)
     name = "dense_features_words_embedding_embedding_weights"
@@ -373,12 +377,21 @@ def test_memory_for_a_saved_model_does_not_grow_with_the_table(tmp_path, monkeyp
     assert peaks[2] - peaks[1] < 2 << 20, peaks
 
 
+FEWER = (
+    "has 12 lines, and the table 13 rows: if a line is missing, all labels after it are of the "
+    "wrong rows. If only the last rows have no label, as those of words outside the vocabulary, "
+    "give --allow-unlabelled, in Python allow_unlabelled=True."
+)
+
+
 @pytest.mark.parametrize(
     "arguments, contents, says",
     [
         (["--to=npz"], None, "there is no such file."),
         (["--to=npz"], b"", "is empty."),
         (["--to=npz"], b"x\n" * 14, "has 14 lines, and the table 13 rows."),
+        (["--to=npz"], b"x\n" * 12, FEWER),
+        (["--like=x", "--table=words"], b"x\n" * 12, FEWER),
         (["--to=npz"], b"x\n\xff\n", "line 2 is not UTF-8."),
         (["--to=projector"], b"x\na\tb\n", "line 2 has a tab or an end of line inside, which a "),
         (["--to=safetensors"], "x\na\x85b\n".encode(), "line 2 has a tab or an end of line inside"),
@@ -390,7 +403,9 @@ def test_bad_vocabularies(arguments, contents, says, tmp_path, capsys):
     if contents is not None:
         file.write_bytes(contents)
     before = sorted(tmp_path.iterdir())
-    assert run(MOD, tmp_path / "out", *arguments, f"--vocabulary=words={file}") == 2
+    out = [] if "--like=x" in arguments else [tmp_path / "out"]
+    allowed = [] if says == FEWER else ["--allow-unlabelled"]
+    assert run(MOD, *out, *arguments, f"--vocabulary=words={file}", *allowed) == 2
     printed = capsys.readouterr().err
     assert printed.count("\n") == 1 and says in printed, printed
     assert f"vocabulary '{file}' of table 'words'" in printed
@@ -554,7 +569,7 @@ def cosines(row):
 
 @pytest.mark.parametrize("like, row", [("the matrix", 0), ("東京", 2), ("12", 12), ("5", 5)])
 def test_nearest_rows(like, row, vocabulary, capsys):
-    arguments = [MOD, "--table=words", f"--vocabulary=words={vocabulary}", f"--like={like}"]
+    arguments = [MOD, "--table=words", *labels_of(vocabulary), f"--like={like}"]
     assert run(*arguments, "--count=4") == 0
     lines = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
     assert [(int(line[1]), line[0]) for line in lines] == [
@@ -587,7 +602,7 @@ def test_nearest_to_nothing(like, more, says, vocabulary, tmp_path):
         checkpoint.nearest(MOD, "words", like, **more)
     assert str(error.value) == says
     with pytest.raises(ValueError) as error:
-        checkpoint.nearest(MOD, "words", "x", vocabulary)
+        checkpoint.nearest(MOD, "words", "x", vocabulary, allow_unlabelled=True)
     assert str(error.value) == f"nearest: label 'x' is not in vocabulary {vocabulary!r}."
     path = saved_values.write(tmp_path / "a.ckpt", {"t": np.zeros([2, 2], np.float32)})
     with pytest.raises(ValueError, match="row 1 is zero or not finite, so it has no direction"):

@@ -66,6 +66,7 @@ def tables_to_write(
     vocabularies: Mapping[str, str],
     order: str | None,
     progress: Callable[[int, int], Any] | None,
+    allow_unlabelled: bool,
 ) -> list[SavedTable]:
     """Returns the tables to write, with the arguments and the errors of `export`."""
     tables: list[SavedTable] = []
@@ -81,7 +82,9 @@ def tables_to_write(
         if not slots:
             table.variables = table.variables[:1]
         if name in vocabularies:
-            table.vocabulary = Vocabulary(vocabularies[name], table.name, table.rows)
+            table.vocabulary = Vocabulary(
+                vocabularies[name], table.name, table.rows, allow_unlabelled
+            )
         tables.append(table)
     advance = counter(
         progress, sum(values.size(variable) for table in tables for variable in table.variables)
