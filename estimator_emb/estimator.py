@@ -17,6 +17,7 @@ from estimator_emb.backends.errors import explain
 from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.checkpoints.restoring.float16_copy import Float16Copy
 from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
+from estimator_emb.checkpoints.restoring.warm_starts import without_global_step
 from estimator_emb.checks import program_checks
 from estimator_emb.compat import custom_gradients
 from estimator_emb.messages.calls import method_of_program
@@ -134,7 +135,10 @@ class TPUEstimator(StockTPUEstimator):
         self._explain = functools.partial(explain, emulates_tpu=self.backend.emulates_tpu)
         # They are a dict now, even if none were passed.
         self._params: Any = program_checks.checked_params(self._params)  # type: ignore[has-type]
-        self._asked_warm_start: Any = self._warm_start_settings  # type: ignore[has-type]
+        self._warm_start_settings: Any = without_global_step(
+            self._warm_start_settings  # type: ignore[has-type]
+        )
+        self._asked_warm_start = self._warm_start_settings
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TPUEstimator":
         copied = memo[id(self)] = type(self).__new__(type(self))

@@ -16,6 +16,7 @@ import tensorflow as tf
 from estimator_emb.backends.errors import explain
 from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
+from estimator_emb.checkpoints.restoring.warm_starts import without_global_step
 from estimator_emb.messages import console
 from estimator_emb.messages.calls import called_by_program
 from estimator_emb.private.estimator import Estimator
@@ -117,6 +118,7 @@ def _path_to_read(estimator: Any, call: str, checkpoint_path: Any) -> str | None
 
 def _call_model_fn(original: Any, self: Any, **given: Any) -> Any:
     spec = original(self, **given)
+    self._warm_start_settings = without_global_step(self._warm_start_settings)
     _directory(self).check(spec.scaffold, self._warm_start_settings, tables=())
     return spec
 

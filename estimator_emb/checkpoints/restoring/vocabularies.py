@@ -96,7 +96,7 @@ def vocabulary_warm_start(
             initializer = constant(optimizer.initial_value(slot))
             infos[name + slot.suffix] = info._replace(backup_initializer=initializer)
     # A list, because tensorflow-estimator takes slots only where patterns are listed.
-    return WarmStartSettings(path, [".*"], infos)
+    return WarmStartSettings(path, [".*", "global_step"], infos)
 
 
 def _find_table(key: str, tables: Sequence[Table]) -> Table:
