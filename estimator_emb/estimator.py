@@ -227,10 +227,11 @@ class TPUEstimator(StockTPUEstimator):
         all_hooks: Any,
         output_dir: Any,
     ) -> Any:
-        hooks = safeguards.evaluation_hooks(all_hooks)
-        return super()._evaluate_run(
-            checkpoint_path, scaffold, update_op, eval_dict, hooks, output_dir
-        )
+        def run(hooks: Any) -> Any:
+            return stock(checkpoint_path, scaffold, update_op, eval_dict, hooks, output_dir)
+
+        stock = super()._evaluate_run
+        return safeguards.evaluate_run(run, all_hooks, output_dir)
 
     def predict(
         self,

@@ -100,8 +100,11 @@ def _evaluate(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> A
         return original(self, checkpoint_path=path, **given)
 
 
-def _evaluate_run(original: Any, all_hooks: Any, **given: Any) -> Any:
-    return original(all_hooks=safeguards.evaluation_hooks(all_hooks), **given)
+def _evaluate_run(original: Any, all_hooks: Any, output_dir: Any, **given: Any) -> Any:
+    def run(hooks: Any) -> Any:
+        return original(all_hooks=hooks, output_dir=output_dir, **given)
+
+    return safeguards.evaluate_run(run, all_hooks, output_dir)
 
 
 def _predict(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> Iterator[Any]:

@@ -2,14 +2,17 @@
 """Shows the progress of a training in a bar or in the log."""
 
 import logging
+import math
 import os
 import sys
 import threading
-import time
 from typing import Any, ClassVar
 
+import numpy as np
 import tensorflow as tf
 import tqdm
+
+from estimator_emb.messages import pauses
 
 logger = logging.getLogger("estimator_emb")
 
@@ -18,7 +21,10 @@ _SECONDS_BETWEEN_UPDATES = 0.5
 
 
 class _Progress(tf.compat.v1.train.SessionRunHook):
-    """A hook that measures progress, and regularly calls `_write`."""
+    """A hook that measures progress, and regularly calls `_write`.
+
+    Its speed is that of the steps: evaluations and saves in between do not count.
+    """
 
     def __init__(self, total_steps: int | None, batch_size: int | None, loss: Any = None):
         self._total = total_steps
@@ -41,8 +47,10 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
             self._fetches["loss"] = loss
 
     def after_create_session(self, session: Any, coord: Any) -> None:
+        for saver in session.graph.get_collection(tf.compat.v1.GraphKeys.SAVERS):
+            saver.save = pauses.pausing()(saver.save)
         self._first_step = self._shown_step = int(session.run(self._global_step))
-        self._started = self._shown_at = time.monotonic()
+        self._started = self._shown_at = pauses.clock()
         self._losses, self._last_loss = [], None
 
     def before_run(self, run_context: Any) -> Any:
@@ -51,7 +59,7 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
     def after_run(self, run_context: Any, run_values: Any) -> None:
         if "loss" in run_values.results:
             self._losses.append(float(run_values.results["loss"]))
-        if time.monotonic() - self._shown_at >= self._pause():
+        if pauses.clock() - self._shown_at >= self._pause():
             self._show(int(run_values.results["step"]))
 
     def end(self, session: Any) -> None:
@@ -67,7 +75,7 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
         raise NotImplementedError
 
     def _show(self, step: int) -> None:
-        now = time.monotonic()
+        now = pauses.clock()
         speed = (step - self._shown_step) / max(now - self._shown_at, 1e-9)
         self._shown_step, self._shown_at = step, now
         if self._losses:
@@ -94,7 +102,7 @@ class ProgressLog(_Progress):
     """
 
     _ended: ClassVar[dict[str, float]] = {}
-    """model_dir -> time.monotonic() of its last line."""
+    """model_dir -> pauses.clock() at its last line."""
 
     def __init__(
         self, steps: int | None, max_steps: int | None, batch_size: int | None, model_dir: str
@@ -115,14 +123,14 @@ class ProgressLog(_Progress):
             self._total = self._first_step + self._steps
 
     def end(self, session: Any) -> None:
-        now = time.monotonic()
-        before = self._ended.get(self._model_dir, -_SECONDS_BETWEEN_LINES)
+        now = pauses.clock()
+        before = self._ended.get(self._model_dir, -math.inf)
         if now - min(self._started, before) >= _SECONDS_BETWEEN_LINES:
             super().end(session)
 
     def _write(self, step: int, parts: list[str]) -> None:
         if step > self._first_step:
-            self._ended[self._model_dir] = time.monotonic()
+            self._ended[self._model_dir] = pauses.clock()
             logger.info(self._line(step, parts))
 
 
@@ -204,6 +212,27 @@ def log_beside(
     if any(isinstance(hook, ProgressHook) for hook in hooks or ()):
         return []
     return [ProgressLog(steps, max_steps, batch_size, model_dir)]
+
+
+def log_evaluation(metrics: Any, output_dir: str) -> None:
+    """Logs the metrics of an evaluation in one line."""
+    if not isinstance(metrics, dict):
+        return
+    _, _, name = os.path.basename(output_dir).partition("eval_")
+    begin = f"evaluation {name!r}" if name else "evaluation"
+    others = sorted(metrics.keys() - {"loss", "global_step"})
+    texts = (
+        f"{key} {_text(metrics[key])}"
+        for key in ("loss", *others)
+        if key in metrics and not isinstance(metrics[key], bytes)  # Bytes are summaries, pictures.
+    )
+    logger.info("%s at step %s: %s", begin, _text(metrics.get("global_step")), ", ".join(texts))
+
+
+def _text(value: Any) -> str:
+    if np.shape(value):
+        return f"of shape {list(np.shape(value))}"
+    return f"{value:,}" if isinstance(value, (int, np.integer)) else f"{value:.5g}"
 
 
 def _named(loss: str) -> tf.Tensor | None:

@@ -66,7 +66,7 @@ def tables_to_write(
     vocabularies: Mapping[str, str],
     order: str | None,
     progress: Callable[[int, int], Any] | None,
-    allow_unlabelled: bool,
+    allow_unlabelled: bool = False,
 ) -> list[SavedTable]:
     """Returns the tables to write, with the arguments and the errors of `export`."""
     tables: list[SavedTable] = []

@@ -23,7 +23,7 @@ def without_global_step(settings: Any) -> Any:
     A list of patterns looks among all variables, so that '.*' would take the global step along, and
     `max_steps` and a decaying rate would count the steps of the other training.
     """
-    patterns = getattr(settings, "vars_to_warm_start", None)
+    patterns: Any = getattr(settings, "vars_to_warm_start", None)
     if not _are_names(patterns):
         return settings
     patterns = [
