@@ -6,6 +6,7 @@ A backend, which `backends.choose` makes once, does what depends on where the pr
 
 import contextlib
 import copy
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +29,10 @@ from estimator_emb.spec import config as config_lib
 from estimator_emb.spec import options, tf_config
 from estimator_emb.spec.resolved import tables_of
 from estimator_emb.training import safeguards
+
+_ASKED = {field.name for field in dataclasses.fields(EstimatorRequest)}
+_NOT_GIVEN = ("self", "__class__")
+"""The local variables of a constructor that are no arguments."""
 
 
 class TPUEstimator(StockTPUEstimator):
@@ -93,43 +98,24 @@ class TPUEstimator(StockTPUEstimator):
         embedding_config_spec: config_lib.EmbeddingConfigSpec | None = None,
         export_saved_model_api_version: Any = ExportSavedModelApiVersion.V1,
     ):
+        arguments = {name: value for name, value in locals().items() if name not in _NOT_GIVEN}
         tf_config.read_tf_config()
         model_fn = program_checks.checked_callable(model_fn)
         if use_tpu:  # Elsewhere, a size counts where the program reads it.
-            program_checks.check_batch_sizes(
-                train_batch_size=train_batch_size,
-                eval_batch_size=eval_batch_size,
-                predict_batch_size=predict_batch_size,
-            )
+            sizes = program_checks.BATCH_SIZES.values()
+            program_checks.check_batch_sizes(**{name: arguments[name] for name in sizes})
         if embedding_config_spec is not None:
             embedding_config_spec = config_lib.validated(embedding_config_spec)
         if params is None and "params" in fn_args(model_fn):
             params = {}  # For None tensorflow-estimator warns, though it adds 'batch_size' itself.
-        asked: dict[str, Any] = {
-            "model_fn": model_fn,
-            "config": config,
-            "use_tpu": use_tpu,
-            "train_batch_size": train_batch_size,
-            "eval_batch_size": eval_batch_size,
-            "predict_batch_size": predict_batch_size,
-            "batch_axis": batch_axis,
-            "export_to_tpu": export_to_tpu,
-            "export_to_cpu": export_to_cpu,
-        }
+        asked = {name: value for name, value in arguments.items() if name in _ASKED}
         tables = tuple(tables_of(embedding_config_spec, off_tpu=not use_tpu))
-        request = EstimatorRequest(
-            spec=embedding_config_spec, tables=tables, eval_on_tpu=eval_on_tpu, **asked
-        )
+        request = EstimatorRequest(spec=embedding_config_spec, tables=tables, **asked)
         self.backend: Backend = choose(request)
         self.current_call = Call()
-        asked |= {
-            "model_dir": model_dir,
-            "params": program_checks.checked_params(params),
-            "warm_start_from": warm_start_from,
-            "embedding_config_spec": embedding_config_spec,
-            "export_saved_model_api_version": export_saved_model_api_version,
-        }
-        super().__init__(**{**asked, **self.backend.constructor_arguments()})
+        arguments["params"] = program_checks.checked_params(params)
+        arguments["embedding_config_spec"] = embedding_config_spec
+        super().__init__(**{**arguments, **self.backend.constructor_arguments()})
         self.backend.attach(self)
         self._directory = ModelDirectory(self.model_dir)
         self._explain = functools.partial(explain, emulates_tpu=self.backend.emulates_tpu)
@@ -218,19 +204,8 @@ class TPUEstimator(StockTPUEstimator):
         with safeguards.evaluation(self._directory, self._explain, path):
             return super().evaluate(input_fn, steps, hooks, path, name)
 
-    def _evaluate_run(
-        self,
-        checkpoint_path: Any,
-        scaffold: Any,
-        update_op: Any,
-        eval_dict: Any,
-        all_hooks: Any,
-        output_dir: Any,
-    ) -> Any:
-        def run(hooks: Any) -> Any:
-            return stock(checkpoint_path, scaffold, update_op, eval_dict, hooks, output_dir)
-
-        stock = super()._evaluate_run
+    def _evaluate_run(self, *, all_hooks: Any, output_dir: Any, **given: Any) -> Any:
+        run = functools.partial(super()._evaluate_run, output_dir=output_dir, **given)
         return safeguards.evaluate_run(run, all_hooks, output_dir)
 
     def predict(
@@ -344,12 +319,12 @@ class TPUEstimator(StockTPUEstimator):
             with custom_gradients.ending_with_graph():
                 spec = super()._call_model_fn(features, labels, mode, config)
             spec = completed.after_model_fn(self.backend, spec, call)
-            if mode == ModeKeys.TRAIN and call.graph is not None:
-                self._warm_start_settings = call.graph.lookup.warm_start(self._asked_warm_start)
-            if call.float16 and call.graph is not None:
-                rounded = call.graph.lookup.saved_names()
+            if mode == ModeKeys.TRAIN and call.lookup is not None:
+                self._warm_start_settings = call.lookup.warm_start(self._asked_warm_start)
+            if call.float16 and call.lookup is not None:
+                rounded = call.lookup.saved_names()
         finally:
-            call.graph = None
+            call.lookup = None
         scaffold = getattr(spec, "scaffold", None)
         tables = self.backend.request.tables
         self._directory.check(scaffold, self._warm_start_settings, tables, rounded)

@@ -16,8 +16,6 @@
 A flag that the program already has is left as the program defined it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any

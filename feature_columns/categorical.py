@@ -82,9 +82,7 @@ def categorical_column_with_vocabulary_file(
         `num_oov_buckets` is negative, `num_oov_buckets` and `default_value` are both given, or
         `dtype` is neither string nor integer.
     """
-    return tf.compat.v1.feature_column.categorical_column_with_vocabulary_file(
-        key, vocabulary_file, vocabulary_size, num_oov_buckets, default_value, dtype
-    )
+    return tf.compat.v1.feature_column.categorical_column_with_vocabulary_file(**locals())
 
 
 def categorical_column_with_vocabulary_list(
@@ -111,9 +109,7 @@ def categorical_column_with_vocabulary_list(
       ValueError: the list is empty, holds a value twice or is of another kind than `dtype`,
         `num_oov_buckets` is negative, or `num_oov_buckets` and `default_value` are both given.
     """
-    return tf.feature_column.categorical_column_with_vocabulary_list(
-        key, vocabulary_list, dtype, default_value, num_oov_buckets
-    )
+    return tf.feature_column.categorical_column_with_vocabulary_list(**locals())
 
 
 def crossed_column(keys: Sequence[Any], hash_bucket_size: int, hash_key: int | None = None) -> Any:
@@ -175,6 +171,4 @@ def weighted_categorical_column(
     Raises:
       ValueError: `dtype` cannot be converted to float.
     """
-    return tf.feature_column.weighted_categorical_column(
-        categorical_column, weight_feature_key, dtype
-    )
+    return tf.feature_column.weighted_categorical_column(**locals())

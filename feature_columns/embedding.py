@@ -51,17 +51,7 @@ def embedding_column(
         is given for a column that is not a sequence, or is 0 for one that is, or the lookup device
         is unknown or does not go with the other arguments.
     """
-    return columns.embedding_column(
-        categorical_column,
-        dimension,
-        combiner,
-        initializer,
-        max_sequence_length,
-        learning_rate_fn,
-        embedding_lookup_device,
-        tensor_core_shape,
-        use_safe_embedding_lookup,
-    )
+    return columns.embedding_column(**locals())
 
 
 def shared_embedding_columns(
@@ -101,16 +91,5 @@ def shared_embedding_columns(
       ValueError: as in `embedding_column`; or the columns have different numbers of ids, or there
         are more or fewer of them than of `max_sequence_lengths`.
     """
-    shared: list[Any] = columns.shared_embedding_columns(
-        categorical_columns,
-        dimension,
-        combiner,
-        initializer,
-        shared_embedding_collection_name,
-        max_sequence_lengths,
-        learning_rate_fn,
-        embedding_lookup_device,
-        tensor_core_shape,
-        use_safe_embedding_lookup,
-    )
+    shared: list[Any] = columns.shared_embedding_columns(**locals())
     return shared

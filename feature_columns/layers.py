@@ -74,14 +74,7 @@ def input_layer(
     Raises:
       ValueError: a column is categorical, or a sequence.
     """
-    return tf.compat.v1.feature_column.input_layer(
-        features,
-        feature_columns,
-        weight_collections,
-        trainable,
-        cols_to_vars,
-        cols_to_output_tensors,
-    )
+    return tf.compat.v1.feature_column.input_layer(**locals())
 
 
 def linear_model(
@@ -114,15 +107,7 @@ def linear_model(
     Raises:
       ValueError: a column is neither dense nor categorical.
     """
-    return tf.compat.v1.feature_column.linear_model(
-        features,
-        feature_columns,
-        units,
-        sparse_combiner,
-        weight_collections,
-        trainable,
-        cols_to_vars,
-    )
+    return tf.compat.v1.feature_column.linear_model(**locals())
 
 
 def make_parse_example_spec(feature_columns: Iterable[Any]) -> dict[str, Any]:

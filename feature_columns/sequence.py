@@ -25,9 +25,7 @@ def sequence_categorical_column_with_hash_bucket(
     Raises:
       ValueError: `hash_bucket_size` is None or less than 1, or `dtype` neither string nor integer.
     """
-    return tf.feature_column.sequence_categorical_column_with_hash_bucket(
-        key, hash_bucket_size, dtype
-    )
+    return tf.feature_column.sequence_categorical_column_with_hash_bucket(**locals())
 
 
 def sequence_categorical_column_with_identity(
@@ -46,9 +44,7 @@ def sequence_categorical_column_with_identity(
     Raises:
       ValueError: `num_buckets` is less than 1, or `default_value` is out of range.
     """
-    return tf.feature_column.sequence_categorical_column_with_identity(
-        key, num_buckets, default_value
-    )
+    return tf.feature_column.sequence_categorical_column_with_identity(**locals())
 
 
 def sequence_categorical_column_with_vocabulary_file(
@@ -76,9 +72,7 @@ def sequence_categorical_column_with_vocabulary_file(
     Raises:
       ValueError: as in `categorical_column_with_vocabulary_file`.
     """
-    return tf.feature_column.sequence_categorical_column_with_vocabulary_file(
-        key, vocabulary_file, vocabulary_size, num_oov_buckets, default_value, dtype
-    )
+    return tf.feature_column.sequence_categorical_column_with_vocabulary_file(**locals())
 
 
 def sequence_categorical_column_with_vocabulary_list(
@@ -104,9 +98,7 @@ def sequence_categorical_column_with_vocabulary_list(
     Raises:
       ValueError: as in `categorical_column_with_vocabulary_list`.
     """
-    return tf.feature_column.sequence_categorical_column_with_vocabulary_list(
-        key, vocabulary_list, dtype, default_value, num_oov_buckets
-    )
+    return tf.feature_column.sequence_categorical_column_with_vocabulary_list(**locals())
 
 
 def sequence_input_layer(

@@ -31,14 +31,10 @@ BEFORE = {
     "docs/api/checkpoint.md": f"import os; os.symlink({str(REPOSITORY / 'tests')!r}, 'tests')",
     "docs/tensorflow2.md": f"import os; os.symlink({str(REPOSITORY / 'tests')!r}, 'tests')",
     "docs/preflight.md": """
-import estimator_emb as ee, tensorflow as tf
+import harness, estimator_emb as ee, tensorflow as tf
 def model_fn(features, labels, mode, params):
     w = tf.compat.v1.get_variable("w", [])
-    loss = tf.reduce_mean(tf.square(features["x"] * w - labels))
-    optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
-    optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)
-    train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+    return harness.minimized(mode, tf.reduce_mean(tf.square(features["x"] * w - labels)), 0.1)
 def train_input_fn(params):
     batch = {"x": tf.zeros([8])}, tf.zeros([8])
     dataset = tf.data.Dataset.from_tensor_slices(batch).repeat()

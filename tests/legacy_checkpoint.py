@@ -2,6 +2,7 @@
 """A checkpoint as the legacy TPUEstimator writes it under 'mod', by four hosts."""
 
 import numpy as np
+import saved_values
 import tensorflow as tf
 
 HOSTS = 4
@@ -22,35 +23,18 @@ def write_legacy(folder):
         "few/Adam/v": FEW + 20,
         "few/mine": FEW + 30,
     }
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        assigned = []
-        for name, values in tables.items():
-            hosts = min(len(values), HOSTS)
-            parts = list(
-                tf.compat.v1.get_variable(
-                    name,
-                    values.shape,
-                    partitioner=tf.compat.v1.fixed_size_partitioner(hosts),
-                    use_resource=True,
-                )
-            )
-            for host, part in enumerate(parts):
-                assigned.append(part.assign(values[host::hosts]))
-        for name, value in (
-            (HELPER, np.zeros([1], np.float32)),
-            (f"{HELPER}/Adam", np.zeros([1], np.float32)),
-            ("dense/kernel", np.eye(3, dtype=np.float32)),
-            ("global_step", np.int64(7)),
-            ("note", np.array([b"a\0b\0", b""], object)),
-            ("empty", np.zeros([0, 2], np.float32)),
-        ):
-            dtype = tf.string if name == "note" else None
-            variable = tf.compat.v1.get_variable(
-                name, initializer=tf.constant(value, dtype), use_resource=name != "note"
-            )
-            assigned.append(variable.initializer)
-        session.run(assigned)
-        return tf.compat.v1.train.Saver().save(session, f"{folder}/model.ckpt", global_step=7)
+    others = {
+        HELPER: np.zeros([1], np.float32),
+        f"{HELPER}/Adam": np.zeros([1], np.float32),
+        "dense/kernel": np.eye(3, dtype=np.float32),
+        "global_step": np.int64(7),
+        "note": np.array([b"a\0b\0", b""], object),
+        "empty": np.zeros([0, 2], np.float32),
+    }
+    hosts = {name: min(len(values), HOSTS) for name, values in tables.items()}
+    path = saved_values.write(f"{folder}/model.ckpt-7", {**tables, **others}, hosts=hosts)
+    tf.compat.v1.train.update_checkpoint_state(str(folder), path, [path])
+    return path
 
 
 def read(path):

@@ -7,18 +7,31 @@ import tensorflow as tf
 WORDS = "dense_features/words_embedding/embedding_weights"
 
 
-def write(path, variables, slices=None):
-    """Writes a checkpoint as SaveV2 does; `slices` rows of each matrix are saved at a time."""
+def write(path, variables, slices=None, hosts=None):
+    """Writes a checkpoint as SaveV2 does.
+
+    Args:
+      path: of the checkpoint.
+      variables: their values by name.
+      slices: rows of each matrix that are saved at a time.
+      hosts: {name: number of TPU hosts that save its rows, as dealt to them under 'mod'}.
+    """
     names, places, tensors = [], [], []
     for name, value in variables.items():
-        value = np.asarray(value)
-        cut = range(0, len(value), slices) if slices and value.ndim == 2 else [None]
-        for start in cut:
-            piece = value if start is None else value[start : start + slices]
-            place = "" if start is None else f"{len(value)} {value.shape[1]} {start},{len(piece)}:-"
+        value, count = np.asarray(value), (hosts or {}).get(name)
+        if count:
+            pieces = [value[host::count] for host in range(count)]
+        elif slices and value.ndim == 2:
+            pieces = [value[start : start + slices] for start in range(0, len(value), slices)]
+        else:
+            names, places, tensors = [*names, name], [*places, ""], [*tensors, value]
+            continue
+        start = 0
+        for piece in pieces:
             names.append(name)
-            places.append(place)
+            places.append(f"{len(value)} {value.shape[1]} {start},{len(piece)}:-")
             tensors.append(piece)
+            start += len(piece)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         feeds = {tf.compat.v1.placeholder(piece.dtype, piece.shape): piece for piece in tensors}
         save = tf.raw_ops.SaveV2(

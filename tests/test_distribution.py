@@ -145,7 +145,6 @@ def as_package(site, name, other):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("beside", BESIDE)
 def test_the_tensorflow_that_is_there_stays(built, beside, tmp_path, monkeypatch):
-    """It is the same after installing this package, and after the line that the import asks for."""
     monkeypatch.delenv("PIP_CONSTRAINT", raising=False)
     monkeypatch.setenv("PIP_NO_COMPILE", "1")
     run(sys.executable, "-m", "venv", tmp_path / "env", cwd=tmp_path)

@@ -18,8 +18,7 @@ from estimator_emb.checks.program_checks import takes
 from estimator_emb.private.graphs import fn_args
 from estimator_emb.spec.config import EmbeddingConfigSpec
 from estimator_emb.spec.resolved import Table
-from estimator_emb.step.dropped import DroppedIds
-from estimator_emb.step.transfer import NextStep
+from estimator_emb.step.engine import Lookup
 from estimator_emb.tables import scopes
 
 Function = Callable[..., Any]
@@ -54,22 +53,6 @@ class EstimatorRequest:
     export_to_cpu: bool
 
 
-@dataclasses.dataclass(frozen=True)
-class TableGraph:
-    """The tables in the graph of one mode, for `completed`.
-
-    Attributes:
-      lookup: of `step.engine`.
-      next_step: keeps the lookup of the next step; None if lookups are not ahead.
-      dropped: leaves bad ids out; None if they are errors.
-    """
-
-    lookup: Any
-    next_step: NextStep | None = None
-    dropped: DroppedIds | None = None
-    summarizes: bool = False
-
-
 @dataclasses.dataclass
 class Call:
     """The current call of an estimator, which tensorflow-estimator does not tell its hooks.
@@ -80,7 +63,7 @@ class Call:
       exporting: whether graphs are for a SavedModel.
       hooks: classes of the hooks that the program gives to `train`.
       float16: the checkpoint that an export with float16 tables restores; None for float32 tables.
-      graph: the tables in the graph that is being built, once its backend has made them.
+      lookup: the tables in the graph that is being built, once its backend has made them.
     """
 
     counts_steps: bool = False
@@ -88,7 +71,7 @@ class Call:
     exporting: bool = False
     hooks: Sequence[type] = ()
     float16: Float16Copy | None = None
-    graph: TableGraph | None = None
+    lookup: Lookup | None = None
 
 
 class Backend(abc.ABC):
@@ -133,7 +116,7 @@ class Backend(abc.ABC):
     def model_fn(self, estimator: Any, augment: Function) -> Function:
         """Returns the program's model_fn as an `Estimator` calls it.
 
-        If it builds tables, it sets `graph` of the estimator's current call. The estimator's
+        If it builds tables, it sets `lookup` of the estimator's current call. The estimator's
         constructor may still be running; `augment` is its `_augment_model_fn`.
         """
 
@@ -141,7 +124,6 @@ class Backend(abc.ABC):
         """Completes a graph with what only this backend needs."""
 
     def _recorded_model_fn(self) -> Function:
-        """Returns the program's model_fn, which now records the scopes of its columns."""
         model_fn = self.request.model_fn
         if self.request.spec is None:
             return model_fn

@@ -26,38 +26,33 @@ _HOOKS_OF = {
 
 def before_model_fn(backend: Backend, mode: str, call: Call) -> None:
     """Checks a call before model_fn builds the graph of a mode."""
-    call.graph = None
+    call.lookup = None
     if backend.in_session and not call.exporting:
-        request = backend.request
-        sizes = {
-            ModeKeys.TRAIN: request.train_batch_size,
-            ModeKeys.EVAL: request.eval_batch_size,
-            ModeKeys.PREDICT: request.predict_batch_size,
-        }
-        program_checks.check_takes_params(request.model_fn, sizes.get(mode) is not None)
+        size = getattr(backend.request, program_checks.BATCH_SIZES[mode])
+        program_checks.check_takes_params(backend.request.model_fn, size is not None)
 
 
 def after_model_fn(backend: Backend, spec: Any, call: Call) -> Any:
     """Checks the graph of a mode, and returns its `EstimatorSpec` with the hooks that it needs."""
-    graph = call.graph
+    lookup = call.lookup
     training = spec.mode == ModeKeys.TRAIN
     hooks: list[Any] = []
-    if training and graph is not None:
-        graph.lookup.check_saver(spec.scaffold)
-        if graph.summarizes:
+    if training and lookup is not None:
+        lookup.check_saver(spec.scaffold)
+        if lookup.step.summarizes:
             summaries.add_loss(spec.loss)
     if training and backend.in_session:
         of_program = map(type, (*spec.training_hooks, *spec.training_chief_hooks))
         program_checks.check_global_step(call.counts_steps, (*call.hooks, *of_program))
-        tables = graph.lookup.tables_on_host() if graph else ()
+        tables = lookup.tables if lookup else ()
         hooks.append(nan_loss.NanReportHook(spec.loss, tables, backend.emulates_tpu))
     if not call.exporting:
         if backend.in_session:  # An export does before a TPU's graph is added.
             tpu_ops.check_kernels()
         # With a lookup ahead, the batch whose sizes were noted is not the one of this step.
-        ahead = graph.next_step if graph else None
+        ahead, dropped = (lookup.step.next_step, lookup.step.dropped) if lookup else (None, None)
         hooks += [ahead] if ahead else batch_sizes.hooks()
-        hooks += [graph.dropped] if graph and graph.dropped else []
+        hooks += [dropped] if dropped else []
         spec = _with_hooks(spec, hooks)
         if backend.in_session and spec.mode == ModeKeys.EVAL:
             spec = ordering.added_to_evaluation(spec)
@@ -82,7 +77,6 @@ def before_training(
 
 
 def _with_saver(spec: Any, config: Any) -> Any:
-    """Returns a spec whose tables `PartsSaver` saves, unless the program brings a saver."""
     savers = tf.compat.v1.GraphKeys.SAVERS
     has_saver = spec.scaffold.saver or tf.compat.v1.get_collection(savers)
     made: saver.PartsSaver | None = None

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.backends.base import Backend, Call, EstimatorRequest, Function, TableGraph
+from estimator_emb.backends.base import Backend, Call, EstimatorRequest, Function
 from estimator_emb.backends.host_context import HostContext
 from estimator_emb.checks import batch_sizes, clusters, program_checks, tpu_ops
 from estimator_emb.checks.program_checks import takes
@@ -101,7 +101,6 @@ class HostBackend(Backend):
         )
 
     def _on_one_core(self, estimator: Any, model_fn: Function) -> Function:
-        """Returns `model_fn` as tensorflow-estimator calls it on CPU, run as on a TPU core."""
         names = list(fn_args(model_fn))
 
         def on_one_core(features: Any, mode: str, **kwargs: Any) -> Any:
@@ -136,7 +135,6 @@ class HostBackend(Backend):
             )
         servers = () if exporting else serving.addresses(estimator.config)
         choose = functools.partial(choice.kernels_for, servers=servers)
-        dropped = self._dropped(exporting)
         cores = Cores()
         assert self.request.spec is not None
         tables = TableStep(
@@ -145,7 +143,7 @@ class HostBackend(Backend):
             training,
             cores,
             shards=max(len(servers), 1),
-            dropped=dropped,
+            dropped=self._dropped(exporting),
             kernels=TensorFlowKernels if exporting else choose,
             look_up_integers=True,
             summarizes=self._summarizes,
@@ -181,11 +179,10 @@ class HostBackend(Backend):
             spec = model_fn(features={**kept, **reads.features}, **kwargs)
         if servers and training:
             clusters.check_asynchronous()
-        lookup = tap.create_tables(spec)
+        call.lookup = lookup = tap.create_tables(spec)
         spec = lookup.after_checks(spec)
         if training and getattr(spec, "train_op", None) is not None:
             spec = spec._replace(train_op=tf.group(spec.train_op, lookup.apply_gradients()))
-        call.graph = TableGraph(lookup, tables.next_step, dropped, tables.summarizes)
         return spec
 
     def _dropped(self, exporting: bool) -> DroppedIds | None:

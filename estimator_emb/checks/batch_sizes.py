@@ -5,8 +5,6 @@ Different numbers alone are no error: an input may not hold samples, or the mode
 They are reported only if building or running a step fails.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import logging
@@ -18,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from estimator_emb.messages import errors
+from estimator_emb.ordering import structure
 from estimator_emb.private.graphs import data_nest
 
 logger = logging.getLogger("estimator_emb")
@@ -101,12 +100,10 @@ def watched(features: Any, labels: Any, samples: Any) -> tuple[Any, Any]:
     with tf.name_scope("batch_sizes"), tf.device("/cpu:0"):
         sizes = _first_dimensions(values, samples)
         samples = tf.cast(samples, tf.int32)
+        given = [sizes, samples]
 
         def note() -> tf.Tensor:
-            def called(found: np.ndarray, expected: np.ndarray) -> np.bool_:
-                return notes.note(names, found, expected)
-
-            return tf.numpy_function(called, [sizes, samples], tf.bool)
+            return tf.numpy_function(lambda *found: notes.note(names, *found), given, tf.bool)
 
         alike = tf.reduce_all(tf.equal(sizes, samples))
         compared = tf.cond(alike, lambda: tf.constant(True), note)
@@ -150,14 +147,8 @@ def of_failed_step(error: tf.errors.OpError, graph: tf.Graph) -> str:
 
 
 def _leading_to(op: tf.Operation) -> set[str]:
-    names: set[str] = set()
-    waiting = [op]
-    while waiting:
-        for tensor in waiting.pop().inputs:
-            if tensor.name not in names:
-                names.add(tensor.name)
-                waiting.append(tensor.op)
-    return names
+    ops = structure.reached([op], lambda one: [tensor.op for tensor in one.inputs])
+    return {tensor.name for one in ops for tensor in one.inputs}
 
 
 def _may_differ(value: Any) -> bool:

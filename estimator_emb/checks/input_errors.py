@@ -6,8 +6,6 @@ TensorFlow fails to encode or decode it, with an error that names only an op. So
 feature are recorded here while the graph is built.
 """
 
-from __future__ import annotations
-
 import re
 import weakref
 from collections.abc import Iterable, Sequence
@@ -163,7 +161,6 @@ def explain(error: tf.errors.OpError) -> None:
 
 
 def _malformed(error: tf.errors.OpError, notes: _Notes | None) -> str | None:
-    """Returns what is wrong with a variant of a dataset; None if that is not the error."""
     found = _NODE.search(error.message)
     if notes is None or found is None:
         return None

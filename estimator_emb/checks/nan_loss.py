@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reports which tables, rows and variables hold NaN or infinity when the loss is NaN."""
 
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
+from estimator_emb.tables.storage import StoredTable
 
 _ROWS_AT_A_TIME = 1 << 14
 _SHOWN = 5
@@ -41,15 +42,6 @@ class EmulatedNanLossError(NanLossError, tf.errors.InvalidArgumentError):
         tf.errors.InvalidArgumentError.__init__(self, None, None, NanLossError.__str__(self))
 
 
-@dataclasses.dataclass(frozen=True)
-class TableOnHost:
-    """A table, the keys of its features, and the weights of its shards in the order of rows."""
-
-    name: str
-    features: Sequence[str]
-    shards: Sequence[tf.Variable]
-
-
 class NanReportHook(tf.compat.v1.train.SessionRunHook):
     """A hook that raises `NanLossError` when the loss of a step is NaN.
 
@@ -57,7 +49,7 @@ class NanReportHook(tf.compat.v1.train.SessionRunHook):
     error does not say what is NaN.
     """
 
-    def __init__(self, loss: tf.Tensor, tables: Sequence[TableOnHost] = (), emulated: bool = False):
+    def __init__(self, loss: tf.Tensor, tables: Sequence[StoredTable] = (), emulated: bool = False):
         self._loss = loss
         self._tables = list(tables)
         self._error = EmulatedNanLossError if emulated else NanLossError
@@ -74,10 +66,10 @@ class NanReportHook(tf.compat.v1.train.SessionRunHook):
         for table in self._tables:
             rows: dict[str, list[int]] = {kind: [] for kind in _KINDS}
             start = 0
-            for shard in table.shards:
-                table_variables.add(shard.name)
+            for shard in table.variables:
+                table_variables.add(shard.weights.name)
                 # A view of the variable, not a copy.
-                values = session.run(shard)
+                values = session.run(shard.weights)
                 for kind, holds in _KINDS.items():
                     rows[kind] += [start + row for row in _rows_that_hold(holds, values)]
                 start += len(values)
@@ -87,7 +79,7 @@ class NanReportHook(tf.compat.v1.train.SessionRunHook):
                 if ids
             }
             if found:
-                features = ", ".join(map(repr, table.features))
+                features = ", ".join(repr(feature.key) for feature in table.table.features)
                 yield f"table {table.name!r} (features {features}): {_listed(found)}"
         for variable in tf.compat.v1.trainable_variables():
             name = variable.name

@@ -9,8 +9,8 @@ they update: tables would train by the scaled loss.
 """
 
 import contextlib
+import contextvars
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,8 +23,8 @@ ADVICE = (
     "as tf.compat.v1.train.AdamOptimizer, or estimator_emb.keras.Adagrad."
 )
 _SCALING = tf.compat.v1.mixed_precision.MixedPrecisionLossScaleOptimizer
-_thread = threading.local()
-"""`has_tables`: whether the model_fn that this thread runs has tables; None outside of one."""
+_has_tables: contextvars.ContextVar[bool | None] = contextvars.ContextVar("tables", default=None)
+"""Whether the model_fn that this thread runs has tables; None outside of one."""
 
 
 @contextlib.contextmanager
@@ -40,16 +40,11 @@ def watched(has_tables: bool) -> Iterator[None]:
         _wrap(base, "apply", _is_keras)
         _wrap(base, "apply_gradients", _is_keras)
     _wrap(_SCALING, "compute_gradients", _scales_loss_of_tables)
-    before = _has_tables()
-    _thread.has_tables = has_tables
+    before = _has_tables.set(has_tables)
     try:
         yield
     finally:
-        _thread.has_tables = before
-
-
-def _has_tables() -> bool | None:
-    return getattr(_thread, "has_tables", None)
+        _has_tables.reset(before)
 
 
 def _wrap(cls: Any, name: str, problem: Callable[..., str | None]) -> None:
@@ -60,7 +55,7 @@ def _wrap(cls: Any, name: str, problem: Callable[..., str | None]) -> None:
 
     def make(function: Callable[..., Any]) -> Callable[..., Any]:
         def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
-            wrong = problem(self, *args, **kwargs) if _has_tables() is not None else None
+            wrong = problem(self, *args, **kwargs) if _has_tables.get() is not None else None
             if wrong:
                 raise ValueError(wrong.format(optimizer=type(self).__name__, method=name))
             return function(self, *args, **kwargs)
@@ -88,7 +83,7 @@ def _is_keras_without_tape(
 
 
 def _scales_loss_of_tables(optimizer: Any, *args: Any, **kwargs: Any) -> str | None:
-    if not _has_tables():
+    if not _has_tables.get():
         return None
     return (
         "{optimizer} scales the loss, and embedding tables would train by the scaled one. Give the "

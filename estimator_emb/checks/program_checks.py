@@ -27,11 +27,13 @@ from estimator_emb.tables.functions import name_of
 
 logger = logging.getLogger("estimator_emb")
 
-_BATCH_SIZES = {
+BATCH_SIZES = {
     ModeKeys.TRAIN: "train_batch_size",
     ModeKeys.EVAL: "eval_batch_size",
     ModeKeys.PREDICT: "predict_batch_size",
 }
+"""Mode -> the argument of `TPUEstimator` with its batch size."""
+
 _INPUT_ARGUMENTS = ("params", "config", "mode", "input_context")
 _MODEL_ARGUMENTS = ("features", "labels", "mode", "params", "config", "self")
 _METHODS = ("minimize", "apply_gradients", "compute_gradients")
@@ -47,15 +49,15 @@ class Params(dict):
 
     def __getitem__(self, key: Any) -> Any:
         value = super().__getitem__(key)
-        if key == "batch_size" and self.mode in _BATCH_SIZES:
-            check_batch_sizes(**{_BATCH_SIZES[self.mode]: value})
+        if key == "batch_size" and self.mode in BATCH_SIZES:
+            check_batch_sizes(**{BATCH_SIZES[self.mode]: value})
         return value
 
     def __missing__(self, key: Any) -> Any:
-        if key == "batch_size" and self.mode in _BATCH_SIZES:
+        if key == "batch_size" and self.mode in BATCH_SIZES:
             raise KeyError(
                 f"params has no 'batch_size' in mode {self.mode!r}: TPUEstimator was given no "
-                f"{_BATCH_SIZES[self.mode]}."
+                f"{BATCH_SIZES[self.mode]}."
             )
         advice = suggestion(key, self)
         raise KeyError(f"params has no {key!r}; it has {sorted(map(str, self))}.{advice}")

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reports runs of a `TPUEstimator` without input, without steps left, or without a checkpoint."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 from collections.abc import Iterator
@@ -112,15 +110,14 @@ def say_if_untrained(call: str, model_dir: str, checkpoint_path: Any, warm_start
     begin = f"{call}: Could not find trained model in model_dir: {model_dir}."
     if warm_start:
         logger.warning(
-            "%s Its weights are those that warm_start_from takes from %s; what that leaves out has "
-            "initial values, random ones for the most part.",
+            "%s Its weights are those that warm_start_from takes from %s; the others have their "
+            "initial values, mostly random.",
             begin,
             warm_start.ckpt_to_initialize_from,
         )
         return
     logger.warning(
-        "%s All weights have their initial values, random ones for the most part, and so are the "
-        "results. Train first, or give the model_dir of a training, a checkpoint_path or "
-        "warm_start_from.",
+        "%s All weights have their initial values, mostly random, and the results mean nothing. "
+        "Train first, or give the model_dir of a training, a checkpoint_path or warm_start_from.",
         begin,
     )

@@ -35,9 +35,8 @@ def check_kernels() -> None:
                 None,
                 None,
                 f"No OpKernel was registered to support Op {op.type!r} on a CPU or GPU: "
-                f"{_shown(op)}. Of the ops between the cores of a TPU, tpu_ops.cross_replica_sum, "
-                "all_to_all and collective_permute run without one, where model_fn calls them as "
-                "functions of that module.",
+                f"{_shown(op)}. Without a TPU, model_fn can call tpu_ops.cross_replica_sum, "
+                "tpu_ops.all_to_all and tpu_ops.collective_permute, as functions of that module.",
             )
     for name, function in graph._functions.items():
         for node in function.definition.node_def:

@@ -2,7 +2,7 @@
 """Describes tables and features in the TF2 vocabulary."""
 
 import dataclasses
-import math
+import functools
 import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,7 +10,9 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb import optimizers
+from estimator_emb.messages import arguments
 from estimator_emb.optimizers import TF2_OPTIMIZERS, OptimizationParameters
+from estimator_emb.spec.config import check_bool, check_integer, initializer_of
 
 _COMBINERS = ("mean", "sum", "sqrtn")
 OPTIMIZER_NAMES = ", ".join(optimizer.__name__ for optimizer in TF2_OPTIMIZERS)
@@ -44,7 +46,7 @@ class QuantizationConfig:
     upper: float
 
     def __post_init__(self) -> None:
-        _check_integer("QuantizationConfig", "num_buckets", self.num_buckets, 2)
+        check_integer("QuantizationConfig", "num_buckets", self.num_buckets, 2)
         numeric = all(isinstance(end, numbers.Real) for end in (self.lower, self.upper))
         if not (numeric and self.lower < self.upper):
             raise ValueError(
@@ -90,16 +92,10 @@ class TableConfig:
     quantization_config: QuantizationConfig | None = None
 
     def __post_init__(self) -> None:
-        _check_integer("TableConfig", "vocabulary_size", self.vocabulary_size, 1)
-        _check_integer("TableConfig", "dim", self.dim, 1)
-        if self.initializer is None:
-            self.initializer = tf.compat.v1.truncated_normal_initializer(
-                mean=0.0, stddev=1 / math.sqrt(self.dim)
-            )
-        if not callable(self.initializer):
-            raise ValueError(
-                f"TableConfig: initializer must be callable or None; got {self.initializer!r}."
-            )
+        check = functools.partial(arguments.check_argument, "TableConfig")
+        check_integer("TableConfig", "vocabulary_size", self.vocabulary_size, 1)
+        check_integer("TableConfig", "dim", self.dim, 1)
+        self.initializer = initializer_of(self.initializer, self.dim)
         if self.optimizer is not None and not isinstance(self.optimizer, TF2_OPTIMIZERS):
             translated = optimizers.from_tensorflow(self.optimizer)
             if not isinstance(translated, TF2_OPTIMIZERS):
@@ -108,16 +104,11 @@ class TableConfig:
                     f"{self.optimizer!r}. from_legacy translates a legacy one."
                 )
             self.optimizer = translated
-        if self.combiner not in _COMBINERS:
-            raise ValueError(
-                f"TableConfig: combiner must be 'mean', 'sum' or 'sqrtn'; got {self.combiner!r}."
-            )
+        combiner, quantization = self.combiner, self.quantization_config
+        check(combiner in _COMBINERS, "combiner", "'mean', 'sum' or 'sqrtn'", combiner)
         _check_name("TableConfig", self.name)
-        if not isinstance(self.quantization_config, (QuantizationConfig, type(None))):
-            raise ValueError(
-                "TableConfig: quantization_config must be a QuantizationConfig or None; got "
-                f"{self.quantization_config!r}."
-            )
+        is_config = isinstance(quantization, QuantizationConfig | None)
+        check(is_config, "quantization_config", "a QuantizationConfig or None", quantization)
 
 
 @dataclasses.dataclass(eq=False)
@@ -158,12 +149,9 @@ class FeatureConfig:
                 f"{self.table!r}. from_tensorflow translates TensorFlow's features with their "
                 "tables."
             )
-        _check_integer("FeatureConfig", "max_sequence_length", self.max_sequence_length, 0)
-        if not isinstance(self.validate_weights_and_indices, bool):
-            raise ValueError(
-                "FeatureConfig: validate_weights_and_indices must be True or False; got "
-                f"{self.validate_weights_and_indices!r}."
-            )
+        check_integer("FeatureConfig", "max_sequence_length", self.max_sequence_length, 0)
+        validates = self.validate_weights_and_indices
+        check_bool("FeatureConfig", "validate_weights_and_indices", validates)
         try:
             self.output_shape = tf.TensorShape(self.output_shape)
         except (TypeError, ValueError):
@@ -174,11 +162,5 @@ class FeatureConfig:
         _check_name("FeatureConfig", self.name)
 
 
-def _check_integer(owner: str, name: str, value: object, least: int) -> None:
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{owner}: {name} must be an int >= {least}; got {value!r}.")
-
-
 def _check_name(owner: str, name: object) -> None:
-    if not isinstance(name, (str, type(None))):
-        raise ValueError(f"{owner}: name must be a string or None; got {name!r}.")
+    arguments.check_argument(owner, isinstance(name, str | None), "name", "a string or None", name)

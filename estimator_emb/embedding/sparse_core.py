@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The configuration of the SparseCore of TPU v5p and v6e, for `TPUEmbeddingV2`."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb.embedding.specs import SpecTranslation
+from estimator_emb.messages import arguments
 from estimator_emb.names.generations import SPARSE_CORES
+from estimator_emb.spec.config import check_integer
 
 _IDS_PER_SAMPLE = 64
 """The most ids of a sample that TPUEmbeddingV2 holds by default."""
@@ -49,26 +52,19 @@ def sparse_core_config(
         raise ValueError(
             f"sparse_core_config: TensorFlow {tf.__version__} has no SparseCoreEmbeddingConfig."
         )
-    if generation not in SPARSE_CORES:
-        raise ValueError(
-            f"sparse_core_config: generation must be one of {', '.join(SPARSE_CORES)}; got "
-            f"{generation!r}."
-        )
-    if not isinstance(chips, int) or chips < 1:
-        raise ValueError(f"sparse_core_config: chips must be an int >= 1; got {chips!r}.")
+    check = functools.partial(arguments.check_argument, "sparse_core_config")
+    allowed = f"one of {', '.join(SPARSE_CORES)}"
+    check(generation in SPARSE_CORES, "generation", allowed, generation)
+    check_integer("sparse_core_config", "chips", chips, 1)
     features = translation.features
-    if set(ids_per_sample) != set(features):
-        raise ValueError(
-            f"sparse_core_config: ids_per_sample must be of the features {sorted(features)}; got "
-            f"{sorted(ids_per_sample)}."
-        )
+    given, wanted = sorted(ids_per_sample), sorted(features)
+    check(given == wanted, "ids_per_sample", f"of the features {wanted}", given)
     cores = SPARSE_CORES[generation]
     most: dict[str, int] = {}
     rows: dict[str, int] = {}
     for key, feature in features.items():
         count = ids_per_sample[key]
-        if not isinstance(count, int) or count < 1:
-            raise ValueError(f"Feature {key!r}: ids_per_sample must be an int >= 1; got {count!r}.")
+        check_integer(f"Feature {key!r}", "ids_per_sample", count, 1)
         samples = feature.output_shape.num_elements()
         if not samples or samples % cores:
             raise ValueError(

@@ -11,7 +11,12 @@ import tensorflow as tf
 
 from estimator_emb.embedding import translation, vocabularies
 from estimator_emb.embedding.configs import FeatureConfig, TableConfig
-from estimator_emb.optimizers import TF2_OPTIMIZERS, FtrlParameters, OptimizationParameters
+from estimator_emb.optimizers import (
+    TF2_OPTIMIZERS,
+    FtrlParameters,
+    OptimizationParameters,
+    gradient_limits,
+)
 from estimator_emb.spec import config
 from estimator_emb.spec.resolved import Table, optimizer_of, tables_of
 
@@ -116,11 +121,15 @@ def to_tensorflow(
 
     Source: `TPUEmbeddingV2` of tensorflow/python/tpu/tpu_embedding_v3.py, TF 2.21.0.
     """
-    translation.check_sparse_core("to_tensorflow", sparse_core)
+    if sparse_core and not hasattr(tf.tpu.experimental.embedding, "TPUEmbeddingV2"):
+        raise ValueError(
+            f"to_tensorflow: TensorFlow {tf.__version__} has no TPUEmbeddingV2, which "
+            "sparse_core=True is for."
+        )
     if type(structure).__name__ != "EmbeddingConfigSpec":
         return translation.objects_to_tensorflow(structure, sparse_core, strict)
-    if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
-        raise ValueError(f"to_tensorflow: batch_size must be an int >= 1; got {batch_size!r}.")
+    if batch_size is not None:
+        config.check_integer("to_tensorflow", "batch_size", batch_size, 1)
     spec = config.validated(structure)
     translator = _Translator(spec, sparse_core, step, batch_size)
     features = translator.features()
@@ -132,7 +141,7 @@ def to_tensorflow(
     for loss in translator.losses:
         logger.warning("%s", loss)
     return SpecTranslation(
-        translation.without_checks(features),
+        translation.translated_to(features),
         translator.weight_keys,
         spec.pipeline_execution_with_tensor_core,
         tuple(translator.losses),
@@ -140,8 +149,6 @@ def to_tensorflow(
 
 
 class _Translator:
-    """Translates one spec, and lists what is lost."""
-
     def __init__(
         self, spec: config.EmbeddingConfigSpec, sparse_core: bool, step: Any, batch_size: int | None
     ):
@@ -273,7 +280,7 @@ class _Translator:
                 "Set use_gradient_accumulation=True, or clip the gradients of activations.",
             )
         elif limit is not None:
-            arguments["clipvalue"] = _clipped_too(translated, limit)
+            arguments["clipvalue"] = gradient_limits(translated, limit)
         if arguments.get("slot_variable_creation_fn") is not None:
             self._lose(
                 owner,
@@ -330,10 +337,3 @@ class _Translator:
 
     def _lose(self, owner: str, setting: str, effect: str, instead: str) -> None:
         self.losses.append(Loss(owner, setting, effect, instead))
-
-
-def _clipped_too(parameters: OptimizationParameters, limit: float) -> tuple[float, float]:
-    """Returns limits that act as [-limit, limit] does before those of the optimizer."""
-    low = -np.inf if parameters.clip_gradient_min is None else parameters.clip_gradient_min
-    high = np.inf if parameters.clip_gradient_max is None else parameters.clip_gradient_max
-    return float(min(max(-limit, low), high)), float(min(max(limit, low), high))

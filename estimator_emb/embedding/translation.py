@@ -42,31 +42,20 @@ def from_tensorflow(structure: Any) -> Any:
     return tf.nest.map_structure(lambda value: _from_tensorflow(value, tables), structure)
 
 
-def check_sparse_core(owner: str, sparse_core: bool) -> None:
-    """Raises a ValueError if `sparse_core` is asked of a TensorFlow without TPUEmbeddingV2."""
-    if sparse_core and not hasattr(tf.tpu.experimental.embedding, "TPUEmbeddingV2"):
-        raise ValueError(
-            f"{owner}: TensorFlow {tf.__version__} has no TPUEmbeddingV2, which sparse_core=True "
-            "is for."
-        )
-
-
 def objects_to_tensorflow(structure: Any, sparse_core: bool, strict: bool) -> Any:
     """Translates our objects with the arguments of `to_tensorflow`."""
-    ours = from_tensorflow(structure)
-    translated: dict[int, Any] = {}
 
     def check(value: Any) -> None:
         if sparse_core:
             _check_for_sparse_core(value, strict)
 
-    return tf.nest.map_structure(lambda value: _to_tensorflow(value, translated, check), ours)
+    return translated_to(from_tensorflow(structure), check)
 
 
-def without_checks(features: dict[str, FeatureConfig]) -> dict[str, Any]:
-    """Translates our features; the caller has checked that nothing is lost."""
+def translated_to(ours: Any, check: Callable[[Any], None] | None = None) -> Any:
+    """Translates our objects, each after its `check`, to TensorFlow's."""
     translated: dict[int, Any] = {}
-    return {key: _to_tensorflow(feature, translated) for key, feature in features.items()}
+    return tf.nest.map_structure(lambda value: _to_tensorflow(value, translated, check), ours)
 
 
 IGNORED_BY_SPARSE_CORE = {
@@ -330,7 +319,6 @@ def _fields(value: Any, ours: Any) -> dict[str, Any]:
 
 
 def _changed(value: Any, **defaults: Any) -> dict[str, Any]:
-    """Returns the named fields of `value` that are not at their defaults."""
     return {
         name: getattr(value, name)
         for name, default in defaults.items()

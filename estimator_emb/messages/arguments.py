@@ -11,6 +11,12 @@ _KEYWORDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_
 _UNEXPECTED = re.compile(r"(\w+)\.__(new|init)__\(\) got an unexpected keyword argument '(\w+)'")
 
 
+def check_argument(owner: str, holds: object, name: str, allowed: str, got: object) -> None:
+    """Raises ValueError unless `holds`: it says what an argument of `owner` must be, and is."""
+    if not holds:
+        raise ValueError(f"{owner}: {name} must be {allowed}; got {got!r}.")
+
+
 def suggestion(name: object, names: Iterable[object]) -> str:
     """Returns " Did you mean 'x'?" with one of `names` that resembles `name`, or ''."""
     lower = {str(known).lower(): known for known in names}

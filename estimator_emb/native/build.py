@@ -218,8 +218,6 @@ def _identity(compiler: str) -> tuple[str, int, int]:
 
 @dataclasses.dataclass
 class _Run:
-    """A build in progress."""
-
     compiler: str
     about: str
     directory: pathlib.Path
@@ -271,12 +269,10 @@ class _Run:
             raise _Lasting(f"{self.compiler} reports success, but made no {output.suffix} file")
 
     def _wait(self, process: subprocess.Popen) -> bytes:
-        while True:
-            try:
-                return process.communicate(timeout=_PROGRESS)[1]
-            except subprocess.TimeoutExpired:
-                if self._seconds() >= _TIMEOUT:
-                    raise _Lasting(f"the compiler took more than {_TIMEOUT:.0f} s") from None
+        while (left := _TIMEOUT - self._seconds()) > 0:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.communicate(timeout=min(_PROGRESS, left))[1]
+            if left > _PROGRESS:
                 logger.info(
                     "%s is still at work after %.0f s, of %.0f at most. ESTIMATOR_EMB_NATIVE=0 "
                     "does without it.",
@@ -284,6 +280,7 @@ class _Run:
                     self._seconds(),
                     _TIMEOUT,
                 )
+        raise _Lasting(f"the compiler took more than {_TIMEOUT:.0f} s")
 
 
 def _compiled(

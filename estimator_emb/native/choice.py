@@ -88,7 +88,7 @@ def _tasks(tables: Sequence[StoredTable], servers: Sequence[str]) -> list[int]:
                 if device.device_type not in (None, "CPU"):
                     raise CannotUse(
                         f"the program places table {table.name} on {variable.handle.device}; "
-                        "without a device of its own it would be on the CPU, and have them"
+                        "leave it on the CPU, where it is by default, to have them"
                     )
                 if variable.handle.device != shard.weights.handle.device:
                     raise CannotUse(f"a slot of table {table.name} is not where its rows are")

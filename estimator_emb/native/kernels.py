@@ -155,9 +155,7 @@ class NativeKernels(Checked):
 
 
 def _occurrences(ids: Ids, features: Mapping[str, Any], dropped: bool) -> _Occurrences:
-    value = features[ids.feature.key]
-    if not isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
-        value = tf.convert_to_tensor(value)
+    value = inputs.as_tensor(features[ids.feature.key])
     ragged = isinstance(value, tf.RaggedTensor)
     if not dropped and ids.weights is None and value.dtype.is_integer and not ragged:
         if isinstance(value, tf.SparseTensor):
@@ -172,9 +170,7 @@ def _occurrences(ids: Ids, features: Mapping[str, Any], dropped: bool) -> _Occur
 def _read_in_branch(ids: Ids, raw: bool, features: Mapping[str, Any]) -> Ids:
     if not raw:
         return dataclasses.replace(ids, source=None)  # Its form was checked outside the branch.
-    value = features[ids.feature.key]
-    if not isinstance(value, tf.SparseTensor):
-        value = tf.convert_to_tensor(value)
+    value = inputs.as_tensor(features[ids.feature.key])
     # Copied into this branch, so that the ops that read them can wait for its control inputs.
     copied = tf.nest.map_structure(tf.identity, value, expand_composites=True)
     return inputs.read_feature(ids.table, ids.feature, {ids.feature.key: copied})

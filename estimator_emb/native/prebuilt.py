@@ -14,7 +14,6 @@ import inspect
 import itertools
 import pathlib
 import platform
-from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -51,13 +50,12 @@ def made_from(machine: str) -> str:
 
 def all_rules() -> list[rules.Rule]:
     """Returns every distinct rule of the optimizers of this package."""
-    found = {rule.name: rule for rule in (rules.trace(one, None) for one in _every_kind())}
-    return list(found.values())
-
-
-def _every_kind() -> Iterator[optimizers.OptimizationParameters]:
+    found = {}
     for ours in optimizers.PARAMETERS:
         arguments = inspect.signature(ours).parameters.values()
         required = {one.name: 0.5 for one in arguments if one.default is one.empty}
         for values in itertools.product(*ours.forms.values()):
-            yield ours(**required | dict(zip(ours.forms, values, strict=True)))
+            kind = ours(**required | dict(zip(ours.forms, values, strict=True)))
+            rule = rules.trace(kind, None)
+            found[rule.name] = rule
+    return list(found.values())

@@ -14,7 +14,7 @@ from estimator_emb.optimizers import _classes
 from estimator_emb.optimizers._classes import *  # noqa: F403
 from estimator_emb.optimizers._math import NUMPY, TENSORFLOW, Math
 from estimator_emb.optimizers._parameters import OptimizationParameters, Slot
-from estimator_emb.optimizers._step import step
+from estimator_emb.optimizers._step import gradient_limits, step
 from estimator_emb.optimizers._tf2 import clipvalue_of
 from estimator_emb.optimizers.adagrad import Adagrad
 from estimator_emb.optimizers.adagrad_momentum import AdagradMomentum
@@ -105,6 +105,7 @@ __all__ = [
     "as_parameters",
     "clipvalue_of",
     "from_tensorflow",
+    "gradient_limits",
     "name_in_tensorflow",
     "step",
     "translate",

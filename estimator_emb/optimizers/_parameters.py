@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from estimator_emb.messages import arguments
 from estimator_emb.messages.calls import method_of_program
 from estimator_emb.optimizers._math import Math
 
@@ -20,6 +21,13 @@ _NO_LIMIT = {
     "clip_gradient_max": pymath.inf,
 }
 """Limit -> the infinity that means no limit."""
+
+_RANGES: dict[str, Callable[[float], bool]] = {
+    "positive": lambda value: value > 0,
+    "at least 0": lambda value: value >= 0,
+    "at most 0": lambda value: value <= 0,
+    "in [0, 1)": lambda value: 0 <= value < 1,
+}
 
 
 def check_finite(owner: str, value: Any, allowed: float | None = None) -> None:
@@ -34,6 +42,11 @@ def check_finite(owner: str, value: Any, allowed: float | None = None) -> None:
         rounded = float(np.float32(value))
     if pymath.isinf(rounded) and rounded != allowed:
         raise ValueError(f"{owner} must be finite in float32; got {value!r}.")
+
+
+def is_number(value: Any) -> bool:
+    """Returns whether a value is a real number, and neither a bool nor NaN."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and value == value
 
 
 def check_not_negative(owner: str, value: Any) -> None:
@@ -69,20 +82,13 @@ class Hardware:
         `RetrieveTPUEmbedding<name>Parameters`. Their arguments are `parameters`, the weights, and
         then the slots in the optimizer's order.
       message: its field in the message `OptimizationParameters` of optimization_parameters.proto.
-      same: the fields of its own message that have the name of an attribute of the optimizer.
-      renamed: the other fields of that message -> the attribute whose value they hold. All fields
-        must be in one of the two, because a missing one would count as 0.
+      renamed: field of its own message -> the attribute of the optimizer whose value it holds, for
+        those whose names differ.
     """
 
     name: str
     message: str
-    same: tuple[str, ...] = ()
     renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-    @property
-    def fields(self) -> dict[str, str]:
-        """Returns {field of the message: attribute whose value it holds}."""
-        return {**{name: name for name in self.same}, **self.renamed}
 
 
 class OptimizationParameters:
@@ -140,6 +146,9 @@ class OptimizationParameters:
     its power, or if the rule omits a part for it.
     """
 
+    ranges: Mapping[str, str] = {}
+    """Argument -> the range that its value must be in, a key of `_RANGES`."""
+
     renamed: Mapping[str, str] = {}
     """Argument of the legacy class -> its name in the TF2 class, if they differ."""
 
@@ -163,13 +172,13 @@ class OptimizationParameters:
         clip_gradient_min: float | None = None,
         clip_gradient_max: float | None = None,
     ):
-        arguments = locals()
-        del arguments["self"]
-        vars(self).update(arguments)
+        given = locals()
+        del given["self"]
+        vars(self).update(given)
         self.__post_init__()
 
     def __post_init__(self) -> None:
-        """Checks the arguments; subclasses also check the ranges of their own fields."""
+        """Checks the arguments; subclasses also check what `ranges` cannot say."""
         self._check_number("learning_rate")
         for name in ("weight_decay_factor", *_NO_LIMIT):
             if getattr(self, name) is not None:
@@ -190,6 +199,12 @@ class OptimizationParameters:
                 f"{type(self).__name__}: clip_gradient_min and clip_gradient_max need "
                 f"use_gradient_accumulation=True; got {limits[0]} and {limits[1]} with "
                 f"use_gradient_accumulation={self.use_gradient_accumulation}."
+            )
+
+        for name, allowed in self.ranges.items():
+            value, shown = getattr(self, name), self.renamed.get(name, name)
+            arguments.check_argument(
+                type(self).__name__, _RANGES[allowed](value), shown, allowed, value
             )
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -239,16 +254,9 @@ class OptimizationParameters:
         if name == "learning_rate":
             check_not_negative(f"{type(self).__name__}: {name}", value)
 
-    def _check(self, holds: bool, name: str, allowed: str) -> None:
-        if not holds:
-            raise ValueError(
-                f"{type(self).__name__}: {self.renamed.get(name, name)} must be {allowed}; got "
-                f"{getattr(self, name)}."
-            )
-
     def __repr__(self) -> str:
-        arguments = ", ".join(f"{name}={value!r}" for name, value in self.arguments().items())
-        return f"{type(self).__name__}({arguments})"
+        given = ", ".join(f"{name}={value!r}" for name, value in self.arguments().items())
+        return f"{type(self).__name__}({given})"
 
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):

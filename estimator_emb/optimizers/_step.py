@@ -46,6 +46,17 @@ def step(
     return (w, *new_slots)
 
 
+def gradient_limits(
+    parameters: OptimizationParameters, clipping_limit: float | None
+) -> tuple[float, float]:
+    """Returns one pair of limits that acts as the two of `step` in turn; infinite ones are none."""
+    low, high = parameters.clip_gradient_min, parameters.clip_gradient_max
+    low, high = -INFINITY if low is None else low, INFINITY if high is None else high
+    if clipping_limit is None:
+        return low, high
+    return min(max(-clipping_limit, low), high), min(max(clipping_limit, low), high)
+
+
 def _decayed(
     parameters: OptimizationParameters, math: Math, lr: Any, w: Any, complete: bool
 ) -> Any:

@@ -6,7 +6,8 @@ import numbers
 from collections.abc import Callable
 from typing import Any
 
-from estimator_emb.optimizers._parameters import OptimizationParameters
+from estimator_emb.messages.arguments import check_argument
+from estimator_emb.optimizers._parameters import OptimizationParameters, is_number
 
 LearningRate = float | Callable[[], Any]
 ClipValue = float | tuple[float | None, float | None]
@@ -70,32 +71,32 @@ class TF2Optimizer(OptimizationParameters):
         self.slot_variable_creation_fn = creation = given.pop("slot_variable_creation_fn", None)
         low, high = self._limits(self._clipvalue, given["use_gradient_accumulation"])
         super().__init__(**given, clip_gradient_min=low, clip_gradient_max=high)
-        if creation is not None and not callable(creation):
-            raise ValueError(
-                f"{type(self).__name__}: slot_variable_creation_fn must be a function of (table, "
-                "slot_names, slot_initializers) that returns {slot name: variable}, or None; got "
-                f"{creation!r}."
-            )
+        check_argument(
+            type(self).__name__,
+            creation is None or callable(creation),
+            "slot_variable_creation_fn",
+            "a function of (table, slot_names, slot_initializers) that returns {slot name: "
+            "variable}, or None",
+            creation,
+        )
 
     def _limits(
         self, clipvalue: Any, use_gradient_accumulation: bool
     ) -> tuple[float | None, float | None]:
-        """Returns (clip_gradient_min, clip_gradient_max); raises ValueError for others."""
         limits: Any = (None, None)
         valid = True
         if isinstance(clipvalue, tuple):
             limits = clipvalue
             given = [limit for limit in limits if limit is not None]
-            valid = len(limits) == 2 and all(map(_is_number, given)) and given == sorted(given)
+            valid = len(limits) == 2 and all(map(is_number, given)) and given == sorted(given)
         elif clipvalue is not None:
-            valid = _is_number(clipvalue) and clipvalue > 0
+            valid = is_number(clipvalue) and clipvalue > 0
             limits = (-clipvalue, clipvalue) if valid else limits
-        if not valid:
-            raise ValueError(
-                f"{type(self).__name__}: clipvalue must be a positive number, a tuple (min, max) "
-                "with min <= max in which None means no limit, or None; got "
-                f"{clipvalue!r}."
-            )
+        allowed = (
+            "a positive number, a tuple (min, max) with min <= max in which None means no limit, "
+            "or None"
+        )
+        check_argument(type(self).__name__, valid, "clipvalue", allowed, clipvalue)
         if limits != (None, None) and not use_gradient_accumulation:
             raise ValueError(
                 f"{type(self).__name__}: clipvalue needs use_gradient_accumulation=True; got "
@@ -118,10 +119,6 @@ class TF2Optimizer(OptimizationParameters):
             )
         if not callable(rate):
             super()._check_number(name)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and value == value
 
 
 def _can_be_called_without_arguments(function: Callable[..., Any]) -> bool:

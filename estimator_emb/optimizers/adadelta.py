@@ -36,7 +36,7 @@ class AdadeltaParameters(OptimizationParameters):
     tensorflow/core/kernels/training_ops.cc, to which the proto refers.
     """
 
-    hardware = Hardware("Adadelta", "adadelta", ("rho", "epsilon"))
+    hardware = Hardware("Adadelta", "adadelta")
     slots = (
         Slot("accumulators", "/Adadelta/accumulators"),
         Slot("updates", "/Adadelta/updates"),

@@ -35,6 +35,7 @@ class AdagradParameters(OptimizationParameters):
 
     hardware = Hardware("Adagrad", "adagrad")
     slots = (Slot("accumulators", "/Adagrad", "initial_accumulator", "accumulator"),)
+    ranges = {"initial_accumulator": "positive"}
 
     learning_rate: float
     initial_accumulator: float = 0.1
@@ -45,10 +46,6 @@ class AdagradParameters(OptimizationParameters):
     multiply_weight_decay_factor_by_learning_rate: bool | None = None
     clip_gradient_min: float | None = None
     clip_gradient_max: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check(self.initial_accumulator > 0, "initial_accumulator", "positive")
 
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
         (a,) = slots

@@ -47,15 +47,12 @@ class AdagradMomentumParameters(OptimizationParameters):
     tensorflow/core/tpu/kernels/sparse_core_ops_utils.cc.
     """
 
-    hardware = Hardware(
-        "AdagradMomentum",
-        "adagrad_momentum",
-        ("momentum", "use_nesterov", "exponent", "beta2", "epsilon"),
-    )
+    hardware = Hardware("AdagradMomentum", "adagrad_momentum")
     slots = (
         Slot("accumulators", "/AdagradMomentum/Accumulator", legacy_name="accumulator"),
         Slot("momenta", "/AdagradMomentum/Momentum"),
     )
+    ranges = {"exponent": "positive", "epsilon": "positive"}
     forms = {"use_nesterov": (False, True), "exponent": (2, 3), "beta2": (1, 0.9)}
 
     learning_rate: float
@@ -71,11 +68,6 @@ class AdagradMomentumParameters(OptimizationParameters):
     multiply_weight_decay_factor_by_learning_rate: bool | None = None
     clip_gradient_min: float | None = None
     clip_gradient_max: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check(self.exponent > 0, "exponent", "positive")
-        self._check(self.epsilon > 0, "epsilon", "positive")
 
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
         a, m = slots

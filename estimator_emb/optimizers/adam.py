@@ -50,13 +50,13 @@ class AdamParameters(OptimizationParameters):
     hardware = Hardware(
         "ADAM",
         "adam",
-        ("beta1", "beta2", "epsilon"),
         {"use_non_lazy_adam": "updates_untouched_rows", "use_sum_inside_sqrt": "sum_inside_sqrt"},
     )
     slots = (
         Slot("momenta", "/Adam/m", legacy_name="m"),
         Slot("velocities", "/Adam/v", legacy_name="v"),
     )
+    ranges = {"beta1": "in [0, 1)", "beta2": "in [0, 1)", "epsilon": "positive"}
     forms = {"sum_inside_sqrt": (False, True)}
 
     learning_rate: float
@@ -75,9 +75,6 @@ class AdamParameters(OptimizationParameters):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check(0 <= self.beta1 < 1, "beta1", "in [0, 1)")
-        self._check(0 <= self.beta2 < 1, "beta2", "in [0, 1)")
-        self._check(self.epsilon > 0, "epsilon", "positive")
         if not self.lazy_adam and not self.use_gradient_accumulation:
             raise ValueError(
                 f"{type(self).__name__}: lazy_adam=False needs use_gradient_accumulation=True; "

@@ -39,7 +39,7 @@ class CenteredRMSPropParameters(OptimizationParameters):
     tensorflow/core/kernels/training_ops.cc, to which the proto refers.
     """
 
-    hardware = Hardware("CenteredRMSProp", "centered_rms_prop", ("rho", "momentum", "epsilon"))
+    hardware = Hardware("CenteredRMSProp", "centered_rms_prop")
     slots = (
         Slot("ms", "/CenteredRMSProp/ms"),
         Slot("mom", "/CenteredRMSProp/mom"),

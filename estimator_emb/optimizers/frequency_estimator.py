@@ -41,11 +41,7 @@ class FrequencyEstimatorParameters(OptimizationParameters):
     rule: the comment on `FrequencyEstimatorParameters` of optimization_parameters.proto.
     """
 
-    hardware = Hardware(
-        "FrequencyEstimator",
-        "frequency_estimator",
-        ("tau", "max_delta", "outlier_threshold", "weight_exponent"),
-    )
+    hardware = Hardware("FrequencyEstimator", "frequency_estimator")
     slots = (Slot("last_hit_step", "/FrequencyEstimator"),)
     required_dimension = 1
 

@@ -62,7 +62,6 @@ class FtrlParameters(OptimizationParameters):
     hardware = Hardware(
         "FTRL",
         "ftrl",
-        ("beta", "allow_zero_accumulator"),
         {
             "l1": "l1_regularization_strength",
             "l2": "l2_regularization_strength",
@@ -74,6 +73,12 @@ class FtrlParameters(OptimizationParameters):
         Slot("accumulators", "/Ftrl", "initial_accumulator_value", "accumulator"),
         Slot("linears", "/Ftrl_1", legacy_name="linear"),
     )
+    ranges = {
+        "learning_rate_power": "at most 0",
+        "initial_accumulator_value": "at least 0",
+        "l1_regularization_strength": "at least 0",
+        "l2_regularization_strength": "at least 0",
+    }
     forms = {
         "learning_rate_power": (-0.5, -0.4),
         "l1_regularization_strength": (0.0, 0.1),
@@ -97,16 +102,6 @@ class FtrlParameters(OptimizationParameters):
     allow_zero_accumulator: bool = False
     clip_gradient_min: float | None = None
     clip_gradient_max: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check(self.learning_rate_power <= 0, "learning_rate_power", "at most 0")
-        for name in (
-            "initial_accumulator_value",
-            "l1_regularization_strength",
-            "l2_regularization_strength",
-        ):
-            self._check(getattr(self, name) >= 0, name, "at least 0")
 
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
         a, z = slots
@@ -156,6 +151,8 @@ class FTRL(_tf2.TF2Optimizer, FtrlParameters):
     TF 2.15.1; rule: as `FtrlParameters`.
     """
 
+    ranges = {**FtrlParameters.ranges, "initial_accumulator_value": "positive"}
+
     def __init__(
         self,
         learning_rate: _tf2.LearningRate = 0.001,
@@ -176,8 +173,3 @@ class FTRL(_tf2.TF2Optimizer, FtrlParameters):
         low_dimensional_packing_status: bool = False,
     ):
         self._construct(locals())
-
-    def __post_init__(self) -> None:
-        self._check_number("initial_accumulator_value")
-        self._check(self.initial_accumulator_value > 0, "initial_accumulator_value", "positive")
-        super().__post_init__()

@@ -36,29 +36,13 @@ class MDLAdagradLightParameters(OptimizationParameters):
     tpu_embedding_optimization_parameters_utils.cc, TF 2.15.1.
     """
 
-    hardware = Hardware(
-        "MDLAdagradLight",
-        "mdl_adagrad_light",
-        (
-            "l2",
-            "lr_power",
-            "min_servable_mdl_benefit",
-            "mdl_mix_in_margin",
-            "mdl_benefit_rampup_coeff",
-            "mdl_min_weight",
-            "benefit_revisit_scale",
-            "max_event_benefit",
-            "max_total_benefit",
-            "mdl_hard_limit",
-            "hard_limit_min_benefit",
-            "mdl_regularize",
-        ),
-    )
+    hardware = Hardware("MDLAdagradLight", "mdl_adagrad_light")
     slots = (
         Slot("accumulators", "/MDLAdagradLight/accumulators", "initial_accumulator"),
         Slot("weights", "/MDLAdagradLight/weights"),
         Slot("benefits", "/MDLAdagradLight/benefits"),
     )
+    ranges = {"initial_accumulator": "positive"}
     only_on_hardware = True
 
     learning_rate: float
@@ -89,7 +73,6 @@ class MDLAdagradLightParameters(OptimizationParameters):
                     f"{type(self).__name__}: {name} must be True or False; got "
                     f"{getattr(self, name)!r}."
                 )
-        self._check(self.initial_accumulator > 0, "initial_accumulator", "positive")
 
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
         raise NotImplementedError(

@@ -34,7 +34,7 @@ class MomentumParameters(OptimizationParameters):
     optimization_parameters.proto refers.
     """
 
-    hardware = Hardware("Momentum", "momentum", ("momentum", "use_nesterov"))
+    hardware = Hardware("Momentum", "momentum")
     slots = (Slot("momenta", "/Momentum"),)
     forms = {"use_nesterov": (False, True)}
 

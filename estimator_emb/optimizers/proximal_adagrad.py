@@ -41,9 +41,14 @@ class ProximalAdagradParameters(OptimizationParameters):
     hardware = Hardware(
         "ProximalAdagrad",
         "proximal_adagrad",
-        renamed={"l1": "l1_regularization_strength", "l2": "l2_regularization_strength"},
+        {"l1": "l1_regularization_strength", "l2": "l2_regularization_strength"},
     )
     slots = (Slot("accumulators", "/ProximalAdagrad", "initial_accumulator", "accumulator"),)
+    ranges = {
+        "initial_accumulator": "positive",
+        "l1_regularization_strength": "at least 0",
+        "l2_regularization_strength": "at least 0",
+    }
     forms = {"l1_regularization_strength": (0.0, 0.1)}
 
     learning_rate: float
@@ -57,12 +62,6 @@ class ProximalAdagradParameters(OptimizationParameters):
     multiply_weight_decay_factor_by_learning_rate: bool | None = None
     clip_gradient_min: float | None = None
     clip_gradient_max: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check(self.initial_accumulator > 0, "initial_accumulator", "positive")
-        for name in ("l1_regularization_strength", "l2_regularization_strength"):
-            self._check(getattr(self, name) >= 0, name, "at least 0")
 
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
         (a,) = slots

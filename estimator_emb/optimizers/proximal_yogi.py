@@ -48,13 +48,19 @@ class ProximalYogiParameters(OptimizationParameters):
     hardware = Hardware(
         "ProximalYogi",
         "proximal_yogi",
-        ("beta1", "beta2", "epsilon"),
         {"l1": "l1_regularization_strength", "l2": "l2_regularization_strength"},
     )
     slots = (
         Slot("v", "/ProximalYogi", "initial_accumulator_value"),
         Slot("m", "/ProximalYogi_1"),
     )
+    ranges = {
+        "beta1": "in [0, 1)",
+        "beta2": "in [0, 1)",
+        "epsilon": "positive",
+        "l1_regularization_strength": "at least 0",
+        "l2_regularization_strength": "at least 0",
+    }
     forms = {"l1_regularization_strength": (0.0, 0.1)}
 
     learning_rate: float = 0.01
@@ -71,14 +77,6 @@ class ProximalYogiParameters(OptimizationParameters):
     multiply_weight_decay_factor_by_learning_rate: bool | None = None
     clip_gradient_min: float | None = None
     clip_gradient_max: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check(0 <= self.beta1 < 1, "beta1", "in [0, 1)")
-        self._check(0 <= self.beta2 < 1, "beta2", "in [0, 1)")
-        self._check(self.epsilon > 0, "epsilon", "positive")
-        for name in ("l1_regularization_strength", "l2_regularization_strength"):
-            self._check(getattr(self, name) >= 0, name, "at least 0")
 
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
         v, m = slots

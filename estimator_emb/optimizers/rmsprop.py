@@ -38,7 +38,7 @@ class RMSPropParameters(OptimizationParameters):
     optimization_parameters.proto refers.
     """
 
-    hardware = Hardware("RMSProp", "rms_prop", ("rho", "momentum", "epsilon"))
+    hardware = Hardware("RMSProp", "rms_prop")
     slots = (Slot("ms", "/RMSProp/ms", "initial_ms"), Slot("mom", "/RMSProp/mom"))
 
     learning_rate: float

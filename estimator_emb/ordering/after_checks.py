@@ -17,11 +17,7 @@ from estimator_emb.ordering import accesses, structure
 def wait(targets: Iterable[Any], checked: tf.Tensor) -> None:
     """Makes every write of a variable among the fetched `targets` wait for `checked`."""
     before: dict[tf.Operation, Sequence[tf.Operation]] = {}
-    ops = [
-        target if isinstance(target, tf.Operation) else target.op
-        for target in targets
-        if target is not None
-    ]
+    ops = [getattr(target, "op", target) for target in targets if target is not None]
     step = structure.leading_to(ops, before)
     check = structure.leading_to([checked.op], before)
     places = structure.OpPlaces(step, before)

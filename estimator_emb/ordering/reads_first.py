@@ -65,11 +65,11 @@ class _Ordering:
     def __init__(self, every_step: Sequence[Fetched], sometimes: Sequence[Fetched]):
         self._graph = tf.compat.v1.get_default_graph()
         self._before: dict[tf.Operation, Sequence[tf.Operation]] = {}
-        self._roots = [_op(fetched) for fetched in (*every_step, *sometimes)]
+        self._roots = [getattr(one, "op", one) for one in (*every_step, *sometimes)]
         self._fetched = {
             _place(fetched) for fetched in (*every_step, *sometimes) if tf.is_tensor(fetched)
         }
-        self._step = structure.leading_to(map(_op, every_step), self._before)
+        self._step = structure.leading_to(self._roots[: len(every_step)], self._before)
         self._all = structure.leading_to(self._roots, self._before)
         self._after: dict[tf.Operation, int] = {}
         self._later: dict[tf.Operation, list[tf.Operation]] = {}
@@ -130,7 +130,6 @@ class _Ordering:
                 yield variable, reads, writes
 
     def _may_be_read(self, read: tf.Operation) -> bool:
-        """Returns whether a read outside of the step may be fetched beside it."""
         return any(_place(output) in self._fetched for output in read.outputs) or any(
             self._uses(op) for output in read.outputs for op in output.consumers()
         )
@@ -281,7 +280,6 @@ class _Ordering:
         return sum(map(len, wanted.values()))
 
     def _circular(self, wanted: Mapping[tf.Operation, list[tf.Operation]]) -> set[tf.Operation]:
-        """Returns the ops that would wait for themselves, or for an op that does."""
         sorter = graphlib.TopologicalSorter(
             {op: (*self._before[op], *wanted.get(op, ())) for op in self._all}
         )
@@ -301,7 +299,6 @@ class _Ordering:
         wanted: Mapping[tf.Operation, list[tf.Operation]],
         among: set[tf.Operation],
     ) -> bool:
-        """Returns whether an op waits for another one, by way of the ops in `among`."""
         seen, waiting = {op}, [op]
         while waiting:
             current = waiting.pop()
@@ -349,10 +346,6 @@ def _kept_variables() -> set[str]:
         for variable in tf.compat.v1.get_collection(key)
         if isinstance(variable, tf.Variable)
     }
-
-
-def _op(fetched: Fetched) -> tf.Operation:
-    return fetched if isinstance(fetched, tf.Operation) else fetched.op
 
 
 def _place(tensor: tf.Tensor) -> tuple[tf.Operation, int]:

@@ -7,6 +7,7 @@ constructor, so that `validated` repeats its checks where a spec is used.
 
 import collections
 import copy
+import functools
 import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ import tensorflow as tf
 from estimator_emb.messages import arguments
 from estimator_emb.messages.calls import method_of_program
 from estimator_emb.optimizers import OptimizationParameters, as_parameters, name_in_tensorflow
-from estimator_emb.optimizers._parameters import check_finite, check_not_negative
+from estimator_emb.optimizers._parameters import check_finite, check_not_negative, is_number
 from estimator_emb.private.columns import (
     EmbeddingColumn,
     EmbeddingDevice,
@@ -86,50 +87,27 @@ class TableConfig(
         learning_rate_fn: Callable[[Any], Any] | None = None,
         optimization_parameters: OptimizationParameters | None = None,
     ) -> "TableConfig":
-        for name, value in (("vocabulary_size", vocabulary_size), ("dimension", dimension)):
-            if not _is_integer(value) or value < 1:
-                raise ValueError(f"TableConfig: {name} must be an int >= 1; got {value!r}.")
-        _check_bool("TableConfig: hot_id_replication", hot_id_replication)
-        if initializer is not None and not callable(initializer):
-            raise ValueError(
-                f"TableConfig: initializer must be callable or None; got {initializer!r}."
-            )
-        if initializer is None:
-            initializer = tf.compat.v1.truncated_normal_initializer(
-                mean=0.0, stddev=1 / math.sqrt(dimension)
-            )
-        if combiner not in COMBINERS:
-            raise ValueError(
-                f"TableConfig: combiner must be 'mean', 'sum', 'sqrtn' or None; got {combiner!r}."
-            )
+        check = functools.partial(arguments.check_argument, "TableConfig")
+        check_integer("TableConfig", "vocabulary_size", vocabulary_size, 1)
+        check_integer("TableConfig", "dimension", dimension, 1)
+        check_bool("TableConfig", "hot_id_replication", hot_id_replication)
+        initializer = initializer_of(initializer, dimension)
+        check(combiner in COMBINERS, "combiner", "'mean', 'sum', 'sqrtn' or None", combiner)
         if learning_rate is not None and learning_rate_fn is not None:
             raise ValueError(
                 "TableConfig: at most one of learning_rate and learning_rate_fn may be given; got "
                 f"{learning_rate!r} and {learning_rate_fn!r}."
             )
-        if learning_rate is not None and not _is_number(learning_rate):
-            raise ValueError(f"TableConfig: learning_rate must be a number; got {learning_rate!r}.")
         if learning_rate is not None:
+            check(is_number(learning_rate), "learning_rate", "a number", learning_rate)
             check_finite("TableConfig: learning_rate", learning_rate)
             check_not_negative("TableConfig: learning_rate", learning_rate)
-        if learning_rate_fn is not None and not callable(learning_rate_fn):
-            raise ValueError(
-                "TableConfig: learning_rate_fn must be a function of the global step; got "
-                f"{learning_rate_fn!r}."
-            )
+        is_function = learning_rate_fn is None or callable(learning_rate_fn)
+        check(is_function, "learning_rate_fn", "a function of the global step", learning_rate_fn)
         if optimization_parameters is not None:
             optimization_parameters = as_parameters(optimization_parameters, "TableConfig")
-        return super().__new__(
-            cls,
-            vocabulary_size,
-            dimension,
-            initializer,
-            combiner,
-            hot_id_replication,
-            learning_rate,
-            learning_rate_fn,
-            optimization_parameters,
-        )
+        fields = locals()
+        return super().__new__(cls, *(fields[name] for name in cls._fields))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TableConfig":
         # Initializers and functions are not copied, because a copy would not be equal.
@@ -165,11 +143,7 @@ class FeatureConfig(
     def __new__(
         cls, table_id: str, max_sequence_length: int = 0, weight_key: str | None = None
     ) -> "FeatureConfig":
-        if not _is_integer(max_sequence_length) or max_sequence_length < 0:
-            raise ValueError(
-                "FeatureConfig: max_sequence_length must be an int >= 0; got "
-                f"{max_sequence_length!r}."
-            )
+        check_integer("FeatureConfig", "max_sequence_length", max_sequence_length, 0)
         return super().__new__(cls, table_id, max_sequence_length, weight_key)
 
 
@@ -241,41 +215,32 @@ class EmbeddingConfigSpec(
                 "EmbeddingConfigSpec: exactly one of `feature_columns` and the pair "
                 "`feature_to_config_dict` and `table_to_config_dict` must be specified."
             )
-        if partition_strategy not in PARTITION_STRATEGIES:
-            raise ValueError(
-                "EmbeddingConfigSpec: partition_strategy must be 'div' or 'mod'; got "
-                f"{partition_strategy!r}."
-            )
-        if clipping_limit is not None and not (_is_number(clipping_limit) and clipping_limit > 0):
-            raise ValueError(
-                "EmbeddingConfigSpec: clipping_limit must be a positive number or None; got "
-                f"{clipping_limit!r}."
-            )
-        _check_bool(
-            "EmbeddingConfigSpec: pipeline_execution_with_tensor_core",
-            pipeline_execution_with_tensor_core,
-        )
-        if profile_data_directory is not None and not isinstance(profile_data_directory, str):
-            raise ValueError(
-                "EmbeddingConfigSpec: profile_data_directory must be a str or None; got "
-                f"{profile_data_directory!r}."
-            )
+        check_strategy("EmbeddingConfigSpec", partition_strategy)
+        check = functools.partial(arguments.check_argument, "EmbeddingConfigSpec")
+        limit, directory = clipping_limit, profile_data_directory
+        positive = limit is None or (is_number(limit) and limit > 0)
+        check(positive, "clipping_limit", "a positive number or None", limit)
+        pipelined = pipeline_execution_with_tensor_core
+        check_bool("EmbeddingConfigSpec", "pipeline_execution_with_tensor_core", pipelined)
+        is_path = isinstance(directory, str | None)
+        check(is_path, "profile_data_directory", "a str or None", directory)
         multiplier = experimental_gradient_multiplier_fn
-        if multiplier is not None and not callable(multiplier):
-            raise ValueError(
-                "EmbeddingConfigSpec: experimental_gradient_multiplier_fn must be a function of "
-                f"the global step or None; got {multiplier!r}."
-            )
-        embedding_core_columns: list[Any] | None = None
-        tensor_core_columns: list[Any] | None = None
+        check(
+            multiplier is None or callable(multiplier),
+            "experimental_gradient_multiplier_fn",
+            "a function of the global step or None",
+            multiplier,
+        )
+        tensor_core_feature_columns: list[Any] | None = None
         if feature_columns:
-            embedding_core_columns, tensor_core_columns = _split_columns(feature_columns)
+            feature_columns, tensor_core_feature_columns = _split_columns(feature_columns)
             if optimization_parameters is None:
                 raise ValueError(
                     "EmbeddingConfigSpec: optimization_parameters must be given with "
                     "feature_columns."
                 )
         else:
+            feature_columns = None
             assert feature_to_config_dict and table_to_config_dict
             table_to_config_dict = {
                 table: _as_config(config, TableConfig, f"table {table!r}")
@@ -289,19 +254,8 @@ class EmbeddingConfigSpec(
             features_of_dicts.update(feature_to_config_dict)
         if optimization_parameters is not None:
             optimization_parameters = as_parameters(optimization_parameters, "EmbeddingConfigSpec")
-        return super().__new__(
-            cls,
-            embedding_core_columns,
-            tensor_core_columns,
-            optimization_parameters,
-            clipping_limit,
-            pipeline_execution_with_tensor_core,
-            experimental_gradient_multiplier_fn,
-            feature_to_config_dict,
-            table_to_config_dict,
-            partition_strategy,
-            profile_data_directory,
-        )
+        fields = locals()
+        return super().__new__(cls, *(fields[name] for name in cls._fields))
 
     def __reduce__(self) -> Any:
         # The fields are not the constructor's arguments, because columns are split into two lists.
@@ -383,7 +337,6 @@ def _split_columns(columns: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 
 
 def _as_config(config: Any, ours: Any, owner: str) -> Any:
-    """Returns `config`, ours or TensorFlow's, as an object of `ours`, checked again."""
     theirs = isinstance(config, tuple) and name_in_tensorflow(config) == ours.__name__
     if isinstance(config, ours) or theirs:
         return ours(**config._asdict())
@@ -407,14 +360,29 @@ def _check_dicts(features: Mapping[str, FeatureConfig], tables: Mapping[str, Tab
         )
 
 
-def _check_bool(owner: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise ValueError(f"{owner} must be True or False; got {value!r}.")
+def check_strategy(owner: str, strategy: object) -> None:
+    """Raises ValueError for a partition strategy that there is not."""
+    holds = strategy in PARTITION_STRATEGIES
+    arguments.check_argument(owner, holds, "partition_strategy", "'div' or 'mod'", strategy)
 
 
-def _is_integer(value: object) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+def check_bool(owner: str, name: str, value: object) -> None:
+    """Raises ValueError for an argument that is not True or False."""
+    arguments.check_argument(owner, isinstance(value, bool), name, "True or False", value)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and not math.isnan(value)
+def check_integer(owner: str, name: str, value: Any, least: int) -> None:
+    """Raises ValueError for an argument that is not an int of at least `least`."""
+    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    arguments.check_argument(
+        owner, is_integer and value >= least, name, f"an int >= {least}", value
+    )
+
+
+def initializer_of(initializer: Any, dimension: int) -> Any:
+    """Returns the initializer of a table, of this vocabulary or of TF2's; None has a default."""
+    if initializer is None:
+        return tf.compat.v1.truncated_normal_initializer(mean=0.0, stddev=1 / math.sqrt(dimension))
+    check = functools.partial(arguments.check_argument, "TableConfig")
+    check(callable(initializer), "initializer", "callable or None", initializer)
+    return initializer

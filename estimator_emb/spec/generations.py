@@ -3,6 +3,7 @@
 
 from typing import Any
 
+from estimator_emb.messages.arguments import check_argument
 from estimator_emb.names.generations import GENERATIONS, PJRT
 from estimator_emb.private.protos import topology_pb2
 
@@ -26,11 +27,8 @@ NO_ESTIMATOR = (
 
 def check_generation(generation: object) -> None:
     """Raises ValueError for an unknown generation."""
-    if generation not in GENERATIONS:
-        raise ValueError(
-            f"TPUConfig: tpu_generation must be one of {', '.join(GENERATIONS)}, or None; "
-            f"got {generation!r}."
-        )
+    allowed = f"one of {', '.join(GENERATIONS)}, or None"
+    check_argument("TPUConfig", generation in GENERATIONS, "tpu_generation", allowed, generation)
 
 
 def check_runtime(generation: str | None) -> None:

@@ -4,6 +4,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from estimator_emb.messages import arguments
 from estimator_emb.messages.calls import method_of_program
 from estimator_emb.names import environment, slices
 from estimator_emb.names.environment import EnvironmentVariable
@@ -117,21 +118,9 @@ class TPUConfig(StockTPUConfig):
         table_summaries: bool | None = None,
         serving_tables: str | None = None,
     ) -> "TPUConfig":
+        fields = locals()
         tf_config.read_tf_config()  # As tensorflow-estimator's does, for the TPU's job.
-        self: TPUConfig = super().__new__(
-            cls,
-            iterations_per_loop,
-            num_shards,
-            num_cores_per_replica,
-            per_host_input_for_training,
-            tpu_job_name,
-            initial_infeed_sleep_secs,
-            input_partition_dims,
-            eval_training_input_configuration,
-            experimental_host_call_every_n_steps,
-            experimental_allow_per_host_v2_parallel_get_next,
-            experimental_feed_hook,
-        )
+        self: TPUConfig = super().__new__(cls, **{name: fields[name] for name in cls._fields})
         for name, chosen, variable in (
             ("device", device, environment.DEVICE),
             ("bad_ids", bad_ids, environment.BAD_IDS),
@@ -140,17 +129,14 @@ class TPUConfig(StockTPUConfig):
                 _check_choice(f"TPUConfig: {name}", chosen, variable.choices)
         if tpu_generation is not None:
             generations.check_generation(tpu_generation)
-        if table_summaries not in (None, True, False):
-            raise ValueError(
-                f"TPUConfig: table_summaries must be True or False; got {table_summaries!r}."
-            )
+        known = table_summaries in (None, True, False)
+        arguments.check_argument(
+            "TPUConfig", known, "table_summaries", "True or False", table_summaries
+        )
         if serving_tables is not None:
             _check_choice("TPUConfig: serving_tables", serving_tables, PRECISIONS)
-        self.device = device
-        self.bad_ids = bad_ids
-        self.tpu_generation = tpu_generation
-        self.table_summaries = table_summaries
-        self.serving_tables = serving_tables
+        for name in TPUConfig.__annotations__:
+            setattr(self, name, fields[name])
         return self
 
     def _replace(self, **kwargs: Any) -> "TPUConfig":
@@ -215,8 +201,7 @@ def asked_topology() -> slices.Slice | None:
 
 def serves_float16(config: Any) -> bool:
     """Returns whether a SavedModel has its tables as float16."""
-    tpu_config = getattr(config, "tpu_config", None)
-    return getattr(tpu_config, "serving_tables", None) == "float16"
+    return bool(_of_tpu_config(config, "serving_tables") == "float16")
 
 
 def asked_bad_ids(config: Any) -> str:
@@ -226,7 +211,7 @@ def asked_bad_ids(config: Any) -> str:
 
 def asked_table_summaries(config: Any) -> bool | None:
     """Returns whether the config or the environment asks for table summaries; None if unset."""
-    chosen: bool | None = getattr(getattr(config, "tpu_config", None), "table_summaries", None)
+    chosen: bool | None = _of_tpu_config(config, "table_summaries")
     if chosen is None and environment.TABLE_SUMMARIES.value():
         return _asked(config, "table_summaries", environment.TABLE_SUMMARIES, "0") == "1"
     return chosen if chosen is None else bool(chosen)
@@ -243,8 +228,7 @@ def table_summaries_on_host(config: Any) -> bool:
 
 def check_on_tpu(config: Any) -> None:
     """Raises ValueError for options that do not work on a TPU, or a TPU without TPUEstimator."""
-    tpu_config = getattr(config, "tpu_config", None)
-    generations.check_runtime(getattr(tpu_config, "tpu_generation", None))
+    generations.check_runtime(_of_tpu_config(config, "tpu_generation"))
     if asked_bad_ids(config) == "drop":
         raise ValueError("bad_ids='drop' works on the host only: a TPU does not check ids.")
     if asked_table_summaries(config):
@@ -276,11 +260,15 @@ def asked_wait_limit() -> float | None:
 
 
 def _asked(config: Any, name: str, variable: EnvironmentVariable, default: str) -> str:
-    chosen: str | None = getattr(getattr(config, "tpu_config", None), name, None)
+    chosen: str | None = _of_tpu_config(config, name)
     if chosen is not None:
         return chosen
     owner = f"Environment variable {variable}"
     return _check_choice(owner, variable.value() or default, variable.choices)
+
+
+def _of_tpu_config(config: Any, name: str) -> Any:
+    return getattr(getattr(config, "tpu_config", None), name, None)
 
 
 def _check_choice(owner: str, chosen: str, choices: tuple[str, ...]) -> str:

@@ -105,9 +105,7 @@ def tables_of_columns(
     duplicate columns count once, and columns without a table are skipped. Otherwise they raise
     ValueError or TypeError. A table with two shapes, combiners or rates always raises ValueError.
     """
-    configs: dict[str, TableConfig] = {}
-    scope_keys: dict[str, str] = {}
-    features: dict[str, list[Feature]] = {}
+    tables: dict[str, Table] = {}
     for column, key, scope_key, alone in _off_tpu(columns) if off_tpu else _on_tpu(columns):
         name = TABLE_PREFIX + scope_key
         vocabulary_size, dimension = column.get_embedding_table_size()
@@ -118,7 +116,8 @@ def tables_of_columns(
             combiner=column.get_combiner(),
             learning_rate_fn=column.get_learning_rate_fn(),
         )
-        first = configs.setdefault(name, config)
+        table = tables.setdefault(name, Table(name, config, (), scope_key, optimizer))
+        first = table.config
         if (first.vocabulary_size, first.dimension) != (vocabulary_size, dimension):
             raise ValueError(
                 f"Table {name!r} is asked for in two shapes: [{first.vocabulary_size}, "
@@ -130,29 +129,19 @@ def tables_of_columns(
                     f"Table {name!r} is asked for with two values of {field}: "
                     f"{getattr(first, field)!r}, and {getattr(config, field)!r} by feature {key!r}."
                 )
-        scope_keys[name] = scope_key
-        features.setdefault(name, []).append(
-            Feature(
-                key,
-                column.get_max_sequence_length(),
-                column.get_weight_key_name(),
-                column_name=column.name,
-                to_ids=string_lookup(column.categorical_column),
-                integers_to_ids=integer_lookup(column.categorical_column),
-                computed=computed_ids(column.categorical_column),
-                column=None if alone else column,
-            )
+        feature = Feature(
+            key,
+            column.get_max_sequence_length(),
+            column.get_weight_key_name(),
+            column_name=column.name,
+            to_ids=string_lookup(column.categorical_column),
+            integers_to_ids=integer_lookup(column.categorical_column),
+            computed=computed_ids(column.categorical_column),
+            column=None if alone else column,
         )
-    return [
-        Table(
-            name,
-            configs[name],
-            tuple(sorted(features[name], key=lambda feature: feature.key)),
-            scope_keys[name],
-            configs[name].optimization_parameters or optimizer,
-        )
-        for name in sorted(configs)
-    ]
+        features = sorted((*table.features, feature), key=lambda one: one.key)
+        tables[name] = dataclasses.replace(table, features=tuple(features))
+    return [tables[name] for name in sorted(tables)]
 
 
 _Named = tuple[Any, str, str, bool]

@@ -13,6 +13,7 @@ is built, and computed from the values of all cores when the graph has been copi
 """
 
 import contextlib
+import contextvars
 import dataclasses
 import functools
 import threading
@@ -21,6 +22,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.ordering import structure
 from estimator_emb.private.patches import Changes
 from estimator_emb.private.tpu import gen_tpu_ops, tpu_shard_context, xla
 
@@ -35,15 +37,13 @@ _MODULES = {
 """Function to be replaced -> its module."""
 
 
-class _ThreadOps(threading.local):
-    def __init__(self) -> None:
-        self.ops: dict[str, Callable[..., tf.Tensor]] = {}
+Ops = dict[str, Callable[..., tf.Tensor]]
 
-
-_thread = _ThreadOps()
+_ops: contextvars.ContextVar[Ops] = contextvars.ContextVar("ops", default={})  # noqa: B039
+"""What this thread calls in place of TensorFlow's functions."""
 _lock = threading.Lock()
 _changes = Changes()
-_originals: dict[str, Callable[..., tf.Tensor]] = {}
+_originals: Ops = {}
 _running = 0
 """The number of open `_replaced` contexts, over all threads."""
 
@@ -73,7 +73,7 @@ class Cores:
     def __init__(self, count: int = 1):
         self.count = count
         self._per_core: dict[str, list[tf.Tensor]] = {}
-        self._collectives: list[Collective] = []
+        self.collectives: list[Collective] = []
         self._number: tf.Tensor | None = None
 
     @contextlib.contextmanager
@@ -108,7 +108,7 @@ class Cores:
 
     def stand_ins(self, dtype: tf.DType, shape: Any) -> list[tf.Tensor]:
         """Makes a tensor for each core; `wire` gives it its value later."""
-        made = [_stand_in(dtype, shape) for _ in range(self.count)]
+        made = [tf.identity(tf.compat.v1.placeholder(dtype, shape)) for _ in range(self.count)]
         if self.count > 1:
             self._per_core[made[0].name] = made
         return made
@@ -118,31 +118,13 @@ class Cores:
         return self._per_core.get(mine.name, [mine] * self.count)
 
     @property
-    def collectives(self) -> Sequence[Collective]:
-        return self._collectives
-
-    @property
     def inputs_of_core(self) -> set[str]:
         """Names of the tensors that core 0 was given, without outputs of ops between cores."""
-        return set(self._per_core) - {one.output.name for one in self._collectives}
-
-    @property
-    def has_collectives(self) -> bool:
-        return bool(self._collectives)
-
-    @property
-    def sent(self) -> list[tf.Tensor]:
-        """Core 0's inputs of ops between cores."""
-        return [collective.value for collective in self._collectives]
-
-    @property
-    def exchanged(self) -> list[tf.Tensor]:
-        """Core 0's outputs of ops between cores."""
-        return [collective.output for collective in self._collectives]
+        return set(self._per_core) - {one.output.name for one in self.collectives}
 
     @property
     def inputs(self) -> list[tf.Tensor]:
-        """The tensors that core 0 was given, without those `exchanged`."""
+        """The tensors of `inputs_of_core`."""
         names = self.inputs_of_core
         return [values[0] for name, values in self._per_core.items() if name in names]
 
@@ -154,13 +136,13 @@ class Cores:
         """
         if self.count == 1:
             return [[target] for target in targets]
-        wanted = [*targets, *(collective.value for collective in self._collectives)]
+        wanted = [*targets, *(collective.value for collective in self.collectives)]
         per_core = [wanted]
         copied = _part_per_core(wanted, set(self._per_core))
         for core in range(1, self.count):
             sources = {name: values[core] for name, values in self._per_core.items()}
             per_core.append(_copy(copied, sources, wanted, core))
-        for index, collective in enumerate(self._collectives, start=len(targets)):
+        for index, collective in enumerate(self.collectives, start=len(targets)):
             outputs = collective.combine([values[index] for values in per_core])
             for place, output in zip(self._per_core[collective.output.name], outputs, strict=True):
                 wire(place, output)
@@ -172,47 +154,49 @@ class Cores:
                 self._number = self.per_core([tf.constant(core) for core in range(self.count)])
         return tf.identity(self._number, name)
 
-    def _between_cores(
+    def _exchanged(
         self,
         kind: str,
         groups: list[list[int]],
-        value: tf.Tensor,
-        shape: Any,
+        given: tf.Tensor,
         combine: Callable[[list[tf.Tensor]], list[tf.Tensor]],
+        gradient: Callable[[tf.Tensor], tf.Tensor],
+        shape: Any = None,
     ) -> tf.Tensor:
-        graph = tf.compat.v1.get_default_graph()
-        if graph.building_function or graph._get_control_flow_context() is not None:
-            raise NotImplementedError(
-                f"{kind} inside a loop, a branch or a tf.function cannot be emulated on "
-                f"{self.count} cores; call it in the body of model_fn, or emulate one core."
-            )
-        output = self.stand_ins(value.dtype, shape)[0]
-        self._collectives.append(Collective(kind, groups, value, output, combine))
-        return output
+        """Returns core 0's output of an op between cores; None is the shape of its input."""
+
+        @tf.custom_gradient
+        def exchanged(value: tf.Tensor) -> Any:
+            graph = tf.compat.v1.get_default_graph()
+            if graph.building_function or graph._get_control_flow_context() is not None:
+                raise NotImplementedError(
+                    f"{kind} inside a loop, a branch or a tf.function cannot be emulated on "
+                    f"{self.count} cores; call it in the body of model_fn, or emulate one core."
+                )
+            output = self.stand_ins(value.dtype, value.shape if shape is None else shape)[0]
+            self.collectives.append(Collective(kind, groups, value, output, combine))
+            return output, gradient
+
+        return exchanged(given)
 
     def _cross_replica_sum(
         self, input: Any, group_assignment: Any, name: str | None = None
     ) -> tf.Tensor:
         groups = _constant("cross_replica_sum: group_assignment", group_assignment)
 
-        @tf.custom_gradient
-        def summed(value: tf.Tensor) -> Any:
-            def combine(values: list[tf.Tensor]) -> list[tf.Tensor]:
-                outputs = list(values)
-                for group in groups:
-                    total = tf.add_n([values[core] for core in group])
-                    for core in group:
-                        outputs[core] = total
-                return outputs
+        def combine(values: list[tf.Tensor]) -> list[tf.Tensor]:
+            outputs = list(values)
+            for group in groups:
+                total = tf.add_n([values[core] for core in group])
+                for core in group:
+                    outputs[core] = total
+            return outputs
 
-            def gradient(upstream: tf.Tensor) -> tf.Tensor:
-                return self._cross_replica_sum(upstream, groups)
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            return self._cross_replica_sum(upstream, groups)
 
-            return self._between_cores(
-                "cross_replica_sum", groups, value, value.shape, combine
-            ), gradient
-
-        return summed(tf.convert_to_tensor(input))
+        given = tf.convert_to_tensor(input)
+        return self._exchanged("cross_replica_sum", groups, given, combine, gradient)
 
     def _all_to_all(
         self,
@@ -224,58 +208,49 @@ class Cores:
         name: str | None = None,
     ) -> tf.Tensor:
         groups = _constant("all_to_all: group_assignment", group_assignment)
+        given = tf.convert_to_tensor(input)
+        shape = given.shape.as_list()
+        if shape[split_dimension] is not None:
+            shape[split_dimension] //= split_count
+        if shape[concat_dimension] is not None:
+            shape[concat_dimension] *= split_count
 
-        @tf.custom_gradient
-        def exchanged(value: tf.Tensor) -> Any:
-            shape = value.shape.as_list()
-            if shape[split_dimension] is not None:
-                shape[split_dimension] //= split_count
-            if shape[concat_dimension] is not None:
-                shape[concat_dimension] *= split_count
+        def combine(values: list[tf.Tensor]) -> list[tf.Tensor]:
+            outputs = list(values)
+            for group in groups:
+                pieces = [tf.split(values[c], split_count, split_dimension) for c in group]
+                for place, core in enumerate(group):
+                    received = [of_core[place] for of_core in pieces]
+                    outputs[core] = tf.concat(received, concat_dimension)
+            return outputs
 
-            def combine(values: list[tf.Tensor]) -> list[tf.Tensor]:
-                outputs = list(values)
-                for group in groups:
-                    pieces = [tf.split(values[c], split_count, split_dimension) for c in group]
-                    for place, core in enumerate(group):
-                        received = [of_core[place] for of_core in pieces]
-                        outputs[core] = tf.concat(received, concat_dimension)
-                return outputs
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            return self._all_to_all(
+                upstream, groups, split_dimension, concat_dimension, split_count
+            )
 
-            def gradient(upstream: tf.Tensor) -> tf.Tensor:
-                return self._all_to_all(
-                    upstream, groups, split_dimension, concat_dimension, split_count
-                )
-
-            return self._between_cores("all_to_all", groups, value, shape, combine), gradient
-
-        return exchanged(tf.convert_to_tensor(input))
+        return self._exchanged("all_to_all", groups, given, combine, gradient, shape)
 
     def _collective_permute(
         self, input: Any, source_target_pairs: Any, name: str | None = None
     ) -> tf.Tensor:
         pairs = _constant("collective_permute: source_target_pairs", source_target_pairs)
 
-        @tf.custom_gradient
-        def permuted(value: tf.Tensor) -> Any:
-            def combine(values: list[tf.Tensor]) -> list[tf.Tensor]:
-                outputs = [tf.zeros_like(value) for value in values]
-                for source, target in pairs:
-                    outputs[target] = values[source]
-                return outputs
+        def combine(values: list[tf.Tensor]) -> list[tf.Tensor]:
+            outputs = [tf.zeros_like(value) for value in values]
+            for source, target in pairs:
+                outputs[target] = values[source]
+            return outputs
 
-            def gradient(upstream: tf.Tensor) -> tf.Tensor:
-                return self._collective_permute(upstream, [pair[::-1] for pair in pairs])
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            return self._collective_permute(upstream, [pair[::-1] for pair in pairs])
 
-            return self._between_cores(
-                "collective_permute", pairs, value, value.shape, combine
-            ), gradient
-
-        return permuted(tf.convert_to_tensor(input))
+        given = tf.convert_to_tensor(input)
+        return self._exchanged("collective_permute", pairs, given, combine, gradient)
 
 
 @contextlib.contextmanager
-def _replaced(ops: dict[str, Callable[..., tf.Tensor]]) -> Iterator[None]:
+def _replaced(ops: Ops) -> Iterator[None]:
     """Makes this thread call `ops` in place of TensorFlow's; other threads are not affected."""
     global _running
     with _lock:
@@ -284,11 +259,11 @@ def _replaced(ops: dict[str, Callable[..., tf.Tensor]]) -> Iterator[None]:
                 _originals[name] = getattr(module, name)
                 _changes.set_attribute(module, name, functools.partial(_call, name))
         _running += 1
-    before, _thread.ops = _thread.ops, ops
+    before = _ops.set(ops)
     try:
         yield
     finally:
-        _thread.ops = before
+        _ops.reset(before)
         with _lock:
             _running -= 1
             if not _running:
@@ -296,7 +271,7 @@ def _replaced(ops: dict[str, Callable[..., tf.Tensor]]) -> Iterator[None]:
 
 
 def _call(op: str, /, *args: Any, **kwargs: Any) -> tf.Tensor:
-    return _thread.ops.get(op, _originals[op])(*args, **kwargs)
+    return _ops.get().get(op, _originals[op])(*args, **kwargs)
 
 
 def wire(stand_in: tf.Tensor, value: tf.Tensor) -> None:
@@ -307,10 +282,6 @@ def wire(stand_in: tf.Tensor, value: tf.Tensor) -> None:
 def _unchanged(input: Any, *args: Any, name: str | None = None, **kwargs: Any) -> tf.Tensor:
     # With one core, every op between cores returns its input.
     return tf.identity(input, name)
-
-
-def _stand_in(dtype: tf.DType, shape: Any) -> tf.Tensor:
-    return tf.identity(tf.compat.v1.placeholder(dtype, shape))
 
 
 def _constant(owner: str, value: Any) -> list[list[int]]:
@@ -325,10 +296,13 @@ def _part_per_core(wanted: Sequence[tf.Tensor], sources: set[str]) -> list[tf.Op
 
     It takes a v1 loop as a whole, and every op that draws random numbers.
     """
-    needed = _needed(wanted, sources)
+    needed = structure.reached(
+        [tensor.op for tensor in wanted if tensor.name not in sources],
+        lambda op: [*(one.op for one in op.inputs if one.name not in sources), *_before(op)],
+    )
     readers: dict[str, list[tf.Operation]] = {}
     loops: dict[str, list[tf.Operation]] = {}
-    for op in needed.values():
+    for op in needed:
         for tensor in op.inputs:
             readers.setdefault(tensor.name, []).append(op)
         for before in _before(op):
@@ -337,7 +311,7 @@ def _part_per_core(wanted: Sequence[tf.Tensor], sources: set[str]) -> list[tf.Op
             loops.setdefault(loop, []).append(op)
     per_core: dict[str, tf.Operation] = {}
     waiting = [op for name in sources for op in readers.get(name, [])]
-    waiting += [op for op in needed.values() if _draws(op) or op.type in _PER_LOOP]
+    waiting += [op for op in needed if _draws(op) or op.type in _PER_LOOP]
     while waiting:
         op = waiting.pop()
         if op.name in per_core or _writes(op):
@@ -349,18 +323,6 @@ def _part_per_core(wanted: Sequence[tf.Tensor], sources: set[str]) -> list[tf.Op
             if name not in sources:
                 waiting += readers.get(name, [])
     return sorted(per_core.values(), key=lambda op: op._id)
-
-
-def _needed(wanted: Sequence[tf.Tensor], sources: set[str]) -> dict[str, tf.Operation]:
-    needed: dict[str, tf.Operation] = {}
-    waiting = [tensor.op for tensor in wanted if tensor.name not in sources]
-    while waiting:
-        op = waiting.pop()
-        if op.name not in needed:
-            needed[op.name] = op
-            waiting += [tensor.op for tensor in op.inputs if tensor.name not in sources]
-            waiting += _before(op)
-    return needed
 
 
 def _before(op: tf.Operation) -> list[tf.Operation]:

@@ -22,7 +22,6 @@ import tensorflow as tf
 
 from estimator_emb.checkpoints.restoring import saver
 from estimator_emb.checks import input_errors
-from estimator_emb.checks.nan_loss import TableOnHost
 from estimator_emb.ordering import after_checks
 from estimator_emb.private.columns import sequence_length_key
 from estimator_emb.private.estimator import ExportOutput
@@ -108,8 +107,7 @@ class TableStep:
             where += ", on its CPU beside a GPU"
         if self.shards > 1:
             where += f", over {self.shards} parameter servers"
-        of_tables = {table.name: optimizer_of(table) for table in self.tables}
-        return sizes.describe(self.tables, of_tables, where)
+        return sizes.describe(self.tables, where)
 
     def from_previous_step(self, structure: Any) -> Any:
         """Returns what the model sees: this batch, or the previous one if lookups are ahead."""
@@ -237,7 +235,8 @@ class GradientTap:
         Raises RuntimeError if a feature has two, or one that was computed in a function, loop or
         branch.
         """
-        applied = self.tap.applied(self.step.cores.sent) if self.tap else {}
+        sent = [one.value for one in self.step.cores.collectives]
+        applied = self.tap.applied(sent) if self.tap else {}
         of_core = {}
         for key, upstream in applied.items():
             parts = [tf.convert_to_tensor(part) for part in upstream]
@@ -298,7 +297,6 @@ class GradientTap:
         return found
 
     def _used(self, returned: Any) -> set[str]:
-        """Returns the keys of the features that the model uses: in training, all."""
         in_results = {id(value) for value in _leaves(returned)}
         return {
             key
@@ -311,6 +309,7 @@ class Lookup:
     """Tables that were created and looked up.
 
     Attributes:
+      step: what looks them up.
       tables: those that the model uses, with their variables.
       kernels: None without tables.
       activations: of the whole batch, by feature key.
@@ -318,7 +317,7 @@ class Lookup:
 
     def __init__(self, tap: GradientTap, tables: list[storage.StoredTable]):
         self._tap = tap
-        self._step = tap.step
+        self.step = tap.step
         self.tables = tables
         self.activations: dict[str, tf.Tensor] = {}
         self.kernels: Kernels | None = None
@@ -327,7 +326,7 @@ class Lookup:
 
     def look_up(self, used: set[str]) -> None:
         """Looks up the features with keys `used`, and wires each core's part into its stand-in."""
-        step, reading = self._step, self._tap.reading
+        step, reading = self.step, self._tap.reading
         limit, cores = step.spec.clipping_limit, step.cores.count
         self.kernels = step.kernels(self.tables, limit, cores, step.next_step)
         looked_up = [ids for ids in reading.batch.ids if ids.feature.key in used]
@@ -356,7 +355,7 @@ class Lookup:
     def after_checks(self, spec: Any) -> Any:
         """Returns an `EstimatorSpec` that writes nothing until the batch was found good."""
         self.hold_writes(getattr(spec, "train_op", None))
-        if self.kernels is None or self._step.training or getattr(spec, "loss", None) is None:
+        if self.kernels is None or self.step.training or getattr(spec, "loss", None) is None:
             return spec
         with tf.control_dependencies([self.kernels.checked]):
             return spec._replace(loss=tf.identity(spec.loss))
@@ -367,7 +366,8 @@ class Lookup:
         """Updates every table.
 
         `gradients` are by feature those of each core's activation; None takes those of the tap, for
-        one core. A feature without a gradient gets gradient zero: its rows are updated.
+        one core. A feature without a gradient gets gradient zero: its rows are updated. A bad rate
+        or multiplier stops the step before it writes anything.
         """
         if gradients is None:
             gradients = {key: [gradient] for key, gradient in self._tap.gradients().items()}
@@ -385,49 +385,23 @@ class Lookup:
                 gradient = of_cores[0] if len(of_cores) == 1 else tf.concat(of_cores, axis=0)
                 return gradient if multiplier is None else gradient * multiplier
 
-            return self._update(map(of_batch, self.activations), rates, multiplier)
-
-    def _update(
-        self,
-        gradients: Iterable[tf.Tensor],
-        rates: Sequence[tf.Tensor],
-        multiplier: tf.Tensor | None,
-    ) -> tf.Operation:
-        """Updates every table with what `apply_gradients` computes.
-
-        A bad rate or multiplier stops the step before it writes anything. `gradients` include the
-        multiplier and are in the order of `activations`.
-        """
-        assert self.kernels is not None
-        with placement.on_cpu():
             tables = [table.table for table in self.tables]
-            problems = learning_rates.problems(self._step.spec, tables, rates, multiplier)
+            problems = learning_rates.problems(self.step.spec, tables, rates, multiplier)
             checked = [checks.require(problems, "check_rates")] if problems else []
             for good in checked:
                 after_checks.wait(self._held, good)
-        with placement.on_cpu(), tf.control_dependencies(checked):
-            if self._summaries is None:
-                return self.kernels.update(iter(gradients), rates)
-            computed = dict(zip(self.activations, gradients, strict=True))
-            updated = self.kernels.update(iter(computed.values()), rates)
-            return self._summaries.added_to(updated, self.tables, computed, rates)
+            with tf.control_dependencies(checked):
+                if self._summaries is None:
+                    return self.kernels.update(map(of_batch, self.activations), rates)
+                computed = {key: of_batch(key) for key in self.activations}
+                updated = self.kernels.update(iter(computed.values()), rates)
+                return self._summaries.added_to(updated, self.tables, computed, rates)
 
     def warm_start(self, settings: Any) -> Any:
         """Returns the program's `WarmStartSettings`, in which slots go with their tables."""
         return storage.with_slots(
             settings, [(table.variables, table.trained_by) for table in self.tables]
         )
-
-    def tables_on_host(self) -> list[TableOnHost]:
-        """Returns the tables for a report of a NaN loss."""
-        return [
-            TableOnHost(
-                table.name,
-                [feature.key for feature in table.table.features],
-                [shard.weights for shard in table.variables],
-            )
-            for table in self.tables
-        ]
 
     def saved_names(self) -> list[str]:
         """Returns the names of the tables in checkpoints."""

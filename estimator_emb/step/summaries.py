@@ -13,7 +13,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.optimizers import OptimizationParameters
+from estimator_emb.optimizers import gradient_limits
+from estimator_emb.optimizers._math import INFINITY
 from estimator_emb.private.estimator import LOSS_METRIC_KEY
 from estimator_emb.step import inputs, lookup, update
 from estimator_emb.step.dropped import DroppedIds
@@ -108,9 +109,9 @@ class TableSummaries:
             "row_norm": _mean_norm(weights),
             "gradient_norm": _mean_norm(summed),
         }
-        limits = _limits(table.trained_by, self._clipping_limit)
-        if limits is not None:
-            clipped = (summed < limits[0]) | (summed > limits[1])
+        low, high = gradient_limits(table.trained_by, self._clipping_limit)
+        if (low, high) != (-INFINITY, INFINITY):
+            clipped = (summed < low) | (summed > high)
             figures["share_clipped"] = tf.math.divide_no_nan(
                 tf.cast(tf.math.count_nonzero(clipped), tf.float32),
                 tf.cast(tf.size(clipped), tf.float32),
@@ -172,15 +173,3 @@ def _mean_norm(rows: tf.Tensor) -> tf.Tensor:
     """Returns the mean Euclidean norm of rows [n, dimension]; 0 without rows."""
     norms = tf.norm(rows, axis=1)
     return tf.math.divide_no_nan(tf.reduce_sum(norms), tf.cast(tf.size(norms), tf.float32))
-
-
-def _limits(
-    parameters: OptimizationParameters, clipping_limit: float | None
-) -> tuple[float, float] | None:
-    low = [parameters.clip_gradient_min, None if clipping_limit is None else -clipping_limit]
-    high = [parameters.clip_gradient_max, clipping_limit]
-    lows = [limit for limit in low if limit is not None]
-    highs = [limit for limit in high if limit is not None]
-    if not lows and not highs:
-        return None
-    return max(lows, default=-float("inf")), min(highs, default=float("inf"))

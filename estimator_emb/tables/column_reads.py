@@ -139,8 +139,6 @@ def _reading(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _named(original: Callable[..., str], of: Callable[[Table, Feature], str | None]) -> Any:
-    """Wraps a method by which a TPU column names its feature or its table."""
-
     @functools.wraps(original)
     def name(column: Any) -> Any:
         reads = _reads.get()

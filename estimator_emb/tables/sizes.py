@@ -5,10 +5,9 @@ import collections
 import os
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from estimator_emb.optimizers import OptimizationParameters
-from estimator_emb.spec.resolved import Table
+from estimator_emb.spec.resolved import Table, optimizer_of
 
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """The files in which Linux has the limit of a container, of cgroups 2 and 1."""
@@ -20,20 +19,18 @@ def bytes_of(table: Table, with_slots: bool = True) -> int:
     return 4 * table.config.vocabulary_size * table.config.dimension * (1 + slots)
 
 
-def describe(
-    tables: Sequence[Table], parameters: Mapping[str, OptimizationParameters], where: str
-) -> str:
+def describe(tables: Sequence[Table], where: str) -> str:
     """Returns the line of the log; `where` says what trains the tables, e.g. 'on the host'."""
-    sizes = {table.name: table.config.vocabulary_size * table.config.dimension for table in tables}
     rows = sum(table.config.vocabulary_size for table in tables)
-    floats = sum(size * (1 + len(parameters[name].slots)) for name, size in sizes.items())
+    floats = sum(bytes_of(table, with_slots=False) for table in tables) // 4
+    megabytes = sum(map(bytes_of, tables)) / 1e6
     by_optimizer = collections.Counter(
-        type(parameters[name]).__name__.removesuffix("Parameters") for name in sizes
+        type(optimizer_of(table)).__name__.removesuffix("Parameters") for table in tables
     )
     optimizers = ", ".join(f"{name} x {n}" for name, n in sorted(by_optimizer.items()))
     return (
-        f"Embedding tables train {where}: {len(tables)} tables, {rows:,} rows, "
-        f"{sum(sizes.values()):,} parameters, {4 * floats / 1e6:,.1f} MB with slots ({optimizers})."
+        f"Embedding tables train {where}: {len(tables)} tables, {rows:,} rows, {floats:,} "
+        f"parameters, {megabytes:,.1f} MB with slots ({optimizers})."
     )
 
 

@@ -103,8 +103,8 @@ def create(
     # reuse=False: no variable is returned a second time.
     with tf.compat.v1.variable_scope(tf.compat.v1.VariableScope(reuse=False)):
         created = tuple(
-            _shard(table, name, parameters, _Place(partition, i, name_as_part), dtype)
-            for i in range(shards)
+            _shard(table, name, parameters, _Place(i, start, size, name_as_part), dtype)
+            for i, (start, size) in enumerate(zip(partition.starts, partition.sizes, strict=True))
         )
     if parameters is not None:
         for shard in created:
@@ -115,21 +115,10 @@ def create(
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    partition: Partition
     shard: int
+    start: int
+    rows: int
     name_as_part: bool
-
-    @property
-    def rows(self) -> int:
-        return self.partition.sizes[self.shard]
-
-    @property
-    def start(self) -> int:
-        return self.partition.starts[self.shard]
-
-    @property
-    def divided(self) -> bool:
-        return self.partition.shards > 1
 
 
 def _shard(
@@ -229,8 +218,8 @@ def _variable(
     trainable: bool,
     dtype: tf.DType = tf.float32,
 ) -> tf.Variable:
-    part = place.name_as_part or place.divided
-    dimension = table.config.dimension
+    dimension, size = table.config.dimension, table.config.vocabulary_size
+    part = place.name_as_part or place.rows < size
     variable = tf.compat.v1.get_variable(
         f"{name}/part_{place.shard}" if part else name,
         shape=[place.rows, dimension],
@@ -244,7 +233,7 @@ def _variable(
         variable._set_save_slice_info(
             tf.Variable.SaveSliceInfo(
                 full_name=name,
-                full_shape=[table.config.vocabulary_size, dimension],
+                full_shape=[size, dimension],
                 var_offset=[place.start, 0],
                 var_shape=[place.rows, dimension],
             )
@@ -261,9 +250,9 @@ def _of_shard(
     variables. If one returns the whole table, the shard takes its rows. Each shard changes a fixed
     seed, because the rows of all shards would otherwise be equal.
     """
-    if not place.divided:
-        return initializer
     whole = [table.config.vocabulary_size, table.config.dimension]
+    if place.rows == whole[0]:
+        return initializer
     arguments: dict[str, Any] = {}
     if "partition_info" in inspect.signature(initializer).parameters:
         arguments["partition_info"] = PartitionInfo(whole, [place.start, 0])

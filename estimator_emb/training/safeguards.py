@@ -5,8 +5,6 @@ A training ends by SIGTERM with a checkpoint, and logs how far it is. A checkpoi
 damaged or does not fit is an error that says what to do, and so is an evaluation without input.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -63,14 +61,14 @@ def evaluation(directory: ModelDirectory, explain: Explain, path: str | None) ->
 
 
 def evaluate_run(run: Callable[..., Any], all_hooks: Sequence[Any], output_dir: str) -> Any:
-    """Calls `run(all_hooks)` with the hooks that an evaluation needs, and logs its metrics.
+    """Calls `run(all_hooks=...)` with the hooks that an evaluation needs; logs its metrics.
 
     `output_dir` is the folder of the evaluation's summaries, 'eval' or 'eval_<name>'.
     """
     # Last, because the hook of a loop that the end of the input cuts short says more.
     hooks = [*all_hooks, run_checks.Evaluated(), stopping.EndEvaluation()]
     with pauses.pausing():
-        metrics = run(hooks)
+        metrics = run(all_hooks=hooks)
     progress.log_evaluation(metrics, output_dir)
     return metrics
 

@@ -9,8 +9,6 @@ second later, ends the process at once, even if it hangs in TensorFlow, where Py
 would wait.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os
@@ -33,7 +31,7 @@ _DEFAULTS = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_h
 _SAME_SIGNAL_SECONDS = 1.0
 """A signal within this time is not another one: `timeout` signals both process and group."""
 
-_training: _Training | None = None
+_training: "_Training | None" = None
 """The training that these signals would end."""
 
 
@@ -92,8 +90,6 @@ class EndEvaluation(tf.compat.v1.train.SessionRunHook):
 
 
 class _Training(tf.compat.v1.train.SessionRunHook):
-    """The handler of the signals, and the hook that ends the session."""
-
     def __init__(self, model_dir: str, is_chief: bool):
         self.signal: signal.Signals | None = None
         self._model_dir = model_dir

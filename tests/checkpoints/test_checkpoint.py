@@ -35,7 +35,6 @@ def test_inspect(tmp_path):
 
 @pytest.mark.parametrize("chunk", [1, 20, 1 << 30])
 def test_convert_to_the_order_of_ids_and_back(chunk, tmp_path, monkeypatch):
-    """In pieces of one row, of some rows, and whole."""
     monkeypatch.setattr(writer, "CHUNK_BYTES", chunk)
     monkeypatch.setattr(values, "PIECE_BYTES", chunk)
     path = write_legacy(tmp_path / "old")
@@ -86,7 +85,6 @@ def test_convert_to_the_order_of_ids_and_back(chunk, tmp_path, monkeypatch):
 
 
 def test_a_converted_checkpoint_trains_on(tmp_path, meta_graphs):
-    """The next step of the estimator, from a legacy 'mod' checkpoint of tables of its names."""
     by_host = [i for host in range(HOSTS) for i in range(host, 13, HOSTS)]
     for name, rows in (("right", slice(None)), ("legacy", by_host)):
         tables = {"words": WORDS[rows], "words/Adagrad": ACCUMULATORS[rows]}
@@ -110,9 +108,9 @@ def test_a_converted_checkpoint_trains_on(tmp_path, meta_graphs):
     np.testing.assert_equal(got, want)
     # The record is not saved again; the graph beside the checkpoint is known as ours.
     for strategy in (None, "mod"):
-        with pytest.raises(ValueError) as error:
-            checkpoint.convert(f"{tmp_path}/new", f"{tmp_path}/x", source_order=strategy, **legacy)
-        assert str(error.value).endswith("model.ckpt-1.meta' is a graph of this package.")
+        given = {"source": f"{tmp_path}/new", "destination": f"{tmp_path}/x", **legacy}
+        said = harness.refusal(ValueError, checkpoint.convert, source_order=strategy, **given)
+        assert said.endswith("model.ckpt-1.meta' is a graph of this package.")
     np.testing.assert_array_equal(checkpoint.table(str(tmp_path / "new"), "words"), got["words"])
 
 
@@ -170,7 +168,6 @@ def test_convert_refuses(change, message, tmp_path):
         name: one.format(folder=tmp_path) if isinstance(one, str) else one
         for name, one in arguments.items()
     }
-    with pytest.raises(ValueError) as error:
-        checkpoint.convert(**arguments)
-    assert str(error.value) == message.format(folder=tmp_path)
+    said = harness.refusal(ValueError, checkpoint.convert, **arguments)
+    assert said == message.format(folder=tmp_path)
     assert sorted(tmp_path.iterdir()) == before

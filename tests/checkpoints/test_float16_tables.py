@@ -7,6 +7,7 @@ import pathlib
 import harness
 import numpy as np
 import pytest
+import saved_values
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_estimator.python.estimator.export import export
@@ -31,10 +32,9 @@ def drawn():
     return np.float32(sizes * random.choice([-1, 1], [ROWS, DIMENSION]))
 
 
-def by_config(table=None):
-    table = drawn() if table is None else table
+def by_config():
     optimizer, weighted = ee.AdagradParameters(0.1), {"weight_key": "x_weights"}
-    return harness.table_spec(ROWS, DIMENSION, optimizer, table, "sqrtn", weighted)
+    return harness.table_spec(ROWS, DIMENSION, optimizer, drawn(), "sqrtn", weighted)
 
 
 def by_column():
@@ -100,8 +100,17 @@ def size(path):
     return sum(file.stat().st_size for file in pathlib.Path(path, "variables").iterdir())
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(("spec", "combiner"), [(by_config, "sqrtn"), (by_column, "mean")])
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The folder of a trained model."""
+    folder = tmp_path_factory.mktemp("float16")
+    make(folder, by_config())
+    return folder
+
+
+@pytest.mark.parametrize(
+    "spec, combiner, way", [(by_config, "sqrtn", "host"), (by_column, "mean", "emulated")]
+)
 def test_an_export_serves_rounded_rows_at_half_the_size(spec, combiner, way, tmp_path, monkeypatch):
     monkeypatch.setattr(values, "PIECE_BYTES", 100 * DIMENSION * 4)
     whole = make(tmp_path, spec(), "float32", **WAYS[way])
@@ -119,30 +128,22 @@ def test_an_export_serves_rounded_rows_at_half_the_size(spec, combiner, way, tmp
     assert sorted(held.get_variable_to_shape_map()) == sorted(["global_step", "scale", name])
 
 
-def test_a_table_in_slices_under_a_name_that_an_op_has(tmp_path):
+def test_a_table_in_slices_under_a_name_that_an_op_has(trained, tmp_path):
     """TensorFlow reads no float16 in slices, in which a cluster saves tables."""
-    with tf.Graph().as_default(), v1.Session() as session:
-        parts = {"scale": tf.Variable([1.0]), "global_step": tf.Variable(1, dtype=tf.int64)}
-        slices = [tf.Variable(part) for part in np.split(drawn(), [300, 700])]
-        for part, start in zip(slices, (0, 300, 700), strict=True):
-            part._set_save_slice_info(
-                tf.Variable.SaveSliceInfo("t", [ROWS, DIMENSION], [start, 0], part.shape.as_list())
-            )
-        session.run(v1.global_variables_initializer())
-        saver = v1.train.Saver({**parts, "t": slices})
-        path = saver.save(session, str(tmp_path / "model.ckpt-1"))
+    others = {"scale": np.float32([1.0]), "global_step": np.int64(1)}
+    path = saved_values.write(tmp_path / "model.ckpt-1", {"t": drawn(), **others}, slices=300)
 
     def with_op():
         tf.no_op("t")
         return receive()
 
-    made = make(tmp_path, by_config())
+    made = make(trained, by_config())
     exported = made.export_saved_model(str(tmp_path / "out"), with_op, checkpoint_path=path)
     check_served(exported.decode(), drawn())
 
 
-def test_graphs_of_evaluation_and_prediction_share_the_tables_and_none_trains(tmp_path):
-    made = make(tmp_path, by_config())
+def test_graphs_of_evaluation_and_prediction_share_the_tables_and_none_trains(trained, tmp_path):
+    made = make(trained, by_config())
 
     def labelled():
         received = receive()
@@ -162,10 +163,10 @@ def test_graphs_of_evaluation_and_prediction_share_the_tables_and_none_trains(tm
     )
 
 
-def test_float32_is_the_default_and_changes_no_node(tmp_path):
+def test_float32_is_the_default_and_changes_no_node(trained, tmp_path):
     nodes = {}
     for serving in (None, "float32", "float16"):
-        made = make(tmp_path, by_config(), serving)
+        made = make(trained, by_config(), serving)
         path = made.export_saved_model(str(tmp_path / str(serving)), receive).decode()
         read = pathlib.Path(path, "saved_model.pb").read_bytes()
         graph = saved_model_pb2.SavedModel.FromString(read).meta_graphs[0].graph_def
@@ -192,14 +193,18 @@ def test_the_command_writes_float16_with_the_error_that_the_page_states(tmp_path
 
 
 @pytest.mark.parametrize("largest", [65504.0, 65505.0])
-def test_finite_numbers_that_float16_lacks_are_refused(largest, tmp_path):
-    table = drawn()
+def test_finite_numbers_that_float16_lacks_are_refused(largest, trained, tmp_path):
+    variables = harness.saved(trained / "model", 1)
+    table = variables["t"]
     table[700, 3], table[701, 0], table[702, 1] = -largest, np.inf, np.nan
-    made, out, to = make(tmp_path, by_config(table)), str(tmp_path / "out"), "saved-model"
+    path = saved_values.write(tmp_path / "model.ckpt-1", variables)
+    made, out = make(trained, by_config()), str(tmp_path / "out")
     calls = {
-        "TPUConfig: serving_tables='float16'": lambda: made.export_saved_model(out, receive),
+        "TPUConfig: serving_tables='float16'": lambda: made.export_saved_model(
+            out, receive, checkpoint_path=path
+        ),
         "export: precision='float16'": lambda: checkpoint.export(
-            made.model_dir, f"{out}/own", to, precision="float16"
+            path, f"{out}/own", "saved-model", precision="float16"
         ),
     }
     for owner, call in calls.items():

@@ -20,7 +20,7 @@ from saved_values import save, write
 
 import estimator_emb as ee
 from estimator_emb import checkpoint
-from estimator_emb.checkpoints.files import crc32c, values, writer
+from estimator_emb.checkpoints.files import values, writer
 from estimator_emb.checkpoints.reading import row_order
 from estimator_emb.cli import main as main_lib
 from estimator_emb.legacy import tpu_embedding
@@ -63,21 +63,6 @@ def saved(tmp_path):
     return copy
 
 
-def restored(path, shapes, by="saver"):
-    """What TensorFlow's own Saver, or warm start, makes of variables of these names and shapes."""
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        variables = {
-            name: tf.compat.v1.get_variable(name, shape, use_resource=True)
-            for name, shape in shapes.items()
-        }
-        if by == "saver":
-            tf.compat.v1.train.Saver().restore(session, path)
-        else:
-            tf.compat.v1.train.warm_start(path, ".*")
-            session.run(tf.compat.v1.global_variables_initializer())
-        return session.run(variables)
-
-
 def check_by_id(path):
     got = read(path)
     np.testing.assert_equal({name: got[name] for name in BY_ID}, BY_ID)
@@ -92,8 +77,7 @@ def error(**arguments):
     return str(raised.value)
 
 
-@pytest.mark.parametrize("tables", [TABLES, ["*"], ["[wif]*"]])
-@pytest.mark.parametrize("hosts", [None, HOSTS])
+@pytest.mark.parametrize("tables, hosts", [(TABLES, None), (["*"], HOSTS), (["[wif]*"], None)])
 def test_the_checkpoint_says_all(tables, hosts, saved, tmp_path):
     made = checkpoint.convert(saved("mod"), str(tmp_path / "new"), tables, hosts)
     assert (made.hosts, made.to_hosts, made.left) == (HOSTS, 1, ())
@@ -101,16 +85,11 @@ def test_the_checkpoint_says_all(tables, hosts, saved, tmp_path):
     assert made.permuted == tuple(sorted(BY_ID))
     assert tf.train.latest_checkpoint(f"{tmp_path}/new") == made.path
     check_by_id(made.path)
-    for by in ("saver", "warm start"):
-        got = restored(made.path, {name: value.shape for name, value in BY_ID.items()}, by)
-        np.testing.assert_equal(got, BY_ID)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("chunk", [8, 1 << 26])
-def test_from_hosts_to_hosts_and_back(chunk, saved, tmp_path, monkeypatch):
-    monkeypatch.setattr(writer, "CHUNK_BYTES", chunk)
-    monkeypatch.setattr(values, "PIECE_BYTES", chunk)
+def test_from_hosts_to_hosts_and_back(saved, tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "CHUNK_BYTES", 8)
+    monkeypatch.setattr(values, "PIECE_BYTES", 8)
     path = saved("mod")
     for hosts in (3, 5):
         before = path
@@ -164,10 +143,13 @@ def test_a_checkpoint_that_an_old_program_saves_again_keeps_no_record_and_is_sti
     """TensorFlow's Saver writes the variables of its graph only, so the record is gone."""
     path = checkpoint.convert(saved("mod"), f"{tmp_path}/new", ["*"]).path
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        for name, value in BY_ID.items():
-            tf.compat.v1.get_variable(name, value.shape, use_resource=True)
+        variables = {
+            name: tf.compat.v1.get_variable(name, value.shape, use_resource=True)
+            for name, value in BY_ID.items()
+        }
         saver = tf.compat.v1.train.Saver()
         saver.restore(session, path)
+        np.testing.assert_equal(session.run(variables), BY_ID)
         again = saver.save(session, f"{tmp_path}/again.ckpt")
     assert error(source=again, destination=f"{tmp_path}/x", tables=["words"]) == (
         f"convert: there is nothing to convert in {again!r}: its rows are in the order of the ids "
@@ -198,16 +180,8 @@ def test_tables_that_stay_are_told_apart_later(saved, tmp_path):
     assert json.loads(read(path)[RECORD])["hosts"] == hosts
     np.testing.assert_array_equal(checkpoint.table(path, "words"), WORDS)
     check_by_id(checkpoint.convert(path, f"{tmp_path}/2", ["words", "few"]).path)
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        for name in ("words", "plain"):
-            parts = tf.compat.v1.get_variable(
-                name, [13, 2], partitioner=tf.compat.v1.fixed_size_partitioner(HOSTS)
-            )
-            for host, part in enumerate(parts):
-                session.run(part.assign(WORDS[host::HOSTS]))
-        path = tf.compat.v1.train.Saver().save(
-            session, f"{tmp_path}/plain.ckpt", write_meta_graph=False
-        )
+    both = {"words": WORDS, "plain": WORDS}
+    path = write(tmp_path / "plain.ckpt", both, hosts=dict.fromkeys(both, HOSTS))
     path = checkpoint.convert(path, f"{tmp_path}/3", ["words"], source_order="mod").path
     np.testing.assert_array_equal(checkpoint.table(path, "words"), WORDS)
     with pytest.raises(ValueError, match="in which order the rows of 'plain' are"):
@@ -217,7 +191,7 @@ def test_tables_that_stay_are_told_apart_later(saved, tmp_path):
     np.testing.assert_array_equal(checkpoint.table(made.path, "words"), WORDS)
 
 
-@pytest.mark.parametrize("hosts", [1, 2, 8, 13, 100])
+@pytest.mark.parametrize("hosts", [1, 100])
 @pytest.mark.parametrize("graph", [True, False])
 def test_other_hosts_than_the_checkpoint_tells(hosts, graph, saved, tmp_path):
     path = saved("mod", graph)
@@ -228,11 +202,11 @@ def test_other_hosts_than_the_checkpoint_tells(hosts, graph, saved, tmp_path):
     )
     arguments = {"source": path, "destination": f"{tmp_path}/new", "source_order": "mod"}
     assert error(**arguments, tables=["words"], hosts=hosts) == (
-        f"convert: hosts is {hosts}, and {path!r} tells 4{why}."
+        f"convert: hosts must be 4 for {path!r}{why}; got {hosts}."
     )
     # A small table alone: the others tell.
     assert error(**arguments, tables=["few"], hosts=hosts).startswith(
-        f"convert: hosts is {hosts}, and {path!r} tells 4: "
+        f"convert: hosts must be 4 for {path!r}: "
     )
 
 
@@ -263,14 +237,13 @@ def test_what_nothing_tells_is_asked_for(saved, tmp_path, capsys):
 
 
 def test_a_checkpoint_that_another_program_joined(tmp_path):
-    """No slices, no graph, no helpers: it takes --from, --hosts and --force."""
     path = save(f"{tmp_path}/joined.ckpt", {"words": WORDS[IN_ORDER_OF[4]]})
     arguments = {"source": path, "destination": f"{tmp_path}/new", "tables": ["words"]}
     assert "its rows are in the order of the ids already: none of these" in error(**arguments)
     arguments["source_order"] = "mod"
     os.unlink(f"{path}.meta")
     assert error(**arguments, hosts=4) == (
-        f"convert: hosts is 4, and {path!r} tells 1: table 'words' is saved in one slice."
+        f"convert: hosts must be 1 for {path!r}: table 'words' is saved in one slice; got 4."
     )
     assert error(**arguments) == (
         f"convert: there is nothing to convert in {path!r}: its rows are in the order of the ids "
@@ -291,53 +264,16 @@ def test_a_checkpoint_that_another_program_joined(tmp_path):
 
 
 def test_our_own_graphs_say_the_order_of_ids(tmp_path):
-    """Those of the host, by the helper variable, and those that load the rows of each host."""
-    for strategy, order in (("mod", "ids"), ("div", "ids")):
+    """Those that load the rows of each host; test_checkpoint.py has one of the host."""
+    for strategy in ("mod", "div"):
         embedding = tpu_graphs.one_table(ee.TableConfig(13, 2), hosts=4, strategy=strategy)
         with tpu_graphs.build(embedding, tpu_embedding).as_default():
             meta = tf.compat.v1.train.export_meta_graph(clear_devices=True)
         (tmp_path / f"{strategy}.meta").write_bytes(meta.SerializeToString())
         found = row_order.saved_graph(f"{tmp_path}/{strategy}")
-        assert (found.order, found.hosts) == (order, 4)
-    with tf.Graph().as_default():
-        tf.compat.v1.get_variable("tpu_embedding_dummy_table_variable", [1], use_resource=True)
-        meta = tf.compat.v1.train.export_meta_graph()
-    (tmp_path / "host.meta").write_bytes(meta.SerializeToString())
-    assert row_order.saved_graph(f"{tmp_path}/host").order == "ids"
+        assert (found.order, found.hosts) == ("ids", 4)
     (tmp_path / "bad.meta").write_bytes(b"\xff\xff")
     assert row_order.saved_graph(f"{tmp_path}/bad") == row_order.SavedGraph()
-
-
-@pytest.mark.parametrize(
-    "damage, says",
-    [
-        ("flip", "does not hold what was saved of words: its checksum is another one."),
-        ("cut", "bytes of"),
-        ("remove", "is missing."),
-        ("empty_index", ".index' cannot be read"),
-        ("cut_index", ".index' cannot be read"),
-    ],
-)
-def test_damage_is_one_line_that_names_the_file(damage, says, saved, tmp_path, capsys):
-    path = saved("mod")
-    index = pathlib.Path(f"{path}.index")
-    with values.Values(path) as slices:
-        place = slices.parts("words")[1]
-    file = index if "index" in damage else pathlib.Path(place.file)
-    contents = bytearray(file.read_bytes())
-    if damage == "remove":
-        file.unlink()
-    elif damage == "flip":
-        contents[place.offset + 5] ^= 1
-        file.write_bytes(contents)
-    else:
-        file.write_bytes(b"" if damage == "empty_index" else contents[: len(contents) // 2])
-    before = sorted(tmp_path.rglob("*"))
-    assert main_lib.main(["convert", path, f"{tmp_path}/a/b/new", "--table=words"]) == 2
-    printed = capsys.readouterr().err
-    assert printed.count("\n") == 1 and printed.startswith("estimator-emb convert: Checkpoint '")
-    assert f"'{file}' " in printed and says in printed, printed
-    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_record_of_another_version(tmp_path):
@@ -363,25 +299,18 @@ def test_a_faulty_disk_is_found(saved, tmp_path, monkeypatch):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize(
-    "given, made",
-    [
-        ("new", "new/model.ckpt-7"),
-        ("new/", "new/model.ckpt-7"),
-        ("there", "there/model.ckpt-7"),
-        ("folder-8", "folder-8/model.ckpt-7"),
-        ("new/model.ckpt-9", "new/model.ckpt-9"),
-        ("new/copy-9", "new/copy-9"),
-    ],
-)
-@pytest.mark.parametrize("of_folder", [True, False])
-def test_folders_are_folders(given, made, of_folder, saved, tmp_path):
-    (tmp_path / "there").mkdir()
-    (tmp_path / "folder-8").mkdir()
+def test_folders_are_folders(saved, tmp_path):
+    (tmp_path / "there-8").mkdir()
     path = saved("mod")
-    source = os.path.dirname(path) if of_folder else path
-    assert checkpoint.convert(source, f"{tmp_path}/{given}", ["words"]).path == f"{tmp_path}/{made}"
-    assert os.path.exists(f"{tmp_path}/{made}.index")
+    for source, given, made in (
+        (path, "new", "new/model.ckpt-7"),
+        (os.path.dirname(path), "end/", "end/model.ckpt-7"),
+        (path, "there-8", "there-8/model.ckpt-7"),
+        (os.path.dirname(path), "new/model.ckpt-9", "new/model.ckpt-9"),
+        (path, "new/copy-9", "new/copy-9"),
+    ):
+        got = checkpoint.convert(source, f"{tmp_path}/{given}", ["words"]).path
+        assert got == f"{tmp_path}/{made}" and os.path.exists(f"{got}.index")
 
 
 def test_a_path_that_is_none(saved, tmp_path):
@@ -452,14 +381,14 @@ def test_keys_of_slices_that_begin_far_away(tmp_path):
         )
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "bool", "int8", "complex64"])
-def test_every_type_is_copied(dtype, tmp_path):
-    value = np.array([[1, 0], [0, 3], [5, 0]]).astype(tf.as_dtype(dtype).as_numpy_dtype)
-    path = save(f"{tmp_path}/types.ckpt", {"words": WORDS, "other": value, "none": value[:0]})
-    made = checkpoint.convert(path, f"{tmp_path}/new", ["words"], to="mod", to_hosts=3)
-    got = read(made.path)
-    assert got["other"].dtype == value.dtype
-    np.testing.assert_array_equal(got["other"], value)
+def test_every_type_is_copied(tmp_path):
+    types = ["float32", "float64", "bfloat16", "bool", "int8", "complex64"]
+    value = np.array([[1, 0], [0, 3], [5, 0]])
+    values_of = {name: value.astype(tf.as_dtype(name).as_numpy_dtype) for name in types}
+    path = save(f"{tmp_path}/types.ckpt", {"words": WORDS, "none": value[:0], **values_of})
+    got = read(checkpoint.convert(path, f"{tmp_path}/new", ["words"], to="mod", to_hosts=3).path)
+    for name, value in values_of.items():
+        np.testing.assert_array_equal(got[name], value, strict=True)
     assert got["none"].shape == (0, 2)
     np.testing.assert_array_equal(got["words"], WORDS[IN_ORDER_OF[3]])
 
@@ -475,20 +404,6 @@ def test_variables_divided_by_columns_are_copied(tmp_path):
         path = tf.compat.v1.train.Saver().save(session, f"{tmp_path}/wide.ckpt")
     made = checkpoint.convert(path, f"{tmp_path}/new", ["words"], to="mod", to_hosts=3)
     np.testing.assert_array_equal(read(made.path)["wide"], want)
-
-
-@pytest.mark.parametrize("sizes", [[0], [9], [1, 1023, 1], [1024], [5000, 0, 40000], [1 << 20]])
-def test_checksums_are_those_of_tensorflow(sizes, tmp_path):
-    """A TFRecord file ends with the masked CRC-32C of the record before."""
-    data = np.random.default_rng(0).integers(0, 256, sum(sizes), np.uint8).tobytes()
-    with tf.io.TFRecordWriter(f"{tmp_path}/record") as file:
-        file.write(data)
-    checksum, position = crc32c.Checksum(), 0
-    for size in sizes:
-        checksum.add(data[position : position + size])
-        position += size
-    last = (tmp_path / "record").read_bytes()[-4:]
-    assert checksum.masked == int.from_bytes(last, "little")
 
 
 @pytest.mark.slow

@@ -42,10 +42,8 @@ def writing(monkeypatch):
     "way, others",
     [
         # The estimator of a TPU saves by a hook of its own too.
-        ("emulated", []),
-        ("emulated", [tf1.train.CheckpointSaverHook]),
-        ("host", [tf1.train.CheckpointSaverHook]),
-        ("host", ["async"]),
+        pytest.param("emulated", [tf1.train.CheckpointSaverHook], marks=pytest.mark.slow),
+        ("host", [tf1.train.CheckpointSaverHook, "async"]),
     ],
 )
 def test_one_writes_at_a_time(way, others, kind, writing, tmp_path):

@@ -5,6 +5,7 @@ import pathlib
 import shutil
 import tracemalloc
 
+import harness
 import numpy as np
 import pytest
 from saved_values import WORDS, rows, write
@@ -140,14 +141,19 @@ def without_graph(tmp_path):
 
 
 def test_an_order_that_only_one_of_two_checkpoints_tells(tmp_path):
-    """A conversion of a checkpoint without its graph is compared with nothing by mistake."""
     source, path = without_graph(tmp_path)
     for pair in ((path, source), (source, path)):
+<<<<<<< HEAD
         with pytest.raises(ValueError) as error:
             checkpoint.differences(*pair)
         assert str(error.value) == (
+            f"differences: nothing in {path!r} says in which order the rows of 'few' are: it has "
+            "no record and no graph (a .meta file). Convert it first (estimator-emb convert)."
+=======
+        assert harness.refusal(ValueError, checkpoint.differences, *pair) == (
             f"differences: nothing in {path!r} says in which order the rows of 'few' are, as its "
             "graph, the .meta file, would. Convert it first (estimator-emb convert)."
+>>>>>>> t2
         )
     assert checkpoint.differences(path, path) == []
 
@@ -171,9 +177,7 @@ def test_a_table_in_the_order_of_ids(strategy, slot, more, tmp_path):
 
 def test_an_order_that_nothing_tells(tmp_path):
     source, path = without_graph(tmp_path)
-    with pytest.raises(ValueError) as error:
-        checkpoint.table(path, "words")
-    assert str(error.value) == (
+    assert harness.refusal(ValueError, checkpoint.table, path, "words") == (
         f"table: nothing in {path!r} says in which order the rows of 'words' are. Look up "
         "partition_strategy in the program that wrote it, and give order='div' or order='mod' "
         "(--from)."
@@ -225,9 +229,7 @@ def test_a_name_of_no_table_or_of_several(tmp_path):
     names = [WORDS, "tower/words_embedding/embedding_weights", "a/kernel_1"]
     both = dict.fromkeys(names, weights)
     path = write(tmp_path / "a.ckpt", both)
-    with pytest.raises(ValueError) as error:
-        checkpoint.table(path, "words")
-    assert str(error.value) == (
+    assert harness.refusal(ValueError, checkpoint.table, path, "words") == (
         f"table: there is more than one table, {sorted(both)[1:]}, called 'words' in checkpoint "
         f"{path!r}, whose matrices are {sorted(both)[1:]}."
     )
@@ -241,18 +243,19 @@ def test_a_name_of_no_table_or_of_several(tmp_path):
 
 
 def test_memory_does_not_grow_with_the_table(tmp_path, monkeypatch):
-    monkeypatch.setattr(values, "PIECE_BYTES", 1 << 19)
-    table = np.zeros([1 << 17, 16], np.float32)  # 8 MB
-    path = write(
-        tmp_path / "a.ckpt", {"words": table, "words/Adam/m": table, "words/Adam/v": table}
-    )
-    del table
-    tracemalloc.start()
-    try:
-        (found,) = checkpoint.statistics(path)
-        assert checkpoint.differences(path, path) == []
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert found.never_trained == 1 << 17
-    assert peak < 5 << 20, f"{peak:,}"
+    monkeypatch.setattr(values, "PIECE_BYTES", 1 << 16)
+    peaks = []
+    for count in (1 << 13, 1 << 15):  # Of 0.5 and 2 MB.
+        names = ("words", "words/Adam/m", "words/Adam/v")
+        table = np.zeros([count, 16], np.float32)
+        path = write(tmp_path / f"{count}.ckpt", dict.fromkeys(names, table))
+        del table
+        tracemalloc.start()
+        try:
+            (found,) = checkpoint.statistics(path)
+            assert checkpoint.differences(path, path) == []
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+        assert found.never_trained == count
+    assert peaks[1] - peaks[0] < 1 << 19, peaks

@@ -8,14 +8,13 @@ import signal
 import socket
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 
 import harness
 import pytest
 import tensorflow as tf
-from words_program import call, input_fn, make
+from words_program import call, make
 
 import estimator_emb as ee
 from estimator_emb.checkpoints.restoring import training_lock
@@ -60,7 +59,6 @@ def lock_of(model_dir):
 
 @pytest.mark.parametrize("way", ["host", pytest.param("8 cores", marks=pytest.mark.slow)])
 def test_another_estimator(way, tmp_path, monkeypatch):
-    """However it spells the path; what reads the model is not refused."""
     monkeypatch.chdir(tmp_path)
     model_dir = tmp_path / "model"
     (tmp_path / "link").symlink_to("model")
@@ -86,29 +84,6 @@ def test_another_estimator(way, tmp_path, monkeypatch):
         assert not lock_of(model_dir).exists()
 
 
-def test_another_thread(tmp_path):
-    """The training of the first one loses nothing, and the second one may train after it."""
-    estimator = make(tmp_path)
-    errors = []
-
-    def second():
-        try:
-            call("train", estimator)
-        except RuntimeError as error:
-            errors.append(error)
-
-    def inside():
-        thread = threading.Thread(target=second)
-        thread.start()
-        thread.join()
-
-    call("train", estimator, hooks=[Inside(inside)])
-    assert [said(error) for error in errors] == [refusal(tmp_path)]
-    assert estimator.latest_checkpoint() == f"{tmp_path}/model.ckpt-1"
-    second()
-    assert estimator.latest_checkpoint() == f"{tmp_path}/model.ckpt-2"
-
-
 def test_a_training_that_fails_holds_nothing(tmp_path):
     estimator = make(tmp_path)
 
@@ -121,34 +96,9 @@ def test_a_training_that_fails_holds_nothing(tmp_path):
     call("train", estimator)
 
 
-def test_training_and_evaluating_in_turns(tmp_path):
-    """`train_and_evaluate` trains many times, and evaluates inside."""
-    estimator = make(tmp_path)
-    results, _ = ee.train_and_evaluate(
-        estimator,
-        ee.TrainSpec(lambda params: input_fn(params).repeat(), max_steps=3),
-        ee.EvalSpec(input_fn, steps=1, throttle_secs=0),
-    )
-    assert results["global_step"] == 3
-    assert not lock_of(tmp_path).exists()
-
-
-def started(program, *arguments):
-    """A process that has said that it is ready."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout.readline() == "ready\n"
-    return process
-
-
 def test_another_process(tmp_path):
-    """It holds the lock as long as it lives, however it ends."""
     who = "process 7 on trainer-3"
-    other = started(
-        """
+    program = """if 1:
         import fcntl, sys, time
         with open(sys.argv[1], "w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -156,10 +106,10 @@ def test_another_process(tmp_path):
             file.flush()
             print("ready", flush=True)
             time.sleep(60)
-        """,
-        lock_of(tmp_path),
-        who,
-    )
+    """
+    command = [sys.executable, "-c", program, str(lock_of(tmp_path)), who]
+    other = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert other.stdout.readline() == "ready\n"
     estimator = make(tmp_path)
     try:
         with pytest.raises(RuntimeError) as error:
@@ -231,8 +181,6 @@ def test_a_worker_is_not_refused_and_removes_nothing(tmp_path, monkeypatch):
     ],
 )
 def test_a_file_system_without_locks(place, why_not, tmp_path, monkeypatch, caplog):
-    """It is trained there, and the log says so once."""
-
     def no_locks(descriptor, operation):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
@@ -249,7 +197,6 @@ def test_a_file_system_without_locks(place, why_not, tmp_path, monkeypatch, capl
 
 
 def test_a_mapped_folder(tmp_path):
-    """Of a bucket for which `estimator-emb run --map` has a folder, that is locked."""
     file_paths.map_paths({"gs://bucket": str(tmp_path)}, refuses_gs=True)
     try:
         with training_lock.held("gs://bucket/model") as alone:

@@ -22,9 +22,8 @@ def leave(model_dir, *names):
     return [model_dir / name for name in names]
 
 
-@pytest.mark.parametrize("way", ["host", "emulated"])
+@pytest.mark.parametrize("way", ["host", pytest.param("emulated", marks=pytest.mark.slow)])
 def test_removed_when_training_begins(way, tmp_path):
-    """Of any save; nothing else, and not when something is only read."""
     gone = leave(tmp_path, "model.ckpt-7_temp", "model.ckpt-12_temp_5f3a")
     kept = leave(tmp_path, "model.ckpt-7_temporary", "my_model.ckpt-1_temp", "eval")
     estimator = make(tmp_path, way)
@@ -39,7 +38,6 @@ def test_removed_when_training_begins(way, tmp_path):
 
 @pytest.mark.parametrize("hours, stays", [(0.9, True), (1.1, False)])
 def test_where_no_lock_tells(hours, stays, tmp_path):
-    """The age of what is there decides."""
     (folder,) = leave(tmp_path, "model.ckpt-7_temp")
     then = time.time() - hours * 3600
     for file in (*folder.iterdir(), folder):
@@ -50,7 +48,6 @@ def test_where_no_lock_tells(hours, stays, tmp_path):
 
 @pytest.mark.slow
 def test_a_save_that_is_killed(tmp_path):
-    """A training is killed while it saves 400 MB, and trained on."""
     program = """
         import sys
         import words_program

@@ -113,8 +113,8 @@ def test_weights_without_a_checkpoint_are_told(way, tmp_path, log):
         list(getattr(estimator, call)(input_of(16), **{"steps": 2} if call == "evaluate" else {}))
         assert log() == [
             f"{call}: Could not find trained model in model_dir: {untrained}. All weights have "
-            "their initial values, random ones for the most part, and so are the results. Train "
-            "first, or give the model_dir of a training, a checkpoint_path or warm_start_from."
+            "their initial values, mostly random, and the results mean nothing. Train first, or "
+            "give the model_dir of a training, a checkpoint_path or warm_start_from."
         ]
     estimator = make(trained, **WAYS[way])
     estimator.train(input_of(16), max_steps=1)
@@ -126,8 +126,8 @@ def test_weights_without_a_checkpoint_are_told(way, tmp_path, log):
     assert estimator.evaluate(input_of(16), steps=2)["loss"] == result["loss"]
     assert log() == [
         f"evaluate: Could not find trained model in model_dir: {warm}. Its weights are those that "
-        f"warm_start_from takes from {trained}; what that leaves out has initial values, random "
-        "ones for the most part."
+        f"warm_start_from takes from {trained}; the others have their initial values, mostly "
+        "random."
     ]
 
 

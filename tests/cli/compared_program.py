@@ -19,9 +19,7 @@ parser.add_argument("--model_dir", required=True)
 parser.add_argument("--clip", type=float)
 parser.add_argument("--rate", type=float, default=0.1)
 parser.add_argument("--chance", action="store_true", help="input that no seed determines")
-parser.add_argument("--rows", type=int, default=64, help="after which the input ends")
-parser.add_argument("--optimizer", choices=("sgd", "adam", "none"), default="sgd")
-parser.add_argument("--nan", action="store_true", help="a variable that is NaN")
+parser.add_argument("--optimizer", choices=("sgd", "adam"), default="sgd")
 parser.add_argument("--calls", type=int, default=1, help="how often it trains")
 parser.add_argument("--fail", type=int, help="the step after which it fails")
 parser.add_argument("--out", help="a folder to write records in, and to export to")
@@ -50,7 +48,7 @@ def write_records(path):
     random = np.random.RandomState(3)
     tf.gfile.MakeDirs(flags.out)
     with tf.python_io.TFRecordWriter(path) as writer:
-        for items in random.randint(0, 50, [flags.rows, 3]):
+        for items in random.randint(0, 50, [64, 3]):
             ids = tf.train.Feature(int64_list=tf.train.Int64List(value=items))
             features = tf.train.Features(feature={"item": ids})
             writer.write(tf.train.Example(features=features).SerializeToString())
@@ -69,10 +67,9 @@ def input_fn(params):
     if flags.out:
         return read_records(RECORDS, params["batch_size"])
     random = np.random.RandomState(None if flags.chance else 3)
-    items = random.randint(0, 50, [flags.rows, 3])
+    items = random.randint(0, 50, [64, 3])
     dataset = tf.data.Dataset.from_tensor_slices((items, (items[:, :1] % 2).astype(np.float32)))
-    dataset = dataset.shuffle(64).repeat() if flags.rows == 64 else dataset
-    dataset = dataset.batch(params.get("batch_size", 8), True)
+    dataset = dataset.shuffle(64).repeat().batch(params.get("batch_size", 8), True)
     return dataset.map(lambda x, y: ({"item": tf.sparse.from_dense(x + 0)}, y))
 
 
@@ -107,8 +104,6 @@ def model_fn(features, labels, mode, params):
     else:
         net = tf.keras.layers.DenseFeatures(column)(features)
     weights = tf.get_variable("weights", [4, 1])
-    if flags.nan:
-        tf.get_variable("broken", [2], initializer=tf.constant_initializer(np.nan))
     logits = net @ weights
     if mode == tf_estimator.ModeKeys.PREDICT:
         return tpu_estimator.TPUEstimatorSpec(mode, predictions={"logits": logits})
@@ -116,10 +111,7 @@ def model_fn(features, labels, mode, params):
     metrics = (lambda y, x: {"mae": tf.metrics.mean_absolute_error(y, x)}, [labels, logits])
     step = tf.train.get_global_step()
     hooks = [Fail()] if flags.fail else []
-    if flags.optimizer == "none":
-        train_op = tf.assign_add(step, 1)
-    else:
-        train_op = optimizers()[0].minimize(loss, step)
+    train_op = optimizers()[0].minimize(loss, step)
     if flags.plain:
         metrics = metrics[0](*metrics[1])
         return tf_estimator.EstimatorSpec(

@@ -157,85 +157,75 @@ def test_lines_of_any_kind(tmp_path):
     assert process.returncode == 0
 
 
-def test_the_status_is_the_chiefs(tmp_path):
-    program = """
-    print("begins", flush=True)
-    if job == "chief":
-        for number in range(12): print("line", number)
-        sys.exit(7)
-    time.sleep(100)
-    """
-    status, _, errors = run(tmp_path, program)
-    assert status == 7
-    assert [timeless(line) for line in errors] == [
-        "estimator-emb: chief ended with status 7 after N s. Its last lines:",
-        *[f"    line {number}" for number in range(2, 12)],
-        "estimator-emb: Without chief training cannot go on: all others end.",
-    ]
-
-
-def test_a_program_that_fails_at_once(tmp_path):
-    status, _, errors = run(tmp_path, "raise ValueError('wrong from the start')")
-    assert status == 1
-    name, _, how = timeless(own(errors)[0]).partition(" ended ")
-    assert name in ("chief", "worker 0", "ps 0")
-    assert how == "with status 1 after N s. Its last lines:"
-    assert "    ValueError: wrong from the start" in errors
-
-
-def test_a_worker_that_dies_is_named_and_training_goes_on(tmp_path):
-    status, output, errors = run(
-        tmp_path,
+ENDS = {
+    "the chief fails": (
+        {},
+        """
+        print("begins", flush=True)
+        if job == "chief":
+            for number in range(12): print("line", number)
+            sys.exit(7)
+        time.sleep(100)
+        """,
+        7,
+        [
+            "estimator-emb: chief ended with status 7 after N s. Its last lines:",
+            *[f"    line {number}" for number in range(2, 12)],
+            "estimator-emb: Without chief training cannot go on: all others end.",
+        ],
+    ),
+    "workers die": (
+        {"workers": 3},
         """
         if job == "worker":
             print("the last words", flush=True)
             os.kill(os.getpid(), signal.SIGSEGV if index else signal.SIGKILL)
-        if job == "chief":
-            time.sleep(1)
-            print("trained")
+        if job == "chief": time.sleep(1)
         """,
-        workers=3,
-    )
-    assert status == 0
-    assert "chief     | trained" in output
-    said = sorted(timeless(line) for line in own(errors))
-    assert said == [
-        "chief is done after N s.",
-        "worker 0 was ended by SIGKILL after N s. Its last lines:",
-        "worker 1 was ended by SIGSEGV after N s. Its last lines:",
-    ]
-    assert errors.count("    the last words") == 2
+        0,
+        [
+            "estimator-emb: worker 0 was ended by SIGKILL after N s. Its last lines:",
+            "    the last words",
+            "estimator-emb: worker 1 was ended by SIGSEGV after N s. Its last lines:",
+            "    the last words",
+            "estimator-emb: chief is done after N s.",
+        ],
+    ),
+    "a server dies": (
+        {"servers": 2, "seconds": 1},
+        """
+        if job == "ps" and index == 1: time.sleep(0.5) or sys.exit(3)
+        if job == "chief": signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        time.sleep(100)
+        """,
+        1,  # The chief's is 0, which would say that all went well.
+        [
+            "estimator-emb: ps 1 ended with status 3 after N s.",
+            "estimator-emb: Without ps 1 training cannot go on: all others end.",
+        ],
+    ),
+    "a server fails at its end": (
+        {},
+        """
+        if job == "ps": sys.exit(3)
+        time.sleep(1)
+        """,
+        0,
+        [
+            "estimator-emb: ps 0 ended with status 3 after N s.",
+            "estimator-emb: chief is done after N s.",
+        ],
+    ),
+}
+"""What becomes of processes -> how many there are, the program, the status, and what is said."""
 
 
-@pytest.mark.slow
-def test_a_server_that_dies_ends_all(tmp_path):
-    program = """
-    if job == "ps" and index == 1:
-        time.sleep(0.5)
-        sys.exit(3)
-    if job == "chief":
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    time.sleep(100)
-    """
-    status, _, errors = run(tmp_path, program, servers=2, seconds=1)
-    assert status == 1  # The chief's is 0, which would say that all went well.
-    assert [timeless(line) for line in own(errors)] == [
-        "ps 1 ended with status 3 after N s.",
-        "Without ps 1 training cannot go on: all others end.",
-    ]
-
-
-def test_a_server_may_fail_at_its_end(tmp_path):
-    program = """
-    if job == "ps": sys.exit(3)
-    time.sleep(1)
-    """
-    status, _, errors = run(tmp_path, program)
-    assert status == 0
-    assert [timeless(line) for line in own(errors)] == [
-        "ps 0 ended with status 3 after N s.",
-        "chief is done after N s.",
-    ]
+@pytest.mark.parametrize("what", ENDS)
+def test_what_ends_training_and_what_does_not(what, tmp_path):
+    numbers, program, expected, said = ENDS[what]
+    status, _, errors = run(tmp_path, program, **numbers)
+    assert status == expected
+    assert sorted(map(timeless, errors)) == sorted(said)
 
 
 @pytest.mark.slow

@@ -31,13 +31,6 @@ def test_lists_variables_with_their_slots(tmp_path, capsys):
     assert lines[-1] == ["9", "variables,", "0.000", "MB", "with", "slots"]
 
 
-def test_no_checkpoint(tmp_path, capsys):
-    assert main_lib.main(["inspect", str(tmp_path / "x")]) == 2
-    assert capsys.readouterr().err == (
-        f"estimator-emb inspect: There is no checkpoint '{tmp_path}/x'.\n"
-    )
-
-
 ALIKE = "of estimator_emb or a legacy CPU (use_tpu=False), which are alike"
 
 
@@ -119,21 +112,21 @@ def test_values_and_differences(tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[-1] == f"no difference from {first}"
 
 
-@pytest.mark.parametrize("end", ["index", "data-00000-of-00001"])
 @pytest.mark.parametrize("of_other", [False, True])
-def test_a_missing_file_is_said(end, of_other, tmp_path, capsys):
+def test_a_missing_file_is_said(of_other, tmp_path, capsys):
+    """As test_export.py has it of each command, but also of the other checkpoint."""
     paths = example(tmp_path)
-    os.unlink(f"{paths[of_other]}.{end}")
-    assert main_lib.main(["inspect", paths[0], "--against", paths[1]]) == 2
-    printed = capsys.readouterr().err
-    assert printed.count("\n") == 1
-    if end == "index":
-        assert printed == f"estimator-emb inspect: There is no checkpoint '{paths[of_other]}'.\n"
-    else:
-        assert printed == (
-            f"estimator-emb inspect: Checkpoint '{paths[of_other]}' is damaged: "
-            f"'{paths[of_other]}.{end}' is missing.\n"
-        )
+    for end, said in (
+        (
+            "data-00000-of-00001",
+            "Checkpoint '{0}' is damaged: '{0}.data-00000-of-00001' is missing",
+        ),
+        ("index", "There is no checkpoint '{0}'"),
+    ):
+        os.unlink(f"{paths[of_other]}.{end}")
+        assert main_lib.main(["inspect", paths[0], "--against", paths[1]]) == 2
+        said = said.format(paths[of_other])
+        assert capsys.readouterr().err == f"estimator-emb inspect: {said}.\n"
 
 
 def test_plot(tmp_path, capsys):
@@ -153,9 +146,9 @@ def test_plots_that_cannot_be(tmp_path, capsys, monkeypatch):
     before = sorted(tmp_path.iterdir())
     pdf, nowhere = f"{tmp_path}/norms.pdf", f"{tmp_path}/no"
     for file, says in {
-        pdf: f": {pdf!r} must end in .png",
-        f"{nowhere}/norms.png": f": there is no folder {nowhere!r}",
-        f"{tmp_path}/norms.png": " needs matplotlib: pip install 'estimator-emb[plot]'",
+        pdf: f"{pdf!r} must end in .png",
+        f"{nowhere}/norms.png": f"there is no folder {nowhere!r}",
+        f"{tmp_path}/norms.png": "needs matplotlib: pip install 'estimator-emb[plot]'",
     }.items():
         if "needs" in says:
             monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
@@ -163,12 +156,12 @@ def test_plots_that_cannot_be(tmp_path, capsys, monkeypatch):
             main_lib.main(["inspect", first, "--plot", file])
         assert ended.value.code == 2
         said = capsys.readouterr()
-        assert said.err.endswith(f"\nestimator-emb inspect: error: --plot{says}\n") and not said.out
+        refusal = f"\nestimator-emb inspect: error: argument --plot: {says}\n"
+        assert said.err.endswith(refusal) and not said.out
     assert sorted(tmp_path.iterdir()) == before
 
 
 def test_names_move_no_cursor(tmp_path, capsys):
-    """Neither in tables nor in errors; a name is one line."""
     values = {
         name: np.ones([2, 3], np.float32) for name in ("\x1b[2Jx", "a\nb", "\u202ec", "\x9bd")
     }

@@ -12,7 +12,7 @@ import subprocess
 import numpy as np
 import processes
 import pytest
-import tensorflow as tf
+from legacy_checkpoint import read
 
 from estimator_emb.cli import main as main_lib
 
@@ -137,14 +137,11 @@ def test_everything_else_stays_byte_for_byte(name, folder, capfdbinary):
             ["patch", "--binary", "-p0"], input=diff.encode(), check=True, capture_output=True
         )
         assert (folder / "a.py").read_bytes() == result
-
-
-@pytest.mark.parametrize("name", BYTES)
-def test_a_file_without_legacy_names_stays(name, folder, capfdbinary):
-    data = BYTES[name].replace(b"contrib", b"keras") + b""
+    # Without legacy names all stays.
+    data = data.replace(b"contrib", b"keras")
     (folder / "a.py").write_bytes(data)
-    status, out, err = migrate(capfdbinary, "--write", "a.py")
-    assert (status, out, err) == (2, "", "a.py: nothing to change.\n")
+    unchanged = (2, "", "a.py: nothing to change.\n")
+    assert migrate(capfdbinary, "--write", "a.py") == unchanged
     assert (folder / "a.py").read_bytes() == data
 
 
@@ -298,40 +295,16 @@ def test_programs_of_this_repository_that_are_moved_stay(capfdbinary):
         assert (status, out) == (2, "") and "Legacy names" not in err, name
 
 
-def tensors(model_dir):
-    reader = tf.train.load_checkpoint(tf.train.latest_checkpoint(str(model_dir)))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-
-
 def run_program(command, folder, **environment):
     fixed = {"PYTHONHASHSEED": "0", "ESTIMATOR_EMB_NATIVE": "0"}
-    done = processes.run_python(*command, cwd=folder, **fixed, **environment)
-    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
-    return done.stdout
+    return processes.run_python(*command, cwd=folder, status=0, **fixed, **environment).stdout
 
 
 def same_checkpoints(one, other):
-    expected, actual = tensors(one), tensors(other)
+    expected, actual = read(str(one)), read(str(other))
     assert sorted(actual) == sorted(expected) and len(expected) > 2
     for name, value in expected.items():
         np.testing.assert_array_equal(actual[name], value, err_msg=name)
-
-
-@pytest.mark.slow
-def test_the_example_trains_as_it_does_unchanged(tmp_path, capfdbinary):
-    program = tmp_path / "program.py"
-    shutil.copy(REPOSITORY / "examples" / "legacy_tpu_binary.py", program)
-    flags = ["--train_steps=20", "--iterations_per_loop=10", "--eval_batch_size=2048"]
-    run = ["-m", "estimator_emb", "run", program]
-    before = run_program([*run, f"--model_dir={tmp_path / 'a'}", *flags], tmp_path)
-    assert migrate(capfdbinary, "--write", program)[0] == 0
-    after = run_program(
-        [program, f"--model_dir={tmp_path / 'b'}", *flags],
-        tmp_path,
-        ESTIMATOR_EMB_DEVICE="host",
-    )
-    assert before.splitlines()[:2] == after.splitlines()[:2] and "step 20" in before
-    same_checkpoints(tmp_path / "a", tmp_path / "b")
 
 
 NEVER_HAD_A_TPU = """\
@@ -394,20 +367,17 @@ def test_a_program_that_never_had_a_tpu_gets_two_lines(tmp_path, capfdbinary):
 
 DRIVER = """
 import random, runpy, sys
-for program, flag, folder in (
-    ("resnet_main", "model_dir", "resnet"),
-    ("recommender", "dir", "recommender"),
-    ("run_classifier", "output_dir", "classifier"),
+for program, flag in (
+    ("resnet_main", "--model_dir=out/resnet"),
+    ("recommender", "--dir=out/recommender"),
+    ("run_classifier", "--output_dir=out"),
 ):
     random.seed(1)
-    sys.argv = [program, f"--{flag}={sys.argv[-1]}" if program == "run_classifier" else
-                f"--{flag}={sys.argv[-1]}/{folder}"]
-    base = sys.argv[-1].partition("=")[2].removesuffix("/" + folder)
+    sys.argv = [program, flag]
     try:
         runpy.run_path(f"{program}.py", run_name="__main__")
     except SystemExit as ended:
         assert not ended.code, ended.code
-    sys.argv = [program, base]
 """
 
 
@@ -429,9 +399,9 @@ def test_public_styles_train_as_they_do_unchanged(tmp_path, capfdbinary):
     classifier.write_text(
         text.replace("def main(_):\n", "def main(_):\n  tf.disable_v2_behavior()\n")
     )
-    run = ["-m", "estimator_emb", "run", "--tf-v1", "driver.py", "out"]
+    run = ["-m", "estimator_emb", "run", "--tf-v1", "driver.py"]
     before = run_program(run, tmp_path / "before")
-    after = run_program(["driver.py", "out"], tmp_path / "after", ESTIMATOR_EMB_DEVICE="host")
+    after = run_program(["driver.py"], tmp_path / "after", ESTIMATOR_EMB_DEVICE="host")
     assert before == after and "classifier" in after and "recommender" in after
     for name in ("resnet", "recommender", "classifier"):
         same_checkpoints(tmp_path / "before" / "out" / name, tmp_path / "after" / "out" / name)

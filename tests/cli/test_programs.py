@@ -157,8 +157,7 @@ def test_a_program_that_fails_by_itself_keeps_its_traceback(folder):
     (folder / "program.py").write_text("import package.old\n")
     (folder / "package" / "__init__.py").write_text("")
     for subcommand, status in (("run", 1), ("check", 2)):
-        done = processes.run_command(subcommand, "program.py")
-        assert done.returncode == status
+        done = processes.run_command(subcommand, "program.py", status=status)
         lines = done.stderr.splitlines()
         advice = (
             "estimator-emb: package/old.py, line 2: Missing parentheses in call to 'print'. Did "

@@ -122,8 +122,7 @@ def test_a_module_trains_on_an_emulated_tpu_without_a_network(tmp_path):
         """,
     )
     options = ["--shards", "2", "--steps-limit=3", "-m", "program", "--steps-limit=9"]
-    done = processes.run_command("run", *options, cwd=tmp_path)
-    assert done.returncode == 7, done.stderr
+    done = processes.run_command("run", *options, cwd=tmp_path, status=7)
     assert done.stdout.splitlines() == [
         f"['--steps-limit=9'] True program {tmp_path}",
         "host 2",
@@ -209,8 +208,7 @@ assert not heavy & set(sys.modules), heavy & set(sys.modules)
 
 def test_help_and_refusals_need_no_tensorflow(tmp_path):
     code = ["-c", WITHOUT_TENSORFLOW, SCRIPT, *main_lib.SUBCOMMANDS]
-    done = processes.run_python(*code, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = processes.run_python(*code, cwd=tmp_path, status=0)
     assert f"\nestimator-emb {ee.__version__}\n" in done.stdout
     for name, summary in main_lib.SUBCOMMANDS.items():
         assert f"usage: estimator-emb {name} " in done.stdout
@@ -218,14 +216,13 @@ def test_help_and_refusals_need_no_tensorflow(tmp_path):
     for refusal in (
         "run: error: there is no file 'no.py'",
         "run: error: --shards and --topology both say how many cores there are",
-        "inspect: error: --plot: 'x.pdf' must end in .png",
+        "inspect: error: argument --plot: 'x.pdf' must end in .png",
     ):
         assert f"estimator-emb {refusal}\n" in done.stderr
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [[SCRIPT], ["-m", "estimator_emb"]])
-@pytest.mark.parametrize("asked", [None, "0"])
+@pytest.mark.parametrize("command, asked", [([SCRIPT], None), (["-m", "estimator_emb"], "0")])
 def test_tensorflows_start_is_quiet_unless_asked_for(command, asked, tmp_path):
     (tmp_path / "program.py").write_text("import os; print(os.environ['TF_CPP_MIN_LOG_LEVEL'])")
     environment = {**processes.users_environment(), "TF_CPP_MIN_LOG_LEVEL": asked}

@@ -7,10 +7,9 @@ A library is looked for, not imported: its page imports it, in a process of its 
 import importlib.util
 import os
 import pathlib
-import subprocess
-import sys
 
 import documents
+import processes
 import pytest
 import tensorflow as tf
 
@@ -30,16 +29,10 @@ def run(folder, page, *command):
     """Runs a command in a folder, or skips where the package of a page lacks; what it printed."""
     if importlib.util.find_spec(PAGES[page]) is None:
         pytest.skip(f"{PAGES[page]} is not installed")
-    paths = [str(documents.REPOSITORY), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    done = subprocess.run(
-        [sys.executable, *command],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    return done.stdout
+    paths = os.pathsep.join([str(documents.REPOSITORY), os.environ.get("PYTHONPATH", "")])
+    return processes.run_python(
+        *command, cwd=folder, timeout=None, status=0, PYTHONPATH=paths
+    ).stdout
 
 
 def test_every_page_is_run():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs to check: a DLRM-like model, and models that do one thing after it."""
+"""Programs to check: a DLRM-like model, and small ones that do one thing after it."""
 
 import tensorflow as tf
 
@@ -51,18 +51,25 @@ def dlrm(features):
     return layer(top, "top_1", 1)
 
 
-def model_fn_with(change=None, optimizer=None, **fields):
+def linear(features):
+    """Logits [batch, 1] of a linear model."""
+    x = [features["dense"], features["user"], tf.reduce_mean(features["history"], axis=1)]
+    return layer(tf.concat(x, axis=1), "top", 1)
+
+
+def model_fn_with(change=None, logits_of=linear, optimizer=None, **fields):
     """A model_fn.
 
     Args:
       change: (logits, features) -> a tensor that is added to the loss.
+      logits_of: features -> logits.
       optimizer: for the dense variables, instead of Adam over all cores.
       **fields: of the TPUEstimatorSpec; functions of (logits, labels).
     """
 
     def model_fn(features, labels, mode, params):
         assert params["batch_size"] == PER_CORE and params["use_tpu"]
-        logits = dlrm(features)
+        logits = logits_of(features)
         if mode == ee.ModeKeys.PREDICT:
             return ee.TPUEstimatorSpec(mode, predictions={"clicked": tf.sigmoid(logits)})
         loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits))

@@ -85,7 +85,7 @@ class EmulatedBackend(HostBackend):
                 step = self._step(context, self.request, config, params, dropped, self._summarizes)
                 # An input on this TPU is a function of the context of a core or host.
                 spec = step.build(model_fn, features, estimator)
-                estimator.current_call.graph = step.graph
+                estimator.current_call.lookup = step.lookup
                 return spec
 
         return for_tpu

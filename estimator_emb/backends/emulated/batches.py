@@ -72,12 +72,13 @@ def _as_wide(owner: str, value: tf.Tensor, first: tf.Tensor) -> list[forms.Probl
 def _as_many(owner: str, value: Any, first: Any) -> list[forms.Problem]:
     if value is first or (value.shape.rank and value.shape[0] == first.shape[0] is not None):
         return []
-    counts = _samples(value), _samples(first)
+    counts = samples(value), samples(first)
     text = f"{owner} have {{}} samples, but those of core 0 have {{}}."
     return [(tf.equal(*counts), forms.message(text, *counts))]
 
 
-def _samples(value: Any) -> tf.Tensor:
+def samples(value: Any) -> tf.Tensor:
+    """Returns the number of samples of a value of a batch, int64."""
     if isinstance(value, tf.SparseTensor):
         return value.dense_shape[0]
     if isinstance(value, tf.RaggedTensor):

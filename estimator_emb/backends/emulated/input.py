@@ -117,18 +117,21 @@ def _fed(
     batch_axis: Sequence[int] | None,
     count: int,
 ) -> _Fed:
-    if ctx.is_input_sharded_per_core():
-        return _per_core(ctx, input_fn)
     fed: list[tuple[_Batch, Sequence[int]]] = []
     initializers: list[tf.Operation] = []
     broadcast = ctx.is_input_broadcast_with_iterators()
+    for_each_core = ctx.is_input_sharded_per_core()
     each_core_takes_one = ctx.is_input_per_host_with_iterators() and not broadcast
-    for host, index in [(0, 0)] if broadcast else host_calls(ctx):
+    calls = [(0, 0)] if broadcast else host_calls(ctx)
+    if for_each_core:
+        hosts = range(ctx.num_hosts)
+        calls = [(host, core) for host in hosts for core in replicas_of(ctx, host)]
+    for host, index in calls:
         with _pipeline_of(host):
             result = _call(ctx, input_fn, index, host)
             if broadcast:
                 replicas: Sequence[int] = range(count)
-            elif ctx.is_replica_across_hosts():
+            elif for_each_core or ctx.is_replica_across_hosts():
                 replicas = [index]
             else:
                 replicas = replicas_of(ctx, host)
@@ -140,22 +143,6 @@ def _fed(
         # The order of the first replica that each feeds is that of the samples in a batch.
         fed.sort(key=lambda one: one[1][0])
     return fed, initializers
-
-
-def _per_core(ctx: InternalTPUContext, input_fn: Callable[..., Any]) -> _Fed:
-    fed: list[tuple[_Batch, Sequence[int]]] = []
-    for host in range(ctx.num_hosts):
-        with _pipeline_of(host):
-            for core in replicas_of(ctx, host):
-                result = _call(ctx, input_fn, core, host)
-                if isinstance(result, tf.data.Dataset):
-                    raise TypeError(
-                        "`input_fn` returning `Dataset`  is not yet supported in per-Core input "
-                        "pipeline deployment yet. Please set TPUConfig.per_host_input_for_training "
-                        "to True or return `features` and `labels` from `input_fn`"
-                    )
-                fed.append((_Batch(*Inputs._parse_inputs(result)), [core]))
-    return fed, []
 
 
 def _taken(
@@ -178,6 +165,12 @@ def _taken(
                 "configuration."
             )
         return [_Batch(*Inputs._parse_inputs(result))], []
+    if ctx.is_input_sharded_per_core():
+        raise TypeError(
+            "`input_fn` returning `Dataset`  is not yet supported in per-Core input pipeline "
+            "deployment yet. Please set TPUConfig.per_host_input_for_training to True or return "
+            "`features` and `labels` from `input_fn`"
+        )
     if predicting:
         if batch_axis is not None:
             raise TypeError("For mode PREDICT, batch_axis is not supported yet.")
@@ -206,7 +199,6 @@ def _pipeline_of(host: int) -> contextlib.AbstractContextManager:
 
 
 def _fed_name(ctx: InternalTPUContext, replicas: Sequence[int]) -> str:
-    """Returns the words by which messages name the batch of these replicas."""
     if len(replicas) == ctx.num_replicas:
         return ""
     if len(replicas) == 1:
@@ -237,7 +229,7 @@ def _filled_up(dataset: tf.data.Dataset, size: int, together: int) -> tf.data.Da
 
     def fill_up(*element: Any) -> dict[str, Any]:
         features, labels = Inputs._parse_inputs(element[0] if len(element) == 1 else element)
-        samples = _samples(data_nest.flatten(features)[0])
+        samples = tf.cast(batches.samples(data_nest.flatten(features)[0]), tf.int32)
         fits = tf.debugging.assert_less_equal(
             samples, size, message=f"A batch of input_fn has more than {size} samples."
         )
@@ -263,7 +255,7 @@ def _filled_up(dataset: tf.data.Dataset, size: int, together: int) -> tf.data.Da
 def _as_many(structure: Any, features: Any) -> list[tf.Tensor]:
     """Returns a check that each value has as many samples as the first feature."""
     (first, samples), *others = (
-        (name, _samples(value))
+        (name, batches.samples(value))
         for name, value in batch_sizes.named({**structure, "features": features})
     )
 
@@ -275,16 +267,7 @@ def _as_many(structure: Any, features: Any) -> list[tf.Tensor]:
     return [require(problems, "check_batch")] if problems else []
 
 
-def _samples(value: Any) -> tf.Tensor:
-    if isinstance(value, tf.SparseTensor):
-        return tf.cast(value.dense_shape[0], tf.int32)
-    if isinstance(value, tf.RaggedTensor):
-        return tf.cast(value.nrows(), tf.int32)
-    return tf.shape(value)[0]
-
-
 def _with_empty(value: Any, missing: tf.Tensor, size: int) -> Any:
-    """Returns `value` with `missing` more samples, which are empty and make `size`."""
     if isinstance(value, tf.SparseTensor):
         shape = tf.concat([[tf.constant(size, tf.int64)], value.dense_shape[1:]], axis=0)
         return tf.SparseTensor(value.indices, value.values, shape)

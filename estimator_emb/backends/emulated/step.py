@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.backends.base import EstimatorRequest, TableGraph
+from estimator_emb.backends.base import EstimatorRequest
 from estimator_emb.backends.emulated import input as emulated_input
 from estimator_emb.backends.emulated import refusals
 from estimator_emb.backends.emulated.computation import Computation, checked_scaffold
@@ -58,7 +58,7 @@ means_losses = False
 class EmulatedStep:
     """The graph of one mode of an emulated TPU.
 
-    `dropped` leaves bad ids out; None makes them errors. `build` sets `graph` to the tables, if
+    `dropped` leaves bad ids out; None makes them errors. `build` sets `lookup` to the tables, if
     any.
     """
 
@@ -75,11 +75,10 @@ class EmulatedStep:
         self._request = request
         self._config = config
         self._params = params
-        self._dropped = dropped
         self._cores = self._make_cores(ctx.num_replicas)
         self._tap: GradientTap | None = None
         self._tables: TableStep | None = None
-        self.graph: TableGraph | None = None
+        self.lookup: Lookup | None = None
         self._load: tf.Operation | None = None  # Runs before each loop of steps.
         if request.spec is not None:
             refusals.check_weights(request.tables)
@@ -155,13 +154,8 @@ class EmulatedStep:
         return spec
 
     def _create_tables(self, spec: Any) -> Lookup | None:
-        if self._tap is None or self._tables is None:
-            return None
-        lookup = self._tap.create_tables(spec)
-        self.graph = TableGraph(
-            lookup, self._tables.next_step, self._dropped, self._tables.summarizes
-        )
-        return lookup
+        self.lookup = self._tap.create_tables(spec) if self._tap else None
+        return self.lookup
 
     def _train(self, estimator: Any) -> EstimatorSpec:
         count = self._cores.count
@@ -171,20 +165,15 @@ class EmulatedStep:
         spec = self._wrapper._verify_estimator_spec(self._spec)
         refusals.check_loss(spec.loss, training=True)
         host_call = getattr(spec, "host_call", None)
-        unsummed.warn(count, spec.train_op, self._cores.inputs, self._cores.exchanged)
+        exchanged = [one.output for one in self._cores.collectives]
+        unsummed.warn(count, spec.train_op, self._cores.inputs, exchanged)
         gradients = self._tap.gradients() if self._tap else {}
-        wanted = {"host_call": _tensors(host_call), "gradients": gradients}
-        if means_losses:
-            wanted["loss"] = spec.loss
+        wanted = {"host_call": _tensors(host_call), "gradients": gradients, **_meant(spec)}
         values, spec = self._on_cores(wanted, spec)
         if means_losses:
             loss = tf.reduce_mean(tf.stack(values["loss"]))
             tf.compat.v1.add_to_collection(LOSS_OF_ALL_CORES, loss)
-        if (
-            count > 1
-            and not self._cores.has_collectives
-            and not tf.compat.v1.control_flow_v2_enabled()
-        ):
+        if count > 1 and not self._cores.collectives and not tf.compat.v1.control_flow_v2_enabled():
             raise ValueError("CrossShardOptimizer must be used for model training on TPUs.")
         dense = tf.compat.v1.trainable_variables()
         updates = []
@@ -233,9 +222,8 @@ class EmulatedStep:
         wanted = {
             "eval_metrics": _tensors(spec.eval_metrics),
             "host_call": _tensors(spec.host_call),
+            **_meant(spec),
         }
-        if means_losses:
-            wanted["loss"] = spec.loss
         values, spec = self._on_cores(wanted, spec)
         loss_of_step = tf.reduce_mean(tf.stack(values["loss"])) if means_losses else spec.loss
         lookup = self._create_tables(spec)
@@ -351,13 +339,9 @@ class EmulatedStep:
         context = CatchInvalidHostcallFunctions()
         writers = len(summary_writer_initializers())
         with tf.control_dependencies([after] if after is not None else []):
-            if isinstance(tensors, dict):
-                given_by_name = dict(zip(tensors, given, strict=True))
-                context.Enter()
-                result = function(**given_by_name)
-            else:
-                context.Enter()
-                result = function(*given)
+            by_name = dict(zip(tensors, given, strict=True)) if isinstance(tensors, dict) else {}
+            context.Enter()
+            result = function(**by_name) if by_name else function(*given)
             context.Exit()
         context.ExitResult(result)
         # A hook runs these when a session begins; after a step, they would make one.
@@ -479,6 +463,10 @@ def _let_run_without(step: tf.Operation, ops: Sequence[tf.Operation]) -> None:
         before = {tensor.op for tensor in op.inputs} - seen
         seen |= before
         waiting += before
+
+
+def _meant(spec: Any) -> dict[str, tf.Tensor]:
+    return {"loss": spec.loss} if means_losses else {}
 
 
 def _tensors(call: Any) -> dict[Any, Any]:

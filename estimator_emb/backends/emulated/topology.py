@@ -10,8 +10,8 @@ from estimator_emb.private.tpu_estimator import NUM_CORES_TO_COMPUTATION_SHAPE
 from estimator_emb.spec import options
 
 
-def of_config(tpu_config: Any) -> slices.Slice:
-    """Returns the slice that a `TPUConfig` emulates, or that the environment names.
+def of_config(tpu_config: Any = None) -> slices.Slice:
+    """Returns the slice that a `TPUConfig`, if there is one, emulates, or the environment names.
 
     Raises CannotEmulate if its cores fill no whole number of hosts, and ValueError if the
     environment names an unknown slice.
@@ -20,8 +20,8 @@ def of_config(tpu_config: Any) -> slices.Slice:
     if asked is not None:
         return asked
     by_environment = options.asked_shards()
-    shards = by_environment or tpu_config.num_shards or 1
-    each = tpu_config.num_cores_per_replica or 1
+    shards = by_environment or getattr(tpu_config, "num_shards", None) or 1
+    each = getattr(tpu_config, "num_cores_per_replica", None) or 1
     owner = (
         f"Environment variable {environment.SHARDS}"
         if by_environment
@@ -39,14 +39,6 @@ def of_cores(cores: int, owner: str) -> slices.Slice:
         return slices.of_cores(cores, None if mesh is None else tuple(mesh))
     except ValueError as error:
         raise options.CannotEmulate(f"{owner} {error}") from None
-
-
-def of_environment() -> slices.Slice:
-    """Returns the slice that a program without a `TPUConfig` emulates."""
-    shards = options.asked_shards() or 1
-    return options.asked_topology() or of_cores(
-        shards, f"Environment variable {environment.SHARDS}"
-    )
 
 
 def emulated(shape: slices.Slice) -> tf.tpu.experimental.Topology:

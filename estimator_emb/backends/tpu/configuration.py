@@ -8,10 +8,9 @@ of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1, writes into them.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from estimator_emb.optimizers import OptimizationParameters
+from estimator_emb.optimizers import OptimizationParameters, gradient_limits
 from estimator_emb.private.protos import TPUEmbeddingConfiguration, optimization_pb2
 from estimator_emb.spec.config import FeatureConfig, TableConfig
 from estimator_emb.step.rates import function_of
@@ -35,17 +34,14 @@ class DynamicRates:
         tables: Mapping[str, TableConfig],
         parameters: Mapping[str, OptimizationParameters],
     ):
-        self._functions: list[tuple[Callable[..., Any], bool]] = []
-        self._owners: list[str] = []
+        self._owners: dict[tuple[Callable[..., Any], bool], str] = {}
         self._tags: dict[str, int] = {}
         for name, table in tables.items():
             found = function_of(name, table, parameters[name])
             if found is not None:
                 owner, function = found[0], found[1:]
-                if function not in self._functions:
-                    self._functions.append(function)
-                    self._owners.append(owner)
-                self._tags[name] = self._functions.index(function)
+                self._owners.setdefault(function, owner)
+                self._tags[name] = list(self._owners).index(function)
 
     def tag(self, table: str) -> int | None:
         """Returns the tag of a table's rate; None if it is a number."""
@@ -57,14 +53,14 @@ class DynamicRates:
         `step` is the global step before this step increments it. Raises ValueError if it is None
         and a function needs it, and what `functions.rate` raises.
         """
-        if step is None and any(takes_step for _, takes_step in self._functions):
+        if step is None and any(takes_step for _, takes_step in self._owners):
             raise ValueError(
                 "step must be given, because tables have a learning_rate_fn, which takes it; got "
                 "None."
             )
         return [
             functions.rate(owner, function, *([step] if takes_step else []))
-            for owner, (function, takes_step) in zip(self._owners, self._functions, strict=True)
+            for (function, takes_step), owner in self._owners.items()
         ]
 
 
@@ -133,8 +129,10 @@ def _write_optimizer(table: str, parameters: OptimizationParameters, message: An
     hardware = parameters.hardware
     member = getattr(message, hardware.message)
     member.SetInParent()  # An optimizer without hyper-parameters is an empty member.
-    for field, attribute in hardware.fields.items():
-        setattr(member, field, getattr(parameters, attribute))
+    for field in member.DESCRIPTOR.fields:
+        attribute = hardware.renamed.get(field.name, field.name)
+        if hasattr(parameters, attribute):  # A later TensorFlow may add fields.
+            setattr(member, field.name, getattr(parameters, attribute))
     status = optimization_pb2.GradientAccumulationStatus
     message.gradient_accumulation_status = (
         status.ENABLED if parameters.use_gradient_accumulation else status.DISABLED
@@ -161,11 +159,7 @@ def _write_limits(
                 "which on a TPU needs use_gradient_accumulation=True; its "
                 f"{type(parameters).__name__} has use_gradient_accumulation=False."
             )
-        # One clip to both limits in turn: first to the spec's, then to the optimizer's own.
-        low, high = (
-            float(np.clip(limit, low, high)) if (low, high) != (None, None) else limit
-            for limit in (-clipping_limit, clipping_limit)
-        )
+        low, high = gradient_limits(parameters, clipping_limit)
     for limits, lower, upper in (
         (message.gradient_clipping_limits, low, high),
         (message.clipping_limits, parameters.clip_weight_min, parameters.clip_weight_max),

@@ -19,6 +19,7 @@ Where numbers differ from TensorFlow 2.15's class is listed in docs/tpu.md.
 
 import collections
 import copy
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ import tensorflow as tf
 
 from estimator_emb.backends.tpu import enqueue, variables
 from estimator_emb.backends.tpu.configuration import DynamicRates, configuration
+from estimator_emb.messages import arguments
 from estimator_emb.optimizers import (
     OptimizationParameters,
     StochasticGradientDescentParameters,
@@ -33,10 +35,12 @@ from estimator_emb.optimizers import (
 )
 from estimator_emb.private.protos import TPUEmbeddingConfiguration
 from estimator_emb.private.tpu import tpu_system_metadata
-from estimator_emb.spec.config import PARTITION_STRATEGIES, FeatureConfig, TableConfig
+from estimator_emb.spec.config import FeatureConfig, TableConfig, check_strategy
 from estimator_emb.spec.resolved import check_dimension
 from estimator_emb.tables import names
 from estimator_emb.tables.partition import Partition
+
+_check = functools.partial(arguments.check_argument, "TPUEmbedding")
 
 TRAINING = TPUEmbeddingConfiguration.TRAINING
 INFERENCE = TPUEmbeddingConfiguration.INFERENCE
@@ -97,11 +101,7 @@ class TPUEmbedding:
         system_metadata: Any = None,
         clipping_limit: float | None = None,
     ):
-        if partition_strategy not in PARTITION_STRATEGIES:
-            raise ValueError(
-                f"TPUEmbedding: partition_strategy must be 'div' or 'mod'; got "
-                f"{partition_strategy!r}."
-            )
+        check_strategy("TPUEmbedding", partition_strategy)
         _check_configs(table_to_config_dict, feature_to_config_dict)
         # tensorflow-estimator reads these two under these names.
         self._table_to_config_dict = collections.OrderedDict(sorted(table_to_config_dict.items()))
@@ -115,11 +115,8 @@ class TPUEmbedding:
             self._table_to_features_dict[config.table_id].append(feature)
         self._partition_strategy = partition_strategy
         self._find_system(master, cluster_def, device_config, master_job_name, system_metadata)
-        if batch_size % self.num_cores:
-            raise ValueError(
-                f"TPUEmbedding: batch_size must be a multiple of the {self.num_cores} TPU cores; "
-                f"got {batch_size}."
-            )
+        allowed = f"a multiple of the {self.num_cores} TPU cores"
+        _check(batch_size % self.num_cores == 0, "batch_size", allowed, batch_size)
         self.batch_size_per_core = batch_size // self.num_cores
         self._mode = mode
         self.optimization_parameters = _global_optimizer(mode, optimization_parameters)
@@ -152,7 +149,6 @@ class TPUEmbedding:
         job: str | None,
         metadata: Any,
     ) -> None:
-        """Finds hosts and cores from the first given of metadata, master and device_config."""
         if metadata is None and master is None and cluster_def is None:
             if device_config is None:
                 raise ValueError(
@@ -393,11 +389,8 @@ def _check_configs(tables: Mapping[str, Any], features: Mapping[str, Any]) -> No
         ("feature", features, FeatureConfig),
     ):
         for name, config in configs.items():
-            if not isinstance(config, expected):
-                raise ValueError(
-                    f"TPUEmbedding: the config of {what} {name!r} must be a {expected.__name__}; "
-                    f"got {config!r}."
-                )
+            owner, allowed = f"the config of {what} {name!r}", f"a {expected.__name__}"
+            _check(isinstance(config, expected), owner, allowed, config)
     used = {config.table_id for config in features.values()}
     if used != set(tables):
         raise ValueError(
@@ -412,15 +405,8 @@ def _global_optimizer(
 ) -> OptimizationParameters | None:
     if mode == TRAINING:
         return parameters and as_parameters(parameters, "TPUEmbedding")
-    if mode != INFERENCE:
-        raise ValueError(
-            f"TPUEmbedding: mode must be TRAINING ({TRAINING}) or INFERENCE ({INFERENCE}); got "
-            f"{mode!r}."
-        )
-    if parameters is not None:
-        raise ValueError(
-            "TPUEmbedding: optimization_parameters must be None in INFERENCE mode; got "
-            f"{parameters!r}."
-        )
+    _check(mode == INFERENCE, "mode", f"TRAINING ({TRAINING}) or INFERENCE ({INFERENCE})", mode)
+    nothing = parameters is None
+    _check(nothing, "optimization_parameters", "None in INFERENCE mode", parameters)
     # The hardware wants some optimizer; this one has no slots.
     return StochasticGradientDescentParameters(1.0)

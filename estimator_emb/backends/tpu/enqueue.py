@@ -142,8 +142,8 @@ def check_data(
             device_of_host = device
         elif device != device_of_host:
             raise ValueError(
-                f"{owner} is on device {device!r}, but the cores before it on the same host, "
-                f"{cores_per_host} for each, are on {device_of_host!r}."
+                f"{owner} is on device {device!r}, but the data of the first of the "
+                f"{cores_per_host} cores of its host is on {device_of_host!r}."
             )
 
 

@@ -173,7 +173,7 @@ class _TablesOfSpec(TPUEmbedding):
 
     def describe(self) -> str:
         where = f"on the TPU's embedding hardware, over {self._num_hosts} hosts"
-        return describe(self._tables, self._parameters, where)
+        return describe(self._tables, where)
 
     def create_variables_and_ops(
         self,

@@ -6,8 +6,7 @@ Each of them has two queues on its own TensorFlow server: the chief fills `over`
 then tells the servers, which the workers need until then.
 """
 
-from __future__ import annotations
-
+import functools
 import logging
 import threading
 import time
@@ -134,16 +133,9 @@ def end_all(target: str, cluster_spec: tf.train.ClusterSpec) -> None:
     for job in ("worker", "ps"):
         told = tasks.tasks_of(cluster_spec, job)
         away = tasks.away(told)
-        threads = [
-            threading.Thread(target=_end, args=(target, task), daemon=True)
-            for task in told
-            if task not in away
-        ]
-        for thread in threads:
-            thread.start()
-        deadline = time.monotonic() + 2 * _FOR_ANSWER + (_FOR_LAST_STEP if job == "worker" else 0)
-        for thread in threads:
-            thread.join(max(deadline - time.monotonic(), 0))
+        there = [task for task in told if task not in away]
+        seconds = 2 * _FOR_ANSWER + (_FOR_LAST_STEP if job == "worker" else 0)
+        tasks.at_once(functools.partial(_end, target), there, seconds)
 
 
 def _end(target: str, task: tasks.Task) -> None:

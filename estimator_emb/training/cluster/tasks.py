@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tasks of a cluster: their addresses, and whether their servers accept connections."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import logging
@@ -11,7 +9,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -53,13 +51,18 @@ def away(tasks: Sequence[Task]) -> list[Task]:
             socket.create_connection((host.strip("[]"), int(port)), _FOR_CONNECTION).close()
             there.add(task)
 
-    threads = [threading.Thread(target=knock, args=(task,), daemon=True) for task in tasks]
+    at_once(knock, tasks, 2 * _FOR_CONNECTION)  # A host name may have several addresses.
+    return [task for task in tasks if task not in there]
+
+
+def at_once(call: Callable[[Task], None], tasks: Sequence[Task], seconds: float) -> None:
+    """Calls a function for each task in a thread, and waits for them no longer than `seconds`."""
+    threads = [threading.Thread(target=call, args=(task,), daemon=True) for task in tasks]
     for thread in threads:
         thread.start()
-    deadline = time.monotonic() + 2 * _FOR_CONNECTION  # A host name may have several addresses.
+    deadline = time.monotonic() + seconds
     for thread in threads:
         thread.join(max(deadline - time.monotonic(), 0))
-    return [task for task in tasks if task not in there]
 
 
 def end_process(status: int) -> None:

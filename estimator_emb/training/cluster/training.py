@@ -6,8 +6,6 @@ the chief's message on a queue of its own TensorFlow server (`ending`), and logs
 (`waiting`).
 """
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 
@@ -65,8 +63,6 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> Any:
 
 
 class _Executor(TrainingExecutor):
-    """Runs one task of a cluster until the training of the cluster is over."""
-
     def __init__(self, *args: Any):
         super().__init__(*args)
         config = self._estimator.config

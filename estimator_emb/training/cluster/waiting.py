@@ -5,8 +5,6 @@ TensorFlow waits forever for a server that does not answer, and names it only in
 thread regularly connects to the tasks of the cluster: one that accepts no connection is away.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time
