@@ -25,7 +25,7 @@ from estimator_emb.private.tpu_estimator import (
 )
 
 # Other names of `tf.estimator` that training programs use.
-from estimator_emb import experimental, export
+from estimator_emb import errors, experimental, export
 from estimator_emb.private.estimator import (
     BestExporter,
     Estimator,
@@ -70,6 +70,7 @@ __all__ = [
     "TrainSpec",
     "VocabInfo",
     "WarmStartSettings",
+    "errors",
     "experimental",
     "export",
     "install",

@@ -18,6 +18,7 @@ from estimator_emb.backends.errors import explain
 from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.checkpoints.restoring.float16_copy import Float16Copy
 from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
+from estimator_emb.checkpoints.restoring.warm_starts import without_global_step
 from estimator_emb.checks import program_checks
 from estimator_emb.compat import custom_gradients
 from estimator_emb.messages.calls import method_of_program
@@ -120,7 +121,10 @@ class TPUEstimator(StockTPUEstimator):
         self._explain = functools.partial(explain, emulates_tpu=self.backend.emulates_tpu)
         # They are a dict now, even if none were passed.
         self._params: Any = program_checks.checked_params(self._params)  # type: ignore[has-type]
-        self._asked_warm_start: Any = self._warm_start_settings  # type: ignore[has-type]
+        self._warm_start_settings: Any = without_global_step(
+            self._warm_start_settings  # type: ignore[has-type]
+        )
+        self._asked_warm_start = self._warm_start_settings
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TPUEstimator":
         copied = memo[id(self)] = type(self).__new__(type(self))
@@ -200,8 +204,9 @@ class TPUEstimator(StockTPUEstimator):
         with safeguards.evaluation(self._directory, self._explain, path):
             return super().evaluate(input_fn, steps, hooks, path, name)
 
-    def _evaluate_run(self, *, all_hooks: Any, **given: Any) -> Any:
-        return super()._evaluate_run(all_hooks=safeguards.evaluation_hooks(all_hooks), **given)
+    def _evaluate_run(self, *, all_hooks: Any, output_dir: Any, **given: Any) -> Any:
+        run = functools.partial(super()._evaluate_run, output_dir=output_dir, **given)
+        return safeguards.evaluate_run(run, all_hooks, output_dir)
 
     def predict(
         self,

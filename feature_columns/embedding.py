@@ -22,8 +22,9 @@ def embedding_column(
     """Makes a column with a table of its own, which the spec's optimizer trains.
 
     Args:
-      categorical_column: a categorical column of one feature: any but a `crossed_column` or a
-        `bucketized_column`. Its number of ids is the number of rows of the table.
+      categorical_column: a categorical column. Its number of ids is the number of rows of the
+        table. On a TPU, input_fn gives the ids, so it is no `bucketized_column` or
+        `crossed_column`.
       dimension: the length of a row, at least 1.
       combiner: how the rows of a sample become one: 'sum'; 'mean', the sum divided by that of the
         weights; or 'sqrtn', divided by the root of the sum of squared weights. A sequence combines

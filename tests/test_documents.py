@@ -161,9 +161,28 @@ def test_readme_shows_what_migrate_writes(tmp_path):
     assert program.read_text() == after
 
 
-def test_the_picture_is_what_its_script_draws():
-    drawn = runpy.run_path(str(DOCS / "overview.py"))["drawing"]()
-    assert (DOCS / "overview.svg").read_text() == drawn
+def test_pictures_are_what_their_script_draws():
+    for draw in runpy.run_path(str(DOCS / "pictures.py"))["PICTURES"]:
+        assert (DOCS / f"{draw.__name__}.svg").read_text() == draw()
+
+
+def test_formulas_of_optimizers_are_drawn():
+    rendered = runpy.run_path(str(DOCS / "formulas.py"))["rendered"]
+    seen = 0
+    for file in (REPOSITORY / "estimator_emb" / "optimizers").glob("*.py"):
+        text = ast.get_docstring(ast.parse(file.read_text())) or ""
+        formulas = re.findall(r"^    .*\S", text, re.M)
+        drawn = rendered(text + "\n")
+        assert drawn.count("<mtr>") == len(formulas) and "\n    " not in drawn, file
+        seen += len(formulas)
+    assert seen > 40
+    assert rendered("    w <- -w - g^2 / sqrt(a')        x=True\n") == (
+        '<div class="formula"><math display="block"><mtable displaystyle="true"><mtr>'
+        "<mtd><mi>w</mi></mtd><mtd><mo>←</mo></mtd><mtd><mo>−</mo><mi>w</mi><mo>−</mo><mfrac>"
+        "<mrow><msup><mrow><mi>g</mi></mrow><mrow><mn>2</mn></mrow></msup></mrow>"
+        "<mrow><msqrt><mi>a′</mi></msqrt></mrow></mfrac></mtd><mtd><mtext>x=True</mtext></mtd>"
+        "</mtr></mtable></math></div>\n"
+    )
 
 
 def anchors(path):
@@ -203,10 +222,11 @@ def test_the_reference_has_every_public_name():
         (fc, "feature_columns"),
         (embedding, "estimator_emb.embedding"),
         (preflight, "estimator_emb.preflight"),
+        (ee.errors, "estimator_emb.errors"),
     ):
         for name in module.__all__:
             documented = {name} & (headings | classes) or {f"{prefix}.{name}"} & directives
-            assert documented or name in ("experimental", "export"), f"{prefix}.{name}"
+            assert documented or name in ("errors", "experimental", "export"), f"{prefix}.{name}"
     assert set(ee.export.__all__) <= headings
     assert set(ee.experimental.__all__) <= headings
     public = set(checkpoint.__all__) - {"HELPER_PREFIX"}

@@ -13,7 +13,7 @@ LAYERS = """
     __main__
     cli feature_columns
     __init__
-    checkpoint export experimental
+    checkpoint errors export experimental
     legacy preflight comparison
     estimator flags
     backends

@@ -27,7 +27,7 @@ def test_a_plain_estimator_is_that_of_tensorflow_estimator():
 
 def public_names():
     """What programs may name, with the arguments of functions of ours."""
-    for module in (ee, checkpoint, ee.experimental, ee.export, fc):
+    for module in (ee, checkpoint, ee.errors, ee.experimental, ee.export, fc):
         for name in module.__all__:
             value = getattr(module, name)
             signature = ""
@@ -46,6 +46,7 @@ def test_public_names():
         "estimator_emb.ModeKeys": "EstimatorModeKeys",  # That is what tf.estimator.ModeKeys is.
         "estimator_emb.experimental": "estimator_emb.experimental",
         "estimator_emb.experimental.KMeans": "KMeansClustering",
+        "estimator_emb.errors": "estimator_emb.errors",
         "estimator_emb.export": "estimator_emb.export",
         "estimator_emb.checkpoint.HELPER_PREFIX": None,
     }

@@ -56,6 +56,11 @@ def fill_parser(parser: arguments.Parser) -> None:
         help="labels of the rows of a table, one on a line, in the order of the ids",
     )
     parser.add_argument(
+        "--allow-unlabelled",
+        action="store_true",
+        help="the last rows of a table may have no label: those beyond the end of its vocabulary",
+    )
+    parser.add_argument(
         "--precision",
         choices=PRECISIONS,
         default="float32",
@@ -98,6 +103,7 @@ def _export(options: argparse.Namespace) -> None:
             options.order,
             progress,
             options.precision,
+            options.allow_unlabelled,
         )
     for path in written:
         print(path)
@@ -120,7 +126,7 @@ def _show_nearest(options: argparse.Namespace) -> None:
     if set(files) - {table}:
         raise ValueError(f"--vocabulary must be of table {table!r}; got {sorted(files)}.")
     file = files.get(table)
-    arguments = (file, options.count, options.order)
+    arguments = (file, options.count, options.order, options.allow_unlabelled)
     path = options.checkpoint
     try:
         found = checkpoint.nearest(path, table, options.like, *arguments)

@@ -14,6 +14,7 @@ import tensorflow as tf
 from estimator_emb.backends.errors import explain
 from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
+from estimator_emb.checkpoints.restoring.warm_starts import without_global_step
 from estimator_emb.messages import console
 from estimator_emb.messages.calls import called_by_program
 from estimator_emb.messages.text_columns import counted
@@ -95,8 +96,9 @@ def _evaluate(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> A
         return original(self, checkpoint_path=path, **given)
 
 
-def _evaluate_run(original: Any, all_hooks: Any, **given: Any) -> Any:
-    return original(all_hooks=safeguards.evaluation_hooks(all_hooks), **given)
+def _evaluate_run(original: Any, all_hooks: Any, output_dir: Any, **given: Any) -> Any:
+    run = functools.partial(original, output_dir=output_dir, **given)
+    return safeguards.evaluate_run(run, all_hooks, output_dir)
 
 
 def _predict(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> Iterator[Any]:
@@ -113,6 +115,7 @@ def _path_to_read(estimator: Any, call: str, checkpoint_path: Any) -> str | None
 
 def _call_model_fn(original: Any, self: Any, **given: Any) -> Any:
     spec = original(self, **given)
+    self._warm_start_settings = without_global_step(self._warm_start_settings)
     _directory(self).check(spec.scaffold, self._warm_start_settings, tables=())
     return spec
 

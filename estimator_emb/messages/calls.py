@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Wraps the calls that a program makes: checks names, shows the log, shortens tracebacks."""
 
-import contextlib
 import functools
 import inspect
 import itertools
@@ -19,9 +18,9 @@ def called_by_program(
 ) -> Callable[..., Any]:
     """Wraps a function, or a generator function, that programs call.
 
-    Its log is shown (see `console`), for a generator only until the first value. The traceback of
-    an error that leaves it has only the program's lines. `check` gets the keyword arguments
-    beforehand.
+    Its log is shown (see `console`), for a generator until the first value and at its end. The
+    traceback of an error that leaves it has only the program's lines. `check` gets the keyword
+    arguments beforehand.
     """
 
     @functools.wraps(function)
@@ -40,11 +39,14 @@ def called_by_program(
     def generate(values: Any) -> Iterator[Any]:
         before = sys.exc_info()[1]
         try:
-            with contextlib.closing(values):
+            try:
                 with console.shown():
                     first = list(itertools.islice(values, 1))
                 yield from first
                 yield from values
+            finally:
+                with console.shown():
+                    values.close()
         except _SHORTENED as error:
             _shorten_traceback(error, before)
             raise

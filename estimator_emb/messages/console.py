@@ -6,6 +6,9 @@ to stderr. Left out is what TensorFlow's logger says to nobody: that tensorflow-
 deprecated; that a library calls something deprecated; and, in an absl program without a level, what
 tensorflow-estimator reports of itself. Warnings about lines of the program itself stay.
 
+In a notebook, and in every interactive interpreter, TensorFlow sets its logger to level INFO. There
+that is no choice of the program, and what is shown goes to stdout, as TensorFlow's lines do.
+
 A program that gives the root logger, absl or the logger "estimator_emb" a level or a handler has
 set up logging: its choice stands, and nothing is left out. After a call all loggers are as before.
 """
@@ -19,6 +22,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
+import tqdm
 from absl import flags
 from absl import logging as absl_logging
 
@@ -49,6 +53,16 @@ def say_once(text: str, model_dir: Any = None, level: int = logging.INFO) -> Non
 def counts_steps(graph: tf.Graph) -> None:
     """Silences a warning that is wrong where two session calls read the same global step."""
     _counting.add(graph)
+
+
+def interactive() -> bool:
+    """Returns whether a person types the program: in a notebook, or at Python's prompt."""
+    return hasattr(sys, "ps1")
+
+
+def stream() -> Any:
+    """Returns the stream of what is shown to the person who runs the program."""
+    return sys.stdout if interactive() else sys.stderr
 
 
 @contextlib.contextmanager
@@ -114,8 +128,14 @@ def _is_wanted(record: logging.LogRecord) -> bool:
     return record.levelno > logging.INFO or tf.get_logger().level <= logging.INFO
 
 
+def _is_level_chosen() -> bool:
+    """Returns whether the program has set the level of TensorFlow's logger."""
+    level = tf.get_logger().level
+    return bool(level) and not (interactive() and level == logging.INFO)
+
+
 class _Console(logging.StreamHandler):
-    """A handler that writes to sys.stderr what no handler of the program gets."""
+    """A handler that writes what no handler of the program gets, above a bar that is drawn."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -123,7 +143,11 @@ class _Console(logging.StreamHandler):
 
     @property
     def stream(self) -> Any:  # type: ignore[override]
-        return sys.stderr
+        return stream()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with tqdm.tqdm.external_write_mode(self.stream):
+            super().emit(record)
 
     def filter(self, record: logging.LogRecord) -> Any:
         taken = logger.handlers != [self] or (logger.propagate and logging.root.handlers)
@@ -158,7 +182,7 @@ def _concerns_program(record: logging.LogRecord) -> bool:
     if _is_set_up():
         return True
     if record.levelno < logging.WARNING:
-        return bool(tf.get_logger().level) or frames.is_of_program(record.pathname)
+        return _is_level_chosen() or frames.is_of_program(record.pathname)
     # TensorFlow begins a deprecation notice with the file and line of the caller. Every name of
     # tensorflow-estimator has the advice below, whoever uses it.
     if not (isinstance(record.args, tuple) and message.startswith("From %s: ")):

@@ -10,7 +10,10 @@ from tensorflow_estimator.python.estimator.canned.kmeans import KMeansClustering
 from tensorflow_estimator.python.estimator.canned.linear import LinearSDCA, linear_logit_fn_builder
 from tensorflow_estimator.python.estimator.canned.rnn import RNNClassifier, RNNEstimator
 from tensorflow_estimator.python.estimator.early_stopping import (
+    _MultiWorkerEarlyStoppingHook,
+    _StopOnPredicateHook,
     make_early_stopping_hook,
+    read_eval_metrics,
     stop_if_higher_hook,
     stop_if_lower_hook,
     stop_if_no_decrease_hook,
@@ -24,3 +27,5 @@ from tensorflow_estimator.python.estimator.hooks.hooks import (
     make_stop_at_checkpoint_step_hook,
 )
 from tensorflow_estimator.python.estimator.model_fn import call_logit_fn
+
+EARLY_STOPPING_HOOKS = (_StopOnPredicateHook, _MultiWorkerEarlyStoppingHook)

@@ -8,6 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.private.columns import COMPUTED_COLUMNS, FeatureTransformationCache
+
 logger = logging.getLogger("estimator_emb")
 
 
@@ -25,6 +27,16 @@ def integer_lookup(categorical_column: Any) -> Callable[[tf.Tensor], tf.Tensor] 
         return _lookup(column)
     has_default = getattr(column, "default_value", None) is not None
     return _lookup(column) if dtype is None and has_default else None
+
+
+def computed_ids(categorical_column: Any) -> Callable[[Any], tf.SparseTensor] | None:
+    """Returns a function from a batch's features to ids; None if input_fn gives the ids itself."""
+    column = without_wrappers(categorical_column)
+    if not isinstance(column, COMPUTED_COLUMNS):
+        return None
+    return lambda features: (
+        column.get_sparse_tensors(FeatureTransformationCache(features), None).id_tensor
+    )
 
 
 def without_wrappers(categorical_column: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 from estimator_emb.optimizers import OptimizationParameters
 from estimator_emb.private.columns import LegacyTPUSharedEmbeddingColumn, TPUSharedEmbeddingColumn
-from estimator_emb.spec.columns import integer_lookup, string_lookup
+from estimator_emb.spec.columns import computed_ids, integer_lookup, string_lookup
 from estimator_emb.spec.config import EmbeddingConfigSpec, FeatureConfig, TableConfig
 
 logger = logging.getLogger("estimator_emb")
@@ -28,8 +28,10 @@ class Feature:
 
     `key` is that of the ids in the features dict, where the activation replaces them. `to_ids` is a
     function from strings [n] to int64 ids [n], where -1 leaves a string out; None if the feature
-    takes no strings. `integers_to_ids` is the same for integers; None if they are ids. `column` is
-    this feature's column if several read one input, so that `key` is not the key of the input.
+    takes no strings. `integers_to_ids` is the same for integers; None if they are ids. `computed`
+    is a function from the batch's features to the ids of a bucketized or crossed column; None if
+    input_fn gives the ids. `column` is this feature's column if several read one input, so that
+    `key` is not the key of the input.
     """
 
     key: str
@@ -38,6 +40,7 @@ class Feature:
     column_name: str | None = None
     to_ids: Callable[[Any], Any] | None = None
     integers_to_ids: Callable[[Any], Any] | None = None
+    computed: Callable[[Any], Any] | None = None
     column: Any = None
 
     @property
@@ -133,6 +136,7 @@ def tables_of_columns(
             column_name=column.name,
             to_ids=string_lookup(column.categorical_column),
             integers_to_ids=integer_lookup(column.categorical_column),
+            computed=computed_ids(column.categorical_column),
             column=None if alone else column,
         )
         features = sorted((*table.features, feature), key=lambda one: one.key)
@@ -156,6 +160,13 @@ def _on_tpu(columns: Sequence[Any]) -> Iterator[_Named]:
                 "use it in model_fn; with use_tpu=False the spec takes it."
             )
         key = column.get_feature_key_name()
+        if computed_ids(column.categorical_column):
+            raise ValueError(
+                f"Column {column.name!r}: on a TPU, input_fn gives the ids of a table, and {key!r} "
+                "computes them from other features. Compute them in input_fn (tf.searchsorted for "
+                "buckets, tf.sparse.cross_hashed for crosses), and make the column of "
+                "categorical_column_with_identity; with use_tpu=False it trains as it is."
+            )
         if key in column_of_key:
             raise _two_columns(key, column_of_key[key], column)
         column_of_key[key] = column
@@ -209,10 +220,14 @@ def with_own_keys(tables: Sequence[Table], features: Any) -> Any:
     """Returns the features of a batch, with the ids of each feature of the tables under its key."""
     if not isinstance(features, Mapping):
         return features
+    listed = [feature for table in tables for feature in table.features]
+    computed = {
+        feature.input_key: feature.computed(features) for feature in listed if feature.computed
+    }
+    features = {**features, **computed} if computed else features
     copied = {
         feature.key: features[feature.input_key]
-        for table in tables
-        for feature in table.features
+        for feature in listed
         if feature.column and feature.input_key in features
     }
     return {**features, **copied} if copied else features

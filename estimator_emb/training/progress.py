@@ -2,26 +2,41 @@
 """Shows the progress of a training in a bar or in the log."""
 
 import logging
+import math
 import os
 import sys
 import threading
-import time
 from typing import Any, ClassVar
 
+import numpy as np
 import tensorflow as tf
 import tqdm
+
+from estimator_emb.messages import console, pauses
 
 logger = logging.getLogger("estimator_emb")
 
 _SECONDS_BETWEEN_LINES = 10.0
 _SECONDS_BETWEEN_UPDATES = 0.5
+_OF_MODEL_FN: Any = object()
+"""Stands for the loss that model_fn returns."""
 
 
 class _Progress(tf.compat.v1.train.SessionRunHook):
-    """A hook that measures progress, and regularly calls `_write`."""
+    """A hook that measures progress, and regularly calls `_write`.
 
-    def __init__(self, total_steps: int | None, batch_size: int | None, loss: Any = None):
+    Its speed is that of the steps: evaluations and saves in between do not count.
+    """
+
+    def __init__(
+        self,
+        total_steps: int | None,
+        batch_size: int | None,
+        loss: Any = None,
+        steps: int | None = None,
+    ):
         self._total = total_steps
+        self._steps = steps
         self._batch_size = batch_size
         self._loss = loss
         self._fetches: dict[str, Any] = {}
@@ -35,14 +50,22 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
         self._global_step = tf.compat.v1.train.get_or_create_global_step()
         self._fetches = {"step": self._global_step}
         loss = self._loss
-        if isinstance(loss, str):
+        if loss is _OF_MODEL_FN:
+            # An Estimator adds the loss that model_fn returns to this collection.
+            losses = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.LOSSES)
+            loss = losses[-1] if losses else None
+        elif isinstance(loss, str):
             loss = _named(loss)
         if loss is not None:
             self._fetches["loss"] = loss
 
     def after_create_session(self, session: Any, coord: Any) -> None:
+        for saver in session.graph.get_collection(tf.compat.v1.GraphKeys.SAVERS):
+            saver.save = pauses.pausing()(saver.save)
         self._first_step = self._shown_step = int(session.run(self._global_step))
-        self._started = self._shown_at = time.monotonic()
+        if self._total is None and self._steps is not None:
+            self._total = self._first_step + self._steps
+        self._started = self._shown_at = pauses.clock()
         self._losses, self._last_loss = [], None
 
     def before_run(self, run_context: Any) -> Any:
@@ -51,7 +74,7 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
     def after_run(self, run_context: Any, run_values: Any) -> None:
         if "loss" in run_values.results:
             self._losses.append(float(run_values.results["loss"]))
-        if time.monotonic() - self._shown_at >= self._pause():
+        if pauses.clock() - self._shown_at >= self._pause():
             self._show(int(run_values.results["step"]))
 
     def end(self, session: Any) -> None:
@@ -67,7 +90,7 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
         raise NotImplementedError
 
     def _show(self, step: int) -> None:
-        now = time.monotonic()
+        now = pauses.clock()
         speed = (step - self._shown_step) / max(now - self._shown_at, 1e-9)
         self._shown_step, self._shown_at = step, now
         if self._losses:
@@ -94,44 +117,32 @@ class ProgressLog(_Progress):
     """
 
     _ended: ClassVar[dict[str, float]] = {}
-    """model_dir -> time.monotonic() of its last line."""
+    """model_dir -> pauses.clock() at its last line."""
 
     def __init__(
         self, steps: int | None, max_steps: int | None, batch_size: int | None, model_dir: str
     ):
-        super().__init__(max_steps, batch_size)
-        self._steps = steps
+        super().__init__(max_steps, batch_size, _OF_MODEL_FN, steps)
         self._model_dir = model_dir
 
-    def begin(self) -> None:
-        # An Estimator adds the loss that model_fn returns to this collection.
-        losses = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.LOSSES)
-        self._loss = losses[-1] if losses else None
-        super().begin()
-
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        super().after_create_session(session, coord)
-        if self._total is None and self._steps is not None:
-            self._total = self._first_step + self._steps
-
     def end(self, session: Any) -> None:
-        now = time.monotonic()
-        before = self._ended.get(self._model_dir, -_SECONDS_BETWEEN_LINES)
+        now = pauses.clock()
+        before = self._ended.get(self._model_dir, -math.inf)
         if now - min(self._started, before) >= _SECONDS_BETWEEN_LINES:
             super().end(session)
 
     def _write(self, step: int, parts: list[str]) -> None:
         if step > self._first_step:
-            self._ended[self._model_dir] = time.monotonic()
+            self._ended[self._model_dir] = pauses.clock()
             logger.info(self._line(step, parts))
 
 
 class ProgressHook(_Progress):
     """A hook that shows on stderr the progress of a training: steps, loss, examples per second.
 
-    On a terminal it draws a bar; elsewhere it prints a line about every ten seconds and one at the
-    end. The bar closes when training ends or fails. The loss is the mean over the steps since it
-    was last shown.
+    On a terminal, and on stdout in a notebook, it draws a bar; elsewhere it prints a line about
+    every ten seconds and one at the end. The bar closes when training ends or fails. The loss is
+    the mean over the steps since it was last shown.
 
     Pass it to `TPUEstimator.train`:
 
@@ -149,18 +160,21 @@ class ProgressHook(_Progress):
     """
 
     def __init__(self, total_steps: int, batch_size: int, loss: Any = None):
-        super().__init__(total_steps, batch_size, loss)
+        self._draw_with(total_steps, batch_size, loss)
+
+    def _draw_with(self, *args: Any) -> None:
+        super().__init__(*args)
         self._bar: Any = None
         self._lock = threading.Lock()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         super().after_create_session(session, coord)
         self._close()
-        if sys.stderr.isatty():
+        if console.interactive() or sys.stderr.isatty():
             self._bar = tqdm.tqdm(
                 total=self._total,
                 initial=self._first_step,
-                file=sys.stderr,
+                file=console.stream(),
                 **_size(),
                 bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} steps "
                 "[{elapsed}<{remaining}{postfix}]",
@@ -197,13 +211,46 @@ class ProgressHook(_Progress):
                 self._bar = None
 
 
+class _TrainingBar(ProgressHook):
+    """A hook that draws the bar of a training whose program gave no hook for it."""
+
+    def __init__(self, steps: int | None, max_steps: int | None, batch_size: int | None):
+        self._draw_with(max_steps, batch_size, _OF_MODEL_FN, steps)
+
+
 def log_beside(
     hooks: Any, steps: int | None, max_steps: int | None, batch_size: int | None, model_dir: str
-) -> list[ProgressLog]:
-    """Returns a `ProgressLog`, or no hook if the program's `hooks` contain a `ProgressHook`."""
+) -> list[_Progress]:
+    """Returns what shows progress: nothing beside a `ProgressHook` among the program's `hooks`.
+
+    It is a bar where a person types the program and has not turned the lines of the log off.
+    """
     if any(isinstance(hook, ProgressHook) for hook in hooks or ()):
         return []
+    if console.interactive() and logger.isEnabledFor(logging.INFO):
+        return [_TrainingBar(steps, max_steps, batch_size)]
     return [ProgressLog(steps, max_steps, batch_size, model_dir)]
+
+
+def log_evaluation(metrics: Any, output_dir: str) -> None:
+    """Logs the metrics of an evaluation in one line."""
+    if not isinstance(metrics, dict):
+        return
+    _, _, name = os.path.basename(output_dir).partition("eval_")
+    begin = f"evaluation {name!r}" if name else "evaluation"
+    others = sorted(metrics.keys() - {"loss", "global_step"})
+    texts = (
+        f"{key} {_text(metrics[key])}"
+        for key in ("loss", *others)
+        if key in metrics and not isinstance(metrics[key], bytes)  # Bytes are summaries, pictures.
+    )
+    logger.info("%s at step %s: %s", begin, _text(metrics.get("global_step")), ", ".join(texts))
+
+
+def _text(value: Any) -> str:
+    if np.shape(value):
+        return f"of shape {list(np.shape(value))}"
+    return f"{value:,}" if isinstance(value, (int, np.integer)) else f"{value:.5g}"
 
 
 def _named(loss: str) -> tf.Tensor | None:

@@ -12,8 +12,8 @@ from typing import Any
 
 from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
 from estimator_emb.checks import run_checks
-from estimator_emb.messages import errors
-from estimator_emb.training import progress, stopping
+from estimator_emb.messages import errors, pauses
+from estimator_emb.training import early_stopping, progress, stopping
 
 Explain = Callable[[Exception], Exception | None]
 """Explains an error of a session, as `errors.explained` asks for it."""
@@ -37,6 +37,7 @@ def training(
     """
     model_dir = estimator.model_dir
     run_checks.say_if_reached(model_dir, max_steps)
+    early_stopping.say_why(hooks)
     log = progress.log_beside(hooks, steps, max_steps, batch_size, model_dir)
     with (
         errors.explained(explain),
@@ -50,14 +51,26 @@ def training(
 @contextlib.contextmanager
 def evaluation(directory: ModelDirectory, explain: Explain, path: str | None) -> Iterator[None]:
     """Surrounds an evaluation of the checkpoint at `path`."""
-    with stopping.at_once(), errors.explained(explain), directory.restoring(path):
+    with (
+        pauses.pausing(),
+        stopping.at_once(),
+        errors.explained(explain),
+        directory.restoring(path),
+    ):
         yield
 
 
-def evaluation_hooks(hooks: Sequence[Any]) -> list[Any]:
-    """Returns the hooks of an evaluation's session, and those that it needs."""
+def evaluate_run(run: Callable[..., Any], all_hooks: Sequence[Any], output_dir: str) -> Any:
+    """Calls `run(all_hooks=...)` with the hooks that an evaluation needs; logs its metrics.
+
+    `output_dir` is the folder of the evaluation's summaries, 'eval' or 'eval_<name>'.
+    """
     # Last, because the hook of a loop that the end of the input cuts short says more.
-    return [*hooks, run_checks.Evaluated(), stopping.EndEvaluation()]
+    hooks = [*all_hooks, run_checks.Evaluated(), stopping.EndEvaluation()]
+    with pauses.pausing():
+        metrics = run(all_hooks=hooks)
+    progress.log_evaluation(metrics, output_dir)
+    return metrics
 
 
 def predictions(

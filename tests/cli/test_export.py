@@ -55,6 +55,10 @@ def run(*arguments):
     return main_lib.main(["export", *map(str, arguments)])
 
 
+def labels_of(vocabulary, table="words"):
+    return f"--vocabulary={table}={vocabulary}", "--allow-unlabelled"
+
+
 def written(to, folder, *arguments):
     assert run(MOD, folder / "out", f"--to={to}", *arguments) == 0
     return folder / "out"
@@ -73,7 +77,7 @@ def test_each_format_has_a_file_an_entry_and_a_description(capsys):
 
 
 def test_npz(tmp_path, vocabulary, capsys):
-    out = written("npz", tmp_path, "--slots", f"--vocabulary=words={vocabulary}")
+    out = written("npz", tmp_path, "--slots", *labels_of(vocabulary))
     assert capsys.readouterr().out == f"{out}/tables.npz\n"
     with np.load(out / "tables.npz", allow_pickle=False) as read:
         assert sorted(read) == sorted(
@@ -89,7 +93,7 @@ def test_npz(tmp_path, vocabulary, capsys):
 
 @needs_pyarrow
 def test_parquet(tmp_path, vocabulary, capsys):
-    out = written("parquet", tmp_path, "--slots", f"--vocabulary=words={vocabulary}")
+    out = written("parquet", tmp_path, "--slots", *labels_of(vocabulary))
     assert capsys.readouterr().out.split() == [
         f"{out}/{name}.parquet" for name in ("few", "items", "words")
     ]
@@ -106,7 +110,7 @@ def test_parquet(tmp_path, vocabulary, capsys):
 
 def test_safetensors(tmp_path, vocabulary):
     safetensors = pytest.importorskip("safetensors.numpy", reason="safetensors is not installed")
-    out = written("safetensors", tmp_path, "--slots", f"--vocabulary=words={vocabulary}")
+    out = written("safetensors", tmp_path, "--slots", *labels_of(vocabulary))
     read = safetensors.load_file(out / "tables.safetensors")
     assert len(read) == 6
     np.testing.assert_array_equal(read["words"], WORDS)
@@ -116,7 +120,7 @@ def test_safetensors(tmp_path, vocabulary):
 
 
 def test_saved_model(tmp_path, vocabulary):
-    arguments = ["--table=words", f"--vocabulary=words={vocabulary}"]
+    arguments = ["--table=words", *labels_of(vocabulary)]
     out = written("saved-model", tmp_path, *arguments)
     os.rename(vocabulary, f"{vocabulary}.moved")  # The model holds the file.
     loaded = tf.saved_model.load(str(out)).signatures
@@ -134,7 +138,7 @@ def test_saved_model(tmp_path, vocabulary):
 
 
 def test_projector(tmp_path, vocabulary):
-    out = written("projector", tmp_path, f"--vocabulary=words={vocabulary}")
+    out = written("projector", tmp_path, *labels_of(vocabulary))
     config = text_format.Parse(
         (out / "projector_config.pbtxt").read_text(), projector.ProjectorConfig()
     )
@@ -310,7 +314,7 @@ def test_names_of_files_and_of_columns(tmp_path):
     file.write_text("a\nb")
     for to, name in (("npz", "words"), ("projector", "words_embedding"), ("saved-model", "words")):
         out = tmp_path / to
-        assert run(path, out, f"--to={to}", f"--table={name}", f"--vocabulary={name}={file}") == 0
+        assert run(path, out, f"--to={to}", f"--table={name}", *labels_of(file, name)) == 0
     with np.load(tmp_path / "npz" / "tables.npz") as read:
         np.testing.assert_array_equal(read[saved_values.WORDS], weights)
     name = "dense_features_words_embedding_embedding_weights"
@@ -351,12 +355,21 @@ def test_memory_does_not_grow_with_the_table(to, tmp_path, monkeypatch):
     assert peaks[2] - peaks[1] < 600 << 10, peaks
 
 
+FEWER = (
+    "has 12 lines, and the table 13 rows: if a line is missing, all labels after it are of the "
+    "wrong rows. If only the last rows have no label, as those of words outside the vocabulary, "
+    "give --allow-unlabelled, in Python allow_unlabelled=True."
+)
+
+
 @pytest.mark.parametrize(
     "arguments, contents, says",
     [
         (["--to=npz"], None, "there is no such file."),
         (["--to=npz"], b"", "is empty."),
         (["--to=npz"], b"x\n" * 14, "has 14 lines, and the table 13 rows."),
+        (["--to=npz"], b"x\n" * 12, FEWER),
+        (["--like=x", "--table=words"], b"x\n" * 12, FEWER),
         (["--to=npz"], b"x\n\xff\n", "line 2 is not UTF-8."),
         (["--to=projector"], b"x\na\tb\n", "line 2 has a tab or an end of line inside, which a "),
         (["--to=safetensors"], "x\na\x85b\n".encode(), "line 2 has a tab or an end of line inside"),
@@ -368,7 +381,9 @@ def test_bad_vocabularies(arguments, contents, says, tmp_path, capsys):
     if contents is not None:
         file.write_bytes(contents)
     before = sorted(tmp_path.iterdir())
-    assert run(MOD, tmp_path / "out", *arguments, f"--vocabulary=words={file}") == 2
+    out = [] if "--like=x" in arguments else [tmp_path / "out"]
+    allowed = [] if says == FEWER else ["--allow-unlabelled"]
+    assert run(MOD, *out, *arguments, f"--vocabulary=words={file}", *allowed) == 2
     printed = capsys.readouterr().err
     assert printed.count("\n") == 1 and says in printed, printed
     assert f"vocabulary '{file}' of table 'words'" in printed
@@ -517,7 +532,7 @@ def cosines(row):
 
 @pytest.mark.parametrize("like, row", [("the matrix", 0), ("東京", 2), ("12", 12), ("5", 5)])
 def test_nearest_rows(like, row, vocabulary, capsys):
-    arguments = [MOD, "--table=words", f"--vocabulary=words={vocabulary}", f"--like={like}"]
+    arguments = [MOD, "--table=words", *labels_of(vocabulary), f"--like={like}"]
     assert run(*arguments, "--count=4") == 0
     lines = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
     assert [(int(line[1]), line[0]) for line in lines] == [
@@ -542,7 +557,11 @@ def test_nearest_to_nothing(vocabulary, tmp_path):
         ((-1,), {}, "id must be from 0 to 12; got -1."),
         ((1,), {"count": 0}, "count must be at least 1; got 0."),
         (("x",), {}, "label 'x' needs the vocabulary of the table."),
-        (("x", vocabulary), {}, f"label 'x' is not in vocabulary {vocabulary!r}."),
+        (
+            ("x", vocabulary),
+            {"allow_unlabelled": True},
+            f"label 'x' is not in vocabulary {vocabulary!r}.",
+        ),
     ):
         said = harness.refusal(ValueError, checkpoint.nearest, MOD, "words", *given, **more)
         assert said == f"nearest: {says}"

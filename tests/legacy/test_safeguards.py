@@ -246,6 +246,30 @@ def test_a_missing_checkpoint_is_an_error_and_none_at_all_a_warning(tmp_path, ca
         estimator.evaluate(input_fn)
 
 
+def test_a_warm_start_begins_at_step_0_and_names_a_pattern_that_finds_nothing(tmp_path, caplog):
+    make("own", tmp_path / "old").train(input_fn, steps=2)
+    old = v1.train.load_checkpoint(f"{tmp_path}/old")
+    names = sorted(set(old.get_variable_to_shape_map()) - {"global_step"})
+
+    def started(patterns):
+        start = tf.estimator.WarmStartSettings(f"{tmp_path}/old", patterns)
+        like = make("own", tmp_path / "new")
+        return tf.estimator.Estimator(like.model_fn, f"{tmp_path}/new", warm_start_from=start)
+
+    message = harness.refusal(ValueError, started(["nothing"]).train, input_fn)
+    assert message == (
+        "warm_start_from: vars_to_warm_start has the pattern 'nothing', which fits no variable of "
+        f"the model. It has {', '.join(sorted([*names, 'global_step']))}."
+    )
+    with caplog.at_level(logging.INFO, "estimator_emb"):
+        started([".*"]).train(input_fn, steps=1)
+    said = f"Warm start from {tmp_path}/old: {', '.join(names)}; initialized: global_step."
+    assert said in caplog.messages
+    new = v1.train.load_checkpoint(f"{tmp_path}/new/model.ckpt-0")
+    for name in names:
+        np.testing.assert_array_equal(new.get_tensor(name), old.get_tensor(name))
+
+
 def test_a_second_training_in_a_folder_is_refused(tmp_path):
     class Trains(v1.train.SessionRunHook):
         def after_run(self, run_context, run_values):

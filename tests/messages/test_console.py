@@ -3,12 +3,16 @@
 
 import logging
 import re
+import sys
 import textwrap
 
+import harness
+import numpy as np
 import processes
 import pytest
 import tensorflow as tf
 
+import estimator_emb as ee
 from estimator_emb.messages import console
 
 START_UP = re.compile(
@@ -90,9 +94,11 @@ def test_a_program_without_logging_is_quiet(tmp_path):
     expected = [
         tables,
         "estimator_emb: step 20 of 20, loss ",
+        "estimator_emb: evaluation at step 40: loss ",
         "estimator_emb: Emulating a TPU of 1 core.",
         tables,
         "estimator_emb: step 20 of 20, loss ",
+        "estimator_emb: evaluation at step 40: loss ",
     ]
     assert len(rest) == len(expected), lines
     for line, start in zip(rest, expected, strict=True):
@@ -120,9 +126,10 @@ def test_an_absl_program_shows_its_own_lines_once(tmp_path):
     assert [line.partition("] ")[2] for line in theirs if "own line" in line] == [
         f"The program's own line of {mode}." for mode in ("train", "train", "eval", "infer")
     ]
-    assert len(mine) == 2, lines
+    assert len(mine) == 3, lines
     assert "] Embedding tables train on the host: 1 tables" in mine[0]
     assert "] step 20 of 20, loss " in mine[1]
+    assert "] evaluation at step 40: loss " in mine[2]
 
 
 @pytest.fixture
@@ -222,3 +229,41 @@ def test_notices_of_what_libraries_call_are_left_out(free, capsys):
     ]
     logging.root.setLevel(logging.INFO)
     assert len(said()) == 2 * len(notices) + 1
+
+
+def test_a_person_who_types_sees_a_bar_and_evaluations(free, monkeypatch, capsys, tmp_path):
+    """As in a notebook: TensorFlow's logger has level INFO."""
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    free()
+    THEIRS.setLevel(logging.INFO)
+    estimator = ee.TPUEstimator(
+        lambda features, labels, mode, params: harness.minimized(
+            mode, tf.compat.v1.get_variable("x", [], initializer=tf.ones_initializer()), 0.5
+        ),
+        config=ee.RunConfig(model_dir=str(tmp_path)),
+        use_tpu=False,
+        train_batch_size=2,
+        eval_batch_size=2,
+    )
+    batches = harness.input_fn_of([({"x": np.ones(2)}, np.ones(2))] * 2)
+    for steps in (2, 4):
+        estimator.train(batches, max_steps=steps)
+        estimator.evaluate(batches, steps=1)
+    captured = capsys.readouterr()
+    assert "INFO:tensorflow" not in captured.err
+    bar = r"100%%\|█+\| %s/%s steps \[\d\d:\d\d<\d\d:\d\d, loss %s, [\d,]+ examples/s\]"
+    for line, expected in zip(
+        re.sub(r"[^\n]*\r", "", captured.out).splitlines(),
+        [
+            bar % (2, 2, r"0\.7500"),
+            "estimator_emb: evaluation at step 2: loss 0",
+            bar % (4, 4, r"-0\.2500"),
+            "estimator_emb: evaluation at step 4: loss -1",
+        ],
+        strict=True,
+    ):
+        assert re.fullmatch(expected, line), captured.out
+    free()
+    THEIRS.setLevel(logging.DEBUG)  # A choice.
+    estimator.evaluate(batches, steps=1)
+    assert "INFO:tensorflow:Calling model_fn." in capsys.readouterr().err

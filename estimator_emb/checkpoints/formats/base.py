@@ -68,6 +68,7 @@ def tables_to_write(
     vocabularies: Mapping[str, str],
     order: str | None,
     progress: Callable[[int, int], Any] | None,
+    allow_unlabelled: bool = False,
 ) -> list[SavedTable]:
     """Returns the tables to write, with the arguments and the errors of `export`."""
     tables: list[SavedTable] = []
@@ -83,7 +84,9 @@ def tables_to_write(
         if not slots:
             table.variables = table.variables[:1]
         if name in vocabularies:
-            table.vocabulary = Vocabulary(vocabularies[name], table.name, table.rows)
+            table.vocabulary = Vocabulary(
+                vocabularies[name], table.name, table.rows, allow_unlabelled
+            )
             if format.lines_of:
                 table.vocabulary.check_single_lines(format.lines_of)
             if format.looks_labels_up:

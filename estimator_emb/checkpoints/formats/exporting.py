@@ -24,6 +24,7 @@ def export(
     order: str | None = None,
     progress: Callable[[int, int], Any] | None = None,
     precision: str = "float32",
+    allow_unlabelled: bool = False,
 ) -> list[str]:
     """Writes tables of a checkpoint, in the order of their ids, into a new folder.
 
@@ -42,11 +43,13 @@ def export(
       tables: names, as `table` takes them. None, the default, stands for all that `tables` returns.
       slots: True writes slots too. False by default.
       vocabularies: table, by the same name -> file of its labels, one on a line, in the order of
-        the ids. Rows beyond its last line have no label, or ''.
+        the ids.
       order: as in `table`.
       progress: function of the bytes done and the total bytes; None, the default, for none.
       precision: 'float16' rounds the tables of a 'saved-model' to that type, whose embeddings stay
         float32. 'float32', the default, rounds nothing.
+      allow_unlabelled: True gives rows beyond the last line of their vocabulary no label, or ''.
+        False, the default, refuses a vocabulary with fewer lines than its table has rows.
 
     Returns:
       The paths of the written files, sorted; of a SavedModel, its folder.
@@ -80,7 +83,10 @@ def export(
                 f"export: there are vocabularies of {sorted(unknown)}, which are not among the "
                 f"tables {names}."
             )
-        chosen = tables_to_write(values, names, format, slots, vocabularies or {}, order, progress)
+        files = vocabularies or {}
+        chosen = tables_to_write(
+            values, names, format, slots, files, order, progress, allow_unlabelled
+        )
         for table in chosen:
             if precision == "float16":
                 table.rounded_for = "export: precision='float16'"

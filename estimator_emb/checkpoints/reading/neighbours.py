@@ -16,6 +16,7 @@ def nearest(
     vocabulary: str | None = None,
     count: int = 10,
     order: str | None = None,
+    allow_unlabelled: bool = False,
 ) -> list[tuple[int, str | None, float]]:
     """Returns the rows of a table that are nearest to one of its rows, the nearest first.
 
@@ -29,20 +30,23 @@ def nearest(
       vocabulary: file of the labels, as those of `export`; None, the default, for none.
       count: the most rows to return, without the row itself; 10 by default.
       order: as in `checkpoint.table`.
+      allow_unlabelled: as in `export`.
 
     Returns:
       A list of (id, its label or None, the cosine).
 
     Raises:
-      ValueError: there is no such checkpoint, table, id or label; the row has no direction; `count`
-        is less than 1; or the checkpoint is damaged.
+      ValueError: there is no such checkpoint, table, id or label; the vocabulary does not fit;
+        the row has no direction; `count` is less than 1; or the checkpoint is damaged.
     """
     if count < 1:
         raise ValueError(f"nearest: count must be at least 1; got {count}.")
     with Values(saved_variables.prefix(path)) as values:
         weights = SavedTable(values, table, order)
         rows = weights.rows
-        labels = Vocabulary(vocabulary, weights.name, rows) if vocabulary is not None else None
+        labels = None
+        if vocabulary is not None:
+            labels = Vocabulary(vocabulary, weights.name, rows, allow_unlabelled)
         if isinstance(like, str):
             if labels is None:
                 raise ValueError(f"nearest: label {like!r} needs the vocabulary of the table.")

@@ -8,9 +8,13 @@ import tensorflow as tf
 
 
 class Vocabulary:
-    """The labels of a table's first rows, lines of a UTF-8 file; ValueError if they do not fit."""
+    """The labels of a table's rows, lines of a UTF-8 file; ValueError if they do not fit.
 
-    def __init__(self, file: str, table: str, rows: int):
+    A line too few may be one that was lost anywhere in the file, after which all labels are wrong.
+    So the last rows may lack theirs only where the caller says `allow_unlabelled`.
+    """
+
+    def __init__(self, file: str, table: str, rows: int, allow_unlabelled: bool = False):
         self.file = file
         self._owner = f"vocabulary {file!r} of table {table!r}"
         if not tf.io.gfile.exists(file) or tf.io.gfile.isdir(file):
@@ -23,6 +27,13 @@ class Vocabulary:
             raise ValueError(f"{self._owner} is empty.")
         if self.size > rows:
             raise ValueError(f"{self._owner} has {self.size:,} lines, and the table {rows:,} rows.")
+        if self.size < rows and not allow_unlabelled:
+            raise ValueError(
+                f"{self._owner} has {self.size:,} lines, and the table {rows:,} rows: if a line is "
+                "missing, all labels after it are of the wrong rows. If only the last rows have no "
+                "label, as those of words outside the vocabulary, give --allow-unlabelled, in "
+                "Python allow_unlabelled=True."
+            )
 
     def __iter__(self) -> Iterator[str]:
         with tf.io.gfile.GFile(self.file, "rb") as file:

@@ -53,17 +53,20 @@ def check_restored(
     _raise_misfits(compare, lambda: Misfits(path, tables, here), here)
 
 
-def check_warm_start(settings: Any, tables: Sequence[Table]) -> None:
-    """Compares the default graph with the checkpoint of `WarmStartSettings`, if there is one."""
+def check_warm_start(settings: Any, tables: Sequence[Table]) -> set[str] | None:
+    """Compares the default graph with the checkpoint of `WarmStartSettings`.
+
+    Returns the names of the variables that begin with what is there; None if they are not known.
+    """
     path = settings.ckpt_to_initialize_from
     if tf.io.gfile.isdir(path):
         path = checkpoint_files.latest(path)
     if path is None or not checkpoint_files.exists(path):
-        return  # TensorFlow raises the error of that.
+        return None  # TensorFlow raises the error of that.
     checkpoint_files.check_whole(path)
     there = _in_checkpoint(path)
     if _OBJECT_GRAPH in there:
-        return
+        return None
     here = _warm_started(settings.vars_to_warm_start)
     infos = settings.var_name_to_vocab_info or {}
     old_names = settings.var_name_to_prev_var_name or {}
@@ -76,6 +79,7 @@ def check_warm_start(settings: Any, tables: Sequence[Table]) -> None:
             _compare(name, form, old_name, there, misfits)
 
     _raise_misfits(compare, lambda: Misfits(path, tables, here, warm_start=True), here)
+    return set(here) if settings.vars_to_warm_start is not None else set(here) & set(infos)
 
 
 def _raise_misfits(

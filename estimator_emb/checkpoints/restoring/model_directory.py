@@ -8,7 +8,12 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.checkpoints.files import checkpoint_files
-from estimator_emb.checkpoints.restoring import fitting, training_lock, unfinished_saves
+from estimator_emb.checkpoints.restoring import (
+    fitting,
+    training_lock,
+    unfinished_saves,
+    warm_starts,
+)
 from estimator_emb.checks import run_checks
 from estimator_emb.messages import errors
 from estimator_emb.spec.resolved import Table
@@ -21,6 +26,7 @@ class ModelDirectory:
         checkpoint_files.check_folder(path)
         self._path = path
         self._start: tuple[str | None] | None = None
+        self._trains = False
 
     def latest(self) -> str | None:
         """Returns the path of the latest checkpoint; None if there is none."""
@@ -44,8 +50,12 @@ class ModelDirectory:
         with training_lock.held(self._path) as alone:
             path = self.latest()
             unfinished_saves.remove(self._path, alone)
-            with self.restoring(path):
-                yield
+            self._trains = True
+            try:
+                with self.restoring(path):
+                    yield
+            finally:
+                self._trains = False
 
     @contextlib.contextmanager
     def restoring(self, path: str | None) -> Iterator[None]:
@@ -71,4 +81,8 @@ class ModelDirectory:
         if path is not None:
             fitting.check_restored(path, scaffold, tables, rounded)
         elif warm_start:
-            fitting.check_warm_start(warm_start, tables)
+            if self._trains:  # Other graphs lack what only a training has, such as slots.
+                warm_starts.check_patterns(warm_start)
+            found = fitting.check_warm_start(warm_start, tables)
+            if self._trains and found is not None:
+                warm_starts.say(warm_start.ckpt_to_initialize_from, found)

@@ -96,7 +96,7 @@ def vocabulary_warm_start(
             initializer = constant(optimizer.initial_value(slot))
             infos[name + slot.suffix] = info._replace(backup_initializer=initializer)
     # A list, because tensorflow-estimator takes slots only where patterns are listed.
-    return WarmStartSettings(path, [".*"], infos)
+    return WarmStartSettings(path, [".*", "global_step"], infos)
 
 
 def _find_table(key: str, tables: Sequence[Table]) -> Table:
@@ -131,7 +131,7 @@ def _find_variable(table: Table, saved: Mapping[str, Any], path: str) -> str:
 def _read_words(source: _Words, day: str, table: str, rows: int) -> list[str]:
     owner = f"{day} vocabulary of table {table!r}"
     if isinstance(source, (str, os.PathLike)):
-        source = list(Vocabulary(tf.compat.path_to_str(source), table, rows))
+        source = list(Vocabulary(tf.compat.path_to_str(source), table, rows, True))
     words = [word.decode() if isinstance(word, bytes) else word for word in source]
     for word in words:
         if not isinstance(word, str):

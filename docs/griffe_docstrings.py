@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells Griffe, which reads the docstrings for the API reference, two things about them.
+"""Tells Griffe, which reads the docstrings for the API reference, three things about them.
 
 Docstrings of this project describe arguments that belong together in one entry, where Griffe sees
 one argument with a strange name:
 
     low, high: the two limits.
 
-And what a class is constructed from is the signature of `__new__`, where it has no `__init__`.
+The docstring of an optimizer's file has formulas, which become MathML. And what a class is
+constructed from is the signature of `__new__`, where it has no `__init__`.
 """
 
+import pathlib
 import re
+import runpy
 from typing import Any
 
 import griffe
+
+rendered = runpy.run_path(str(pathlib.Path(__file__).with_name("formulas.py")))["rendered"]
 
 _ENTRY = re.compile(r"^( {2,4})((?:\*{0,2}\w+,\s+)+\*{0,2}\w+):(\s.*(?:\n\1 +\S.*)*)", re.M)
 _SECTION = re.compile(r"(^(?:Args|Attributes):\n)((?:(?: +.*)?\n?)*)", re.M)
@@ -35,6 +40,8 @@ class Names(griffe.Extension):
         """Called by Griffe for everything that it finds."""
         if obj.docstring and not obj.is_alias:
             obj.docstring.value = split(obj.docstring.value)
+            if obj.is_module and obj.path.startswith("estimator_emb.optimizers."):
+                obj.docstring.value = rendered(obj.docstring.value)
 
     def on_class_members(self, *, cls: griffe.Class, **kwargs: Any) -> None:
         """Called by Griffe when it has read a class."""

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the patterns of `WarmStartSettings` as their authors mean them, and says what they find."""
+
+import logging
+import re
+from collections.abc import Collection
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.messages.arguments import suggestion
+from estimator_emb.tables.storage import saved_name
+
+logger = logging.getLogger("estimator_emb")
+
+_STEP = "global_step"
+_SHOWN = 6
+
+
+def without_global_step(settings: Any) -> Any:
+    """Returns `WarmStartSettings` that take the global step only where they name it.
+
+    A list of patterns looks among all variables, so that '.*' would take the global step along, and
+    `max_steps` and a decaying rate would count the steps of the other training.
+    """
+    patterns: Any = getattr(settings, "vars_to_warm_start", None)
+    if not _are_names(patterns):
+        return settings
+    patterns = [
+        pattern if _STEP in pattern else rf"(?!{_STEP}:0$)(?:{pattern})" for pattern in patterns
+    ]
+    return settings._replace(vars_to_warm_start=patterns)
+
+
+def check_patterns(settings: Any) -> None:
+    """Raises a ValueError for a pattern of `WarmStartSettings` that no variable of the graph fits.
+
+    Patterns are those of the program, or what `without_global_step` has made of them.
+    """
+    patterns, keys = settings.vars_to_warm_start, tf.compat.v1.GraphKeys
+    listed = _are_names(patterns)
+    if not listed and (not isinstance(patterns, str) or patterns == ".*"):
+        return
+    collection = keys.GLOBAL_VARIABLES if listed else keys.TRAINABLE_VARIABLES
+    names = _names(collection)
+    for pattern in patterns if listed else [patterns]:
+        if tf.compat.v1.get_collection(collection, pattern):
+            continue
+        written = re.sub(rf"^\(\?!{_STEP}:0\$\)\(\?:(.*)\)$", r"\1", pattern, flags=re.S)
+        fits = "variable" if listed else "trainable variable"
+        raise ValueError(
+            f"warm_start_from: vars_to_warm_start has the pattern {written!r}, which fits no "
+            f"{fits} of the model.{_advice(written, names, listed)}"
+        )
+
+
+def say(path: str, names: Collection[str]) -> None:
+    """Logs which variables of the default graph a training takes from a checkpoint."""
+    others = [name for name in _names(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES) if name not in names]
+    logger.info(
+        "Warm start from %s: %s; %s.",
+        path,
+        _some(sorted(names), "no variable"),
+        f"initialized: {_some(others)}" if others else "nothing else is to be initialized",
+    )
+
+
+def _are_names(patterns: Any) -> bool:
+    return (
+        isinstance(patterns, list)
+        and bool(patterns)
+        and all(isinstance(pattern, str) for pattern in patterns)
+    )
+
+
+def _names(collection: str) -> list[str]:
+    return sorted({saved_name(one) for one in tf.compat.v1.get_collection(collection)})
+
+
+def _advice(pattern: str, names: list[str], listed: bool) -> str:
+    inside = [name for name in names if re.search(pattern, name)]
+    if inside:
+        return f" It must fit from the beginning of a name: '.*{pattern}' finds {_some(inside)}."
+    if not listed and tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES, pattern):
+        return f" A list looks among all variables: vars_to_warm_start=[{pattern!r}]."
+    return suggestion(pattern, names) or f" It has {_some(names, 'none')}."
+
+
+def _some(names: list[str], none: str = "") -> str:
+    more = [f"{len(names) - _SHOWN:,} more"] if len(names) > _SHOWN else []
+    return ", ".join([*names[:_SHOWN], *more]) or none

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors of this package, for programs that catch them.
+
+Each is also the error that tensorflow-estimator or TensorFlow raises in such a case. All others are
+theirs, or a ValueError or TypeError of an argument. `preflight` has its own, `CannotCheck`.
+"""
+
+from estimator_emb.checkpoints.files.checkpoint_files import DamagedCheckpoint, MissingCheckpoint
+from estimator_emb.checkpoints.restoring.misfits import UnfitCheckpoint
+from estimator_emb.checks.nan_loss import NanLossError
+from estimator_emb.checks.run_checks import InputEndedError
+from estimator_emb.spec.options import CannotEmulate
+from estimator_emb.xla.core_step import CannotLower
+
+__all__ = [
+    "CannotEmulate",
+    "CannotLower",
+    "DamagedCheckpoint",
+    "InputEndedError",
+    "MissingCheckpoint",
+    "NanLossError",
+    "UnfitCheckpoint",
+]

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a pattern of a warm start takes, and what is said of it."""
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+
+TABLES = {"words": (6, 2), "items": (4, 2)}
+
+
+def two_tables(model_dir, start=None):
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={name: ee.FeatureConfig(name) for name in TABLES},
+        table_to_config_dict={
+            name: ee.TableConfig(*shape, tf.compat.v1.constant_initializer(1.0))
+            for name, shape in TABLES.items()
+        },
+        optimization_parameters=ee.AdagradParameters(0.5, initial_accumulator=0.1),
+    )
+
+    def model_fn(features, labels, mode, params):
+        loss = tf.reduce_sum(features["words"] + features["items"])
+        return harness.minimized(mode, loss, 0.1)
+
+    return harness.estimator(model_fn, spec, model_dir, warm_start_from=start)
+
+
+def train_two(estimator, steps=1):
+    batch = ({name: np.zeros(2, np.int32) for name in TABLES}, np.zeros(2, np.float32))
+    estimator.train(harness.input_fn_of([batch] * steps), steps=steps)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    model_dir = tmp_path_factory.mktemp("two") / "model"
+    train_two(two_tables(model_dir), steps=3)
+    return model_dir
+
+
+@pytest.mark.parametrize(
+    "patterns, taken, step",
+    [
+        ([".*"], {"words", "words/Adagrad", "items", "items/Adagrad"}, 1),
+        ([".*", "global_step"], {"words", "words/Adagrad", "items", "items/Adagrad"}, 4),
+        (["items.*"], {"items", "items/Adagrad"}, 1),
+        ("w", {"words"}, 1),
+    ],
+)
+def test_a_pattern_takes_what_it_finds_and_the_global_step_by_name(
+    patterns, taken, step, two, tmp_path, caplog
+):
+    caplog.set_level("INFO", "estimator_emb")
+    before = harness.saved(two, 3)
+    train_two(two_tables(tmp_path / "new", ee.WarmStartSettings(str(two), patterns)))
+    got = harness.saved(tmp_path / "new", step - 1)
+    assert got["global_step"] == step - 1
+    for name, shape in TABLES.items():
+        for variable, initial in ((name, 1.0), (f"{name}/Adagrad", 0.1)):
+            want = before[variable] if variable in taken else np.full(shape, initial, np.float32)
+            np.testing.assert_array_equal(got[variable], want, err_msg=variable)
+    names = sorted([*before, "global_step"] if step > 1 else before)
+    begun = sorted(taken | ({"global_step"} if step > 1 else set()))
+    others = [name for name in names if name not in begun]
+    rest = f"initialized: {', '.join(others)}" if others else "nothing else is to be initialized"
+    (said,) = [line for line in caplog.messages if line.startswith("Warm start")]
+    assert said == f"Warm start from {two}: {', '.join(begun)}; {rest}."
+
+
+@pytest.mark.parametrize(
+    "patterns, fits, advice",
+    [
+        (["words", "itms"], "'itms', which fits no variable", " Did you mean 'items'?"),
+        (
+            ["Adagrad"],
+            "'Adagrad', which fits no variable",
+            " It must fit from the beginning of a name: '.*Adagrad' finds items/Adagrad, "
+            "words/Adagrad.",
+        ),
+        (
+            "words/Adagrad",
+            "'words/Adagrad', which fits no trainable variable",
+            " A list looks among all variables: vars_to_warm_start=['words/Adagrad'].",
+        ),
+        (
+            ["x.*"],
+            "'x.*', which fits no variable",
+            " It has global_step, items, items/Adagrad, words, words/Adagrad.",
+        ),
+    ],
+)
+def test_a_pattern_that_finds_nothing_is_refused(patterns, fits, advice, two, tmp_path):
+    estimator = two_tables(tmp_path / "new", ee.WarmStartSettings(str(two), patterns))
+    message = harness.refusal(ValueError, train_two, estimator)
+    assert message == (
+        f"warm_start_from: vars_to_warm_start has the pattern {fits} of the model.{advice}"
+    )
+    assert not list((tmp_path / "new").glob("model.ckpt*"))

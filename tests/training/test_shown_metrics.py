@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One line after each evaluation, why a training stops early, and a speed of steps alone."""
+
+import logging
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+from estimator_emb.messages import pauses
+from estimator_emb.training import progress
+
+v1 = tf.compat.v1
+
+
+def model_fn(features, labels, mode, params):
+    """Its loss is the global step, and so are its metrics but for a factor."""
+    step = v1.train.get_or_create_global_step()
+    loss = tf.cast(step, tf.float32) + 0.25 + 0.0 * tf.reduce_sum(features["id"])
+    if mode == ee.ModeKeys.EVAL:
+
+        def metric_fn(x):
+            mean = v1.metrics.mean(10.0 * tf.reduce_mean(x))
+            histogram = v1.metrics.mean_tensor(tf.reduce_mean(x) * tf.ones([3, 2]))
+            return {"ten": mean, "histogram": histogram}
+
+        rows = loss * tf.ones([2])
+        return ee.TPUEstimatorSpec(mode, loss=loss, eval_metrics=(metric_fn, [rows]))
+    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=v1.assign_add(step, 1))
+
+
+def make(model_dir, device=None, **config):
+    return ee.TPUEstimator(
+        model_fn,
+        config=ee.RunConfig(
+            model_dir=str(model_dir), tpu_config=ee.TPUConfig(1, device=device), **config
+        ),
+        use_tpu=device is not None,
+        train_batch_size=2,
+        eval_batch_size=2,
+    )
+
+
+def input_fn(params):
+    return tf.data.Dataset.from_tensors(
+        ({"id": np.ones(2, np.float32)}, np.zeros(2, np.float32))
+    ).repeat()
+
+
+@pytest.mark.parametrize("device", [None, "host"])
+def test_an_evaluation_logs_its_metrics(device, tmp_path, caplog):
+    caplog.set_level(logging.INFO, "estimator_emb")
+    estimator = make(tmp_path, device)
+    estimator.train(input_fn, max_steps=3)
+    for name, shown in ((None, "evaluation"), ("night", "evaluation 'night'")):
+        caplog.clear()
+        estimator.evaluate(input_fn, steps=1, name=name)
+        line = f"{shown} at step 3: loss 3.25, histogram of shape [3, 2], ten 32.5"
+        assert line in caplog.messages, caplog.messages
+
+
+@pytest.fixture
+def installed():
+    ee.install()
+    yield
+    ee.uninstall()
+
+
+def test_an_estimator_without_a_tpu_logs_them_too(installed, tmp_path, caplog):
+    caplog.set_level(logging.INFO, "estimator_emb")
+
+    def plain(features, labels, mode):
+        loss = 1234567.0 + tf.reduce_sum(features)
+        return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=v1.assign_add(step(), 1))
+
+    step = v1.train.get_or_create_global_step
+    estimator = tf.estimator.Estimator(plain, str(tmp_path))
+    estimator.train(lambda: tf.data.Dataset.from_tensors(tf.zeros([2])), steps=1)
+    estimator.evaluate(lambda: tf.data.Dataset.from_tensors(tf.zeros([2])))
+    assert "evaluation at step 1: loss 1.2346e+06" in caplog.messages
+
+
+STOPS = {
+    "no decrease": (
+        lambda e: ee.experimental.stop_if_no_decrease_hook(
+            e, "loss", 2, run_every_secs=None, run_every_steps=1
+        ),
+        "loss has not decreased for 2 steps; its best value is 1.25, of step 1.",
+    ),
+    "higher": (
+        lambda e: ee.experimental.stop_if_higher_hook(
+            e, "ten", 22.0, min_steps=1, run_every_secs=None, run_every_steps=1
+        ),
+        "ten is greater than 22; its best value is 22.5, of step 2.",
+    ),
+    "own": (
+        lambda e: ee.experimental.make_early_stopping_hook(
+            e, enough, run_every_secs=None, run_every_steps=1
+        ),
+        "enough returned True.",
+    ),
+}
+
+
+def enough():
+    return True
+
+
+@pytest.mark.parametrize("kind", STOPS)
+def test_early_stopping_says_why_and_which_step_was_best(kind, tmp_path, caplog):
+    caplog.set_level(logging.INFO, "estimator_emb")
+    estimator = make(tmp_path, save_checkpoints_steps=1)
+    hook, why = STOPS[kind]
+    ee.train_and_evaluate(
+        estimator,
+        ee.TrainSpec(input_fn, max_steps=20, hooks=[hook(estimator)]),
+        ee.EvalSpec(input_fn, steps=1, throttle_secs=0),
+    )
+    assert [line for line in caplog.messages if "Early" in line] == [f"Early stopping: {why}"]
+
+
+def clock(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(pauses, "_this", pauses._OfThread())
+    return now
+
+
+def test_the_speed_leaves_evaluations_and_saves_out(tmp_path, monkeypatch, caplog):
+    """A step takes a second here, a save 100 and an evaluation 1,000."""
+    now = clock(monkeypatch)
+    monkeypatch.setattr(progress.ProgressLog, "_ended", {})
+    caplog.set_level(logging.INFO, "estimator_emb")
+
+    class Step(v1.train.SessionRunHook):
+        def after_run(self, context, values):
+            now[0] += 1.0
+
+    class Slow(v1.train.SessionRunHook):
+        def after_run(self, context, values):
+            now[0] += 1000.0
+
+    save = v1.train.Saver.save
+
+    def slow_save(*args, **kwargs):
+        now[0] += 100.0
+        return save(*args, **kwargs)
+
+    monkeypatch.setattr(v1.train.Saver, "save", slow_save)
+    ee.train_and_evaluate(
+        make(tmp_path, save_checkpoints_steps=5),
+        ee.TrainSpec(input_fn, max_steps=20, hooks=[Step()]),
+        ee.EvalSpec(input_fn, steps=1, throttle_secs=0, hooks=[Slow()]),
+    )
+    speeds = [line for line in caplog.messages if line.startswith("step")]
+    assert speeds[-1] == "step 20 of 20, loss 14.7500, 2 examples/s", caplog.messages
+    assert now[0] > 4000
+
+
+def test_pauses_are_nested_and_of_a_thread(monkeypatch):
+    now = clock(monkeypatch)
+    before = pauses.clock()
+    with pauses.pausing():
+        now[0] += 1.0
+        with pauses.pausing():
+            now[0] += 2.0
+        assert pauses.clock() == before
+    now[0] += 0.5
+    assert pauses.clock() == before + 0.5
