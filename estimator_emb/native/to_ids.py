@@ -7,7 +7,6 @@ stay with them, as do columns of other kinds than TensorFlow's own.
 """
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -95,7 +94,7 @@ def _conversion(ids: Ids, batch: Batch) -> _Conversion | None:
     lookup = feature.to_ids if value.dtype == tf.string else feature.integers_to_ids
     if isinstance(value, tf.RaggedTensor) or value.dtype not in _DTYPES:
         return None
-    column = lookup.column if isinstance(lookup, ColumnLookup) else None
+    column: Any = lookup.column if isinstance(lookup, ColumnLookup) else None
     kind = type(column)
     if kind is HashedCategoricalColumn:
         return _Conversion(value, _HASH, column.hash_bucket_size)
@@ -109,7 +108,7 @@ def _conversion(ids: Ids, batch: Batch) -> _Conversion | None:
     return None
 
 
-def _tables(readers: Sequence[str], graph: tf.Graph) -> list[tf.Tensor]:
+def _tables(readers: frozenset[str], graph: tf.Graph) -> list[tf.Tensor]:
     """Returns the handles of the hash tables in which `readers`, names of ops, look values up."""
     operations = [graph.get_operation_by_name(name) for name in readers]
     handles = [op.inputs[0] for op in operations if op.type == "LookupTableFindV2"]

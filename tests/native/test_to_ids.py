@@ -179,7 +179,7 @@ BATCH = {
 }
 
 
-def trained(folder, native, bad_ids="error"):
+def trained(folder, native, bad_ids="error", **fields):
     """The variables after two steps, and the ops of the native kernels."""
     columns = everything()
 
@@ -197,7 +197,7 @@ def trained(folder, native, bad_ids="error"):
     config = ee.RunConfig(
         model_dir=str(folder), save_summary_steps=None, tpu_config=ee.TPUConfig(1, bad_ids=bad_ids)
     )
-    spec = ee.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.1))
+    spec = ee.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.1), **fields)
     labels = np.array([1.0, -1.0, 2.0, 0.5], np.float32)
     ops = Ops()
     with host_engine.native_is(native):
@@ -206,18 +206,40 @@ def trained(folder, native, bad_ids="error"):
     return {name: made.get_variable_value(name) for name in made.get_variable_names()}, ops.of_type
 
 
-@pytest.mark.parametrize("bad_ids", ["error", "drop"])
-def test_a_training_is_the_same_with_tensorflows_ops(bad_ids, tmp_path):
-    native, ops = trained(tmp_path / "native", True, bad_ids)
-    plain, _ = trained(tmp_path / "plain", False, bad_ids)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"bad_ids": "drop"}, {"pipeline_execution_with_tensor_core": True}],
+    ids=["plain", "dropping", "pipelined"],
+)
+def test_a_training_is_the_same_with_tensorflows_ops(options, tmp_path):
+    native, ops = trained(tmp_path / "native", True, **options)
+    plain, _ = trained(tmp_path / "plain", False, **options)
     assert set(native) == set(plain)
     for name, values in plain.items():
         np.testing.assert_allclose(native[name], values, rtol=1e-5, atol=1e-6, err_msg=name)
-    if bad_ids == "error":
+    if "bad_ids" in options:
+        assert "HostTablesToIds" not in ops
+    else:
         # Two columns share one; the weighted ones and the sequence are not among them.
         assert len(ops["HostTablesToIds"].get_attr("kinds")) == 3
-    else:
-        assert "HostTablesToIds" not in ops
+
+
+def test_tables_in_shards():
+    columns = [
+        fc.embedding_column(column, 4, "mean", initial)
+        for column in (
+            fc.categorical_column_with_hash_bucket("hash", 50),
+            fc.categorical_column_with_hash_bucket("matrix", 50),
+        )
+    ]
+    spec = ee.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.1))
+    features = {
+        "hash": feature_of(VALUES["string"], "vector"),
+        "matrix": feature_of(VALUES["string"], "matrix"),
+    }
+    slopes = {key: np.random.default_rng(0).normal(size=[8, 4]) for key in features}
+    batches = [(features, {key: one.astype(np.float32) for key, one in slopes.items()})] * 2
+    host_engine.same(spec, batches, shards=3)
 
 
 def placeholder(value, shape):
