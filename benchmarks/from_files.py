@@ -27,9 +27,10 @@ the ratios, of figures of the same round:
   of stock      ratio of CPU times
   of memory     ratio of CPU times to that of ours from memory
 
-Then come the milliseconds of the parts of a step of ours: reading and parsing of the file, and
-hooks, are differences of the CPU times above; the others are those of TensorFlow's trace of kernels
-on one thread. 'rest' is CPU time that none of these has: threads, and starting so many ops.
+Then come the milliseconds of the parts of a step of ours. Reading, parsing, dense layers and hooks
+are differences of the CPU times above. Strings to ids, their conversion and the embedding work are
+those of TensorFlow's trace of kernels on one thread, which other work on the machine lengthens.
+'rest' is what none of these has, such as starting ops.
 """
 
 import argparse
@@ -110,6 +111,7 @@ def print_parts(cpu: dict[str, float], traced: dict[str, float]) -> None:
         "reading": cpu["reading"] - cpu["hooks"],
         "parsing": cpu["parsing"] - cpu["reading"],
         **traced,
+        "dense": cpu["dense"] - cpu["hooks"],
         "hooks": cpu["hooks"],
     }
     parts["rest"] = cpu["ours"] - sum(parts.values())
