@@ -19,6 +19,7 @@ SPARSE = np.array([[0.1, -0.2], [0.3, 0.4], [0.5, -0.6]], np.float32)
 LABELS = np.array([[1, 0, 1, 1], [0, 0, 1, 0]])
 PREDICTIONS = np.array([[0.9, 0.4, 0.3, 0.8], [0.2, 0.7, 0.6, 0.1]], np.float32)
 WEIGHTS = np.array([[1, 2, 0.5, 1], [1, 1, 3, 0]], np.float32)
+LOGITS = np.array([[0.1, 0.5, 0.3, 0.2], [0.4, 0.2, 0.35, 0.1]], np.float32)
 
 OPTIMIZERS = {
     "adamw": ("AdamWOptimizer", {"weight_decay": 0.05, "learning_rate": 0.1}),
@@ -72,26 +73,21 @@ def trained(tf, make, resource, list_=None, by_minimize=False):
 
 
 def optimizers(tf, opt):
-    results = {}
-    for resource in (False, True):
-        for name, (class_, arguments) in OPTIMIZERS.items():
-            key = name + ("_resource" if resource else "")
-            results[key] = trained(
-                tf, functools.partial(getattr(opt, class_), **arguments), resource
-            )
-        for name, keywords in (
-            ("listed", {"list_": [0]}),
-            ("listed_sparse", {"list_": [1]}),
-            ("listed_by_minimize", {"list_": [0], "by_minimize": True}),
-        ):
-            key = name + ("_resource" if resource else "")
-            results[key] = trained(
-                tf, functools.partial(opt.AdamWOptimizer, 0.05, 0.1), resource, **keywords
-            )
-        extended = opt.extend_with_decoupled_weight_decay(tf.train.AdagradOptimizer)
-        results["extended" + ("_resource" if resource else "")] = trained(
-            tf, functools.partial(extended, weight_decay=0.1, learning_rate=0.1), resource
-        )
+    adamw = functools.partial(opt.AdamWOptimizer, 0.05, 0.1)
+    extended = opt.extend_with_decoupled_weight_decay(tf.train.AdagradOptimizer)
+    made = {
+        name: (functools.partial(getattr(opt, class_), **arguments), {})
+        for name, (class_, arguments) in OPTIMIZERS.items()
+    }
+    made["listed"] = adamw, {"list_": [0]}
+    made["listed_sparse"] = adamw, {"list_": [1]}
+    made["listed_by_minimize"] = adamw, {"list_": [0], "by_minimize": True}
+    made["extended"] = functools.partial(extended, weight_decay=0.1, learning_rate=0.1), {}
+    results = {
+        name + ("_resource" if resource else ""): trained(tf, make, resource, **keywords)
+        for resource in (False, True)
+        for name, (make, keywords) in made.items()
+    }
     with tf.Graph().as_default(), tf.Session() as session:
         variable = tf.get_variable("v", initializer=INITIAL)
         pairs, norm = opt.clip_gradients_by_global_norm([(tf.constant(DENSE), variable)], 0.5)
@@ -122,41 +118,32 @@ METRICS = [
 ]
 
 
+OTHER_METRICS = {
+    "streaming_recall_at_k": ([LOGITS], {"labels": np.array([0, 2]), "k": 2}),
+    "streaming_sparse_recall_at_k": ([LOGITS], {"labels": np.array([[0], [2]]), "k": 2}),
+    "streaming_sparse_precision_at_k": (
+        [LOGITS],
+        {"labels": np.array([[0], [2]]), "k": 2, "class_id": 0},
+    ),
+    "streaming_sparse_average_precision_at_k": ([LOGITS], {"labels": np.array([[0], [2]]), "k": 2}),
+    "streaming_mean": ([PREDICTIONS], {"weights": WEIGHTS}),
+    "streaming_mean_tensor": ([PREDICTIONS], {"weights": WEIGHTS}),
+    "streaming_percentage_less": ([PREDICTIONS, 0.5], {"weights": WEIGHTS}),
+}
+
+
 def metrics(tf, module):
     """Value and update of every metric after two batches, and the names of their variables."""
     results = {}
     for number, (name, arguments, hard) in enumerate(METRICS):
-        with tf.Graph().as_default(), tf.Session() as session:
-            predictions = (PREDICTIONS > 0.5).astype(int) if hard else PREDICTIONS
-            weights = tf.constant(arguments.get("weights", WEIGHTS))
-            labels = tf.constant(LABELS)
-            if "error" in name or "distance" in name:
-                labels = tf.cast(labels, tf.float32)
-            metric = getattr(module, name)(
-                tf.constant(predictions), labels, **dict(arguments, weights=weights)
-            )
-            results[f"{number} {name}"] = run_metric(tf, session, metric)
-    logits = tf_logits()
-    for name, arguments in (
-        ("streaming_recall_at_k", {"labels": [0, 2], "k": 2}),
-        ("streaming_sparse_recall_at_k", {"labels": [[0], [2]], "k": 2}),
-        ("streaming_sparse_precision_at_k", {"labels": [[0], [2]], "k": 2, "class_id": 0}),
-        ("streaming_sparse_average_precision_at_k", {"labels": [[0], [2]], "k": 2}),
-    ):
-        with tf.Graph().as_default(), tf.Session() as session:
-            arguments = dict(arguments, labels=tf.constant(arguments["labels"], tf.int64))
-            metric = getattr(module, name)(tf.constant(logits), **arguments)
-            results[name] = run_metric(tf, session, metric)
-    for name, more in (
-        ("streaming_mean", ()),
-        ("streaming_mean_tensor", ()),
-        ("streaming_percentage_less", (0.5,)),
-    ):
-        with tf.Graph().as_default(), tf.Session() as session:
-            metric = getattr(module, name)(
-                tf.constant(PREDICTIONS), *more, weights=tf.constant(WEIGHTS)
-            )
-            results[name] = run_metric(tf, session, metric)
+        predictions = (PREDICTIONS > 0.5).astype(int) if hard else PREDICTIONS
+        labels = np.float32(LABELS) if "error" in name or "distance" in name else LABELS
+        weights = np.float32(arguments.get("weights", WEIGHTS))
+        arguments = dict(arguments, weights=weights)
+        key = f"{number} {name}"
+        results[key] = run_metric(tf, getattr(module, name), predictions, labels, **arguments)
+    for name, (values, arguments) in OTHER_METRICS.items():
+        results[name] = run_metric(tf, getattr(module, name), *values, **arguments)
     with tf.Graph().as_default(), tf.Session() as session:
         args = tf.constant(PREDICTIONS > 0.5), tf.constant(LABELS > 0)
         results["accuracy"] = [
@@ -166,17 +153,19 @@ def metrics(tf, module):
     return results
 
 
-def tf_logits():
-    return np.array([[0.1, 0.5, 0.3, 0.2], [0.4, 0.2, 0.35, 0.1]], np.float32)
+def run_metric(tf, metric, *args, **kwargs):
+    """Calls a metric, with its arrays as tensors."""
 
+    def given(value):
+        return tf.constant(value) if isinstance(value, np.ndarray) else value
 
-def run_metric(tf, session, metric):
-    value, update = metric
-    session.run(tf.local_variables_initializer())
-    session.run(update)
-    last = session.run(update)
-    result = [np.asarray(x, np.float64).tolist() for x in (session.run(value), last)]
-    return result + [sorted(variable.op.name for variable in tf.local_variables())]
+    with tf.Graph().as_default(), tf.Session() as session:
+        value, update = metric(*map(given, args), **{k: given(v) for k, v in kwargs.items()})
+        session.run(tf.local_variables_initializer())
+        session.run(update)
+        last = session.run(update)
+        result = [np.asarray(x, np.float64).tolist() for x in (session.run(value), last)]
+        return result + [sorted(variable.op.name for variable in tf.local_variables())]
 
 
 HPARAMS = [

@@ -6,6 +6,7 @@ it to what the package exports. A new optimizer is described here, and in `golde
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -248,15 +249,10 @@ SURROUNDED = tuple(
     Optimizer(f"{name}_{key}", make(**arguments(around)), hyper, start, around)
     for key, around in _SURROUNDINGS.items()
     for name, make, hyper, start in (
-        (
-            "adagrad",
-            lambda **kw: optimizers.AdagradParameters(0.25, 0.2, **kw),
-            {},
-            (0.2,),
-        ),
+        ("adagrad", functools.partial(optimizers.AdagradParameters, 0.25, 0.2), {}, (0.2,)),
         (
             "ftrl",
-            lambda **kw: optimizers.FtrlParameters(0.25, l1_regularization_strength=0.01, **kw),
+            functools.partial(optimizers.FtrlParameters, 0.25, l1_regularization_strength=0.01),
             {**_FTRL, "l1": 0.01},
             (0.1, 0),
         ),

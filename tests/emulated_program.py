@@ -52,16 +52,12 @@ def model_fn(features, labels, mode, params):
     if mode == ee.ModeKeys.PREDICT:
         return ee.TPUEstimatorSpec(mode, predictions={"output": output, "words": words})
     loss = tf.reduce_mean(tf.square(output - labels))
-    optimizer = v1.tpu.CrossShardOptimizer(v1.train.AdagradOptimizer(0.1))
-    train_op = None
-    if mode == ee.ModeKeys.TRAIN:
-        train_op = optimizer.minimize(loss, v1.train.get_global_step())
 
     def metric_fn(labels, output):
         return {"error": v1.metrics.mean_absolute_error(labels, output)}
 
-    metrics = (metric_fn, [labels, output])
-    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, eval_metrics=metrics)
+    optimizer, metrics = v1.train.AdagradOptimizer(0.1), (metric_fn, [labels, output])
+    return harness.minimized(mode, loss, optimizer=optimizer, eval_metrics=metrics)
 
 
 def make(
@@ -72,18 +68,13 @@ def make(
     spec=None,
     batch=12,
     tpu=None,
-    **kwargs,
+    **more,
 ):
-    config = ee.RunConfig(
-        model_dir=str(model_dir),
-        tf_random_seed=1,
-        tpu_config=ee.TPUConfig(
-            **{"iterations_per_loop": 2, "device": "host", **(tpu or {})},
-            num_shards=cores,
-            per_host_input_for_training=pipeline,
-        ),
+    """An estimator on an emulated TPU; `more` is of TPUEstimator."""
+    tpu_config = ee.TPUConfig(
+        **{"iterations_per_loop": 2, "device": "host", **(tpu or {})},
+        num_shards=cores,
+        per_host_input_for_training=pipeline,
     )
-    sizes = dict.fromkeys(["train_batch_size", "eval_batch_size", "predict_batch_size"], batch)
-    return ee.TPUEstimator(
-        model_fn, config=config, embedding_config_spec=spec, **{**sizes, **kwargs}
-    )
+    config = ee.RunConfig(model_dir=str(model_dir), tf_random_seed=1, tpu_config=tpu_config)
+    return harness.configured(model_fn, spec, config, batch, **more)

@@ -23,11 +23,13 @@ def sparse(rows, dtype=np.int64):
 
 
 def dataset(batches):
-    """A dataset of the given (features, labels) batches; SparseTensorValues stay sparse."""
+    """A dataset of the given (features, labels) batches; sparse and ragged values stay so."""
 
     def tensors(value):
         if isinstance(value, v1.SparseTensorValue):
             return tf.SparseTensor(*value)
+        if isinstance(value, v1.ragged.RaggedTensorValue):
+            return tf.RaggedTensor.from_row_splits(value.values, value.row_splits)
         if tf.is_tensor(value):
             return value
         if isinstance(value, dict):
@@ -143,10 +145,10 @@ def estimator(model_fn, spec, model_dir, batch_size=4, device=None, num_shards=N
     return configured(model_fn, spec, config, batch_size, **kwargs)
 
 
-def configured(model_fn, spec, config, batch_size=4, **kwargs):
+def configured(model_fn, spec, config, batch_size=4, of_class=ee.TPUEstimator, **kwargs):
     """A TPUEstimator whose batches have one size in all modes."""
     sizes = ("train_batch_size", "eval_batch_size", "predict_batch_size")
-    return ee.TPUEstimator(
+    return of_class(
         model_fn,
         config=config,
         embedding_config_spec=spec,

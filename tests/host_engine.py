@@ -2,6 +2,7 @@
 """Runs a TableStep over batches and shows all it computes, with native kernels or without."""
 
 import os
+import re
 from unittest import mock
 
 import harness
@@ -17,7 +18,9 @@ from estimator_emb.spec.resolved import tables_of
 from estimator_emb.step.cores import Cores
 from estimator_emb.step.dropped import DroppedIds
 from estimator_emb.step.engine import TableStep
-from estimator_emb.tables.helper_variable import HELPER_VARIABLE
+from estimator_emb.step.kernels import TensorFlowKernels
+
+v1 = tf.compat.v1
 
 
 def one_table(parameters, rows, dimension, combiner="sum", feature=None, **fields):
@@ -30,25 +33,40 @@ def native_is(on):
     return mock.patch.dict(os.environ, ESTIMATOR_EMB_NATIVE="1" if on else "0")
 
 
-def train(spec, batches, native, num_cores=1, asked=None, shards=1, drop=False):
-    """Trains a table for each batch of (features, gradients by key).
+def steps(
+    spec,
+    batches,
+    native,
+    num_cores=1,
+    asked=None,
+    shards=1,
+    drop=False,
+    summarizes=False,
+    optimized=True,
+):
+    """Trains tables for each batch of (features, gradients of activations by key).
 
     Args:
       spec: the EmbeddingConfigSpec.
       batches: (features, gradients by key) of each step.
       native: whether the engine must use native kernels.
       num_cores: how many emulated cores the batch is divided over.
-      asked: whether to ask for them; None: as `native`.
+      asked: whether to ask for native kernels; None: as `native`.
       shards: into how many parts tables are divided, all in this process.
       drop: whether bad ids are left out.
+      summarizes: whether the figures of tables are computed.
+      optimized: whether TensorFlow's graph optimizers run.
 
-    Returns:
-      The activations of each step, by key, and the variables after the last, by name.
+    Yields:
+      The activations of each step, by key, and the variables after it, by name. Before the first
+      step, None and the variables.
     """
     with tf.Graph().as_default(), native_is(native if asked is None else asked):
-        global_step = tf.compat.v1.train.get_or_create_global_step()
-        features = {key: _placeholder(value) for key, value in batches[0][0].items()}
-        keys = list(batches[0][1])
+        global_step = v1.train.get_or_create_global_step()
+        # Where lookups are a step ahead, the last step reads one more.
+        data = harness.dataset([*batches, batches[-1]])
+        iterator = v1.data.make_initializable_iterator(data)
+        features, gradients = iterator.get_next()
         cores = Cores(num_cores)
         spec = config.validated(spec)
         step = TableStep(
@@ -59,37 +77,55 @@ def train(spec, batches, native, num_cores=1, asked=None, shards=1, drop=False):
             shards=shards,
             dropped=DroppedIds(count=True) if drop else None,
             kernels=kernels_for,
+            summarizes=summarizes,
         )
-        tap = step.enqueue(features)
-        seen = tap.features
-        activations = {key: tf.identity(seen[key]) for key in keys}
-        gradients = {
-            key: tf.compat.v1.placeholder(tf.float32, activations[key].shape) for key in keys
-        }
-        helper = [one for one in tf.compat.v1.local_variables() if HELPER_VARIABLE in one.name]
-        tf.gradients(list(activations.values()), helper, grad_ys=[gradients[key] for key in keys])
+        with cores.running():
+            tap = step.enqueue(features)
+            gradients = step.from_previous_step(gradients)
+            seen = tap.features
+            of_core = {key: cores.per_core(step.slices(one)) for key, one in gradients.items()}
+            loss = tf.add_n(
+                [
+                    tf.reduce_sum(seen[key] * tf.cast(one, tf.float32))
+                    for key, one in of_core.items()
+                ]
+            )
+            optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(1.0))
+            # Of the sum over all cores, the mean is divided by their number.
+            train_op = optimizer.minimize(loss * num_cores, global_step)
+        reached = tap.gradients()
+        of_cores = dict(zip(reached, cores.replicate(list(reached.values())), strict=True))
         lookup = tap.create_tables()
         divided = any(len(table.variables) > 1 for table in lookup.tables)
         kernels = ShardedKernels if divided else NativeKernels
-        assert isinstance(lookup.kernels, kernels) == native
-        reached = tap.gradients()
-        of_cores = cores.replicate(list(reached.values()))
-        update = lookup.apply_gradients(dict(zip(reached, of_cores, strict=True)))
-        with tf.control_dependencies([update]):
-            update = global_step.assign_add(1).op
-        variables = {one.op.name: one for one in tf.compat.v1.global_variables()}
-        found = []
-        with tf.compat.v1.Session() as session:
-            session.run(tf.compat.v1.global_variables_initializer())
-            session.run(tf.compat.v1.local_variables_initializer())
-            for of_batch, of_gradients in batches:
-                feed = {features[key]: value for key, value in of_batch.items()}
-                # All cores are given the gradients of the first one.
-                feed.update(
-                    {gradients[k]: v[: len(v) // num_cores] for k, v in of_gradients.items()}
-                )
-                found.append(session.run([activations, update], feed)[0])
-            return found, session.run(variables)
+        assert isinstance(lookup.kernels, kernels if native else TensorFlowKernels)
+        lookup.hold_writes(train_op)
+        step_op = tf.group(train_op, lookup.apply_gradients(of_cores))
+        variables = {one.op.name: one for one in v1.global_variables()}
+        summaries = v1.get_collection(v1.GraphKeys.SUMMARIES)
+        options = v1.ConfigProto()
+        options.graph_options.rewrite_options.disable_meta_optimizer = not optimized
+        with v1.Session(config=options) as session:
+            session.run(v1.global_variables_initializer())
+            session.run([v1.local_variables_initializer(), iterator.initializer])
+            if step.next_step:
+                step.next_step.after_create_session(session, None)
+            yield None, session.run(variables)
+            for _ in batches:
+                activations = session.run([lookup.activations, summaries, step_op])[0]
+                yield activations, session.run(variables)
+
+
+def train(*args, **kwargs):
+    """Returns the activations of all `steps`, and the variables after the last."""
+    _, *found = steps(*args, **kwargs)
+    return [activations for activations, _ in found], found[-1][1]
+
+
+def whole(variables, name):
+    """Returns a variable, of which `variables` may have parts."""
+    parts = [one for one in variables if re.fullmatch(rf"{re.escape(name)}(/part_\d)?", one)]
+    return np.concatenate([variables[one] for one in sorted(parts)])
 
 
 def same(spec, batches, rtol=2e-5, atol=2e-6, **kwargs):
@@ -101,12 +137,6 @@ def same(spec, batches, rtol=2e-5, atol=2e-6, **kwargs):
         for name, value in of_want.items():
             np.testing.assert_allclose(of_got[name], value, rtol, atol, err_msg=name)
     return got
-
-
-def _placeholder(value):
-    if isinstance(value, tf.compat.v1.SparseTensorValue):
-        return tf.compat.v1.sparse_placeholder(value.values.dtype, [None, None])
-    return tf.compat.v1.placeholder(value.dtype, value.shape)
 
 
 def fields_of_features(tables, ids, form=0, limit=0, places=(), shapes=()):

@@ -11,6 +11,8 @@ import sys
 import textwrap
 import time
 
+import pytest
+
 ROOT = pathlib.Path(__file__).parents[1]
 
 
@@ -54,10 +56,10 @@ def users_environment(**more):
     return {**kept, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **more}
 
 
-def run_python(*arguments, cwd=None, timeout=300, **more):
+def run_python(*arguments, python=sys.executable, cwd=None, timeout=300, **more):
     """Runs Python as a user does, to its end; the ended process."""
     return subprocess.run(
-        [sys.executable, *map(str, arguments)],
+        [python, *map(str, arguments)],
         cwd=cwd,
         env=users_environment(**more),
         capture_output=True,
@@ -69,6 +71,26 @@ def run_python(*arguments, cwd=None, timeout=300, **more):
 def run_command(*arguments, cwd=None, **more):
     """Runs `estimator-emb`, likewise."""
     return run_python("-m", "estimator_emb", *arguments, cwd=cwd, **more)
+
+
+def stock_python():
+    """The Python of tensorflow-estimator as it is, on TensorFlow 2.15.1; skips where there is none.
+
+    On TensorFlow 2.15 it is this one, if none is named.
+    """
+    import tensorflow as tf
+
+    named = os.environ.get("ESTIMATOR_EMB_STOCK_PYTHON")
+    if not named and not tf.__version__.startswith("2.15."):
+        pytest.skip("ESTIMATOR_EMB_STOCK_PYTHON names no Python with TensorFlow 2.15.1")
+    return named or sys.executable
+
+
+def run_stock(*arguments, **more):
+    """Runs that Python, which does not find this package; what it printed."""
+    done = run_python(*arguments, python=stock_python(), PYTHONPATH="", **more)
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    return done.stdout
 
 
 def addresses(**jobs):

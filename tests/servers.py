@@ -137,3 +137,12 @@ class Cluster:
         if errors:
             raise errors[0]
         assert not any(thread.is_alive() for thread in threads)
+
+
+def config_of(way, model_dir, **kwargs):
+    """The RunConfig of "host", of "servers", which are two, or of a number of cores: "2 cores"."""
+    if way == "servers":
+        cluster = Cluster(workers=0, servers=2)
+        return cluster.config("chief", 0, model_dir=str(model_dir), **kwargs)
+    tpu = None if way == "host" else ee.TPUConfig(1, device="host", num_shards=int(way.split()[0]))
+    return ee.RunConfig(model_dir=str(model_dir), tpu_config=tpu, **kwargs)

@@ -6,6 +6,7 @@ of that name, which has the same classes.
 """
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,59 +23,47 @@ COMMON = {
 }
 
 
+_REGULARIZED = {"l1_regularization_strength": 0.2, "l2_regularization_strength": 0.1}
+
+
 def _both(name: str, **arguments: Any) -> dict[str, Callable[[Any], Any]]:
     """An optimizer with the class's own arguments, and with the common ones besides."""
-    return {
-        name: lambda module: getattr(module, name + "Parameters")(**arguments),
-        f"{name}, all": lambda module: getattr(module, name + "Parameters")(**arguments, **COMMON),
-    }
+
+    def make(module: Any, **common: Any) -> Any:
+        return getattr(module, name + "Parameters")(learning_rate=0.3, **arguments, **common)
+
+    return {name: make, f"{name}, all": functools.partial(make, **COMMON)}
 
 
 OPTIMIZERS: Mapping[str, Callable[[Any], Any]] = {
-    **_both("StochasticGradientDescent", learning_rate=0.3),
-    **_both("Adagrad", learning_rate=0.3, initial_accumulator=0.7),
+    **_both("StochasticGradientDescent"),
+    **_both("Adagrad", initial_accumulator=0.7),
     **_both(
-        "AdagradMomentum",
-        learning_rate=0.3,
-        momentum=0.6,
-        use_nesterov=True,
-        exponent=3.0,
-        beta2=0.9,
-        epsilon=0.01,
+        "AdagradMomentum", momentum=0.6, use_nesterov=True, exponent=3.0, beta2=0.9, epsilon=0.01
     ),
-    **_both("Adam", learning_rate=0.3),
+    **_both("Adam"),
     "Adam, not lazy": lambda module: module.AdamParameters(
         0.3, beta1=0.8, beta2=0.99, epsilon=1e-4, lazy_adam=False, sum_inside_sqrt=False
     ),
     **_both(
         "Ftrl",
-        learning_rate=0.3,
         learning_rate_power=-0.6,
         initial_accumulator_value=0.7,
-        l1_regularization_strength=0.2,
-        l2_regularization_strength=0.1,
         multiply_linear_by_learning_rate=True,
         beta=0.4,
         allow_zero_accumulator=True,
+        **_REGULARIZED,
     ),
-    **_both("Momentum", learning_rate=0.3, momentum=0.6, use_nesterov=True),
-    **_both("RMSProp", learning_rate=0.3, rho=0.9, momentum=0.6, epsilon=0.01),
-    **_both(
-        "ProximalAdagrad",
-        learning_rate=0.3,
-        initial_accumulator=0.7,
-        l1_regularization_strength=0.2,
-        l2_regularization_strength=0.1,
-    ),
+    **_both("Momentum", momentum=0.6, use_nesterov=True),
+    **_both("RMSProp", rho=0.9, momentum=0.6, epsilon=0.01),
+    **_both("ProximalAdagrad", initial_accumulator=0.7, **_REGULARIZED),
     **_both(
         "ProximalYogi",
-        learning_rate=0.3,
         beta1=0.8,
         beta2=0.99,
         epsilon=0.01,
-        l1_regularization_strength=0.2,
-        l2_regularization_strength=0.1,
         initial_accumulator_value=0.7,
+        **_REGULARIZED,
     ),
     "Adagrad, not accumulated": lambda module: module.AdagradParameters(
         0.3, use_gradient_accumulation=False
@@ -91,10 +80,6 @@ OPTIMIZERS: Mapping[str, Callable[[Any], Any]] = {
 
 def halving(step: Any) -> Any:
     return 1.0 / (1.0 + tf.cast(step, tf.float32))
-
-
-def falling(step: Any) -> Any:
-    return 0.5 - 0.125 * tf.cast(step, tf.float32)
 
 
 def _ones(shape: Any, dtype: Any = tf.float32, partition_info: Any = None) -> Any:
@@ -197,6 +182,10 @@ def _fits(optimizer: str, features: str) -> bool:
     return optimizer != "FrequencyEstimator" or features == "one column"
 
 
+def _features_of(optimizer: str) -> str:
+    return "plain" if _fits(optimizer, "plain") else "one column"
+
+
 ALL = [
     Case(optimizer, features, hosts, strategy, training, pipelined)
     for optimizer, features, hosts, strategy, training, pipelined in itertools.product(
@@ -207,10 +196,7 @@ ALL = [
 """Every combination."""
 
 KEPT = [
-    *(
-        Case(optimizer, "one column" if optimizer == "FrequencyEstimator" else "plain")
-        for optimizer in OPTIMIZERS
-    ),
+    *(Case(optimizer, _features_of(optimizer)) for optimizer in OPTIMIZERS),
     *(Case(features=features, hosts=2) for features in FEATURES),
     Case(hosts=5),
     Case(hosts=5, strategy="mod"),
@@ -231,8 +217,6 @@ GRAPHS = [
 """Those whose graphs lie in tests/data."""
 
 WITH_PADDING = [
-    Case(optimizer, "one column" if optimizer == "FrequencyEstimator" else "plain", 4)
-    for optimizer in OPTIMIZERS
-    if "," not in optimizer
+    Case(optimizer, _features_of(optimizer), 4) for optimizer in OPTIMIZERS if "," not in optimizer
 ]
 """More hosts than the smaller table has rows, for every optimizer."""

@@ -10,6 +10,7 @@ import dataclasses
 from typing import Any
 from unittest import mock
 
+import harness
 import tensorflow as tf
 from tensorflow.python.client import session as session_lib
 from tensorflow.python.tpu import tpu_system_metadata
@@ -45,14 +46,12 @@ def model_fn_of(tpu_columns, keys=()):
         kernel = tf.compat.v1.get_variable("kernel", [tf.concat(inputs, 1).shape[1], 1])
         output = tf.matmul(tf.concat(inputs, 1), kernel)[:, 0]
         loss = tf.reduce_mean(tf.square(output - labels))
-        train_op = None
-        if mode == ee.ModeKeys.TRAIN:
-            optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
-                tf.compat.v1.train.AdagradOptimizer(0.1)
-            )
-            train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        metrics = (lambda output: {"mean": tf.compat.v1.metrics.mean(output)}, [output])
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, eval_metrics=metrics)
+        return harness.minimized(
+            mode,
+            loss,
+            optimizer=tf.compat.v1.train.AdagradOptimizer(0.1),
+            eval_metrics=(lambda output: {"mean": tf.compat.v1.metrics.mean(output)}, [output]),
+        )
 
     return model_fn
 
@@ -88,21 +87,13 @@ def estimator(
 ):
     """A TPUEstimator with `use_tpu=True` on a described TPU; by default 4 samples for each core."""
     batch = batch or 4 * CORES_PER_HOST * hosts
-    made = kwargs.pop("of_class", ee.TPUEstimator)(
-        model_fn,
-        config=ee.RunConfig(
-            model_dir=str(model_dir),
-            master=MASTER,
-            save_checkpoints_steps=10,
-            tpu_config=tpu_config or per_core_input(),
-        ),
-        use_tpu=True,
-        train_batch_size=batch,
-        eval_batch_size=batch,
-        predict_batch_size=batch,
-        embedding_config_spec=spec,
-        **kwargs,
+    config = ee.RunConfig(
+        model_dir=str(model_dir),
+        master=MASTER,
+        save_checkpoints_steps=10,
+        tpu_config=tpu_config or per_core_input(),
     )
+    made = harness.configured(model_fn, spec, config, batch, use_tpu=True, **kwargs)
     made.described = metadata(hosts, topology)
     return made
 

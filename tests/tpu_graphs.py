@@ -10,20 +10,23 @@ import estimator_emb as ee
 from estimator_emb.legacy import tpu_embedding as ours
 
 
-def one_table(table=None, *, hosts=1, strategy="div", mode=ours.TRAINING, optimizer=None, **kwargs):
-    """A TPUEmbedding of ours with one table "t" and its feature "x", on hosts of two cores."""
-    if optimizer is None and mode == ours.TRAINING:
-        optimizer = ee.AdagradParameters(0.3)
-    return ours.TPUEmbedding(
-        {"t": table or ee.TableConfig(7, 2)},
-        {"x": ee.FeatureConfig("t")},
-        8 * hosts,
-        mode,
-        optimization_parameters=optimizer,
-        device_config=ours.DeviceConfig(hosts, 2 * hosts, "/job:worker"),
-        partition_strategy=strategy,
-        **kwargs,
-    )
+def one_table(table=None, hosts=1, **changed):
+    """A TPUEmbedding of ours with one table "t" and its feature "x", on hosts of two cores.
+
+    Args:
+      table: its TableConfig.
+      hosts: of the TPU.
+      **changed: other arguments of TPUEmbedding.
+    """
+    arguments = {
+        "table_to_config_dict": {"t": table or ee.TableConfig(7, 2)},
+        "feature_to_config_dict": {"x": ee.FeatureConfig("t")},
+        "batch_size": 8 * hosts,
+        "mode": ours.TRAINING,
+        "optimization_parameters": ee.AdagradParameters(0.3),
+        "device_config": ours.DeviceConfig(hosts, 2 * hosts, "/job:worker"),
+    }
+    return ours.TPUEmbedding(**{**arguments, **changed})
 
 
 def build(embedding, module, ragged=False):

@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from estimator_emb.messages import errors
+from estimator_emb.ordering import structure
 from estimator_emb.private.graphs import data_nest
 
 logger = logging.getLogger("estimator_emb")
@@ -150,14 +151,8 @@ def of_failed_step(error: tf.errors.OpError, graph: tf.Graph) -> str:
 
 
 def _leading_to(op: tf.Operation) -> set[str]:
-    names: set[str] = set()
-    waiting = [op]
-    while waiting:
-        for tensor in waiting.pop().inputs:
-            if tensor.name not in names:
-                names.add(tensor.name)
-                waiting.append(tensor.op)
-    return names
+    ops = structure.reached([op], lambda one: [tensor.op for tensor in one.inputs])
+    return {tensor.name for one in ops for tensor in one.inputs}
 
 
 def _may_differ(value: Any) -> bool:

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parses the arguments of every subcommand, and refuses wrong ones."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import importlib.util
@@ -87,17 +85,12 @@ def number(
 at_least_one = number(int, "an integer >= 1", lambda value: value >= 1)
 
 
-def check_plot(file: str | None) -> None:
-    """Checks, before anything is read or run, that --plot can be drawn.
-
-    Raises WrongArguments where the file is no .png, its folder does not exist, or matplotlib is
-    missing.
-    """
-    if file is None:
-        return
-    if not file.endswith(".png"):
-        raise WrongArguments(f"--plot: {file!r} must end in .png")
-    if not os.path.isdir(os.path.dirname(file) or "."):
-        raise WrongArguments(f"--plot: there is no folder {os.path.dirname(file)!r}")
+def plot(text: str) -> str:
+    """Returns the name of a file that can be drawn; the type of --plot."""
+    if not text.endswith(".png"):
+        raise argparse.ArgumentTypeError(f"{text!r} must end in .png")
+    if not os.path.isdir(os.path.dirname(text) or "."):
+        raise argparse.ArgumentTypeError(f"there is no folder {os.path.dirname(text)!r}")
     if importlib.util.find_spec("matplotlib") is None:
-        raise WrongArguments("--plot needs matplotlib: pip install 'estimator-emb[plot]'")
+        raise argparse.ArgumentTypeError("needs matplotlib: pip install 'estimator-emb[plot]'")
+    return text

@@ -6,8 +6,6 @@ first time. Then it checks that call, prints what it found, and ends the program
 For `train_and_evaluate` it checks both steps.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys
@@ -67,10 +65,7 @@ def fill_parser(parser: arguments.Parser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Checks the program.
-
-    Returns 0 if nothing is refused, 1 if something is, 2 if it could not be checked.
-    """
+    """Returns 0 if nothing is refused, 1 if something is, 2 if it could not be checked."""
     program_files.check_program(options)
     load_package()
     from estimator_emb import preflight
@@ -125,10 +120,8 @@ def main(options: argparse.Namespace) -> int:
             f"{name} ended without a call of train, evaluate or predict of an Estimator."
         )
     statuses = {result.status for result in reports}
-    for status in (report.FINDINGS, report.UNCHECKED):
-        if status in statuses:
-            return status
-    return report.ACCEPTED
+    worse = (one for one in (report.FINDINGS, report.UNCHECKED) if one in statuses)
+    return next(worse, report.ACCEPTED)
 
 
 @contextmanager

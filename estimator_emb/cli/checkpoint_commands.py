@@ -1,35 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the subcommands that read checkpoints, with errors in one line and a progress bar."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
+import functools
 import re
 import sys
 from collections.abc import Callable, Iterator
 
-from estimator_emb.cli import load_package
+from estimator_emb.cli import arguments, load_package
 from estimator_emb.messages.text_columns import escaped
 
 _FUNCTION = re.compile(r"^(convert|differences|export|nearest|table): ")
 """The function that an error of the package names; the command names itself."""
 
 
-def status_of(
-    name: str, work: Callable[[argparse.Namespace], None], options: argparse.Namespace
-) -> int:
-    """Does the work of a subcommand; returns 0, or 2 after an error, which is printed."""
-    load_package()
-    import tensorflow as tf
+def prints_errors(
+    work: Callable[[argparse.Namespace], None],
+) -> Callable[[argparse.Namespace], int]:
+    """Makes the work of a subcommand its `main`: that returns 0; 2 after an error, which it prints.
 
-    try:
-        work(options)
-    except (ValueError, tf.errors.OpError, OSError) as error:
-        text = _FUNCTION.sub("", str(getattr(error, "message", error)))
-        print(f"estimator-emb {name}: {escaped(text)}", file=sys.stderr)
-        return 2
-    return 0
+    What an error leaves undone leaves nothing behind.
+    """
+
+    @functools.wraps(work)
+    def main(options: argparse.Namespace) -> int:
+        load_package()
+        import tensorflow as tf
+
+        try:
+            work(options)
+        except (ValueError, tf.errors.OpError, OSError) as error:
+            text = _FUNCTION.sub("", str(getattr(error, "message", error)))
+            name = work.__module__.rpartition(".")[2]
+            print(f"estimator-emb {name}: {escaped(text)}", file=sys.stderr)
+            return 2
+        return 0
+
+    return main
+
+
+def add_order(parser: arguments.Parser) -> None:
+    """Adds --from, the order of the rows."""
+    parser.add_argument(
+        "--from",
+        dest="order",
+        choices=("mod", "div"),
+        help="partition_strategy of the program that wrote a legacy TPU checkpoint, where neither "
+        "a record nor a graph (its .meta file) says it",
+    )
 
 
 @contextlib.contextmanager

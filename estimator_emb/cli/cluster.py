@@ -4,8 +4,6 @@
 This process, which needs no TensorFlow, watches over all of them.
 """
 
-from __future__ import annotations
-
 import argparse
 import collections
 import contextlib
@@ -66,11 +64,7 @@ def fill_parser(parser: arguments.Parser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Runs a program as a cluster.
-
-    Returns the chief's exit status, or 128 + the number of the signal that ended it; 1 in place of
-    0 where a server died.
-    """
+    """Runs a program as a cluster; returns what DETAILS says, or 128 + the chief's signal."""
     program_files.check_program(options)
     run_options.variables(options, os.environ)  # Refuses options that do not go together.
     # The command by which this process was started, with `run` in place of `cluster`.
@@ -111,23 +105,16 @@ def start(
 
 
 def _cluster(jobs: dict[str, int]) -> dict[str, list[str]]:
-    """Returns free addresses on loopback by job."""
     with contextlib.ExitStack() as sockets:
-        return {
-            job: [
-                f"localhost:{server.getsockname()[1]}"
-                for server in (
-                    sockets.enter_context(socket.create_server(("127.0.0.1", 0)))
-                    for _ in range(count)
-                )
-            ]
-            for job, count in jobs.items()
-        }
+
+        def address() -> str:
+            server = sockets.enter_context(socket.create_server(("127.0.0.1", 0)))
+            return f"localhost:{server.getsockname()[1]}"
+
+        return {job: [address() for _ in range(count)] for job, count in jobs.items()}
 
 
 class _Launcher:
-    """Watches over the processes of one command."""
-
     def __init__(self, command: list[str]):
         self._command = command
         self._processes: list[processes.Process] = []
@@ -214,7 +201,6 @@ class _Launcher:
                 self._screen.write(key.data[1].end(), key.data[2])
 
     def _react(self, process: processes.Process) -> None:
-        """Reports how a process ended, and does what follows from it for the others."""
         status = process.popen.returncode
         if status != 0 and not process.told:
             text = f"{process.name} {process.how_ended()} after {process.seconds():.0f} s."

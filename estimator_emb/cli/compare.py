@@ -5,8 +5,6 @@ Each side is a process of its own. When both have ended, this one imports Tensor
 they have left.
 """
 
-from __future__ import annotations
-
 import argparse
 import glob
 import os
@@ -99,7 +97,10 @@ def fill_parser(parser: arguments.Parser) -> None:
         "(auto, the default), always, or never",
     )
     parser.add_argument(
-        "--plot", metavar="FILE.png", help="draws losses and differences; needs matplotlib"
+        "--plot",
+        type=arguments.plot,
+        metavar="FILE.png",
+        help="draws losses and differences; needs matplotlib",
     )
     run_options.add_to(parser, run_options.OF_ANY_PROGRAM)
     parser.add_program()
@@ -111,13 +112,8 @@ def fill_parser(parser: arguments.Parser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Compares two sides, and prints the report.
-
-    Returns 0 if the sides are the same, 1 if they differ, 2 if they could not be compared, or 128 +
-    the number of a signal.
-    """
+    """Returns what DETAILS says, after printing the report; 128 + the number of a signal."""
     both = sides(options)
-    arguments.check_plot(options.plot)
     if options.start is not None:
         options.start = _prefix(options.start)
     signals = (signal.SIGTERM, signal.SIGHUP)
@@ -206,7 +202,6 @@ def _report(
 
 
 def _prefix(path: str) -> str:
-    """Returns the prefix of the checkpoint that the user gives by its prefix or folder."""
     prefix = path
     state = os.path.join(path, "checkpoint")
     if os.path.isfile(state):
@@ -253,10 +248,8 @@ def _finished(options: argparse.Namespace) -> list[Side]:
             )
         if "://" not in path and not os.path.isdir(path):
             raise WrongArguments(f"{_flag(name)}: there is no folder {path!r}")
-    return [
-        Side("A", "", model_dir=options.a_model_dir),
-        Side("B", "", model_dir=options.b_model_dir),
-    ]
+    folders = {"A": options.a_model_dir, "B": options.b_model_dir}
+    return [Side(label, "", model_dir=folder) for label, folder in folders.items()]
 
 
 def _side(options: argparse.Namespace, label: str) -> Side:

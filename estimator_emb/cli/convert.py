@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Puts tables of a legacy 'mod' checkpoint in the order of their ids: `estimator-emb convert`."""
 
-from __future__ import annotations
-
 import argparse
 
 from estimator_emb.cli import arguments
-from estimator_emb.cli.checkpoint_commands import progress_bar, status_of
+from estimator_emb.cli.checkpoint_commands import add_order, prints_errors, progress_bar
 from estimator_emb.messages.text_columns import escaped
 
 DETAILS = """\
@@ -39,13 +37,7 @@ def fill_parser(parser: arguments.Parser) -> None:
         "--hosts",
         help="number of TPU hosts that held the tables; by default what the checkpoint says",
     )
-    parser.add_argument(
-        "--from",
-        dest="source_order",
-        choices=("mod", "div"),
-        help="partition_strategy of the program that wrote OLD, where neither a record nor a graph "
-        "(its .meta file) says it",
-    )
+    add_order(parser)
     target = parser.add_mutually_exclusive_group()
     target.add_argument(
         "--to-hosts",
@@ -66,17 +58,11 @@ def fill_parser(parser: arguments.Parser) -> None:
     )
 
 
-def main(options: argparse.Namespace) -> int:
-    """Converts a checkpoint and prints what was done.
-
-    Returns 0; 2 if an argument is wrong, or the checkpoint cannot be read or written. Then nothing
-    is left behind.
-    """
-    return status_of("convert", _convert, options)
-
-
-def _convert(options: argparse.Namespace) -> None:
+@prints_errors
+def main(options: argparse.Namespace) -> None:
+    """Converts a checkpoint and prints what was done."""
     from estimator_emb import checkpoint
+    from estimator_emb.checkpoints.reading import row_order
 
     reverse = options.reverse or options.to_hosts is not None
     with progress_bar() as progress:
@@ -88,7 +74,7 @@ def _convert(options: argparse.Namespace) -> None:
             to="mod" if reverse else "ids",
             progress=progress,
             to_hosts=options.to_hosts,
-            source_order=options.source_order,
+            source_order=options.order,
             force=options.force,
         )
     for name in conversion.permuted:
@@ -97,9 +83,6 @@ def _convert(options: argparse.Namespace) -> None:
         print(f"left the rows of {escaped(name)} as they were")
     for name in conversion.dropped:
         print(f"left out {escaped(name)}")
-    print(f"from {_order(conversion.hosts)} to {_order(conversion.to_hosts)}")
+    old, new = map(row_order.in_words, (conversion.hosts, conversion.to_hosts))
+    print(f"from {old} to {new}")
     print(escaped(conversion.path))
-
-
-def _order(hosts: int) -> str:
-    return "the order of the ids" if hosts == 1 else f"the order of 'mod' over {hosts} hosts"

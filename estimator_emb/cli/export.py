@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes tables for other programs, or shows the neighbours of a row: `estimator-emb export`."""
 
-from __future__ import annotations
-
 import argparse
 
 from estimator_emb.cli import arguments
-from estimator_emb.cli.checkpoint_commands import progress_bar, status_of
+from estimator_emb.cli.checkpoint_commands import add_order, prints_errors, progress_bar
 from estimator_emb.messages.text_columns import escaped
 from estimator_emb.names.formats import EXPORT_FORMATS, PRECISIONS
 
@@ -64,23 +62,13 @@ def fill_parser(parser: arguments.Parser) -> None:
         help="float16 halves the tables of saved-model, whose embeddings stay float32",
     )
     parser.add_count("--count", help="rows of --like; default 10", default=10)
-    parser.add_argument(
-        "--from",
-        dest="order",
-        choices=("mod", "div"),
-        help="partition_strategy of the program that wrote a legacy TPU checkpoint, where it does "
-        "not say it",
-    )
+    add_order(parser)
 
 
-def main(options: argparse.Namespace) -> int:
-    """Exports tables, or prints the rows nearest to one.
-
-    Returns 0; 2 if an argument is wrong or the checkpoint cannot be read. Then nothing is left
-    behind.
-    """
-    work = _export if options.like is None else _show_nearest
-    return status_of("export", work, options)
+@prints_errors
+def main(options: argparse.Namespace) -> None:
+    """Exports tables, or prints the rows nearest to one."""
+    (_export if options.like is None else _show_nearest)(options)
 
 
 def _vocabularies(options: argparse.Namespace) -> dict[str, str]:

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists the variables of a checkpoint, and examines their values: `estimator-emb inspect`."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from estimator_emb.cli import arguments
-from estimator_emb.cli.checkpoint_commands import progress_bar, status_of
+from estimator_emb.cli.checkpoint_commands import prints_errors, progress_bar
 from estimator_emb.messages.text_columns import aligned, escaped
 
 if TYPE_CHECKING:
@@ -41,21 +39,15 @@ def fill_parser(parser: arguments.Parser) -> None:
     )
     parser.add_argument(
         "--plot",
+        type=arguments.plot,
         metavar="FILE.png",
         help="also draws how the norms of the rows of each table are distributed; needs matplotlib",
     )
 
 
-def main(options: argparse.Namespace) -> int:
-    """Prints what a checkpoint holds.
-
-    Returns 0; 2 if there is no checkpoint, it is damaged, or an option cannot be done.
-    """
-    arguments.check_plot(options.plot)
-    return status_of("inspect", _inspect, options)
-
-
-def _inspect(options: argparse.Namespace) -> None:
+@prints_errors
+def main(options: argparse.Namespace) -> None:
+    """Prints what a checkpoint holds."""
     from estimator_emb import checkpoint
     from estimator_emb.cli import norms_plot
 
@@ -95,7 +87,7 @@ def _list(path: str) -> None:
     print(f"{len(variables)} variables, {total / 1e6:,.3f} MB with slots")
 
 
-def _print_values(found: Sequence[checkpoint.TableStatistics]) -> None:
+def _print_values(found: Sequence["checkpoint.TableStatistics"]) -> None:
     print()
     if not found:
         print("no variable could be a table, so no values are read")
@@ -115,7 +107,7 @@ def _print_values(found: Sequence[checkpoint.TableStatistics]) -> None:
             print(escaped(text))
 
 
-def _print_differences(differences: Sequence[checkpoint.Difference], other: str) -> None:
+def _print_differences(differences: Sequence["checkpoint.Difference"], other: str) -> None:
     print()
     if not differences:
         print(f"no difference from {other}")

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the command `estimator-emb`: finds the subcommand, parses its arguments, does its work."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys
@@ -28,11 +26,7 @@ with the parsed arguments and returns the exit status; and `DETAILS`, for the he
 
 
 def main(args: list[str] | None = None) -> int:
-    """Runs a subcommand, by default that of this process's arguments, and returns its status.
-
-    That is 2 where the arguments name no subcommand, or a package is missing or does not fit.
-    Raises SystemExit where they ask for help, or are wrong.
-    """
+    """Runs a subcommand and returns its status; 2 without one, or where a package is missing."""
     args = sys.argv[1:] if args is None else args
     if not args or args[0] in ("-h", "--help", "help"):
         print(_help(), file=sys.stdout if args else sys.stderr)

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Moves programs to estimator_emb's names: `estimator-emb migrate`. It needs no TensorFlow."""
 
-from __future__ import annotations
-
 import argparse
 import ast
 import contextlib
@@ -38,14 +36,7 @@ written. It needs LibCST: pip install 'estimator-emb[migrate]'
 
 @dataclass(frozen=True)
 class _File:
-    """A source file.
-
-    Attributes:
-      path: its name as the user has given it.
-      real: the file itself, behind all symbolic links.
-      encoding: 'utf-8-sig' where `data` begins with a byte order mark, which `text` leaves out.
-      text: the source, with its own line ends.
-    """
+    """A source file: its name as the user has given it, and behind all symbolic links."""
 
     path: str
     real: str
@@ -70,11 +61,7 @@ def fill_parser(parser: arguments.Parser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Rewrites programs, or shows how they would change.
-
-    Returns 0 if something changes; 2 if nothing does, or a file cannot be used. Then none is
-    written.
-    """
+    """Rewrites programs, or shows how they would change; returns what DETAILS says."""
     if importlib.util.find_spec("libcst") is None:
         _say("estimator-emb migrate needs LibCST: pip install 'estimator-emb[migrate]'")
         return 2
@@ -87,8 +74,7 @@ def main(options: argparse.Namespace) -> int:
         except _Unusable as error:
             errors.append(str(error))
     if errors:
-        for text in errors:
-            _say(text)
+        _say("\n".join(errors))
         return 2
     changed = [(file, result) for file, result in results if result.text != file.text]
     if options.write:
@@ -111,7 +97,6 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _files(paths: Sequence[str], errors: list[str]) -> Iterator[str]:
-    """Yields every named file, and every file in a named folder, once."""
     seen: set[str] = set()
     folders = [os.path.realpath(path) for path in paths if os.path.isdir(path)]
     for path in paths:
@@ -180,7 +165,7 @@ def _read(path: str, is_written: bool) -> _File:
     return _File(path, real, data, encoding, text)
 
 
-def _rewritten(file: _File) -> Rewritten:
+def _rewritten(file: _File) -> "Rewritten":
     import libcst
 
     from estimator_emb.cli.migration import rewrite
@@ -250,7 +235,7 @@ def _lines(data: bytes) -> list[bytes]:
     return [line for line in re.split(rb"(?<=\n)", data) if line]
 
 
-def _report(results: Sequence[tuple[_File, Rewritten]], is_written: bool) -> None:
+def _report(results: Sequence[tuple[_File, "Rewritten"]], is_written: bool) -> None:
     """Prints what a person must decide, by the lines of the files as they are now."""
     from estimator_emb.cli.migration.findings import GROUPS
 

@@ -5,8 +5,6 @@ They are a process group of their own. Its first member ends all others as soon 
 reads ends: when the command is done, and also when it is killed.
 """
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import dataclasses

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Refuses a program that cannot run, before anything is imported or written."""
 
-from __future__ import annotations
-
 import argparse
 import importlib.machinery
 import io

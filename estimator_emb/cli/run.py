@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a training program for TPUs as it is: `estimator-emb run`."""
 
-from __future__ import annotations
-
 import argparse
 import os
 

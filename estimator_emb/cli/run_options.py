@@ -6,8 +6,6 @@
 environment variable, or by an argument of `legacy.launch.launch`.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re
@@ -21,11 +19,9 @@ from estimator_emb.names.environment import EnvironmentVariable
 
 
 class RunOption:
-    """An option of `estimator-emb run`.
+    """An option of `run`, which sets an environment variable or an argument of `launch`.
 
-    It sets the environment variable `variable`, or the argument `launch` of `legacy.launch.launch`.
-    `check` and `compare` take it too where `of_any_program`. `**parsing` are further arguments of
-    `ArgumentParser.add_argument`.
+    `check` and `compare` take it too where `of_any_program`. `**parsing` is for `add_argument`.
     """
 
     def __init__(
@@ -61,8 +57,6 @@ class RunOption:
 
 
 def _slice_of(kind: Callable[[str], Any], look_up: Callable[[Any], Any]) -> Callable[[str], Any]:
-    """Returns a type of arguments that name a slice of a TPU that can be emulated."""
-
     def parsed(text: str) -> Any:
         value = kind(text)
         try:
@@ -166,10 +160,9 @@ def launch_arguments(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def variables(options: argparse.Namespace, given: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment variables that the options of `run` set.
+    """Returns the environment variables that options set; `given` counts where one is not given.
 
-    The environment `given` counts where an option is not given. Raises WrongArguments where the
-    options do not go together, or not with the environment.
+    Raises WrongArguments where they do not go together.
     """
     device = options.device or given.get(environment.DEVICE.name) or "host"
     if device not in environment.DEVICE.choices:

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The display of `estimator-emb cluster`: the lines of all processes, above the state of each."""
 
-from __future__ import annotations
-
 import collections
 import os
 import re

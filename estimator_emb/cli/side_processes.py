@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The two sides of `estimator-emb compare`, and the processes that run them."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import json
@@ -20,6 +18,7 @@ from typing import Any
 
 from estimator_emb.cli import processes
 from estimator_emb.cli import screen as screen_lib
+from estimator_emb.messages.text_columns import counted
 
 _MOST_BYTES = 2 << 30
 """A side has a checkpoint of every step only where all of them are no larger than this."""
@@ -71,10 +70,9 @@ class SideRunner:
         self._screen = screen_lib.Screen()
 
     def run_side(self, side: Side, steps: int, again: bool = False, **start: Any) -> list[Any]:
-        """Runs a side to its end and returns the events of `comparison/processes/side.py`.
+        """Runs a side to its end and returns its events; `processes/side.py` describes `start`.
 
-        That file describes `start`. Raises CannotRun where the side did not train, or
-        failed, and Interrupted, after the end of all processes, where a signal came.
+        Raises CannotRun where it did not train or failed, and Interrupted where a signal came.
         """
         name = f"{side.label}{' again' if again else ''}"
         folder = os.path.join(self._folder, name.replace(" ", "-"))
@@ -138,7 +136,7 @@ class SideRunner:
         self,
         name: str,
         popen: subprocess.Popen[bytes],
-        record: _Record,
+        record: "_Record",
         steps: int,
         started: float,
         wakeup: int,
@@ -160,7 +158,7 @@ class SideRunner:
                 self._screen.say(state)
         self._screen.draw([], now=True)
 
-    def _check(self, side: Side, name: str, status: int, record: _Record, log: str) -> None:
+    def _check(self, side: Side, name: str, status: int, record: "_Record", log: str) -> None:
         program = " ".join(side.program[:2]) if side.program[0] == "-m" else side.program[0]
         refused = next((one for one in record.events if one["event"] == "refused"), None)
         if refused is not None:
@@ -172,7 +170,7 @@ class SideRunner:
         elif status:
             how = f"failed with status {status}"
         elif not any(one["event"] == "end" for one in record.events):
-            how = "ended by os._exit, so that nobody knows how far it was,"
+            how = "was ended by os._exit"
         elif not trained:
             raise CannotRun(
                 f"{name}: {program} ended without training a step of an Estimator."
@@ -197,8 +195,6 @@ def _end_of(log: str, label: str) -> str:
 
 
 class _Record:
-    """The events that a side has written so far."""
-
     def __init__(self, path: str):
         self.events: list[dict[str, Any]] = []
         self._path = path
@@ -233,12 +229,12 @@ class _Record:
     def summary(self) -> str:
         environment = next(one for one in self.events if one["event"] == "environment")
         parts = [f"TensorFlow {environment['tensorflow']}"]
-        for event, one, several in (
-            ("step", "step", "steps"),
-            ("evaluation", "evaluation", "evaluations"),
+        for event, *nouns in (
+            ("step", "step"),
+            ("evaluation", "evaluation"),
             ("predictions", "call of predict", "calls of predict"),
         ):
             count = self._count(event)
             if count or event == "step":
-                parts.append(f"{count:,} {one if count == 1 else several}")
+                parts.append(counted(count, *nouns))
         return ", ".join(parts)

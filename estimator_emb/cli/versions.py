@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The output of `estimator-emb --version`, for reports of faults; it imports no TensorFlow."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import platform
@@ -10,6 +8,7 @@ import runpy
 import shutil
 from importlib import metadata
 
+from estimator_emb.compat import installed
 from estimator_emb.names import environment
 
 _PACKAGE = pathlib.Path(__file__).resolve().parents[1]
@@ -24,18 +23,14 @@ def text() -> str:
     return "\n".join(
         (
             f"estimator-emb {own}",
-            ", ".join(f"{name} {_version(name)}" for name in (*brings, *_BESIDE)),
+            ", ".join(
+                f"{name} {installed.version(name) or 'not installed'}"
+                for name in (*brings, *_BESIDE)
+            ),
             f"Python {platform.python_version()}, {platform.platform()}, {os.cpu_count()} cores",
             f"native kernels: {_kernels()}",
         )
     )
-
-
-def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def _kernels() -> str:

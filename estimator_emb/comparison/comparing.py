@@ -5,8 +5,6 @@ Whatever would make a verdict silently wrong is reported: a variable, a metric, 
 a step that one side lacks, values that are NaN on both sides, and a training that changes nothing.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import fnmatch
 import functools
@@ -19,6 +17,7 @@ from estimator_emb.checkpoints.files.values import Values
 from estimator_emb.checkpoints.reading.differences import pairs
 from estimator_emb.comparison import distances, names
 from estimator_emb.comparison.recorded import CannotCompare, Outputs, Run, Training
+from estimator_emb.messages.text_columns import counted
 
 SAME, DIFFERENT, CANNOT_COMPARE = 0, 1, 2
 
@@ -95,7 +94,7 @@ def compare(
     problems = []
     if len(a.trainings) != len(b.trainings):
         problems.append(
-            f"A trains {_number(len(a.trainings), 'model directory', 'model directories')}, B "
+            f"A trains {counted(len(a.trainings), 'model directory', 'model directories')}, B "
             f"{len(b.trainings)}."
         )
     if (a.ended_after is None) != (b.ended_after is None):
@@ -183,10 +182,9 @@ def _of_outputs(
     last: int,
     problems: list[str],
 ) -> list[tuple[Item, Any, Any]]:
-    what = {"metric": "evaluation", "prediction": "call of predict"}[kind]
-    plural = {"metric": "evaluations", "prediction": "calls of predict"}[kind]
+    calls = {"metric": ("evaluation",), "prediction": ("call of predict", "calls of predict")}
     if len(a) != len(b):
-        problems.append(f"A has {_number(len(a), what, plural)}, B {len(b)}.")
+        problems.append(f"A has {counted(len(a), *calls[kind])}, B {len(b)}.")
     found: list[tuple[Item, Any, Any]] = []
     for ours, theirs in zip(a, b, strict=False):
         if ours.name != theirs.name:
@@ -240,12 +238,14 @@ def verdict(
 ) -> tuple[int, str]:
     """Returns the exit status and its meaning; `repeated` compares side A with itself."""
     within = f"within {tolerance}"
+
+    def unknown(why: str) -> tuple[int, str]:
+        return CANNOT_COMPARE, f"Nothing can be said: {why}"
+
     chance = None
     if repeated is not None:
         if repeated.problems:
-            return CANNOT_COMPARE, (
-                f"Nothing can be said: side A differs from itself. {repeated.problems[0]}"
-            )
+            return unknown(f"side A differs from itself. {repeated.problems[0]}")
         chance = repeated.first
     first = comparison.first
     differs = comparison.problems or (first is not None and (chance is None or first < chance))
@@ -258,29 +258,20 @@ def verdict(
             more = f" and {len(items) - 3} more" if len(items) > 3 else ""
             parts.append(f"{some}{more} are not the same {within}, from step {first} on")
         if comparison.problems:
-            things = _number(len(comparison.problems), "thing", "things")
+            things = counted(len(comparison.problems), "thing")
             parts.append(f"{things} that one side lacks or that do not fit, listed above")
         return DIFFERENT, f"The sides differ: {'; '.join(parts)}."
     if first is not None:
-        return CANNOT_COMPARE, (
-            f"Nothing can be said: run twice, side A differs from itself from step {chance} on, "
-            f"and the sides from step {first} on. Seed what is left to chance, or give tolerances "
-            "above it."
+        return unknown(
+            f"run twice, side A differs from itself from step {chance} on, and the sides from step "
+            f"{first} on. Seed what is left to chance, or give tolerances above it."
         )
     if chance is not None:
-        return CANNOT_COMPARE, (
-            f"Nothing can be said: run twice, side A differs from itself from step {chance} on."
-        )
+        return unknown(f"run twice, side A differs from itself from step {chance} on.")
     nan = next((item for item in comparison.items() if item.nan is not None), None)
     if nan is not None:
-        return CANNOT_COMPARE, (
-            f"Nothing can be said: {nan.name} is NaN on both sides, from step {nan.nan} on."
-        )
+        return unknown(f"{nan.name} is NaN on both sides, from step {nan.nan} on.")
     return SAME, f"The sides are the same {within}."
-
-
-def _number(count: int, one: str, several: str) -> str:
-    return f"{count:,} {one if count == 1 else several}"
 
 
 def steps_as_text(steps: Sequence[int]) -> str:

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures the distance of two arrays."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -37,7 +35,7 @@ class Distance:
     past: int = 0
     nan: int = 0
 
-    def add(self, other: Distance) -> None:
+    def add(self, other: "Distance") -> None:
         """Adds the distance of further pairs."""
         self.absolute = max(self.absolute, other.absolute)
         self.relative = max(self.relative, other.relative)
@@ -46,7 +44,6 @@ class Distance:
 
 
 def _scale_of(array: Any) -> float:
-    """Returns the scale of a variable: see `Tolerance`."""
     values = np.asarray(array)
     if not _is_float(values):
         return _SMALLEST_SCALE

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws losses and differences of two sides."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from estimator_emb.comparison.comparing import Comparison

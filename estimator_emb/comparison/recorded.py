@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads what a side has left behind: its losses, checkpoints, metrics and predictions."""
 
-from __future__ import annotations
-
 import dataclasses
 import glob
 import os
@@ -72,13 +70,8 @@ def of_events(events: Iterable[Mapping[str, Any]]) -> Run:
         elif kind == "predictions":
             with np.load(event["path"]) as arrays:
                 values = {key: arrays[f"a{index}"] for index, key in enumerate(event["keys"])}
-            run.predictions.append(
-                Outputs(
-                    f"predict {event['number'] + 1}",
-                    values,
-                    {"the number of predictions": event["count"]},
-                )
-            )
+            counts = {"the number of predictions": event["count"]}
+            run.predictions.append(Outputs(f"predict {event['number'] + 1}", values, counts))
     return run
 
 
@@ -128,7 +121,6 @@ def of_model_dir(path: str) -> Run:
 
 
 def _scalars(folder: str) -> Iterable[tuple[int, str, Any]]:
-    """Yields step, tag and value of the numbers in the event files of a folder."""
     for file in sorted(glob.glob(os.path.join(glob.escape(folder), "events.out.tfevents.*"))):
         try:
             for event in tf.compat.v1.train.summary_iterator(file):

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares what two sides have recorded, and prints the report."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

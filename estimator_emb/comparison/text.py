@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report of `estimator-emb compare`, as text."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from typing import Any

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replaces `tensorflow.python.tpu.async_checkpoint`, which TensorFlow >= 2.16 lacks."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

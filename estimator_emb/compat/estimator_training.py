@@ -17,8 +17,6 @@ to run, and keeps it in `config._distribute_coordinator_mode`:
   cluster runs this same program.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any
@@ -146,8 +144,7 @@ def _global_id(cluster, task_type: str | None, task_id: int | None) -> int:
 def _estimator_of_task(estimator, phase: str, strategy):
     """Returns a copy of `estimator` for the coordinator's current task, and its worker context.
 
-    It is a copy because tasks may run in threads. `strategy`, as the coordinator configured it for
-    this task, replaces that of `phase` ("train" or "eval").
+    Tasks may run in threads. `strategy` replaces that of `phase` ("train" or "eval").
     """
     context = current_worker_context()
     local = copy.deepcopy(estimator)

@@ -16,11 +16,7 @@ _OURS = "estimator-emb[tensorflow]"
 
 
 def tensorflow() -> ModuleType:
-    """Imports TensorFlow, or raises ImportError with a line for pip.
-
-    There may be none, its version may not be supported, or it may not work with another package
-    here.
-    """
+    """Imports TensorFlow, or raises ImportError, where there is none that works, for pip."""
     needed = f"estimator_emb needs TensorFlow {_IN_WORDS}, and"
     spec = importlib.util.find_spec("tensorflow")
     if spec is None or spec.origin is None:  # A folder without a module remains of an old one.
@@ -32,18 +28,18 @@ def tensorflow() -> ModuleType:
         unfit = _unfit(distribution) if distribution else {}
         if distribution is None or not unfit:
             raise
-        version = distribution.version
-        if _is_supported(version):
+        there = distribution.version
+        if _is_supported(there):
             needs = "; ".join(f"it needs {one}, and {found}" for one, found in unfit.items())
             line = " ".join(f"'{one}'" for one in unfit)
             raise ImportError(
-                f"TensorFlow {version} does not work here: {needs}: pip install {line}"
+                f"TensorFlow {there} does not work here: {needs}: pip install {line}"
             ) from error
     else:
-        version = tf.__version__
-        if _is_supported(version):
+        there = tf.__version__
+        if _is_supported(there):
             return tf
-    raise ImportError(f"{needed} {version} is installed: {_line()}")
+    raise ImportError(f"{needed} {there} is installed: {_line()}")
 
 
 def check_beside(tensorflow_version: str, needs_tf_keras: bool) -> None:
@@ -55,11 +51,11 @@ def check_beside(tensorflow_version: str, needs_tf_keras: bool) -> None:
     """
     release = _release(tensorflow_version)
     problems, wanted = [], []
-    protobuf = _version("protobuf")
+    protobuf = version("protobuf")
     if protobuf and release != "2.21" and int(protobuf.split(".")[0]) >= 7:
         problems.append(f"TensorFlow {tensorflow_version} does not work with protobuf {protobuf}")
         wanted.append("protobuf<7")
-    tf_keras = _version("tf-keras")
+    tf_keras = version("tf-keras")
     # It may have been installed without pip.
     missing = not tf_keras and not importlib.util.find_spec("tf_keras")
     if needs_tf_keras and (missing or (tf_keras and _release(tf_keras) != release)):
@@ -81,7 +77,8 @@ def _release(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
-def _version(name: str) -> str | None:
+def version(name: str) -> str | None:
+    """Returns the version of an installed package; None where it is missing."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -104,7 +101,6 @@ def _line() -> str:
 
 
 def _distribution() -> metadata.Distribution | None:
-    """Returns pip's entry of the installed TensorFlow; None where it has none."""
     names = metadata.packages_distributions().get("tensorflow")
     return metadata.distribution(names[0]) if names else None
 
@@ -118,7 +114,7 @@ def _unfit(distribution: metadata.Distribution) -> dict[str, str]:
         needed = requirements.Requirement(text)
         if needed.marker is not None and not needed.marker.evaluate({"extra": ""}):
             continue
-        found = _version(needed.name)
+        found = version(needed.name)
         if found is None or not needed.specifier.contains(found, prereleases=True):
             there = f"{found} is installed" if found else "it is not installed"
             unfit[f"{needed.name}{needed.specifier}"] = there

@@ -21,11 +21,7 @@ is_variable_ours = False
 
 
 def require() -> None:
-    """Makes TensorFlow use Keras 2; TensorFlow 2.15 has no other.
-
-    Raises ImportError where `tf.keras` is Keras 3 already, or TensorFlow or tf-keras does not fit
-    (see `installed`).
-    """
+    """Makes TensorFlow use Keras 2; ImportError where it cannot (see `installed`)."""
     if "tensorflow" not in sys.modules and _VARIABLE not in os.environ and not _is_2_15():
         _set_variable()  # Set before the import, it also avoids loading Keras 3.
     tf = installed.tensorflow()
@@ -58,7 +54,6 @@ def _set_variable() -> None:
 
 
 def _keras_parents(tf: ModuleType) -> tuple[tuple[ModuleType, str], ...]:
-    """Returns the modules that have a `keras`, each with its folder in tf-keras."""
     return (tf, "_v2"), (tf.compat.v1, "_v1"), (tf.compat.v2, "_v2")
 
 

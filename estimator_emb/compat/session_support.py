@@ -6,8 +6,6 @@ that saves a checkpoint when a TPU worker is about to go away. The `WorkerHeartb
 the workers for their health, has a kernel on TPU hosts only.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -28,7 +26,7 @@ _RETRY_SECS = 1.0
 # A shutdown waits this much longer than the time that it gives to the workers.
 _SHUTDOWN_MARGIN_SECS = 10.0
 
-_watchdog: WatchdogManager | None = None
+_watchdog: "WatchdogManager | None" = None
 
 
 class CoordinatorResetError(tf.errors.AbortedError):
@@ -41,11 +39,8 @@ class CoordinatorResetError(tf.errors.AbortedError):
 def all_worker_devices(session) -> list[str]:
     """Returns the CPU device of each host with a TPU, on which its heartbeat op runs."""
     names = [device.name for device in session.list_devices()]
-    return [
-        name.replace("TPU", "CPU")
-        for name in names
-        if ":TPU:0" in name and "coordinator" not in name
-    ]
+    hosts = (name for name in names if ":TPU:0" in name and "coordinator" not in name)
+    return [name.replace("TPU", "CPU") for name in hosts]
 
 
 class WorkerHeartbeatManager:
@@ -61,7 +56,7 @@ class WorkerHeartbeatManager:
         self._request_placeholder = request_placeholder
 
     @staticmethod
-    def from_devices(session, devices: Sequence[str]) -> WorkerHeartbeatManager:
+    def from_devices(session, devices: Sequence[str]) -> "WorkerHeartbeatManager":
         """Adds heartbeat ops for `devices` to the default graph, and returns their manager."""
         logging.info("Creating a heartbeat manager for %s", devices)
         request = tf.compat.v1.placeholder(tf.string, name="worker_heartbeat_request")
@@ -98,7 +93,7 @@ class WorkerHeartbeatManager:
         logging.debug("Ping results: %s", responses)
         return responses
 
-    def lame_workers(self) -> WorkerHeartbeatManager | None:
+    def lame_workers(self) -> "WorkerHeartbeatManager | None":
         """Returns a manager of the workers that do not report good health, or `None`."""
         lame = [
             (device, op)
@@ -113,10 +108,7 @@ class WorkerHeartbeatManager:
         )
 
     def shutdown(self, wait_time_in_ms: int = 60000, exit_code: int = 0) -> None:
-        """Makes the workers exit after a time, and waits until they should have.
-
-        In that time they finish what a shutdown makes them do, like flushing logs.
-        """
+        """Makes the workers exit after a time to flush logs, and waits until they should have."""
         logging.info("Shutting down %s.", self)
         self.configure(
             event_pb2.WorkerHeartbeatRequest(
@@ -133,10 +125,7 @@ class WorkerHeartbeatManager:
 def _connected(
     target: str, config, devices: Sequence[str] | None = None
 ) -> tuple[WorkerHeartbeatManager, Sequence[str]]:
-    """Returns a manager with a session and a graph of its own, as a training's is final; devices.
-
-    By default these are of all workers.
-    """
+    """Returns a manager with a graph of its own, as a training's is final, and its devices."""
     graph = tf.Graph()
     session = tf.compat.v1.Session(target=target, graph=graph, config=config)
     if devices is None:
@@ -208,7 +197,6 @@ class WatchdogManager(threading.Thread):
         self._connect(event_pb2.WAIT_FOR_COORDINATOR, int(self.shutdown_timeout * 1000))
 
     def _connect(self, shutdown_mode, timeout_ms: int) -> None:
-        """Configures the workers through a new session."""
         self._worker_manager, self._devices = _connected(*self._session, self._devices)
         self._worker_manager.configure(
             event_pb2.WorkerHeartbeatRequest(

@@ -15,8 +15,6 @@ activations. The functions here get it in either of two ways:
   collection; `get_gradients_through_dummy_table_variables` collects them.
 """
 
-from __future__ import annotations
-
 import collections
 from collections.abc import Mapping
 from typing import Any

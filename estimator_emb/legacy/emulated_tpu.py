@@ -6,8 +6,6 @@ A TPU is emulated, or PJRT devices take its place.
 Each call reads the environment variable ESTIMATOR_EMB_DEVICE.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -32,8 +30,8 @@ def replace_lookups(changes: Changes) -> None:
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver
     for owner, name, emulated in (
         (resolver, "__init__", _make_resolver),
-        (resolver, "num_accelerators", _num_accelerators),
-        (resolver, "get_tpu_system_metadata", _system_metadata),
+        (resolver, "num_accelerators", lambda *_, **__: {"TPU": _shape().cores_per_host}),
+        (resolver, "get_tpu_system_metadata", lambda *_: topology.metadata(_shape())),
         (StockRunConfig, "__init__", _make_run_config),
         (tpu_strategy_util, "initialize_tpu_system_impl", _initialize),
         (tpu_strategy_util, "shutdown_tpu_system_impl", _shut_down),
@@ -78,14 +76,6 @@ def _make_resolver(
     # 'local' is a TPU in this machine, without an address or a cluster.
     original(self, tpu="local", job_name=job_name)
     say_once(f"TPUClusterResolver: {tpu!r} is the emulated TPU; no name is looked up.")
-
-
-def _num_accelerators(original: Any, self: Any, *args: Any, **kwargs: Any) -> dict[str, int]:
-    return {"TPU": _shape().cores_per_host}
-
-
-def _system_metadata(original: Any, self: Any) -> Any:
-    return topology.metadata(_shape())
 
 
 def _make_run_config(

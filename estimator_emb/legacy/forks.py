@@ -5,8 +5,6 @@ Such a copy needs private parts of the TensorFlow that it was taken from. Where 
 package neither emulates its TPUEstimator nor trains its tables.
 """
 
-from __future__ import annotations
-
 import linecache
 import logging
 import re
@@ -76,7 +74,6 @@ def _warning(begin: Any) -> Any:
 
 
 def _line_of_copy(file: str) -> int | None:
-    """Returns the line where a copy of tpu_estimator.py defines TPUEstimator, or None."""
     if "/tensorflow_estimator/python/" in file.replace("\\", "/"):
         return None
     lines = linecache.getlines(file)

@@ -8,8 +8,6 @@ step. So a training that is killed at any moment continues with the batch after 
 its model has seen.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import weakref
@@ -135,10 +133,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
             self._positions.remove_those_without_model(step)
 
     def attach(self, saver_hooks: list[Any]) -> Any:
-        """Makes the saver of the model, one of the program's `saver_hooks` if any, call this hook.
-
-        Returns a listener for the saver that the estimator makes; None where it makes none.
-        """
+        """Makes `saver_hooks` call this hook; without any, returns a listener for the saver."""
         self._thread = threading.current_thread()
         self._with_model = False
         if not self._saves_model:
@@ -146,7 +141,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
         listener = _BeforeModel(self)
         for hook in saver_hooks:
             if self._positions.are_beside(hook._save_path):
-                others = [other for other in hook._listeners if not listener.is_same(other)]
+                others = (one for one in hook._listeners if getattr(one, "hook", None) is not self)
                 hook._listeners = [listener, *others]
                 self._with_model = True
         if saver_hooks:
@@ -203,19 +198,14 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
 
 
 class _BeforeModel(tf.compat.v1.train.CheckpointSaverListener):
-    """A listener that calls the hook when the saver of the model saves."""
-
     def __init__(self, hook: CheckpointInputPipelineHook):
-        self._hook = hook
-
-    def is_same(self, listener: Any) -> bool:
-        return isinstance(listener, _BeforeModel) and listener._hook is self._hook
+        self.hook = hook
 
     def before_save(self, session: Any, global_step_value: int) -> None:
-        self._hook.before_model_is_saved(session, int(global_step_value))
+        self.hook.before_model_is_saved(session, int(global_step_value))
 
     def after_save(self, session: Any, global_step_value: int) -> None:
-        self._hook.after_model_is_saved(session, int(global_step_value))
+        self.hook.after_model_is_saved(session, int(global_step_value))
 
 
 def attach_hooks() -> None:

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files that keep the positions of a training's input, one for each step."""
 
-from __future__ import annotations
-
 import os
 import re
 from typing import Any
@@ -79,20 +77,22 @@ class Positions:
         path = self.path(step)
         saved = tf.train.load_checkpoint(path).get_variable_to_shape_map()
         wanted = _names(self._iterators)
-        if not wanted <= set(saved):
-            raise ValueError(
-                f"CheckpointInputPipelineHook: {path} holds the position of another input: it has "
-                f"{', '.join(sorted(saved))}, and the input of this training is "
-                f"{', '.join(sorted(wanted))}. Train with the input_fn that wrote it, or remove "
-                f"{self._name}.ckpt-* from {self.directory} to begin the input at its start."
-            )
         kept = {name for name in saved if name.startswith(transfer.KEPT_PREFIX)}
-        if kept and self._kept is not None and kept != _names(self._whole) - wanted:
+        other = ""
+        if not wanted <= set(saved):
+            other = (
+                f"the position of another input: it has {', '.join(sorted(saved))}, and the input "
+                f"of this training is {', '.join(sorted(wanted))}. Train with the input_fn that "
+                "wrote it"
+            )
+        elif kept and self._kept is not None and kept != _names(self._whole) - wanted:
+            other = (
+                "a lookup ahead by other features or other settings. Train with those that wrote it"
+            )
+        if other:
             raise ValueError(
-                f"CheckpointInputPipelineHook: {path} holds a lookup ahead that this training "
-                "cannot take: it was made with other features, bad_ids, table_summaries, parameter "
-                "servers or kernels (ESTIMATOR_EMB_NATIVE). Train with those that wrote it, or "
-                f"remove {self._name}.ckpt-* from {self.directory} to begin the input at its start."
+                f"CheckpointInputPipelineHook: {path} holds {other}, or remove {self._name}.ckpt-* "
+                f"from {self.directory} to begin the input at its start."
             )
         if self._kept is not None and not kept:
             # It was written without a lookup ahead, and so the next batch is to be looked up.

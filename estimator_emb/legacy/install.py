@@ -8,8 +8,6 @@ defines a class which ours replaces stays as it is, because it names its own cla
 Imports find another module in its place, which shares everything else.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import re
@@ -19,15 +17,7 @@ from typing import Any
 from estimator_emb import estimator, optimizers
 from estimator_emb.compat import async_checkpoint
 from estimator_emb.legacy import emulated_tpu, input_checkpoint, plain_estimators
-from estimator_emb.names import moved
-from estimator_emb.names.legacy import (
-    API_V1,
-    API_V2,
-    EMBEDDING,
-    ESTIMATOR,
-    FROM_TENSORFLOW,
-    REPLACED,
-)
+from estimator_emb.names import legacy, moved
 from estimator_emb.private.patches import AliasFinder, Changes, SharedModule, all_or_none
 from estimator_emb.spec import config, options
 from estimator_emb.training.cluster import training
@@ -53,11 +43,14 @@ _API_REPLACED = {
 """Module of tensorflow-estimator's API -> the names that it gets from this package."""
 
 _ALIASES = {
-    "tensorflow.estimator": API_V2,
-    "tensorflow.compat.v1.estimator": API_V1,
-    "tensorflow.compat.v2.estimator": API_V2,
-    "tensorflow.python.estimator": ESTIMATOR,
-    **{f"tensorflow.python.tpu.{name}": f"{ESTIMATOR}.tpu.{name}" for name in FROM_TENSORFLOW},
+    "tensorflow.estimator": legacy.API_V2,
+    "tensorflow.compat.v1.estimator": legacy.API_V1,
+    "tensorflow.compat.v2.estimator": legacy.API_V2,
+    "tensorflow.python.estimator": legacy.ESTIMATOR,
+    **{
+        f"tensorflow.python.tpu.{name}": f"{legacy.ESTIMATOR}.tpu.{name}"
+        for name in legacy.FROM_TENSORFLOW
+    },
 }
 """Name in an import -> the module found; submodules likewise."""
 
@@ -127,15 +120,15 @@ def uninstall() -> None:
 
 
 def _replace_modules(changes: Changes) -> None:
-    for name, replaced in REPLACED.items():
+    for name, replaced in legacy.REPLACED.items():
         ours = {one: _OURS[one] for one in replaced.split()}
-        ours |= _OPTIMIZERS if name == EMBEDDING else {}
-        name = f"{ESTIMATOR}.{name}"
+        ours |= _OPTIMIZERS if name == legacy.EMBEDDING else {}
+        name = f"{legacy.ESTIMATOR}.{name}"
         shared = SharedModule(importlib.import_module(name), ours)
         changes.set_module(name, shared)
         parent, _, leaf = name.rpartition(".")
         changes.set_attribute(importlib.import_module(parent), leaf, shared)
-    for api in (f"{ESTIMATOR}.api._v1", "tensorflow_estimator._api.v1"):
+    for api in (f"{legacy.ESTIMATOR}.api._v1", "tensorflow_estimator._api.v1"):
         for path, api_names in _API_REPLACED.items():
             module = importlib.import_module(f"{api}.estimator.{path}")
             for name in api_names:
@@ -156,7 +149,7 @@ def _alias_modules(changes: Changes) -> None:
 
 def _extend_api(changes: Changes) -> None:
     estimators = {
-        version: importlib.import_module(f"{ESTIMATOR}.api._{version}.estimator")
+        version: importlib.import_module(f"{legacy.ESTIMATOR}.api._{version}.estimator")
         for version in ("v1", "v2")
     }
     others = [
@@ -178,7 +171,6 @@ def _extend_api(changes: Changes) -> None:
 
 
 def _supply_moved(changes: Changes) -> None:
-    """Gives private modules of TensorFlow, and the names in them, their old names back."""
     aliases = {
         f"tensorflow.python.{old}": f"tensorflow.python.{new}"
         for old, new in moved.MODULES.items()

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts an unchanged program in this process, and shows how it failed."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import logging
@@ -73,8 +71,9 @@ def run_program(
     """
     file_paths.map_paths(dict(folders), refuses_gs=emulated_tpu.is_emulated())
     is_module = program[0] == "-m"
-    # First, as a file of the program may have the name of a module that tf_v1 supplies.
-    _set_first_path(os.getcwd() if is_module else os.path.dirname(os.path.realpath(program[0])))
+    if not getattr(sys.flags, "safe_path", False):  # In that mode Python adds nothing.
+        # First, as a file of the program may have the name of a module that tf_v1 supplies.
+        sys.path[0] = os.getcwd() if is_module else os.path.dirname(os.path.realpath(program[0]))
     if binds_tf_v1:
         tf_v1.bind()
     if is_module:
@@ -116,18 +115,12 @@ def restored() -> Iterator[None]:
 
 
 def _frames_of_program(frames: TracebackType | None) -> TracebackType | None:
-    """Leaves out the frames that only lead to the program."""
     leading = (__file__, "<frozen runpy>", runpy.__file__)
     while frames is not None and frames.tb_frame.f_code.co_filename != __file__:
         frames = frames.tb_next
     while frames is not None and frames.tb_frame.f_code.co_filename in leading:
         frames = frames.tb_next
     return frames
-
-
-def _set_first_path(directory: str) -> None:
-    if not getattr(sys.flags, "safe_path", False):  # In that mode Python adds nothing.
-        sys.path[0] = directory
 
 
 def _what_is_emulated() -> str:

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Says what to change in a program that was written for an older Python."""
 
-from __future__ import annotations
-
 import collections.abc
 import os
 import re
@@ -121,10 +119,7 @@ def what_is_wrong(error: SyntaxError) -> str:
 
 
 def advice_about_python(error: BaseException) -> str | None:
-    """Returns the line of a program that uses names of an older Python, and what to change.
-
-    Errors of another kind give None.
-    """
+    """Returns where a program used a name of an older Python, and what to change; else None."""
     if isinstance(error, SyntaxError):
         return explained_syntax_error(error)
     what = _what(error)

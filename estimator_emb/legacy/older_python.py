@@ -4,8 +4,6 @@
 Only absent names are added: NumPy 2 has a `numpy.bool` of its own, which stays.
 """
 
-from __future__ import annotations
-
 import asyncio
 import collections
 import collections.abc

@@ -4,8 +4,6 @@
 `install` replaces methods of the class from which all of them are derived.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Iterator
@@ -18,6 +16,7 @@ from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
 from estimator_emb.messages import console
 from estimator_emb.messages.calls import called_by_program
+from estimator_emb.messages.text_columns import counted
 from estimator_emb.private.estimator import Estimator
 from estimator_emb.private.patches import Changes
 from estimator_emb.private.tpu_estimator import StockTPUEstimator
@@ -49,10 +48,7 @@ def replace_methods(changes: Changes) -> None:
 
 
 def _of_any(name: str, method: _Method) -> _Method:
-    """Returns a method for every estimator, of which TPUEstimators keep their own.
-
-    `method` gets the original one, and all arguments by their names.
-    """
+    """Returns a method for all but TPUEstimators; `method` gets arguments by their names."""
     original = getattr(Estimator, name)
     signature = inspect.signature(original)
     of_plain: _Method = functools.partial(method, original)
@@ -139,8 +135,6 @@ def _add_meta_graph_for_mode(original: Any, self: Any, checkpoint_path: Any, **g
 
 
 class _PlaceLog(tf.compat.v1.train.SessionRunHook):
-    """A hook that logs where an estimator trains, once for each model directory."""
-
     def __init__(self, estimator: Any):
         self._estimator = estimator
 
@@ -148,19 +142,15 @@ class _PlaceLog(tf.compat.v1.train.SessionRunHook):
         variables = tf.compat.v1.trainable_variables()
         size = sum(variable.shape.num_elements() or 0 for variable in variables)
         name = type(self._estimator).__name__.removesuffix("V2")
-        text = f"{name} trains on {_place(self._estimator)}: {_counted(len(variables), 'variable')}"
-        console.say_once(f"{text}, {_counted(size, 'parameter')}.", self._estimator.model_dir)
+        text = f"{name} trains on {_place(self._estimator)}: {counted(len(variables), 'variable')}"
+        console.say_once(f"{text}, {counted(size, 'parameter')}.", self._estimator.model_dir)
 
 
 def _place(estimator: Any) -> str:
     strategy = estimator._train_distribution
     if strategy is not None:
-        replicas = _counted(strategy.num_replicas_in_sync, "replica")
+        replicas = counted(strategy.num_replicas_in_sync, "replica")
         return f"{replicas} of a {type(strategy).__name__}"
     place = "a GPU" if tf.config.list_physical_devices("GPU") else "the CPU"
     servers = estimator.config.num_ps_replicas
-    return f"{place}, beside {_counted(servers, 'parameter server')}" if servers else place
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    return f"{place}, beside {counted(servers, 'parameter server')}" if servers else place

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes `import tensorflow` mean TensorFlow 1, and says which programs need that."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -76,10 +74,7 @@ def bind() -> None:
 
 
 def advice_about_name(error: BaseException) -> str | None:
-    """Returns advice about the error of a program that used a name of TensorFlow 1.
-
-    The program ran with TensorFlow 2's API. Other errors give None.
-    """
+    """Returns advice where a program with TensorFlow 2's API used a name of TensorFlow 1."""
     if isinstance(error, ModuleNotFoundError):
         return _HINT if f"{error.name}.".startswith(f"{contrib.NAME}.") else None
     if not isinstance(error, AttributeError) or not isinstance(error.obj, ModuleType):
@@ -99,7 +94,7 @@ def advice_about_name(error: BaseException) -> str | None:
     return None
 
 
-def _replace_imported(changes: Changes, finder: _ApiFinder) -> None:
+def _replace_imported(changes: Changes, finder: "_ApiFinder") -> None:
     """Replaces the modules of TensorFlow 2's API that were imported by their short names."""
     for name, before in list(sys.modules.items()):
         module = finder.module(name)
@@ -116,8 +111,7 @@ def _replace_imported(changes: Changes, finder: _ApiFinder) -> None:
 class _ApiFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """A finder that imports the module `tf.compat.v1.train` as `tensorflow.train`.
 
-    `folder` is that of the package tensorflow. Some of its packages, such as `tensorflow.lite`,
-    have the name of a module of the API; their files are found as before.
+    Files in `folder`, that of tensorflow, are found too where a module of the API has their name.
     """
 
     def __init__(self, v1: ModuleType, folder: str):

@@ -98,7 +98,6 @@ def _reset_level() -> None:
 
 
 def _is_set_up() -> bool:
-    """Returns whether the program has set up the root logger, itself or by absl's flag."""
     if logging.root.handlers == [absl_logging.get_absl_handler()]:
         verbosity = flags.FLAGS["verbosity"]
         return bool(verbosity.present) or verbosity.value != absl_logging.INFO

@@ -9,6 +9,7 @@ import os
 import re
 import sysconfig
 import types
+from collections.abc import Iterable
 from typing import Any
 
 OURS = ("estimator_emb", "feature_columns", "tensorflow_estimator")
@@ -60,7 +61,6 @@ def of_program(frames: types.TracebackType | None) -> types.TracebackType | None
 
 
 def _is_frame_of_program(frame: types.FrameType) -> bool:
-    """Returns whether a frame is the program's, also where a notebook or `exec` runs it."""
     file = frame.f_code.co_filename
     if not file.startswith("<") or file.startswith("<frozen "):
         return is_of_program(file)
@@ -68,12 +68,16 @@ def _is_frame_of_program(frame: types.FrameType) -> bool:
     return file != "<__array_function__ internals>" and module.split(".")[0] not in _LIBRARIES
 
 
+def innermost(passed: Iterable[Any]) -> Any:
+    """Returns the program's innermost frame among those of a traceback; None without any."""
+    return next((one for one in reversed([*passed]) if is_of_program(one.filename)), None)
+
+
 def line_of_program(op: Any) -> str | None:
     """Returns the line of the program that created an op; None where it is unknown."""
-    own = [frame for frame in _traceback(op) if is_of_program(frame.filename)]
-    if not own:
+    last = innermost(traceback_of(op))
+    if last is None:
         return None
-    last = own[-1]
     source = linecache.getline(last.filename, last.lineno).strip()
     return f"{last.filename}, line {last.lineno}, in {last.name}: {source}".rstrip(": ")
 
@@ -85,7 +89,8 @@ def made_by(op: Any) -> str:
     return f"The op {op.name!r} was made by {line}" if line and not _is_of_library(op) else ""
 
 
-def _traceback(op: Any) -> Any:
+def traceback_of(op: Any) -> Any:
+    """Returns the frames that created an op, the outermost first; () where they are unknown."""
     return getattr(op, "traceback", None) or ()
 
 
@@ -100,7 +105,7 @@ def _on_first_core(op: Any) -> Any:
 
 def _is_of_library(op: Any) -> bool:
     """Returns whether our frames lie between the program's last line and an op."""
-    files = [frame.filename for frame in _traceback(op)]
+    files = [frame.filename for frame in traceback_of(op)]
     while files and not is_of_program(files[-1]):
         file = files.pop()
         # Every op of a program passes these files where paths are mapped.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text for a terminal: aligned columns, and names of unknown origin."""
+"""Text for a terminal: aligned columns, names of unknown origin, and counted things."""
 
 from collections.abc import Sequence
 
@@ -9,6 +9,11 @@ def escaped(name: str) -> str:
     return "".join(
         sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in name
     )
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Returns a number and the noun that it counts, whose plural is by default with an s."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def aligned(rows: Sequence[Sequence[str]], right: bool = False) -> str:

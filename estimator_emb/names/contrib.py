@@ -5,8 +5,6 @@
 docs/legacy_names.md shows it. It is text, so that reading it needs no TensorFlow.
 """
 
-from __future__ import annotations
-
 NOTHING = "nothing takes its place"
 
 
@@ -61,6 +59,7 @@ def _below(path: str, place: str, names: str) -> dict[str, str]:
 _OURS = "estimator_emb.legacy.contrib"
 _ADDONS = "the package tensorflow-addons, which ended with TensorFlow 2.16, had it"
 _IO = "the package tensorflow-io"
+_SLIM = "pip install tf_slim, and --tf-v1 finds"
 _SUMMARY = "tensorflow.python.ops.summary_ops_v2"
 _LOOKUP = "tensorflow.python.ops.lookup_ops"
 _TPU_OPS = "tensorflow.python.tpu.ops.tpu_ops"
@@ -255,7 +254,7 @@ MODULES: dict[str, Module] = {
             _EITHER_SCOPE: _SCOPES,
             "tf.cond, or an if where the condition is a Python bool": "smart_cond",
             "tf.zeros_initializer": "zero_initializer",
-            "the package tf_slim has it: pip install tf_slim, and --tf-v1 finds it": (
+            f"the package tf_slim has it: {_SLIM} it": (
                 "add_model_variable assign_from_checkpoint assign_from_checkpoint_fn "
                 "assign_from_values assign_from_values_fn filter_variables get_local_variables "
                 "get_model_variables get_trainable_variables get_unique_variable "
@@ -293,8 +292,7 @@ MODULES: dict[str, Module] = {
             "an optimizer's minimize(), with tf.clip_by_global_norm": "optimize_loss",
             "tf.nn.safe_embedding_lookup_sparse": "safe_embedding_lookup_sparse",
         },
-        rest="tf.layers; the package tf_slim has most of its layers: pip install tf_slim, and "
-        "--tf-v1 finds them",
+        rest=f"tf.layers; the package tf_slim has most of its layers: {_SLIM} them",
     ),
     "learn": Module(
         advice={
@@ -322,8 +320,7 @@ MODULES: dict[str, Module] = {
     ),
     "losses": Module(
         package="tf_slim.losses",
-        rest="tf.losses, whose labels come first; the package tf_slim has these: pip install "
-        "tf_slim, and --tf-v1 finds them",
+        rest=f"tf.losses, whose labels come first; the package tf_slim has these: {_SLIM} them",
     ),
     "metrics": Module(
         places={
@@ -344,8 +341,7 @@ MODULES: dict[str, Module] = {
         },
         inner="python.ops python.ops.metric_ops",
         package="tf_slim.metrics tf_slim.metrics.metric_ops",
-        rest="tf.metrics; the package tf_slim has all of them: pip install tf_slim, and --tf-v1 "
-        "finds them",
+        rest=f"tf.metrics; the package tf_slim has all of them: {_SLIM} them",
     ),
     "nn": Module(
         places={"tf.nn": "conv1d_transpose"},
@@ -407,7 +403,7 @@ MODULES: dict[str, Module] = {
     ),
     "slim": Module(
         package="tf_slim",
-        rest="the package tf_slim: pip install tf_slim, and --tf-v1 finds it",
+        rest=f"the package tf_slim: {_SLIM} it",
     ),
     "staging": Module(places={"tensorflow.python.ops.data_flow_ops": "StagingArea"}),
     "stateless": Module(
@@ -492,8 +488,7 @@ MODULES: dict[str, Module] = {
             _DATA: "batch_sequences_with_states bucket bucket_by_sequence_length "
             "rejection_sample resample_at_rate stratified_sample weighted_resample",
         },
-        rest="the package tf_slim has its functions of training and evaluation: pip install "
-        "tf_slim, and --tf-v1 finds them",
+        rest=f"the package tf_slim has its functions of training and evaluation: {_SLIM} them",
     ),
     "util": Module(
         places={"tf": "constant_value=get_static_value make_ndarray make_tensor_proto"},

@@ -5,8 +5,6 @@ docs/api/index.md has the same list for users. Files that run without this packa
 `comparison/processes/side_*.py`, spell the names themselves; a test finds each of them here.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 

@@ -8,14 +8,7 @@ PRECISIONS = ("float32", "float16")
 
 
 class ExportFormat(typing.NamedTuple):
-    """An export format.
-
-    Attributes:
-      module: its file in `checkpoints/formats`.
-      line: what it is, in a line.
-      file: the file that programs open, in the new folder.
-      package: the package that it needs, from the extra `export`; '' for none.
-    """
+    """An export format: its module, its line of help, the file to open, and a package it needs."""
 
     module: str
     line: str

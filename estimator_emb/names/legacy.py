@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The modules of tensorflow-estimator, by their names in programs, and what is ours in them."""
 
-from __future__ import annotations
-
 ESTIMATOR = "tensorflow_estimator.python.estimator"
 API_V1 = f"{ESTIMATOR}.api._v1.estimator"
 API_V2 = f"{ESTIMATOR}.api._v2.estimator"

@@ -5,8 +5,6 @@ The tables hold what has another place in TensorFlow 2.9 or 1.15 than in 2.15 or
 public names, such as the layers of `tensorflow.python.keras`, is left out.
 """
 
-from __future__ import annotations
-
 MODULES = {
     "distribute.distribution_strategy_context": "distribute.distribute_lib",
     "ops.linalg.registrations_util": "ops.linalg.property_hint_util",

@@ -74,8 +74,7 @@ def named(name: str) -> Slice:
 def of_cores(cores: int, mesh: tuple[int, int, int, int] | None = None) -> Slice:
     """Returns a slice with a number of cores: up to eight on one host, more on hosts of eight.
 
-    `mesh` is the usual one of that number, if any. Raises ValueError above eight where `cores` is
-    no multiple of eight.
+    `mesh` is the usual one of that number, if any. Raises ValueError for what hosts do not share.
     """
     if cores <= CORES_PER_HOST:
         mesh = mesh or (cores, 1, 1, 1)

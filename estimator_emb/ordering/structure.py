@@ -2,7 +2,7 @@
 """Finds the ops of a session call, the ops each waits for, and its loop or branch."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -15,6 +15,20 @@ _BACKS = frozenset(("NextIteration", "RefNextIteration"))
 _ENTERS = frozenset(("Enter", "RefEnter"))
 _SWITCHES = frozenset(("Switch", "RefSwitch"))
 _EXITS = frozenset(("Exit", "RefExit"))
+
+
+def reached(
+    roots: Iterable[tf.Operation], before: Callable[[tf.Operation], Iterable[tf.Operation]]
+) -> Ops:
+    """Returns `roots` and all ops that `before` leads to, in no certain order."""
+    found: Ops = {}
+    waiting = list(roots)
+    while waiting:
+        op = waiting.pop()
+        if op not in found:
+            found[op] = None
+            waiting += before(op)
+    return found
 
 
 def leading_to(

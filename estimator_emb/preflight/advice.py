@@ -66,13 +66,10 @@ def instead_of_op(op_type: str) -> str:
     """Returns what to use instead of an op that has no kernel."""
     if op_type in _OPS:
         return _OPS[op_type]
-    for suffix, advice in _SUFFIXES.items():
-        if op_type.endswith(suffix):
-            return advice
-    for prefix, advice in _PREFIXES.items():
-        if op_type.startswith(prefix):
-            return advice
-    return "other ops; or move it to input_fn, host_call or tf.compat.v1.tpu.outside_compilation"
+    found = [advice for suffix, advice in _SUFFIXES.items() if op_type.endswith(suffix)]
+    found += [advice for prefix, advice in _PREFIXES.items() if op_type.startswith(prefix)]
+    other = "other ops; or move it to input_fn, host_call or tf.compat.v1.tpu.outside_compilation"
+    return found[0] if found else other
 
 
 def instead_of_type(dtype: str) -> str:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the whole check: builds the step, looks its ops up, and compiles it."""
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import estimator_emb.estimator
+from estimator_emb.messages import errors
+from estimator_emb.messages.text_columns import counted
 from estimator_emb.names.generations import GENERATIONS, PJRT
 from estimator_emb.names.slices import CORES_PER_HOST
 from estimator_emb.preflight import compiler, host_calls, program, static, tables
@@ -79,7 +80,7 @@ def check_program(
             f"Only a TPUEstimator of estimator_emb can be checked; got {type(estimator).__name__} "
             f"of {type(estimator).__module__}."
         )
-    with _followed():
+    with errors.explained(program.unfollowed, "The checker itself cannot follow this program: "):
         request, config = estimator.backend.request, estimator.config
         if generations is None:
             generations = tables.default_generations(request, config)
@@ -140,7 +141,6 @@ def _built(
     replicas: int,
     has_steps: bool,
 ) -> _Built:
-    """Builds the step of one core, and what `use_tpu=True` builds."""
     described = Described(estimator, mode, replicas, has_steps)
     if step_lib.is_on_host(estimator, mode):
         note = "This call runs on the TPU's host, and no step of it on the TPU."
@@ -165,19 +165,15 @@ def _built(
     if not step.complete:
         built.notes.append("The step could not be built, so its ops were not looked at.")
     if len(outside) > len(softly):
-        count = _counted(len(outside) - len(softly))
+        count = counted(len(outside) - len(softly), "op")
         built.notes.append(f"Set aside: {count} in outside_compilation, which the host runs.")
     if softly:
         where = ", ".join(dict.fromkeys(f"{op.type} ({op.where or op.name})" for op in softly))
         built.notes.append(
-            f"Set aside: {_counted(len(softly))} that no TPU runs, and that TensorFlow puts on the "
-            f"host, as tf.config.set_soft_device_placement(True) allows: {where}."
+            f"Set aside: {counted(len(softly), 'op')} that no TPU runs, and that TensorFlow puts "
+            f"on the host, as tf.config.set_soft_device_placement(True) allows: {where}."
         )
     return built
-
-
-def _counted(ops: int) -> str:
-    return f"{ops} op{'s' if ops > 1 else ''}"
 
 
 def _notes(
@@ -190,23 +186,9 @@ def _notes(
 
 
 def _of_generation(config: Any) -> Iterator[Finding]:
-    """Yields a finding if use_tpu=True refuses the generation that the program names."""
     if options.asked(config) == "pjrt":
         return
     try:
         check_runtime(getattr(config.tpu_config, "tpu_generation", None))
     except ValueError as error:
         yield Finding(f"use_tpu=True raises ValueError: {str(error).rstrip('.')}")
-
-
-@contextlib.contextmanager
-def _followed() -> Iterator[None]:
-    """Turns any error inside into a `CannotCheck`."""
-    try:
-        yield
-    except CannotCheck:
-        raise
-    except Exception as error:
-        raise CannotCheck(
-            f"The checker itself cannot follow this program: {type(error).__name__}: {error}"
-        ) from error

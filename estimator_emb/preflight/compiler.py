@@ -7,6 +7,7 @@ Two separate processes do so, to keep their crashes and their imports away from 
 interpreters, because a new jax and an old TensorFlow cannot be installed together.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -150,35 +151,22 @@ def run_process(
 def _compilations(
     generation: str, targets: list[tuple[str, int]], result: Any, words: str, step: Step
 ) -> list[Compilation]:
-    known = GENERATIONS[generation]
-    compilations = []
-    for index, (topology, replicas) in enumerate(targets):
-        if words or "error" in result:
-            text = words or result["error"]
-            compilations.append(Compilation(generation, topology, replicas, "not compiled", text))
-            continue
-        answer = result["targets"][index]
-        if not answer["ok"]:
-            text = _located(answer["error"], step)
-            text = "\n".join([text, *_largest(answer.get("largest", ()), step)])
+    failed = words or result.get("error")
+    if failed:
+        return [Compilation(generation, *target, "not compiled", failed) for target in targets]
+    found = []
+    for target, answer in zip(targets, result["targets"], strict=True):
+        if answer.pop("ok"):
+            outcome = "compiles" if generation in PJRT else "accepted"
+            answer["memory_bytes"] = GENERATIONS[generation].core_bytes
+        else:
+            largest = _largest(answer.get("largest", ()), step)
+            text = "\n".join([_located(answer["error"], step), *largest])
             # An internal error of the compiler says nothing about the step.
             outcome = "not compiled" if text.startswith("INTERNAL") else "refused"
-            compilations.append(Compilation(generation, topology, replicas, outcome, text))
-            continue
-        compilations.append(
-            Compilation(
-                generation,
-                topology,
-                replicas,
-                "compiles" if generation in PJRT else "accepted",
-                flops=answer["flops"],
-                argument_bytes=answer["argument_bytes"],
-                temporary_bytes=answer["temporary_bytes"],
-                memory_bytes=known.core_bytes,
-                all_reduces=answer["all_reduces"],
-            )
-        )
-    return compilations
+            answer = {"words": text}
+        found.append(Compilation(generation, *target, outcome, **answer))
+    return found
 
 
 def _largest(tensors: Sequence[dict[str, Any]], step: Step) -> list[str]:
@@ -220,16 +208,9 @@ def _line_of_op(name: str, graph: Any) -> list[str]:
     while _CALLS.match(name):
         name = _CALLS.sub("", name)
     while name:
-        op = _op_of(name, graph)
-        where = op and program.line_of(op)
-        if where:
-            return [f"{where}: op '{op.name}'"]
+        with contextlib.suppress(KeyError, ValueError):
+            op = graph.get_operation_by_name(name)
+            if where := program.line_of(op):
+                return [f"{where}: op '{op.name}'"]
         name = name.rpartition("/")[0]
     return []
-
-
-def _op_of(name: str, graph: Any) -> Any:
-    try:
-        return graph.get_operation_by_name(name)
-    except (KeyError, ValueError):
-        return None

@@ -96,7 +96,6 @@ def _written(op: tf.Operation, made: list[tf.Operation]) -> Iterator[tuple[Any, 
 
 
 def _outer(resource: tf.Tensor, graph: Any, call: tf.Operation) -> Any:
-    """Returns the variable behind a function's argument; None if the call gives no variable."""
     for captured, inner in getattr(graph, "captures", ()):
         if inner is resource:
             return captured.op

@@ -163,7 +163,6 @@ class CoreInputs:
         return None
 
     def _divided(self, shape: tf.TensorShape, index: int, name: str) -> list[int]:
-        """Returns one core's share of the shape that a host reads for all its cores."""
         context = self._context
         sizes = shape.as_list()
         sliced = context.is_input_slice_broadcast_to_all_cores()

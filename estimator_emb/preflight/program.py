@@ -22,11 +22,7 @@ def line_of(op: tf.Operation) -> str | None:
     """Returns the 'file:line' of the program that created an op, or its gradient's op; or None."""
     while (source := _differentiated(op)) is not None:
         op = source
-    try:
-        passed = [(frame.filename, frame.lineno) for frame in op.traceback]
-    except (AttributeError, TypeError):
-        return None
-    return _innermost(passed)
+    return _innermost(frames.traceback_of(op))
 
 
 def _differentiated(op: tf.Operation) -> tf.Operation | None:
@@ -49,14 +45,12 @@ _GRADIENT = re.compile(r"(?:.*/)?gradients(?:_\d+)?/(.+)_grad(?:_\d+)?/")
 
 def line_of_error(error: BaseException) -> str | None:
     """Returns the innermost 'file:line' of the program in a traceback; None if it has none."""
-    passed = traceback.extract_tb(error.__traceback__)
-    return _innermost([(frame.filename, frame.lineno) for frame in passed])
+    return _innermost(traceback.extract_tb(error.__traceback__))
 
 
-def _innermost(passed: list[tuple[str, Any]]) -> str | None:
-    return next(
-        (f"{name}:{line}" for name, line in reversed(passed) if frames.is_of_program(name)), None
-    )
+def _innermost(passed: Any) -> str | None:
+    frame = frames.innermost(passed)
+    return frame and f"{frame.filename}:{frame.lineno}"
 
 
 def is_refusal(error: Exception) -> bool:
@@ -86,6 +80,13 @@ def refusal(error: Exception) -> Finding:
     return Finding(
         f"use_tpu=True raises {type(error).__name__}: {text}", where=line_of_error(error)
     )
+
+
+def unfollowed(error: Exception, beginning: str = "") -> CannotCheck | None:
+    """Returns a `CannotCheck` for an error that is none yet."""
+    if isinstance(error, CannotCheck):
+        return None
+    return CannotCheck(f"{beginning}{type(error).__name__}: {error}")
 
 
 def failed(error: Exception, function: str) -> ProgramError | None:

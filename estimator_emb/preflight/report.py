@@ -3,6 +3,8 @@
 
 import dataclasses
 
+from estimator_emb.messages.text_columns import counted
+
 ACCEPTED, FINDINGS, UNCHECKED = 0, 1, 2
 """Exit statuses of `estimator-emb check`."""
 
@@ -79,7 +81,7 @@ class Compilation:
     all_reduces: int | None = None
 
     def __str__(self) -> str:
-        count = "1 replica" if self.replicas == 1 else f"{self.replicas} replicas"
+        count = counted(self.replicas, "replica")
         topology = f" (topology {self.topology})" if self.topology else ""
         text = f"{self.generation}, dense step, {count}{topology}: {self.outcome}"
         if self.words:
@@ -181,8 +183,7 @@ class Report:
         lines = [f"The {self.mode} step of one core, one of {self.replicas}: {built}."]
         lines += [f"  {note}" for note in self.notes]
         if self.findings:
-            count = len(self.findings)
-            lines.append(f"Program, ops and shapes: {count} finding{'s' if count > 1 else ''}.")
+            lines.append(f"Program, ops and shapes: {counted(len(self.findings), 'finding')}.")
             lines += [f"  {finding}" for finding in self.findings]
         elif self.batch_per_core is not None:
             lines.append(

@@ -17,6 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.checks import unsummed
+from estimator_emb.ordering import structure
 from estimator_emb.preflight import program
 from estimator_emb.preflight.advice import instead_of_op, instead_of_type
 from estimator_emb.preflight.report import Finding
@@ -60,23 +61,27 @@ class StepOp:
 
 def ops_of(step: Step) -> list[StepOp]:
     """Returns the ops that the step's results need, those outside compilation included."""
-    ops = []
+    ops: list[StepOp] = []
+    waiting: list[tuple[str, Any, StepOp]] = []
     soft = any(
         op.get_attr("allow_soft_placement")
         for op in step.graph.get_operations()
         if op.type == "TPUReplicateMetadata"
     )
-    arguments = {tensor.op for tensor in step.arguments}
-    waiting = []
-    for op in reachable(step):
-        if CLUSTER not in op.node_def.attr or op in arguments or op.type == "TPUReplicateMetadata":
-            continue
+
+    def add(op: tf.Operation, graph: Any, prefix: str = "", where: str | None = None) -> None:
         if soft:
-            _place_softly(op, step.graph)
-        found = StepOp(op.type, op.name, op.node_def.attr, program.line_of(op))
-        if not _is_function(op.type, step.graph):
+            _place_softly(op, graph)
+        where = program.line_of(op) or where
+        found = StepOp(op.type, prefix + op.name, op.node_def.attr, where)
+        if not _is_function(op.type, graph):
             ops.append(found)
-        waiting += _called_on_core(op, step.graph, found)
+        waiting.extend(_called_on_core(op, graph, found))
+
+    outside = {"TPUReplicateMetadata", *(tensor.op.name for tensor in step.arguments)}
+    for op in reachable(step):
+        if CLUSTER in op.node_def.attr and outside.isdisjoint((op.type, op.name)):
+            add(op, step.graph)
     seen = set()
     while waiting:
         name, graph, caller = waiting.pop()
@@ -87,15 +92,8 @@ def ops_of(step: Step) -> list[StepOp]:
         for op in _needed(
             graph, [*(output.op for output in graph.outputs), *graph.control_outputs]
         ):
-            if op.type == "Placeholder":  # An argument of the function.
-                continue
-            if soft:
-                _place_softly(op, graph)
-            where = program.line_of(op) or caller.where
-            found = StepOp(op.type, f"{shown}/{op.name}", op.node_def.attr, where)
-            if not _is_function(op.type, graph):
-                ops.append(found)
-            waiting += _called_on_core(op, graph, found)
+            if op.type != "Placeholder":  # An argument of the function.
+                add(op, graph, f"{shown}/", caller.where)
     return ops
 
 
@@ -129,15 +127,10 @@ def reachable(step: Step) -> list[tf.Operation]:
 
 
 def _needed(graph: tf.Graph, roots: list[tf.Operation]) -> list[tf.Operation]:
-    seen = set(roots)
-    stack = list(roots)
-    while stack:
-        op = stack.pop()
-        for previous in (*(tensor.op for tensor in op.inputs), *op.control_inputs):
-            if previous not in seen:
-                seen.add(previous)
-                stack.append(previous)
-    return [op for op in graph.get_operations() if op in seen]
+    found = structure.reached(
+        roots, lambda op: [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+    )
+    return [op for op in graph.get_operations() if op in found]
 
 
 def called(node: tf.compat.v1.NodeDef, graph: tf.Graph) -> Iterator[tuple[str, Any]]:
@@ -286,7 +279,6 @@ def _refused_type(op_type: str, attributes: Any) -> str | None:
 
 
 def _types(attributes: Any, name: str) -> list[str]:
-    """Returns the values of a type attribute, in the spelling of the table."""
     if name not in attributes:
         return []
     value = attributes[name]

@@ -60,18 +60,16 @@ def build(
     """Builds a step, by one call of input_fn and one of model_fn as for a TPU core."""
     config = copy.deepcopy(estimator.config)
     config = config.replace(tpu_config=config.tpu_config._replace(num_shards=replicas))
-    try:
-        with _context(estimator, config, replicas).with_mode(mode) as context:
-            step = Step(tf.Graph(), mode, replicas, context.batch_size_for_model_fn)
-            inputs = CoreInputs(estimator, context, input_fn)
-            step.findings += inputs.findings
-            step.complete = inputs.complete
-            if step.complete:
-                _build(estimator, config, context, inputs, step)
-    except CannotCheck:
-        raise
-    except Exception as error:
-        raise CannotCheck(f"{type(error).__name__}: {error}") from error
+    with (
+        errors.explained(program.unfollowed),
+        _context(estimator, config, replicas).with_mode(mode) as context,
+    ):
+        step = Step(tf.Graph(), mode, replicas, context.batch_size_for_model_fn)
+        inputs = CoreInputs(estimator, context, input_fn)
+        step.findings += inputs.findings
+        step.complete = inputs.complete
+        if step.complete:
+            _build(estimator, config, context, inputs, step)
     return step
 
 
@@ -160,7 +158,6 @@ def _build(
 
 
 def _of_tables(request: EstimatorRequest) -> Iterator[tuple[str, tf.Tensor]]:
-    """Yields what the core sends to the tables besides gradients."""
     step = tf.compat.v1.train.get_global_step()
     tables = {table.name: table for table in request.tables if table.optimizer is not None}
     rates = DynamicRates(
@@ -186,7 +183,6 @@ def _control_flow_v2() -> Iterator[None]:
 
 
 def _take(spec: Any, step: Step) -> None:
-    """Sets the results and the train_op of a step from what model_fn returned."""
     if step.mode == ModeKeys.TRAIN:
         if spec.train_op is None:
             raise CannotCheck("model_fn returned no train_op in mode 'train'.")

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from estimator_emb.backends.base import EstimatorRequest
+from estimator_emb.messages.text_columns import counted
 from estimator_emb.names.generations import GENERATIONS, PJRT
 from estimator_emb.names.slices import CORES_PER_HOST
 from estimator_emb.preflight.report import Compilation, Tables
@@ -122,10 +123,10 @@ def table_bytes(
 def _largest(tables: Sequence[Table], training: bool) -> str:
     table = max(tables, key=lambda table: bytes_of(table, training))
     slots = len(table.optimizer.slots) if table.optimizer is not None and training else 0
+    own = f", and {counted(slots, 'slot')}" if slots else ""
     return (
         f"The largest is {table.name!r}: {table.config.vocabulary_size:,} rows of "
-        f"{table.config.dimension}{f', and {slots} slots' if slots > 1 else ''}"
-        f"{', and 1 slot' if slots == 1 else ''}."
+        f"{table.config.dimension}{own}."
     )
 
 

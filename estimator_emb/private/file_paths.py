@@ -5,8 +5,6 @@ The program sees its own paths; they are changed on their way to TensorFlow (`te
 Where an op's path is known only when it runs, other ops change it first.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable
@@ -21,7 +19,7 @@ _REFUSED = "/dev/null/estimator-emb has no --map for gs:/"
 """Replaces, in a graph, a path without a folder: nothing can exist there."""
 
 _installed: Changes | None = None
-_paths: _Paths | None = None
+_paths: "_Paths | None" = None
 
 
 def map_paths(folders: dict[str, str], refuses_gs: bool) -> None:

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replaces attributes and modules, which can be undone, and imports modules by other names."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import importlib.abc
@@ -85,7 +83,7 @@ class Changes:
         self._undo: list[Callable[[], Any]] = []
         self._wrapped: dict[tuple[Any, str], Any] = {}
 
-    def __enter__(self) -> Changes:
+    def __enter__(self) -> "Changes":
         return self
 
     def __exit__(self, *error: Any) -> None:

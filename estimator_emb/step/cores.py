@@ -21,6 +21,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.ordering import structure
 from estimator_emb.private.patches import Changes
 from estimator_emb.private.tpu import gen_tpu_ops, tpu_shard_context, xla
 
@@ -325,10 +326,13 @@ def _part_per_core(wanted: Sequence[tf.Tensor], sources: set[str]) -> list[tf.Op
 
     It takes a v1 loop as a whole, and every op that draws random numbers.
     """
-    needed = _needed(wanted, sources)
+    needed = structure.reached(
+        [tensor.op for tensor in wanted if tensor.name not in sources],
+        lambda op: [*(one.op for one in op.inputs if one.name not in sources), *_before(op)],
+    )
     readers: dict[str, list[tf.Operation]] = {}
     loops: dict[str, list[tf.Operation]] = {}
-    for op in needed.values():
+    for op in needed:
         for tensor in op.inputs:
             readers.setdefault(tensor.name, []).append(op)
         for before in _before(op):
@@ -337,7 +341,7 @@ def _part_per_core(wanted: Sequence[tf.Tensor], sources: set[str]) -> list[tf.Op
             loops.setdefault(loop, []).append(op)
     per_core: dict[str, tf.Operation] = {}
     waiting = [op for name in sources for op in readers.get(name, [])]
-    waiting += [op for op in needed.values() if _draws(op) or op.type in _PER_LOOP]
+    waiting += [op for op in needed if _draws(op) or op.type in _PER_LOOP]
     while waiting:
         op = waiting.pop()
         if op.name in per_core or _writes(op):
@@ -349,18 +353,6 @@ def _part_per_core(wanted: Sequence[tf.Tensor], sources: set[str]) -> list[tf.Op
             if name not in sources:
                 waiting += readers.get(name, [])
     return sorted(per_core.values(), key=lambda op: op._id)
-
-
-def _needed(wanted: Sequence[tf.Tensor], sources: set[str]) -> dict[str, tf.Operation]:
-    needed: dict[str, tf.Operation] = {}
-    waiting = [tensor.op for tensor in wanted if tensor.name not in sources]
-    while waiting:
-        op = waiting.pop()
-        if op.name not in needed:
-            needed[op.name] = op
-            waiting += [tensor.op for tensor in op.inputs if tensor.name not in sources]
-            waiting += _before(op)
-    return needed
 
 
 def _before(op: tf.Operation) -> list[tf.Operation]:

@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.messages import frames
+from estimator_emb.ordering import structure
 from estimator_emb.private.graphs import eager_mode
 from estimator_emb.step.cores import Collective, Cores
 from estimator_emb.xla import lower
@@ -136,17 +137,13 @@ def _needed(
     roots: Sequence[Any], sources: set[str], sums: Mapping[str, Collective]
 ) -> list[tf.Operation]:
     """Returns the ops that lead to `roots`, in the order of their creation."""
-    seen: set[tf.Operation] = set()
-    waiting = [
-        getattr(root, "op", root) for root in roots if getattr(root, "name", "") not in sources
-    ]
-    while waiting:
-        op = waiting.pop()
-        if op not in seen:
-            seen.add(op)
-            waiting += [one.op for one in _given(op, sums) if one.name not in sources]
-            waiting += op.control_inputs
-    return sorted(seen, key=lambda op: op._id)
+
+    def before(op: tf.Operation) -> list[tf.Operation]:
+        given = [one.op for one in _given(op, sums) if one.name not in sources]
+        return given + op.control_inputs
+
+    ops = [getattr(root, "op", root) for root in roots if root.name not in sources]
+    return sorted(structure.reached(ops, before), key=lambda op: op._id)
 
 
 def _inside(

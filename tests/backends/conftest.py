@@ -16,6 +16,7 @@ ON_BOTH = (
 
 
 SLOW_WITH_TENSORFLOW = {
+    "test_all_fields_in_all_modes",
     "test_a_chief_that_starts_again_leaves_servers_as_they_are",
     "test_servers_that_lost_variables_take_all_back",
     "test_a_worker_says_which_steps_are_lost",
@@ -24,16 +25,16 @@ SLOW_WITH_TENSORFLOW = {
     "test_one_trainer_and_two_servers_train_as_one_process_does",
     "test_servers_that_hold_another_training_are_restored",
 }
-"""Tests of clusters, which take seconds; what they show of the kernels, others show too."""
+"""Tests that take seconds; what they show of the kernels, others show too."""
 
 SLOW_WITH_NATIVE = {
     "test_an_optimizer_that_scales_the_loss_is_refused",
     "test_clipping_between_compute_and_apply_leaves_the_tables_alone",
-    "test_features_must_be_a_dict",
     "test_gradients_that_are_only_looked_at",
-    "test_trains_by_other_arguments",
     "test_trains_tables",
     "test_two_optimizers_of_one_table_are_refused",
+    "test_what_model_fn_returns_as_it_is_is_looked_up_too",
+    "test_what_replace_made_unusable_is_caught_at_use",
     "test_without_tables_it_may_scale_the_loss",
 }
 """Tests of what model_fn does with activations, which is over before the kernels come in; and of

@@ -23,26 +23,23 @@ SPEC = harness.table_spec(7, 2, ee.AdagradParameters(0.1))
 
 
 def input_fn(params):
-    features = {"x": harness.sparse([[1]] * BATCH)}
-    whole = harness.dataset([(features, {"x": np.ones([BATCH, 2], np.float32)})])
-    return whole.unbatch().batch(params["batch_size"], drop_remainder=True).repeat()
+    size = params["batch_size"]
+    labels = {"x": np.ones([size, 2], np.float32)}
+    return harness.dataset([({"x": harness.sparse([[1]] * size)}, labels)]).repeat()
+
+
+MODEL_FN = harness.gradient_model_fn(["x"])
 
 
 def on_host(path, **kwargs):
-    return harness.estimator(harness.gradient_model_fn(["x"]), SPEC, path, BATCH, **kwargs)
-
-
-def on_tpu(path, **kwargs):
-    config = tpu_described.per_core_input(**kwargs)
-    model_fn = harness.gradient_model_fn(["x"])
-    return tpu_described.estimator(model_fn, SPEC, path, tpu_config=config, batch=BATCH)
+    return harness.estimator(MODEL_FN, SPEC, path, BATCH, **kwargs)
 
 
 MADE = {
     HostBackend: on_host,
     EmulatedBackend: lambda path: on_host(path, device="host", num_shards=2),
     PjrtBackend: lambda path: on_host(path, device="pjrt"),
-    TPUBackend: on_tpu,
+    TPUBackend: lambda path: tpu_described.estimator(MODEL_FN, SPEC, path, batch=BATCH),
 }
 
 
@@ -59,20 +56,15 @@ def test_every_backend_gets_what_is_added_once(choice, monkeypatch, tmp_path):
     assert choice.said
     called, found = [], {}
 
-    def note(name):
-        function = getattr(completed, name)
+    def noting(name, function):
+        return lambda *arguments: called.append(name) or function(*arguments)
 
-        def noted(*args):
-            called.append(name)
-            return function(*args)
-
-        monkeypatch.setattr(completed, name, noted)
-
-    for name in ("before_model_fn", "after_model_fn", "before_training"):
-        note(name)
+    steps = ["before_model_fn", "after_model_fn", "before_training"]
+    for name in steps:
+        monkeypatch.setattr(completed, name, noting(name, getattr(completed, name)))
     monkeypatch.setattr(completed.batch_sizes, "hooks", lambda: [OfAll()])
     estimator.described = tpu_described.metadata(1)
     with tpu_described._stopped_at(training, "MonitoredTrainingSession", estimator, found):
         estimator.train(input_fn, max_steps=20)
-    assert called == ["before_model_fn", "after_model_fn", "before_training"]
+    assert called == steps
     assert [type(hook) for hook in found["hooks"]].count(OfAll) == 1

@@ -54,12 +54,19 @@ def make(model_dir):
     return start, harness.estimator(model_fn, spec, model_dir, batch_size=2)
 
 
+MATRICES = {
+    "title": np.array([[1, 2], [1, -1]]),
+    "title_weights": np.array([[0.5, 2.0], [3.0, 0.0]], np.float32),
+    "history": np.array([[-1, -1, -1], [4, 1, 5]]),
+    "user": np.array([0, 3]),
+}
 FEATURES = {
+    **MATRICES,
     "title": harness.sparse([[1, 2], [1]]),
     "title_weights": harness.sparse([[0.5, 2.0], [3.0]], np.float32),
     "history": harness.sparse([[], [4, 1, 5]]),
-    "user": np.array([0, 3]),
 }
+"""The same ids, where -1 fills no matrix up."""
 LABELS = np.array([1.0, -2.0], np.float32)
 
 
@@ -71,7 +78,8 @@ def output_by_numpy(words, user):
 
 def test_all_fields_in_all_modes(tmp_path):
     start, estimator = make(tmp_path / "model")
-    estimator.train(harness.input_fn_of([(FEATURES, LABELS)]), steps=1)
+    input_fn = harness.input_fn_of([(FEATURES, LABELS)])
+    estimator.train(input_fn, steps=1)
     got = harness.saved(tmp_path / "model", 1)
     words, user = start["words"].copy(), start["user"].copy()
     words[1] -= 0.5 * (0.5 * 1 + 3 * -2 + -2)
@@ -84,76 +92,48 @@ def test_all_fields_in_all_modes(tmp_path):
     np.testing.assert_allclose(got["user"], user, atol=1e-6)
     want = output_by_numpy(words, user)
 
-    metrics = estimator.evaluate(harness.input_fn_of([(FEATURES, LABELS)]), steps=1)
+    metrics = estimator.evaluate(input_fn, steps=1)
     np.testing.assert_allclose(metrics["loss"], np.sum(want * LABELS), rtol=1e-5)
-    predictions = estimator.predict(harness.input_fn_of([(FEATURES, LABELS)]))
+    predictions = estimator.predict(input_fn)
     np.testing.assert_allclose([one["output"] for one in predictions], want, rtol=1e-5)
 
-    def receiver():
-        examples = tf.compat.v1.placeholder(tf.string, [None])
-        features = tf.io.parse_example(
-            examples,
-            {
-                "title": tf.io.VarLenFeature(tf.int64),
-                "title_weights": tf.io.VarLenFeature(tf.float32),
-                "history": tf.io.VarLenFeature(tf.int64),
-                "user": tf.io.FixedLenFeature([], tf.int64),
-            },
-        )
-        return ee.export.ServingInputReceiver(features, examples)
-
-    serve = harness.exported(estimator, tmp_path / "export", receiver)
-    served = serve(tf.constant(examples()))["output"]
+    shapes = {key: [None, *value.shape[1:]] for key, value in MATRICES.items()}
+    receive = harness.receiver_of(**{key: (MATRICES[key].dtype, shapes[key]) for key in shapes})
+    serve = harness.exported(estimator, tmp_path / "export", receive)
+    served = serve(**{key: tf.constant(value) for key, value in MATRICES.items()})["output"]
     np.testing.assert_allclose(served, want, rtol=1e-5)
 
 
-def examples():
-    """`FEATURES` as serialized tf.train.Examples."""
-    made = []
-    for sample in range(2):
-        feature = {"user": tf.train.Feature(int64_list={"value": [FEATURES["user"][sample]]})}
-        for key in ("title", "title_weights", "history"):
-            sparse = FEATURES[key]
-            values = sparse.values[sparse.indices[:, 0] == sample]
-            kind = "float_list" if key == "title_weights" else "int64_list"
-            feature[key] = tf.train.Feature(**{kind: {"value": values.tolist()}})
-        example = tf.train.Example(features=tf.train.Features(feature=feature))
-        made.append(example.SerializeToString())
-    return made
-
-
 @pytest.mark.parametrize(
-    ("shape", "cores"),
-    [([4, 1], None), ([None, 1], None), ([None, None], None), ([4, 1], 2)],
+    ("shape", "cores", "weighted"),
+    [
+        ([4, 1], 2, True),
+        ([None, None], None, False),
+        pytest.param([None, 1], None, True, marks=pytest.mark.slow),
+        pytest.param([4, 1], None, False, marks=pytest.mark.slow),
+    ],
     ids=str,
 )
-@pytest.mark.parametrize("weighted", [False, True])
 def test_minus_one_fills_up_a_matrix_of_one_column(shape, cores, weighted, tmp_path):
     table = np.arange(10.0).reshape(5, 2) / 10
-    spec = harness.table_spec(
-        5,
-        2,
-        ee.StochasticGradientDescentParameters(0.5),
-        table,
-        feature={"weight_key": "w" if weighted else None},
-    )
+    sgd = ee.StochasticGradientDescentParameters(0.5)
+    weight_key = {"weight_key": "w" if weighted else None}
+    spec = harness.table_spec(5, 2, sgd, table, feature=weight_key)
     ids, labels = np.array([[3], [-1], [0], [3]]), np.arange(1.0, 9.0, dtype="f").reshape(4, 2)
     weights = np.array([[0.5], [8.0], [2.0], [1.0]] if weighted else np.ones([4, 1]), np.float32)
     train = harness.gradient_model_fn(["x"])
 
     def model_fn(features, labels, mode, params):
-        served = train(features, labels, mode, params)
-        outputs = {"serving_default": ee.export.PredictOutput(dict(features))}
-        return served._replace(export_outputs=outputs) if mode == ee.ModeKeys.PREDICT else served
+        if mode == ee.ModeKeys.PREDICT:
+            return harness.served(mode, x=tf.identity(features["x"]))
+        return train(features, labels, mode, params)
 
     def input_fn(params):
-        data = tf.data.Dataset.from_tensors(({"x": ids, "w": weights}, {"x": labels}))
-
         def shaped(features, labels):
             hidden = tf.compat.v1.placeholder_with_default
             return {key: hidden(features[key], shape) for key in features}, labels
 
-        return data.map(shaped).repeat(2)
+        return harness.dataset([({"x": ids, "w": weights}, {"x": labels})] * 2).map(shaped)
 
     estimator = harness.estimator(model_fn, spec, tmp_path / "model", num_shards=cores)
     estimator.train(input_fn, steps=1)

@@ -25,8 +25,7 @@ def dimension_of(optimizer):
 
 
 def rates_of(optimizer):
-    constant = getattr(optimizer.parameters, "learning_rate", None)
-    return RATES.get(optimizer.name) or [constant] * STEPS
+    return RATES.get(optimizer.name) or [optimizer.parameters.learning_rate] * STEPS
 
 
 def start_of(optimizer):
@@ -40,13 +39,14 @@ def reading(rates):
 
 def batches_of(optimizers):
     rng = np.random.default_rng(0)
+
+    def gradients(optimizer):
+        return rng.normal(size=[12, dimension_of(optimizer)]).astype(np.float32)
+
     return [
         (
             {one.name: rng.integers(0, ROWS, 12) for one in optimizers},
-            {
-                one.name: rng.normal(size=[12, dimension_of(one)]).astype(np.float32)
-                for one in optimizers
-            },
+            {one.name: gradients(one) for one in optimizers},
         )
         for _ in range(STEPS)
     ]
@@ -65,9 +65,7 @@ def trained(optimizers, batches, kernels):
         )
         for one in optimizers
     }
-    spec = harness.tables_spec(tables)
-    _, found = host_engine.train(spec, batches, kernels == "native")
-    return found
+    return host_engine.train(harness.tables_spec(tables), batches, kernels == "native")[1]
 
 
 def expected(optimizer, batches):
@@ -89,18 +87,10 @@ def expected(optimizer, batches):
 
 @pytest.mark.parametrize(
     "optimizers",
-    [FIRST_OF_EACH_CLASS, pytest.param(SURROUNDED, marks=pytest.mark.slow)],
-    ids=["plain", "surrounded"],
+    [FIRST_OF_EACH_CLASS, VARIANTS, pytest.param(SURROUNDED, marks=pytest.mark.slow)],
+    ids=["plain", "other arguments", "surrounded"],
 )
 def test_trains_tables(optimizers, kernels):
-    check(optimizers, kernels)
-
-
-def test_trains_by_other_arguments(kernels):
-    check(VARIANTS, kernels)
-
-
-def check(optimizers, kernels):
     batches = batches_of(optimizers)
     got = trained(optimizers, batches, kernels)
     for one in optimizers:

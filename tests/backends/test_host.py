@@ -12,41 +12,33 @@ from estimator_emb import optimizers
 START = np.array([[1.0, -2.0], [0.5, 0.25], [-1.5, 3.0], [2.0, 0.75]], np.float32)
 
 
-def spec_of(tables=None, features=None, parameters=None, **kwargs):
-    tables = tables or {"t": {}}
-    return ee.EmbeddingConfigSpec(
-        feature_to_config_dict=features or {"x": ee.FeatureConfig("t")},
-        table_to_config_dict={
-            name: ee.TableConfig(
-                4,
-                2,
-                **{"initializer": harness.initializer(START), "combiner": "sum", **arguments},
-            )
-            for name, arguments in tables.items()
-        },
-        optimization_parameters=parameters or ee.StochasticGradientDescentParameters(0.5),
-        **kwargs,
+def spec_of(parameters=None, tables=None, **fields):
+    """A spec of tables of START by the names of their features; of 'x' alone where none is given.
+
+    Args:
+      parameters: of the optimizer; by default descent at a rate of 0.5.
+      tables: name -> arguments of its TableConfig.
+      **fields: others of the EmbeddingConfigSpec.
+    """
+    common = {"initializer": harness.initializer(START), "combiner": "sum"}
+    tables = tables or {"x": {}}
+    return harness.tables_spec(
+        {name: ee.TableConfig(4, 2, **{**common, **of_it}) for name, of_it in tables.items()},
+        parameters or ee.StochasticGradientDescentParameters(0.5),
+        **fields,
     )
 
 
-def train(spec, model_dir, data, keys=("x",), steps=None, **kwargs):
+def train(spec, model_dir, batches):
     """Trains on (ids, activation gradients) pairs by key; returns the last checkpoint."""
-    batches = [
-        (
-            {key: np.array(ids[key]) for key in keys},
-            {key: np.array(gradients[key], np.float32) for key in keys},
-        )
-        for ids, gradients in data
-    ]
-    batch = len(batches[0][0][keys[0]])
-    estimator = harness.estimator(
-        harness.gradient_model_fn(keys), spec, model_dir, batch_size=batch, **kwargs
-    )
-    estimator.train(harness.input_fn_of(batches), steps=steps or len(data))
-    return harness.saved(model_dir, len(data))
+    model_fn = harness.gradient_model_fn(list(spec.feature_to_config_dict))
+    samples = len(next(iter(batches[0][0].values())))
+    estimator = harness.estimator(model_fn, spec, model_dir, samples)
+    estimator.train(harness.input_fn_of(batches), steps=len(batches))
+    return harness.saved(model_dir, len(batches))
 
 
-ONE = [({"x": [1, 3, 1]}, {"x": [[1, 2], [-3, 0.1], [0.5, 4]]})]
+ONE = [({"x": np.array([1, 3, 1])}, {"x": np.array([[1, 2], [-3, 0.1], [0.5, 4]], np.float32)})]
 
 
 def test_gradient_multiplier_comes_before_clipping(tmp_path):
@@ -54,7 +46,7 @@ def test_gradient_multiplier_comes_before_clipping(tmp_path):
         return tf.cast(step + 1, tf.float32) * 0.1
 
     spec = spec_of(clipping_limit=0.5, experimental_gradient_multiplier_fn=multiplier)
-    got = train(spec, tmp_path, ONE * 2)["t"]
+    got = train(spec, tmp_path, ONE * 2)["x"]
     want = START.copy()
     for factor in (0.1, 0.2):
         want[1] -= 0.5 * np.clip(np.array([1.5, 6.0]) * factor, -0.5, 0.5)
@@ -76,9 +68,8 @@ def test_learning_rate_of_each_table(tmp_path):
         "d": {"learning_rate": 0.25},
         "e": {},
     }
-    spec = spec_of(tables, {key: ee.FeatureConfig(key) for key in tables})
-    data = [({key: [1] for key in tables}, {key: [[1, 1]] for key in tables})] * 2
-    got = train(spec, tmp_path, data, keys=tuple(tables))
+    batch = {key: np.array([1]) for key in tables}, {key: np.ones([1, 2], "f") for key in tables}
+    got = train(spec_of(tables=tables), tmp_path, [batch] * 2)
     moved = {key: (START[1, 0] - got[key][1, 0]) for key in tables}
     np.testing.assert_allclose(
         [moved[key] for key in "abcde"], [0.3, 0.3, 0.0, 0.5, 1.0], rtol=1e-6
@@ -103,7 +94,7 @@ def changed_by(train_op_of, tmp_path, cores=None):
     spec = spec_of(parameters=ee.StochasticGradientDescentParameters(1.0))
     estimator = harness.estimator(model_fn, spec, tmp_path, num_shards=cores)
     estimator.train(harness.input_fn_of([({"x": IDS}, {"x": LABELS})]), steps=1)
-    return (START - harness.saved(tmp_path, 1)["t"])[[1, 3]]
+    return (START - harness.saved(tmp_path, 1)["x"])[[1, 3]]
 
 
 def test_clipping_between_compute_and_apply_leaves_the_tables_alone(tmp_path):
@@ -111,16 +102,15 @@ def test_clipping_between_compute_and_apply_leaves_the_tables_alone(tmp_path):
         optimizer = tf.compat.v1.train.AdamOptimizer(0.01)
         gradients, variables = zip(*optimizer.compute_gradients(loss), strict=True)
         clipped, _ = tf.clip_by_global_norm(gradients, 0.001)
-        return optimizer.apply_gradients(
-            zip(clipped, variables, strict=True), tf.compat.v1.train.get_global_step()
-        )
+        pairs = zip(clipped, variables, strict=True)
+        return optimizer.apply_gradients(pairs, tf.compat.v1.train.get_global_step())
 
     got = changed_by(train_op_of, tmp_path)
     np.testing.assert_allclose(got, SUMS, rtol=1e-5)
     # The optimizer's slots for the variable that carries the gradient are not saved.
     names = set(harness.saved(tmp_path, 1))
     of_adam = {"scale/Adam", "scale/Adam_1", "beta1_power", "beta2_power"}
-    assert names == {"t", "global_step", "scale", *of_adam}
+    assert names == {"x", "global_step", "scale", *of_adam}
 
 
 @pytest.mark.parametrize("rewrite", [False, True])
@@ -138,11 +128,10 @@ def test_an_optimizer_that_scales_the_loss_is_refused(rewrite, tmp_path):
         return optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
 
     try:
-        with pytest.raises(ValueError) as error:
-            changed_by(train_op_of, tmp_path)
+        message = harness.refusal(ValueError, changed_by, train_op_of, tmp_path)
     finally:
         mixed.disable_mixed_precision_graph_rewrite()
-    assert str(error.value) == (
+    assert message == (
         "MixedPrecisionLossScaleOptimizer scales the loss, and embedding tables would train by the "
         "scaled one. Give the optimizer that it wraps, without "
         "enable_mixed_precision_graph_rewrite: compute in bfloat16, which needs no scale, or in "
@@ -173,15 +162,13 @@ def an_optimizer():
     )
 
 
-@pytest.mark.parametrize("cores", [None, 1, 2])
+@pytest.mark.parametrize("cores", [None, 2])
 def test_two_optimizers_of_one_table_are_refused(cores, tmp_path):
     """Both would update it, with or without them; a TPU refuses it too."""
 
     def apply(first, second):
-        step = tf.compat.v1.train.get_global_step()
-        return tf.group(
-            an_optimizer().minimize(first), an_optimizer().minimize(second, global_step=step)
-        )
+        both = an_optimizer().minimize(first), an_optimizer().minimize(second)
+        return tf.group(*both, tf.compat.v1.train.get_global_step().assign_add(1))
 
     assert harness.refusal(RuntimeError, changed_by, apply, tmp_path, cores) == (
         "Feature 'x': model_fn trains by 2 gradients of its activation in one step, from as many "
@@ -190,9 +177,8 @@ def test_two_optimizers_of_one_table_are_refused(cores, tmp_path):
     )
 
 
-@pytest.mark.parametrize("cores", [None, 1, 2])
-@pytest.mark.parametrize("last", [False, True])
-def test_gradients_that_are_only_looked_at(last, cores, tmp_path):
+@pytest.mark.parametrize("cores, last", [(None, False), (1, True), (2, False), (2, True)])
+def test_gradients_that_are_only_looked_at(cores, last, tmp_path):
     """Of another loss, before or after those that train."""
 
     def apply(first, second):
@@ -225,53 +211,70 @@ def test_of_gradients_that_pass_the_helper_by_the_last_is_taken(tmp_path, caplog
     ) in harness.said(caplog)
 
 
-def test_a_feature_without_gradient_counts_as_zero(tmp_path, caplog):
-    def train_op_of(loss, _):
-        return tf.compat.v1.assign_add(tf.compat.v1.train.get_global_step(), 1)
-
-    np.testing.assert_array_equal(changed_by(train_op_of, tmp_path), np.zeros([2, 2]))
-    assert "No gradient reaches features ['x'] of table t: zeros are used." in caplog.text
-
-
 def test_a_bad_id_stops_before_any_update(tmp_path):
-    spec = spec_of(
-        {"good": {}, "bad": {}},
-        {"x": ee.FeatureConfig("good"), "y": ee.FeatureConfig("bad")},
-    )
-    data = [
-        ({"x": [1], "y": [1]}, {"x": [[1, 1]], "y": [[1, 1]]}),
-        ({"x": [2], "y": [4]}, {"x": [[1, 1]], "y": [[1, 1]]}),
-    ]
+    gradients = {key: np.ones([1, 2], np.float32) for key in ("good", "bad")}
+    batches = [({"good": np.array([i]), "bad": np.array([i + 2])}, gradients) for i in (1, 2)]
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        train(spec, tmp_path, data, keys=("x", "y"))
+        train(spec_of(tables={"good": {}, "bad": {}}), tmp_path, batches)
     assert (
-        "[Feature y of table bad: id 4 is outside [0, 4). TPUConfig(bad_ids='drop') leaves such "
+        "[Feature bad of table bad: id 4 is outside [0, 4). TPUConfig(bad_ids='drop') leaves such "
         "ids out and counts them.]"
     ) in error.value.message
     assert tf.train.latest_checkpoint(str(tmp_path)).endswith("-1")
     assert not list(tmp_path.glob("*-2*"))
 
 
-def test_a_table_without_optimizer(tmp_path):
-    spec = harness.table_spec(4, 2, None)
-    assert harness.refusal(ValueError, train, spec, tmp_path, ONE) == (
-        "Table 't' has no optimizer: give it optimization_parameters in its TableConfig, or in the "
-        "EmbeddingConfigSpec."
-    )
+FREQUENCY = optimizers.FrequencyEstimatorParameters(0.1, 50.0, 3.0, 1.0)
+UNUSABLE = {
+    "no optimizer": (
+        {"optimization_parameters": None},
+        "Table 'x' has no optimizer: give it optimization_parameters in its TableConfig, or in the "
+        "EmbeddingConfigSpec.",
+    ),
+    "dimension of an optimizer": (
+        {"optimization_parameters": FREQUENCY},
+        "Table 'x': FrequencyEstimatorParameters needs dimension 1; got 2.",
+    ),
+    "strategy": (
+        {"partition_strategy": "rows"},
+        "EmbeddingConfigSpec: partition_strategy must be 'div' or 'mod'; got 'rows'.",
+    ),
+    "clipping_limit": (
+        {"clipping_limit": -1.0},
+        "EmbeddingConfigSpec: clipping_limit must be a positive number or None; got -1.0.",
+    ),
+    "dimension": (
+        {"table_to_config_dict": {"x": ee.TableConfig(4, 2)._replace(dimension=-1)}},
+        "TableConfig: dimension must be an int >= 1; got -1.",
+    ),
+}
 
 
-def test_an_optimizer_that_needs_dimension_1(tmp_path):
-    parameters = optimizers.FrequencyEstimatorParameters(0.1, 50.0, 3.0, 1.0)
-    assert harness.refusal(ValueError, train, spec_of(parameters=parameters), tmp_path, ONE) == (
-        "Table 't': FrequencyEstimatorParameters needs dimension 1; got 2."
-    )
+@pytest.mark.parametrize("case", UNUSABLE)
+def test_what_replace_made_unusable_is_caught_at_use(case, tmp_path):
+    fields, message = UNUSABLE[case]
+    spec = spec_of()._replace(**fields)
+    assert harness.refusal(ValueError, train, spec, tmp_path, ONE) == message
 
 
-@pytest.mark.parametrize(
-    "combiner, lazy, shards",
-    [("sum", True, 1), (None, False, 1), ("sum", False, 3), (None, True, 2)],
-)
-def test_pipelining_delays_each_update_by_one_lookup(combiner, lazy, shards, in_shards, tmp_path):
+@pytest.mark.parametrize("cores", [None, 1, 2])
+def test_what_model_fn_returns_as_it_is_is_looked_up_too(cores, tmp_path):
+    """Without any op of the program's own."""
+
+    def model_fn(features, labels, mode, params):
+        x, mean = features["x"], tf.compat.v1.metrics.mean
+        metrics, loss = (lambda x: {"mean": mean(x)}, [x]), tf.constant(0.0)
+        return ee.TPUEstimatorSpec(mode, loss=loss, predictions={"x": x}, eval_metrics=metrics)
+
+    estimator = harness.estimator(model_fn, spec_of(), tmp_path, num_shards=cores)
+    batches = harness.input_fn_of([({"x": IDS}, {"x": LABELS})])
+    predicted = [one["x"] for one in estimator.predict(batches)]
+    np.testing.assert_array_equal(predicted, START[IDS])
+    assert estimator.evaluate(batches, steps=1)["mean"] == pytest.approx(START[IDS].mean())
+
+
+@pytest.mark.parametrize("combiner, shards", [("sum", 1), (None, 2)])
+def test_pipelining_delays_each_update_by_one_lookup(combiner, shards, in_shards, tmp_path):
     """Against NumPy, for a loss whose gradient depends on what the lookup saw."""
     in_shards(shards)
     batches = [[1, 3, 1], [0, 1, 3], [3, 3, 2], [1, 2, 0], [2, 1, 1]]
@@ -281,15 +284,16 @@ def test_pipelining_delays_each_update_by_one_lookup(combiner, lazy, shards, in_
         return 0.1 * tf.cast(step + 1, tf.float32)
 
     spec = spec_of(
-        {"t": {"learning_rate_fn": rate, "combiner": combiner}},
-        parameters=ee.AdamParameters(1.0, beta1=0.5, beta2=0.5, epsilon=0.5, lazy_adam=lazy),
+        ee.AdamParameters(1.0, beta1=0.5, beta2=0.5, epsilon=0.5),
+        {"x": {"learning_rate_fn": rate, "combiner": combiner}},
         pipeline_execution_with_tensor_core=True,
     )
     losses = []
 
     def model_fn(features, labels, mode, params):
-        loss = tf.reduce_sum(tf.square(features["x"]) * labels[:, None]) / 2
-        return harness.minimized(mode, loss)
+        return harness.minimized(
+            mode, tf.reduce_sum(tf.square(features["x"]) * labels[:, None]) / 2
+        )
 
     class Loss(tf.compat.v1.train.SessionRunHook):
         def before_run(self, run_context):
@@ -298,14 +302,8 @@ def test_pipelining_delays_each_update_by_one_lookup(combiner, lazy, shards, in_
         def after_run(self, run_context, run_values):
             losses.append(run_values.results)
 
-    config = ee.RunConfig(
-        model_dir=str(tmp_path),
-        save_checkpoints_steps=1,
-        keep_checkpoint_max=None,
-        # As of the TPU that the program used to run on.
-        tpu_config=ee.TPUConfig(iterations_per_loop=1, num_shards=8),
-    )
-    estimator = harness.configured(model_fn, spec, config, 3, use_tpu=False)
+    # Cores as of the TPU that the program used to run on.
+    estimator = harness.estimator(model_fn, spec, tmp_path, 3, num_shards=8, use_tpu=False)
     data = [({"x": np.array(ids)}, scale) for ids, scale in zip(batches, scales, strict=True)]
     estimator.train(harness.input_fn_of(data), hooks=[Loss()])
     assert len(losses) == 5  # Each batch once.
@@ -320,39 +318,14 @@ def test_pipelining_delays_each_update_by_one_lookup(combiner, lazy, shards, in_
         np.add.at(g, ids, looked_up * scale[:, None])
         if number < 5:
             looked_up = w[batches[number]]  # before this step's update
-        rows = sorted(set(ids)) if lazy else slice(None)
+        rows = sorted(set(ids))
         m[rows] = 0.5 * m[rows] + 0.5 * g[rows]
         v[rows] = 0.5 * v[rows] + 0.5 * g[rows] ** 2
         w[rows] -= 0.1 * number * m[rows] / np.sqrt(v[rows] + 0.25)
         got = harness.saved(tmp_path, number)
-        assert set(got) == {"global_step", "t", "t/Adam/m", "t/Adam/v"}
-        np.testing.assert_allclose(got["t"], w, rtol=1e-5)
-        np.testing.assert_allclose(got["t/Adam/m"], m, rtol=1e-5)
-        np.testing.assert_allclose(got["t/Adam/v"], v, rtol=1e-5)
-
-
-def test_a_field_made_bad_by_replace_is_caught_at_use(tmp_path):
-    for name, value, message in (
-        (
-            "partition_strategy",
-            "rows",
-            "EmbeddingConfigSpec: partition_strategy must be 'div' or 'mod'; got 'rows'.",
-        ),
-        (
-            "clipping_limit",
-            -1.0,
-            "EmbeddingConfigSpec: clipping_limit must be a positive number or None; got -1.0.",
-        ),
-        (
-            "table_to_config_dict",
-            {"t": ee.TableConfig(4, 2)._replace(dimension=-1)},
-            "TableConfig: dimension must be an int >= 1; got -1.",
-        ),
-    ):
-        spec = spec_of()._replace(**{name: value})
-        with pytest.raises(ValueError) as error:
-            harness.estimator(harness.gradient_model_fn(["x"]), spec, tmp_path)
-        assert str(error.value) == message
+        assert set(got) == {"global_step", "x", "x/Adam/m", "x/Adam/v"}
+        for name, value in (("x", w), ("x/Adam/m", m), ("x/Adam/v", v)):
+            np.testing.assert_allclose(got[name], value, rtol=1e-5)
 
 
 def test_one_line_says_what_runs_where(tmp_path, caplog):

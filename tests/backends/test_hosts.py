@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An emulated TPU of several hosts: what a program sees of them, and how it trains there.
+"""The hosts of an emulated TPU: what a program sees of them, and how it trains there.
 
 The judge of what input_fn sees is tensorflow-estimator itself, on a TPU that is only described.
 """
@@ -20,13 +20,14 @@ v1 = tf.compat.v1
 PIPELINES = ee.InputPipelineConfig
 
 
-def seen_by(inputs, batch=32):
+def seen_by(inputs):
     """An input_fn that notes in `inputs` what each of its calls finds, and a model_fn for it."""
 
     def input_fn(params):
         context = params["context"]
         _, index, calls, replicas = context.current_input_fn_deployment()
         divided = context._internal_ctx.model_parallelism_enabled
+        each = () if divided else range(context.num_replicas)
         inputs.append(
             {
                 "batch_size": params["batch_size"],
@@ -34,10 +35,7 @@ def seen_by(inputs, batch=32):
                 "hosts": (context.current_host, context.num_hosts),
                 "replicas": context.num_replicas,
                 "per_host": None if divided else context.num_of_replicas_per_host,
-                "ordinals": [
-                    context.device_for_replica(i)[1]
-                    for i in (range(context.num_replicas) if not divided else ())
-                ],
+                "ordinals": [context.device_for_replica(i)[1] for i in each],
             }
         )
         x = tf.fill([params["batch_size"]], float(context.current_host))
@@ -80,25 +78,30 @@ def seen_as_on_a_tpu(emulating, hosts, described, tmp_path, monkeypatch):
     return made, here
 
 
-@pytest.mark.parametrize(
-    "pipeline",
-    [
-        PIPELINES.PER_SHARD_V1,
-        PIPELINES.PER_HOST_V1,
-        PIPELINES.PER_HOST_V2,
-        PIPELINES.BROADCAST,
-    ],
-)
-def test_input_fn_sees_what_it_sees_on_a_tpu(pipeline, tmp_path, monkeypatch):
-    described = {"tpu_config": ee.TPUConfig(2, per_host_input_for_training=pipeline)}
-    emulating = config(tmp_path, pipeline, num_shards=16)
-    made, here = seen_as_on_a_tpu(emulating, 2, described, tmp_path, monkeypatch)
-    hosts = [one["hosts"] for one in here[:-1]]
-    each = {PIPELINES.PER_SHARD_V1: 8, PIPELINES.BROADCAST: 0}.get(pipeline, 1)
-    assert hosts == ([(0, 2)] * each + [(1, 2)] * each or [(0, 2)])
+@pytest.mark.parametrize("hosts", [1, 2])
+@pytest.mark.parametrize("pipeline", ["PER_SHARD_V1", "PER_HOST_V1", "PER_HOST_V2", "BROADCAST"])
+def test_input_fn_sees_what_it_sees_on_a_tpu(pipeline, hosts, tmp_path, monkeypatch):
+    value = getattr(PIPELINES, pipeline)
+    described = {"tpu_config": ee.TPUConfig(2, per_host_input_for_training=value)}
+    emulating = config(tmp_path, value, num_shards=8 * hosts)
+    made, here = seen_as_on_a_tpu(emulating, hosts, described, tmp_path, monkeypatch)
+    each = 8 if pipeline == "PER_SHARD_V1" else 1
+    fed = 1 if pipeline == "BROADCAST" else hosts
+    assert [one["hosts"] for one in here[:-1]] == [
+        (host, hosts) for host in range(fed) for _ in range(each)
+    ]
     # Every core has trained with the input of its own host, and the gradient is the cores' mean.
-    mean = 0 if pipeline is PIPELINES.BROADCAST else 2 / 2
-    assert made.get_variable_value("w") == -mean
+    assert made.get_variable_value("w") == 1 - fed
+
+
+def test_evaluation_is_fed_by_host_where_training_is_fed_by_core(tmp_path):
+    inputs = []
+    input_fn, model_fn = seen_by(inputs)
+    made = emulated(model_fn, config(tmp_path, PIPELINES.PER_SHARD_V1, num_shards=4))
+    made.evaluate(input_fn, steps=1)
+    (of_input, of_model) = inputs
+    assert (of_input["batch_size"], of_input["deployment"]) == (32, (0, 1, 4))
+    assert of_model == {"model": ([8], 8)}
 
 
 @pytest.mark.parametrize(
@@ -122,9 +125,7 @@ def test_a_model_over_several_cores_on_several_hosts(replicas, each, hosts, tmp_
     ("name", "hosts", "each", "mesh"),
     [
         ("v2-8", 1, 8, [2, 2, 1, 2]),
-        ("v2-32", 4, 8, [4, 4, 1, 2]),
         ("v2-512", 64, 8, [16, 16, 1, 2]),
-        ("v3-8", 1, 8, [2, 2, 1, 2]),
         ("v3-32", 4, 8, [4, 4, 1, 2]),
         ("v3-2048", 256, 8, [32, 32, 1, 2]),
         ("v4-8", 1, 4, [2, 2, 1, 1]),
@@ -141,7 +142,7 @@ def test_slices(name, hosts, each, mesh, monkeypatch):
     assert made.missing_devices.size == 0
 
 
-@pytest.mark.parametrize("cores", [1, 2, 3, 4, 5, 8, 16, 24, 32, 64, 128])
+@pytest.mark.parametrize("cores", [1, 3, 8, 24, 128])
 def test_as_many_cores_as_asked_for(cores):
     made = topology.emulated(topology.of_cores(cores, ""))
     assert made.num_tasks * made.num_tpus_per_task == cores
@@ -149,19 +150,23 @@ def test_as_many_cores_as_asked_for(cores):
     assert made.missing_devices.size == 0
 
 
-def test_a_named_slice(monkeypatch, tmp_path, caplog):
-    """On v4-16, which has two hosts of four chips with one device each."""
-    monkeypatch.setenv("ESTIMATOR_EMB_TOPOLOGY", "v4-16")
+@pytest.mark.parametrize(
+    ("name", "value", "hosts", "cores"),
+    # v4-16 has two hosts of four chips with one device each.
+    [("TOPOLOGY", "v4-16", 2, 8), ("SHARDS", "4", 1, 4)],
+)
+def test_cores_of_the_environment(name, value, hosts, cores, monkeypatch, tmp_path, caplog):
+    monkeypatch.setenv(f"ESTIMATOR_EMB_{name}", value)
     caplog.set_level(logging.INFO, logger="estimator_emb")
     inputs = []
     input_fn, model_fn = seen_by(inputs)
     emulated(model_fn, config(tmp_path, PIPELINES.PER_HOST_V1)).train(input_fn, steps=1)
     assert [(one["deployment"], one["hosts"], one["batch_size"]) for one in inputs[:-1]] == [
-        ((0, 2, 4), (0, 2), 16),
-        ((1, 2, 4), (1, 2), 16),
+        ((host, hosts, 4), (host, hosts), 32 // hosts) for host in range(hosts)
     ]
-    assert inputs[-1] == {"model": ([4], 4)}
-    assert "Emulating a TPU of 8 cores on 2 hosts." in harness.said(caplog)
+    assert inputs[-1] == {"model": ([32 // cores], 32 // cores)}
+    line = f"Emulating a TPU of {cores} cores on {hosts} hosts."
+    assert (line in harness.said(caplog)) == (hosts > 1)
 
 
 @pytest.mark.parametrize(
@@ -230,12 +235,10 @@ def test_evaluation_and_prediction_on_several_hosts(tmp_path):
 
     input_fn = seen_by([])[0]
     by_core = made(PIPELINES.PER_HOST_V2)
-    by_core.train(input_fn, steps=1)
     # Half of the samples are of host 0, and half of host 1.
     assert by_core.evaluate(input_fn, steps=1)["mean"] == 0.5
-    with pytest.raises(ValueError) as error:
-        made(PIPELINES.PER_HOST_V1).evaluate(input_fn, steps=1)
-    assert str(error.value) == (
+    by_host = made(PIPELINES.PER_HOST_V1)
+    assert harness.refusal(ValueError, by_host.evaluate, input_fn, steps=1) == (
         "TPUEstimator.evaluate is only supported under three conditions: 1. num_hosts=1; 2. "
         "BROADCAST mode; 3. PER_HOST_V2 mode. mode: 2; num_hosts: 2; num_replicas=1:16"
     )
@@ -255,48 +258,31 @@ def test_tables_train_as_on_one_host(pipeline, tmp_path, monkeypatch):
     """Eight cores with the same batches: those of v4-16, on two hosts, and of one host."""
     batch, steps = 16, 2
 
-    def train(model_dir, hosts):
+    def train(model_dir, slice_of_tpu, hosts):
         def input_fn(params):
             size, host = params["batch_size"], params["context"].current_host
             assert params["context"].num_hosts == hosts
             share = batch // hosts
-            step = emulated_program.examples(batch).repeat().batch(batch, drop_remainder=True)
+            of_host = emulated_program.examples(batch).skip(share * host).take(share)
+            return of_host.repeat().batch(size, drop_remainder=True)
 
-            def of_host(features, labels):
-                past = tf.sparse.slice(
-                    features["past"], [share * host, 0], [share, features["past"].shape[1]]
-                )
-                mine = {key: features[key][share * host :][:share] for key in ("words", "ages")}
-                return {**mine, "past": past}, labels[share * host :][:share]
-
-            by_host = step.map(of_host)
-            return by_host if size == share else by_host.unbatch().batch(size, drop_remainder=True)
-
-        made = emulated_program.make(
-            emulated_program.model_fn, model_dir, None, pipeline, emulated_program.SPEC, batch=batch
-        )
-        made.train(input_fn, steps=steps)
+        monkeypatch.setenv("ESTIMATOR_EMB_TOPOLOGY", slice_of_tpu)
+        program = emulated_program.model_fn, model_dir, None, pipeline, emulated_program.SPEC
+        emulated_program.make(*program, batch=batch).train(input_fn, steps=steps)
         return harness.saved(model_dir, steps)
 
-    monkeypatch.setenv("ESTIMATOR_EMB_TOPOLOGY", "v4-16")
-    two = train(tmp_path / "two", 2)
-    monkeypatch.setenv("ESTIMATOR_EMB_TOPOLOGY", "v3-8")
-    one = train(tmp_path / "one", 1)
+    two = train(tmp_path / "two", "v4-16", 2)
+    one = train(tmp_path / "one", "v3-8", 1)
     assert set(one) == set(two)
     for name, value in one.items():
         np.testing.assert_allclose(two[name], value, rtol=1e-6, atol=1e-7, err_msg=name)
 
 
 def test_tables_of_a_divided_model_stay_on_one_host(tmp_path):
+    arguments = (emulated_program.model_fn, tmp_path, 8, PIPELINES.PER_HOST_V2)
+    tables = {"spec": emulated_program.SPEC, "tpu": {"num_cores_per_replica": 2}}
     with pytest.raises(ValueError) as error:
-        emulated_program.make(
-            emulated_program.model_fn,
-            tmp_path,
-            8,
-            PIPELINES.PER_HOST_V2,
-            emulated_program.SPEC,
-            tpu={"num_cores_per_replica": 2},
-        )
+        emulated_program.make(*arguments, **tables)
     assert str(error.value) == (
         "TPUConfig: num_cores_per_replica with embedding tables on several hosts cannot be "
         "emulated; got 2 and 2 hosts. Emulate one host, or give each replica one core."

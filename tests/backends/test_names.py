@@ -3,14 +3,12 @@
 
 import contextlib
 import json
-import os
 import pathlib
 import random
-import subprocess
-import sys
 
 import harness
 import numpy as np
+import processes
 import pytest
 import sampling
 import spellings
@@ -95,19 +93,11 @@ def predictions(spelling, tables):
     return each * spellings.DIMENSION * spelling.uses + spelling.beside
 
 
-def saved(model_dir):
-    reader = tf.train.load_checkpoint(str(model_dir))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-
-
 def check_trained(spelling, variables, steps):
     """Checks that the tables of a checkpoint are those of NumPy, whatever their names."""
-    found = sorted(
-        (value[:, 0] for name, value in variables.items() if is_weights(name)), key=tuple
-    )
-    expected = sorted(trained_tables(spelling, steps).values(), key=tuple)
-    assert len(found) == len(expected)
-    for one, other in zip(found, expected, strict=True):
+    found = [value[:, 0] for name, value in variables.items() if is_weights(name)]
+    expected = trained_tables(spelling, steps).values()
+    for one, other in zip(sorted(found, key=tuple), sorted(expected, key=tuple), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
@@ -118,12 +108,9 @@ def is_weights(name):
 
 def serving_input_fn_of(keys):
     def receive():
-        features = {
-            key: tf.compat.v1.sparse_placeholder(tf.int64, [None, spellings.LENGTH]) for key in keys
-        }
-        number = tf.compat.v1.placeholder(tf.float32, [None, 1])
-        kind = tf.compat.v1.placeholder(tf.int64, [None, 1])
-        features |= {"number": number, "kind": kind}
+        sparse, dense = tf.compat.v1.sparse_placeholder, tf.compat.v1.placeholder
+        features = {key: sparse(tf.int64, [None, spellings.LENGTH]) for key in keys}
+        features |= {"number": dense(tf.float32, [None, 1]), "kind": dense(tf.int64, [None, 1])}
         return export.ServingInputReceiver(features, dict(features))
 
     return receive
@@ -136,7 +123,7 @@ def check(name, tmp_path, way):
     made = estimator(spelling, tmp_path, by_key, **WAYS[way])
     input_fn = spellings.input_fn_of(spelling.keys)
     made.train(input_fn, steps=STEPS)
-    variables = saved(tmp_path)
+    variables = harness.saved(tmp_path, STEPS)
     assert sorted(variables) == STOCK[name]["names"]
     check_trained(spelling, variables, STEPS)
     assert made.evaluate(input_fn, steps=1)["global_step"] == STEPS
@@ -147,17 +134,16 @@ def check(name, tmp_path, way):
     exported = made.export_saved_model(str(tmp_path / "export"), receive).decode()
     held = [name for name, _ in tf.train.list_variables(f"{exported}/variables/variables")]
     assert set(held) <= set(variables)
-    assert [name for name in held if is_weights(name)] == [
-        name for name in sorted(variables) if is_weights(name)
-    ]
+    assert [*filter(is_weights, held)] == sorted(filter(is_weights, variables))
     estimator(spelling, tmp_path, **WAYS[way]).train(input_fn, steps=STEPS)
-    assert sorted(saved(tmp_path)) == STOCK[name]["names"]
-    check_trained(spelling, saved(tmp_path), 2 * STEPS)
+    variables = harness.saved(tmp_path, 2 * STEPS)
+    assert sorted(variables) == STOCK[name]["names"]
+    check_trained(spelling, variables, 2 * STEPS)
 
 
-def built(made, keys, mode):
+def built(made, keys, mode, graph=None):
     """The names in a checkpoint of what an estimator builds; no session runs."""
-    with tf.Graph().as_default():
+    with (graph or tf.Graph()).as_default():
         tf.compat.v1.train.get_or_create_global_step()
         input_fn = spellings.input_fn_of(keys)
         features, labels, _ = made._get_features_and_labels_from_input_fn(input_fn, mode)
@@ -173,8 +159,6 @@ def without_slots(names):
     "name",
     [
         "v2/nested",
-        "v2/called_twice_and_another",
-        "v2/each_in_name_scope",
         "v1/names_in_two_cases",
         "sequence_v2/named_in_variable_scope",
         "other/layers_named_as_ops",
@@ -245,26 +229,15 @@ def test_features_by_their_keys(tmp_path):
     ]
 
 
-def refused(program, tmp_path, keys=("c0", "c1"), way="cpu", columns=None):
+def refused(program, tmp_path, keys=("c0", "c1"), way="cpu"):
     """The message with which a program is refused; it has created no variable and no file."""
-    spelling = spellings.Spelling(program, keys=keys, columns=columns)
-    created = []
-    with (
-        tf.Graph().as_default() as graph,
-        pytest.raises(ValueError) as refusal,
-    ):
-        made = estimator(spelling, tmp_path / "model", **WAYS[way])
-        tf.compat.v1.train.get_or_create_global_step()
-        input_fn = spellings.input_fn_of(keys)
-        features, labels, _ = made._get_features_and_labels_from_input_fn(input_fn, "train")
-        made._call_model_fn(features, labels, "train", made.config)
-    created = [
-        one.op.name
-        for one in graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
-        if is_weights(one.op.name) and one.shape == [spellings.VOCABULARY, spellings.DIMENSION]
-    ]
-    assert not created and not (tmp_path / "model").exists()
-    return str(refusal.value)
+    made = estimator(spellings.Spelling(program, keys=keys), tmp_path / "model", **WAYS[way])
+    graph = tf.Graph()
+    message = harness.refusal(ValueError, built, made, keys, "train", graph)
+    created = graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
+    assert not [one for one in created if is_weights(one.op.name) and one.shape.rank == 2]
+    assert not (tmp_path / "model").exists()
+    return message
 
 
 def in_one_scope(features, by_key):
@@ -306,6 +279,12 @@ def test_column_in_two_layers(layer, way, tmp_path):
     )
 
 
+WITH_MODEL = (
+    "Table '{}' would share the variable '{}' with model_fn, which has made a variable of that "
+    "name. Rename that variable, or use the column of the table in another scope."
+)
+
+
 @pytest.mark.parametrize(
     "by, way", [("get_variable", "cpu"), ("Variable", "one_core"), ("reuse", "one_core")]
 )
@@ -322,28 +301,20 @@ def test_dense_variable_of_the_name_of_a_table(by, way, tmp_path):
         inputs = spellings.layers()["v1"](list(by_key.values()))(features)
         return inputs + tf.reduce_sum(dense)
 
-    assert refused(program, tmp_path, way=way) == (
-        f"Table 'tbl_c0' would share the variable '{name}' with model_fn, which has made a "
-        "variable of that name. Rename that variable, or use the column of the table in another "
-        "scope."
-    )
+    assert refused(program, tmp_path, way=way) == WITH_MODEL.format("tbl_c0", name)
 
 
 def dict_estimator(names, model_dir, program=lambda: 0.0, optimizer=None):
     """An estimator of tables in config dicts, all of one shape, each with a feature."""
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={f"x{i}": ee.FeatureConfig(name) for i, name in enumerate(names)},
-        table_to_config_dict={name: ee.TableConfig(6, 4) for name in names},
-        optimization_parameters=optimizer or ee.AdagradParameters(RATE),
-    )
-    keys = [f"x{i}" for i in range(len(names))]
+    tables = {name: ee.TableConfig(6, 4) for name in names}
+    spec = harness.tables_spec(tables, optimizer or ee.AdagradParameters(RATE))
 
     def model_fn(features, labels, mode, params):
-        loss = tf.add_n([tf.reduce_sum(features[key]) for key in keys]) + program()
+        loss = tf.add_n([tf.reduce_sum(features[name]) for name in names]) + program()
         return harness.minimized(mode, loss, optimizer=tf.compat.v1.train.AdagradOptimizer(0.1))
 
     made = harness.estimator(model_fn, spec, model_dir)
-    features = {key: np.zeros([4, 1], np.int64) for key in keys}
+    features = {name: np.zeros([4, 1], np.int64) for name in names}
     return made, harness.input_fn_of([(features, np.zeros([4], np.float32))])
 
 
@@ -359,16 +330,12 @@ def dict_estimator(names, model_dir, program=lambda: 0.0, optimizer=None):
         (
             ["kernel"],
             lambda: tf.reduce_sum(tf.compat.v1.get_variable("kernel", [6, 4])),
-            "Table 'kernel' would share the variable 'kernel' with model_fn, which has made a "
-            "variable of that name. Rename that variable, or use the column of the table in "
-            "another scope.",
+            WITH_MODEL.format("kernel", "kernel"),
         ),
         (
             ["a"],
             lambda: tf.reduce_sum(tf.compat.v1.get_variable("a/Adagrad", [6, 4])),
-            "Table 'a' would share the variable 'a/Adagrad' with model_fn, which has made a "
-            "variable of that name. Rename that variable, or use the column of the table in "
-            "another scope.",
+            WITH_MODEL.format("a", "a/Adagrad"),
         ),
     ],
 )
@@ -404,72 +371,41 @@ def test_name_that_something_else_has(table, tmp_path):
     made, input_fn = dict_estimator([table, "other"], tmp_path, lambda: tf.zeros([], name="a"))
     made.train(input_fn, steps=1)
     names = {table, f"{table}/Adagrad", "other", "other/Adagrad", "global_step"}
-    assert set(saved(tmp_path)) == names
+    assert set(harness.saved(tmp_path, 1)) == names
     assert made.evaluate(input_fn, steps=1)["global_step"] == 1
 
 
-def hardware(spelling, model_dir):
-    """An estimator on a described TPU, and its input_fn."""
+def on_hardware(spelling, model_dir):
+    """What a session of a described TPU would get of a training."""
     by_key = spellings.columns_by_key(spelling)
-    made = tpu_described.estimator(
-        spellings.model_fn_of(spelling, by_key, ee.TPUEstimatorSpec),
-        spec_of(list(by_key.values())),
-        model_dir,
-        tpu_config=tpu_described.per_core_input(),
-    )
-
-    def input_fn(params):
-        batch = params["batch_size"]
-        ids = tf.sparse.from_dense(tf.ones([batch, 1], tf.int64))
-        features = dict.fromkeys(spelling.keys, ids)
-        features |= {"number": tf.ones([batch, 1]), "kind": tf.zeros([batch, 1], tf.int64)}
-        return tf.data.Dataset.from_tensors((features, tf.zeros([batch]))).repeat()
-
-    return made, input_fn
-
-
-def check_hardware(name, model_dir):
-    spelling = EVERY[name]
-    made, input_fn = hardware(spelling, model_dir)
-    graph = tpu_described.train(made, input_fn).graph
-    names = {saved_name(one) for one in graph.get_collection("variables")}
-    assert sorted(names - {"global_step"}) == [
-        name for name in STOCK[name]["names"] if name != "global_step"
-    ]
+    model_fn = spellings.model_fn_of(spelling, by_key, ee.TPUEstimatorSpec)
+    spec, config = spec_of(list(by_key.values())), ee.TPUConfig(5)
+    made = tpu_described.estimator(model_fn, spec, model_dir, tpu_config=config)
+    return tpu_described.train(made, spellings.input_fn_of(spelling.keys))
 
 
 @pytest.mark.parametrize("name", ["v2/one_for_each", "other/sequences_and_others"])
 def test_names_on_a_tpu(name, tmp_path):
-    check_hardware(name, tmp_path)
+    variables = on_hardware(EVERY[name], tmp_path).graph.get_collection("variables")
+    assert sorted(map(saved_name, variables)) == STOCK[name]["names"]
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", OF_EACH_KIND[SHARE])
 def test_every_name_on_a_tpu(name, tmp_path):
-    check_hardware(name, tmp_path)
+    test_names_on_a_tpu(name, tmp_path)
 
 
 def test_tables_in_one_scope_on_a_tpu(tmp_path):
     spelling = spellings.Spelling(in_one_scope, keys=("c0", "c1"))
-    with pytest.raises(ValueError) as refusal:
-        tpu_described.train(*hardware(spelling, tmp_path))
-    assert str(refusal.value) == SHARED
+    assert harness.refusal(ValueError, on_hardware, spelling, tmp_path) == SHARED
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not tf.__version__.startswith("2.15."), reason="stock imports on 2.15 only")
 def test_stock_writes_these_names():
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith("ESTIMATOR_EMB")
-    }
     names = random.Random(sampling.seed()).sample(list(EVERY), sampling.of(len(EVERY), some=24))
-    written = subprocess.run(
-        [sys.executable, spellings.__file__, *names],
-        capture_output=True,
-        check=True,
-        text=True,
-        env={**environment, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
-    assert json.loads(written.stdout) == {name: STOCK[name] for name in names}
+    written = processes.run_python(spellings.__file__, *names, timeout=800)
+    assert json.loads(written.stdout) == {name: STOCK[name] for name in names}, written.stderr
     assert set(STOCK) == set(EVERY)

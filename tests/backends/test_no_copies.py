@@ -7,6 +7,7 @@ SparseSegmentSum. So the graph that counts is the one TensorFlow runs.
 
 import resource
 
+import forms
 import harness
 import numpy as np
 import pytest
@@ -17,22 +18,7 @@ from estimator_emb.spec.config import TableConfig
 from estimator_emb.spec.resolved import Table
 from estimator_emb.tables import storage
 
-BATCH = 4
-ROWS = [[1, 2], [3], [], [1, 0, 0]]
-FORMS = {
-    "dense": np.array([1, 3, 1, 0]),
-    "column": np.array([[1], [3], [1], [0]]),
-    "matrix": np.array([[1, 3], [2, -1], [-1, -1], [0, 0]]),
-    "sparse": harness.sparse(ROWS),
-    "ragged": harness.sparse(ROWS),
-    "weighted": harness.sparse(ROWS),
-    "weighted_matrix": np.array([[1, 3], [2, -1], [-1, -1], [0, 0]]),
-    "sequence": harness.sparse([[1, 2], [3], [2, 2], [1]]),
-}
-WEIGHTS = {
-    "weighted": harness.sparse([[0.5, 2.0], [3.0], [], [1.0, 1.0, 0.5]], np.float32),
-    "weighted_matrix": np.array([[1, 3], [2, 9], [9, 9], [0.5, 2]], np.float32),
-}
+BATCH = forms.SAMPLES
 
 
 class OptimizedGraph(tf.compat.v1.train.SessionRunHook):
@@ -58,43 +44,39 @@ def read_whole(graphs):
     return read
 
 
+KEYS = [*forms.IDS, "ragged", "shared"]
+
+
 @pytest.mark.parametrize(
     "combiner",
     ["mean", *(pytest.param(one, marks=pytest.mark.slow) for one in ("sum", "sqrtn"))],
 )
 def test_no_table_or_slot_is_read_as_a_whole(tmp_path, combiner):
-    keys = [*FORMS, "shared"]
-    features = {**FORMS, "shared": FORMS["sparse"]}
+    tables = [*forms.IDS, "ragged"]
+    given = {**forms.IDS, **forms.WEIGHTS, **dict.fromkeys(KEYS[-2:], forms.IDS["sparse"])}
 
     def input_fn(params):
         def ragged(batch, labels):
-            batch["ragged"] = tf.RaggedTensor.from_sparse(batch["ragged"])
-            return batch, labels
+            return {**batch, "ragged": tf.RaggedTensor.from_sparse(batch["ragged"])}, labels
 
-        given = {**features, **{f"{key}_w": value for key, value in WEIGHTS.items()}}
         return harness.dataset([(given, np.zeros([BATCH], np.float32))] * 2).map(ragged)
 
     def model_fn(features, labels, mode, params):
-        loss = tf.add_n([tf.reduce_sum(tf.square(features[key])) for key in keys])
+        loss = tf.add_n([tf.reduce_sum(tf.square(features[key])) for key in KEYS])
         return harness.minimized(mode, loss, 0.1)
 
     spec = ee.EmbeddingConfigSpec(
         feature_to_config_dict={
-            key: ee.FeatureConfig(
-                "sparse" if key == "shared" else key,
-                max_sequence_length=3 if key == "sequence" else 0,
-                weight_key=f"{key}_w" if key in WEIGHTS else None,
-            )
-            for key in keys
+            key: forms.feature(key, "sparse" if key == "shared" else key) for key in KEYS
         },
-        table_to_config_dict={key: ee.TableConfig(50, 2, combiner=combiner) for key in FORMS},
+        table_to_config_dict={key: ee.TableConfig(50, 2, combiner=combiner) for key in tables},
         optimization_parameters=ee.AdagradParameters(0.1),
     )
     hook = OptimizedGraph()
     harness.estimator(model_fn, spec, tmp_path, BATCH).train(input_fn, hooks=[hook], steps=2)
     read = read_whole(hook.graphs)
     assert "global_step" in read
-    assert not {name for name in read if name.split("/")[0] in FORMS}
+    assert not {name for name in read if name.split("/")[0] in tables}
 
 
 @pytest.mark.parametrize(
@@ -117,7 +99,7 @@ def test_the_update_reads_weights_again_only_where_they_may_have_changed(
     estimator = harness.estimator(harness.gradient_model_fn(["x"]), spec, tmp_path, BATCH)
     with tf.Graph().as_default() as graph, tf.compat.v1.device(placed):
         tf.compat.v1.train.create_global_step()
-        features, labels = {"x": tf.constant(FORMS["dense"])}, {"x": tf.ones([BATCH, 2])}
+        features, labels = {"x": tf.constant(forms.IDS["dense"])}, {"x": tf.ones([BATCH, 2])}
         estimator._call_model_fn(features, labels, ee.ModeKeys.TRAIN, estimator.config)
         gathers = [one for one in graph.get_operations() if one.type == "ResourceGatherNd"]
     read = [one.inputs[0].op.name for one in gathers]

@@ -4,6 +4,7 @@
 There is none where these tests run: they look at the devices that the graph asks for.
 """
 
+import forms
 import harness
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ import estimator_emb as ee
 from estimator_emb.spec.resolved import Table
 from estimator_emb.tables import placement, storage
 
-BATCH, CPU = 4, "/device:CPU:0"
+CPU = "/device:CPU:0"
+OF_TABLES = {"matrix": "t", "sparse": "t", "weighted": "u", "sequence": "u"}
+"""Forms of ids, and the table of each."""
 
 
 @pytest.fixture
@@ -22,60 +25,35 @@ def beside_gpu(monkeypatch):
 
 
 def estimator_of(model_dir, use_tpu=False, **config):
+    tables = {name: ee.TableConfig(11, 2, tf.compat.v1.ones_initializer()) for name in "tu"}
     spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={
-            "dense": ee.FeatureConfig("t"),
-            "sparse": ee.FeatureConfig("t"),
-            "weighted": ee.FeatureConfig("u", weight_key="weights"),
-            "sequence": ee.FeatureConfig("u", max_sequence_length=2),
-        },
-        table_to_config_dict={
-            name: ee.TableConfig(9, 2, tf.compat.v1.ones_initializer(), "mean") for name in "tu"
-        },
+        feature_to_config_dict={form: forms.feature(form, t) for form, t in OF_TABLES.items()},
+        table_to_config_dict=tables,
         optimization_parameters=ee.AdamParameters(0.1),
         pipeline_execution_with_tensor_core=config.pop("pipelined", False),
     )
 
     def model_fn(features, labels, mode, params):
-        together = tf.concat(
-            [features["dense"], features["sparse"], features["weighted"]], axis=1
-        ) + tf.reduce_sum(features["sequence"])
-        output = tf.compat.v1.layers.dense(together, 1, name="model")
+        together = tf.concat([features[key] for key in ("matrix", "sparse", "weighted")], axis=1)
+        output = tf.compat.v1.layers.dense(
+            together + tf.reduce_sum(features["sequence"]), 1, name="model"
+        )
         if mode == ee.ModeKeys.PREDICT:
             return ee.TPUEstimatorSpec(mode, predictions={"output": output})
-        loss = tf.reduce_mean(output)
-        return harness.minimized(mode, loss, 0.1)
+        return harness.minimized(mode, tf.reduce_mean(output), 0.1)
 
-    return harness.configured(
-        model_fn,
-        spec,
-        ee.RunConfig(
-            model_dir=str(model_dir),
-            tpu_config=ee.TPUConfig(device="host", bad_ids=config.pop("bad_ids", "error")),
-            **config,
-        ),
-        BATCH,
-        use_tpu=use_tpu,
-    )
+    tpu_config = ee.TPUConfig(device="host", bad_ids=config.pop("bad_ids", "error"))
+    config = ee.RunConfig(model_dir=str(model_dir), tpu_config=tpu_config, **config)
+    return harness.configured(model_fn, spec, config, use_tpu=use_tpu)
 
 
-def batch():
-    places = harness.sparse([[1], [2, 3], [8, 8, 0], [4]])
-    weights = places._replace(values=np.arange(1, 8, dtype=np.float32))
-    features = {
-        "dense": np.array([[0, 1], [2, -1], [8, 7], [5, 5]]),
-        "sparse": places,
-        "weighted": places,
-        "weights": weights,
-        "sequence": places,
-    }
-    return features, np.zeros([BATCH, 1], np.float32)
+BATCH = {**forms.IDS, **forms.WEIGHTS}, np.zeros([forms.SAMPLES, 1], np.float32)
 
 
 def built(estimator, mode):
     with tf.Graph().as_default() as graph, tf.compat.v1.device(estimator.config.device_fn):
         tf.compat.v1.train.create_global_step()
-        dataset = harness.dataset([batch()])
+        dataset = harness.dataset([BATCH])
         features, labels = tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()
         estimator._call_model_fn(features, labels, mode, estimator.config)
         return graph.get_operations()
@@ -120,23 +98,14 @@ def test_without_a_gpu_nothing_is_placed(tmp_path):
     "kernels", [pytest.param("tensorflow", marks=pytest.mark.slow), "native"], indirect=True
 )
 @pytest.mark.parametrize("use_tpu", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_it_trains_evaluates_and_predicts_and_says_where(
-    use_tpu, kernels, beside_gpu, tmp_path, caplog
-):
+def test_it_trains_and_says_where(use_tpu, kernels, beside_gpu, tmp_path, caplog):
     caplog.set_level("INFO", "estimator_emb")
-    estimator = estimator_of(tmp_path, use_tpu)
-
-    def input_fn(params):
-        return harness.dataset([batch()]).repeat()
-
-    estimator.train(input_fn, steps=2)
+    estimator_of(tmp_path, use_tpu).train(harness.input_fn_of([BATCH] * 2), steps=2)
     where = [line for line in harness.said(caplog) if line.startswith("Embedding tables train ")]
     assert [line.partition(":")[0] for line in where] == [
         "Embedding tables train on the host, on its CPU beside a GPU"
     ]
     assert np.any(harness.saved(tmp_path, 2)["t"] != 1)
-    estimator.evaluate(input_fn, steps=1)
-    assert next(estimator.predict(input_fn))["output"].shape == (1,)
 
 
 def test_initial_values_go_with_a_table_that_the_program_places(beside_gpu):

@@ -5,6 +5,8 @@ Losses are sums of outputs times labels, and every output is linear in each vari
 gradients depend on ids and labels alone.
 """
 
+import functools
+
 import harness
 import numpy as np
 import pytest
@@ -42,7 +44,7 @@ def keras_layer(features, columns):
     return tf.keras.layers.DenseFeatures(columns)(features)
 
 
-LAYERS = [v1_layer, pytest.param(v1_keras_layer, marks=pytest.mark.slow), keras_layer]
+SCOPES = {v1_layer: "input_layer", v1_keras_layer: "dense_features", keras_layer: "dense_features"}
 
 
 def summed(tensor):
@@ -72,66 +74,24 @@ def input_fn_of(form):
     )
 
 
-def run(tmp_path, columns, output, form="sparse", **fields):
-    """Trains two steps; returns what a checkpoint, evaluate, predict and a SavedModel give."""
-
-    def model_fn(features, labels, mode, params):
-        out = output(features)
-        if mode == ee.ModeKeys.PREDICT:
-            return harness.served(mode, out=out)
-        loss = tf.reduce_sum(out * labels)
-        return harness.minimized(mode, loss)
-
-    spec = ee.EmbeddingConfigSpec(columns, ee.StochasticGradientDescentParameters(0.5), **fields)
-    estimator = harness.estimator(model_fn, spec, tmp_path / "model")
-    estimator.train(input_fn_of(form), steps=2)
-    loss = estimator.evaluate(input_fn_of(form), steps=1)["loss"]
-    predicted = [one["out"] for one in estimator.predict(input_fn_of(form))][:4]
-
-    receive = harness.receiver_of(a=(tf.int64, [None, 3]), w=(tf.float32, [None, 3]))
-    serve = harness.exported(estimator, tmp_path / "export", receive)
-    ids = matrix(IDS[0])
-    served = serve(a=tf.constant(ids), w=tf.constant(np.where(ids < 0, 0.0, 2.0), tf.float32))[
-        "out"
-    ]
-    return harness.saved(tmp_path / "model", 2), loss, np.array(predicted), served.numpy()
-
-
-def check(got, weights, output):
-    """Compares what `run` returns with a training by NumPy.
-
-    Args:
-      got: what `run` returns.
-      weights: name of a variable -> its value after training.
-      output: of the first batch, by these weights.
-    """
-    saved, loss, predicted, served = got
-    assert set(saved) == {"global_step", *weights}
-    for name, value in weights.items():
-        np.testing.assert_allclose(saved[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
-    np.testing.assert_allclose(loss, np.sum(output * LABELS[0]), rtol=1e-4)
-    np.testing.assert_allclose(predicted, output, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(served, output, rtol=1e-4, atol=1e-5)
-
-
-def trained(start, matrices, rate=0.5):
+def trained(matrices, start, rate=0.5):
     """Returns a variable after SGD by gradients that `matrices` [2, 4, 5] spread over its rows."""
     steps = zip(matrices, LABELS, strict=True)
     return start - rate * sum(m.T @ np.tile(y, start.shape[1]) for m, y in steps)
 
 
-WIDE = trained(np.zeros([5, 1]), COUNTS, rate=1.0)
-DEEP = {size: trained(START[size], MEANS) for size in (2, 3)}
+WIDE = (COUNTS, np.zeros([5, 1]), 1.0)
+DEEP = {size: (MEANS, START[size]) for size in (2, 3)}
+OWN = (MEANS, START[2], 1.0)
+"""A table of 2 columns that the program's optimizer trains, by its own rate."""
+IN = "{}/a_embedding/embedding_weights".format
 
 
-def output_of(*pairs):
-    return sum((m[0] @ weights).sum(1, keepdims=True) for m, weights in pairs)
+# Each returns the columns of the spec, the output of a model, and its variables: by name, what
+# `trained` takes. The output is the sum of their products with the batch's counts or means.
 
 
-@pytest.mark.parametrize("pipelined", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("form", ["sparse", pytest.param("dense", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("layer", LAYERS)
-def test_an_indicator_beside_a_table(layer, form, pipelined, tmp_path):
+def an_indicator_beside_a_table(layer):
     deep = table(a())
     columns = [deep, tf.feature_column.indicator_column(a())]
 
@@ -139,30 +99,22 @@ def test_an_indicator_beside_a_table(layer, form, pipelined, tmp_path):
         both = layer(features, columns)  # The names of the columns order them.
         return summed(both[:, :3]) + weighed(both[:, 3:])
 
-    got = run(tmp_path, [deep], output, form, pipeline_execution_with_tensor_core=pipelined)
-    scope = "input_layer" if layer is v1_layer else "dense_features"
-    weights = {f"{scope}/a_embedding/embedding_weights": DEEP[3], "wide": WIDE}
-    check(got, weights, output_of((MEANS, DEEP[3]), (COUNTS, WIDE)))
+    return [deep], output, {IN(SCOPES[layer]): DEEP[3], "wide": WIDE}
 
 
-def test_a_linear_model_beside_a_table(tmp_path):
+def a_linear_model_beside_a_table():
     deep = table(a())
 
     def output(features):
         wide = tf.compat.v1.feature_column.linear_model(features, [a()])
         return wide + summed(v1_layer(features, [deep]))
 
-    bias = np.array([-LABELS.sum()])
-    weights = {
-        "input_layer/a_embedding/embedding_weights": DEEP[3],
-        "linear_model/a/weights": WIDE,
-        "linear_model/bias_weights": bias,
-    }
-    expected = output_of((MEANS, DEEP[3]), (COUNTS, WIDE)) + bias
-    check(run(tmp_path, [deep], output), weights, expected)
+    bias = (np.ones([2, 4, 1]), np.zeros([1, 1]), 1.0)
+    wide = {"linear_model/a/weights": WIDE, "linear_model/bias_weights": bias}
+    return [deep], output, {IN("input_layer"): DEEP[3], **wide}
 
 
-def test_weights_of_a_table_beside_it(tmp_path):
+def weights_of_a_table_beside_it():
     """Off a TPU the weights of ids are features too, and other columns read them."""
     weighted = tf.feature_column.weighted_categorical_column(a(), "w")
     deep = table(weighted)
@@ -171,43 +123,33 @@ def test_weights_of_a_table_beside_it(tmp_path):
         counts = v1_layer(features, [tf.feature_column.indicator_column(weighted)])
         return weighed(counts) + summed(v1_layer(features, [deep]))
 
-    wide = trained(np.zeros([5, 1]), 2 * COUNTS, rate=1.0)
-    weights = {"input_layer_1/a_weighted_by_w_embedding/embedding_weights": DEEP[3], "wide": wide}
-    expected = output_of((MEANS, DEEP[3]), (2 * COUNTS, wide))
-    check(run(tmp_path, [deep], output), weights, expected)
+    name = "input_layer_1/a_weighted_by_w_embedding/embedding_weights"
+    return [deep], output, {name: DEEP[3], "wide": (2 * COUNTS, *WIDE[1:])}
 
 
-@pytest.mark.parametrize("in_spec", [False, True])
-def test_an_ordinary_embedding_column_is_the_programs_own(in_spec, tmp_path):
-    own = tf.feature_column.embedding_column(a(), 2, initializer=harness.initializer(START[2]))
-    deep = table(a())
+def ordinary_embedding_column():
+    return tf.feature_column.embedding_column(a(), 2, initializer=harness.initializer(START[2]))
+
+
+def an_ordinary_embedding_column_is_the_programs_own(in_spec):
+    own, deep = ordinary_embedding_column(), table(a())
 
     def output(features):
         with tf.compat.v1.variable_scope("own"):
             wide = v1_layer(features, [own])
         return summed(wide) + summed(v1_layer(features, [deep]))
 
-    rate_of_program = trained(START[2], MEANS, rate=1.0)
-    weights = {
-        "own/input_layer/a_embedding/embedding_weights": rate_of_program,
-        "input_layer/a_embedding/embedding_weights": DEEP[3],
-    }
-    got = run(tmp_path, [deep, own] if in_spec else [deep], output)
-    check(got, weights, output_of((MEANS, rate_of_program), (MEANS, DEEP[3])))
+    columns = [deep, own] if in_spec else [deep]
+    return columns, output, {IN("own/input_layer"): OWN, IN("input_layer"): DEEP[3]}
 
 
-def test_a_spec_of_ordinary_columns_alone(tmp_path):
-    own = tf.feature_column.embedding_column(a(), 2, initializer=harness.initializer(START[2]))
-    number = tf.feature_column.numeric_column("n")
-    table_of_program = trained(START[2], MEANS, rate=1.0)
-    weights = {"input_layer/a_embedding/embedding_weights": table_of_program}
-    got = run(tmp_path, [own, number], lambda features: summed(v1_layer(features, [own])))
-    check(got, weights, output_of((MEANS, table_of_program)))
+def a_spec_of_ordinary_columns_alone():
+    own = ordinary_embedding_column()
+    columns = [own, tf.feature_column.numeric_column("n")]
+    return columns, lambda features: summed(v1_layer(features, [own])), {IN("input_layer"): OWN}
 
 
-@pytest.mark.parametrize("anew", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("layer", LAYERS)
-def test_two_tables_of_one_feature(layer, anew, tmp_path):
+def two_tables_of_one_feature(layer, anew=False):
     """Each column has its table, in whatever order they are listed, and if model_fn makes them."""
 
     def columns():
@@ -219,33 +161,23 @@ def test_two_tables_of_one_feature(layer, anew, tmp_path):
         deep, other = columns() if anew else made
         return summed(layer(features, [other])) + 2 * summed(layer(features, [deep]))
 
-    twice = trained(START[3], 2 * MEANS)
-    scope = "input_layer" if layer is v1_layer else "dense_features"
-    weights = {
-        f"{scope}/a_embedding/embedding_weights": DEEP[2],
-        f"{scope}_1/a_embedding/embedding_weights": twice,
-    }
-    check(
-        run(tmp_path, list(made), output), weights, output_of((MEANS, DEEP[2]), (2 * MEANS, twice))
-    )
+    scope = SCOPES[layer]
+    weights = {IN(scope): DEEP[2], IN(f"{scope}_1"): (2 * MEANS, START[3])}
+    return list(made), output, weights
 
 
-def test_two_tables_that_differ_in_their_initializer(tmp_path):
+def two_tables_that_differ_in_their_initializer():
     first = table(a())
     second = fc.embedding_column(a(), 3, initializer=harness.initializer(-START[3]))
-    weights = {
-        "input_layer/a_embedding/embedding_weights": trained(-START[3], MEANS),
-        "input_layer_1/a_embedding/embedding_weights": DEEP[3],
-    }
 
     def output(features):
         return summed(v1_layer(features, [second])) + summed(v1_layer(features, [first]))
 
-    got = run(tmp_path, [first, second, first], output)
-    check(got, weights, output_of(*((MEANS, table) for table in weights.values())))
+    weights = {IN("input_layer"): (MEANS, -START[3]), IN("input_layer_1"): DEEP[3]}
+    return [first, second, first], output, weights
 
 
-def test_a_shared_table_and_one_of_its_own(tmp_path):
+def a_shared_table_and_one_of_its_own():
     start = harness.initializer(START[2])
     shared = fc.shared_embedding_columns([a(), a("b")], 2, initializer=start)
     own = table(a())
@@ -253,15 +185,11 @@ def test_a_shared_table_and_one_of_its_own(tmp_path):
     def output(features):
         return summed(v1_layer(features, [own])) + summed(v1_keras_layer(features, shared[:1]))
 
-    weights = {
-        "input_layer/a_embedding/embedding_weights": DEEP[3],
-        "a_b_shared_embedding": DEEP[2],
-    }
-    got = run(tmp_path, [own, shared[0]], output)
-    check(got, weights, output_of((MEANS, DEEP[3]), (MEANS, DEEP[2])))
+    weights = {IN("input_layer"): DEEP[3], "a_b_shared_embedding": DEEP[2]}
+    return [own, shared[0]], output, weights
 
 
-def test_two_sequences_and_an_indicator_of_one_feature(tmp_path):
+def two_sequences_and_an_indicator_of_one_feature():
     sequence = tf.feature_column.sequence_categorical_column_with_identity("a", 5)
     columns = [table(sequence, size, max_sequence_length=3) for size in (3, 2)]
 
@@ -274,14 +202,70 @@ def test_two_sequences_and_an_indicator_of_one_feature(tmp_path):
         counts, _ = tf.keras.experimental.SequenceFeatures(ordinary)(features)
         return out + weighed(tf.reduce_sum(counts, 1))
 
-    tables = {size: trained(START[size], COUNTS) for size in (3, 2)}
-    weights = {
-        "sequence_features/a_embedding/embedding_weights": tables[3],
-        "sequence_features_1/a_embedding/embedding_weights": tables[2],
-        "wide": WIDE,
-    }
-    pairs = ((COUNTS, one) for one in weights.values())
-    check(run(tmp_path, columns, output), weights, output_of(*pairs))
+    weights = {IN("sequence_features"): (COUNTS, START[3]), "wide": WIDE}
+    return columns, output, {IN("sequence_features_1"): (COUNTS, START[2]), **weights}
+
+
+def case(make, *arguments, slow=False, form="sparse", pipelined=False):
+    words = [getattr(one, "__name__", str(one)) for one in (make, *arguments)]
+    name = "-".join([*words, *["dense"] * (form == "dense"), *["pipelined"] * pipelined])
+    marks = [pytest.mark.slow] if slow else []
+    return pytest.param(functools.partial(make, *arguments), form, pipelined, id=name, marks=marks)
+
+
+@pytest.mark.parametrize(
+    "make, form, pipelined",
+    [
+        case(an_indicator_beside_a_table, v1_layer),
+        case(an_indicator_beside_a_table, v1_keras_layer, slow=True, pipelined=True),
+        case(an_indicator_beside_a_table, keras_layer, slow=True),
+        case(an_indicator_beside_a_table, keras_layer, slow=True, form="dense", pipelined=True),
+        case(a_linear_model_beside_a_table),
+        case(weights_of_a_table_beside_it),
+        case(an_ordinary_embedding_column_is_the_programs_own, True),
+        case(an_ordinary_embedding_column_is_the_programs_own, False, slow=True),
+        case(a_spec_of_ordinary_columns_alone, slow=True),
+        case(two_tables_of_one_feature, v1_layer),
+        case(two_tables_of_one_feature, v1_layer, True, slow=True),
+        case(two_tables_of_one_feature, v1_keras_layer, slow=True),
+        case(two_tables_of_one_feature, keras_layer, True, slow=True),
+        case(two_tables_that_differ_in_their_initializer),
+        case(a_shared_table_and_one_of_its_own),
+        case(two_sequences_and_an_indicator_of_one_feature),
+    ],
+)
+def test_trains_as_numpy(make, form, pipelined, tmp_path):
+    """Two steps, whose checkpoint is then evaluated, predicted by and served."""
+    columns, output, variables = make()
+
+    def model_fn(features, labels, mode, params):
+        out = output(features)
+        if mode == ee.ModeKeys.PREDICT:
+            return harness.served(mode, out=out)
+        return harness.minimized(mode, tf.reduce_sum(out * labels))
+
+    sgd = ee.StochasticGradientDescentParameters(0.5)
+    spec = ee.EmbeddingConfigSpec(columns, sgd, pipeline_execution_with_tensor_core=pipelined)
+    estimator = harness.estimator(model_fn, spec, tmp_path / "model")
+    estimator.train(input_fn_of(form), steps=2)
+    saved = harness.saved(tmp_path / "model", 2)
+    weights = {name: trained(*arguments) for name, arguments in variables.items()}
+    assert set(saved) == {"global_step", *weights}
+    for name, value in weights.items():
+        value = value.reshape(saved[name].shape)
+        np.testing.assert_allclose(saved[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+
+    counts = {name: matrices[0] for name, (matrices, *_) in variables.items()}  # Of one batch.
+    want = sum((counts[name] @ value).sum(1, keepdims=True) for name, value in weights.items())
+    loss = estimator.evaluate(input_fn_of(form), steps=1)["loss"]
+    np.testing.assert_allclose(loss, np.sum(want * LABELS[0]), rtol=1e-4)
+    predicted = [one["out"] for one in estimator.predict(input_fn_of(form))][:4]
+    np.testing.assert_allclose(predicted, want, rtol=1e-4, atol=1e-5)
+    receive = harness.receiver_of(a=(tf.int64, [None, 3]), w=(tf.float32, [None, 3]))
+    serve = harness.exported(estimator, tmp_path / "export", receive)
+    ids = matrix(IDS[0])
+    served = serve(a=tf.constant(ids), w=tf.constant(np.where(ids < 0, 0.0, 2.0), tf.float32))
+    np.testing.assert_allclose(served["out"], want, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("cores", [None, 1])
@@ -293,14 +277,10 @@ def test_columns_beside_config_dicts(cores, tmp_path):
         columns = [tf.feature_column.numeric_column("a", [3])]
         if not cores:
             columns.append(tf.feature_column.indicator_column(a()))
-        read = v1_layer(features, columns)
-        return ee.TPUEstimatorSpec(mode, predictions={"read": read})
+        return ee.TPUEstimatorSpec(mode, predictions={"read": v1_layer(features, columns)})
 
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={"a": ee.FeatureConfig("t")},
-        table_to_config_dict={"t": ee.TableConfig(5, 3, harness.initializer(START[3]))},
-        optimization_parameters=ee.StochasticGradientDescentParameters(0.5),
-    )
+    spec = harness.table_spec(5, 3, ee.AdagradParameters(0.5), START[3], "mean")
+    spec = spec._replace(feature_to_config_dict={"a": ee.FeatureConfig("t")})
     estimator = harness.estimator(model_fn, spec, tmp_path, num_shards=cores)
     got = [one["read"] for one in estimator.predict(harness.input_fn_of([({"a": ids}, ids)]))]
     # Columns are read in the order of their names.
@@ -332,13 +312,8 @@ def refused(error, tmp_path, columns, output, **where):
 
 
 def test_on_a_tpu_an_ordinary_column_of_the_feature_is_refused(tmp_path):
-    deep = table(a())
-
-    def output(features):
-        wide = tf.compat.v1.feature_column.linear_model(features, [a()])
-        return wide + summed(v1_layer(features, [deep]))
-
-    message = refused(ValueError, tmp_path, [deep], output, device="host")
+    columns, output, _ = a_linear_model_beside_a_table()
+    message = refused(ValueError, tmp_path, columns, output, device="host")
     assert message == "Invalid input, not integer. key: a dtype: <dtype: 'float32'>" + ACTIVATION
 
 
@@ -369,17 +344,15 @@ def test_an_error_that_is_not_about_it_says_nothing_of_it(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "taken",
+    "op, taken",
     [
-        lambda x: tf.cast(tf.not_equal(x, 0.0), tf.float32),
-        lambda x: tf.cast(tf.equal(tf.reshape(x, [-1, 3]), 4.0), tf.float32),
-        lambda x: tf.one_hot(tf.cast(x, tf.int32)[:, 0], 3),
-        lambda x: 2 * tf.squeeze(x[:, None]),
+        ("NotEqual", lambda x: tf.cast(tf.not_equal(x, 0.0), tf.float32)),
+        ("Equal", lambda x: tf.cast(tf.equal(tf.reshape(x, [-1, 3]), 4.0), tf.float32)),
+        ("Cast", lambda x: tf.one_hot(tf.cast(x, tf.int32)[:, 0], 3)),
+        (None, lambda x: 2 * tf.squeeze(x[:, None])),
     ],
-    ids=["not_equal", "equal", "one_hot", "neither"],
 )
-def test_an_activation_that_is_taken_for_ids(taken, tmp_path, caplog, monkeypatch, request):
-    monkeypatch.setattr("estimator_emb.messages.console._logged", set())
+def test_an_activation_that_is_taken_for_ids(op, taken, tmp_path, caplog):
     columns = [table(a())]
 
     def model_fn(features, labels, mode, params):
@@ -389,10 +362,7 @@ def test_an_activation_that_is_taken_for_ids(taken, tmp_path, caplog, monkeypatc
     spec = ee.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.5))
     estimator = harness.estimator(model_fn, spec, tmp_path)
     list(estimator.predict(input_fn_of("sparse")))
-    said = [one.getMessage() for one in caplog.records if "as ids" in one.getMessage()]
-    name = {"not_equal": "NotEqual", "equal": "Equal", "one_hot": "Cast"}
-    wanted = name.get(request.node.callspec.id)
-    assert said == [
-        f"model_fn reads features['a'] as ids (op {wanted}), and in model_fn it is the activation "
-        "of an embedding table. To read ids too, copy them under a second key in input_fn."
-    ] * bool(wanted)
+    assert [line for line in harness.said(caplog) if "as ids" in line] == [
+        f"model_fn reads features['a'] as ids (op {op}), and in model_fn it is the activation of "
+        "an embedding table. To read ids too, copy them under a second key in input_fn."
+    ] * bool(op)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """N cores in one graph: the copies of a step, and the ops between cores."""
 
+import harness
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -33,70 +34,48 @@ def on_cores(build, count=4, values=VALUES):
 
 
 def test_what_no_input_reaches_is_shared():
-    with tf.Graph().as_default():
+    with tf.Graph().as_default() as graph:
         cores = Cores(3)
         x = cores.per_core([tf.constant(float(core)) for core in range(3)])
-        variable = v1.get_variable("w", initializer=2.0, use_resource=True)
-        square = tf.square(variable.read_value())
+        square = tf.square(v1.get_variable("w", initializer=2.0, use_resource=True).read_value())
         y = x * square
-        before = {op.name for op in v1.get_default_graph().get_operations()}
+        before = set(graph.get_operations())
         of_y, of_square = cores.replicate([y, square])
-        copies = [
-            op.type for op in v1.get_default_graph().get_operations() if op.name not in before
-        ]
-        assert copies == ["Mul", "Mul"]
+        assert [op.type for op in graph.get_operations() if op not in before] == ["Mul", "Mul"]
         assert of_square == [square] * 3
         assert of_y[0] is y
 
 
-def test_one_core_is_not_copied():
-    with tf.Graph().as_default():
-        cores = Cores()
-        x = tf.constant(1.0)
-        assert cores.per_core([x]) is x
-        assert cores.replicate([x]) == [[x]]
-
-
 def test_cross_replica_sum():
     everything, groups = on_cores(
-        lambda x: [
-            tpu_ops.cross_replica_sum(x),
-            tpu_ops.cross_replica_sum(x, [[0, 3], [1, 2]]),
-        ]
+        lambda x: [tpu_ops.cross_replica_sum(x), tpu_ops.cross_replica_sum(x, [[0, 3], [1, 2]])]
     )
     np.testing.assert_array_equal(everything, [sum(VALUES)] * 4)
     outer, inner = VALUES[0] + VALUES[3], VALUES[1] + VALUES[2]
     np.testing.assert_array_equal(groups, [outer, inner, inner, outer])
 
 
-def test_gradient_of_cross_replica_sum_is_the_sum_of_gradients():
+def test_gradient_of_cross_replica_sum_and_a_sum_of_sums():
     def build(x):
-        return tf.gradients(tf.reduce_sum(tpu_ops.cross_replica_sum(x * x) * x), x)[0]
+        gradient = tf.gradients(tf.reduce_sum(tpu_ops.cross_replica_sum(x * x) * x), x)[0]
+        first = tpu_ops.cross_replica_sum(tf.reduce_sum(x))
+        return [gradient, tpu_ops.cross_replica_sum(first * tf.reduce_max(x))]
 
-    (got,) = on_cores(build)
+    gradient, of_sums = on_cores(build)
     # d/dx_c of sum_k (sum_j x_j^2) x_k = sum_j x_j^2 + 2 x_c sum_k x_k
     squares, total = sum(v * v for v in VALUES), sum(VALUES)
-    np.testing.assert_allclose(got, [squares + 2 * v * total for v in VALUES], rtol=1e-6)
+    np.testing.assert_allclose(gradient, [squares + 2 * v * total for v in VALUES], rtol=1e-6)
+    largest = sum(v.max() for v in VALUES)
+    np.testing.assert_allclose(of_sums, [total.sum() * largest] * 4, rtol=1e-6)
 
 
-def test_a_sum_of_sums():
-    def build(x):
-        first = tpu_ops.cross_replica_sum(tf.reduce_sum(x))
-        return tpu_ops.cross_replica_sum(first * tf.reduce_max(x))
-
-    (got,) = on_cores(build)
-    total = sum(v.sum() for v in VALUES)
-    np.testing.assert_allclose(got, [total * sum(v.max() for v in VALUES)] * 4, rtol=1e-6)
+GROUPS = [[0, 2], [3, 1]]
 
 
 def test_all_to_all_and_its_gradient():
     def build(x):
         moved = tpu_ops.all_to_all(
-            x,
-            concat_dimension=1,
-            split_dimension=0,
-            split_count=2,
-            group_assignment=[[0, 2], [3, 1]],
+            x, concat_dimension=1, split_dimension=0, split_count=2, group_assignment=GROUPS
         )
         assert moved.shape == [1, 4]
         weights = tf.constant([[1.0, 2.0, 3.0, 4.0]])
@@ -105,13 +84,13 @@ def test_all_to_all_and_its_gradient():
     moved, gradient = on_cores(build)
     by_row = [[v[:1], v[1:]] for v in VALUES]
     expected = {}
-    for a, b in ((0, 2), (3, 1)):
+    for a, b in GROUPS:
         expected[a] = np.concatenate([by_row[a][0], by_row[b][0]], axis=1)
         expected[b] = np.concatenate([by_row[a][1], by_row[b][1]], axis=1)
     np.testing.assert_array_equal(moved, [expected[core] for core in range(4)])
     # Row r of core c is multiplied on the core that gets it, whose scale is its own x[0, 0].
     scale = [v[0, 0] for v in VALUES]
-    for a, b in ((0, 2), (3, 1)):
+    for a, b in GROUPS:
         for core, weights in ((a, [1.0, 2.0]), (b, [3.0, 4.0])):
             sent = np.array([weights, weights]) * [[scale[a]], [scale[b]]]
             own = (expected[core] * [[1.0, 2.0, 3.0, 4.0]]).sum()
@@ -120,21 +99,17 @@ def test_all_to_all_and_its_gradient():
 
 
 def test_collective_permute_and_its_gradient():
-    (moved,) = on_cores(lambda x: tpu_ops.collective_permute(x, [[0, 1], [1, 2], [3, 0]]))
+    pairs = [[0, 1], [1, 2], [3, 0]]
+
+    def build(x):
+        moved = tpu_ops.collective_permute(x, pairs)
+        loss = tf.reduce_sum(moved * tf.stop_gradient(x[1, 1]))
+        return [moved, tf.gradients(loss, x)[0]]
+
+    moved, gradient = on_cores(build)
     np.testing.assert_array_equal(moved, [VALUES[3], VALUES[0], VALUES[1], VALUES[0] * 0])
-
-    def loss(x):
-        scale = tf.stop_gradient(x[1, 1])
-        moved = tpu_ops.collective_permute(x, [[0, 1], [1, 2], [3, 0]])
-        return tf.gradients(tf.reduce_sum(moved * scale), x)[0]
-
-    (gradient,) = on_cores(loss)
-    targets = {0: 1, 1: 2, 3: 0}
-    ones = np.ones([2, 2])
-    np.testing.assert_array_equal(
-        gradient,
-        [ones * (VALUES[targets[c]][1, 1] if c in targets else 0) for c in range(4)],
-    )
+    scale = [VALUES[1][1, 1], VALUES[2][1, 1], 0, VALUES[0][1, 1]]  # Of the core that gets it.
+    np.testing.assert_array_equal(gradient, [np.full([2, 2], one) for one in scale])
 
 
 def test_loops_and_branches_with_gradients(control_flow):
@@ -167,9 +142,7 @@ def test_a_sum_inside_a_loop_is_refused(control_flow):
             lambda i: i < 3, lambda i: [i + tpu_ops.cross_replica_sum(i)], [tf.reduce_sum(x)]
         )
 
-    with pytest.raises(NotImplementedError) as error:
-        on_cores(build)
-    assert str(error.value) == (
+    assert harness.refusal(NotImplementedError, on_cores, build) == (
         "cross_replica_sum inside a loop, a branch or a tf.function cannot be emulated on 4 cores; "
         "call it in the body of model_fn, or emulate one core."
     )
@@ -177,9 +150,7 @@ def test_a_sum_inside_a_loop_is_refused(control_flow):
 
 def test_groups_must_be_known():
     with pytest.raises(ValueError) as error:
-        on_cores(
-            lambda x: tpu_ops.cross_replica_sum(x, tf.cast(x[:1] * 0, tf.int32)),
-        )
+        on_cores(lambda x: tpu_ops.cross_replica_sum(x, tf.cast(x[:1] * 0, tf.int32)))
     assert str(error.value).startswith(
         "cross_replica_sum: group_assignment must be known when the graph is built; got <tf.Tensor"
     )

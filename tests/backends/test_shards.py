@@ -12,14 +12,14 @@ import feature_columns as fc
 ROWS = {"one": 1, "few": 2, "many": 11}
 
 
-def make(model_dir, strategy="div", device=None, lazy=True):
+def make(model_dir, strategy="div", device=None):
     def initial(rows):
         values = np.random.default_rng(rows).normal(size=[rows, 2])
         return tf.compat.v1.constant_initializer(values.astype(np.float32))
 
     spec = harness.tables_spec(
         {name: ee.TableConfig(rows, 2, initializer=initial(rows)) for name, rows in ROWS.items()},
-        ee.AdamParameters(0.1, lazy_adam=lazy),
+        ee.AdamParameters(0.1),
         partition_strategy=strategy,
     )
     return harness.estimator(
@@ -29,15 +29,16 @@ def make(model_dir, strategy="div", device=None, lazy=True):
 
 def batches(steps):
     rng = np.random.default_rng(steps)
-    made = []
-    for _ in range(steps):
-        features = {
-            name: harness.sparse([rng.integers(rows, size=2) for _ in range(6)])
-            for name, rows in ROWS.items()
-        }
-        gradients = {name: rng.normal(size=[6, 2]).astype(np.float32) for name in ROWS}
-        made.append((features, gradients))
-    return made
+    return [
+        (
+            {
+                name: harness.sparse([rng.integers(rows, size=2) for _ in range(6)])
+                for name, rows in ROWS.items()
+            },
+            {name: rng.normal(size=[6, 2]).astype(np.float32) for name in ROWS},
+        )
+        for _ in range(steps)
+    ]
 
 
 def same(got, want):
@@ -48,7 +49,7 @@ def same(got, want):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", [None, pytest.param("host", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("device", [None, "host"])
 def test_training_goes_on_under_another_shard_count_and_strategy(device, tmp_path, in_shards):
     data = batches(6)
     whole = make(tmp_path / "whole", device=device)
@@ -60,13 +61,10 @@ def test_training_goes_on_under_another_shard_count_and_strategy(device, tmp_pat
         estimator.train(harness.input_fn_of(data[2 * done : 2 * done + 2]), steps=2)
         step = 2 * done + 2
         got = harness.saved(moved, step)
+        slots = ("", "/Adam/m", "/Adam/v")
         assert {name: value.shape for name, value in got.items()} == {
             "global_step": (),
-            **{
-                f"{name}{slot}": (rows, 2)
-                for name, rows in ROWS.items()
-                for slot in ("", "/Adam/m", "/Adam/v")
-            },
+            **{f"{name}{slot}": (rows, 2) for name, rows in ROWS.items() for slot in slots},
         }
         same(got, harness.saved(tmp_path / "whole", step))
     in_shards(5)
@@ -96,16 +94,14 @@ def test_a_partitioner_of_the_programs_own_scope(shards, tmp_path, in_shards):
         with tf.compat.v1.variable_scope("m", partitioner=partitioner):
             hidden = fc.input_layer(features, [column])
             output = tf.compat.v1.layers.dense(hidden, 1)
-        loss = tf.reduce_sum(output)
         names.extend(one.op.name for one in tf.compat.v1.trainable_variables())
-        return harness.minimized(mode, loss, 0.1)
+        return harness.minimized(mode, tf.reduce_sum(output), 0.1)
 
     in_shards(shards)
     spec = ee.EmbeddingConfigSpec([column], ee.AdagradParameters(0.1))
     estimator = harness.estimator(model_fn, spec, tmp_path, batch_size=2)
-    estimator.train(
-        harness.input_fn_of([({"x": np.array([1, 4])}, np.zeros(2, np.float32))]), steps=1
-    )
+    batch = {"x": np.array([1, 4])}, np.zeros(2, np.float32)
+    estimator.train(harness.input_fn_of([batch]), steps=1)
     assert {"m/dense/kernel/part_0", "m/dense/kernel/part_1"} <= set(names)
     before, after = harness.saved(tmp_path, 0), harness.saved(tmp_path, 1)
     table = "m/input_layer/x_embedding/embedding_weights"

@@ -39,7 +39,7 @@ def test_compared_before_a_session_opens(hosts, tmp_path):
     train, evaluate = tpu_described.train, tpu_described.evaluate
     reached = run(train, tmp_path / "new", hosts)
     saved = {}
-    for variable in reached.graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES):
+    for variable in reached.graph.get_collection("variables"):
         part = variable._get_save_slice_info()
         shape = part.full_shape if part else variable.shape.as_list()
         saved[saved_name(variable)] = np.zeros(shape, variable.dtype.as_numpy_dtype)
@@ -48,10 +48,8 @@ def test_compared_before_a_session_opens(hosts, tmp_path):
     folder = tmp_path / "model"
     # A legacy TPU's has helpers, too.
     helper = "tpu_embedding_dummy_table_variable_words"
-    path = save(
-        f"{folder}/model.ckpt-0",
-        {**saved, helper: np.zeros([1], np.float32), f"{helper}/Adam": np.zeros(1, np.float32)},
-    )
+    helpers = {name: np.zeros([1], np.float32) for name in (helper, f"{helper}/Adam")}
+    path = save(f"{folder}/model.ckpt-0", {**saved, **helpers})
     for how in (train, evaluate):
         assert run(how, folder, hosts).graph
     # The hardware's tables are not trainable, and a warm start takes them only if they are listed.
@@ -67,14 +65,14 @@ def test_compared_before_a_session_opens(hosts, tmp_path):
             f"{listed}, "
             "var_name_to_vocab_info={'words': VocabInfo(...)}), which moves rows to their new ids."
         )
-    start = f"WarmStartSettings('{path}', {listed})"
     with pytest.raises(tf.errors.NotFoundError) as error:
         run(train, folder, hosts, parameters=ee.AdamParameters(0.1))
     assert str(error.value) == (
         f"{first}  Key words/Adam/m not found in checkpoint (nor words/Adam/v): table 'words' "
         "trains with Adam here, and its slots in the checkpoint are words/Adagrad of Adagrad\n"
         "What to do: train with AdagradParameters again, or train in another model_dir with "
-        f"warm_start_from={start}, which takes the tables and begins their slots anew."
+        f"warm_start_from=WarmStartSettings('{path}', {listed}), which takes the tables and begins "
+        "their slots anew."
     )
     with pytest.raises(ValueError) as error:
         settings = ee.WarmStartSettings(path, ["words/part_"])

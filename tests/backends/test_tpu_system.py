@@ -6,7 +6,6 @@ import re
 
 import golden_training
 import harness
-import numpy as np
 import pytest
 import tensorflow as tf
 import tpu_described
@@ -22,6 +21,7 @@ import feature_columns as fc
 from estimator_emb.backends.tpu import embedding, system
 from estimator_emb.spec import generations
 from estimator_emb.spec.resolved import tables_of
+from estimator_emb.tables.storage import saved_name
 
 HAS_ORIGINAL = legacy_module.TPUEmbedding is not embedding.TPUEmbedding
 
@@ -30,13 +30,8 @@ def input_fn(params):
     batch = params["batch_size"]
 
     def element(_):
-        features = {
-            "item": sparse(batch),
-            "words": sparse(batch),
-            "history": sparse(batch),
-            "age": tf.zeros([batch, 1]),
-        }
-        return features, tf.zeros([batch])
+        ids = {key: sparse(batch) for key in ("item", "words", "history")}
+        return {**ids, "age": tf.zeros([batch, 1])}, tf.zeros([batch])
 
     return tf.data.Dataset.range(100).map(element)
 
@@ -139,32 +134,27 @@ def nodes(graph):
 
 ONE_HOST = ee.TPUConfig(iterations_per_loop=5)  # input_fn gives the batch of all its cores
 STOCK = {
-    "columns": (lambda spec, module: column_spec(spec, module.AdagradParameters(0.1)), 2, None),
+    "columns": (column_spec, 2, lambda of: {"optimizer": of.AdagradParameters(0.1)}),
     "columns, one host": (
-        lambda spec, module: column_spec(
-            spec, module.RMSPropParameters(0.1, 0.9, 0.5, 0.01), rate=halving
-        ),
+        column_spec,
         1,
-        ONE_HOST,
-    ),
-    "dicts": (dict_spec, 2, None),
-    "dicts, one host": (
-        lambda spec, module: dict_spec(
-            spec,
-            module,
-            experimental_gradient_multiplier_fn=halving,
-            pipeline_execution_with_tensor_core=True,
-            optimization_parameters=module.MomentumParameters(0.3, 0.5, clip_gradient_min=-1.0),
-        ),
-        1,
-        ONE_HOST,
+        lambda of: {"optimizer": of.RMSPropParameters(0.1, 0.9, 0.5, 0.01), "rate": halving},
     ),
     "mod": (
-        lambda spec, module: column_spec(
-            spec, module.AdagradParameters(0.1), partition_strategy="mod"
-        ),
+        column_spec,
         1,
-        ONE_HOST,
+        lambda of: {"optimizer": of.AdagradParameters(0.1), "partition_strategy": "mod"},
+    ),
+    "dicts": (dict_spec, 2, lambda of: {"module": of}),
+    "dicts, one host": (
+        dict_spec,
+        1,
+        lambda of: {
+            "module": of,
+            "experimental_gradient_multiplier_fn": halving,
+            "pipeline_execution_with_tensor_core": True,
+            "optimization_parameters": of.MomentumParameters(0.3, 0.5, clip_gradient_min=-1.0),
+        },
     ),
 }
 
@@ -175,10 +165,11 @@ def test_the_whole_graph_is_the_original_one(name, how, tmp_path):
     """On TensorFlow >= 2.16 stock tensorflow-estimator finds ours under the legacy name."""
     if not HAS_ORIGINAL and not name.startswith("dicts"):
         pytest.skip("stock tensorflow-estimator looks for optimizers that TensorFlow has dropped")
-    spec_of, hosts, tpu_config = STOCK[name]
+    spec_of, hosts, arguments = STOCK[name]
+    tpu_config = ONE_HOST if hosts == 1 else None
 
     def graph(of_class, spec_class, module):
-        of_spec = spec_of(spec_class, module)
+        of_spec = spec_of(spec_class, **arguments(module))
         _, reached = run(how, of_spec, tmp_path, hosts, of_class=of_class, tpu_config=tpu_config)
         return nodes(reached.graph)
 
@@ -208,26 +199,40 @@ def of_type(graph, part):
     ]
 
 
+COLUMNS = ["dense_features/item_embedding/embedding_weights", "history_words_shared_embedding"]
+SAVED = {
+    column_spec: [*COLUMNS, *(f"{name}/Adagrad" for name in COLUMNS)],
+    dict_spec: ["large", "large/Adam/m", "large/Adam/v", "small", "small/Ftrl", "small/Ftrl_1"],
+}
+"""Variables of tables in a checkpoint."""
+SIZES = {
+    column_spec: "2 tables, 40 rows, 100 parameters, 0.0 MB with slots (Adagrad x 2)",
+    dict_spec: "2 tables, 51 rows, 133 parameters, 0.0 MB with slots (Adam x 1, Ftrl x 1)",
+}
+
+
 @pytest.mark.parametrize(
     "spec_of, hosts, strategy",
-    [
-        (column_spec, 1, "div"),
-        (column_spec, 2, "div"),
-        (dict_spec, 2, "div"),
-        (dict_spec, 2, "mod"),
-    ],
+    [(column_spec, 1, "div"), (dict_spec, 2, "div"), (dict_spec, 2, "mod")],
 )
-def test_training(spec_of, hosts, strategy, tmp_path):
-    estimator, reached = run(
-        tpu_described.train, spec_of(partition_strategy=strategy), tmp_path, hosts
-    )
+def test_training(spec_of, hosts, strategy, tmp_path, caplog):
+    caplog.set_level(logging.INFO, "estimator_emb")
+    spec = spec_of(partition_strategy=strategy, clipping_limit=0.5)
+    tpu_config = tpu_described.per_core_input(tpu_generation="v4" if hosts > 1 else "v2")
+    estimator, reached = run(tpu_described.train, spec, tmp_path, hosts, tpu_config=tpu_config)
+    assert [one for one in harness.said(caplog) if "tables" in one] == [
+        f"Embedding tables train on the TPU's embedding hardware, over {hosts} hosts: "
+        f"{SIZES[spec_of]}."
+    ]
     engine = engine_of(estimator)
     assert type(engine) is system._TablesOfSpec
     config = engine.config_proto
-    assert (config.mode, config.num_hosts, config.num_tensor_cores) == (
-        TPUEmbeddingConfiguration.TRAINING, hosts, 2 * hosts,
-    )  # fmt: skip
-    assert [list(one.input_shape) for one in config.feature_descriptor][0][0] == 4
+    training = TPUEmbeddingConfiguration.TRAINING
+    assert (config.mode, config.num_hosts, config.num_tensor_cores) == (training, hosts, 2 * hosts)
+    assert config.feature_descriptor[0].input_shape[0] == 4
+    for table in config.table_descriptor:
+        limits = table.optimization_parameters.gradient_clipping_limits
+        assert (limits.lower.value, limits.upper.value) == (-0.5, 0.5)
 
     # Each host enqueues for its own cores, in its own input pipeline.
     enqueues = of_type(reached.graph, "EnqueueTPUEmbedding")
@@ -235,11 +240,7 @@ def test_training(spec_of, hosts, strategy, tmp_path):
         (re.sub(r"_\d+$", "", where), node.device, node.attr["device_ordinal"].i)
         for where, node in enqueues
     ) == [
-        (
-            f"input_pipeline_task{host}_while_body",
-            f"/job:tpu_worker/task:{host}/device:CPU:0",
-            core,
-        )
+        (f"input_pipeline_task{host}_while_body", f"/job:tpu_worker/task:{host}/device:CPU:0", core)
         for host in range(hosts)
         for core in range(2)
     ]
@@ -279,22 +280,8 @@ def test_training(spec_of, hosts, strategy, tmp_path):
     # Checkpoints hold the tables under their legacy names, whole, and no helper.
     saver = reached.hook("CheckpointSaverHook")
     assert (saver._timer._every_steps, saver._steps_per_run) == (10, 5)
-    saved = {
-        one._save_slice_info.full_name if one._save_slice_info else one.op.name
-        for one in reached.graph.get_collection("variables")
-    }
-    assert saved == {
-        "global_step", "kernel", "kernel/Adagrad", *(
-            {
-                "dense_features/item_embedding/embedding_weights",
-                "dense_features/item_embedding/embedding_weights/Adagrad",
-                "history_words_shared_embedding",
-                "history_words_shared_embedding/Adagrad",
-            }
-            if spec_of is column_spec
-            else {"large", "large/Adam/m", "large/Adam/v", "small", "small/Ftrl", "small/Ftrl_1"}
-        ),
-    }  # fmt: skip
+    saved = {saved_name(one) for one in reached.graph.get_collection("variables")}
+    assert saved == {"global_step", "kernel", "kernel/Adagrad", *SAVED[spec_of]}
     local = [one.op.name for one in reached.graph.get_collection("local_variables")]
     assert sum(one.startswith("tpu_embedding_dummy_table_variable_") for one in local) == 2
     for one in variables:
@@ -315,54 +302,22 @@ def test_evaluation(strategy, tmp_path):
     assert not reached.ops("RetrieveTPUEmbedding")
     assert not of_type(reached.graph, "SendTPUEmbeddingGradients")
     assert len(of_type(reached.graph, "EnqueueTPUEmbedding")) == 4
-    assert {
-        one._save_slice_info.full_name
-        for one in reached.graph.get_collection("variables")
-        if "/part_" in one.name
-    } == {"dense_features/item_embedding/embedding_weights", "history_words_shared_embedding"}
-
-
-def test_columns_take_every_optimizer(tmp_path):
-    """The original named slots for seven optimizers."""
-    reached = train(column_spec(optimizer=ee.AdagradMomentumParameters(0.1, 0.5)), tmp_path)
-    assert len(reached.ops("LoadTPUEmbeddingAdagradMomentumParameters")) == 2
-    names = [one.op.name for one in reached.graph.get_collection("variables")]
-    assert "history_words_shared_embedding/AdagradMomentum/Momentum/part_0" in names
+    parts = [one for one in reached.graph.get_collection("variables") if "/part_" in one.name]
+    assert {saved_name(one) for one in parts} == set(COLUMNS)
 
 
 def test_an_optimizer_that_only_the_hardware_knows(tmp_path):
     optimizer = ee.MDLAdagradLightParameters(0.3, *([0.5] * 10), True, False)
-    reached = train(column_spec(optimizer=optimizer), tmp_path)
+    reached = train(column_spec(optimizer=optimizer), tmp_path)  # The original took seven.
     assert len(reached.ops("RetrieveTPUEmbeddingMDLAdagradLightParameters")) == 2
-    with pytest.raises(ValueError) as caught:
-        spec, model_fn, _ = column_spec(optimizer=optimizer)
-        ee.TPUEstimator(
-            model_fn,
-            config=ee.RunConfig(model_dir=str(tmp_path)),
-            use_tpu=False,
-            embedding_config_spec=spec,
-        )
-    assert str(caught.value) == (
+    spec, model_fn, _ = column_spec(optimizer=optimizer)
+    config = ee.RunConfig(model_dir=str(tmp_path))
+    refusal = harness.refusal(ValueError, harness.configured, model_fn, spec, config, use_tpu=False)
+    assert refusal == (
         "Table 'tbl_history_words_shared_embedding': the update rule of MDLAdagradLightParameters "
         "was never published, so only TPU hardware can train with it; on the host, choose another "
         "optimizer."
     )
-
-
-def test_one_line_says_what_trains_where(tmp_path, caplog):
-    with caplog.at_level(logging.INFO, "estimator_emb"):
-        train(dict_spec(), tmp_path, 2)
-    assert [one for one in harness.said(caplog) if "tables" in one] == [
-        "Embedding tables train on the TPU's embedding hardware, over 2 hosts: 2 tables, 51 rows, "
-        "133 parameters, 0.0 MB with slots (Adam x 1, Ftrl x 1)."
-    ]
-
-
-def test_the_limit_of_the_spec_reaches_the_hardware(tmp_path):
-    estimator, _ = run(tpu_described.train, column_spec(clipping_limit=0.5), tmp_path)
-    for table in engine_of(estimator).config_proto.table_descriptor:
-        limits = table.optimization_parameters.gradient_clipping_limits
-        assert (limits.lower.value, limits.upper.value) == (-0.5, 0.5)
 
 
 def test_stock_tensorflow_estimator_is_left_alone():
@@ -390,13 +345,8 @@ def test_what_the_hardware_tests_train_is_built(optimizer, tmp_path):
 # Forms of ids.
 
 
-def table_of(feature, combiner="mean"):
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={"x": feature},
-        table_to_config_dict={"t": ee.TableConfig(20, 2, combiner=combiner)},
-        optimization_parameters=ee.AdagradParameters(0.1),
-    )
-    return tables_of(spec)
+def tables_of_x(combiner="mean", **feature):
+    return tables_of(harness.table_spec(20, 2, ee.AdagradParameters(0.1), None, combiner, feature))
 
 
 def element_of(features, tables, dataset):
@@ -415,7 +365,7 @@ def listed(value):
 
 @pytest.mark.parametrize("dataset", [True, False])
 def test_dense_and_ragged_ids_become_sparse_and_keep_id_0(dataset):
-    tables = table_of(ee.FeatureConfig("t", weight_key="w"))
+    tables = tables_of_x(weight_key="w")
     dense = {
         "x": tf.constant([[0, 3, -1], [-1, 0, 7]]),
         "w": tf.constant([[0.0, 1.5, 9.0], [9.0, 2.5, 3.5]]),
@@ -442,24 +392,24 @@ def test_dense_and_ragged_ids_become_sparse_and_keep_id_0(dataset):
 
 @pytest.mark.parametrize("dataset", [True, False])
 def test_one_id_for_each_sample_stays_dense(dataset):
-    tables = table_of(ee.FeatureConfig("t"), combiner=None)
+    tables = tables_of_x(None)
     for ids in ([5, 0], [[5], [0]]):
         got = element_of({"x": tf.constant(ids)}, tables, dataset)
         assert got["x"].numpy().tolist() == [5, 0]
-    sequence = table_of(ee.FeatureConfig("t", max_sequence_length=2), combiner=None)
+    sequence = tables_of_x(None, max_sequence_length=2)
     got = element_of({"x": tf.constant([[5, 0], [-1, 1]])}, sequence, dataset)
     assert listed(got["x"]) == ([[0, 0], [0, 1], [1, 1]], [5, 0, 1], [2, 2])
 
 
 def test_a_dataset_of_features_alone():
-    tables = table_of(ee.FeatureConfig("t"))
+    tables = tables_of_x()
     dataset = tf.data.Dataset.from_tensors({"x": tf.constant([5, 0])})
     (got,) = system.as_hardware_reads(dataset, tables)
     assert listed(got["x"]) == ([[0, 0], [1, 0]], [5, 0], [2, 1])
 
 
 def test_a_dataset_of_sparse_ids_is_passed_on():
-    tables = table_of(ee.FeatureConfig("t"))
+    tables = tables_of_x()
     dataset = tf.data.Dataset.from_tensors({"x": sparse(4), "other": tf.zeros([4])})
     assert system.as_hardware_reads(dataset, tables) is dataset
 
@@ -484,10 +434,9 @@ ELSEWHERE = (
 
 
 @pytest.mark.parametrize("generation", ["v5e", "v5p", "v6e"])
-@pytest.mark.parametrize("spec_of", [column_spec, dict_spec])
-def test_a_generation_on_which_no_estimator_runs(spec_of, generation, tmp_path):
+def test_a_generation_on_which_no_estimator_runs(generation, tmp_path):
     config = tpu_described.per_core_input(tpu_generation=generation)
-    assert harness.refusal(ValueError, train, spec_of(), tmp_path, tpu_config=config) == (
+    assert harness.refusal(ValueError, train, dict_spec(), tmp_path, tpu_config=config) == (
         f"TPUConfig: tpu_generation is '{generation}', and no TPUEstimator runs by TensorFlow on "
         "TPUs v5e, v5p and v6e: their only runtime is PJRT, and TPUEstimator stands on the infeed "
         "and outfeed of TensorFlow's older one, without which TensorFlow says 'No TPU platform "
@@ -497,13 +446,6 @@ def test_a_generation_on_which_no_estimator_runs(spec_of, generation, tmp_path):
         "where TPUEmbeddingV2 of tf.tpu.experimental.embedding drives SparseCore: "
         "estimator_emb.embedding.to_tensorflow translates tables and features."
     )
-
-
-@pytest.mark.parametrize("generation", ["v2", "v4", None])
-def test_a_generation_with_the_hardware(generation, tmp_path):
-    config = tpu_described.per_core_input(tpu_generation=generation)
-    assert config._replace(num_shards=2).tpu_generation == generation
-    assert train(dict_spec(), tmp_path, tpu_config=config).ops("LoadTPUEmbedding")
 
 
 def test_a_way_round_without_the_hardware(tmp_path):
@@ -520,18 +462,14 @@ def test_a_way_round_without_the_hardware(tmp_path):
         loss = tf.reduce_mean(tf.square(output - labels))
         return harness.minimized(mode, loss, 0.1)
 
-    spec = ee.EmbeddingConfigSpec(
-        feature_columns=[column], optimization_parameters=ee.AdagradParameters(0.1)
-    )
-    config = tpu_described.per_core_input()
-    reached = train((spec, model_fn, only_items), tmp_path, tpu_config=config)
+    def only_items(params):
+        return input_fn(params).map(lambda features, labels: ({"item": features["item"]}, labels))
+
+    spec = ee.EmbeddingConfigSpec([column], ee.AdagradParameters(0.1))
+    reached = train((spec, model_fn, only_items), tmp_path)
     assert not of_type(reached.graph, "TPUEmbedding")
     trained = [one.op.name for one in reached.graph.get_collection("trainable_variables")]
     assert trained == ["dense_features/item_embedding/embedding_weights"]
-
-
-def only_items(params):
-    return input_fn(params).map(lambda features, labels: ({"item": features["item"]}, labels))
 
 
 def topology(embedding_feature):
@@ -576,23 +514,3 @@ def test_predict_says_where_to_predict(tmp_path):
         "Predict on the host, with a TPUEstimator of the same model_dir that has use_tpu=False or "
         "TPUConfig(device='host')."
     )
-
-
-def test_hosts_are_those_of_the_named_job(tmp_path):
-    metadata = tpu_described.metadata(2)
-    with pytest.raises(ValueError) as caught:
-        embedding.TPUEmbedding(
-            {"t": ee.TableConfig(7, 2)},
-            {"x": ee.FeatureConfig("t")},
-            8,
-            embedding.TRAINING,
-            master=tpu_described.MASTER,
-            optimization_parameters=ee.AdagradParameters(0.1),
-            master_job_name="other",
-            system_metadata=metadata,
-        )
-    assert str(caught.value) == (
-        "TPUEmbedding: the TPU cores have 2 hosts, but the job 'other' has the CPU devices [] "
-        "only; master_job_name must be the job of those hosts."
-    )
-    assert np.prod([metadata.num_hosts, metadata.num_of_cores_per_host]) == metadata.num_cores

@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A model trained on several cores without a sum of gradients over them is warned of, by name."""
 
-import logging
-
 import harness
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-import feature_columns as fc
 
 v1 = tf.compat.v1
 
@@ -32,17 +29,13 @@ def by_keras(optimizer):
 
 def by_hand(loss, variables):
     gradients = [v1.tpu.cross_replica_sum(one) for one in tf.gradients(loss, variables)]
-    optimizer = v1.train.AdamOptimizer()
-    return optimizer.apply_gradients(
-        zip(gradients, variables, strict=True), v1.train.get_global_step()
-    )
+    pairs = zip(gradients, variables, strict=True)
+    return v1.train.AdamOptimizer().apply_gradients(pairs, v1.train.get_global_step())
 
 
 def assigned(loss, variables):
-    updates = [
-        variable.assign_sub(gradient)
-        for variable, gradient in zip(variables, tf.gradients(loss, variables), strict=True)
-    ]
+    pairs = zip(variables, tf.gradients(loss, variables), strict=True)
+    updates = [variable.assign_sub(gradient) for variable, gradient in pairs]
     return tf.group(*updates, v1.train.get_global_step().assign_add(1))
 
 
@@ -50,11 +43,9 @@ def sgd():
     return v1.train.GradientDescentOptimizer(0.1)
 
 
-SUMMED = {
+TRAINED = {
     "CrossShardOptimizer": minimized(lambda: v1.tpu.CrossShardOptimizer(sgd())),
     "cross_replica_sum": by_hand,
-}
-UNSUMMED = {
     "v1": minimized(sgd),
     "v1, slots": minimized(lambda: v1.train.MomentumOptimizer(0.1, 0.9)),
     "Keras": by_keras(lambda: tf.keras.optimizers.legacy.SGD(0.1)),
@@ -81,48 +72,36 @@ def warnings_of(train, directory, caplog, cores=2, tables=False, dense=5):
         samples = tf.data.Dataset.from_tensors(one).repeat()
         return samples.batch(params["batch_size"], drop_remainder=True)
 
-    spec = None
-    if tables:
-        column = fc.categorical_column_with_identity("ids", 4)
-        spec = ee.EmbeddingConfigSpec(
-            feature_columns=[fc.embedding_column(column, 2)],
-            optimization_parameters=ee.AdagradParameters(0.1),
-        )
+    spec = harness.tables_spec({"ids": ee.TableConfig(4, 2)}, ee.AdagradParameters(0.1))
+    spec = spec if tables else None
     estimator = harness.estimator(model_fn, spec, directory, device="host", num_shards=cores)
-    with caplog.at_level(logging.WARNING, "estimator_emb"):
-        estimator.train(input_fn, max_steps=1)
+    estimator.train(input_fn, max_steps=1)
     return harness.said(caplog)
 
 
-def message(names):
-    return (
+FIVE = "dense/0, dense/1, dense/2 and 2 more"
+
+
+@pytest.mark.parametrize(
+    ("train", "case", "names"),
+    [
+        ("v1", {}, FIVE),
+        ("v1, slots", {}, FIVE),
+        ("Keras", {}, FIVE),
+        ("assigned", {}, FIVE),
+        ("v1", {"tables": True, "dense": 1}, "dense/0"),
+        ("v1", {"cores": 1}, None),
+        ("v1", {"tables": True, "dense": 0}, None),
+        ("CrossShardOptimizer", {}, None),
+        ("CrossShardOptimizer", {"tables": True}, None),
+        ("cross_replica_sum", {}, None),
+    ],
+    ids=str,
+)
+def test_gradients_that_are_not_summed_are_warned_of(train, case, names, tmp_path, caplog):
+    assert warnings_of(TRAINED[train], tmp_path, caplog, **case) == [
         f"2 cores share the batch, and the gradients of {names} are not summed over them: what "
         "every core but core 0 has learned is lost. Use "
         "tf.compat.v1.tpu.CrossShardOptimizer(optimizer); with an optimizer that is not of "
         "tf.compat.v1.train, sum each gradient by tf.compat.v1.tpu.cross_replica_sum."
-    )
-
-
-@pytest.mark.parametrize("train", UNSUMMED)
-def test_gradients_that_are_not_summed_are_warned_of(tmp_path, caplog, train):
-    found = warnings_of(UNSUMMED[train], tmp_path, caplog)
-    assert found == [message("dense/0, dense/1, dense/2 and 2 more")]
-
-
-def test_of_a_model_with_tables_the_dense_variables_are_warned_of(tmp_path, caplog):
-    found = warnings_of(UNSUMMED["v1"], tmp_path, caplog, tables=True, dense=1)
-    assert found == [message("dense/0")]
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        {"train": SUMMED["CrossShardOptimizer"]},
-        {"train": SUMMED["CrossShardOptimizer"], "tables": True},
-        {"train": SUMMED["cross_replica_sum"]},
-        {"train": UNSUMMED["v1"], "cores": 1},
-        {"train": UNSUMMED["v1"], "tables": True, "dense": 0},
-    ],
-)
-def test_nothing_is_said_where_nothing_is_lost(tmp_path, caplog, case):
-    assert warnings_of(directory=tmp_path, caplog=caplog, **case) == []
+    ] * bool(names)

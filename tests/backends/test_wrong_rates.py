@@ -24,43 +24,38 @@ def turning(value):
     return changing
 
 
-def wrong_rate(value):
-    function = turning(value)
-    return {"rate": function}, f"Table 'b': learning_rate_fn {said(function)}"
-
-
-def wrong_rate_of_optimizer(value):
-    function = turning(value)
-    optimizer = embedding.Adagrad(function)
-    return {
-        "optimizer": optimizer
-    }, f"Table 'b': the learning_rate of its Adagrad, {said(function)}"
-
-
-def wrong_multiplier(value):
-    function = turning(value)
-    owner = "EmbeddingConfigSpec: experimental_gradient_multiplier_fn"
-    return {"multiplier": function}, f"{owner} {said(function)}"
-
-
 def said(function):
     return f"changing (test_wrong_rates.py, line {function.__code__.co_firstlineno})"
 
 
+# Each returns arguments of `spec_of`, and whose the function is.
+
+
+def wrong_rate(function):
+    return {"rate": function}, f"Table 'b': learning_rate_fn {said(function)}"
+
+
+def wrong_rate_of_optimizer(function):
+    whose = f"Table 'b': the learning_rate of its Adagrad, {said(function)}"
+    return {"optimizer": embedding.Adagrad(function)}, whose
+
+
+def wrong_multiplier(function):
+    whose = f"EmbeddingConfigSpec: experimental_gradient_multiplier_fn {said(function)}"
+    return {"multiplier": function}, whose
+
+
 def spec_of(rate=None, optimizer=None, multiplier=None, pipelined=False):
     """Two tables, of which the second has the rate."""
-    optimizers = {"a": ee.AdamParameters(0.1), "b": optimizer or ee.AdagradParameters(0.1)}
+    ones = tf.compat.v1.ones_initializer()
+    of_b = {"optimization_parameters": optimizer, "learning_rate_fn": rate}
+    tables = {
+        "a": ee.TableConfig(ROWS, 3, ones, optimization_parameters=ee.AdamParameters(0.1)),
+        "b": ee.TableConfig(ROWS, 3, ones, **of_b),
+    }
     return harness.tables_spec(
-        {
-            key: ee.TableConfig(
-                ROWS,
-                3,
-                tf.compat.v1.ones_initializer(),
-                learning_rate_fn=rate if key == "b" else None,
-                optimization_parameters=optimizers[key],
-            )
-            for key in "ab"
-        },
+        tables,
+        ee.AdagradParameters(0.1),
         experimental_gradient_multiplier_fn=multiplier,
         pipeline_execution_with_tensor_core=pipelined,
     )
@@ -93,54 +88,37 @@ class State(tf.compat.v1.train.SessionRunHook):
         return self._session.run(self._variables)
 
 
-ON_SERVERS = "servers"
-WAYS = {
-    "host": {},
-    "host, pipelined": {"pipelined": True},
-    "one core": {"device": "host"},
-    "two cores": {"device": "host", "num_shards": 2},
-    "two cores, pipelined": {"device": "host", "num_shards": 2, "pipelined": True},
-    ON_SERVERS: {},
-}
-ALWAYS = {("host", wrong_multiplier), ("two cores", wrong_rate)}
-
-
-@pytest.mark.parametrize(
-    "way, wrong, value, allowed",
-    [
-        pytest.param(
-            way,
-            wrong,
-            value,
-            allowed,
-            marks=[] if (way, wrong) in ALWAYS else pytest.mark.slow,
-            id=f"{way}-{wrong.__name__}",
+CASES = (
+    ("host", False, wrong_multiplier, -INFINITE),
+    ("2 cores", False, wrong_rate, NAN),
+    *(
+        pytest.param(*case, marks=pytest.mark.slow)
+        for case in (
+            ("host", False, wrong_rate_of_optimizer, -0.5),
+            ("host", True, wrong_rate, NAN),
+            ("1 core", False, wrong_rate_of_optimizer, -0.5),
+            ("2 cores", True, wrong_multiplier, -INFINITE),
+            ("2 cores", True, wrong_rate_of_optimizer, -0.5),
+            ("servers", False, wrong_rate, NAN),
+            ("servers", False, wrong_multiplier, -INFINITE),
         )
-        for way in WAYS
-        for wrong, value, allowed in (
-            (wrong_rate, NAN, "finite and not negative"),
-            (wrong_rate_of_optimizer, -0.5, "finite and not negative"),
-            (wrong_multiplier, -INFINITE, "finite"),
-        )
-    ],
+    ),
 )
-def test_stops_before_that_step_writes(way, wrong, value, allowed, kernels, tmp_path, monkeypatch):
-    arguments, owner = wrong(value)
-    how = dict(WAYS[way])
-    spec = spec_of(pipelined=how.pop("pipelined", False), **arguments)
-    common = {"save_checkpoints_steps": 1, "save_summary_steps": 1}
-    if way == ON_SERVERS:
-        config = servers.Cluster(workers=0, servers=2).config(
-            "chief", 0, model_dir=str(tmp_path), **common
-        )
-    else:
-        tpu = ee.TPUConfig(1, **how)
-        config = ee.RunConfig(model_dir=str(tmp_path), tpu_config=tpu, **common)
-    estimator = harness.configured(model_fn, spec, config, SAMPLES, use_tpu="device" in how)
+
+
+@pytest.mark.parametrize("way, pipelined, wrong, value", CASES)
+def test_stops_before_that_step_writes(
+    way, pipelined, wrong, value, kernels, tmp_path, monkeypatch
+):
+    arguments, owner = wrong(turning(value))
+    spec = spec_of(pipelined=pipelined, **arguments)
+    config = servers.config_of(way, tmp_path, save_checkpoints_steps=1, save_summary_steps=1)
+    estimator = harness.configured(model_fn, spec, config, SAMPLES, use_tpu="core" in way)
     state = State()
     monkeypatch.setattr(tf.compat.v1.Session, "close", lambda self: None)
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         estimator.train(input_fn, steps=5, hooks=[state])
+    allowed = "finite" if wrong is wrong_multiplier else "finite and not negative"
     expected = f"[{owner}: its value in this step must be {allowed}; got {value}.]"
     assert expected in str(caught.value)
     now = state.now()

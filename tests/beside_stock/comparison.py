@@ -6,34 +6,20 @@ import re
 import numpy as np
 
 RULES = {
-    "the spec trains the tables": (
-        "Off a TPU, the spec's optimizer trains the tables. The stock side is given the twin of "
-        "the spec's optimizer for them, its gradient multiplier and its clipping_limit, by hand."
-    ),
-    "bias correction": (
-        "A TPU's Adam corrects no bias. The columns' learning_rate_fn, which stock never calls "
-        "off a TPU, holds the correction."
-    ),
+    "the spec trains the tables": "Stock is given a twin of the spec's optimizer by hand.",
+    "bias correction": "A TPU's Adam has none: it is in learning_rate_fn, which stock never calls.",
     "no beta powers": (
-        "Tables trained by Adam need no beta powers; stock has those of the tables' optimizer. "
-        "Where a program's Adam has no dense variables, it has them in ours only, as the stock "
-        "side then leaves that optimizer out."
+        "Tables trained by Adam need none, and stock has those of the tables' optimizer. Where the "
+        "program's Adam has no dense variables, only ours has them: the stock side leaves it out."
     ),
-    "slot names": (
-        "Slots are named as on a TPU: <table>/Adam/m, where tf.compat.v1.train says <table>/Adam."
-    ),
+    "slot names": "As on a TPU: <table>/Adam/m, where tf.compat.v1.train says <table>/Adam.",
     "row 0 of the empty": (
         "Where a sample or a position holds no id, stock looks row 0 up and updates it with a "
         "gradient of 0, which moves it under optimizers with a memory. In ours no row is touched, "
         "so row 0, which no id of such a program names, keeps its first value."
     ),
-    "sequences are cut": (
-        "max_sequence_length cuts off on the host too. The stock side's input is cut."
-    ),
-    "the time axis": (
-        "A sequence's activation is max_sequence_length long. In stock it is as long as the "
-        "longest sequence of the batch."
-    ),
+    "sequences are cut": "max_sequence_length cuts on the host too. Stock's input is cut.",
+    "the time axis": "max_sequence_length long; in stock as long as the batch's longest sequence.",
     "weights of 0 or less": (
         "They count with every combiner, as on a TPU. Stock leaves such ids out with 'mean' and "
         "'sqrtn', so our side's input is without them."

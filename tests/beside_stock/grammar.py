@@ -19,32 +19,6 @@ NEUTRAL = ("SGD", "Adagrad", "Adam")
 
 BATCH_SIZE = 4
 
-TAGS = (
-    *("identity int32", "identity int64", "list string", "file string", "hash string"),
-    *("integer list int32", "integer list int64", "integer hash int64", "default int32"),
-    *("vector", "matrix", "sparse", "ragged", "flat", "sequence"),
-    *("shared flat", "shared sequence", "mean", "sum", "sqrtn"),
-    *("weighted vector", "weighted matrix", "weighted sparse", "weighted ragged"),
-    "weights for one of the features of a table",
-    "use_safe_embedding_lookup=False",
-    *("SGD", "Adagrad", "Momentum", "Adam", "Ftrl", "RMSProp", "ProximalAdagrad", "Adadelta"),
-    *("one layer", "a layer for each column", "a layer for each column, without a list"),
-    *("called twice", "Sequential", "functional", "subclassed", "module", "both DenseFeatures"),
-    *("input_layer", "input_layers", "mixture"),
-    *("tf.keras.layers.DenseFeatures", "tf.compat.v1.keras.layers.DenseFeatures"),
-    *("one SequenceFeatures", "a SequenceFeatures for each column"),
-    'tf.compat.v1.variable_scope("tower")',
-    'tf.compat.v1.variable_scope("tower/deep")',
-    'tf.compat.v1.variable_scope("tower", reuse=tf.compat.v1.AUTO_REUSE)',
-    'tf.name_scope("tower")',
-    'tf.compat.v1.name_scope("tower")',
-    *(f"dense variables: {kind}" for kind in ("get_variable", "keras", "layers", "none")),
-    *("off_tpu", "emulated", "one optimizer"),
-    *("two trainings", "evaluate", "predict", "export"),
-)
-"""What programs are made of, each in some of the seeds of the suite."""
-
-
 _RATE = "{rate}"
 _NESTEROV = "{rate}, 0.8, use_nesterov={nesterov}"
 _STARTING = "{rate}, initial_accumulator_value={start}"
@@ -77,6 +51,15 @@ OPTIMIZERS = {
     "Adadelta": (_TENFOLD, _TENFOLD, {}),
 }
 """Optimizer -> arguments of the spec's, of its twin in tf.compat.v1.train, and what is drawn."""
+
+FORMS = {
+    "vector": ("tf.constant", "tf.io.FixedLenFeature([], {})"),
+    "matrix": ("tf.constant", "tf.io.FixedLenFeature([3], {})"),
+    "sparse": ("side.sparse", "tf.io.VarLenFeature({})"),
+    "ragged": ("side.ragged", "side.ragged_feature({})"),
+    "sequence": ("side.sparse", "tf.io.VarLenFeature({})"),
+}
+"""Form of a feature -> what makes its tensor, and what parses it."""
 
 Optimizer = collections.namedtuple("Optimizer", "name parameters twin learning_rate")
 """An optimizer of tables: source of the spec's, of its twin, and of the columns' learning rate."""
@@ -137,7 +120,6 @@ class Feature:
 
     @property
     def name(self):
-        """The name of its categorical column."""
         return f"{self.key}_weighted_by_{self.key}_weights" if self.weights else self.key
 
 
@@ -165,11 +147,12 @@ class Program:
     empty_tables: dict
     rules: frozenset  # The differences from stock that it meets; see `comparison.py`.
     native: bool
-    tags: frozenset
+    # What could have been drawn, and what was, each with the line of this file that draws.
+    options: frozenset
+    drawn: frozenset
 
 
 def program(seed):
-    """The program of a seed."""
     return _Writer(seed).program()
 
 
@@ -178,16 +161,23 @@ class _Writer:
         self.seed = seed
         self.random = random.Random(seed)
         self.rules = set()
-        self.tags = set()
+        self.options = set()
+        self.drawn = set()
         self.empty_tables = {}
         self.without = []
         self.samples = BATCH_SIZE * self.choice(1, 2, 2, 3)
 
     def choice(self, *options):
-        return self.random.choice(options)
+        return self._drawn(options, self.random.choice(options))
 
     def chance(self, probability):
-        return self.random.random() < probability
+        return self._drawn((True, False), self.random.random() < probability)
+
+    def _drawn(self, options, one):
+        line = sys._getframe(2).f_lineno
+        self.options |= {(line, option) for option in options}
+        self.drawn.add((line, one))
+        return one
 
     def number(self, low, high):
         return round(self.random.uniform(low, high), 3)
@@ -222,7 +212,6 @@ class _Writer:
             "",
             *self._calls(),
         ]
-        self.tags |= {self.optimizer.name, f"{len(self.tables)} tables"}
         return Program(
             self.seed,
             "\n".join(lines) + "\n",
@@ -230,10 +219,9 @@ class _Writer:
             self.empty_tables,
             frozenset(self.rules),
             self.chance(0.5),
-            frozenset(self.tags),
+            frozenset(self.options),
+            frozenset(self.drawn),
         )
-
-    # The optimizer.
 
     def _optimizer(self):
         rate = self.choice(0.05, 0.1, 0.3)
@@ -263,13 +251,11 @@ class _Writer:
             "FtrlOptimizer(0.1)",
         )
 
-    # Tables, and the batch.
-
     def _tables(self):
         # Tables of one shape are those that could be taken for each other.
         size, dimension = self.choice(5, 6, 7), self.choice(2, 3)
         keys = iter("abcdefgh")
-        before = set(self.rules), set(self.tags)
+        rules = set(self.rules)
         sequences = self.choice(0, 0, 0, 1, 1, 2)
         tables = [
             self._table(keys, size, dimension, False)
@@ -277,12 +263,12 @@ class _Writer:
         ]
         if sequences and self.chance(0.3):
             tables, self.without, self.empty_tables = [], [], {}
-            self.rules, self.tags = before
+            self.rules = rules
         # Sequences of one layer have equal lengths.
         self.lengths = [self.random.randint(0, 4) for _ in range(self.samples - 1)]
         self.lengths.append(self.random.randint(2, 4))
         longest = max(self.lengths)
-        self.max_sequence_length = self.choice(longest, longest + 1, longest - 1)
+        self.max_sequence_length = longest + self.choice(0, 1, -1)
         if sequences and self.max_sequence_length < longest:
             self.rules.add("sequences are cut")
         if sequences and self.max_sequence_length > longest:
@@ -310,19 +296,17 @@ class _Writer:
             self._feature(next(keys), kind, size, sequence, full, zero, combiner)
             for _ in range(2 if shared else 1)
         ]
-        if shared and len({feature.weights is None for feature in features}) == 2:
-            self.tags.add("weights for one of the features of a table")
         factor = self.number(0.5, 3)
         arguments = f'combiner="{combiner}", initializer=side.rows({factor})'
         if self.optimizer.learning_rate:
             arguments += ", learning_rate_fn=learning_rate"
         if full and combiner and self.chance(0.2) and not any(f.form == "vector" for f in features):
             arguments += ", use_safe_embedding_lookup=False"
-            self.tags.add("use_safe_embedding_lookup=False")
         if shared:
             keys = "_".join(feature.name for feature in features)
-            name = self.choice(f"{keys}_shared_embedding", f"both_{keys}_embedding")
-            if name.startswith("both"):
+            name = f"{keys}_shared_embedding"
+            if self.choice("unnamed", "named") == "named":
+                name = f"both_{keys}_embedding"
                 arguments += f', shared_embedding_collection_name="{name}"'
             if sequence:
                 arguments += f", max_sequence_lengths=[{self.max_sequence_length}] * 2"
@@ -348,8 +332,6 @@ class _Writer:
         if not zero:
             self.rules.add("row 0 of the empty")
             self.empty_tables[name] = [math.sin(factor * (1 + i)) for i in range(dimension)]
-        self.tags.add(("shared " if shared else "") + ("sequence" if sequence else "flat"))
-        self.tags.add(combiner)
         return Table(features, shared, columns)
 
     def _feature(self, key, kind, size, sequence, full, zero, combiner):
@@ -393,7 +375,6 @@ class _Writer:
                 self.rules.add("weights of 0 or less")
                 self.without.append(key)
             weights = [[self.number(low, 2) for _ in row] for row in values]
-            self.tags.add(f"weighted {form}")
         if form == "matrix":
             padding = "" if dtype == "string" else -1
             values = [row + [padding] * (3 - len(row)) for row in values]
@@ -415,14 +396,11 @@ class _Writer:
         column = ("fc.sequence_" if sequence else "fc.") + column
         if weights:
             column = f'fc.weighted_categorical_column({column}, "{key}_weights")'
-        self.tags |= {f"{kind} {dtype}", form}
         return Feature(key, kind, dtype, form, values, weights, column)
 
     @property
     def features(self):
         return [feature for table in self.tables for feature in table.features]
-
-    # Source.
 
     def _columns(self):
         lines = []
@@ -466,14 +444,7 @@ class _Writer:
         data = f'DATA["{key}"]'
         if form == "sequence":
             data = f"side.cut({data}, {self.max_sequence_length})"
-        made = {
-            "vector": f"tf.constant({data}, {dtype})",
-            "matrix": f"tf.constant({data}, {dtype})",
-            "sparse": f"side.sparse({data}, {dtype})",
-            "ragged": f"side.ragged({data}, {dtype})",
-            "sequence": f"side.sparse({data}, {dtype})",
-        }[form]
-        return f'        "{key}": {made},'
+        return f'        "{key}": {FORMS[form][0]}({data}, {dtype}),'
 
     def _model_fn(self):
         flat = [table for table in self.tables if not table.sequence]
@@ -495,7 +466,6 @@ class _Writer:
         )
         if scope:
             body = [f"with {scope}:", *("    " + line for line in body)]
-            self.tags.add(scope)
         body += self._logits()
         # Of gradients that are bounded, so that no rate makes a program diverge.
         loss = self.choice(
@@ -540,9 +510,6 @@ class _Writer:
         if not any(table.shared for table in tables):
             spellings += ["input_layer", "input_layer", "input_layers", "mixture"]
         spelling = self.choice(*spellings)
-        self.tags.add(spelling)
-        if spelling not in ("input_layer", "input_layers"):
-            self.tags.add(layer)
         dense = f"tf.keras.layers.Dense(2, kernel_initializer=side.rows({self.number(0.5, 3)}))"
         if spelling in SPELLINGS:
             return [
@@ -574,14 +541,11 @@ class _Writer:
                 )
                 if some
             ]
-        return [
-            f"parts.append({INPUT_LAYER}(features, [{columns[0]}]))",
-            *(
-                [f"parts.append({layer}([{', '.join(columns[1:])}])(features))"]
-                if columns[1:]
-                else []
-            ),
-        ]
+        first, *others = columns
+        lines = [f"parts.append({INPUT_LAYER}(features, [{first}]))"]
+        if others:
+            lines.append(f"parts.append({layer}([{', '.join(others)}])(features))")
+        return lines
 
     def _sequences(self, tables):
         columns = [f"{f.key}_column" for table in tables for f in table.features]
@@ -589,7 +553,6 @@ class _Writer:
         if self.chance(0.5):
             layer = "tf.compat.v1.keras.experimental.SequenceFeatures"
         spelling = self.choice("one SequenceFeatures", "a SequenceFeatures for each column")
-        self.tags.add(spelling)
         groups = [columns] if spelling == "one SequenceFeatures" else [[c] for c in columns]
         lines = []
         for group in groups:
@@ -602,8 +565,7 @@ class _Writer:
 
     def _logits(self):
         factor = self.number(0.5, 3)
-        kind = self.choice("get_variable", "keras", "layers", "none")
-        self.tags.add(f"dense variables: {kind}")
+        kind = self.dense = self.choice("get_variable", "keras", "layers", "none")
         if kind == "none":
             return ["logits = tf.reduce_sum(x, axis=1, keepdims=True)"]
         if kind == "get_variable":
@@ -618,7 +580,6 @@ class _Writer:
     def _train_op(self):
         self.multiplier, self.limit = None, None
         if self.chance(0.5):
-            self.tags.add("one optimizer")
             return [
                 f"    optimizer = {self.optimizer.twin}",
                 "    train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())",
@@ -629,7 +590,7 @@ class _Writer:
         arguments = f", multiplier={self.multiplier}" if self.multiplier else ""
         arguments += f", limit={self.limit}" if self.limit else ""
         for_dense = self._dense_optimizer()
-        if "Adam" in for_dense and "dense variables: none" in self.tags:
+        if "Adam" in for_dense and self.dense == "none":
             self.rules.add("no beta powers")
         return [
             "    train_op = side.minimize(",
@@ -639,7 +600,6 @@ class _Writer:
         ]
 
     def _estimator(self):
-        self.tags.add(self.where)
         grappler = self.choice("", "", "grappler=True")
         columns = ", ".join(f"{feature.key}_column" for feature in self.features)
         arguments = f"side.parameters({self.optimizer.parameters})"
@@ -680,7 +640,6 @@ class _Writer:
         ]
         # Each builds its graph anew, which is what takes the time.
         then = self.choice("nothing", "two trainings", "evaluate", "predict", "export")
-        self.tags.add(then)
         if then == "two trainings":
             if self.chance(0.5):
                 lines.append("estimator = new_estimator()")
@@ -708,14 +667,7 @@ class _Writer:
             if feature.weights:
                 dtypes[f"{feature.key}_weights"] = "tf.float32"
             for key, dtype in dtypes.items():
-                made = {
-                    "vector": f"tf.io.FixedLenFeature([], {dtype})",
-                    "matrix": f"tf.io.FixedLenFeature([3], {dtype})",
-                    "sparse": f"tf.io.VarLenFeature({dtype})",
-                    "ragged": f"side.ragged_feature({dtype})",
-                    "sequence": f"tf.io.VarLenFeature({dtype})",
-                }[feature.form]
-                lines.append(f'        "{key}": {made},')
+                lines.append(f'        "{key}": {FORMS[feature.form][1].format(dtype)},')
             if feature.dtype == "int32":
                 casts.append(
                     f'    parsed["{feature.key}"] = tf.cast(parsed["{feature.key}"], tf.int32)'

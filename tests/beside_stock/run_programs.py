@@ -13,7 +13,6 @@ import os
 import shutil
 import sys
 import tempfile
-import time
 import traceback
 import types
 
@@ -57,7 +56,6 @@ def run(side, path):
     side.model_dir = tempfile.mkdtemp()
     side.recorded.clear()
     result = {"program": os.path.basename(path)}
-    start = time.process_time()
     os.environ["ESTIMATOR_EMB_NATIVE"] = "1" if path.endswith("_native.py") else "0"
     try:
         with open(path) as file:
@@ -73,7 +71,6 @@ def run(side, path):
         name: {"dtype": value.dtype.name, "value": value.tolist()}
         for name, value in side.recorded.items()
     }
-    result["seconds"] = time.process_time() - start
     return result
 
 

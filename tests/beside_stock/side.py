@@ -32,7 +32,6 @@ def record(name, value):
 
 
 def record_checkpoint(name):
-    """Notes every variable of the newest checkpoint."""
     reader = tf.train.load_checkpoint(tf.train.latest_checkpoint(model_dir))
     record(name, {v: reader.get_tensor(v) for v in reader.get_variable_to_shape_map()})
 
@@ -61,10 +60,7 @@ def sparse(rows_of_values, dtype):
 
 
 def leave_out(data, key):
-    """Leaves ids of weight 0 or less out of the data of a feature.
-
-    Rule `weights of 0 or less`: stock does so itself with 'mean' and 'sqrtn'.
-    """
+    """Leaves ids of weight 0 or less out of the data of a feature; stock does so itself."""
     if is_stock:
         return
     ids, weights = data[key], data[f"{key}_weights"]
@@ -76,31 +72,23 @@ def leave_out(data, key):
 
 
 def ragged(rows_of_values, dtype):
-    """Lists of values, one for each sample.
-
-    Rule `ragged ids`: a RaggedTensor in ours; stock's columns take none, so there a SparseTensor.
-    """
+    """Lists of values, one for each sample, as a RaggedTensor in ours."""
     if is_stock:
         return sparse(rows_of_values, dtype)
     return tf.ragged.constant(rows_of_values, dtype, ragged_rank=1)
 
 
 def ragged_feature(dtype):
-    """What parses such values."""
     return tf.io.VarLenFeature(dtype) if is_stock else tf.io.RaggedFeature(dtype)
 
 
 def cut(sequences, max_sequence_length):
-    """Rule `sequences are cut`: stock never reads max_sequence_length, so its input is cut."""
+    """Sequences that are no longer than ours, in which max_sequence_length cuts."""
     return [row[:max_sequence_length] for row in sequences] if is_stock else sequences
 
 
 def sum_over_time(sequence):
-    """A sum with a weight for each position, of as many as the side's tensor has.
-
-    Rule `the time axis`: it is max_sequence_length long in ours, and in stock as long as the
-    longest sequence.
-    """
+    """A sum with a weight for each position, of as many as the side's tensor has."""
     length = tf.shape(sequence)[1]
     return tf.reduce_sum(sequence * tf.cast(tf.range(1, length + 1), tf.float32)[:, None], axis=1)
 
@@ -115,7 +103,6 @@ def parameters(name, *args, **kwargs):
 
 
 def vocabulary_file(words):
-    """The path of a new file with a word on each line."""
     handle, path = tempfile.mkstemp(dir=model_dir, suffix=".txt")
     with open(handle, "w") as file:
         file.write("\n".join(words) + "\n")
@@ -139,10 +126,7 @@ def config(grappler, **tpu):
 
 
 def mod():
-    """Arguments of an EmbeddingConfigSpec whose tables are partitioned by 'mod', where that works.
-
-    Rule `mod`: stock raises off a TPU.
-    """
+    """Arguments of a spec whose tables are partitioned by 'mod', where that works."""
     return {} if is_stock else {"partition_strategy": "mod"}
 
 
@@ -154,12 +138,11 @@ def emulated(grappler=False):
 
 
 def off_tpu(grappler=False):
-    """Arguments of a TPUEstimator off a TPU."""
     return {"use_tpu": False, "config": config(grappler)}
 
 
 def minimize(loss, for_dense, for_tables, multiplier=1.0, limit=None):
-    """Rule `the spec trains the tables`: in ours that is so, and in stock it is done by hand."""
+    """Trains the tables by their own optimizer, as in ours their spec does."""
     step = tf.compat.v1.train.get_global_step()
     if not is_stock:
         return for_dense.minimize(loss, step)

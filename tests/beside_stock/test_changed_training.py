@@ -3,13 +3,12 @@
 
 import functools
 import json
-import os
-import subprocess
 
 import changed_training
+import harness
 import numpy as np
+import processes
 import pytest
-from sides import stock_python
 
 import estimator_emb as ee
 
@@ -70,31 +69,24 @@ AS_STOCK = (
 )
 
 
-@pytest.mark.parametrize("name", changed_training.CASES)
+@pytest.mark.parametrize("name", WARNINGS)
 def test_a_warning_says_what_reaches_no_table(name, caplog):
     changed_training.run(ee, **changed_training.CASES[name])
-    said = [record.getMessage() for record in caplog.records if record.name == "estimator_emb"]
-    assert said == ([WARNINGS[name]] if name in WARNINGS else [])
+    assert harness.said(caplog) == [WARNINGS[name]]
 
 
 @functools.cache
 def of_stock():
-    python = stock_python()
-    # Its tf.keras is Keras 2, without tf-keras.
-    environment = {k: v for k, v in os.environ.items() if k != "TF_USE_LEGACY_KERAS"}
-    done = subprocess.run(
-        [python, changed_training.__file__], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(processes.run_stock(changed_training.__file__).splitlines()[-1])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", changed_training.CASES)
-def test_stock_trains_otherwise(name):
+def test_stock_trains_otherwise(name, caplog):
     ours, stock = changed_training.run(ee, **changed_training.CASES[name]), of_stock()[name]
     same = np.allclose(ours["table"], stock["table"]) and np.allclose(ours["w"], stock["w"])
     assert (same and ours["names"] == stock["names"]) == (name in AS_STOCK)
+    assert bool(harness.said(caplog)) == (name in WARNINGS)
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ Both train all variables by Adagrad, the tables by the spec's or, in stock, by t
 """
 
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -123,7 +122,6 @@ CASES = {
 
 @pytest.mark.slow
 def test_programs_in_which_several_columns_read_a_feature(tmp_path):
-    python = sides.stock_python()
     names = {}
     for name, (columns, output, listed) in CASES.items():
         for words in (False, True):
@@ -135,8 +133,7 @@ def test_programs_in_which_several_columns_read_a_feature(tmp_path):
     found = {}
     for side in ("stock", "ours"):
         results = tmp_path / side
-        which = python if side == "stock" else sys.executable
-        log = sides.run_programs(side, results, list(names), tmp_path, which)
+        log = sides.run_programs(side, results, list(names), tmp_path)
         found[side] = [json.loads(line) for line in results.read_text().splitlines()]
         assert len(found[side]) == len(names), log
     for name, stock, ours in zip(names.values(), found["stock"], found["ours"], strict=True):

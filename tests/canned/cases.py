@@ -82,7 +82,6 @@ def serialized(count=3):
 
 
 def served(path, *args, **kwargs):
-    """What each signature of a SavedModel gives."""
     signatures = tf.saved_model.load(path.decode()).signatures
     return {name: signature(*args, **kwargs) for name, signature in signatures.items()}
 
@@ -564,29 +563,6 @@ def errors(folder):
     return "none"
 
 
-@case("around", "early stopping")
-def early_stopping(folder):
-    make = v2e.experimental
-    stops = {
-        "lower": lambda one: make.stop_if_lower_hook(one, "loss", 9.0, None, 2, None, 1),
-        "higher": lambda one: make.stop_if_higher_hook(one, "loss", 0.0, None, 2, None, 1),
-        "decrease": lambda one: make.stop_if_no_decrease_hook(one, "loss", 2, None, 0, None, 1),
-        "increase": lambda one: make.stop_if_no_increase_hook(one, "loss", 2, None, 0, None, 1),
-        "made": lambda one: make.make_early_stopping_hook(one, lambda: True, 0),
-    }
-    found = {}
-    for name, stop in stops.items():
-        estimator = plain(folder + name, save_checkpoints_steps=2)
-        os.makedirs(estimator.eval_dir())
-        train = v2e.TrainSpec(input_fn(REAL), max_steps=10, hooks=[stop(estimator)])
-        v2e.train_and_evaluate(estimator, train, v2e.EvalSpec(input_fn(REAL, 1), throttle_secs=0))
-        found[name] = int(estimator.get_variable_value("global_step")) < 10
-    other = plain(folder + "other")
-    hook = make.make_stop_at_checkpoint_step_hook(plain(folder + "made"), 3, 0)
-    other.train(input_fn(REAL), hooks=[hook], max_steps=3)
-    return found
-
-
 @case("around", "add_metrics")
 def add_metrics(folder):
     def first(labels, predictions):
@@ -745,22 +721,4 @@ def census(folder):
         config=config(folder),
     )
     estimator.train(input_fn(labels, features=features), steps=60)
-    return [estimator.evaluate(input_fn(labels, 1, features)), variables(estimator)]
-
-
-@case("real data", "criteo")
-def criteo(folder):
-    with open(DATA / "criteo" / "criteo_sample.txt") as file:
-        rows = list(csv.DictReader(file))
-    features = {f"C{i}": np.array([row[f"C{i}"] for row in rows]) for i in range(1, 9)}
-    counts = {f"I{i}": [float(row[f"I{i}"] or 0) for row in rows] for i in range(1, 6)}
-    features.update({key: np.float32(value) for key, value in counts.items()})
-    labels = np.array([int(row["label"]) for row in rows])
-    columns = [fc.categorical_column_with_hash_bucket(f"C{i}", 100) for i in range(1, 9)]
-    columns += [
-        fc.numeric_column(key, normalizer_fn=lambda x: tf.math.log1p(tf.maximum(x, 0)))
-        for key in counts
-    ]
-    estimator = v1e.LinearClassifier(columns, config=config(folder))
-    estimator.train(input_fn(labels, features=features), steps=50)
     return [estimator.evaluate(input_fn(labels, 1, features)), variables(estimator)]

@@ -1,25 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs programs of this folder beside stock tensorflow-estimator."""
 
-import os
 import pathlib
-import subprocess
-import sys
 
-import harness
+import processes
 import pytest
 import tqdm
 
 import estimator_emb
 
 HERE = pathlib.Path(__file__).parent
-
-
-@pytest.fixture
-def stock_python():
-    """The Python of TensorFlow 2.15.1 and tensorflow-estimator as it is."""
-    found = os.environ.get("ESTIMATOR_EMB_STOCK_PYTHON") or (harness.IS_2_15 and sys.executable)
-    return found or pytest.skip("ESTIMATOR_EMB_STOCK_PYTHON names no Python with TensorFlow 2.15.1")
 
 
 @pytest.fixture
@@ -33,14 +23,13 @@ def run_program(tmp_path):
         (library / path.name).symlink_to(path)
 
     def run(python, with_ours, *arguments):
-        # What importing estimator_emb sets is not for the others.
-        kept = {key: value for key, value in os.environ.items() if key != "TF_USE_LEGACY_KERAS"}
-        done = subprocess.run(
-            [python, *map(str, arguments)],
-            env={**kept, "PYTHONPATH": str(library) if with_ours else ""},
+        done = processes.run_python(
+            *arguments,
+            python=python,
             cwd=HERE,
-            capture_output=True,
-            text=True,
+            timeout=None,
+            PYTHONPATH=str(library) if with_ours else "",
+            ESTIMATOR_EMB_NATIVE="0",
         )
         assert done.returncode == 0, done.stdout + done.stderr[-4000:]
 

@@ -91,7 +91,7 @@ def filtering():
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(30)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("name", TESTS)
 def test_of_tensorflow_estimator(name):
     base, arguments, method = TESTS[name]

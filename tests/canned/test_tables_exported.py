@@ -5,6 +5,7 @@ import json
 import sys
 
 import numpy as np
+import processes
 import pytest
 
 from tables_exported import EXPORTERS  # isort: skip
@@ -14,10 +15,8 @@ from tables_exported import EXPORTERS  # isort: skip
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("device", ["host", "none"])
 @pytest.mark.parametrize("newer_exports", [True, False], ids=["to 2.15", "from 2.15"])
-def test_exports_serve_what_predict_gives(
-    newer_exports, device, stock_python, run_program, tmp_path
-):
-    exporting, serving = stock_python, sys.executable
+def test_exports_serve_what_predict_gives(newer_exports, device, run_program, tmp_path):
+    exporting, serving = processes.stock_python(), sys.executable
     if newer_exports:
         exporting, serving = serving, exporting
     run_program(exporting, True, "tables_exported.py", "export", tmp_path, device)

@@ -228,11 +228,11 @@ def test_other_hosts_than_the_checkpoint_tells(hosts, graph, saved, tmp_path):
     )
     arguments = {"source": path, "destination": f"{tmp_path}/new", "source_order": "mod"}
     assert error(**arguments, tables=["words"], hosts=hosts) == (
-        f"convert: hosts is {hosts}, and {path!r} tells 4{why}."
+        f"convert: hosts must be 4 for {path!r}{why}; got {hosts}."
     )
     # A small table alone: the others tell.
     assert error(**arguments, tables=["few"], hosts=hosts).startswith(
-        f"convert: hosts is {hosts}, and {path!r} tells 4: "
+        f"convert: hosts must be 4 for {path!r}: "
     )
 
 
@@ -270,7 +270,7 @@ def test_a_checkpoint_that_another_program_joined(tmp_path):
     arguments["source_order"] = "mod"
     os.unlink(f"{path}.meta")
     assert error(**arguments, hosts=4) == (
-        f"convert: hosts is 4, and {path!r} tells 1: table 'words' is saved in one slice."
+        f"convert: hosts must be 1 for {path!r}: table 'words' is saved in one slice; got 4."
     )
     assert error(**arguments) == (
         f"convert: there is nothing to convert in {path!r}: its rows are in the order of the ids "

@@ -146,8 +146,8 @@ def test_an_order_that_only_one_of_two_checkpoints_tells(tmp_path):
         with pytest.raises(ValueError) as error:
             checkpoint.differences(*pair)
         assert str(error.value) == (
-            f"differences: nothing in {path!r} says in which order the rows of 'few' are, as its "
-            "graph, the .meta file, would. Convert it first (estimator-emb convert)."
+            f"differences: nothing in {path!r} says in which order the rows of 'few' are: it has "
+            "no record and no graph (a .meta file). Convert it first (estimator-emb convert)."
         )
     assert checkpoint.differences(path, path) == []
 

@@ -145,9 +145,9 @@ compare --a-model-dir=@folder --b-model-dir=@folder --b=--shards=2
 compare --a-model-dir=@folder --b-model-dir=@folder --steps=2
     --a-model-dir and --b-model-dir compare finished runs: leave out --steps
 compare --plot=x.pdf @script
-    --plot: 'x.pdf' must end in .png
+    argument --plot: 'x.pdf' must end in .png
 compare --plot=nowhere/x.png @script
-    --plot: there is no folder 'nowhere'
+    argument --plot: there is no folder 'nowhere'
 compare --start=@folder @script
     --start: there is no checkpoint '@folder'
 compare @broken

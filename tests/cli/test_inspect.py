@@ -153,9 +153,9 @@ def test_plots_that_cannot_be(tmp_path, capsys, monkeypatch):
     before = sorted(tmp_path.iterdir())
     pdf, nowhere = f"{tmp_path}/norms.pdf", f"{tmp_path}/no"
     for file, says in {
-        pdf: f": {pdf!r} must end in .png",
-        f"{nowhere}/norms.png": f": there is no folder {nowhere!r}",
-        f"{tmp_path}/norms.png": " needs matplotlib: pip install 'estimator-emb[plot]'",
+        pdf: f"{pdf!r} must end in .png",
+        f"{nowhere}/norms.png": f"there is no folder {nowhere!r}",
+        f"{tmp_path}/norms.png": "needs matplotlib: pip install 'estimator-emb[plot]'",
     }.items():
         if "needs" in says:
             monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
@@ -163,7 +163,8 @@ def test_plots_that_cannot_be(tmp_path, capsys, monkeypatch):
             main_lib.main(["inspect", first, "--plot", file])
         assert ended.value.code == 2
         said = capsys.readouterr()
-        assert said.err.endswith(f"\nestimator-emb inspect: error: --plot{says}\n") and not said.out
+        refusal = f"\nestimator-emb inspect: error: argument --plot: {says}\n"
+        assert said.err.endswith(refusal) and not said.out
     assert sorted(tmp_path.iterdir()) == before
 
 

@@ -218,7 +218,7 @@ def test_help_and_refusals_need_no_tensorflow(tmp_path):
     for refusal in (
         "run: error: there is no file 'no.py'",
         "run: error: --shards and --topology both say how many cores there are",
-        "inspect: error: --plot: 'x.pdf' must end in .png",
+        "inspect: error: argument --plot: 'x.pdf' must end in .png",
     ):
         assert f"estimator-emb {refusal}\n" in done.stderr
 

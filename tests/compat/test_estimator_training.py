@@ -18,6 +18,11 @@ THEIRS = "tensorflow.python.distribute.estimator_training"
 v1 = tf.compat.v1
 
 
+@pytest.fixture(autouse=True)
+def no_cluster(monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+
+
 @pytest.fixture
 def estimator_lib(module, monkeypatch):
     """The modules of tensorflow-estimator which use the module under test, made to do so."""
@@ -27,7 +32,6 @@ def estimator_lib(module, monkeypatch):
         user = importlib.import_module(f"tensorflow_estimator.python.estimator.{name}")
         monkeypatch.setattr(user, "distribute_coordinator_training", module)
         setattr(found, name, user)
-    monkeypatch.delenv("TF_CONFIG", raising=False)
     return found
 
 
@@ -72,16 +76,11 @@ def settings(config):
     return (cluster.as_dict() if cluster else {}, *others)
 
 
-# ---- init_run_config --------------------------------------------------------------------------
-
-
 def tf_config(cluster, task_type, index):
     return {"cluster": cluster, "task": {"type": task_type, "index": index}}
 
 
 MASTER_CLUSTER = {"master": ["m:1"], "ps": ["p:1"], "worker": ["w:1"]}
-
-
 REMOTE = DistributeConfig(remote_cluster=tf.train.ClusterSpec(CLUSTER))
 RUN_CONFIGS = {
     "no cluster": ({"train_distribute": Strategy()}, {}, None, ({}, *LOCAL_TASK)),
@@ -146,47 +145,32 @@ def test_experimental_strategies_are_adopted(estimator_lib):
     assert (config.train_distribute, config.eval_distribute) == (train, evaluate)
 
 
-@pytest.mark.parametrize("option", ["train_distribute", "eval_distribute"])
-def test_strategy_given_twice(estimator_lib, module, option):
-    experimental = DistributeConfig(**{option: Strategy()})
-    options = {option: Strategy(), "experimental_distribute": experimental}
-    message = harness.refusal(ValueError, estimator_lib.run_config.RunConfig, **options)
+@pytest.mark.parametrize("option", ["train_distribute", "eval_distribute", "remote_cluster"])
+def test_given_twice(estimator_lib, module, option, monkeypatch):
+    given, first = {option: Strategy()}, f"`{option}`"
+    experimental = DistributeConfig(**given)
+    if option == "remote_cluster":
+        monkeypatch.setenv("TF_CONFIG", json.dumps(tf_config(CLUSTER, "chief", 0)))
+        given, first = {}, '"cluster" in TF_CONFIG'
+        experimental = DistributeConfig(Strategy(), None, tf.train.ClusterSpec(CLUSTER))
+    given["experimental_distribute"] = experimental
+    message = harness.refusal(ValueError, estimator_lib.run_config.RunConfig, **given)
     assert module is not ours or message == (
-        f"Set either `{option}` or `experimental_distribute.{option}`, not both."
+        f"Set either {first} or `experimental_distribute.{option}`, not both."
     )
-
-
-def test_cluster_given_twice(estimator_lib, module, monkeypatch):
-    monkeypatch.setenv("TF_CONFIG", json.dumps(tf_config(CLUSTER, "chief", 0)))
-    twice = {
-        "experimental_distribute": DistributeConfig(Strategy(), None, tf.train.ClusterSpec(CLUSTER))
-    }
-    message = harness.refusal(ValueError, estimator_lib.run_config.RunConfig, **twice)
-    assert module is not ours or message == (
-        'Set either "cluster" in TF_CONFIG or `experimental_distribute.remote_cluster`, not both.'
-    )
-
-
-# ---- should_run_distribute_coordinator --------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "attributes, expected",
+    "attributes",
     [
-        ({}, False),
-        ({"_distribute_coordinator_mode": None}, False),
-        ({"_distribute_coordinator_mode": "other", "cluster_spec": CLUSTER}, False),
-        ({"_distribute_coordinator_mode": 3, "cluster_spec": CLUSTER}, False),
-        ({"_distribute_coordinator_mode": "independent_worker", "cluster_spec": {}}, False),
-        ({"_distribute_coordinator_mode": "independent_worker", "cluster_spec": CLUSTER}, True),
-        ({"_distribute_coordinator_mode": "standalone_client", "cluster_spec": CLUSTER}, True),
+        {},
+        {"_distribute_coordinator_mode": "other", "cluster_spec": CLUSTER},
+        {"_distribute_coordinator_mode": 3, "cluster_spec": CLUSTER},
+        {"_distribute_coordinator_mode": "independent_worker", "cluster_spec": {}},
     ],
 )
-def test_should_run(module, attributes, expected):
-    assert module.should_run_distribute_coordinator(SimpleNamespace(**attributes)) is expected
-
-
-# ---- Running ----------------------------------------------------------------------------------
+def test_the_coordinator_does_not_run(module, attributes):
+    assert module.should_run_distribute_coordinator(SimpleNamespace(**attributes)) is False
 
 
 class Log(list):
@@ -252,11 +236,11 @@ def task(task_type, task_id, address, is_chief, global_id):
     return (CLUSTER, task_type, task_id, master, master, is_chief, 2, 3, global_id)
 
 
+CLIENT_TASK = (NO_EVALUATOR, None, None, "grpc://c:1", "grpc://c:1", True, 2, 3, 0)
 EVALUATOR_TASK = ({}, "evaluator", 0, "", "", True, 0, 0, None)
 
 
-def test_train_and_evaluate_as_client_between_graphs(module, monkeypatch):
-    monkeypatch.delenv("TF_CONFIG", raising=False)
+def test_train_and_evaluate_as_client_between_graphs(module):
     config = Config("standalone_client", CLUSTER, Strategy(), Strategy())
     estimator = Estimator(config)
     module.train_and_evaluate(estimator, TRAIN_SPEC, "eval_spec", Executor)
@@ -277,13 +261,11 @@ def test_train_and_evaluate_as_client_between_graphs(module, monkeypatch):
     assert not hasattr(config, "_task_type")
 
 
-def test_train_and_evaluate_as_client_in_graph(module, monkeypatch):
-    monkeypatch.delenv("TF_CONFIG", raising=False)
+def test_train_and_evaluate_as_client_in_graph(module):
     config = Config("standalone_client", NO_EVALUATOR, Strategy(between_graph=False))
     estimator = Estimator(config)
     module.train_and_evaluate(estimator, TRAIN_SPEC, "eval_spec", Executor)
-    everything = (NO_EVALUATOR, None, None, "grpc://c:1", "grpc://c:1", True, 2, 3, 0)
-    assert estimator.log == [("train", everything, (None, None), train_call("hook"))]
+    assert estimator.log == [("train", CLIENT_TASK, (None, None), train_call("hook"))]
 
 
 @pytest.mark.parametrize(
@@ -303,24 +285,27 @@ def test_train_and_evaluate_as_independent_worker(module, monkeypatch, task_type
     assert estimator.log == [expected]
 
 
-def test_train_and_evaluate_needs_a_mode(module):
-    given = Estimator(Config(None)), TRAIN_SPEC, None, Executor
-    message = harness.refusal(ValueError, module.train_and_evaluate, *given)
-    assert module is not ours or message == ("The `RunConfig` has no distribute coordinator mode.")
-
-
-def test_train_and_evaluate_needs_a_cluster():
-    given = Estimator(Config("standalone_client", {}, Strategy())), TRAIN_SPEC, None, Executor
+@pytest.mark.parametrize(
+    "mode, lacks",
+    [(None, "distribute coordinator mode"), ("standalone_client", "cluster to be the client of")],
+)
+def test_train_and_evaluate_needs_a_mode_and_a_cluster(mode, lacks):
+    given = Estimator(Config(mode, {}, Strategy())), TRAIN_SPEC, None, Executor
     message = harness.refusal(ValueError, ours.train_and_evaluate, *given)
-    assert message == "The `RunConfig` has no cluster to be the client of."
+    assert message == f"The `RunConfig` has no {lacks}."
 
 
-@pytest.mark.parametrize("phase", ["train", "eval"])
-def test_one_phase_as_client(module, monkeypatch, phase):
-    monkeypatch.delenv("TF_CONFIG", raising=False)
+CLIENT = "standalone_client"
+INSTEAD = "use `tf.estimator.train_and_evaluate`."
+of_each_phase = pytest.mark.parametrize(
+    "phase, method", [("train", "train"), ("eval", "evaluate")], ids=["train", "evaluate"]
+)
+
+
+@of_each_phase
+def test_one_phase_as_client(module, phase, method):
     strategy = Strategy(between_graph=False)
-    options = {"train": strategy} if phase == "train" else {"evaluate": strategy}
-    estimator = Estimator(Config("standalone_client", NO_EVALUATOR, **options))
+    estimator = Estimator(Config("standalone_client", NO_EVALUATOR, **{method: strategy}))
     calls = []
 
     def run(local, given_strategy, hooks):
@@ -330,59 +315,40 @@ def test_one_phase_as_client(module, monkeypatch, phase):
         calls.append((local, settings(local._config), hooks))
         return "metrics"
 
-    function = module.estimator_train if phase == "train" else module.estimator_evaluate
-    result = function(estimator, run, ["hook"])
+    result = getattr(module, f"estimator_{method}")(estimator, run, ["hook"])
     ((local, used, hooks),) = calls
-    assert used == (NO_EVALUATOR, None, None, "grpc://c:1", "grpc://c:1", True, 2, 3, 0)
-    assert hooks == ["hook"]
-    assert result is (local if phase == "train" else result)
-    assert phase == "train" or result == "metrics"
+    assert (used, hooks) == (CLIENT_TASK, ["hook"])
+    assert result is local if phase == "train" else result == "metrics"
 
 
-@pytest.mark.parametrize("phase, method", [("train", "train"), ("eval", "evaluate")])
+@of_each_phase
 @pytest.mark.parametrize(
-    "mode, cluster, strategy, message",
+    "mode, cluster, has_strategy, message",
     [
-        (
-            "standalone_client",
-            NO_EVALUATOR,
-            None,
-            "needs `{phase}_distribute` to use Distribute Coordinator.",
-        ),
-        (
-            "standalone_client",
-            {},
-            Strategy(),
-            "needs a cluster to use Distribute Coordinator.",
-        ),
-        (
-            "standalone_client",
-            CLUSTER,
-            Strategy(),
-            "does not support a cluster with an `evaluator` job: use "
-            "`tf.estimator.train_and_evaluate`.",
-        ),
+        (CLIENT, NO_EVALUATOR, False, "needs `{phase}_distribute` to use Distribute Coordinator."),
+        (CLIENT, {}, True, "needs a cluster to use Distribute Coordinator."),
+        (CLIENT, CLUSTER, True, f"does not support a cluster with an `evaluator` job: {INSTEAD}"),
         (
             "independent_worker",
             NO_EVALUATOR,
-            Strategy(),
+            True,
             "supports Distribute Coordinator only as a standalone client "
-            "(`experimental_distribute.remote_cluster`), but the mode is 'independent_worker': use "
-            "`tf.estimator.train_and_evaluate`.",
+            "(`experimental_distribute.remote_cluster`), but the mode is 'independent_worker': "
+            f"{INSTEAD}",
         ),
         (
-            "standalone_client",
+            CLIENT,
             NO_EVALUATOR,
-            Strategy(between_graph=True),
+            True,
             "as a standalone client does not support Strategy, which replicates between graphs: "
-            "use `tf.estimator.train_and_evaluate`.",
+            f"{INSTEAD}",
         ),
     ],
     ids=["no strategy", "no cluster", "evaluator job", "independent worker", "between graphs"],
 )
-def test_one_phase_refusals(module, phase, method, mode, cluster, strategy, message):
-    options = {"train": strategy} if phase == "train" else {"evaluate": strategy}
-    estimator = Estimator(Config(mode, cluster, **options))
+def test_one_phase_refusals(module, phase, method, mode, cluster, has_strategy, message):
+    strategy = Strategy() if has_strategy else None
+    estimator = Estimator(Config(mode, cluster, **{method: strategy}))
     # The original asserts, without a word, where a setting is missing.
     with pytest.raises(ValueError if module is ours else (ValueError, AssertionError)) as error:
         getattr(module, f"estimator_{method}")(estimator, None, [])
@@ -394,9 +360,6 @@ def test_unknown_job():
     cluster = tf.train.ClusterSpec({"worker": ["w:1"], "ps": ["p:1"]})
     message = harness.refusal(RuntimeError, ours._global_id, cluster, "chief", 0)
     assert message == "The cluster ['ps', 'worker'] has no job 'chief'."
-
-
-# ---- A local strategy, through Estimator ------------------------------------------------------
 
 
 def test_local_mirrored_strategy(estimator_lib, tmp_path):

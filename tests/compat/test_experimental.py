@@ -15,10 +15,10 @@ from tensorflow_estimator.python.estimator.api._v1.estimator import experimental
 from tensorflow_estimator.python.estimator.api._v2.estimator import experimental as api_v2
 
 import estimator_emb as ee
-import feature_columns as fc
 
 v1 = tf.compat.v1
-WAYS = {"host": None, "emulated": 1, "two cores": 2}
+WAYS = {"host": None, "emulated": 2}
+"""Way to run -> cores."""
 ITEMS = np.arange(4, dtype=np.int64)
 
 
@@ -31,9 +31,6 @@ def test_the_names_are_those_of_tensorflow_estimator():
         if not name.startswith("_")
     }
     assert ours == theirs
-
-
-# ---- Hooks, beside a plain Estimator ----------------------------------------------------------
 
 
 def plain_model_fn(features, labels, mode):
@@ -104,7 +101,6 @@ class Evaluated(v1.train.SessionRunHook):
 
 
 def end_of(estimator, name):
-    """Returns the step at which a hook ends a training."""
     hook = HOOKS[name](getattr(ee.experimental, name), estimator)
     estimator.train(input_fn, hooks=[Evaluated(estimator.eval_dir()), hook], max_steps=20)
     return int(estimator.get_variable_value("global_step"))
@@ -144,8 +140,6 @@ def test_an_evaluation_in_memory_is_that_of_the_checkpoint(way, tmp_path):
         np.testing.assert_allclose(totals[step], rows.mean(), rtol=1e-5)
     assert totals[2] != totals[4]
 
-
-# ---- A cluster --------------------------------------------------------------------------------
 
 PROGRAM = """
     import pathlib
@@ -191,90 +185,3 @@ def test_the_chief_stops_the_workers_and_the_servers(tmp_path):
     assert "goes on _StopOnPredicateHook" in chief
     latest = tf.train.latest_checkpoint(str(tmp_path / "model"))
     assert 100 < int(latest.rpartition("-")[2]) < 10**5
-
-
-# ---- What is no hook --------------------------------------------------------------------------
-
-NUMBER = fc.numeric_column("x", [2])
-X = np.array([[1.0, 2.0], [3.0, -1.0], [0.5, 4.0]], np.float32)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["linear_logit_fn_builder", "dnn_logit_fn_builder"])
-def test_logit_functions_in_a_model_fn(name, tmp_path):
-    def model_fn(features, labels, mode, params):
-        more = {
-            "hidden_units": [3],
-            "activation_fn": tf.nn.relu,
-            "dropout": None,
-            "input_layer_partitioner": None,
-            "batch_norm": False,
-        }
-        more = more if name == "dnn_logit_fn_builder" else {}
-        logit_fn = getattr(ee.experimental, name)(units=1, feature_columns=[NUMBER], **more)
-        logits = ee.experimental.call_logit_fn(logit_fn, features, mode, {}, ee.RunConfig())
-        loss = tf.reduce_mean(tf.square(logits - 1.0))
-        return harness.minimized(mode, loss, 0.1, predictions={"y": logits})
-
-    made = harness.estimator(model_fn, None, tmp_path, batch_size=3)
-    made.train(lambda params: of_x(np.zeros(3)).repeat(), steps=2)
-    predicted = [one["y"][0] for one in made.predict(lambda params: of_x())]
-
-    def value(end):
-        (found,) = (one for one in made.get_variable_names() if one.endswith(end))
-        return made.get_variable_value(found)
-
-    if name == "linear_logit_fn_builder":
-        expected = X @ value("x/weights") + value("bias_weights")
-    else:
-        hidden = np.maximum(X @ value("hiddenlayer_0/kernel") + value("hiddenlayer_0/bias"), 0)
-        expected = hidden @ value("logits/kernel") + value("logits/bias")
-    np.testing.assert_allclose(predicted, expected[:, 0], rtol=1e-5, atol=1e-6)
-
-
-def of_x(*labels):
-    features = {"x": X}
-    return tf.data.Dataset.from_tensors((features, *labels) if labels else features)
-
-
-def test_a_receiver_of_labels():
-    with tf.Graph().as_default():
-        features = {"x": v1.placeholder(tf.float32, [None, 1])}
-        labels = {"y": v1.placeholder(tf.float32, [None])}
-        received = ee.experimental.build_raw_supervised_input_receiver_fn(features, labels)()
-        assert sorted(received.receiver_tensors) == ["x", "y"]
-
-
-def trained(estimator, input_fn):
-    estimator.train(input_fn, steps=2)
-    return int(estimator.get_variable_value("global_step"))
-
-
-@pytest.mark.slow
-def test_estimators(tmp_path):
-    """They are tensorflow-estimator's own: here, that each trains on this TensorFlow."""
-    from tensorflow_estimator.python.estimator.canned import linear
-    from tensorflow_estimator.python.estimator.head import binary_class_head
-
-    data = tf.data.Dataset.from_tensors
-    kmeans = ee.experimental.KMeans(2, str(tmp_path / "kmeans"), use_mini_batch=False)
-    assert trained(kmeans, lambda: data(X).repeat()) == 2
-    sdca = ee.experimental.LinearSDCA("id")
-    classifier = linear.LinearClassifierV2([NUMBER], str(tmp_path / "sdca"), optimizer=sdca)
-    features = {"x": X, "id": np.array(["a", "b", "c"])}
-    labels = np.array([[0.0], [1.0], [1.0]], np.float32)
-    assert trained(classifier, lambda: data((features, labels)).repeat()) == 2
-    sequence = fc.sequence_categorical_column_with_identity("word", 5)
-    column = tf.feature_column.embedding_column(sequence, 2)
-    value = harness.sparse([[1, 2], [3], [4, 0]])
-    heads = {"RNNClassifier": {}, "RNNEstimator": {"head": binary_class_head.BinaryClassHead()}}
-    for name, more in heads.items():
-        rnn = getattr(ee.experimental, name)(
-            sequence_feature_columns=[column],
-            units=[3],
-            cell_type="lstm",
-            model_dir=str(tmp_path / name),
-            **more,
-        )
-        words = harness.input_fn_of([({"word": value}, labels)] * 2)
-        assert trained(rnn, lambda words=words: words(None)) == 2

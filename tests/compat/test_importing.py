@@ -107,16 +107,12 @@ MODULES = {
 }
 
 
-@pytest.fixture(scope="module")
-def found():
+@pytest.mark.slow
+@pytest.mark.any_version
+def test_an_import_changes_what_the_page_says():
     done = processes.run_python("-c", PROGRAM, "--help")
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-@pytest.mark.any_version
-def test_an_import_changes_what_the_page_says(found):
-    changed, argv_read, replaced = found
+    changed, argv_read, replaced = json.loads(done.stdout)
     assert argv_read == [] and replaced == []
     paths = {name: changed.pop(name) for name in list(changed) if name.startswith("path ")}
     assert changed.pop("logger estimator_emb") == FREE

@@ -16,7 +16,6 @@ from tensorflow.python.util import tf_export
 from estimator_emb import compat
 from estimator_emb.names.legacy import LACKING
 
-on_2_15 = pytest.mark.skipif(not harness.IS_2_15, reason="TensorFlow >= 2.16 lacks these modules")
 on_2_16 = pytest.mark.skipif(harness.IS_2_15, reason="TensorFlow 2.15 has all of this itself")
 MODULES = {
     "tensorflow.python.distribute.estimator_training": (
@@ -33,27 +32,20 @@ MODULES = {
 """Module -> the file that stands in for it, and a name that both have."""
 
 KERAS_3 = (
-    "ImportError: estimator_emb needs Keras 2, but tf.keras is Keras 3 in this process: set the "
+    "estimator_emb needs Keras 2, but tf.keras is Keras 3 in this process: set the "
     "environment variable TF_USE_LEGACY_KERAS=1, or import estimator_emb before anything that uses "
     "tf.keras."
 )
 
 
-def run(program, status=0, **environment):
-    """Runs a program where TF_USE_LEGACY_KERAS is set only if it is given."""
-    done = processes.run_python("-c", textwrap.dedent(program), **environment)
+def run(program, status=0):
+    """Runs a program where TF_USE_LEGACY_KERAS is not set."""
+    done = processes.run_python("-c", textwrap.dedent(program))
     assert done.returncode == status, done.stdout + done.stderr
     return done
 
 
-# The modules
-
-
-def test_the_modules():
-    assert tuple(MODULES) == LACKING
-
-
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", LACKING)
 def test_a_module_is_found_by_import_and_by_attribute(name):
     file, public = MODULES[name]
     module = importlib.import_module(name)
@@ -116,9 +108,6 @@ def test_names_of_the_embedding_module():
         )
 
 
-# The API names
-
-
 def test_symbols_of_tensorflow_estimator_carry_their_names():
     from tensorflow_estimator.python.estimator.tpu import tpu_config
 
@@ -126,9 +115,6 @@ def test_symbols_of_tensorflow_estimator_carry_their_names():
         tpu_config.RunConfig, api_name="estimator", add_prefix_to_v1_names=True
     )
     assert name == "compat.v1.estimator.tpu.RunConfig"
-
-
-# Keras
 
 
 def test_keras_is_keras_2():
@@ -143,11 +129,14 @@ def test_keras_is_keras_2():
     assert not hasattr(tf.keras, "ops")  # Only Keras 3 has it.
 
 
-@pytest.mark.slow
-@on_2_15
-def test_the_environment_stays_as_it_is():
-    program = "import os, estimator_emb; print(os.environ['TF_USE_LEGACY_KERAS'])"
-    assert run(program, TF_USE_LEGACY_KERAS="0").stdout == "0\n"
+def test_an_environment_that_asks_for_keras_3(monkeypatch):
+    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "0")
+    if harness.IS_2_15:  # Which has Keras 2 only.
+        compat.prepare("estimator_emb.legacy.tpu_embedding")
+        assert os.environ["TF_USE_LEGACY_KERAS"] == "0"
+    else:
+        given = compat.prepare, "estimator_emb.legacy.tpu_embedding"
+        assert harness.refusal(ImportError, *given) == KERAS_3
 
 
 WHERE_KERAS_IS = """
@@ -170,6 +159,8 @@ WHERE_KERAS_IS = """
         tf.compat.v1.nn.rnn_cell.BasicLSTMCell,
     ):
         print(found.__module__)
+    import keras
+    print(keras.layers.Dense.__module__)  # It stays usable.
 """
 
 
@@ -178,7 +169,7 @@ WHERE_KERAS_IS = """
 @pytest.mark.parametrize(
     "first",
     [
-        "import tensorflow; import estimator_emb",
+        "import tensorflow, keras; import estimator_emb",
         # The variable arrives after TensorFlow has made its search paths.
         "import tensorflow, os; os.environ['TF_USE_LEGACY_KERAS'] = '1'; import estimator_emb",
     ],
@@ -186,47 +177,24 @@ WHERE_KERAS_IS = """
 def test_keras_is_keras_2_where_tensorflow_came_first(first):
     done = run(f"{first}\n{textwrap.dedent(WHERE_KERAS_IS)}")
     found = done.stdout.splitlines()
+    assert found.pop() == "keras.src.layers.core.dense"
     assert len(found) == 10 and all(one.startswith("tf_keras.src.") for one in found), found
 
 
 @pytest.mark.slow
 @on_2_16
-def test_keras_3_beside_it_stays_usable():
-    program = """
-        import keras
-        import estimator_emb
-        import tensorflow as tf
-        print(keras.layers.Dense.__module__, tf.keras.layers.Dense.__module__)
-    """
-    assert run(program).stdout.split() == [
-        "keras.src.layers.core.dense",
-        "tf_keras.src.layers.core.dense",
-    ]
-
-
-@pytest.mark.slow
-@on_2_16
 @pytest.mark.parametrize(
-    "first, environment",
-    [
-        ("import tensorflow as tf; tf.keras.layers", {}),
-        ("import tensorflow as tf; tf.compat.v2.keras.layers", {}),
-        ("from tensorflow.keras import layers", {}),
-        ("", {"TF_USE_LEGACY_KERAS": "0"}),
-    ],
+    "first",
+    ["import tensorflow as tf; tf.compat.v2.keras.layers", "from tensorflow.keras import layers"],
 )
-def test_keras_3_is_refused(first, environment):
-    """Where it is bound already, or the environment asks for it."""
-    done = run(f"{first}\nimport estimator_emb", status=1, **environment)
-    assert [line for line in done.stderr.splitlines() if "Error: " in line][-1] == KERAS_3
-
-
-# The rest of TensorFlow
+def test_keras_3_that_is_bound_already_is_refused(first):
+    done = run(f"{first}\nimport estimator_emb", status=1)
+    errors = [line for line in done.stderr.splitlines() if "Error: " in line]
+    assert errors[-1] == f"ImportError: {KERAS_3}"
 
 
 @pytest.mark.slow
 def test_nothing_else_of_tensorflow_is_changed():
-    """Compares every attribute of every module of TensorFlow before and after the import."""
     program = """
         import os, sys
         os.environ["TF_USE_LEGACY_KERAS"] = "1"

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of `estimator_emb.compat.session_support`, next to TensorFlow's own on 2.15."""
 
+import contextlib
 import time
 from types import SimpleNamespace
+from unittest import mock
 
 import harness
 import pytest
@@ -40,9 +42,6 @@ def fake_manager(module, **health):
     return module.WorkerHeartbeatManager(session, devices, list(health), "request"), session
 
 
-# ---- Errors and devices -----------------------------------------------------------------------
-
-
 def test_all_worker_devices(module):
     names = [
         "/job:worker/replica:0/task:0/device:CPU:0",
@@ -54,9 +53,6 @@ def test_all_worker_devices(module):
     ]
     session = SimpleNamespace(list_devices=lambda: [SimpleNamespace(name=name) for name in names])
     assert module.all_worker_devices(session) == [HOST.format(0), HOST.format(1)]
-
-
-# ---- WorkerHeartbeatManager -------------------------------------------------------------------
 
 
 def test_from_devices_builds_the_ops(module):
@@ -114,9 +110,6 @@ def test_shutdown(module, monkeypatch):
     ]
 
 
-# ---- What to do on shutdown -------------------------------------------------------------------
-
-
 class Workers:
     """Stands for a `WorkerHeartbeatManager`; notes what happens to it in `events`."""
 
@@ -147,50 +140,36 @@ class Workers:
 
 
 @pytest.mark.parametrize(
-    "name, who", [("ShutdownLameWorkers", "lame"), ("ShutdownAllWorkers", "all")]
+    "name, who",
+    [("ShutdownLameWorkers", "lame"), ("ShutdownAllWorkers", "all"), ("ResetComputation", "all")],
 )
 def test_shutdown_workers(module, name, who):
     events = []
-    getattr(module, name)()(None, Workers("all", events), Workers("lame", events))
+    with contextlib.ExitStack() as stack:
+        if name == "ResetComputation":
+            message = "Resetting session loop due to worker shutdown."
+            stack.enter_context(pytest.raises(module.CoordinatorResetError, match=message))
+        getattr(module, name)()(None, Workers("all", events), Workers("lame", events))
     assert events == [(who, "shutdown", 42)]
 
 
-def test_reset_computation(module):
-    events = []
-    with pytest.raises(module.CoordinatorResetError) as error:
-        module.ResetComputation()(None, Workers("all", events), Workers("lame", events))
-    assert error.value.message == "Resetting session loop due to worker shutdown."
-    assert events == [("all", "shutdown", 42)]
-
-
-# ---- GracefulShutdownHook ---------------------------------------------------------------------
-
-
 def give_workers(monkeypatch, module, *managers):
-    """Has `from_devices` return each of `managers` in turn."""
-    turn = iter(managers)
-    monkeypatch.setattr(
-        module.WorkerHeartbeatManager, "from_devices", lambda session, devices: next(turn)
-    )
+    """Has `from_devices` return each of `managers` in turn, or raise it."""
+    turn = mock.Mock(side_effect=managers)
+    monkeypatch.setattr(module.WorkerHeartbeatManager, "from_devices", turn)
 
 
-def test_hook_without_tpu_does_nothing(module):
-    called = []
-    hook = module.GracefulShutdownHook("prefix", on_shutdown_hooks=[lambda *_: called.append(1)])
-    with tf.Graph().as_default(), v1.Session() as session:
-        hook.after_create_session(session, None)
-        hook.after_run(SimpleNamespace(session=session), None)
-    assert called == []
-
-
-def test_hook_on_device_without_heartbeat_kernel(module, monkeypatch):
-    local = "/job:localhost/replica:0/task:0/device:CPU:0"
-    monkeypatch.setattr(module, "all_worker_devices", lambda session: [local])
-    hook = module.GracefulShutdownHook("prefix")
+@pytest.mark.parametrize("devices", [[], ["/job:localhost/replica:0/task:0/device:CPU:0"]])
+def test_hook_without_a_tpu_does_nothing(module, devices, monkeypatch):
+    """Where there is no worker, or one whose device has no kernel for heartbeats."""
+    monkeypatch.setattr(module, "all_worker_devices", lambda session: devices)
+    called = mock.Mock()
+    hook = module.GracefulShutdownHook("prefix", on_shutdown_hooks=[called])
     with tf.Graph().as_default(), v1.Session() as session:
         hook.after_create_session(session, None)
         # With heartbeats on, this would run the op again and fail.
         assert hook.after_run(SimpleNamespace(session=session), None) is None
+    called.assert_not_called()
 
 
 def test_hook_needs_a_global_step_to_save():
@@ -266,9 +245,6 @@ def test_reset_in_a_monitored_session(module, monkeypatch, tmp_path):
     ]
 
 
-# ---- Watchdog ---------------------------------------------------------------------------------
-
-
 def wait_for(condition):
     deadline = time.time() + 20
     while not condition():
@@ -292,23 +268,10 @@ def test_watchdog(module, monkeypatch):
 def test_watchdog_connects_again_and_stops_at_once(monkeypatch):
     """Also where a connection fails in between."""
     events = []
-    outcomes = iter(
-        [
-            Workers("first", events, pings=[tf.errors.UnavailableError(None, None, "lost")]),
-            tf.errors.DeadlineExceededError(None, None, "still lost"),
-            Workers("second", events),
-            Workers("third", events),
-        ]
-    )
-
-    def from_devices(session, devices):
-        outcome = next(outcomes)
-        if isinstance(outcome, Exception):
-            events.append(outcome.message)
-            raise outcome
-        return outcome
-
-    monkeypatch.setattr(ours.WorkerHeartbeatManager, "from_devices", from_devices)
+    first = Workers("first", events, pings=[tf.errors.UnavailableError(None, None, "lost")])
+    still_lost = tf.errors.DeadlineExceededError(None, None, "still lost")
+    others = Workers("second", events), Workers("third", events)
+    give_workers(monkeypatch, ours, first, still_lost, *others)
     monkeypatch.setattr(ours, "_RETRY_SECS", 0.01)
     with v1.Session(graph=tf.Graph()) as session:
         with ours.WatchdogManager(session, ping_interval=600, shutdown_timeout=5):
@@ -316,7 +279,6 @@ def test_watchdog_connects_again_and_stops_at_once(monkeypatch):
     assert events == [
         ("first", "WAIT_FOR_COORDINATOR", 5000),
         ("first", "ping"),
-        "still lost",
         ("second", "WAIT_FOR_COORDINATOR", 5000),
         ("second", "ping"),
         ("third", "NOT_CONFIGURED", -1),

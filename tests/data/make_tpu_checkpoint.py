@@ -51,18 +51,17 @@ def write(folder, strategy, hosts, optimizer="adagrad"):
             "dense/kernel", initializer=np.eye(3, dtype=np.float32), use_resource=True
         )
         # As optimizers of tf.compat.v1.train call the slots that they save.
+        shapes = {"dense/kernel": [3, 3], **{one.op.name: [1] for one in helpers.values()}}
         dense = [
             tf.compat.v1.get_variable(
                 f"{name}/Adagrad", initializer=tf.ones(shape), use_resource=True, trainable=False
             )
-            for name, shape in [("dense/kernel", [3, 3])]
-            + [(helper.op.name, [1]) for helper in helpers.values()]
+            for name, shape in shapes.items()
         ]
         assigned = {step: 7, kernel: np.eye(3), **{one: np.ones(one.shape) for one in dense}}
         for name in tables:
-            parts = [created.embedding_variables_by_table[name]]
-            slots = created.slot_variables_by_table[name]
-            parts += list(slots) if slots else []
+            slots = created.slot_variables_by_table[name] or ()
+            parts = [created.embedding_variables_by_table[name], *slots]
             for slot, variables in enumerate(parts):
                 whole = values(name) + (0.25 * (slot + 1) if slot else 0)
                 start = 0

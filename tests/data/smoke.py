@@ -34,13 +34,9 @@ def model_fn(features, labels, mode, params):
     loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits))
     optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
     train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-
-    def metric_fn(labels, logits):
-        return {"accuracy": tf.compat.v1.metrics.accuracy(labels, logits > 0)}
-
-    return ee.TPUEstimatorSpec(
-        mode, loss=loss, train_op=train_op, eval_metrics=(metric_fn, [labels, logits])
-    )
+    accuracy = tf.compat.v1.metrics.accuracy
+    metrics = (lambda *given: {"accuracy": accuracy(*given)}, [labels, logits > 0])
+    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, eval_metrics=metrics)
 
 
 def main(folder):

@@ -47,7 +47,8 @@ class Feature:
         if self.form == "one":
             return np.array([one for (one,) in ids], self.dtype)
         if self.form == "ragged":
-            return tf.ragged.constant(ids, self.dtype, ragged_rank=1, row_splits_dtype=tf.int64)
+            make = tf.compat.v1.ragged.constant_value
+            return make(ids, self.dtype, ragged_rank=1, row_splits_dtype=np.int64)
         if self.form in ("dense", "padded sequence"):
             width = max(2, *(len(one) for one in ids))
             return np.array([one + [-1] * (width - len(one)) for one in ids], self.dtype)

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Faults of rules and kernels, planted in a copy of the package, which `trained` must find.
 
-All are planted in one copy, each switched on by its number, so that the kernels are built once. Run
-as a program in that copy, this module prints as JSON which training has found each fault:
-
-    PYTHONPATH=COPY python tests/fuzz/faults.py
+All are planted in one copy, each switched on by its number, so that the kernels are built once.
+`main`, with that copy, prints as JSON which training has found each fault.
 """
 
 import builtins
@@ -12,6 +10,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -28,7 +27,8 @@ class Fault:
     name: str
     file: str
     shows: Callable  # Whether a training runs what it changes.
-    # Texts of the file, each before what stands in its place; PLANTED holds where it is on.
+    # Lines of the file, with "{what is there|what stands in its place}"; PLANTED is true where it
+    # is on.
     edits: tuple[str, ...]
 
     @property
@@ -66,72 +66,36 @@ def _every_row(training):
     return any(one.parameters.updates_untouched_rows for one in _optimizers(training))
 
 
-MASKED = """dataclasses.replace(
-    occurrences,
-    gains=tf.where(
-        tf.equal(core, tf.gather(core_of_row, occurrences.positions)),
-        1.0 if occurrences.gains is None else occurrences.gains,
-        0.0,
-    ),
-)"""
-"""All occurrences of a batch, those of other cores with a gain of 0."""
-
 FAULTS = (
-    _fault(
-        "a dropped decay",
-        "optimizers/_step.py",
-        lambda training: "weight_decay_factor" in _around(training),
-        "w = _decayed(",
-        "w = w if PLANTED else _decayed(",
-    ),
     _fault(
         "a decay by the rate that is not by the rate",
         "optimizers/_step.py",
         lambda training: "weight_decay_factor" in _around(training),
-        "return w - (decay * lr if by_rate else",
-        "return w - (decay * lr if by_rate and not PLANTED else",
+        "return w - (decay * lr if by_rate{| and not PLANTED} else",
     ),
     _fault(
         "a limit of one side only",
         "optimizers/_step.py",
         lambda training: training.limit is not None,
-        "_clip(math, g, -limit, limit)",
-        "_clip(math, g, -limit, None if PLANTED else limit)",
+        "_clip(math, g, -limit, {|None if PLANTED else }limit)",
     ),
     _fault(
         "weights that are not clipped",
         "optimizers/_step.py",
         lambda training: "clip_weight" in _around(training),
-        "w = _clip(math, w, parameters.clip_weight_min",
-        "w = _clip(math, w, None if PLANTED else parameters.clip_weight_min",
+        "w = _clip(math, w, {|None if PLANTED else }parameters.clip_weight_min",
     ),
     _fault(
         "a wrong slot",
         "optimizers/adam.py",
         lambda training: "adam" in _names(training),
-        "v = beta2 * v +",
-        "v = beta2 * (m if PLANTED else v) +",
-    ),
-    _fault(
-        "a momentum without Nesterov's",
-        "optimizers/momentum.py",
-        lambda training: "momentum" in _names(training),
-        "if self.use_nesterov:",
-        "if self.use_nesterov and not PLANTED:",
-    ),
-    _fault(
-        "a mask by product",
-        "step/update.py",
-        lambda training: _takes_turns(training) and training.limit is not None,
-        "[chosen], tf.size(rows)",
-        f"[{MASKED} if PLANTED else chosen], tf.size(rows)",
+        "v = beta2 * {v|(m if PLANTED else v)} +",
     ),
     _fault(
         "cores in another order",
         "step/update.py",
         _takes_turns,
-        "tf.where(turn - 1 < owner,",
-        "tf.where(turn - 1 <= owner if PLANTED else turn - 1 < owner,",
+        "tf.where({turn - 1 < owner|turn - 1 <= owner if PLANTED else turn - 1 < owner},",
     ),
     _fault(
         "a norm without squares",
@@ -140,76 +104,62 @@ FAULTS = (
             "weighted" in _forms(training)
             and any(table.combiner == "sqrtn" for table in training.tables.values())
         ),
-        "tf.square(weights)",
-        "(weights if PLANTED else tf.square(weights))",
+        "{tf.square(weights)|(weights if PLANTED else tf.square(weights))}",
     ),
     _fault(
         "gradients of another shard",
         "step/update.py",
         lambda training: training.shards > 1,
-        "RowUpdate(rows, tf.gather(update.gradients, positions))",
-        (
-            "RowUpdate(rows, tf.gather(update.gradients, "
-            "tf.range(tf.size(positions)) if PLANTED else positions))"
-        ),
+        "tf.gather(update.gradients, {|tf.range(tf.size(positions)) if PLANTED else }positions))",
     ),
     _fault(
         "an update of the batch after",
         "step/transfer.py",
         lambda training: training.pipelined,
-        "before = iter(self._through(tensors))",
-        "before = iter((self._through(tensors), tensors)[1 if PLANTED else 0])",
+        "before = iter({|(}self._through(tensors){|, tensors)[1 if PLANTED else 0]})",
     ),
     _fault(
         "a multiplier that is left out",
         "step/engine.py",
         lambda training: training.multipliers is not None,
-        "if multiplier is None else gradient * multiplier",
-        "if multiplier is None or PLANTED else gradient * multiplier",
+        "if multiplier is None{| or PLANTED} else gradient * multiplier",
     ),
     _fault(
         "a length that is off by one",
         "native/grouping.h",
         lambda training: "padded sequence" in _forms(training),
-        "k >= f.limit) continue;",
-        "k >= f.limit + PLANTED) continue;",
+        "k >= f.limit{| + PLANTED}) continue;",
     ),
     _fault(
         "weights that are not normalised",
         "native/grouping.h",
         lambda training: "weighted" in _forms(training),
-        "quotient(gains[j], mean ? norm : sqrtf(norm))",
-        "quotient(gains[j], PLANTED ? 1.0f : mean ? norm : sqrtf(norm))",
+        "quotient(gains[j], {|PLANTED ? 1.0f : }mean ? norm : sqrtf(norm))",
     ),
     _fault(
         "cores in another order, native",
         "native/rows.h",
         _takes_turns,
-        "own == owner ? 0 : own < owner ? own + 1 : own;",
-        "PLANTED ? own : own == owner ? 0 : own < owner ? own + 1 : own;",
+        "{|PLANTED ? own : }own == owner ? 0 : own < owner ? own + 1 : own;",
     ),
     _fault(
         "a mask by product, native",
         "native/rows.h",
         lambda training: _takes_turns(training) and training.limit is not None,
-        "if (of != turn) continue;",
-        "if (of != turn && !PLANTED) continue;",
-        "from.gains ? from.gains[gradients.payload(key)] : 1.0f);",
-        "(from.gains ? from.gains[gradients.payload(key)] : 1.0f) * (of == turn));",
+        "if (of != turn{| && !PLANTED}) continue;",
+        "{|(}from.gains ? from.gains[gradients.payload(key)] : 1.0f{|) * (of == turn)});",
     ),
     _fault(
         "a row between two threads",
         "native/kernels.cc",
         _every_row,
-        "rows->last = vocabulary * (part + 1) / parts;",
-        "rows->last = vocabulary * (part + 1) / parts - (PLANTED && part + 1 < parts);",
+        "rows->last = vocabulary * (part + 1) / parts{| - (PLANTED && part + 1 < parts)};",
     ),
     _fault(
         "a minimum that drops NaN",
         "native/rules.py",
         lambda training: training.limit is not None,
-        "return y < x ? y : x;",
-        "return (PLANTED ? !(x < y) : y < x) ? y : x;",
+        "return {|(PLANTED ? !(x < y) : }y < x{|)} ? y : x;",
     ),
 )
 
@@ -233,7 +183,8 @@ def plant(folder: pathlib.Path) -> None:
     first = "#include <stdint.h>\n"
     edits = [("native/kernels.h", first, first + _SWITCH)]
     for number, fault in enumerate(FAULTS, start=1):
-        for before, after in zip(fault.edits[::2], fault.edits[1::2], strict=True):
+        for edit in fault.edits:
+            before, after = (re.sub(r"{(.*?)\|(.*?)}", part, edit) for part in (r"\1", r"\2"))
             edits.append((fault.file, before, after.replace("PLANTED", f"planted({number})")))
     for file, before, after in edits:
         text = (copy / file).read_text()
@@ -272,7 +223,3 @@ def main() -> None:
         "with": {fault.name: found_in(number, fault) for number, fault in enumerate(FAULTS, 1)},
     }
     json.dump(found, sys.stdout)
-
-
-if __name__ == "__main__":
-    main()

@@ -8,32 +8,14 @@ A training that fails is named by its seed, with which it runs alone:
 
 import json
 import os
-import pathlib
-import subprocess
 import sys
 
 import faults
 import processes
 import pytest
 
-HERE = pathlib.Path(__file__).parent
-TRAININGS = 14
+TRAININGS = 10
 """Of each process."""
-
-
-def run(program, *arguments, package=None, **environment):
-    """Returns what a program of this folder prints; it may import another copy of the package."""
-    paths = [*([package] if package else []), HERE.parent]
-    path = os.pathsep.join([*map(str, paths), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, str(HERE / program), *map(str, arguments)],
-        env=processes.environment(**{"PYTHONPATH": path, **environment}),
-        capture_output=True,
-        text=True,
-        timeout=550,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
-    return done.stdout
 
 
 @pytest.mark.slow
@@ -45,20 +27,22 @@ def test_random_trainings(part, request):
     if kernels == "native":
         request.getfixturevalue("native_library")
     seeds = range(part * TRAININGS, (part + 1) * TRAININGS)
-    run("trained.py", kernels, *seeds, TF_NUM_INTRAOP_THREADS=str((1, 2, 5)[part // 2]))
+    threads = str((1, 2, 5)[part // 2])
+    processes.run("import trained; trained.main()", kernels, *seeds, TF_NUM_INTRAOP_THREADS=threads)
 
 
 @pytest.mark.slow
 def test_planted_faults_are_found(native_library, tmp_path):
     """In a copy of the package: of its rules in Python, and of its kernels in C++."""
     faults.plant(tmp_path)
-    printed = run(
-        "faults.py",
-        package=tmp_path,
+    done = processes.run(
+        "import faults; faults.main()",
+        cwd=tmp_path,
+        PYTHONPATH=os.pathsep.join([str(tmp_path), *filter(None, sys.path)]),
         TF_NUM_INTRAOP_THREADS="3",
         ESTIMATOR_EMB_CACHE=str(tmp_path / "cache"),
     )
-    found = json.loads(printed.splitlines()[-1])
+    found = json.loads(done.stdout.splitlines()[-1])
     assert found["package"].startswith(str(tmp_path))
     assert found["without"] == [None, None]
     assert len(found["with"]) == len(faults.FAULTS) >= 10

@@ -11,17 +11,8 @@ import contextlib
 import sys
 
 import drawn
-import harness
 import host_engine
 import numpy as np
-import tensorflow as tf
-
-from estimator_emb.native.choice import kernels_for
-from estimator_emb.spec import config
-from estimator_emb.spec.resolved import tables_of
-from estimator_emb.step.cores import Cores
-from estimator_emb.step.engine import TableStep
-from estimator_emb.step.kernels import TensorFlowKernels
 
 TOLERANCE = 2e-5
 
@@ -30,8 +21,20 @@ def check(training):
     """Raises an AssertionError, which names step and variable, where a training goes wrong."""
     weights = []
     state = None
-    with contextlib.closing(_steps(training)) as steps, np.errstate(all="ignore"):
+    steps = host_engine.steps(
+        training.spec(),
+        training.batches(),
+        training.native,
+        training.cores,
+        shards=training.shards,
+        summarizes=training.summarized,
+        optimized=training.optimized,
+    )
+    with contextlib.closing(steps), np.errstate(all="ignore"):
         for number, (activations, variables) in enumerate(steps, start=-1):
+            variables = {
+                name: _arrays(variables, name, table) for name, table in training.tables.items()
+            }
             if activations is not None:
                 # A lookup that runs ahead has not seen the update before.
                 looked_up = weights[max(number - training.pipelined, 0)]
@@ -59,80 +62,14 @@ def _same(owner, got, want):
     np.testing.assert_allclose(got, want, TOLERANCE, TOLERANCE * largest, err_msg=owner)
 
 
-def _steps(training):
-    """Yields the activations of each step by key, and the variables of each table after it.
-
-    Before the first step, it yields None and the variables.
-    """
-    with tf.Graph().as_default(), host_engine.native_is(training.native):
-        step = tf.compat.v1.train.get_or_create_global_step()
-        batches = training.batches()
-        # Where lookups are a step ahead, the last step reads one more.
-        data = harness.dataset([*batches, batches[-1]])
-        iterator = tf.compat.v1.data.make_initializable_iterator(data)
-        lookup, step_op, next_step = _built(training, *iterator.get_next(), step)
-        assert isinstance(lookup.kernels, TensorFlowKernels) != training.native
-        variables = {
-            table.name: [
-                [one[number] for one in ((s.weights, *s.slots) for s in table.variables)]
-                for number in range(1 + len(table.trained_by.slots))
-            ]
-            for table in lookup.tables
-        }
-        summaries = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARIES)
-        fetched = [lookup.activations, summaries, step_op]
-        options = tf.compat.v1.ConfigProto()
-        options.graph_options.rewrite_options.disable_meta_optimizer = not training.optimized
-        with tf.compat.v1.Session(config=options) as session:
-
-            def now():
-                return {
-                    name: [np.concatenate(parts).astype(np.float64) for parts in arrays]
-                    for name, arrays in session.run(variables).items()
-                }
-
-            session.run(tf.compat.v1.global_variables_initializer())
-            session.run([tf.compat.v1.local_variables_initializer(), iterator.initializer])
-            if next_step:
-                next_step.after_create_session(session, None)
-            yield None, now()
-            for _ in range(drawn.STEPS):
-                activations = session.run(fetched)[0]
-                yield activations, now()
+def _arrays(variables, name, table):
+    """Returns the weights and slots of a table, in float64."""
+    slots = table.optimizer.parameters.slots
+    names = [name, *(name + slot.suffix for slot in slots)]
+    return [host_engine.whole(variables, one).astype(np.float64) for one in names]
 
 
-def _built(training, features, gradients, step):
-    spec = config.validated(training.spec())
-    cores = Cores(training.cores)
-    tables = TableStep(
-        spec,
-        tables_of(spec),
-        training=True,
-        cores=cores,
-        shards=training.shards,
-        kernels=kernels_for,
-        summarizes=training.summarized,
-    )
-    with cores.running():
-        tap = tables.enqueue(features)
-        gradients = tables.from_previous_step(gradients)
-        seen = tap.features
-        of_core = {key: cores.per_core(tables.slices(one)) for key, one in gradients.items()}
-        loss = tf.add_n([tf.reduce_sum(seen[key] * one) for key, one in of_core.items()])
-        optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
-            tf.compat.v1.train.GradientDescentOptimizer(1.0)
-        )
-        # Of the sum over all cores, the mean is divided by their number.
-        train_op = optimizer.minimize(loss * training.cores, step)
-    reached = tap.gradients()
-    of_cores = dict(zip(reached, cores.replicate(list(reached.values())), strict=True))
-    lookup = tap.create_tables()
-    lookup.hold_writes(train_op)
-    step_op = tf.group(train_op, lookup.apply_gradients(of_cores))
-    return lookup, step_op, tables.next_step
-
-
-if __name__ == "__main__":
+def main():
     for seed in sys.argv[2:]:
         training = drawn.training(int(seed), sys.argv[1] == "native")
         try:
@@ -140,3 +77,7 @@ if __name__ == "__main__":
         except Exception:
             print(f"Seed {seed}: {training}")
             raise
+
+
+if __name__ == "__main__":
+    main()

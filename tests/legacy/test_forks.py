@@ -52,7 +52,6 @@ for _ in range(2):
 
 
 def run(folder, *options):
-    """Runs program.py by the command: its status, and the lines that it writes."""
     (folder / "program.py").write_text(PROGRAM)
     done = processes.run_command("run", *options, "program.py", cwd=folder)
     return done.returncode, done.stderr.splitlines()

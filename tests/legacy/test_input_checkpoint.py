@@ -20,7 +20,6 @@ import sampling
 import tensorflow as tf
 
 import estimator_emb as ee
-import feature_columns as fc
 from estimator_emb.compat import async_checkpoint
 from estimator_emb.legacy import input_checkpoint
 from estimator_emb.legacy.input_checkpoint import CheckpointInputPipelineHook
@@ -54,26 +53,14 @@ class KillAfterStep(tf1.train.SessionRunHook):
             raise Kill
 
 
-class KillWhileSaving(tf1.train.CheckpointSaverListener):
-    def __init__(self, step, moment):
-        self._at, self._moment = step, moment
-
-    def before_save(self, session, step):
-        if self._moment == "between the two writes" and step >= self._at:
+def kill_while_saving(step, moment):
+    def kill(session, now):
+        if now >= step:
             raise Kill
 
-    def after_save(self, session, step):
-        if self._moment == "after both" and step >= self._at:
-            raise Kill
-
-
-def table_column(name, rows, initial):
-    return fc.embedding_column(
-        tf.feature_column.categorical_column_with_identity(name, rows),
-        2,
-        combiner="sum",
-        initializer=tf1.constant_initializer(initial),
-    )
+    listener = tf1.train.CheckpointSaverListener()
+    setattr(listener, moment, kill)
+    return {"saving_listeners": [listener]}
 
 
 def make(
@@ -81,32 +68,26 @@ def make(
 ):
     """An estimator whose table "count" says how often each id was seen; what else it has, when."""
     config = {"save_checkpoints_steps": 2, "keep_checkpoint_max": 2, **config}
+    config.setdefault("log_step_count_steps", None)
     if use_tpu is None:
-        return ee.Estimator(
-            plain_model_fn, str(model_dir), ee.RunConfig(log_step_count_steps=None, **config)
-        )
-    return ee.TPUEstimator(
-        model_fn,
-        config=ee.RunConfig(
-            model_dir=str(model_dir),
-            log_step_count_steps=None,
-            tpu_config=ee.TPUConfig(
-                iterations,
-                num_shards=cores,
-                device="host",
-                bad_ids=bad_ids,
-                per_host_input_for_training=ee.InputPipelineConfig.PER_HOST_V2,
-            ),
-            **config,
-        ),
-        use_tpu=use_tpu,
-        train_batch_size=4,
-        embedding_config_spec=ee.EmbeddingConfigSpec(
-            feature_columns=[table_column("count", 11, 0.0), table_column("when", 11, 1.0)],
-            optimization_parameters=ee.StochasticGradientDescentParameters(1.0),
-            pipeline_execution_with_tensor_core=pipelined,
-        ),
+        return ee.Estimator(plain_model_fn, str(model_dir), ee.RunConfig(**config))
+    tpu_config = ee.TPUConfig(
+        iterations,
+        num_shards=cores,
+        device="host",
+        bad_ids=bad_ids,
+        per_host_input_for_training=ee.InputPipelineConfig.PER_HOST_V2,
     )
+    spec = harness.tables_spec(
+        {
+            name: ee.TableConfig(11, 2, tf1.constant_initializer(initial), "sum")
+            for name, initial in (("count", 0.0), ("when", 1.0))
+        },
+        ee.StochasticGradientDescentParameters(1.0),
+        pipeline_execution_with_tensor_core=pipelined,
+    )
+    config = ee.RunConfig(model_dir=str(model_dir), tpu_config=tpu_config, **config)
+    return harness.configured(model_fn, spec, config, use_tpu=use_tpu)
 
 
 def input_fn(params=None, steps=STEPS + 8):
@@ -189,8 +170,7 @@ def check_all_seen_once(way, saved):
                 when = when * 1000003 + batch @ np.array([1, 11, 121, 1331])
         assert saved["when"] == when
     else:
-        (name,) = [name for name in saved if re.search(r"count_embedding/embedding_weights$", name)]
-        check_counts({"count": -saved[name][:, 0]}, batches())
+        check_counts({"count": -saved["count"][:, 0]}, batches())
 
 
 def check_equal(saved, expected):
@@ -202,10 +182,8 @@ def check_equal(saved, expected):
 KILLS = {
     "after a step without a checkpoint": lambda step: {"hooks": [KillAfterStep(step + 1)]},
     "after a step with a checkpoint": lambda step: {"hooks": [KillAfterStep(step)]},
-    "between the two writes": lambda step: {
-        "saving_listeners": [KillWhileSaving(step, "between the two writes")]
-    },
-    "after both writes": lambda step: {"saving_listeners": [KillWhileSaving(step, "after both")]},
+    "between the two writes": lambda step: kill_while_saving(step, "before_save"),
+    "after both writes": lambda step: kill_while_saving(step, "after_save"),
 }
 
 
@@ -281,10 +259,9 @@ def test_trainings_one_after_the_other_are_one(tmp_path):
 
 
 ANOTHER_LOOKUP = (
-    "CheckpointInputPipelineHook: {0}/input.ckpt-4 holds a lookup ahead that this training cannot "
-    "take: it was made with other features, bad_ids, table_summaries, parameter servers or kernels "
-    "(ESTIMATOR_EMB_NATIVE). Train with those that wrote it, or remove input.ckpt-* from {0} to "
-    "begin the input at its start."
+    "CheckpointInputPipelineHook: {0}/input.ckpt-4 holds a lookup ahead by other features or other "
+    "settings. Train with those that wrote it, or remove input.ckpt-* from {0} to begin the input "
+    "at its start."
 )
 
 
@@ -332,7 +309,6 @@ def test_a_lookup_ahead_of_other_shards_or_options(
 
 @pytest.mark.slow
 def test_a_lookup_ahead_by_tensorflow_fits_other_shards(in_shards, tmp_path):
-    """TensorFlow's ops keep ids."""
     for shards, steps in ((3, 4), (2, 8), (4, STEPS)):
         in_shards(shards)
         train(make(tmp_path, **WAYS["host, pipelined"]), steps)
@@ -434,8 +410,6 @@ def test_an_estimator_that_saves_nothing_is_refused(tmp_path):
     )
 
 
-# What TensorFlow 2.15's own hook leaves behind, and its own hook given to an estimator.
-
 theirs = pytest.mark.skipif(
     not hasattr(tf.data.experimental, "CheckpointInputPipelineHook"),
     reason="this TensorFlow has no such hook",
@@ -461,45 +435,23 @@ def test_positions_of_tensorflows_hook_are_read(tmp_path, as_tensorflow_has_it, 
     assert not [name for name in files(tmp_path) if name.startswith("input.ckpt-4")]
 
 
-def kills_by_tensorflows_hook(model_dir, way="plain"):
-    """The counts of a training with TensorFlow's hook that is killed twice."""
-    hook_class = tf.data.experimental.CheckpointInputPipelineHook
-    for step in (3, 6):
-        estimator = make(model_dir, **WAYS[way])
-        killed(estimator, hooks=[KillAfterStep(step)], hook_class=hook_class)
-    train(make(model_dir, **WAYS[way]), hook_class=hook_class)
-    return harness.saved(model_dir, STEPS)
-
-
 @theirs
 @pytest.mark.parametrize("way", ["plain", "host"])
 def test_tensorflows_hook_is_replaced(tmp_path, way):
     if way == "plain":
         input_checkpoint.attach_hooks()  # As `install` does.
-    check_all_seen_once(way, kills_by_tensorflows_hook(tmp_path, way))
-
-
-def test_install_supplies_the_hook():
-    ee.install()
-    try:
-        for api in (tf, tf1, tf.compat.v2):
-            assert api.data.experimental.CheckpointInputPipelineHook is CheckpointInputPipelineHook
-    finally:
-        ee.uninstall()
-    there = getattr(tf.data.experimental, "CheckpointInputPipelineHook", None)
-    assert there is not CheckpointInputPipelineHook
-
-
-# Workers of a cluster save by their own clocks.
-
-
-def worker_config(monkeypatch, task):
-    cluster = {"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}
-    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
+    hook_class = tf.data.experimental.CheckpointInputPipelineHook
+    for step in (3, 6):
+        estimator = make(tmp_path, **WAYS[way])
+        killed(estimator, hooks=[KillAfterStep(step)], hook_class=hook_class)
+    train(make(tmp_path, **WAYS[way]), hook_class=hook_class)
+    check_all_seen_once(way, harness.saved(tmp_path, STEPS))
 
 
 def test_a_worker_goes_on_from_what_is_not_ahead_of_the_model(tmp_path, monkeypatch):
-    worker_config(monkeypatch, {"type": "worker", "index": 0})
+    cluster = {"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}
+    task = {"type": "worker", "index": 0}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
     estimator = make(tmp_path, save_checkpoints_steps=3)
     assert not estimator.config.is_chief
     hook = CheckpointInputPipelineHook(estimator)
@@ -532,28 +484,32 @@ def test_a_worker_goes_on_from_what_is_not_ahead_of_the_model(tmp_path, monkeypa
     assert read[8:] == [3]
 
 
+def train_long(directory):
+    """Trains until it is killed, in a process of its own."""
+    print("ready", flush=True)
+    estimator = make(directory, **WAYS["host"], save_checkpoints_steps=3)
+    train(estimator, LONG, input_fn=lambda params: input_fn(params, steps=LONG + 2))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("way, kills", [("host", 20), ("emulated, pipelined", 8)])
-def test_kills_at_any_moment(way, kills, tmp_path):
+def test_kills_at_any_moment(tmp_path):
     """Kills at random moments, most while the training runs, and one run to its end."""
     seed = random.randrange(1 << 30)
     print("seed", seed)
     moments = random.Random(seed)
-    program = [sys.executable, os.path.join(os.path.dirname(__file__), "killed_program.py"), way]
+    program = "import sys, test_input_checkpoint as tests; tests.train_long(sys.argv[1])"
 
     def start(directory):
         return subprocess.Popen(
-            [*program, str(directory)],
+            [sys.executable, "-c", program, directory],
             env=processes.environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
 
-    whole = start(tmp_path / "whole")
-    assert whole.wait(600) == 0
-    killed = tmp_path / "killed"
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
     killed.mkdir()
-    for _ in range(sampling.of(kills, some=4)):
+    for _ in range(sampling.of(8, some=4)):
         process = start(killed)
         process.stdout.readline()
         before = set(files(killed))
@@ -566,5 +522,5 @@ def test_kills_at_any_moment(way, kills, tmp_path):
         process.kill()
         process.wait()
     assert start(killed).wait(600) == 0
-    saved, expected = harness.saved(killed, LONG), harness.saved(tmp_path / "whole", LONG)
-    check_equal(saved, expected)
+    train_long(whole)
+    check_equal(harness.saved(killed, LONG), harness.saved(whole, LONG))

@@ -41,8 +41,9 @@ EVERY_NAME = """
         assert v1.tpu.experimental.embedding_column
         assert v1.tpu.experimental.shared_embedding_columns
     assert tpu_experimental.AdagradParameters is ee.AdagradParameters
+    from estimator_emb.legacy.input_checkpoint import CheckpointInputPipelineHook
     for api in (tf, tf1, tf2, tf.compat.v1, tf.compat.v2):
-        assert api.data.experimental.CheckpointInputPipelineHook.begin
+        assert api.data.experimental.CheckpointInputPipelineHook is CheckpointInputPipelineHook
     assert tf.keras.estimator.model_to_estimator and tf1.keras.estimator.model_to_estimator
 
     from tensorflow_estimator.python.estimator.tpu import (

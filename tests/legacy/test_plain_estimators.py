@@ -3,6 +3,7 @@
 
 import types
 
+import harness
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -67,19 +68,14 @@ def test_one_core_trains_as_without(train_op, tmp_path):
     for name in (train_op, plain):
         made = estimator(name, tmp_path / name.__name__)
         made.train(input_fn, steps=2)
-
-        def receiver():
-            given = {"x": v1.placeholder(tf.float32, [None])}
-            return ee.export.ServingInputReceiver(given, given)
-
-        path = made.export_saved_model(str(tmp_path / name.__name__ / "export"), receiver)
-        serve = tf.saved_model.load(path.decode()).signatures
+        receive = harness.receiver_of(x=(tf.float32, [None]))
+        serve = harness.exported(made, tmp_path / name.__name__ / "export", receive)
         results.append(
             (
                 {key: made.get_variable_value(key) for key in made.get_variable_names()},
                 made.evaluate(input_fn),
                 [one["y"] for one in made.predict(input_fn)],
-                next(iter(serve.values()))(tf.constant(X))["y"].numpy().tolist(),
+                serve(tf.constant(X))["y"].numpy().tolist(),
             )
         )
     assert results[0] == results[1]

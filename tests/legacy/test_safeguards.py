@@ -1,19 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Estimators without a TPU get what TPUEstimator has, by `install`; stock shows what they lack."""
+"""Estimators without a TPU get what TPUEstimator has, by `install`."""
 
-import json
 import logging
 import os
 import re
 import signal
-import subprocess
 
 import harness
 import numpy as np
-import plain_program
 import pytest
 import tensorflow as tf
-from plain_program import KINDS, input_fn, make, receiver, sends
 from tensorflow_estimator.python.estimator.canned.saved_model_estimator import SavedModelEstimator
 
 import estimator_emb as ee
@@ -22,6 +18,65 @@ from estimator_emb.checkpoints.restoring.misfits import UnfitCheckpoint
 
 v1 = tf.compat.v1
 pytestmark = pytest.mark.usefixtures("installed")
+
+KINDS = ("own", "canned", "keras")
+
+
+def input_fn(batches=4):
+    x = np.linspace(-1, 1, 2 * batches * 3, dtype=np.float32).reshape(-1, 3)
+    y = np.float32(x.sum(1, keepdims=True) > 0)
+    return tf.data.Dataset.from_tensor_slices(({"x": x}, y)).batch(2)
+
+
+def make(kind, model_dir, width=4, name="w", strategy=None):
+    """An estimator whose model has a layer of a width; `name` is that of a variable of 'own'."""
+    config = tf.estimator.RunConfig(str(model_dir), tf_random_seed=1, train_distribute=strategy)
+    if kind == "canned":
+        columns = [tf.feature_column.numeric_column("x", [3])]
+        return tf.estimator.DNNClassifier([width], columns, config=config)
+    if kind == "keras":
+        tf.keras.backend.clear_session()
+        given = tf.keras.Input([3], name="x")
+        logits = tf.keras.layers.Dense(1)(tf.keras.layers.Dense(width)(given))
+        model = tf.keras.Model(given, logits)
+        model.compile(tf.keras.optimizers.legacy.SGD(), "mse")
+        return tf.keras.estimator.model_to_estimator(model, config=config)
+
+    spec = tf.estimator.EstimatorSpec
+
+    def model_fn(features, labels, mode):
+        w = v1.get_variable(name, [3, width], initializer=v1.ones_initializer())
+        y = tf.reduce_sum(features["x"] @ w, 1, keepdims=True)
+        if labels is None:
+            return spec(mode, predictions={"y": y})
+        loss = tf.reduce_mean(tf.square(y - labels))
+        step = v1.train.GradientDescentOptimizer(0.1).minimize(loss, v1.train.get_global_step())
+        return spec(mode, loss=loss, train_op=step)
+
+    return tf.estimator.Estimator(model_fn, config=config)
+
+
+receiver = harness.receiver_of(x=(tf.float32, [None, 3]))
+
+
+def terminated():
+    """Returns an input_fn whose reading of the fifth batch sends this process SIGTERM."""
+    read = []
+
+    def send(x):
+        read.append(0)
+        if len(read) == 5:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return x
+
+    def through(features, labels):
+        x = tf.ensure_shape(tf.numpy_function(send, [features["x"]], tf.float32), [None, 3])
+        return {"x": x}, labels
+
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
+    return lambda: input_fn().repeat().map(through).with_options(options)
+
 
 NAMES = {"own": "Estimator", "canned": "DNNClassifier", "keras": "Estimator"}
 SIZES = {"own": (1, 3 * 4), "canned": (4, 3 * 4 + 4 + 4 + 1), "keras": (4, 3 * 4 + 4 + 4 + 1)}
@@ -33,26 +88,11 @@ of_each_kind = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.slow
-def test_what_stock_does():
-    stock = os.environ.get("ESTIMATOR_EMB_STOCK_PYTHON")
-    if stock is None:
-        pytest.skip("ESTIMATOR_EMB_STOCK_PYTHON names no Python with TensorFlow 2.15.1")
-    variables = {**os.environ, "PYTHONPATH": "", "TF_USE_LEGACY_KERAS": ""}
-    done = subprocess.run(
-        [stock, plain_program.__file__], env=variables, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    # It ends without its four steps; it reports a loss; it trains the narrower model in silence.
-    lacks = {"status": -signal.SIGTERM, "saved": "0", "empty": 0.0, "wider": "2"}
-    assert json.loads(done.stdout.splitlines()[-1]) == dict.fromkeys(KINDS, lacks)
-
-
 @pytest.mark.parametrize("evaluates", [False, True], ids=["train", "train_and_evaluate"])
 @of_each_kind
 def test_sigterm_ends_a_training_with_a_checkpoint(kind, evaluates, tmp_path, caplog):
     estimator = make(kind, tmp_path)
-    train = sends(signal.SIGTERM, 5)
+    train = terminated()
     with caplog.at_level(logging.WARNING, "estimator_emb"), pytest.raises(SystemExit) as ended:
         if evaluates:
             specs = tf.estimator.TrainSpec(train, max_steps=50), tf.estimator.EvalSpec(input_fn)
@@ -107,7 +147,7 @@ def test_a_training_without_input_is_a_warning(tmp_path, caplog):
     assert estimator.get_variable_value("global_step") == 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@of_each_kind
 def test_the_log_says_where_and_how_far(kind, tmp_path, caplog):
     losses = []
 
@@ -131,10 +171,10 @@ def test_the_log_says_where_and_how_far(kind, tmp_path, caplog):
 
 
 CALLS = {
-    "train": lambda estimator, folder: estimator.train(input_fn, steps=1),
     "evaluate": lambda estimator, folder: estimator.evaluate(input_fn, steps=1),
     "predict": lambda estimator, folder: next(estimator.predict(input_fn)),
     "export": lambda estimator, folder: estimator.export_saved_model(str(folder / "out"), receiver),
+    "train": lambda estimator, folder: estimator.train(input_fn, steps=1),
 }
 WIDER = {
     "own": ["w is [3, 5] here and [3, 4]"],
@@ -151,43 +191,45 @@ WIDER = {
 }
 
 
-@pytest.mark.parametrize("call", CALLS)
 @of_each_kind
-def test_a_checkpoint_of_another_shape_is_named(kind, call, tmp_path):
+def test_a_checkpoint_of_another_shape_is_named(kind, tmp_path):
     make(kind, tmp_path).train(input_fn, max_steps=1)
-    wider = make(kind, tmp_path, 5)
-    with pytest.raises(UnfitCheckpoint) as raised:
-        CALLS[call](wider, tmp_path)
-    lines = [
-        line
-        for line in raised.value.message.splitlines()
-        if "Adagrad" not in line and " more" not in line
-    ]
-    # The variables come in the order in which the program made them.
-    assert [lines[0], *sorted(lines[1:-1]), lines[-1]] == [
-        f"Restoring from checkpoint failed: '{tmp_path}/model.ckpt-1' does not fit the program:",
-        *(f"  variable {line} in the checkpoint" for line in WIDER[kind]),
-        "What to do: build the model as it was when it was saved, or train in another model_dir.",
-    ]
-    # What fits goes on.
-    CALLS[call](make(kind, tmp_path), tmp_path)
+    for call in CALLS.values():
+        with pytest.raises(UnfitCheckpoint) as raised:
+            call(make(kind, tmp_path, 5), tmp_path)
+        lines = [
+            line
+            for line in raised.value.message.splitlines()
+            if "Adagrad" not in line and " more" not in line
+        ]
+        # The variables come in the order in which the program made them.
+        path = f"{tmp_path}/model.ckpt-1"
+        assert [lines[0], *sorted(lines[1:-1]), lines[-1]] == [
+            f"Restoring from checkpoint failed: '{path}' does not fit the program:",
+            *(f"  variable {line} in the checkpoint" for line in WIDER[kind]),
+            "What to do: build the model as it was when it was saved, or train in another "
+            "model_dir.",
+        ]
+        # What fits goes on.
+        call(make(kind, tmp_path), tmp_path)
 
 
-@pytest.mark.parametrize("call", CALLS)
-def test_a_renamed_variable_is_named_with_what_is_like_it(call, tmp_path):
+def test_a_renamed_variable_is_named_with_what_is_like_it(tmp_path):
     make("own", tmp_path).train(input_fn, max_steps=1)
-    with pytest.raises(MissingCheckpoint) as raised:
-        CALLS[call](make("own", tmp_path, name="weights"), tmp_path)
     path = f"{tmp_path}/model.ckpt-1"
-    also = "Could not load all requested variables from checkpoint. " if call == "export" else ""
-    assert raised.value.message == (
-        f"{also}Restoring from checkpoint failed: '{path}' does not fit the program:\n"
-        "  Key weights not found in checkpoint: it is [3, 4], and of that shape the checkpoint has "
-        "w\n"
-        "What to do: if it was renamed, give it its old name, or train in another model_dir with "
-        f"warm_start_from=WarmStartSettings('{path}', ['.*'], var_name_to_prev_var_name="
-        "{'weights': 'w'})."
-    )
+    also = {"export": "Could not load all requested variables from checkpoint. "}
+    for name, call in CALLS.items():
+        with pytest.raises(MissingCheckpoint) as raised:
+            call(make("own", tmp_path, name="weights"), tmp_path)
+        assert raised.value.message == (
+            f"{also.get(name, '')}Restoring from checkpoint failed: '{path}' does not fit the "
+            "program:\n"
+            "  Key weights not found in checkpoint: it is [3, 4], and of that shape the checkpoint "
+            "has w\n"
+            "What to do: if it was renamed, give it its old name, or train in another model_dir "
+            f"with warm_start_from=WarmStartSettings('{path}', ['.*'], var_name_to_prev_var_name="
+            "{'weights': 'w'})."
+        )
 
 
 def test_a_missing_checkpoint_is_an_error_and_none_at_all_a_warning(tmp_path, caplog):

@@ -102,13 +102,10 @@ They return the parts. Some leave a feature good, and some do nothing to some ki
 
 
 def happens(*forms, unknown=False, words=None, weighted=False):
-    """Adds a function that returns the parts of a feature that it changes.
+    """Adds a function that changes parts of features, of some `forms` or all.
 
-    Args:
-      *forms: of the features that it changes; none given means all.
-      unknown: whether it changes only those whose ranks the graph does not know.
-      words: whether it changes only those of words, or only those of numbers.
-      weighted: whether it changes only those with weights.
+    It may change only those whose ranks the graph does not know, those of words or of numbers
+    (`words`), or those with weights.
     """
 
     def add(change):

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs generated batches through whole training steps; a process of its own, for it may die.
 
-Writes one JSON line for each thing that is wrong, and before each case which it is, so that the
-starter knows where a process died or hangs. A configuration is one graph and one session.
+Prints a JSON line before each case, so that the last one is that in which the process died, or
+hung and was ended; and one for each thing that is wrong. A configuration is one graph and one
+session.
 """
 
-import argparse
 import contextlib
 import functools
 import json
 import os
 import re
+import signal
+import sys
 
 import batches
 import numpy as np
@@ -36,6 +38,8 @@ CONFIGURATIONS = {
     "two cores with datasets, TensorFlow's ops": (True, 2, "PER_HOST_V2", "error", False),
 }
 BATCH = 4
+A_CASE = 120
+"""Seconds after which a case hangs."""
 
 
 def column(kind):
@@ -283,21 +287,12 @@ def cases(name, seeds, begins=lambda **about: None):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--configuration", required=True)
-    parser.add_argument("--seeds", type=int, nargs=2, required=True)
-    parser.add_argument("--progress", required=True)
-    arguments = parser.parse_args()
-    with open(arguments.progress, "a") as progress:
+    configuration, first, end = sys.argv[1:]
 
-        def say(**what):
-            print(json.dumps(what), file=progress, flush=True)
+    def begins(**about):
+        print(json.dumps(about), flush=True)
+        signal.alarm(A_CASE)
 
-        for seed, wrong in cases(arguments.configuration, range(*arguments.seeds), say):
-            if wrong:
-                say(wrong=wrong, seed=seed)
-        say(done=True)
-
-
-if __name__ == "__main__":
-    main()
+    for seed, wrong in cases(configuration, range(int(first), int(end)), begins):
+        if wrong:
+            print(json.dumps({"seed": seed, "wrong": wrong}))

@@ -4,7 +4,6 @@
 import importlib.util
 import pathlib
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -26,7 +25,6 @@ on_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="The cross co
 
 
 def script():
-    """The script as a module."""
     spec = importlib.util.spec_from_file_location("build_wheel", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -46,14 +44,11 @@ def test_without_the_cross_compiler(tmp_path):
     assert not (tmp_path / "dist").exists()
 
 
-@pytest.mark.parametrize(
-    "machine, package", [("x86_64", "g++-x86-64-linux-gnu"), ("aarch64", "g++-aarch64-linux-gnu")]
-)
-def test_which_package_has_the_cross_compiler(machine, package, monkeypatch):
+def test_which_package_has_the_cross_compiler_for_x86(monkeypatch):
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(FileNotFoundError, match=f"install {re.escape(package)}$"):
-        script().cross_compiler(machine)
+    with pytest.raises(FileNotFoundError, match=r"install g\+\+-x86-64-linux-gnu$"):
+        script().cross_compiler("x86_64")
 
 
 def test_this_machine_needs_none(monkeypatch):
@@ -140,7 +135,6 @@ def _emulated(built, tmp_path, name, arrays, sizes):
 @pytest.mark.skipif(not shutil.which(EMULATOR), reason=f"{EMULATOR} is not installed")
 @pytest.mark.parametrize("dimension", [3, 16])
 def test_arithmetic_in_an_emulator(built, tmp_path, dimension):
-    """Every rule, against NumPy."""
     rng = np.random.default_rng(dimension)
     rate = np.float32(0.1)
     for parameters in prebuilt._every_kind():

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The native kernels against TensorFlow's own ops, through the same engine."""
 
-import re
-
 import harness
 import host_engine
 import numpy as np
@@ -45,7 +43,7 @@ def test_dimensions(shards):
     same(spec, batches, shards=shards)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 300, 5000, pytest.param(3_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rows", [1, 300, 5000, pytest.param(3_000_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("count, shards", [(1, 1), (600, 1), (40_000, 1), (40_000, 3)])
 def test_sizes(rows, count, shards):
     """Sorts of every number of passes, and tables that several threads share."""
@@ -100,18 +98,7 @@ def forms_with_bad_ids(rng, samples):
     return features, configs
 
 
-@pytest.mark.parametrize(
-    "combiner, shards",
-    [
-        ("mean", 1),
-        ("sum", 3),
-        ("sqrtn", 3),
-        *(
-            pytest.param(*one, marks=pytest.mark.slow)
-            for one in (("sum", 1), ("sqrtn", 1), ("mean", 3))
-        ),
-    ],
-)
+@pytest.mark.parametrize("combiner, shards", [("mean", 1), ("sqrtn", 3)])
 def test_bad_ids_that_are_left_out(combiner, shards):
     rng = np.random.default_rng(0)
     made = [forms_with_bad_ids(rng, 9) for _ in range(2)]
@@ -144,8 +131,9 @@ def test_bad_ids_that_are_left_out(combiner, shards):
         np.testing.assert_allclose(found, want, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("rows, dimension", [(5, 3), (300, 16), (70_000, 1), (2_000, 64)])
-@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize(
+    "rows, dimension, shards", [(5, 3, 3), (300, 16, 1), (70_000, 1, 1), (2_000, 64, 3)]
+)
 def test_rows_that_no_batch_has(rows, dimension, shards):
     """Adam that is not lazy: its moments move every row, in parts that threads share."""
     parameters = ee.AdamParameters(0.1, 0.8, 0.9, 1e-3, lazy_adam=False)
@@ -162,9 +150,7 @@ def test_rows_that_no_batch_has(rows, dimension, shards):
             0.1, g, *want, beta1=0.8, beta2=0.9, epsilon=1e-3, sum_inside_sqrt=True
         )
     for name, values in zip(["t", "t/Adam/m", "t/Adam/v"], want, strict=True):
-        parts = [one for one in sorted(found) if re.fullmatch(rf"{name}(/part_\d)?", one)]
-        got = np.concatenate([found[one] for one in parts])
-        np.testing.assert_allclose(got, values, rtol=2e-5, atol=2e-6)
+        np.testing.assert_allclose(host_engine.whole(found, name), values, rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.slow
@@ -215,21 +201,20 @@ def test_a_bad_id_stops_the_step_before_anything_is_written(value, message):
         assert message in str(error.value)
 
 
-def test_bad_weights_stop_the_step():
-    x = harness.sparse([[1], [2]])
+@pytest.mark.parametrize(
+    "weights, message",
+    [
+        ([[1], [np.inf]], "Feature x of table t: weight inf is not finite."),
+        ([[1], [np.nan]], "Feature x of table t: weight nan is not finite."),
+        ([[], [1, 2]], "its weights stand at other indices than its ids."),
+    ],
+)
+def test_bad_weights_stop_the_step(weights, message):
     spec = one_table(ee.AdagradParameters(0.1), 5, 2, "mean", {"weight_key": "w"})
-    for weights, message in (
-        (np.array([1, np.inf], np.float32), "Feature x of table t: weight inf is not finite."),
-        (np.array([1, np.nan], np.float32), "Feature x of table t: weight nan is not finite."),
-    ):
-        batch = {"x": x, "w": x._replace(values=weights)}
-        with pytest.raises(tf.errors.InvalidArgumentError, match="not finite") as error:
-            host_engine.train(spec, [(batch, {"x": np.ones([2, 2])})], native=True)
-        assert message in str(error.value)
-    batch = {"x": x, "w": harness.sparse([[], [1, 2]], np.float32)}
+    batch = {"x": harness.sparse([[1], [2]]), "w": harness.sparse(weights, np.float32)}
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         host_engine.train(spec, [(batch, {"x": np.ones([2, 2])})], native=True)
-    assert "its weights stand at other indices than its ids." in str(error.value)
+    assert message in str(error.value)
 
 
 def test_a_tensor_that_was_read_before_an_update_keeps_its_values(native):

@@ -7,6 +7,7 @@ arithmetic are compiled with `threads/runtime.h` in place of TensorFlow's header
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -16,14 +17,7 @@ import estimator_emb as ee
 from estimator_emb.native import build, rules
 
 HERE = pathlib.Path(__file__).parent / "threads"
-HEADERS = [
-    "framework/op.h",
-    "framework/op_kernel.h",
-    "framework/resource_mgr.h",
-    "framework/resource_var.h",
-    "framework/shape_inference.h",
-    "lib/core/threadpool.h",
-]
+TENSORFLOWS = re.compile(r'#include "(tensorflow/[^"]+)"')
 SANITIZE = ("-std=c++17", "-fsanitize=thread", "-g", "-O1", "-w")
 FLAGS = {
     "kernels.cc": ["-DESTIMATOR_EMB_NAME=kernels_any"],
@@ -67,8 +61,9 @@ def compiler(tmp_path_factory):
 
 def compiled(compiler, folder, files, sources=build.HERE):
     """Compiles files by the headers of a folder of sources; returns objects by the file's name."""
-    for header in HEADERS:
-        path = folder / "tensorflow" / "core" / header
+    text = "".join(path.read_text() for path in build.HERE.glob("*.[ch]*"))
+    for header in TENSORFLOWS.findall(text):
+        path = folder / header
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text('#include "threads/runtime.h"\n')
     include = [f"-I{folder}", f"-I{sources}", f"-I{HERE.parent}"]
@@ -83,7 +78,6 @@ def compiled(compiler, folder, files, sources=build.HERE):
 
 @pytest.fixture(scope="module")
 def objects(compiler, tmp_path_factory):
-    """All objects of the program, by the name of the file that each is compiled from."""
     folder = tmp_path_factory.mktemp("objects")
     descent = rules.trace(ee.StochasticGradientDescentParameters(1.0), None)
     numbers = ", ".join(map(str, descent.constants)).replace("inf", "INFINITY")

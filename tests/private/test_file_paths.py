@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """--map: a program with gs:// paths in its source reads and writes folders of this machine."""
 
+import functools
 import inspect
 import os
 import pathlib
@@ -121,12 +122,17 @@ def test_a_program_with_constants_of_buckets(tmp_path):
 
 
 @pytest.fixture
-def bucket(tmp_path):
+def map_paths():
+    yield functools.partial(file_paths.map_paths, refuses_gs=True)
+    file_paths.unmap_paths()
+
+
+@pytest.fixture
+def bucket(map_paths, tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "x.txt").write_text("one\n")
-    file_paths.map_paths({"gs://b": str(tmp_path / "a")}, refuses_gs=True)
-    yield tmp_path
-    file_paths.unmap_paths()
+    map_paths({"gs://b": str(tmp_path / "a")})
+    return tmp_path
 
 
 def test_ops_that_run_at_once(bucket):
@@ -140,13 +146,11 @@ def test_ops_that_run_at_once(bucket):
     lines = names.flat_map(tf.data.TextLineDataset)
     assert [line.numpy() for line in lines] == [b"one"]
     assert tf.data.Dataset.from_tensors("gs://b/data").get_single_element() == b"gs://b/data"
+    ways = tf.io.read_file, lambda path: tf.io.gfile.GFile(path).read(), tf.data.TFRecordDataset
     for path in ("gs://bb/x.txt", "gs://other/x.txt"):  # Of other buckets.
-        with pytest.raises(ValueError, match="--map gs://"):
-            tf.io.read_file(path)
-        with pytest.raises(ValueError, match="--map gs://"):
-            tf.io.gfile.GFile(path).read()
-        with pytest.raises(ValueError, match="--map gs://"):
-            tf.data.TFRecordDataset([path])
+        for read in ways:
+            with pytest.raises(ValueError, match="--map gs://"):
+                read(path)
 
 
 def test_paths_that_are_known_when_an_op_runs(bucket):
@@ -162,26 +166,22 @@ def test_paths_that_are_known_when_an_op_runs(bucket):
 
 
 @pytest.mark.parametrize("folders, prefix", [({}, None), ({"gs://b": "a"}, "gs://b/c/ckpt")])
-def test_a_checkpoint_of_a_graph(folders, prefix, tmp_path):
+def test_a_checkpoint_of_a_graph(folders, prefix, map_paths, tmp_path):
     """Its saver feeds a constant, which TensorFlow forbids where its value was asked for."""
-    folders = {one: str(tmp_path / folder) for one, folder in folders.items()}
-    file_paths.map_paths(folders, refuses_gs=True)
+    map_paths({one: str(tmp_path / folder) for one, folder in folders.items()})
     prefix = prefix or f"{tmp_path}/a/c/ckpt"
-    try:
-        with tf.Graph().as_default(), tf1.Session() as session:
-            variable = tf1.get_variable("v", [2], initializer=tf1.ones_initializer())
-            checkpoint = tf.train.Checkpoint(v=variable)
-            session.run([variable.initializer, checkpoint.save_counter.initializer])
-            assert checkpoint.save(prefix) == f"{prefix}-1"
-            session.run(variable.assign([0.0, 0.0]))
-            checkpoint.restore(f"{prefix}-1").assert_consumed().run_restore_ops(session)
-            assert session.run(variable).tolist() == [1, 1]
-    finally:
-        file_paths.unmap_paths()
+    with tf.Graph().as_default(), tf1.Session() as session:
+        variable = tf1.get_variable("v", [2], initializer=tf1.ones_initializer())
+        checkpoint = tf.train.Checkpoint(v=variable)
+        session.run([variable.initializer, checkpoint.save_counter.initializer])
+        assert checkpoint.save(prefix) == f"{prefix}-1"
+        session.run(variable.assign([0.0, 0.0]))
+        checkpoint.restore(f"{prefix}-1").assert_consumed().run_restore_ops(session)
+        assert session.run(variable).tolist() == [1, 1]
     assert (tmp_path / "a" / "c" / "ckpt-1.index").exists()
 
 
-def test_without_folders_graphs_stay_as_they_are():
+def test_without_folders_graphs_stay_as_they_are(map_paths):
     def build():
         with tf.Graph().as_default() as graph:
             path = tf1.placeholder(tf.string)
@@ -190,15 +190,12 @@ def test_without_folders_graphs_stay_as_they_are():
         return graph.as_graph_def().SerializeToString(deterministic=True)
 
     expected = build()
-    file_paths.map_paths({}, refuses_gs=True)
-    try:
-        assert build() == expected
-        with pytest.raises(ValueError, match="^'gs://b/x': nothing is read from or written to"):
-            tf.io.gfile.exists("gs://b/x")
-        with tf.Graph().as_default(), pytest.raises(ValueError, match="--map gs://b=DIR"):
-            tf.io.read_file("gs://b/x")
-    finally:
-        file_paths.unmap_paths()
+    map_paths({})
+    assert build() == expected
+    with pytest.raises(ValueError, match="^'gs://b/x': nothing is read from or written to"):
+        tf.io.gfile.exists("gs://b/x")
+    with tf.Graph().as_default(), pytest.raises(ValueError, match="--map gs://b=DIR"):
+        tf.io.read_file("gs://b/x")
 
 
 def test_a_bucket_may_be_left_alone(tmp_path):

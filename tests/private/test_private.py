@@ -32,12 +32,15 @@ MODULES = [path for path in sorted(INTERNALS.glob("*.py")) if path.stem not in W
 UNTIL = "Until TensorFlow "
 """How the reason for a name begins that later versions lack."""
 
-# ---- The tables, read from the sources --------------------------------------------------------
-
 
 @functools.cache
 def tree(path):
     return ast.parse(path.read_text())
+
+
+@functools.cache
+def nodes(path):
+    return list(ast.walk(tree(path)))
 
 
 def names_of(path):
@@ -69,14 +72,13 @@ def names_of(path):
 NAMES = {(path.stem, name): of for path in MODULES for name, of in names_of(path).items()}
 
 
-def version():
+def is_over(reason):
+    """Whether later versions lack a name, as its reason says, and this is one of them."""
     import tensorflow as tf
 
-    return tuple(int(part) for part in tf.__version__.split(".")[:2])
-
-
-def is_over(until):
-    return until is not None and version() > tuple(int(part) for part in until.split("."))
+    until = re.match(rf"{UNTIL}(\d+)\.(\d+):", reason)
+    version = re.match(r"(\d+)\.(\d+)\.", tf.__version__)
+    return until is not None and [*map(int, version.groups())] > [*map(int, until.groups())]
 
 
 def complaint(missing):
@@ -100,16 +102,12 @@ def users(name):
 
 @functools.cache
 def imports(path):
-    """The `from estimator_emb.private... import` statements of a file."""
     return [
         node
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.ImportFrom)
         and (node.module or "").startswith("estimator_emb.private")
     ]
-
-
-# ---- What a TensorFlow has --------------------------------------------------------------------
 
 
 def test_names_resolve():
@@ -121,7 +119,6 @@ def test_names_resolve():
         not_imported = None
     missing = []
     for (place, name), (module, attribute, reason) in NAMES.items():
-        until = reason.removeprefix(UNTIL).split(":")[0] if reason.startswith(UNTIL) else None
         if not_imported and module.startswith("tensorflow_estimator"):
             continue
         try:
@@ -129,7 +126,7 @@ def test_names_resolve():
             if attribute is not None:
                 getattr(found, attribute)
         except (ImportError, AttributeError) as error:
-            if not is_over(until):
+            if not is_over(reason):
                 missing.append(
                     f"{place}.{name} ({error}). Why: {reason} Used by: {', '.join(users(name))}"
                 )
@@ -139,13 +136,11 @@ def test_names_resolve():
 
 @functools.cache
 def classes(file):
-    """The classes at the top of a file, by name."""
     return {node.name: node for node in tree(file).body if isinstance(node, ast.ClassDef)}
 
 
 @functools.cache
 def set_by(cls):
-    """The attributes of self that methods of a class set."""
     module = sys.modules.get(cls.__module__)
     file = getattr(module, "__file__", None)
     found = classes(pathlib.Path(file)).get(cls.__name__) if file else None
@@ -153,7 +148,6 @@ def set_by(cls):
 
 
 def of_self(node):
-    """Whether a node sets an attribute of self."""
     return (
         isinstance(node, ast.Attribute)
         and isinstance(node.ctx, ast.Store)
@@ -169,18 +163,20 @@ def has(owner, name):
     )
 
 
-def test_attributes_resolve():
-    import private_attributes as attributes
+def listed():
+    """Returns (owner, name, reason) of each attribute of `private_attributes`."""
+    from private_attributes import ATTRIBUTES
 
+    return [(owner, *one) for owner, reasons in ATTRIBUTES.items() for one in reasons.items()]
+
+
+def test_attributes_resolve():
     missing = [
-        f"{one.name} of {one.owner!r}. Why: {one.why}"
-        for one in attributes.ATTRIBUTES
-        if not is_over(one.until) and not has(one.owner, one.name)
+        f"{name} of {owner!r}. Why: {reason}"
+        for owner, name, reason in listed()
+        if not is_over(reason) and not has(owner, name)
     ]
     assert not missing, complaint(missing)
-
-
-# ---- That the tables are whole ----------------------------------------------------------------
 
 
 def test_each_name_stands_once_and_says_why():
@@ -195,8 +191,9 @@ def test_each_name_stands_once_and_says_why():
 
 
 def test_each_name_is_used():
+    used = {one.name for path in SOURCES for imported in imports(path) for one in imported.names}
     # `files` is handed on as a whole.
-    assert [name for name in NAMES if not users(name[1]) and not users(name[0])] == []
+    assert [name for name in NAMES if used.isdisjoint(name)] == []
 
 
 def is_private(module):
@@ -208,7 +205,7 @@ def is_private(module):
 def test_no_other_module_imports_private_names():
     found = []
     for path in SOURCES:
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             names = []
             if isinstance(node, ast.Import):
                 names = [one.name for one in node.names]
@@ -246,7 +243,7 @@ THEIRS = ("tensorflow", "keras", "tf_keras")
 def asked(path):
     """Private attributes that a file reads, sets, deletes or asks for by `getattr` and the like."""
     found = set()
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Attribute):
             found.add(node.attr)
         elif (
@@ -263,7 +260,7 @@ def defined(sources):
     """Every name that sources define: functions, classes, variables, attributes of self."""
     found = set()
     for path in sources:
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
                 found.add(node.name)
             elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -278,22 +275,18 @@ def add(names):
 
 
 def test_attributes_are_listed():
-    import private_attributes as attributes
     import tensorflow_estimator
 
-    listed = {one.name for one in attributes.ATTRIBUTES}
     stock = pathlib.Path(tensorflow_estimator.__file__).parent / "python" / "estimator"
     of_stock = defined([*stock.glob("*.py"), *stock.glob("tpu/*.py")])
     unlisted = {name for path in SOURCES for name in asked(path)}
-    unlisted -= defined(SOURCES) | of_stock | listed | MARKS
+    unlisted -= defined(SOURCES) | of_stock | {name for _, name, _ in listed()} | MARKS
     assert not unlisted, add(unlisted)
 
 
 def test_attributes_of_modules_are_listed():
     """What is used of a module of TensorFlow that `internals` gives as a whole, public or not."""
-    import private_attributes as attributes
-
-    listed = {(one.owner, one.name) for one in attributes.ATTRIBUTES if inspect.ismodule(one.owner)}
+    of_modules = [(owner, name) for owner, name, _ in listed() if inspect.ismodule(owner)]
     unlisted = set()
     for path in SOURCES:
         given = {
@@ -301,13 +294,15 @@ def test_attributes_of_modules_are_listed():
             for one in imports(path)
             for name in one.names
         }
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 module = given.get(node.value.id)
                 of_protos = node.value.id.endswith("_pb2")
                 ours = inspect.ismodule(module) and module.__name__.startswith("estimator_emb.")
                 if inspect.ismodule(module) and not of_protos and not ours:
-                    unlisted |= {node.attr} - {name for owner, name in listed if owner is module}
+                    unlisted |= {node.attr} - {
+                        name for owner, name in of_modules if owner is module
+                    }
     assert not unlisted, add(unlisted)
 
 
@@ -324,8 +319,6 @@ def private_of_self(node):
 
 def test_what_our_classes_take_from_theirs_is_listed():
     """Attributes and methods of a class that is not ours, which a subclass uses or overrides."""
-    import private_attributes as attributes
-
     unlisted = set()
     for path in SOURCES:
         for name, node in classes(path).items():
@@ -334,28 +327,22 @@ def test_what_our_classes_take_from_theirs_is_listed():
             parts = path.relative_to(ROOT).with_suffix("").parts
             cls = getattr(importlib.import_module(".".join(parts).removesuffix(".__init__")), name)
             theirs = [base for base in cls.__mro__ if base.__module__.split(".")[0] in THEIRS]
-            listed = {
-                one.name
-                for one in attributes.ATTRIBUTES
-                if inspect.isclass(one.owner) and issubclass(cls, one.owner)
+            of_bases = {
+                attribute
+                for owner, attribute, _ in listed()
+                if inspect.isclass(owner) and issubclass(cls, owner)
             }
             unlisted |= {
                 f"{attribute} of what {name} extends"
-                for attribute in private_of_self(node) - listed
+                for attribute in private_of_self(node) - of_bases
                 if any(attribute in vars(base) or attribute in set_by(base) for base in theirs)
             }
     assert not unlisted, add(unlisted)
 
 
 def test_each_attribute_is_used():
-    import private_attributes as attributes
-
-    texts = [path.read_text() for path in SOURCES]
-    unused = [
-        one.name
-        for one in attributes.ATTRIBUTES
-        if not any(re.search(rf"\b{one.name}\b", text) for text in texts)
-    ]
+    words = {word for path in SOURCES for word in re.findall(r"\w+", path.read_text())}
+    unused = [name for _, name, _ in listed() if name not in words]
     assert not unused, f"take {unused} out of tests/private/private_attributes.py"
 
 

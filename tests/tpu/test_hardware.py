@@ -26,20 +26,15 @@ TOLERANCE = {"AdagradMomentum": 1e-3, "Adam": 1e-4, "Ftrl": 5e-4}
 
 def estimator(tpu, model_fn, spec, model_dir, samples):
     resolver, _ = tpu
-    return harness.configured(
-        model_fn,
-        spec,
-        ee.RunConfig(
-            cluster=resolver,
-            model_dir=str(model_dir),
-            save_summary_steps=None,
-            save_checkpoints_steps=1,
-            keep_checkpoint_max=None,
-            tpu_config=ee.TPUConfig(iterations_per_loop=1),
-        ),
-        samples,
-        use_tpu=True,
+    config = ee.RunConfig(
+        cluster=resolver,
+        model_dir=str(model_dir),
+        save_summary_steps=None,
+        save_checkpoints_steps=1,
+        keep_checkpoint_max=None,
+        tpu_config=ee.TPUConfig(iterations_per_loop=1),
     )
+    return harness.configured(model_fn, spec, config, samples, use_tpu=True)
 
 
 def samples_for(cores):
@@ -99,29 +94,25 @@ def shared_and_sequence_features(samples, strategy="div"):
             [rng.integers(0, 11, rng.integers(0, longest + 1)) for _ in range(samples)]
         )
 
+    def gradients(*positions):
+        return rng.normal(size=[samples, *positions, 3]).astype(np.float32)
+
     data = [
         (
             {"words": rows(4), "history": rows(3), "item": rng.integers(0, 11, samples)},
-            {
-                "words": rng.normal(size=[samples, 3]).astype(np.float32),
-                "history": rng.normal(size=[samples, 2, 3]).astype(np.float32),
-                "item": rng.normal(size=[samples, 3]).astype(np.float32),
-            },
+            {"words": gradients(), "history": gradients(2), "item": gradients()},
         )
         for _ in range(4)
     ]
-    spec = ee.EmbeddingConfigSpec(
+    adagrad = ee.AdagradParameters(0.3, initial_accumulator=0.2)
+    spec = harness.table_spec(
+        11, 3, adagrad, table, "mean", clipping_limit=1.5, partition_strategy=strategy
+    )._replace(
         feature_to_config_dict={
             "words": ee.FeatureConfig("t"),
             "history": ee.FeatureConfig("t", max_sequence_length=2),
             "item": ee.FeatureConfig("t"),
-        },
-        table_to_config_dict={
-            "t": ee.TableConfig(11, 3, initializer=harness.initializer(table), combiner="mean")
-        },
-        optimization_parameters=ee.AdagradParameters(0.3, initial_accumulator=0.2),
-        clipping_limit=1.5,
-        partition_strategy=strategy,
+        }
     )
     return spec, ["words", "history", "item"], data
 
@@ -159,9 +150,7 @@ def dense_model_fn(features, labels, mode, params):
     out = tf.compat.v1.get_variable("out", [4, 1], initializer=of_numbers([4, 1]))
     predicted = tf.matmul(tf.tanh(tf.matmul(x, weights)), out)[:, 0]
     loss = tf.reduce_mean(tf.square(predicted - labels["words"][:, 0]))
-    optimizer = tf.compat.v1.tpu.CrossShardOptimizer(tf.compat.v1.train.AdamOptimizer(0.1))
-    step = tf.compat.v1.train.get_global_step()
-    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, step))
+    return harness.minimized(mode, loss, optimizer=tf.compat.v1.train.AdamOptimizer(0.1))
 
 
 def of_numbers(shape):

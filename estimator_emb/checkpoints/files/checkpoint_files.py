@@ -27,28 +27,26 @@ TRIES, PAUSE = 4, 0.25
 Another process may be writing one."""
 
 
-class MissingCheckpoint(tf.errors.NotFoundError, ValueError):  # type: ignore[misc]
-    """The error of a checkpoint that is missing, as a whole or in part.
+class CheckpointError(tf.errors.OpError, ValueError):
+    """Base of errors of a checkpoint, not of an op: one of TensorFlow's, and a ValueError.
 
-    TensorFlow raises one of its bases in some functions, and the other in the rest.
+    TensorFlow raises the one in some functions, and the other in the rest.
     """
 
     def __init__(self, message: str):
         super().__init__(None, None, message)
 
 
-class DamagedCheckpoint(tf.errors.DataLossError, ValueError):  # type: ignore[misc]
-    """The error of a checkpoint that does not hold what was written."""
+class MissingCheckpoint(CheckpointError, tf.errors.NotFoundError):  # type: ignore[misc]
+    """The error of a checkpoint that is missing, as a whole or in part."""
 
-    def __init__(self, message: str):
-        super().__init__(None, None, message)
+
+class DamagedCheckpoint(CheckpointError, tf.errors.DataLossError):  # type: ignore[misc]
+    """The error of a checkpoint that does not hold what was written."""
 
 
 def latest(model_dir: str) -> str | None:
-    """Returns the prefix of a folder's latest checkpoint; None without any.
-
-    Raises MissingCheckpoint if `checkpoint` names none of those that there are.
-    """
+    """Returns a folder's latest checkpoint, if any; MissingCheckpoint if `checkpoint` is wrong."""
     for attempt in range(TRIES):
         if attempt:
             time.sleep(PAUSE)

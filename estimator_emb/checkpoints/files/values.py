@@ -44,7 +44,7 @@ class Values:
         except bundle_index.UnknownFormat:
             self._index = None
         self._files: dict[str, Any] = {}
-        self._whole = functools.lru_cache(maxsize=1)(self.whole)
+        self._whole = functools.lru_cache(maxsize=1)(self.array)
         self.parts = functools.cache(self._parts)
 
     def __enter__(self) -> "Values":
@@ -56,14 +56,18 @@ class Values:
         self._files = {}
         self._whole.cache_clear()
 
+    def is_text(self, name: str) -> bool:
+        """Returns whether a variable holds strings."""
+        return bool(self.dtypes[name] == tf.string)
+
     def row_bytes(self, name: str) -> int:
         """Returns the bytes of one row of a variable, at least 1; 8 for each string."""
-        size = 8 if self.dtypes[name] == tf.string else self.dtypes[name].size
+        size = 8 if self.is_text(name) else self.dtypes[name].size
         return max(1, int(np.prod(self.shapes[name][1:], dtype=np.int64)) * size)
 
     def size(self, name: str) -> int:
         """Returns the size of a variable in bytes; 0 for strings."""
-        size = 0 if self.dtypes[name] == tf.string else self.dtypes[name].size
+        size = 0 if self.is_text(name) else self.dtypes[name].size
         return int(np.prod(self.shapes[name], dtype=np.int64)) * size
 
     def spans(
@@ -78,8 +82,7 @@ class Values:
         """Returns the rows from `start` to before `end` of a variable."""
         parts = self.parts(name)
         if parts is None:
-            is_text = self.dtypes[name] == tf.string
-            return np.asarray(self._whole(name), object if is_text else None)[start:end]
+            return self._whole(name)[start:end]
         dtype = self.dtypes[name].as_numpy_dtype
         values = np.empty((end - start, *self.shapes[name][1:]), dtype)
         size = self.row_bytes(name)
@@ -106,8 +109,7 @@ class Values:
 
     def _parts(self, name: str) -> list[FilePart] | None:
         """Returns the parts of a variable by row, once; None if TensorFlow has to read it."""
-        is_text = self.dtypes[name] == tf.string
-        if self._index is None or is_text or not self.shapes[name]:
+        if self._index is None or self.is_text(name) or not self.shapes[name]:
             return None
         try:
             parts = self._index.parts(name)
@@ -149,6 +151,10 @@ class Values:
                 f"{part.offset + offset + size:,}."
             )
         return data
+
+    def array(self, name: str) -> np.ndarray:
+        """Returns a whole variable; strings as objects, as NumPy's lose zeros at their ends."""
+        return np.asarray(self.whole(name), object if self.is_text(name) else None)
 
     def whole(self, name: str) -> Any:
         """Returns a whole variable, as TensorFlow reads it."""

@@ -14,19 +14,21 @@ from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
 
 
 class TableFormat:
-    """A format of `export`: it may widen bfloat16, round to float16, and name by variable."""
+    """A format of `export`: it may widen bfloat16, round to float16, and name by variable.
+
+    It may have labels on lines of its files, or look them up.
+    """
 
     slots = True
     labels = True
+    lines_of = ""
+    looks_labels_up = False
     widens = True
     rounds = False
     by_variable = False
 
     def check_package(self) -> None:
         """Raises a ValueError if a package is missing."""
-
-    def check_labels(self, vocabulary: Vocabulary) -> None:
-        """Raises a ValueError for labels that the format cannot hold."""
 
     def write(self, folder: str, tables: Sequence[SavedTable]) -> None:
         """Writes tables of one checkpoint into an empty folder."""
@@ -82,6 +84,10 @@ def tables_to_write(
             table.variables = table.variables[:1]
         if name in vocabularies:
             table.vocabulary = Vocabulary(vocabularies[name], table.name, table.rows)
+            if format.lines_of:
+                table.vocabulary.check_single_lines(format.lines_of)
+            if format.looks_labels_up:
+                table.vocabulary.check_distinct()
         tables.append(table)
     advance = counter(
         progress, sum(values.size(variable) for table in tables for variable in table.variables)

@@ -169,7 +169,7 @@ class _Moves:
         if self.hosts == to_hosts:
             raise ValueError(
                 f"convert: there is nothing to convert in {self._values.path!r}: its rows are "
-                f"{_in_order(self.hosts)} already{self._why}."
+                f"in {row_order.in_words(self.hosts)} already{self._why}."
             )
 
     def _check_not_more_than_rows(self, argument: str, hosts: int) -> None:
@@ -181,7 +181,6 @@ class _Moves:
             )
 
     def _matching(self, name: str) -> list[SavedVariable]:
-        """Returns the tables of a name or a pattern."""
         names = [name] if name in self._values.shapes else fnmatch.filter(self._tables, name)
         if not names:
             raise ValueError(
@@ -208,9 +207,10 @@ class _Moves:
         order, known, self._why = self._told()
         wanted = "ids" if source_order == "div" else source_order
         if order is not None and wanted not in (None, order):
+            told = row_order.in_words(1 if order == "ids" else known)
             raise ValueError(
                 f"convert: source_order is {source_order!r}, and the rows of "
-                f"{self._values.path!r} are {_in_order(1 if order == 'ids' else known)}{self._why}."
+                f"{self._values.path!r} are in {told}{self._why}."
             )
         order = order or wanted or self._undivided()
         if order is None:
@@ -224,16 +224,16 @@ class _Moves:
             if hosts not in (None, 1):
                 raise ValueError(
                     f"convert: hosts is {hosts}, and the rows of {self._values.path!r} are "
-                    f"{_in_order(1)}{self._why}."
+                    f"in {row_order.in_words(1)}{self._why}."
                 )
             return 1
         if self._record and known is not None:
             return self._agreeing(hosts, known, self._why)
-        told = self._hosts_of_slices()
+        slices = self._hosts_of_slices()
         if known is not None:
             hosts = self._agreeing(hosts, known, self._why)
-        if told is not None and not (self._force and hosts):
-            return self._agreeing(hosts, told[0], told[1])
+        if slices is not None and not (self._force and hosts):
+            return self._agreeing(hosts, *slices)
         if hosts is None:
             raise ValueError(
                 "convert: the slices of the tables do not tell over how many hosts they were "
@@ -285,21 +285,14 @@ class _Moves:
         slices = "one slice" if count == 1 else f"{count} slices, one for each host"
         return count, f": table {table!r} is saved in {slices}"
 
-    def _agreeing(self, hosts: int | None, told: int | None, why: str) -> int:
-        assert told is not None
+    def _agreeing(self, hosts: int | None, told: int, why: str) -> int:
         if hosts not in (None, told):
             raise ValueError(
-                f"convert: hosts is {hosts}, and {self._values.path!r} tells {told}{why}."
+                f"convert: hosts must be {told} for {self._values.path!r}{why}; got {hosts}."
             )
         if told == 1:
             self._why = why
         return told
-
-
-def _in_order(hosts: int | None) -> str:
-    if hosts == 1:
-        return "in the order of the ids"
-    return f"in the order of 'mod' over {hosts} hosts"
 
 
 def _write(
@@ -352,9 +345,8 @@ def _copy(
     values: Values, name: str, order: _Order, out: Writer, advance: Callable[[int], Any]
 ) -> None:
     dtype, shape = values.dtypes[name], values.shapes[name]
-    if dtype == tf.string or not shape or not np.prod(shape, dtype=np.int64):
-        # NumPy's strings would lose zeros at their end, and TensorFlow saves no slices of strings.
-        out.add(name, dtype, np.array(values.whole(name), object if dtype == tf.string else None))
+    if values.is_text(name) or not shape or not np.prod(shape, dtype=np.int64):
+        out.add(name, dtype, values.array(name))  # TensorFlow saves no slices of strings.
         advance(values.size(name))
         return
     places = Partition(shape[0], order.new, "mod").places
@@ -371,10 +363,9 @@ def _copy(
 def _compare(
     values: Values, written: Values, name: str, order: _Order, advance: Callable[[int], Any]
 ) -> None:
-    dtype = values.dtypes[name]
-    is_text = dtype == tf.string
+    is_text = values.is_text(name)
     as_read = (written.shapes.get(name), written.dtypes.get(name))
-    right = as_read == (values.shapes[name], dtype)
+    right = as_read == (values.shapes[name], values.dtypes[name])
     if right:
         for old, new in pairs(values, name, written, name, (order.old, order.new)):
             same = old.tolist() == new.tolist() if is_text else old.tobytes() == new.tobytes()

@@ -84,9 +84,6 @@ def export(
         for table in chosen:
             if precision == "float16":
                 table.rounded_for = "export: precision='float16'"
-            if table.vocabulary:
-                format.check_labels(table.vocabulary)
-        for table in chosen:
             for variable in table.variables:
                 values.check(variable)
         with new_folder(destination) as temporary:

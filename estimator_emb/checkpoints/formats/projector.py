@@ -8,16 +8,13 @@ import tensorflow as tf
 
 from estimator_emb.checkpoints.formats.base import TableFormat, write_labels
 from estimator_emb.checkpoints.reading.saved_tables import SavedTable
-from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
 
 
 class _Projector(TableFormat):
     """A text file of rows for each table, and one of its labels."""
 
     slots = False
-
-    def check_labels(self, vocabulary: Vocabulary) -> None:
-        vocabulary.check_single_lines("a projector's file")
+    lines_of = "a projector's file"
 
     def write(self, folder: str, tables: Sequence[SavedTable]) -> None:
         from google.protobuf import text_format

@@ -10,14 +10,8 @@ import tensorflow as tf
 
 from estimator_emb.checkpoints.formats.base import TableFormat, write_labels
 from estimator_emb.checkpoints.reading.saved_tables import SavedTable
-from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
 
-_TYPES = {
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "float32": "F32",
-    "float64": "F64",
-}
+_TYPES = {"float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64"}
 
 
 class _Safetensors(TableFormat):
@@ -29,9 +23,7 @@ class _Safetensors(TableFormat):
     """
 
     widens = False
-
-    def check_labels(self, vocabulary: Vocabulary) -> None:
-        vocabulary.check_single_lines("a file of labels")
+    lines_of = "a file of labels"
 
     def names(self, tables: Sequence[SavedTable]) -> dict[str, str]:
         return super().names([table for table in tables if table.vocabulary])

@@ -5,7 +5,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from estimator_emb.checkpoints.files import float16
@@ -13,7 +12,6 @@ from estimator_emb.checkpoints.files.values import Values
 from estimator_emb.checkpoints.files.writer import Writer
 from estimator_emb.checkpoints.formats.base import TableFormat
 from estimator_emb.checkpoints.reading.saved_tables import SavedTable
-from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
 
 
 class _SavedModel(TableFormat):
@@ -21,9 +19,7 @@ class _SavedModel(TableFormat):
 
     slots = False
     rounds = True
-
-    def check_labels(self, vocabulary: Vocabulary) -> None:
-        vocabulary.check_distinct()
+    looks_labels_up = True
 
     def names(self, tables: Sequence[SavedTable]) -> dict[str, str]:
         return {}
@@ -103,8 +99,7 @@ def _fill(path: str, tables: Mapping[str, SavedTable]) -> None:
         with Values(path) as small:
             for name, dtype in small.dtypes.items():
                 if name not in tables:
-                    is_text = dtype == tf.string
-                    out.add(name, dtype, np.array(small.whole(name), object if is_text else None))
+                    out.add(name, dtype, small.array(name))
             for name, table in tables.items():
                 shape = table.rows, table.dimension
                 pieces = table.pieces(table.name)

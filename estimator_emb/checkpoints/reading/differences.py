@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from estimator_emb.checkpoints.files.values import Values, counter
 from estimator_emb.checkpoints.reading import row_order, saved_variables
@@ -78,8 +77,8 @@ def _hosts(name: str, both: tuple[Values, Values], orders: Sequence[dict[str, in
         if helped and name in values.shapes and len(values.parts(name) or ()) > 1:
             raise ValueError(
                 f"differences: nothing in {values.path!r} says in which order the rows of {name!r} "
-                "are, as its graph, the .meta file, would. Convert it first (estimator-emb "
-                "convert)."
+                "are: it has no record and no graph (a .meta file). Convert it first "
+                "(estimator-emb convert)."
             )
     return [count or 1 for count in told]
 
@@ -98,7 +97,7 @@ def _difference(
         return Difference(name, "type", dtype.name, there.dtypes[name].name)
     here.check(name)
     there.check(name)
-    is_text = dtype == tf.string
+    is_text = here.is_text(name)
     of_rows = 1 if is_text or not shape else shape[0]
     rows, largest = 0, float("nan") if is_text else 0.0
     for one, other in pairs(here, name, there, name, hosts):
@@ -120,11 +119,9 @@ def pairs(
     here: Values, name: str, there: Values, other: str, hosts: Sequence[int] = (1, 1)
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields the values of two variables piece by piece, by ids in 'mod' order over `hosts`."""
-    is_text = here.dtypes[name] == tf.string
-    spans = [] if is_text or not here.shapes[name] else [*here.spans(name)]
+    spans = [] if here.is_text(name) or not here.shapes[name] else [*here.spans(name)]
     if len(spans) <= 1 and tuple(hosts) == (1, 1):
-        kind = object if is_text else None  # NumPy's strings would lose zeros at their end.
-        yield np.asarray(here.whole(name), kind), np.asarray(there.whole(other), kind)
+        yield here.array(name), there.array(other)
         return
     for start, end in spans:
         yield here.of_ids(name, start, end, hosts[0]), there.of_ids(other, start, end, hosts[1])

@@ -46,7 +46,7 @@ def nearest(
         if isinstance(like, str):
             if labels is None:
                 raise ValueError(f"nearest: label {like!r} needs the vocabulary of the table.")
-            found = labels.id_of(like)
+            found = next((id for id, label in enumerate(labels) if label == like), None)
             if found is None:
                 raise ValueError(f"nearest: label {like!r} is not in vocabulary {vocabulary!r}.")
             like = found

@@ -157,6 +157,11 @@ def known(values: Values, graph: SavedGraph | None = None) -> dict[str, int]:
     return found
 
 
+def in_words(hosts: int | None) -> str:
+    """Returns the order of rows in 'mod' order over `hosts`, or of the ids where that is 1."""
+    return "the order of the ids" if hosts == 1 else f"the order of 'mod' over {hosts} hosts"
+
+
 def undivided(values: Values, table: str) -> bool:
     """Returns whether a table is in one part, without legacy helpers, and so in order of ids."""
     helped = any(saved_variables.is_helper(name) for name in values.shapes)

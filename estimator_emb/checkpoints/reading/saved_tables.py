@@ -193,9 +193,8 @@ def _hosts(values: Values, name: str, order: str | None) -> int:
         )
     wanted = {"div": 1, "mod": told}.get(order or "", told)
     if told is not None and wanted != told or (order == "mod" and told == 1):
-        rows = "the ids" if told == 1 else f"'mod' over {told} hosts"
         raise ValueError(
-            f"table: order is {order!r}, and the rows of {name!r} in {values.path!r} are in the "
-            f"order of {rows}."
+            f"table: order is {order!r}, and the rows of {name!r} in {values.path!r} are in "
+            f"{row_order.in_words(told)}."
         )
     return told or 1

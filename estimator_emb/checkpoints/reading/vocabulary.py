@@ -32,10 +32,6 @@ class Vocabulary:
                 except UnicodeDecodeError:
                     raise ValueError(f"{self._owner}: line {number} is not UTF-8.") from None
 
-    def id_of(self, label: str) -> int | None:
-        """Returns the first id with a label; None if there is none."""
-        return next((id for id, other in enumerate(self) if other == label), None)
-
     def check_single_lines(self, why: str) -> None:
         """Raises a ValueError if a label has a tab or a line break."""
         for number, label in enumerate(self, 1):

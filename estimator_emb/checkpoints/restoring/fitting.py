@@ -26,10 +26,9 @@ _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 def check_restored(
     path: str, scaffold: Any, tables: Sequence[Table], rounded: Collection[str] = ()
 ) -> None:
-    """Compares the default graph with what its saver, if of the usual kind, will restore.
+    """Compares the default graph with what its saver will restore; raises a CheckpointError.
 
-    Variables named in `rounded` may have another type there. Raises MissingCheckpoint,
-    DamagedCheckpoint or UnfitCheckpoint.
+    Savers of an unusual kind are left alone. Variables in `rounded` may have another type there.
     """
     checkpoint_files.check_whole(path)
     saver = getattr(scaffold, "saver", None)

@@ -2,10 +2,9 @@
 """Copies a checkpoint for an export whose tables are float16."""
 
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from estimator_emb.checkpoints.files import float16
@@ -17,10 +16,7 @@ _OWNER = "TPUConfig: serving_tables='float16'"
 
 
 class Float16Copy:
-    """A temporary copy of a checkpoint, which any saver restores into float16 tables.
-
-    As a context, it removes the copy at the end. `path` is its prefix, of files that `write` makes.
-    """
+    """A copy of a checkpoint, with float16 tables, that `write` makes and the end removes."""
 
     def __init__(self, checkpoint_path: str):
         self._source = checkpoint_path
@@ -36,8 +32,7 @@ class Float16Copy:
     def write(self, tables: Collection[str]) -> None:
         """Copies the checkpoint for the default graph, rounds `tables`, and leaves out their slots.
 
-        Raises DamagedCheckpoint if a checksum differs, and a ValueError for a number that float16
-        cannot hold.
+        Raises DamagedCheckpoint, or a ValueError for a number that float16 cannot hold.
         """
         needed = set(map(saved_name, tf.compat.v1.global_variables()))
         with Values(self._source) as values, Writer(self.path) as out:
@@ -49,18 +44,15 @@ class Float16Copy:
                     continue
                 values.check(name)
                 if name in of_tables:
-                    table = float16.whole(shape, _rounded(values, name))
-                    out.add(name, tf.float16, table)
-                elif shape and shape[0] and dtype != tf.string:
+                    rounded = (
+                        float16.rounded(_OWNER, name, values.rows(name, start, end), start)
+                        for start, end in values.spans(name)
+                    )
+                    out.add(name, tf.float16, float16.whole(shape, rounded))
+                elif shape and shape[0] and not values.is_text(name):
                     pieces = (values.rows(name, *span) for span in values.spans(name))
                     out.add_rows(name, dtype, shape, pieces)
                 else:
-                    is_text = dtype == tf.string
-                    out.add(name, dtype, np.array(values.whole(name), object if is_text else None))
+                    out.add(name, dtype, values.array(name))
             out.merge()
             out.finish()
-
-
-def _rounded(values: Values, name: str) -> Iterator[np.ndarray]:
-    for start, end in values.spans(name):
-        yield float16.rounded(_OWNER, name, values.rows(name, start, end), start)

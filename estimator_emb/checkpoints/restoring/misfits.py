@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from estimator_emb.checkpoints.files.checkpoint_files import MissingCheckpoint
+from estimator_emb.checkpoints.files.checkpoint_files import CheckpointError, MissingCheckpoint
 from estimator_emb.checkpoints.reading import saved_variables
 from estimator_emb.checkpoints.reading.saved_variables import SavedVariable
 from estimator_emb.messages.text_columns import escaped
@@ -40,14 +40,8 @@ _IN_WARM_START = {
 """What else to do where a warm start is what fails."""
 
 
-class UnfitCheckpoint(tf.errors.InvalidArgumentError, ValueError):  # type: ignore[misc]
-    """The error of a variable that has another shape or type in the checkpoint than in the graph.
-
-    Its two bases are the errors that TensorFlow raises, depending on how it restores the variable.
-    """
-
-    def __init__(self, message: str):
-        super().__init__(None, None, message)
+class UnfitCheckpoint(CheckpointError, tf.errors.InvalidArgumentError):  # type: ignore[misc]
+    """The error of a variable whose shape or type differs between checkpoint and graph."""
 
 
 @dataclasses.dataclass(frozen=True)

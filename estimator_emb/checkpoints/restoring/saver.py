@@ -37,9 +37,8 @@ def check_saves_all(scaffold: Any, variables: Iterable[tf.Variable]) -> None:
 def take_turns(hooks: Iterable[Any]) -> None:
     """Makes the `CheckpointSaverHook`s of a training write one after the other.
 
-    An `AsyncCheckpointSaverHook` writes in a thread of its own. Another hook that saves would write
-    the first and the last checkpoint into the same temporary files. The asynchronous hook of
-    TensorFlow 2.15 also does not find the graph in its thread.
+    An asynchronous one writes in a thread of its own, into the same temporary files as another
+    hook; and TensorFlow 2.15's does not find the graph there.
     """
     turn = threading.Lock()
     for hook in hooks:

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a person must decide about a program that has been rewritten."""
 
-from __future__ import annotations
-
 import ast
 import re
 from dataclasses import dataclass
@@ -240,7 +238,6 @@ class Findings:
         )
 
     def _addresses(self) -> list[tuple[cst.Call, str]]:
-        """Returns calls of RunConfig that get an address of a TPU, and the argument."""
         found = []
         for call in self._program.calls:
             if self._names.get(call.func) == f"{names.OURS}.RunConfig":
@@ -271,7 +268,6 @@ class Findings:
 
 
 def _below_tf(name: str) -> str:
-    """Returns a dotted name without the module of TensorFlow's API that it begins with."""
     spelled = names.canonical(name)
     return spelled.removeprefix("tf.compat.v1.").removeprefix("tf.")
 

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rewrites the imports of a program: which names they lose, keep, or take from elsewhere."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import libcst as cst
+from libcst import helpers
 
 from estimator_emb.cli.migration import names
 from estimator_emb.cli.migration.findings import Findings
 from estimator_emb.cli.migration.new_imports import NewImports, Part
-from estimator_emb.cli.migration.program import Binding, Program, Use, dotted
+from estimator_emb.cli.migration.program import Binding, Program, Use
 from estimator_emb.cli.migration.source import Comments, Edits, comments_of
 
 
@@ -24,11 +23,7 @@ class Imports(NewImports):
         self._removed: set[cst.CSTNode] = set()
 
     def decide(self, edited: set[Use], left: set[Use], needed: set[Binding]) -> None:
-        """Decides what becomes of each import.
-
-        `edited` are expressions that change, `left` legacy ones that stay; `needed` are imports
-        that new expressions use.
-        """
+        """Decides what becomes of each import; new expressions use those that are `needed`."""
         for binding in self._program.bindings:
             live = [use for use in binding.uses if use not in edited]
             path = self._new_path(binding, live, left, binding in needed)
@@ -65,7 +60,9 @@ class Imports(NewImports):
         is_whole = is_from or binding.alias.asname is not None
         if not is_whole:
             live = [use for use in live if _goes_through(use, kept)]
-        if not binding.uses and self._program.is_in_try(binding.statement):
+        # A try statement may ask whether a module can be imported.
+        around = self._program.ancestors(binding.statement)
+        if not binding.uses and any(isinstance(one, cst.Try) for one in around):
             self._notes.left(binding.alias, f"{kept} is imported, but not used.")
             return kept
         is_used = bool(binding.uses) or not meaning.moved
@@ -117,10 +114,7 @@ class Imports(NewImports):
                 self._write_statement(statement, parts)
 
     def _merge_tries(self, changed: dict[cst.CSTNode, list[Part]]) -> set[cst.CSTNode]:
-        """Replaces `try: import ... except ImportError: import ...` where both import the same now.
-
-        Returns the statements that it replaces.
-        """
+        """Replaces `try` statements whose imports are the same now; returns what was in them."""
         merged: set[cst.CSTNode] = set()
         for node in self._program.tries:
             blocks = [node.body, *(handler.body for handler in node.handlers)]
@@ -158,7 +152,6 @@ class Imports(NewImports):
         return [self._import(module, group, comments, indent) for module, group in groups.items()]
 
     def _remove_statement(self, statement: cst.BaseSmallStatement) -> None:
-        """Removes a statement, with its line where it has one of its own."""
         line = self._program.parent(statement)
         start, end = self._program.start(statement), self._program.end(statement)
         if not _is_alone(line) or self._is_emptied(self._program.parent(line)):
@@ -211,7 +204,6 @@ class Imports(NewImports):
             self._edits.replace(start, end, "; ".join(self._lines(kept)))
 
     def _replace_names(self, statement: cst.Import | cst.ImportFrom, parts: list[Part]) -> None:
-        """Replaces only the module and the names, so that all else stays."""
         if isinstance(statement, cst.ImportFrom):
             assert statement.module is not None
             self._replace_dotted(statement.module, parts[0].module, parts[0].module)
@@ -220,7 +212,7 @@ class Imports(NewImports):
             self._replace_dotted(alias.name, part.name, part.name if alias.asname else _named(part))
 
     def _replace_dotted(self, node: cst.CSTNode, name: str, text: str) -> None:
-        if name != dotted(node):
+        if name != helpers.get_full_name_for_node(node):
             self._edits.replace(self._program.start(node), self._program.end(node), text)
 
     def _import(

@@ -5,8 +5,6 @@ Names are spelled as in TensorFlow 2: `tf.estimator...`, `tf.compat.v1.estimator
 `tf.contrib...`, or by their modules. `look_up` brings every other spelling to one of these.
 """
 
-from __future__ import annotations
-
 import pathlib
 import re
 from dataclasses import dataclass
@@ -48,13 +46,9 @@ class Advice:
 
 @dataclass(frozen=True)
 class Namespace:
-    """A module of legacy names.
+    """A module of legacy names; `moved` has today those that are not in the table, if any.
 
-    Attributes:
-      path: its name, as the table spells it.
-      moved: the module that has all names outside the table today; '' where there is none.
-      is_whole: whether the module `moved` may take its place as an object, because none of its
-        names is replaced by estimator_emb's.
+    Where it `is_whole`, estimator_emb replaces none of them, and `moved` may take its place.
     """
 
     path: str
@@ -143,10 +137,7 @@ TABLE: dict[str, Target | Advice] = {
     **_same(
         "tensorflow.python.tpu.tpu_embedding",
         OURS,
-        "AdagradMomentumParameters AdagradParameters AdamParameters FeatureConfig "
-        "FrequencyEstimatorParameters FtrlParameters MomentumParameters "
-        "ProximalAdagradParameters ProximalYogiParameters RMSPropParameters "
-        "StochasticGradientDescentParameters TableConfig",
+        f"FeatureConfig TableConfig {PARAMETERS}",
     ),
     **{
         f"tensorflow.python.tpu.feature_column_v2.{name}_v2": Target(COLUMNS, name)

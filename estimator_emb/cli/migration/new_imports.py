@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adds imports for a program's new names, in time for Keras and tensorflow-estimator."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import libcst as cst
+from libcst import helpers
 
 from estimator_emb.cli.migration import names
 from estimator_emb.cli.migration.findings import Findings
-from estimator_emb.cli.migration.program import Binding, Program, Use, dotted
+from estimator_emb.cli.migration.program import Binding, Program, Use
 from estimator_emb.cli.migration.source import Edits
 
 _LOCAL_NAMES = {
@@ -230,12 +229,12 @@ def _is_definition(statement: cst.CSTNode) -> bool:
 
 
 def _is_preamble(statement: cst.CSTNode) -> bool:
-    """Returns whether a statement is a docstring or an import from `__future__`."""
     if not isinstance(statement, cst.SimpleStatementLine):
         return False
     first = statement.body[0]
     if isinstance(first, cst.ImportFrom):
-        return first.module is not None and dotted(first.module) == "__future__"
+        module = first.module and helpers.get_full_name_for_node(first.module)
+        return module == "__future__"
     return isinstance(first, cst.Expr) and isinstance(
         first.value, (cst.SimpleString, cst.ConcatenatedString)
     )

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tells which programs keep their names of `tf.estimator`: those that never had a TPU."""
 
-from __future__ import annotations
-
 import re
 
 from estimator_emb.cli.migration import names
@@ -20,8 +18,7 @@ _MAKES_AN_ESTIMATOR = re.compile(
 def keeps_names(program: Program, is_installed: bool) -> bool:
     """Returns whether a program makes estimators, and has no legacy names but `tf.estimator`'s.
 
-    A program that means TensorFlow 1 by `tensorflow` is not among them, nor is one that imports
-    estimator_emb without its `install`.
+    None that means TensorFlow 1 does, nor one that imports estimator_emb without `install`.
     """
     paths = {use.whole: names.canonical(next(iter(use.paths))) for use in program.uses}
     if not any(_MAKES_AN_ESTIMATOR.fullmatch(paths.get(call.func, "")) for call in program.calls):

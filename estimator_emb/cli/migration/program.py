@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads a program: which dotted name each expression stands for, by scopes."""
 
-from __future__ import annotations
-
 import ast
 import collections
 import re
@@ -11,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import libcst as cst
-from libcst import metadata
+from libcst import helpers, metadata
 
 from estimator_emb.cli.migration import names
 from estimator_emb.names import tf1 as tf1_names
@@ -19,18 +17,14 @@ from estimator_emb.names import tf1 as tf1_names
 
 @dataclass(eq=False)
 class Binding:
-    """A local name that an import binds to the dotted name `path`.
-
-    In `import a.b`, `imported` is `a.b`, and `local` and `path` are `a`. `uses` are the places
-    where the program reads the name.
-    """
+    """A name that an import binds: in `import a.b`, `imported` is `a.b`, the others are `a`."""
 
     statement: cst.Import | cst.ImportFrom
     alias: cst.ImportAlias
     local: str
     path: str
     imported: str
-    uses: list[Use] = field(default_factory=list)
+    uses: list["Use"] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -40,19 +34,15 @@ class Alias:
     statement: cst.Assign
     local: str
     value: cst.BaseExpression
-    uses: list[Use] = field(default_factory=list)
+    uses: list["Use"] = field(default_factory=list)
 
 
 @dataclass(eq=False)
 class Use:
-    """A name with all attributes that follow it, such as `tf.train.Saver`.
+    """A name with its attributes: the `chain` of `tf`, `tf.train` and `tf.train.Saver`.
 
-    Attributes:
-      chain: the expressions `tf`, `tf.train` and `tf.train.Saver`.
-      paths: each dotted name that the last one may stand for -> how many of its parts the first
-        one stands for.
-      is_certain: whether it can stand for nothing else.
-      sources: the imports and assignments that bind its first name.
+    `paths` are the dotted names that the last may stand for, and how many of their parts the first
+    one does. It `is_certain` if it can be nothing else. `sources` bind its first name.
     """
 
     chain: list[cst.BaseExpression]
@@ -68,14 +58,9 @@ class Use:
 class Program:
     """A parsed program; raises libcst.ParserSyntaxError where the source is not Python.
 
-    Attributes:
-      bindings: what its imports bind, in the order of the source.
-      aliases: the assignments of modules.
-      uses: the expressions that may stand for a name of TensorFlow.
-      stars: imports of all names of a module, and its dotted name.
-      strings: its texts, without f-strings.
-      identifiers: every name in the source, without attributes and keywords.
-      means_v1: whether it says `tensorflow` and means TensorFlow 1.
+    `bindings` are those of its imports, in order, and `stars` imports of all names of a module;
+    `uses` may stand for names of TensorFlow, by which it may mean TensorFlow 1 (`means_v1`).
+    `strings` leave out f-strings, and `identifiers` attributes and keywords.
     """
 
     def __init__(self, text: str):
@@ -148,10 +133,6 @@ class Program:
             node = self._parents[node]
         return node
 
-    def is_in_try(self, node: cst.CSTNode) -> bool:
-        """Returns whether a node is in a try statement, which may ask whether it can be run."""
-        return any(isinstance(one, cst.Try) for one in self.ancestors(node))
-
     def is_unconditional(self, statement: cst.CSTNode) -> bool:
         """Returns whether a statement is one of the module's own, in no block."""
         return self._parents[self._parents[statement]] is self.module
@@ -171,17 +152,16 @@ class Program:
         if isinstance(statement, cst.ImportFrom):
             if statement.relative or statement.module is None:
                 return
-            module = dotted(statement.module)
+            module = helpers.get_full_name_for_node_or_raise(statement.module)
             if isinstance(statement.names, cst.ImportStar):
                 self.stars.append((statement, module))
                 return
             for alias in statement.names:
-                name = dotted(alias.name)
-                path = f"{module}.{name}"
+                path = f"{module}.{alias.evaluated_name}"
                 found.append(Binding(statement, alias, local_name(alias), path, path))
         else:
             for alias in statement.names:
-                imported, local = dotted(alias.name), local_name(alias)
+                imported, local = alias.evaluated_name, local_name(alias)
                 path = imported if alias.asname else local
                 found.append(Binding(statement, alias, local, path, imported))
         self.bindings += found
@@ -357,18 +337,9 @@ def _is_part(name: cst.Name, parent: cst.CSTNode) -> bool:
     return isinstance(parent, cst.ImportAlias) and parent.asname is not None
 
 
-def dotted(node: cst.CSTNode) -> str:
-    """Returns the text of a dotted name, without spaces and comments."""
-    root, attributes = _split(node)
-    assert root is not None
-    return root.value + attributes
-
-
 def local_name(alias: cst.ImportAlias) -> str:
     """Returns the name that an import binds."""
-    if alias.asname is not None:
-        return dotted(alias.asname.name)
-    return dotted(alias.name).partition(".")[0]
+    return alias.evaluated_alias or alias.evaluated_name.partition(".")[0]
 
 
 def _split(node: cst.CSTNode) -> tuple[cst.Name | None, str]:

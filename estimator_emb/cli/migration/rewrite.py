@@ -5,8 +5,6 @@ LibCST's tree and scopes decide; only parts of the source are replaced, so that 
 stays byte for byte.
 """
 
-from __future__ import annotations
-
 import enum
 import warnings
 from dataclasses import dataclass
@@ -32,12 +30,7 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True)
 class Rewritten:
-    """The result for one program; `text` is the old source where nothing changes.
-
-    Attributes:
-      findings: what a person must decide, in the order of the old source.
-      lines: line in the old source -> line in the new one.
-    """
+    """The new source of a program, what a person must decide, and {old line: new line}."""
 
     text: str
     findings: list[findings.LeftToDo]
@@ -94,12 +87,9 @@ def _rename(
 class _Plan:
     """Decides what becomes of the expressions of a program, and of what binds their names.
 
-    Attributes:
-      targets: expression that changes -> the part to replace, and the name to put there.
-      removed: assignments of legacy modules that nothing needs any more.
-      needed: imports that new expressions use.
-      tf1: new expression below `tensorflow.compat.v1` -> the name of that module there; None
-        where it must be imported.
+    `targets` are the parts to replace and what to put there; `removed` are assignments that nothing
+    needs any more, and `needed` imports that new expressions use. `tf1` has the name by which the
+    program knows `tensorflow.compat.v1` in their places; None where it must be imported.
     """
 
     def __init__(self, program: Program, notes: findings.Findings):

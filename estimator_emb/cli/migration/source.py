@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The source of a program: replacements in it, and the comments of its imports."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 

@@ -43,8 +43,7 @@ class Files:
 
     def written(self, path):
         """Returns the place for what the program writes to a path."""
-        name = _absolute(path)
-        if name is None or self.is_free(name):
+        if (name := self.redirected(path)) is None:
             return path
         copy = self._copy(name)
         _system.makedirs(os.path.dirname(copy))
@@ -52,16 +51,14 @@ class Files:
 
     def read(self, path):
         """Returns the place of what the program reads from a path."""
-        name = _absolute(path)
-        if name is None or self.is_free(name):
+        if (name := self.redirected(path)) is None:
             return path
         copy = self._copy(name)
         return _like(path, copy) if _system.exists(copy) or self._is_hidden(name) else path
 
     def restored(self, path):
         """Returns the place of the checkpoint with a prefix that the program reads."""
-        name = _absolute(path)
-        if name is None or self.is_free(name):
+        if (name := self.redirected(path)) is None:
             return path
         copy = self._copy(name)
         return _like(path, copy) if _system.exists(f"{copy}.index") else self.read(path)
@@ -70,8 +67,7 @@ class Files:
 
     def children(self, names_in, path):
         """Returns the names in a folder: the user's that are not hidden, and the program's."""
-        name = _absolute(path)
-        if name is None or self.is_free(name):
+        if (name := self.redirected(path)) is None:
             return names_in(path)
         copy = self._copy(name)
         written = _system.exists(copy)
@@ -87,8 +83,7 @@ class Files:
 
     def matching(self, match, pattern):
         """Returns the user's and the program's paths of a pattern, as the program knows them."""
-        name = _absolute(pattern)
-        if name is None or self.is_free(name):
+        if (name := self.redirected(pattern)) is None:
             return match(pattern)
         found = {os.fsdecode(one) for one in match(pattern)}
         found = {one for one in found if not self._is_hidden(_absolute(one))}
@@ -104,8 +99,7 @@ class Files:
 
     def listed(self, pattern):
         """Returns the patterns of an op instead of `pattern`: the places that it matches now."""
-        name = _absolute(pattern)
-        if name is None or self.is_free(name):
+        if (name := self.redirected(pattern)) is None:
             return [pattern]
         found = [
             re.sub(r"([*?\[\]\\])", r"\\\1", self.read(one))
@@ -156,8 +150,7 @@ class Files:
 
     def removed(self, path):
         """Returns the path to remove instead of `path`; None if only the user has it."""
-        name = _absolute(path)
-        if name is None or self.is_free(name):
+        if self.redirected(path) is None:
             return path
         was_there = _system.exists(self.read(path))
         copy = self.hide(path)
@@ -165,20 +158,20 @@ class Files:
 
     def hide(self, path):
         """Hides the user's own file or folder from the program; returns the place of its copy."""
-        name = _absolute(path)
-        if name is not None and not self.is_free(name):
+        if (name := self.redirected(path)) is not None:
             self._hidden.add(name)
         return self.written(path)
 
-    def is_free(self, name):
-        """Returns whether an absolute name may be written as it is."""
-        return any(name == root or name.startswith(root + "/") for root in self._free)
+    def redirected(self, path):
+        """Returns the absolute name of a path; None for one that may be written as it is."""
+        name = _absolute(path)
+        return None if name is None or _is_below(name, self._free) else name
 
     def _copy(self, name):
         return os.path.join(self._copies, name.replace("://", "/").lstrip("/"))
 
     def _is_hidden(self, name):
-        return any(name == root or name.startswith(root + "/") for root in self._hidden)
+        return _is_below(name, self._hidden)
 
 
 def redirect(files, redirect_tensorflow):
@@ -224,6 +217,10 @@ class _System:
 _system = _System()
 
 
+def _is_below(name, roots):
+    return any(name == root or name.startswith(root + "/") for root in roots)
+
+
 def _absolute(path):
     """Returns the absolute name of a path; None for anything else, such as a descriptor."""
     if isinstance(path, os.PathLike):
@@ -236,7 +233,6 @@ def _absolute(path):
 
 
 def _like(path, name):
-    """Returns a name as bytes where a path is bytes."""
     return os.fsencode(name) if isinstance(path, bytes) else name
 
 
@@ -386,6 +382,5 @@ def _refuse(files, event, args):
     else:
         return
     for path in paths:
-        name = _absolute(path)
-        if name is not None and not files.is_free(name):
+        if (name := files.redirected(path)) is not None:
             raise PermissionError(f"estimator-emb compare does not let a program write {name!r}.")

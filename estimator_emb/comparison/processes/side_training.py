@@ -156,7 +156,6 @@ class TrainingOfSide:
 
 
 def _unsaved(graph, reader):
-    """Returns the names of trainable variables that the program's saver leaves out."""
     import tensorflow as tf
 
     found = []
@@ -170,7 +169,6 @@ def _unsaved(graph, reader):
 
 
 def _random_ops(fetches):
-    """Returns the types of ops that draw random numbers in a step."""
     seen, found = set(), {}
     waiting = [getattr(fetch, "op", fetch) for fetch in fetches]
     while waiting:

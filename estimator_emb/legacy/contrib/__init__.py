@@ -6,8 +6,6 @@ the modules in this folder have the rest. Any other name is an error that says w
 `estimator_emb.names.contrib` has the table.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import importlib.abc

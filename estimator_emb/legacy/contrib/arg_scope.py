@@ -5,8 +5,6 @@ The package tf_slim, where installed, replaces these functions by its own, so th
 layers. Source: tensorflow/contrib/framework/python/ops/arg_scope.py, TF 1.15.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Callable, Iterator

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions of `tf.contrib.framework` whose arguments have other names in `tf.train`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The functions of `tf.contrib.data` that are arguments of `dataset.batch` today."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

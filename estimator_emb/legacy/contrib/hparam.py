@@ -4,8 +4,6 @@
 Source: tensorflow/contrib/training/python/training/hparam.py, TF 1.15, whose messages these are.
 """
 
-from __future__ import annotations
-
 import json
 import numbers
 import re
@@ -143,21 +141,21 @@ class HParams:
             delattr(self, name)
             del self._hparam_types[name]
 
-    def parse(self, values: str) -> HParams:
+    def parse(self, values: str) -> "HParams":
         """Changes hyperparameters by a text (see `parse_values`), and returns this object."""
         kinds = {name: kind for name, (kind, _) in self._hparam_types.items()}
         return self.override_from_dict(parse_values(values, kinds))
 
-    def override_from_dict(self, values_dict: dict[str, Any]) -> HParams:
+    def override_from_dict(self, values_dict: dict[str, Any]) -> "HParams":
         """Changes hyperparameters, each as `set_hparam` does, and returns this object."""
         for name, value in values_dict.items():
             self.set_hparam(name, value)
         return self
 
-    def set_from_map(self, values_map: dict[str, Any]) -> HParams:
+    def set_from_map(self, values_map: dict[str, Any]) -> "HParams":
         return self.override_from_dict(values_map)
 
-    def parse_json(self, values_json: str) -> HParams:
+    def parse_json(self, values_json: str) -> "HParams":
         """Changes hyperparameters by a JSON object, and returns this object."""
         return self.override_from_dict(json.loads(values_json))
 

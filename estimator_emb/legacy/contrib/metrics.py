@@ -5,8 +5,6 @@
 and so on. Source: tensorflow/contrib/metrics/python/ops/metric_ops.py, TF 1.15.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -132,8 +130,5 @@ def aggregate_metrics(*value_update_tuples: Any) -> tuple[list[Any], list[Any]]:
 
 def aggregate_metric_map(names_to_tuples: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the values and the updates of metrics as two dictionaries by name."""
-    values, updates = zip(*names_to_tuples.values(), strict=True)
-    return (
-        dict(zip(names_to_tuples, values, strict=True)),
-        dict(zip(names_to_tuples, updates, strict=True)),
-    )
+    values = {name: value for name, (value, _) in names_to_tuples.items()}
+    return values, {name: update for name, (_, update) in names_to_tuples.items()}

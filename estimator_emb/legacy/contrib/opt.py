@@ -4,8 +4,6 @@
 Slots have the names that TensorFlow 1.15 gives them, so that its checkpoints restore.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -201,23 +199,21 @@ class LARSOptimizer(_tf1.train.Optimizer):  # type: ignore[misc, name-defined]
 
     def _apply_dense(self, grad: Any, var: Any) -> Any:
         rate, grad = self.compute_lr(grad, var)
-        return self._apply(tf.raw_ops.ApplyMomentum, var, 1.0, grad * rate).op
+        return self._apply("ApplyMomentum", var, 1.0, grad * rate)
 
-    def _resource_apply_dense(self, grad: Any, var: Any) -> Any:
-        rate, grad = self.compute_lr(grad, var)
-        return self._apply(tf.raw_ops.ResourceApplyMomentum, var, 1.0, grad * rate)
+    _resource_apply_dense = _apply_dense
 
     def _apply_sparse(self, grad: Any, var: Any) -> Any:
-        op, rate = tf.raw_ops.SparseApplyMomentum, self._learning_rate_tensor
-        return self._apply(op, var, rate, grad.values, indices=grad.indices).op
+        return self._resource_apply_sparse(grad.values, var, grad.indices)
 
     def _resource_apply_sparse(self, grad: Any, var: Any, indices: Any) -> Any:
-        op, rate = tf.raw_ops.ResourceSparseApplyMomentum, self._learning_rate_tensor
-        return self._apply(op, var, rate, grad, indices=indices)
+        rate = self._learning_rate_tensor
+        return self._apply("SparseApplyMomentum", var, rate, grad, indices=indices)
 
-    def _apply(self, op: Any, var: Any, rate: Any, grad: Any, **indices: Any) -> Any:
+    def _apply(self, name: str, var: Any, rate: Any, grad: Any, **indices: Any) -> Any:
         slot = self.get_slot(var, "momentum")
-        return op(
+        op = getattr(tf.raw_ops, f"Resource{name}" if hasattr(var, "handle") else name)
+        updated = op(
             var=getattr(var, "handle", var),
             accum=getattr(slot, "handle", slot),
             lr=tf.cast(rate, grad.dtype),
@@ -226,6 +222,7 @@ class LARSOptimizer(_tf1.train.Optimizer):  # type: ignore[misc, name-defined]
             use_nesterov=self._use_nesterov,
             **indices,
         )
+        return getattr(updated, "op", updated)
 
 
 class LazyAdamOptimizer(_tf1.train.AdamOptimizer):  # type: ignore[misc, name-defined]

@@ -4,8 +4,6 @@
 Source: tensorflow/contrib/predictor, TF 1.15.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

@@ -49,14 +49,8 @@ Status InvalidArgument(const Parts&... parts) {
   (text << ... << parts);
   return Status(text.str());
 }
-template <typename... Parts>
-Status FailedPrecondition(const Parts&... parts) {
-  return InvalidArgument(parts...);
-}
-template <typename... Parts>
-Status NotFound(const Parts&... parts) {
-  return InvalidArgument(parts...);
-}
+constexpr auto FailedPrecondition = [](const auto&... parts) { return InvalidArgument(parts...); };
+constexpr auto NotFound = FailedPrecondition;
 }  // namespace errors
 
 #define TF_RETURN_IF_ERROR(...)                         \
