@@ -57,7 +57,7 @@ COMMANDS = {
     "--stock_python=": [
         f"{peer}{NUMBER * 2}" for peer in ("ours", "memory", "dense", "parsing", "reading", "hooks")
     ]
-    + [f"  {part}{NUMBER}" for part in ("reading", "strings to ids", "conversion", "embedding")],
+    + [f"  {part}{NUMBER}" for part in ("strings to ids", "conversion", "embedding")],
     "large_checkpoints.py --gigabytes=0.001 --tasks saved-model convert": [
         f"{task}{NUMBER * 4}" for task in ("saved-model", "convert")
     ],
