@@ -102,7 +102,7 @@ def ours(folder, batch, session_config=None, device=None):
     )
 
 
-def on_estimator(folder, batch, activations_of):
+def on_estimator(folder, batch, loss_and_train_op_of):
     if not hasattr(tf, "estimator"):
         import estimator_emb as ee
 
@@ -110,14 +110,24 @@ def on_estimator(folder, batch, activations_of):
     lib = tf.estimator
 
     def model_fn(features, labels, mode, params):
-        loss = loss_of(activations_of(features), features["numbers"], labels)
-        return lib.EstimatorSpec(mode, loss=loss, train_op=train_op_of(loss))
+        loss, train_op = loss_and_train_op_of(features, labels)
+        return lib.EstimatorSpec(mode, loss=loss, train_op=train_op)
 
     return lib.Estimator(
         model_fn,
         config=lib.RunConfig(model_dir=folder, save_summary_steps=None, log_step_count_steps=None),
         params={"batch_size": batch},
     )
+
+
+def trained(activations_of):
+    """Returns a function from features and labels to the loss and the train_op of the DLRM."""
+
+    def loss_and_train_op_of(features, labels):
+        loss = loss_of(activations_of(features), features["numbers"], labels)
+        return loss, train_op_of(loss)
+
+    return loss_and_train_op_of
 
 
 def legacy(folder, batch):
@@ -131,7 +141,7 @@ def legacy(folder, batch):
             activations.append(tf.compat.v1.feature_column.input_layer(ids, column))
         return activations
 
-    return on_estimator(folder, batch, activations_of)
+    return on_estimator(folder, batch, trained(activations_of))
 
 
 def no_tables(folder, batch):
@@ -139,7 +149,7 @@ def no_tables(folder, batch):
         given = features["numbers"][:, :1]
         return [given + tf.compat.v1.get_variable(key, [DIMENSION]) for key in KEYS]
 
-    return on_estimator(folder, batch, activations_of)
+    return on_estimator(folder, batch, trained(activations_of))
 
 
 class ClockHook(tf.compat.v1.train.SessionRunHook):

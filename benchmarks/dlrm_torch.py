@@ -9,9 +9,10 @@ given activation with a trained vector stands for each. Dense layers are trained
 Adagrad. Batches lie ready in memory. The rest is as in `dlrm.py`.
 """
 
+import itertools
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 STARTED = time.time()
 
@@ -42,7 +43,7 @@ def adagrad(parameters, **how):
 class FBGEMM(torch.nn.Module):
     """All tables in one op, whose way back updates them."""
 
-    def __init__(self, batch: int):
+    def __init__(self, batch: int, vocabulary: int = VOCABULARY):
         super().__init__()
         from fbgemm_gpu.split_embedding_configs import EmbOptimType
         from fbgemm_gpu.split_table_batched_embeddings_ops_common import (
@@ -55,7 +56,7 @@ class FBGEMM(torch.nn.Module):
         )
 
         self.tables = SplitTableBatchedEmbeddingBagsCodegen(
-            [(VOCABULARY, DIMENSION, EmbeddingLocation.HOST, ComputeDevice.CPU)] * TABLES,
+            [(vocabulary, DIMENSION, EmbeddingLocation.HOST, ComputeDevice.CPU)] * TABLES,
             optimizer=EmbOptimType.EXACT_ADAGRAD,
             learning_rate=LEARNING_RATE,
             eps=1e-10,
@@ -145,11 +146,26 @@ def layers(inputs: int, sizes: tuple[int, ...]) -> torch.nn.Sequential:
 PEERS: dict[str, Callable] = {"FBGEMM": FBGEMM, "EmbeddingBag": EmbeddingBag, "no tables": NoTables}
 
 
+def train(embeddings, batches: Iterable, clock: Clock) -> None:
+    """Trains `embeddings` and dense layers on `batches`, of (ids, numbers, labels)."""
+    dense = Dense()
+    optimizer = adagrad(dense.parameters(), fused=True)
+    loss_of = torch.nn.BCEWithLogitsLoss()
+    for ids, numbers, labels in batches:
+        loss = loss_of(dense(numbers, embeddings(ids)), labels)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        embeddings.update()
+        if np.isnan(loss.item()):  # As an Estimator's training does.
+            raise SystemExit("The loss is NaN.")
+        if not clock.goes_on():
+            return
+
+
 def main() -> None:
     peer, batch = sys.argv[1], int(sys.argv[2])
     torch.manual_seed(0)
-    embeddings, dense = PEERS[peer](batch), Dense()
-    optimizer = adagrad(dense.parameters(), fused=True)
     ids, numbers, labels = samples(batch)
     batches = [
         tuple(torch.from_numpy(np.ascontiguousarray(part)) for part in parts)
@@ -161,19 +177,7 @@ def main() -> None:
         )
     ]
     clock = Clock(batch, STARTED, f"PyTorch {torch.__version__}")
-    loss_of = torch.nn.BCEWithLogitsLoss()
-    step, goes_on = 0, True
-    while goes_on:
-        its_ids, its_numbers, its_labels = batches[step % BATCHES]
-        loss = loss_of(dense(its_numbers, embeddings(its_ids)), its_labels)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        embeddings.update()
-        if np.isnan(loss.item()):  # As an Estimator's training does.
-            raise SystemExit("The loss is NaN.")
-        step += 1
-        goes_on = clock.goes_on()
+    train(PEERS[peer](batch), itertools.cycle(batches), clock)
 
 
 if __name__ == "__main__":

@@ -57,8 +57,9 @@ def part_of(name: str, op: str) -> str:
 class Trace(tf.compat.v1.train.SessionRunHook):
     """A hook that adds up microseconds by (part, op), in the steps after the tenth."""
 
-    def __init__(self):
+    def __init__(self, part_of=part_of):
         self.spent, self.steps, self.ops = collections.Counter(), 0, {}
+        self._part_of = part_of
 
     def before_run(self, run_context):
         options = tf.compat.v1.RunOptions(
@@ -76,7 +77,7 @@ class Trace(tf.compat.v1.train.SessionRunHook):
         for device in metadata.step_stats.dev_stats:
             for node in device.node_stats:
                 op = self.ops.get(node.node_name, "")
-                part = part_of(node.node_name, op)
+                part = self._part_of(node.node_name, op)
                 self.spent[part, op] += node.op_end_rel_micros - node.op_start_rel_micros
 
 

@@ -33,11 +33,11 @@ FIGURES = ("start", "examples", "cpu")
 
 
 class Program:
-    """A running `dlrm.py` or `dlrm_torch.py`."""
+    """A running program with the clock of `dlrm_workload.py`, such as `dlrm.py`."""
 
-    def __init__(self, python: str, file: str, peer: str, batch: int):
+    def __init__(self, python: str, file: str, *arguments: str):
         self._process = subprocess.Popen(
-            [python, str(HERE / file), peer, str(batch)],
+            [python, str(HERE / file), *arguments],
             env=environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -77,7 +77,7 @@ def measure(batch: int, options: argparse.Namespace) -> None:
     peers = programs_of(options)
     measured = {peer: {figure: [] for figure in FIGURES} for peer in peers}
     for start in range(options.starts):
-        programs = {peer: Program(*program, batch) for peer, program in peers.items()}
+        programs = {peer: Program(*program, str(batch)) for peer, program in peers.items()}
         for peer, program in programs.items():
             measured[peer]["start"].append(program.started["start"])
         if not start:

@@ -44,6 +44,11 @@ COMMANDS = {
     "--steps=2 --rounds=1 --tables=2 --vocabulary=99 --batch=8": [
         f"{option}{NUMBER * 5}" for option in ("every row", "table summaries, each step")
     ],
+    "from_files.py --models wdl --formats tfrecord --batches 64 --rows=256 --rounds=1 --samples=64 "
+    "--stock_python=": [
+        f"{peer}{NUMBER * 2}" for peer in ("ours", "memory", "dense", "parsing", "reading", "hooks")
+    ]
+    + [f"  {part}{NUMBER}" for part in ("strings to ids", "conversion", "embedding")],
     "large_checkpoints.py --gigabytes=0.001 --tasks saved-model convert": [
         f"{task}{NUMBER * 4}" for task in ("saved-model", "convert")
     ],

@@ -3,14 +3,14 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.native import ops
+from estimator_emb.native import ops, to_ids
 from estimator_emb.native.rules import Rule
-from estimator_emb.step import checks, forms, inputs
+from estimator_emb.step import checks, forms, inputs, integers
 from estimator_emb.step.inputs import Batch, Ids
 from estimator_emb.step.transfer import NextStep, whole_step
 from estimator_emb.tables.storage import StoredTable
@@ -59,12 +59,16 @@ class Checked:
 
     def check(self, batch: Batch) -> "dict[str, _Occurrences]":
         """Sets `checked`, and returns the occurrences by feature key."""
-        read, features = batch.ids, batch.features
+        read = batch.ids
+        converted = to_ids.converted(self._ops, batch)
+        features = {**batch.features, **converted}
         raw = {ids.feature.key: _occurrences(ids, features, batch.dropped) for ids in read}
 
         def explain() -> tf.Tensor:
             # Raw ids are read in this branch, because ops outside it would run in every step.
-            again = [_read_in_branch(ids, raw[ids.feature.key].raw, features) for ids in read]
+            again = [
+                _read_in_branch(ids, raw[ids.feature.key].raw, features, converted) for ids in read
+            ]
             _, good_again = checks.checked(again, batch.size)
             unknown = (
                 "The native kernels refuse a batch in which TensorFlow's ops find nothing wrong; "
@@ -167,13 +171,19 @@ def _occurrences(ids: Ids, features: Mapping[str, Any], dropped: bool) -> _Occur
     return _Occurrences(ids.ids, _PLACES, ids.segments, ids.batch, ids.weights, False)
 
 
-def _read_in_branch(ids: Ids, raw: bool, features: Mapping[str, Any]) -> Ids:
+def _read_in_branch(
+    ids: Ids, raw: bool, features: Mapping[str, Any], converted: Container[str]
+) -> Ids:
     if not raw:
         return dataclasses.replace(ids, source=None)  # Its form was checked outside the branch.
     value = inputs.as_tensor(features[ids.feature.key])
     # Copied into this branch, so that the ops that read them can wait for its control inputs.
     copied = tf.nest.map_structure(tf.identity, value, expand_composites=True)
-    return inputs.read_feature(ids.table, ids.feature, {ids.feature.key: copied})
+    feature = ids.feature
+    if feature.key in converted:  # Strings again: among integers, -1 would be a bad id in places.
+        copied = integers.written(copied)
+        feature = dataclasses.replace(feature, to_ids=integers.parsed)
+    return inputs.read_feature(ids.table, feature, {feature.key: copied})
 
 
 def arguments(

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loads the native ops, the arithmetic that they call, and the rules of optimizers.
 
-The arithmetic (kernels.cc) does not depend on TensorFlow; the ops (ops.cc, trainers.cc, servers.cc)
-depend on its release. A wheel may contain both, as two libraries (`prebuilt`); otherwise they are
-built as one.
+The arithmetic (kernels.cc) does not depend on TensorFlow; the ops (in the other .cc files) depend
+on its release. A wheel may contain both, as two libraries (`prebuilt`); otherwise they are built as
+one.
 """
 
 import ctypes
@@ -60,7 +60,7 @@ def op_unit(flags: tuple[str, ...], x86: bool) -> Unit:
     # once, which takes most of the time.
     flags = ("-O1", *flags, *(["-DESTIMATOR_EMB_X86"] if x86 else []))
     sources = f'-DESTIMATOR_EMB_SOURCES="{build.sources()}"'
-    files = ("ops.cc", "trainers.cc", "servers.cc")
+    files = ("ops.cc", "trainers.cc", "servers.cc", "to_ids.cc")
     return Unit("\n".join(build.read_source(name) for name in files), (*flags, sources))
 
 

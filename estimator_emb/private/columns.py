@@ -72,6 +72,18 @@ EmbeddingColumn = _feature_column_v2.EmbeddingColumn
 SharedEmbeddingColumn = _feature_column_v2.SharedEmbeddingColumn
 """The column of `tf.feature_column.shared_embeddings`, refused in an `EmbeddingConfigSpec`."""
 
+HashedCategoricalColumn = _feature_column_v2.HashedCategoricalColumn
+"""A column whose ids the native kernels compute; so are those of the next three."""
+
+VocabularyFileCategoricalColumn = _feature_column_v2.VocabularyFileCategoricalColumn
+"""The column of a vocabulary file."""
+
+VocabularyListCategoricalColumn = _feature_column_v2.VocabularyListCategoricalColumn
+"""The column of a vocabulary in a list."""
+
+IdentityCategoricalColumn = _feature_column_v2.IdentityCategoricalColumn
+"""The column of ids, perhaps with a default value."""
+
 StateManagerImpl = _feature_column_v2._StateManagerImpl
 """Creates the variables of a layer's columns; one of this very kind goes by variable scopes."""
 

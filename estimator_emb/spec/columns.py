@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds how the categorical column of an embedding column converts values to ids."""
 
+import dataclasses
 import logging
 import os
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -13,20 +13,37 @@ from estimator_emb.private.columns import COMPUTED_COLUMNS, FeatureTransformatio
 logger = logging.getLogger("estimator_emb")
 
 
-def string_lookup(categorical_column: Any) -> Callable[[tf.Tensor], tf.Tensor] | None:
-    """Returns a function from strings [n] to int64 ids [n], -1 for none; None without strings."""
+@dataclasses.dataclass(frozen=True)
+class ColumnLookup:
+    """A function from values [n] to the int64 ids [n] of a categorical column, -1 for none."""
+
+    column: Any
+
+    def __call__(self, values: tf.Tensor) -> tf.Tensor:
+        _check_vocabulary_file(self.column)
+        positions = tf.range(tf.size(values, out_type=tf.int64))
+        one_per_row = tf.SparseTensor(
+            tf.stack([positions, tf.zeros_like(positions)], axis=1),
+            values,
+            tf.stack([tf.size(values, out_type=tf.int64), tf.constant(1, tf.int64)]),
+        )
+        return self.column._transform_input_tensor(one_per_row).values
+
+
+def string_lookup(categorical_column: Any) -> ColumnLookup | None:
+    """Returns how strings become ids; None if the column takes none."""
     column = without_wrappers(categorical_column)
-    return _lookup(column) if getattr(column, "dtype", None) == tf.string else None
+    return ColumnLookup(column) if getattr(column, "dtype", None) == tf.string else None
 
 
-def integer_lookup(categorical_column: Any) -> Callable[[tf.Tensor], tf.Tensor] | None:
-    """Returns a function from integers [n] to int64 ids [n]; None if the integers are ids."""
+def integer_lookup(categorical_column: Any) -> ColumnLookup | None:
+    """Returns how integers become ids; None if they are ids."""
     column = without_wrappers(categorical_column)
     dtype = getattr(column, "dtype", None)
     if dtype is not None and dtype.is_integer:
-        return _lookup(column)
+        return ColumnLookup(column)
     has_default = getattr(column, "default_value", None) is not None
-    return _lookup(column) if dtype is None and has_default else None
+    return ColumnLookup(column) if dtype is None and has_default else None
 
 
 def computed_ids(categorical_column: Any) -> Callable[[Any], tf.SparseTensor] | None:
@@ -44,20 +61,6 @@ def without_wrappers(categorical_column: Any) -> Any:
     while hasattr(categorical_column, "categorical_column"):
         categorical_column = categorical_column.categorical_column
     return categorical_column
-
-
-def _lookup(column: Any) -> Callable[[tf.Tensor], tf.Tensor]:
-    def to_ids(values: tf.Tensor) -> tf.Tensor:
-        _check_vocabulary_file(column)
-        positions = tf.range(tf.size(values, out_type=tf.int64))
-        one_per_row = tf.SparseTensor(
-            tf.stack([positions, tf.zeros_like(positions)], axis=1),
-            values,
-            tf.stack([tf.size(values, out_type=tf.int64), tf.constant(1, tf.int64)]),
-        )
-        return column._transform_input_tensor(one_per_row).values
-
-    return to_ids
 
 
 def _check_vocabulary_file(column: Any) -> None:

@@ -128,6 +128,7 @@ class TableStep:
             must = "With an EmbeddingConfigSpec, input_fn must return its features as a dict"
             raise ValueError(f"{must}; got {found}.")
         input_errors.note_batch(features)
+        given = features
         if self.look_up_integers:
             features = integers.as_strings(self.tables, features)
         read = [
@@ -150,7 +151,7 @@ class TableStep:
             if of_size.lengths is not None:
                 name = sequence_length_key(key)
                 others[name] = self._core_slice(of_size.lengths)
-        whole = inputs.Batch(read, features, self.batch_size, self.dropped is not None)
+        whole = inputs.Batch(read, features, given, self.batch_size, self.dropped is not None)
         return Reading(self, whole, stand_ins, others)
 
     def _core_slice(self, of_batch: tf.Tensor) -> tf.Tensor:

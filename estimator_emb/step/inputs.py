@@ -24,12 +24,14 @@ class Batch:
 
     Attributes:
       features: the features from which `ids` were read.
+      given: the same as input_fn gave them, with integers that are read as strings.
       size: the number of samples that the batch must have; None allows any.
       dropped: True if bad ids were left out, so that `features` have more than `ids`.
     """
 
     ids: "list[Ids]"
     features: Mapping[str, Any]
+    given: Mapping[str, Any]
     size: int | None
     dropped: bool = False
 

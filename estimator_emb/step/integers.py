@@ -33,7 +33,12 @@ def looked_up(tables: Sequence[Table]) -> list[Table]:
 
 
 def _parsing(to_ids: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda strings: to_ids(tf.strings.to_number(strings, tf.int64))
+    return lambda strings: to_ids(parsed(strings))
+
+
+def parsed(strings: tf.Tensor) -> tf.Tensor:
+    """Returns what `written` has written, as int64."""
+    return tf.strings.to_number(strings, tf.int64)
 
 
 def as_strings(tables: Sequence[Table], features: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -41,7 +46,7 @@ def as_strings(tables: Sequence[Table], features: Mapping[str, Any]) -> Mapping[
 
     Raises ValueError if a feature of such a column has no integers.
     """
-    written = dict(features)
+    texts = dict(features)
     for table in tables:
         for feature in table.features:
             if feature.integers_to_ids is None or feature.key not in features:
@@ -52,11 +57,12 @@ def as_strings(tables: Sequence[Table], features: Mapping[str, Any]) -> Mapping[
                     f"Feature {feature.key} of table {table.name}: its column looks up integers, "
                     f"so its values must be int32 or int64; got {value.dtype.name}."
                 )
-            written[feature.key] = _written(value)
-    return written
+            texts[feature.key] = written(value)
+    return texts
 
 
-def _written(value: Any) -> Any:
+def written(value: Any) -> Any:
+    """Returns integers as decimal strings; in a dense tensor '' for `PADDING_ID`."""
     if isinstance(value, tf.SparseTensor):
         return value.with_values(tf.strings.as_string(value.values))
     if isinstance(value, tf.RaggedTensor):
