@@ -4,6 +4,7 @@
 import dataclasses
 import logging
 import os
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
