@@ -72,7 +72,6 @@ def number(
     """Returns a type of arguments: numbers that `allows` accepts and `what` describes."""
 
     def parsed(text: str) -> Any:
-        """Reads a number of the command line."""
         with contextlib.suppress(ValueError):
             value = kind(text)
             if allows(value):

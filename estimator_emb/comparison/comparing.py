@@ -42,7 +42,6 @@ class Item:
 
     @property
     def relative(self) -> float:
-        """Returns the largest relative difference after any step."""
         return max(one.relative for one in self.steps.values())
 
     @property
@@ -71,7 +70,6 @@ class Comparison:
     problems: list[str]
 
     def items(self) -> list[Item]:
-        """Returns everything that has been compared."""
         of_trainings = [
             item
             for training in self.trainings

@@ -112,7 +112,6 @@ def _place_softly(op: tf.Operation, graph: Any) -> None:
 def _called_on_core(
     op: tf.Operation, graph: tf.Graph, found: StepOp
 ) -> list[tuple[str, Any, StepOp]]:
-    """Returns (name, graph, caller) of the called functions that the core runs, not the host."""
     if found.outside or not (op.type in kernels() or _is_function(op.type, graph)):
         return []
     return [(name, inner, found) for name, inner in called(op.node_def, graph)]

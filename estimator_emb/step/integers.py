@@ -37,10 +37,7 @@ def _parsing(to_ids: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def as_strings(tables: Sequence[Table], features: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns `features` with decimal strings for the integers that columns look up.
-
-    Raises ValueError if a feature of such a column has no integers.
-    """
+    """Returns `features` with decimal strings for the integers that columns look up."""
     written = dict(features)
     for table in tables:
         for feature in table.features:

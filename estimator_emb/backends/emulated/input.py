@@ -222,10 +222,7 @@ def _same_for_all(ctx: InternalTPUContext) -> bool:
 
 
 def _filled_up(dataset: tf.data.Dataset, size: int, together: int) -> tf.data.Dataset:
-    """Returns a dataset of {features, labels, real} of `size` samples each.
-
-    The last batch of `dataset` may be smaller; a step takes `together` batches.
-    """
+    """Returns {features, labels, real} of `size` samples; a step takes `together` batches."""
 
     def fill_up(*element: Any) -> dict[str, Any]:
         features, labels = Inputs._parse_inputs(element[0] if len(element) == 1 else element)

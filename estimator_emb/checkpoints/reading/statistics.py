@@ -211,5 +211,4 @@ class _Untrained:
         self._count += int((piece == np.float32(self._smallest)).all(axis=1).sum())
 
     def result(self) -> tuple[int | None, str]:
-        """Returns the number of rows, or None and the reason."""
         return (None, self._why) if self._why else (self._count, "")

@@ -69,7 +69,6 @@ class NewImports:
         """Module -> its new local name."""
 
     def take_names(self, gone: Iterable[cst.CSTNode]) -> None:
-        """Finds the names that are free once these nodes are gone."""
         removed = {part.binding.alias for part in self._parts.values() if part.path is None}
         nodes = {*gone, *removed}
         self._taken = {
