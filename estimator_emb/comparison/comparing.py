@@ -46,7 +46,6 @@ class Item:
 
     @property
     def nan(self) -> int | None:
-        """Returns the first step after which both sides have NaN at the same place."""
         return min((step for step, one in self.steps.items() if one.nan), default=None)
 
 

@@ -262,7 +262,6 @@ def kernels() -> dict[str, list[dict[str, frozenset[str]]]]:
 
 
 def _refused_type(op_type: str, attributes: Any) -> str | None:
-    """Returns the first type that no kernel of the op takes; None if one takes all its types."""
     first = None
     for kernel in kernels()[op_type]:
         refused = [

@@ -260,7 +260,6 @@ class GradientTap:
                 )
 
     def multiplier(self) -> tf.Tensor | None:
-        """Returns the factor of all gradients in this step, if there is one."""
         function = self.step.spec.experimental_gradient_multiplier_fn
         return None if function is None else functions.multiplier(function, self.global_step)
 
@@ -402,7 +401,6 @@ class Lookup:
         return [storage.saved_name(table.variables[0].weights) for table in self.tables]
 
     def check_saver(self, scaffold: Any) -> None:
-        """Refuses a saver that model_fn made before the tables existed."""
         variables = [one for table in self.tables for one in table.all_variables]
         saver.check_saves_all(scaffold, variables)
 

@@ -127,7 +127,8 @@ def _fed(
         hosts = range(ctx.num_hosts)
         calls = [(host, core) for host in hosts for core in replicas_of(ctx, host)]
     for host, index in calls:
-        with _pipeline_of(host):
+        # The name scope of host 0 is open.
+        with tf.name_scope(f"input_pipeline_task{host}/") if host else contextlib.nullcontext():
             result = _call(ctx, input_fn, index, host)
             if broadcast:
                 replicas: Sequence[int] = range(count)
@@ -191,11 +192,6 @@ def _taken(
             batches.append(_Batch(*Inputs._parse_inputs(element)))
         input_errors.note_batch(batches[-1].features, batches[-1].labels, _fed_name(ctx, replicas))
     return batches, [iterator.initializer]
-
-
-def _pipeline_of(host: int) -> contextlib.AbstractContextManager:
-    """Makes the name scope that input_fn has on a host of a TPU; that of host 0 is open."""
-    return tf.name_scope(f"input_pipeline_task{host}/") if host else contextlib.nullcontext()
 
 
 def _fed_name(ctx: InternalTPUContext, replicas: Sequence[int]) -> str:

@@ -20,7 +20,6 @@ from estimator_emb.messages.text_columns import escaped
 from estimator_emb.tables.partition import Partition
 
 PIECE_BYTES = 32 << 20
-"""Number of bytes read at a time."""
 
 
 class Values:

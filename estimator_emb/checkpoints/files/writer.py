@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 CHUNK_BYTES = 64 << 20
-"""Number of bytes written at a time."""
 
 
 class Writer:

@@ -12,7 +12,6 @@ from estimator_emb.checkpoints.reading import saved_variables
 from estimator_emb.checkpoints.reading.saved_variables import SavedVariable
 
 QUANTILES = (0.05, 0.5, 0.95)
-"""The reported quantiles of the rows' norms."""
 
 _BIN_SHIFT = 15
 """Lower bits of a float32 that the histogram ignores, so that a bin is 0.4 % wide."""

@@ -134,7 +134,6 @@ class NewImports:
             self._edits.replace(after, after, text)
 
     def add_install(self) -> None:
-        """Adds the lines with which a program keeps its names of `tf.estimator`."""
         at = self._place(self._limit())
         lines = ("import estimator_emb", "estimator_emb.install()  # It brings tf.estimator back.")
         self._edits.replace(at, at, "".join(line + self._newline for line in lines))

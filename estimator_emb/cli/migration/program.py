@@ -290,7 +290,6 @@ class Program:
                 yield text, text.value
 
     def is_in_class(self, node: cst.CSTNode) -> bool:
-        """Returns whether a node is in the body of a class, where names are its attributes."""
         return isinstance(self._scopes.get(node), metadata.ClassScope)
 
     def _paths(self) -> Iterator[str]:
