@@ -14,19 +14,17 @@ DIMENSION = 3
 
 def batches(count=6, batch=4, seed=0, longest_history=4):
     rng = np.random.default_rng(seed)
+
+    def ids(longest):
+        counts = (rng.integers(0, longest + 1) for _ in range(batch))
+        return harness.sparse([rng.integers(0, VOCABULARY, each) for each in counts])
+
     made = []
     for _ in range(count):
         features = {
             "item": rng.integers(0, VOCABULARY, batch),
-            "words": harness.sparse(
-                [rng.integers(0, VOCABULARY, rng.integers(0, 5)) for _ in range(batch)]
-            ),
-            "history": harness.sparse(
-                [
-                    rng.integers(0, VOCABULARY, rng.integers(0, longest_history + 1))
-                    for _ in range(batch)
-                ]
-            ),
+            "words": ids(4),
+            "history": ids(longest_history),
             "age": rng.random([batch, 1]).astype(np.float32),
         }
         made.append((features, rng.random(batch).astype(np.float32)))

@@ -23,6 +23,17 @@ def slowly(value):
 
 
 @contextlib.contextmanager
+def control_flow(version):
+    """Has conditions and loops be those of TensorFlow 1 or 2."""
+    before = v1.control_flow_v2_enabled()
+    (v1.enable_control_flow_v2 if version == 2 else v1.disable_control_flow_v2)()
+    try:
+        yield
+    finally:
+        (v1.enable_control_flow_v2 if before else v1.disable_control_flow_v2)()
+
+
+@contextlib.contextmanager
 def held_back():
     with tf.control_dependencies([slowly(tf.constant(0.0))]):
         yield

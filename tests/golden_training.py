@@ -133,23 +133,16 @@ def check_steps(case, model_dir, tolerance=1e-5, table="t0"):
     parameters, _ = parameters_of(case)
     for step in (1, 2, 3):
         got = _saved(model_dir, step)
-        expected = dict(case["f32"][f"step{step}"])
-        assert {name for name in got if name.partition("/")[0] == table} == {
-            table, *(table + slot.suffix for slot in parameters.slots)
-        }  # fmt: skip
-        np.testing.assert_allclose(
-            got[table],
-            expected.pop("parameters"),
-            atol=tolerance,
-            rtol=tolerance,
-            err_msg=f"{case['name']} after step {step}",
-        )
-        assert len(expected) == len(parameters.slots)
-        for slot in parameters.slots:
+        expected = case["f32"][f"step{step}"]
+        of_table = {name for name in got if name.partition("/")[0] == table}
+        assert of_table == {table, *(table + slot.suffix for slot in parameters.slots)}
+        saved = {"parameters": "", **{slot.name: slot.suffix for slot in parameters.slots}}
+        assert saved.keys() == expected.keys()
+        for name, suffix in saved.items():
             np.testing.assert_allclose(
-                got[table + slot.suffix],
-                expected[slot.name],
+                got[table + suffix],
+                expected[name],
                 atol=tolerance,
                 rtol=tolerance,
-                err_msg=f"{slot.name} of {case['name']} after step {step}",
+                err_msg=f"{name} of {case['name']} after step {step}",
             )

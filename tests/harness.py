@@ -22,6 +22,19 @@ def sparse(rows, dtype=np.int64):
     )
 
 
+def lists(sparse):
+    """The lists of values per sample of a SparseTensorValue."""
+    found = [[] for _ in range(sparse.dense_shape[0])]
+    for (row, _), value in zip(sparse.indices, sparse.values, strict=True):
+        found[row].append(value)
+    return found
+
+
+def ones(ids):
+    """A weight 1 for each of lists of ids."""
+    return [[1.0] * len(of_sample) for of_sample in ids]
+
+
 def dataset(batches):
     """A dataset of the given (features, labels) batches; sparse and ragged values stay so."""
 
@@ -50,7 +63,7 @@ def input_fn_of(batches):
     return input_fn
 
 
-def minimized(mode, loss, rate=1.0, optimizer=None, **fields):
+def minimized(mode, loss, rate=1.0, optimizer=None, reduction=None, **fields):
     """The TPUEstimatorSpec of a model that trains by the mean of the cores' gradients.
 
     Args:
@@ -58,12 +71,13 @@ def minimized(mode, loss, rate=1.0, optimizer=None, **fields):
       loss: of a core.
       rate: of gradient descent, where no `optimizer` is given.
       optimizer: of the model's variables.
+      reduction: another one of the cores' gradients.
       **fields: others of the TPUEstimatorSpec.
     """
     train_op = None
     if mode == ee.ModeKeys.TRAIN:
         optimizer = optimizer or v1.train.GradientDescentOptimizer(rate)
-        optimizer = v1.tpu.CrossShardOptimizer(optimizer)
+        optimizer = v1.tpu.CrossShardOptimizer(optimizer, reduction or v1.losses.Reduction.MEAN)
         train_op = optimizer.minimize(loss, v1.train.get_global_step())
     return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, **fields)
 
@@ -82,14 +96,8 @@ def gradient_model_fn(keys):
         if mode == ee.ModeKeys.PREDICT:
             return ee.TPUEstimatorSpec(mode, predictions=activations)
         loss = tf.add_n([tf.reduce_sum(activations[key] * labels[key]) for key in keys])
-        train_op = None
-        if mode == ee.ModeKeys.TRAIN:
-            # A sum: the labels are the gradients, whatever the number of cores.
-            optimizer = v1.tpu.CrossShardOptimizer(
-                v1.train.GradientDescentOptimizer(1.0), reduction=v1.losses.Reduction.SUM
-            )
-            train_op = optimizer.minimize(loss, v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        # A sum: the labels are the gradients, whatever the number of cores.
+        return minimized(mode, loss, reduction=v1.losses.Reduction.SUM)
 
     return model_fn
 
@@ -175,6 +183,11 @@ def saved(model_dir, step):
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
+def last_step(model_dir):
+    """The step of the latest checkpoint, or 0."""
+    return int((tf.train.latest_checkpoint(str(model_dir)) or "-0").rpartition("-")[2])
+
+
 def receiver_of(**inputs):
     """A serving_input_receiver_fn of placeholders, by the dtype and shape of each."""
 
@@ -189,6 +202,24 @@ def exported(estimator, folder, receive):
     """Exports a SavedModel, and returns the function that serves it."""
     path = estimator.export_saved_model(str(folder), receive).decode()
     return tf.saved_model.load(path).signatures["serving_default"]
+
+
+def run(call, estimator, input_fn, **kwargs):
+    """Trains, evaluates or predicts, to the end; returns what the call does."""
+    done = getattr(estimator, call)(input_fn, **kwargs)
+    return list(done) if call == "predict" else done
+
+
+def summaries(model_dir):
+    """The scalars {step: {tag: value}} of the event files of a directory, each written once."""
+    found = {}
+    for path in sorted(tf.io.gfile.glob(f"{model_dir}/events.out.*")):
+        for event in v1.train.summary_iterator(path):
+            for value in event.summary.value:
+                of_step = found.setdefault(event.step, {})
+                assert value.tag not in of_step, value.tag
+                of_step[value.tag] = value.simple_value
+    return found
 
 
 def said(caplog):

@@ -37,26 +37,19 @@ def make(model_dir, use_tpu=True, cores=1, iterations=1, pipelined=False, device
         2,
         initializer=tf1.constant_initializer(1.0),
     )
-    return harness.configured(
-        model_fn,
-        ee.EmbeddingConfigSpec(
-            feature_columns=[column],
-            optimization_parameters=ee.StochasticGradientDescentParameters(1.0),
-            pipeline_execution_with_tensor_core=pipelined,
-        ),
-        ee.RunConfig(
-            model_dir=str(model_dir),
-            save_checkpoints_steps=2,
-            tpu_config=ee.TPUConfig(
-                iterations,
-                num_shards=cores,
-                device=device,
-                per_host_input_for_training=ee.InputPipelineConfig.PER_HOST_V2,
-            ),
-        ),
-        use_tpu=use_tpu,
-        **kwargs,
+    spec = ee.EmbeddingConfigSpec(
+        feature_columns=[column],
+        optimization_parameters=ee.StochasticGradientDescentParameters(1.0),
+        pipeline_execution_with_tensor_core=pipelined,
     )
+    tpu = ee.TPUConfig(
+        iterations,
+        num_shards=cores,
+        device=device,
+        per_host_input_for_training=ee.InputPipelineConfig.PER_HOST_V2,
+    )
+    config = ee.RunConfig(model_dir=str(model_dir), save_checkpoints_steps=2, tpu_config=tpu)
+    return harness.configured(model_fn, spec, config, use_tpu=use_tpu, **kwargs)
 
 
 def input_of(samples):

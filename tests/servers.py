@@ -4,6 +4,7 @@
 import json
 import os
 import threading
+from multiprocessing import pool
 from unittest import mock
 
 import harness
@@ -34,16 +35,9 @@ def _workers_that_look_again_soon():
 
 def counting_spec(optimizers, rows, dimension):
     """Returns a spec with a table of zeros, and its feature, for each optimizer by its name."""
+    zeros = ee.TableConfig(rows, dimension, tf.zeros_initializer())
     return harness.tables_spec(
-        {
-            name: ee.TableConfig(
-                rows,
-                dimension,
-                initializer=tf.zeros_initializer(),
-                optimization_parameters=optimizer,
-            )
-            for name, optimizer in optimizers.items()
-        }
+        {name: zeros._replace(optimization_parameters=one) for name, one in optimizers.items()}
     )
 
 
@@ -116,27 +110,19 @@ class Cluster:
           make: called with the job and index of each; returns its estimator and input_fn.
           kwargs: of `TPUEstimator.train`.
         """
-        errors = []
         estimators = {task: make(*task) for task in self.trainers}
         start = threading.Barrier(len(estimators))
 
         def run(task):
+            estimator, input_fn = estimators[task]
             try:
-                estimator, input_fn = estimators[task]
                 estimator.train(input_fn, hooks=[_Start(start)], **kwargs)
-            except BaseException as error:
+            except BaseException:
                 start.abort()
-                errors.append(error)
+                raise
 
-        threads = [threading.Thread(target=run, args=(task,), daemon=True) for task in estimators]
-        with _workers_that_look_again_soon():
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join(timeout=240)
-        if errors:
-            raise errors[0]
-        assert not any(thread.is_alive() for thread in threads)
+        with _workers_that_look_again_soon(), pool.ThreadPool(len(estimators)) as threads:
+            threads.map_async(run, estimators).get(timeout=240)
 
 
 def config_of(way, model_dir, **kwargs):

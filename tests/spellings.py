@@ -11,6 +11,7 @@ The loss is the sum of what a program returns, so that each activation's gradien
 of its column. The program's optimizer has the rate 0: dense variables keep that so.
 """
 
+import contextlib
 import dataclasses
 import importlib
 import json
@@ -65,16 +66,13 @@ def ids(key: str) -> np.ndarray:
 
 
 def features(keys: tuple[str, ...]) -> dict[str, Any]:
-    made = {
-        key: tf.sparse.from_dense(tf.constant(ids(key) + 1, tf.int64)) for key in keys
-    }  # 0 is no value of a SparseTensor.
-    made = {
-        key: tf.SparseTensor(value.indices, value.values - 1, value.dense_shape)
-        for key, value in made.items()
-    }
-    made["number"] = tf.ones([BATCH, 1])
-    made["kind"] = tf.zeros([BATCH, 1], tf.int64)
-    return made
+    def sparse(key: str) -> Any:
+        # 0 is no value of a SparseTensor.
+        made = tf.sparse.from_dense(tf.constant(ids(key) + 1, tf.int64))
+        return tf.SparseTensor(made.indices, made.values - 1, made.dense_shape)
+
+    beside = {"number": tf.ones([BATCH, 1]), "kind": tf.zeros([BATCH, 1], tf.int64)}
+    return {**{key: sparse(key) for key in keys}, **beside}
 
 
 def input_fn_of(keys: tuple[str, ...]) -> Callable[..., Any]:
@@ -91,31 +89,25 @@ def constant(key: str) -> Any:
 
 def columns_of(keys: tuple[str, ...]) -> list[Any]:
     """One table for each key."""
-    made = []
-    for key in keys:
-        if key in SEQUENCES:
-            ids_column = fc.sequence_categorical_column_with_identity(key, VOCABULARY)
-            length = LENGTH
-        else:
-            ids_column = fc.categorical_column_with_identity(key, VOCABULARY)
-            length = 0
-        made.append(
-            tpu_columns.embedding_column(
-                ids_column,
-                DIMENSION,
-                combiner="sum",
-                initializer=constant(key),
-                max_sequence_length=length,
-            )
+    of_sequence = fc.sequence_categorical_column_with_identity
+    return [
+        tpu_columns.embedding_column(
+            (of_sequence if key in SEQUENCES else fc.categorical_column_with_identity)(
+                key, VOCABULARY
+            ),
+            DIMENSION,
+            combiner="sum",
+            initializer=constant(key),
+            max_sequence_length=LENGTH if key in SEQUENCES else 0,
         )
-    return made
+        for key in keys
+    ]
 
 
 def shared_columns_of(keys: tuple[str, ...]) -> list[Any]:
     """One table for c0 and c1, or for s0 and s1; each other key has its own."""
-    pairs = {key for key in keys if key[1] in "01"}
     made = dict(zip(keys, columns_of(keys), strict=True))
-    together = [key for key in keys if key in pairs]
+    together = [key for key in keys if key[1] in "01"]
     columns = tpu_columns.shared_embedding_columns(
         [made[key].categorical_column for key in together],
         DIMENSION,
@@ -150,57 +142,68 @@ def layers() -> dict[str, Any]:
     return {
         "v2": tf.keras.layers.DenseFeatures,
         "v1": v1.keras.layers.DenseFeatures,
-        "tf_keras_v2": lambda *args, **kwargs: _tf_keras().layers.DenseFeatures(*args, **kwargs),
-        "tf_keras_v1": _tf_keras_v1_layer,
+        "tf_keras_v2": _of_tf_keras("tf_keras.layers", "DenseFeatures"),
+        "tf_keras_v1": _of_tf_keras("tf_keras.src.feature_column.dense_features", "DenseFeatures"),
     }
 
 
-def _tf_keras() -> Any:
+def _of_tf_keras(module: str, name: str) -> Callable[..., Any]:
     # On TensorFlow 2.15, where tf.keras is another package, its import gives the names of Keras's
     # classes to its own, for the whole process: so it is imported when it is used.
-    return importlib.import_module("tf_keras")
-
-
-def _tf_keras_v1_layer(*args: Any, **kwargs: Any) -> Any:
-    layer = importlib.import_module("tf_keras.src.feature_column.dense_features")
-    return layer.DenseFeatures(*args, **kwargs)
+    return lambda *args, **kwargs: getattr(importlib.import_module(module), name)(*args, **kwargs)
 
 
 def sequence_layers() -> dict[str, Any]:
     return {
         "v2": tf.keras.experimental.SequenceFeatures,
         "v1": v1.keras.experimental.SequenceFeatures,
-        "tf_keras": lambda *args, **kwargs: _tf_keras().experimental.SequenceFeatures(
-            *args, **kwargs
-        ),
+        "tf_keras": _of_tf_keras("tf_keras.experimental", "SequenceFeatures"),
     }
 
 
 def common_ways(make: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
     """Ways that every kind of layer has; `make` returns a function of the features."""
 
-    def one_layer(features: Any, by_key: Any) -> Any:
-        return make(list(by_key.values()))(features)
+    def in_scope(scope: Callable[[], Any]) -> Callable[..., Any]:
+        def way(features: Any, by_key: Any) -> Any:
+            with scope():
+                return make(list(by_key.values()))(features)
 
-    def one_for_each(features: Any, by_key: Any) -> Any:
-        return [make([column])(features) for column in by_key.values()]
+        return way
 
     def called_twice(features: Any, by_key: Any) -> Any:
         made = make(list(by_key.values()))
         return made(features), made(dict(features))
 
-    def in_name_scope(features: Any, by_key: Any) -> Any:
-        with tf.name_scope("deep"):
-            return make(list(by_key.values()))(features)
+    return {
+        "one_layer": in_scope(contextlib.nullcontext),
+        "one_for_each": each_in_scope(make, lambda _: contextlib.nullcontext()),
+        "called_twice": called_twice,
+        "in_name_scope": in_scope(lambda: tf.name_scope("deep")),
+    }
 
-    return {way.__name__: way for way in (one_layer, one_for_each, called_twice, in_name_scope)}
+
+def each_in_scope(make: Callable[..., Any], scope: Callable[[int], Any]) -> Callable[..., Any]:
+    """Gives each column its own layer, made in a scope by the number of the column."""
+
+    def way(features: Any, by_key: Any) -> Any:
+        made = []
+        for number, column in enumerate(by_key.values()):
+            with scope(number):
+                made.append(make([column])(features))
+        return made
+
+    return way
 
 
 def dense_ways(layer: str) -> dict[str, Spelling]:
     """Ways that each kind of `DenseFeatures` has."""
 
     def keras() -> Any:
-        return _tf_keras() if layer.startswith("tf_keras") else tf.keras
+        return importlib.import_module("tf_keras") if layer.startswith("tf_keras") else tf.keras
+
+    def head() -> Any:
+        return keras().layers.Dense(1, kernel_initializer="ones")
 
     def make(columns: Any, **kwargs: Any) -> Any:
         return layers()[layer](columns, **kwargs)
@@ -225,48 +228,24 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
         with v1.variable_scope("deep"), v1.variable_scope("inputs"):
             return make(all_of(by_key))(features)
 
-    def each_in_one_variable_scope(features: Any, by_key: Any) -> Any:
-        made = []
-        for column in by_key.values():
-            with v1.variable_scope("deep", reuse=v1.AUTO_REUSE):
-                made.append(make([column])(features))
-        return made
-
-    def in_default_variable_scope(features: Any, by_key: Any) -> Any:
-        made = []
-        for column in by_key.values():
-            with v1.variable_scope(None, "tower"):
-                made.append(make([column])(features))
-        return made
-
-    def each_in_name_scope(features: Any, by_key: Any) -> Any:
-        made = []
-        for column in by_key.values():
-            with v1.name_scope("deep"):
-                made.append(make([column])(features))
-        return made
-
     def made_outside_of_the_scope(features: Any, by_key: Any) -> Any:
         made = make(all_of(by_key))
         with v1.variable_scope("deep"):
             return made(features)
 
     def sequential(features: Any, by_key: Any) -> Any:
-        return keras().Sequential(
-            [make(all_of(by_key)), keras().layers.Dense(1, kernel_initializer="ones")]
-        )(features)
+        return keras().Sequential([make(all_of(by_key)), head()])(features)
 
     def functional(features: Any, by_key: Any) -> Any:
         inputs = {key: keras().Input(tensor=features[key]) for key in by_key}
-        output = keras().layers.Dense(1, kernel_initializer="ones")(make(all_of(by_key))(inputs))
-        return keras().Model(inputs, output).output
+        return keras().Model(inputs, head()(make(all_of(by_key))(inputs))).output
 
     def subclassed(features: Any, by_key: Any) -> Any:
         class Tower(keras().Model):
             def __init__(self, columns: Any):
                 super().__init__()
                 self.inputs_of_tower = make(columns)
-                self.head = keras().layers.Dense(1, kernel_initializer="ones")
+                self.head = head()
 
             def call(self, features: Any) -> Any:
                 return self.head(self.inputs_of_tower(features))
@@ -319,13 +298,6 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
             ]
         )(features)
 
-    def shared_in_variable_scopes(features: Any, by_key: Any) -> Any:
-        made = []
-        for scope, column in zip("abc", by_key.values(), strict=True):
-            with v1.variable_scope(scope):
-                made.append(make([column])(features))
-        return made
-
     common = common_ways(make)
     ways = {
         name: Spelling(way, uses=2 if name == "called_twice" else 1) for name, way in common.items()
@@ -337,9 +309,6 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
             two_of_one_name,
             called_twice_and_another,
             in_variable_scope,
-            each_in_one_variable_scope,
-            in_default_variable_scope,
-            each_in_name_scope,
             made_outside_of_the_scope,
             sequential,
             functional,
@@ -349,18 +318,23 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
             template,
         )
     }
+    for name, scope in {
+        "each_in_one_variable_scope": lambda _: v1.variable_scope("deep", reuse=v1.AUTO_REUSE),
+        "in_default_variable_scope": lambda _: v1.variable_scope(None, "tower"),
+        "each_in_name_scope": lambda _: v1.name_scope("deep"),
+    }.items():
+        ways[name] = Spelling(each_in_scope(make, scope))
     ways["beside_dense_columns"] = Spelling(beside_dense_columns, beside=2.0)
     for name, way in {
         "shared": common["one_layer"],
         "shared_by_two_layers": common["one_for_each"],
-        "shared_in_variable_scopes": shared_in_variable_scopes,
+        "shared_in_variable_scopes": each_in_scope(
+            make, lambda number: v1.variable_scope("abc"[number])
+        ),
     }.items():
         ways[name] = Spelling(way, columns=shared_columns_of)
-    names_in_two_cases = ("C0", "c0")
-    ways["names_in_two_cases"] = Spelling(common["one_layer"], keys=names_in_two_cases)
-    ways["names_in_two_cases_in_two_layers"] = Spelling(
-        common["one_for_each"], keys=names_in_two_cases
-    )
+    for name, way in {"": "one_layer", "_in_two_layers": "one_for_each"}.items():
+        ways[f"names_in_two_cases{name}"] = Spelling(common[way], keys=("C0", "c0"))
     return ways
 
 
@@ -403,9 +377,6 @@ def other_ways() -> dict[str, Spelling]:
     def one_input_layer(features: Any, by_key: Any) -> Any:
         return input_layer(features, list(by_key.values()))
 
-    def one_input_layer_for_each(features: Any, by_key: Any) -> Any:
-        return [input_layer(features, [column]) for column in by_key.values()]
-
     def input_layer_in_scopes(features: Any, by_key: Any) -> Any:
         with v1.variable_scope("deep"), tf.name_scope("inner"):
             return input_layer(features, list(by_key.values()))
@@ -422,37 +393,31 @@ def other_ways() -> dict[str, Spelling]:
     def linear_model(features: Any, by_key: Any) -> Any:
         return v1.feature_column.linear_model(features, list(by_key.values()))
 
+    dense, old_dense = layers()["v2"], layers()["v1"]
+    sequence = sequence_layers()["v2"]
+
     def mixture(features: Any, by_key: Any) -> Any:
         c0, c1, c2 = by_key.values()
-        dense = layers()
-        return (
-            dense["v2"]([c0])(features),
-            dense["v1"]([c1])(features),
-            input_layer(features, [c2]),
-        )
+        return dense([c0])(features), old_dense([c1])(features), input_layer(features, [c2])
 
     def mixture_of_layers(features: Any, by_key: Any) -> Any:
         c0, c1, c2 = by_key.values()
-        dense = layers()
-        return dense["v1"]([c0])(features), dense["v2"]([c1])(features), dense["v1"]([c2])(features)
+        return old_dense([c0])(features), dense([c1])(features), old_dense([c2])(features)
 
     def sequences_and_others(features: Any, by_key: Any) -> Any:
         c0, s0 = by_key.values()
-        return (
-            layers()["v2"]([c0])(features),
-            sequence_layers()["v2"]([s0])(features)[0],
-        )
+        return dense([c0])(features), sequence([s0])(features)[0]
 
     def layers_named_as_ops(features: Any, by_key: Any) -> Any:
         c0, c1, s0, s1 = by_key.values()
         return (
-            layers()["v2"]([c0], name="all")(features),
-            layers()["v2"]([c1], name="identity")(features),
-            sequence_layers()["v2"]([s0, s1], name="split")(features)[0],
+            dense([c0], name="all")(features),
+            dense([c1], name="identity")(features),
+            sequence([s0, s1], name="split")(features)[0],
         )
 
     def in_a_function(features: Any, by_key: Any) -> Any:
-        layer = layers()["v2"](list(by_key.values()))
+        layer = dense(list(by_key.values()))
 
         @tf.function
         def called() -> Any:
@@ -464,7 +429,6 @@ def other_ways() -> dict[str, Spelling]:
         way.__name__: Spelling(way)
         for way in (
             one_input_layer,
-            one_input_layer_for_each,
             input_layer_in_scopes,
             input_layer_template,
             mixture,
@@ -472,6 +436,12 @@ def other_ways() -> dict[str, Spelling]:
             in_a_function,
         )
     }
+    ways["one_input_layer_for_each"] = Spelling(
+        each_in_scope(
+            lambda columns: lambda features: input_layer(features, columns),
+            lambda _: contextlib.nullcontext(),
+        )
+    )
     ways["input_layer_beside_dense_columns"] = Spelling(
         input_layer_beside_dense_columns, beside=2.0
     )

@@ -63,7 +63,6 @@ EQUAL = {
     "table": lambda: of_dicts().table_to_config_dict["x"],
     "table of the default initializer": lambda: ee.TableConfig(5, 2),
     "feature": lambda: ee.FeatureConfig("t", 3, "w"),
-    "optimizer": lambda: ee.AdamParameters(0.1, beta1=0.5, weight_decay_factor=0.1),
     "TPUConfig": lambda: ee.TPUConfig(
         3, device="host", num_shards=8, bad_ids="drop", tpu_generation="v4"
     ),
@@ -87,14 +86,11 @@ def test_a_deep_copy_has_its_own_dicts_and_lists():
     copied.table_to_config_dict["u"] = ee.TableConfig(3, 3)
     assert list(spec.table_to_config_dict) == ["x"]
     spec = of_columns()
-    copy.deepcopy(spec).feature_columns.clear()
+    copied = copy.deepcopy(spec)
+    for mine, its in zip(spec.feature_columns, copied.feature_columns, strict=True):
+        assert mine is its  # The columns are those of the program.
+    copied.feature_columns.clear()
     assert len(spec.feature_columns) == 6
-
-
-def test_a_deep_copy_holds_the_columns_of_the_program():
-    spec = of_columns()
-    for mine, copied in zip(spec.feature_columns, copy.deepcopy(spec).feature_columns, strict=True):
-        assert mine is copied
 
 
 @pytest.mark.parametrize("what", EQUAL)
@@ -128,35 +124,24 @@ def test_a_run_config():
         assert copied.model_dir == "/nowhere"
 
 
-WAYS = {
-    "host": {},
-    "one core": {"device": "host", "num_shards": 1},
-    "two cores": {"device": "host", "num_shards": 2},
-}
-
-
 def trained(model_dir, one):
     one.train(harness.input_fn_of(BATCHES * 2), steps=2)
     predicted = list(one.predict(lambda params: harness.dataset(BATCHES).map(lambda x, y: x)))
     return harness.saved(model_dir, 2), [row["x"].tolist() for row in predicted]
 
 
-@pytest.mark.parametrize(
-    "way", [way if way == "host" else pytest.param(way, marks=pytest.mark.slow) for way in WAYS]
-)
-def test_a_copied_estimator_trains_as_the_first(way, tmp_path):
+@pytest.mark.parametrize("cores", [None, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_copied_estimator_trains_as_the_first(cores, tmp_path):
     spec = of_dicts()._replace(profile_data_directory=None)
     model_fn = harness.gradient_model_fn(["x"])
 
     def make(spec, name):
-        return harness.estimator(model_fn, spec, tmp_path / name, 2, **WAYS[way])
+        return harness.estimator(model_fn, spec, tmp_path / name, 2, num_shards=cores)
 
-    expected, predicted = trained(tmp_path / "first", make(spec, "first"))
+    expected = trained(tmp_path / "first", make(spec, "first"))
     variants = {
         "spec": make(copy.deepcopy(spec), "spec"),
         "estimator": copy.deepcopy(make(spec, "estimator")),
     }
     for name, one in variants.items():
-        variables, activations = trained(tmp_path / name, one)
-        np.testing.assert_equal(variables, expected)
-        assert activations == predicted
+        np.testing.assert_equal(trained(tmp_path / name, one), expected)

@@ -82,9 +82,8 @@ def test_a_tpu_is_looked_up_where_a_program_is_to_run_on_one(monkeypatch):
 
 def test_a_flag_of_the_program_stays_as_it_is():
     def before(values):
-        flags.DEFINE_integer("train_batch_size", 33, "Mine.", flag_values=values)
-        flags.DEFINE_integer("iterations_per_loop", 9, "Mine.", flag_values=values)
-        flags.DEFINE_integer("num_shards", 2, "Mine.", flag_values=values)
+        for name, value in {"train_batch_size": 33, "iterations_per_loop": 9}.items():
+            flags.DEFINE_integer(name, value, "Mine.", flag_values=values)
 
     holders = parsed(before=before, eval_batch_size=64)
     assert holders.train_batch_size.value == 33 and holders.eval_batch_size.value == 64

@@ -33,12 +33,12 @@ WAYS = {
 
 @pytest.fixture
 def graphs(monkeypatch):
-    """Weak references to the graphs that are made from here on."""
     monkeypatch.setattr(tf.Graph, "__init__", tf.Graph.__init__)
     return made_from_here()
 
 
 def made_from_here():
+    """Weak references to the graphs that are made from here on."""
     made = []
     original = tf.Graph.__init__
 
@@ -70,10 +70,9 @@ def estimator(model_dir, cores=None, tables=True, pipelined=False, own=False):
     column = (fc if tables else tf.feature_column).embedding_column(categorical, 4)
     spec = None
     if tables:
+        adagrad = ee.AdagradParameters(0.1)
         spec = ee.EmbeddingConfigSpec(
-            [column],
-            ee.AdagradParameters(0.1),
-            pipeline_execution_with_tensor_core=pipelined,
+            [column], adagrad, pipeline_execution_with_tensor_core=pipelined
         )
 
     def model_fn(features, labels, mode, params):
@@ -84,17 +83,9 @@ def estimator(model_dir, cores=None, tables=True, pipelined=False, own=False):
         loss = tf.reduce_mean((output - labels) ** 2)
         return harness.minimized(mode, loss, optimizer=tf.compat.v1.train.AdagradOptimizer(0.1))
 
-    return harness.configured(
-        model_fn,
-        spec,
-        ee.RunConfig(
-            model_dir=str(model_dir),
-            tf_random_seed=1,
-            tpu_config=ee.TPUConfig(1, device="host", num_shards=cores),
-        ),
-        8,
-        use_tpu=cores is not None,
-    )
+    tpu_config = ee.TPUConfig(1, device="host", num_shards=cores)
+    config = ee.RunConfig(model_dir=str(model_dir), tf_random_seed=1, tpu_config=tpu_config)
+    return harness.configured(model_fn, spec, config, 8, use_tpu=cores is not None)
 
 
 def input_fn_of(first_id=0):
@@ -107,21 +98,16 @@ def input_fn_of(first_id=0):
     return input_fn
 
 
-def serving_input():
-    ids = tf.compat.v1.placeholder(tf.int64, [None, 1])
-    return ee.export.ServingInputReceiver({"x": ids}, ids)
-
-
 def use(one, path):
-    """Trains twice, evaluates, predicts in part, and exports."""
     one.train(input_fn_of(), steps=2)
     one.train(input_fn_of(), steps=1)
     one.evaluate(input_fn_of(), steps=1)
     next(one.predict(input_fn_of()))
-    one.export_saved_model(str(path / "export"), serving_input)
+    one.export_saved_model(str(path / "export"), harness.receiver_of(x=(tf.int64, [None, 1])))
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("way", WAYS)
 def test_graphs_go_with_the_call(way, graphs, tmp_path, request):
     if way == "native kernels":
@@ -154,9 +140,7 @@ def test_an_error_in_model_fn(graphs, tmp_path):
     spec = harness.table_spec(50, 4, ee.AdagradParameters(0.1), combiner="mean")
     before = registered()
     for number in range(3):
-        one = harness.configured(
-            model_fn, spec, ee.RunConfig(model_dir=str(tmp_path / str(number))), 8, use_tpu=False
-        )
+        one = harness.estimator(model_fn, spec, tmp_path / str(number), batch_size=8)
         with pytest.raises(ArithmeticError, match="^the program's own$"):
             one.train(input_fn_of(), steps=2)
         del one
@@ -193,9 +177,7 @@ def test_a_custom_gradient_works_until_its_graph_ends(graphs, tmp_path):
         train_op = tf.compat.v1.train.get_global_step().assign_add(1)
         return ee.TPUEstimatorSpec(mode, loss=tf.cast(loss, tf.float32), train_op=train_op)
 
-    one = harness.configured(
-        model_fn, None, ee.RunConfig(model_dir=str(tmp_path)), 8, use_tpu=False
-    )
+    one = harness.estimator(model_fn, None, tmp_path, batch_size=8)
     one.train(input_fn_of(), steps=1, hooks=[AtEnd()])
     assert taken == [[2.0, 2.0]]
 
@@ -217,7 +199,7 @@ def train_again_and_again(way, folder, trainings):
 @pytest.mark.parametrize(
     "way, kernels, trainings",
     [
-        ("host", "native", 200),
+        ("host", "native", 100),
         ("host", "TensorFlow's ops", 60),
         ("eight cores", "native", 40),
         ("eight cores", "TensorFlow's ops", 40),

@@ -47,18 +47,11 @@ def input_fn(params):
 
 
 def call(what, estimator, **kwargs):
-    if what == "train":
-        return estimator.train(input_fn, steps=1, **kwargs)
-    if what == "evaluate":
-        return estimator.evaluate(input_fn, steps=1, **kwargs)
-    if what == "predict":
-        return list(estimator.predict(input_fn, **kwargs))
-
-    def receiver():
-        ids = {"x": tf.compat.v1.placeholder(tf.int64, [None])}
-        return ee.export.ServingInputReceiver(ids, ids)
-
-    return estimator.export_saved_model(f"{estimator.model_dir}/export", receiver, **kwargs)
+    if what == "export":
+        receive = harness.receiver_of(x=(tf.int64, [None]))
+        return estimator.export_saved_model(f"{estimator.model_dir}/export", receive, **kwargs)
+    steps = {} if what == "predict" else {"steps": 1}
+    return harness.run(what, estimator, input_fn, **steps, **kwargs)
 
 
 def refused(what, estimator, kind=ValueError, **kwargs):

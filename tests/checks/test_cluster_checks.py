@@ -20,8 +20,6 @@ SPEC = harness.table_spec(4, 2, ee.AdagradParameters(0.1))
 
 @pytest.fixture
 def task(monkeypatch):
-    """A function that makes this process one of a cluster."""
-
     def of(job, index=0, cluster=CLUSTER):
         task = {"cluster": cluster, "task": {"type": job, "index": index}}
         monkeypatch.setenv("TF_CONFIG", json.dumps(task))
@@ -42,9 +40,8 @@ def make(tmp_path, model_fn=None, spec=SPEC, use_tpu=False, **kwargs):
 @pytest.mark.parametrize("job, index", [("chief", 0), ("worker", 1), ("ps", 0), ("evaluator", 0)])
 def test_an_emulated_tpu_is_one_process(job, index, spec, task, tmp_path):
     task(job, index)
-    with pytest.raises(ValueError) as error:
-        make(tmp_path, spec=spec, use_tpu=True, tpu_config=ee.TPUConfig(device="host"))
-    assert str(error.value) == (
+    kwargs = {"spec": spec, "use_tpu": True, "tpu_config": ee.TPUConfig(device="host")}
+    assert harness.refusal(ValueError, make, tmp_path, **kwargs) == (
         f"TF_CONFIG names a cluster (1 chief, 2 worker, 1 ps), of which this process is {job} "
         f"{index}, but an emulated TPU is one process. Train on the cluster with use_tpu=False, or "
         "unset TF_CONFIG and emulate more cores with TPUConfig(num_shards=N)."
@@ -100,9 +97,8 @@ def test_synchronous_training_is_refused_before_a_session(task, tmp_path):
         return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=hooks)
 
     batch = ({"x": np.arange(4)}, np.zeros(4, np.float32))
-    with pytest.raises(ValueError) as error:
-        make(tmp_path, model_fn).train(harness.input_fn_of([batch]), max_steps=1)
-    assert str(error.value) == (
+    train = make(tmp_path, model_fn).train
+    assert harness.refusal(ValueError, train, harness.input_fn_of([batch]), max_steps=1) == (
         "SyncReplicasOptimizer makes workers take their steps together, but the tables of the "
         "EmbeddingConfigSpec are updated by each worker for itself. With parameter servers, tables "
         "train asynchronously only: leave SyncReplicasOptimizer out. For steps of a larger batch, "

@@ -32,29 +32,22 @@ def make(tmp_path, cores=None):
         fc.embedding_column(fc.categorical_column_with_identity("x", 5), 2, combiner="sum"),
         fc.embedding_column(weighted, 2, combiner="sum"),
     ]
-    config = ee.RunConfig(
-        model_dir=str(tmp_path),
-        tpu_config=ee.TPUConfig(
-            1,
-            device=cores and "host",
-            num_shards=cores,
-            per_host_input_for_training=ee.InputPipelineConfig.PER_HOST_V2,
-        ),
+    tpu_config = ee.TPUConfig(
+        1,
+        device=cores and "host",
+        num_shards=cores,
+        per_host_input_for_training=ee.InputPipelineConfig.PER_HOST_V2,
     )
-    return harness.configured(
-        model_fn,
-        ee.EmbeddingConfigSpec(columns, ee.StochasticGradientDescentParameters(0.5)),
-        config,
-        2 * (cores or 1),
-        use_tpu=cores is not None,
-    )
+    config = ee.RunConfig(model_dir=str(tmp_path), tpu_config=tpu_config)
+    spec = ee.EmbeddingConfigSpec(columns, ee.StochasticGradientDescentParameters(0.5))
+    return harness.configured(model_fn, spec, config, 2 * (cores or 1), use_tpu=cores is not None)
 
 
-def sparse(values, indices=2, rank=2):
-    """A SparseTensor of so many values and indices, whose graph knows neither."""
+def sparse(values):
+    """A SparseTensor of two indices, whose graph knows neither their number nor that of values."""
     unknown = tf.compat.v1.placeholder_with_default
-    places = tf.stack([tf.range(2, dtype=tf.int64)] * rank, axis=1)[:indices]
-    return tf.SparseTensor(unknown(places, [None, rank]), unknown(values, [None]), [2] * rank)
+    places = tf.constant([[0, 0], [1, 1]], tf.int64)
+    return tf.SparseTensor(unknown(places, [None, 2]), unknown(values, [None]), [2, 2])
 
 
 def ids(count):
@@ -81,10 +74,6 @@ def repeated(make_batch):
     return tf.data.Dataset.range(8).map(lambda _: make_batch())
 
 
-def row(count):
-    return {**batch(sparse(ids(count), rank=1), sparse(ids(2), rank=1))[0], "w": tf.ones([])}
-
-
 INPUTS = {
     "map": lambda: repeated(lambda: batch(x=sparse(ids(3)))),
     "map of a map": lambda: repeated(lambda: batch(z=sparse(ids(3)))).map(
@@ -96,9 +85,9 @@ INPUTS = {
     "ragged tensors": lambda: tf.data.Dataset.from_tensors(batch(x=ragged(4))).repeat(),
     "slices": lambda: tf.data.Dataset.from_tensor_slices(batch(x=sparse(ids(3)))).batch(2, True),
 }
-OWNERS = {
-    "weights": "Feature z of table tbl_z_weighted_by_w: its weights w",
-}
+IDS = "Feature x of table tbl_x: its ids"
+OTHER_IDS = "Feature z of table tbl_z_weighted_by_w: its ids"
+WEIGHTS = "Feature z of table tbl_z_weighted_by_w: its weights w"
 DESERIALIZING = (
     "Expected row counts of SparseTensor[0].indices and SparseTensor[0].values to match but they "
     "do not: 2 vs. {}"
@@ -121,18 +110,22 @@ SAID = {
 }
 
 
+def malformed(owner, name, of_each=False):
+    """The messages that may be: of each core, where its own dataset fails."""
+    allowed = RAGGED if "ragged" in name else SPARSE
+    return [
+        f"{owner}{of_core}: malformed in its dataset. {SAID[name]}. {allowed}"
+        for of_core in ([" of core 0", " of core 1"] if of_each else [""])
+    ]
+
+
 def failure(estimator, mode, make_dataset):
     def input_fn(params):
         dataset = make_dataset()
         return dataset.map(lambda features, labels: features) if mode == "predict" else dataset
 
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        if mode == "train":
-            estimator.train(input_fn, steps=1)
-        elif mode == "evaluate":
-            estimator.evaluate(input_fn, steps=1)
-        else:
-            list(estimator.predict(input_fn))
+        harness.run(mode, estimator, input_fn, **{} if mode == "predict" else {"steps": 1})
     return error.value.message.splitlines()
 
 
@@ -150,16 +143,9 @@ def failure(estimator, mode, make_dataset):
 )
 def test_it_names_feature_and_table(name, cores, tmp_path):
     said, *more = failure(make(tmp_path, cores), "train", INPUTS[name])
-    owner = "Feature x of table tbl_x: its ids"
-    if name == "map of a map":  # In the second function, or where it takes z for what it calls x.
-        owner = "Feature z of table tbl_z_weighted_by_w: its ids"
-    owner = OWNERS.get(name, owner)
-    of_each = cores == 2 and name in ("map", "weights", "tensors")
-    allowed = RAGGED if "ragged" in name else SPARSE
-    assert said in [
-        f"{owner}{of_core}: malformed in its dataset. {SAID[name]}. {allowed}"
-        for of_core in ([" of core 0", " of core 1"] if of_each else [""])
-    ]
+    # In the second function of a map of a map, or where it takes z for what it calls x.
+    owner = {"weights": WEIGHTS, "map of a map": OTHER_IDS}.get(name, IDS)
+    assert said in malformed(owner, name, cores == 2 and name in ("map", "weights", "tensors"))
     # Where the program made the dataset of what is malformed, that line is shown.
     made = name in ("slices", "ragged tensors")
     assert len(more) == made and all(f"was made by {__file__}, line" in line for line in more)
@@ -169,12 +155,7 @@ def test_it_names_feature_and_table(name, cores, tmp_path):
 @pytest.mark.parametrize("mode", ["evaluate", "predict"])
 def test_in_other_modes(mode, cores, tmp_path):
     (said,) = failure(make(tmp_path, cores), mode, INPUTS["weights"])
-    owner = OWNERS["weights"]
-    of_each = cores and mode == "evaluate"
-    assert said in [
-        f"{owner}{of_core}: malformed in its dataset. {SAID['weights']}. {SPARSE}"
-        for of_core in ([" of core 0", " of core 1"] if of_each else [""])
-    ]
+    assert said in malformed(WEIGHTS, "weights", cores and mode == "evaluate")
 
 
 def test_two_that_an_error_cannot_tell_apart(tmp_path):
@@ -187,20 +168,14 @@ def test_two_that_an_error_cannot_tell_apart(tmp_path):
         )
 
     (said,) = failure(make(tmp_path), "train", both)
-    assert said == (
-        "Feature z of table tbl_z_weighted_by_w: its ids or Feature x of table tbl_x: its ids: "
-        f"malformed in its dataset. {SPLITS}. {RAGGED}"
-    ) or said == (
-        "Feature x of table tbl_x: its ids or Feature z of table tbl_z_weighted_by_w: its ids: "
-        f"malformed in its dataset. {SPLITS}. {RAGGED}"
-    )
+    owners = f"{OTHER_IDS} or {IDS}", f"{IDS} or {OTHER_IDS}"
+    assert [said] in [malformed(one, "ragged tensors") for one in owners]
 
 
 def test_the_whole_of_tensorflows_error_on_request(tmp_path, monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_FULL_TRACEBACK", "1")
     first, *lines = failure(make(tmp_path), "train", INPUTS["map"])
-    owner = "Feature x of table tbl_x: its ids"
-    assert first == f"{owner}: malformed in its dataset. {SAID['map']}. {SPARSE}"
+    assert [first] == malformed(IDS, "map")
     assert any("Original stack trace for" in line or "Node: " in line for line in lines)
 
 
@@ -217,21 +192,17 @@ def test_an_error_of_another_cause_stays_as_it_is(tmp_path):
     assert not any("malformed" in line for line in lines)
 
 
-@pytest.mark.parametrize("shape", [[2, 3]])
-def test_the_batches_of_two_cores_that_do_not_go_together(shape, tmp_path):
+def test_the_batches_of_two_cores_that_do_not_go_together(tmp_path):
     """Of dense ids as wide as a batch happens to be, and of sparse ones outside their shape."""
 
     def of_width(width):
         dense = tf.compat.v1.placeholder_with_default(tf.ones([2, width], tf.int64), [2, None])
         return tf.data.Dataset.from_tensors(batch(x=dense))
 
-    def both():
-        return of_width(shape[0]).concatenate(of_width(shape[1]))
-
-    (said,) = failure(make(tmp_path, 2), "train", both)
+    (said,) = failure(make(tmp_path, 2), "train", lambda: of_width(2).concatenate(of_width(3)))
     assert said == (
-        f"assertion failed: [Feature x of table tbl_x: its ids of core 1 have shape [2 {shape[1]}]"
-        f", but those of core 0 have [2 {shape[0]}]: pad batches to one width.]"
+        f"assertion failed: [{IDS} of core 1 have shape [2 3], but those of core 0 have [2 2]: pad "
+        "batches to one width.]"
     )
 
 

@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from harness import dataset, estimator, minimized, saved
+from harness import dataset, estimator, minimized
 
 import estimator_emb as ee
 import feature_columns as fc
@@ -25,16 +25,10 @@ def train(directory, labels, cores=None, tables=True, plus=0.0, parameters=None,
         return minimized(mode, loss, 0.1)
 
     def input_fn(params):
-        batches = [
-            (
-                {"a": np.array([7, 1, 2, 9]), "b": np.array([0, 1, 2, 3]), "c": np.arange(4)},
-                np.array(one, np.float32),
-            )
-            for one in labels
-        ]
-        if not tables:
-            batches = [({"x": np.zeros([4], np.float32)}, label) for _, label in batches]
-        return dataset(batches)
+        features = {"x": np.zeros([4], np.float32)}
+        if tables:
+            features = {"a": np.array([7, 1, 2, 9]), "b": np.arange(4), "c": np.arange(4)}
+        return dataset([(features, np.array(one, np.float32)) for one in labels])
 
     def column(key, rows):
         return fc.categorical_column_with_identity(key, rows)
@@ -63,7 +57,10 @@ DENSE = "variable w:0: NaN in 2 of 3 numbers (Gradient for w:0 is NaN)"
 WAYS = [
     (None, False, "0"),
     (1, False, "0"),
-    *((cores, True, native_kernels) for cores in (None, 1, 2) for native_kernels in "01"),
+    (None, True, "0"),
+    (None, True, "1"),
+    (1, True, "1"),
+    (2, True, "0"),
 ]
 
 
@@ -91,8 +88,7 @@ def test_what_has_diverged_to_infinity_is_told_from_nan(tmp_path, dtype):
 
 def test_a_variable_that_has_diverged_to_infinity(tmp_path):
     error = failure(tmp_path, [[3e38] * 4, [0] * 4], tables=False)
-    dense = DENSE.replace("NaN in 2", "infinity in 2")
-    assert str(error) == "\n  ".join([*BEGIN, dense])
+    assert str(error) == "\n  ".join([*BEGIN, DENSE.replace("NaN in 2", "infinity in 2")])
 
 
 def test_a_row_that_another_step_has_spoilt_is_named(tmp_path):
@@ -121,11 +117,3 @@ def test_a_loss_that_is_nan_alone(tmp_path, cores):
         "look at the features and labels of this step, and at what the loss divides by or takes "
         "the logarithm of."
     )
-
-
-def test_a_good_training_goes_to_its_end(tmp_path):
-    train(tmp_path, [[1, 1, 1, 1]] * 3)
-    got = saved(tmp_path, 3)
-    assert got["global_step"] == 3
-    # The gradient of the first two is 4, at a rate of 0.1.
-    np.testing.assert_allclose(got["w"], [1 - 3 * 0.4, 1 - 3 * 0.4, 1], rtol=1e-6)

@@ -11,9 +11,6 @@ from id_program import WAYS, input_of, make
 import estimator_emb as ee
 from estimator_emb.legacy.input_checkpoint import CheckpointInputPipelineHook
 
-tf1 = tf.compat.v1
-
-
 PERHAPS = (
     "Perhaps input is empty or misspecified: a file pattern that matches nothing, samples that a "
     "filter() leaves out, or, with drop_remainder=True, fewer samples than a batch."

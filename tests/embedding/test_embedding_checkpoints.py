@@ -21,11 +21,8 @@ from estimator_emb.optimizers import TF2_OPTIMIZERS
 
 theirs = tf.tpu.experimental.embedding
 MOD = str(pathlib.Path(__file__).parents[1] / "data" / "tpu_checkpoints" / "mod")
-WORDS_OF_MOD = ee.EmbeddingConfigSpec(
-    feature_to_config_dict={"w": ee.FeatureConfig("words")},
-    table_to_config_dict={"words": ee.TableConfig(13, 2)},
-    optimization_parameters=ee.AdagradParameters(0.1),
-)
+spec_of = functools.partial(harness.tables_spec, optimizer=ee.AdagradParameters(0.1))
+WORDS_OF_MOD = spec_of({"words": ee.TableConfig(13, 2)})
 VOCABULARY, DIMENSION = 7, 3
 MOVED = [
     one
@@ -36,7 +33,6 @@ STAYING = [one for one in OPTIMIZERS if one not in MOVED]
 
 
 def values_of(optimizer, seed):
-    """Weights and slots that no initializer makes."""
     random = np.random.default_rng(seed)
     shape = VOCABULARY, optimizer.parameters.required_dimension or DIMENSION
     slots = [random.uniform(0.1, 2, shape) for _ in optimizer.parameters.slots]
@@ -188,7 +184,6 @@ def paths_of(checkpoint):
 
 @pytest.mark.parametrize("made", [theirs.TPUEmbedding, theirs.TPUEmbeddingForServing])
 def test_the_graph_of_objects_is_tensorflows(made, tmp_path):
-    """What TensorFlow saves of the same tables has the same objects, names and types."""
     tables = {
         "a.b/c": ee.TableConfig(4, 2, optimization_parameters=ee.AdamParameters(0.1)),
         "t": ee.TableConfig(3, 1, optimization_parameters=embedding.FTRL(0.1)),
@@ -236,23 +231,10 @@ def test_a_table_of_columns_comes_back_bit_by_bit(tmp_path):
             np.testing.assert_array_equal(opened.whole(name).view(np.int32), value.view(np.int32))
 
 
-def spec_of(tables, **kwargs):
-    return ee.EmbeddingConfigSpec(
-        feature_to_config_dict={f"of_{name}": ee.FeatureConfig(name) for name in tables},
-        table_to_config_dict=tables,
-        optimization_parameters=ee.AdagradParameters(0.1),
-        **kwargs,
-    )
-
-
 @pytest.mark.parametrize(
     "table, arguments, says",
     [
-        (
-            ee.TableConfig(9, 2),
-            {},
-            "Table 't' is [9, 2], and 't' in '{path}' is [4, 2].",
-        ),
+        (ee.TableConfig(9, 2), {}, "Table 't' is [9, 2], and 't' in '{path}' is [4, 2]."),
         (
             ee.TableConfig(4, 2, optimization_parameters=ee.AdamParameters(0.1)),
             {},
@@ -360,10 +342,10 @@ def test_rows_for_sparse_core(tmp_path):
     moved = embedding.checkpoint_to_tensorflow(
         WORDS_OF_MOD, MOD, str(tmp_path / "tf2"), sparse_core=True, batch_size=8
     )
-    config = embedding.sparse_core_config(moved.translation, "v6e", 2, {"w": 3})
+    config = embedding.sparse_core_config(moved.translation, "v6e", 2, {"words": 3})
     features = moved.translation.features
     stacked = tpu_embedding_v3._stack_tables_with_same_table_dim_and_optimizer(
-        [features["w"].table], list(features.items()), 2, 2, config
+        [features["words"].table], list(features.items()), 2, 2, config
     )
     adapter = adapters.TpuEmbeddingV3CheckpointAdapter.create_from_checkpoint(moved.checkpoint)
     adapter.initialize_reshard_callbacks(stacked.table_to_layout)

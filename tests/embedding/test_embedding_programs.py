@@ -24,27 +24,17 @@ VOCABULARY, DIMENSION = 7, 3
 
 def program(kind, start):
     """A spec with one table, the table's name and that of its variable, and its optimizer."""
-    initializer = harness.initializer(start)
+    name = "ftrl_regularized" if kind == "dicts" else "adam_outside"
+    (one,) = (each for each in OPTIMIZERS if each.name == name)
     if kind == "dicts":
-        (one,) = (each for each in OPTIMIZERS if each.name == "ftrl_regularized")
-        table = ee.TableConfig(VOCABULARY, DIMENSION, initializer, "sum")
-        spec = ee.EmbeddingConfigSpec(
-            feature_to_config_dict={"x": ee.FeatureConfig("t")},
-            table_to_config_dict={"t": table},
-            optimization_parameters=one.parameters,
-        )
-        return spec, "t", "t", one
-    (one,) = (each for each in OPTIMIZERS if each.name == "adam_outside")
+        return harness.table_spec(*start.shape, one.parameters, start), "t", "t", one
     column = fc.categorical_column_with_identity("x", VOCABULARY)
-    spec = ee.EmbeddingConfigSpec(
-        feature_columns=[fc.embedding_column(column, DIMENSION, "sum", initializer)],
-        optimization_parameters=one.parameters,
-    )
+    column = fc.embedding_column(column, DIMENSION, "sum", harness.initializer(start))
+    spec = ee.EmbeddingConfigSpec([column], one.parameters)
     return spec, "tbl_x", "x_embedding/embedding_weights", one
 
 
-@pytest.mark.parametrize("device", [None, "host"])
-@pytest.mark.parametrize("kind", ["dicts", "columns"])
+@pytest.mark.parametrize("kind, device", [("dicts", "host"), ("columns", None)])
 def test_a_program_goes_on_from_tensorflow_2(kind, device, tmp_path):
     """Two steps here, one in TensorFlow 2, one here: as by the formula."""
     start = np.random.default_rng(2).normal(size=(VOCABULARY, DIMENSION)).astype(np.float32)

@@ -33,9 +33,11 @@ def spec_of(features=None, **kwargs):
     )
 
 
-def test_what_has_a_counterpart_is_no_loss():
-    """A spec whose every setting is translated is taken by `strict`, too."""
+def trained_by(optimizer):
+    return ee.TableConfig(7, 3, optimization_parameters=optimizer)
 
+
+def test_what_has_a_counterpart_is_no_loss():
     def rows(shape, dtype=tf.float32):
         return tf.ones(shape, dtype)
 
@@ -56,20 +58,13 @@ def test_what_has_a_counterpart_is_no_loss():
             "f": ee.FeatureConfig("by_schedule"),
         },
         plain=ee.TableConfig(7, 3, rows, combiner=None),
-        own_rate=ee.TableConfig(
-            7,
-            3,
-            combiner="sqrtn",
-            learning_rate=0.75,
-            optimization_parameters=ee.AdamParameters(0.5, beta1=0.7),
+        own_rate=trained_by(ee.AdamParameters(0.5, beta1=0.7))._replace(
+            combiner="sqrtn", learning_rate=0.75
         ),
         by_step=ee.TableConfig(5, 2, learning_rate_fn=rate),
         by_step_too=ee.TableConfig(5, 2, learning_rate_fn=rate),
-        by_schedule=ee.TableConfig(
-            5,
-            2,
-            learning_rate_fn=lambda step: tf.compat.v1.train.exponential_decay(1.0, step, 1, 0.5),
-            optimization_parameters=embedding.SGD(0.5, clipvalue=(-1.0, 0.25)),
+        by_schedule=trained_by(embedding.SGD(0.5, clipvalue=(-1.0, 0.25)))._replace(
+            learning_rate_fn=lambda step: tf.compat.v1.train.exponential_decay(1.0, step, 1, 0.5)
         ),
         optimization_parameters=ee.AdagradParameters(0.3, 0.2),
         clipping_limit=0.5,
@@ -89,11 +84,7 @@ def test_what_has_a_counterpart_is_no_loss():
     assert got.features["b"].max_sequence_length == 4
     assert (plain.name, plain.vocabulary_size, plain.dim) == ("plain", 7, 3)
     assert (plain.combiner, plain.initializer) == ("sum", rows)
-    assert type(plain.optimizer) is theirs.Adagrad
-    assert plain.optimizer.learning_rate == 0.3
-    assert plain.optimizer.initial_accumulator_value == 0.2
-    limits = plain.optimizer.clip_gradient_min, plain.optimizer.clip_gradient_max
-    assert limits == (-0.5, 0.5)
+    assert vars(plain.optimizer) == vars(theirs.Adagrad(0.3, 0.2, clipvalue=0.5))
     assert (own.combiner, own.optimizer.learning_rate) == ("sqrtn", 0.75)
     assert (type(own.optimizer), own.optimizer.beta_1) == (theirs.Adam, 0.7)
     # TPUEmbedding sends each function to the hardware once, so tables share its translation.
@@ -114,9 +105,7 @@ def test_what_has_a_counterpart_is_no_loss():
     "own", [(None, None), (-1.0, None), (-0.25, 0.125), (0.75, 2.0), (-2.0, -0.75)]
 )
 def test_a_clipping_limit_acts_before_the_limits_of_the_optimizer(own):
-    table = ee.TableConfig(
-        4, 2, optimization_parameters=embedding.SGD(clipvalue=None if own == (None, None) else own)
-    )
+    table = trained_by(embedding.SGD(clipvalue=None if own == (None, None) else own))
     got = embedding.to_tensorflow(spec_of(t=table, clipping_limit=0.5), strict=True)
     optimizer = got.features["x_t"].table.optimizer
     g = np.linspace(-3, 3, 49)
@@ -131,17 +120,9 @@ def test_a_clipping_limit_acts_before_the_limits_of_the_optimizer(own):
 def test_what_is_lost_is_said(caplog):
     spec = spec_of(
         t=ee.TableConfig(7, 3, hot_id_replication=True),
-        u=ee.TableConfig(
-            7, 3, optimization_parameters=ee.MomentumParameters(0.1, 0.9, use_nesterov=True)
-        ),
-        v=ee.TableConfig(
-            7, 3, optimization_parameters=ee.FtrlParameters(0.1, initial_accumulator_value=0.0)
-        ),
-        w=ee.TableConfig(
-            7,
-            3,
-            optimization_parameters=embedding.Adagrad(slot_variable_creation_fn=lambda *given: {}),
-        ),
+        u=trained_by(ee.MomentumParameters(0.1, 0.9, use_nesterov=True)),
+        v=trained_by(ee.FtrlParameters(0.1, initial_accumulator_value=0.0)),
+        w=trained_by(embedding.Adagrad(slot_variable_creation_fn=lambda *given: {})),
         optimization_parameters=ee.AdagradParameters(0.3, use_gradient_accumulation=False),
         clipping_limit=0.5,
         experimental_gradient_multiplier_fn=lambda step: 0.5,
@@ -193,7 +174,6 @@ def test_a_table_without_an_optimizer_serves():
 
 
 def test_ids_by_the_recipe_are_those_of_the_column(tmp_path):
-    """What a loss says to write in the input computes what the column does."""
     file = tmp_path / "words.txt"
     file.write_text("a\nb\nc\n")
     strings, numbers = np.array(["b", "new", "c", "a"]), np.array([10, 5, 30, -7])
@@ -251,11 +231,7 @@ def test_a_spec_for_sparse_core():
     spec = spec_of(
         {"a": ee.FeatureConfig("t", max_sequence_length=4), "b": ee.FeatureConfig("u")},
         t=ee.TableConfig(7, 3),
-        u=ee.TableConfig(
-            7,
-            3,
-            optimization_parameters=ee.AdamParameters(0.1, lazy_adam=False, clip_weight_max=0.5),
-        ),
+        u=trained_by(ee.AdamParameters(0.1, lazy_adam=False, clip_weight_max=0.5)),
         optimization_parameters=ee.AdagradParameters(
             0.3, weight_decay_factor=0.5, multiply_weight_decay_factor_by_learning_rate=False
         ),
@@ -283,24 +259,20 @@ def test_a_tensorflow_without_sparse_core():
         f"to_tensorflow: TensorFlow {tf.__version__} has no TPUEmbeddingV2, which sparse_core=True "
         "is for."
     )
-    got = embedding.to_tensorflow(spec, batch_size=16)
-    assert (
-        harness.refusal(ValueError, embedding.sparse_core_config, got, "v5p", 2, {"x_t": 1})
-        == f"sparse_core_config: TensorFlow {tf.__version__} has no SparseCoreEmbeddingConfig."
+    arguments = embedding.to_tensorflow(spec, batch_size=16), "v5p", 2, {"x_t": 1}
+    assert harness.refusal(ValueError, embedding.sparse_core_config, *arguments) == (
+        f"{ROOM}TensorFlow {tf.__version__} has no SparseCoreEmbeddingConfig."
     )
 
 
 SPARSE_CORE_SPEC = {
-    "features": {
-        "a": ee.FeatureConfig("t"),
-        "b": ee.FeatureConfig("t"),
-        "c": ee.FeatureConfig("u"),
-    },
+    "features": {key: ee.FeatureConfig(table) for key, table in zip("abc", "ttu", strict=True)},
     "t": ee.TableConfig(1000, 3),
     "u": ee.TableConfig(50, 3),
     "optimization_parameters": ee.AdagradParameters(0.3),
 }
 IDS_PER_SAMPLE = {"a": 3, "b": 5, "c": 70}
+ROOM = "sparse_core_config: "
 
 
 @needs_config
@@ -345,38 +317,26 @@ def test_room_on_sparse_core(generation, cores):
 @pytest.mark.parametrize(
     "batch_size, arguments, says",
     [
-        (
-            16,
-            ("v4", 2, IDS_PER_SAMPLE),
-            "sparse_core_config: generation must be one of v5p, v6e; got 'v4'.",
-        ),
-        (
-            16,
-            ("v5p", 0, IDS_PER_SAMPLE),
-            "sparse_core_config: chips must be an int >= 1; got 0.",
-        ),
+        (16, ("v4", 2, IDS_PER_SAMPLE), f"{ROOM}generation must be one of v5p, v6e; got 'v4'."),
+        (16, ("v5p", 0, IDS_PER_SAMPLE), f"{ROOM}chips must be an int >= 1; got 0."),
         (
             16,
             ("v5p", 2, {"a": 3}),
-            "sparse_core_config: ids_per_sample must be of the features ['a', 'b', 'c']; got "
-            "['a'].",
+            f"{ROOM}ids_per_sample must be of the features ['a', 'b', 'c']; got ['a'].",
         ),
         (
             16,
             ("v5p", 2, {**IDS_PER_SAMPLE, "b": 0}),
             "Feature 'b': ids_per_sample must be an int >= 1; got 0.",
         ),
-        (
-            6,
-            ("v5p", 2, IDS_PER_SAMPLE),
-            "Feature 'a': give to_tensorflow a batch_size that the 4 SparseCores of a chip of TPU "
-            "v5p can divide; got 6.",
-        ),
-        (
-            None,
-            ("v6e", 2, IDS_PER_SAMPLE),
-            "Feature 'a': give to_tensorflow a batch_size that the 2 SparseCores of a chip of TPU "
-            "v6e can divide; got None.",
+        *(
+            (
+                size,
+                (generation, 2, IDS_PER_SAMPLE),
+                f"Feature 'a': give to_tensorflow a batch_size that the {cores} SparseCores of a "
+                f"chip of TPU {generation} can divide; got {size}.",
+            )
+            for size, generation, cores in ((6, "v5p", 4), (None, "v6e", 2))
         ),
     ],
 )

@@ -32,15 +32,6 @@ def table_of(**kwargs):
     return embedding.TableConfig(7, 3, tf.compat.v1.zeros_initializer(), **arguments)
 
 
-@pytest.mark.parametrize("everywhere", [False, True], ids=["defaults", "changed"])
-@every_optimizer
-def test_an_optimizer_keeps_every_field(ours, everywhere):
-    value = ours(**changed_everywhere(ours)) if everywhere else ours()
-    theirs = embedding.to_tensorflow(value)
-    assert type(theirs) is getattr(ORIGINALS, by_name(ours))
-    assert embedding.from_tensorflow(theirs) == value
-
-
 @every_optimizer
 def test_tensorflow_writes_what_our_engine_writes(ours):
     """The message for TPU v2 to v4, from TensorFlow's object and from ours."""
@@ -71,12 +62,16 @@ def test_features_keep_every_field_and_share_their_tables():
         "b": [embedding.FeatureConfig(table), embedding.FeatureConfig(table_of(optimizer=None))],
     }
     theirs = embedding.to_tensorflow(structure)
+    ours = embedding.from_tensorflow(theirs)
+    assert repr(ours) == repr(structure)
+    assert ours["a"].table is ours["b"][0].table is not ours["b"][1].table
+    assert embedding.from_tensorflow(ours["a"]) is ours["a"]
     a, (b, other) = theirs["a"], theirs["b"]
     assert type(a) is ORIGINALS.FeatureConfig
     assert a.table is b.table is not other.table
     assert type(a.table) is ORIGINALS.TableConfig
-    for given, got in ((structure["a"], a), (table, a.table), (quantization, None)):
-        got = a.table.quantization_config if got is None else got
+    configs = (structure["a"], a), (table, a.table), (quantization, a.table.quantization_config)
+    for given, got in configs:
         for field in dataclasses.fields(given):
             if field.name not in ("table", "optimizer", "quantization_config"):
                 assert getattr(got, field.name) == getattr(given, field.name), field.name
@@ -153,16 +148,15 @@ def test_other_objects_are_refused():
 
 
 def test_a_spec_of_dicts():
+    adam = ee.AdamParameters(0.2, beta1=0.7)
+    tables = {
+        "t": ee.TableConfig(7, 3, combiner="sum"),
+        "u": ee.TableConfig(5, 2, optimization_parameters=adam),
+    }
+    looks_up = {"a": ("t", 0), "b": ("t", 4), "c": ("u", 0)}
     spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={
-            "a": ee.FeatureConfig("t"),
-            "b": ee.FeatureConfig("t", max_sequence_length=4),
-            "c": ee.FeatureConfig("u"),
-        },
-        table_to_config_dict={
-            "t": ee.TableConfig(7, 3, combiner="sum"),
-            "u": ee.TableConfig(5, 2, optimization_parameters=ee.AdamParameters(0.2, beta1=0.7)),
-        },
+        feature_to_config_dict={key: ee.FeatureConfig(*one) for key, one in looks_up.items()},
+        table_to_config_dict=tables,
         optimization_parameters=ee.AdagradParameters(0.3),
         partition_strategy="mod",
     )

@@ -31,7 +31,6 @@ def run(*arguments, **environment):
 
 
 def example(name, **flags):
-    """Output of the example program `name`."""
     values = [f"--{key}={value}" for key, value in flags.items()]
     return run(ROOT / "examples" / f"{name}.py", *values)
 

@@ -63,7 +63,6 @@ def data_dir(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(data_dir, tmp_path_factory):
-    """A model directory after ten steps, and what the program printed."""
     model_dir = tmp_path_factory.mktemp("model")
     flags = {"data_dir": data_dir, "train_steps": 10, "batch_size": 64}
     return model_dir, flags, running.example("census", model_dir=model_dir, **flags)

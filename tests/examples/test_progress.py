@@ -39,24 +39,19 @@ def train(hook, steps, failing_at=None):
                 session.run(train_op)
 
 
-def test_without_a_terminal_it_prints_a_line_at_the_end(monkeypatch):
+@pytest.mark.parametrize("seconds, count, loss", [(10.0, 1, 3), (0.0, 6, 5)])
+def test_without_a_terminal_it_prints_a_line_now_and_then(seconds, count, loss, monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", seconds)
     train(progress.ProgressHook(5, 8, "loss"), steps=5)
-    (line,) = sys.stderr.getvalue().splitlines()
-    assert line.startswith("step 5 of 5, loss 3.0000, ")
-    assert line.endswith(" examples/s")
-
-
-def test_without_a_terminal_it_prints_a_line_now_and_then(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
-    train(progress.ProgressHook(5, 8, "loss"), steps=5)
-    assert len(sys.stderr.getvalue().splitlines()) == 6
+    lines = sys.stderr.getvalue().splitlines()
+    assert len(lines) == count
+    assert lines[-1].startswith(f"step 5 of 5, loss {loss}.0000, ")
+    assert lines[-1].endswith(" examples/s")
 
 
 @pytest.fixture
 def logged(caplog, monkeypatch):
-    """The lines of ProgressLog, of which none has been written before."""
     monkeypatch.setattr(progress.ProgressLog, "_ended", {})
     caplog.set_level(logging.INFO, logger="estimator_emb")
     return lambda: harness.said(caplog)
@@ -116,13 +111,7 @@ def test_a_loss_that_is_not_in_the_graph_is_left_out(monkeypatch, caplog):
 
 
 def tags(directory):
-    """The tags of the scalars in the event files of a directory."""
-    return {
-        value.tag
-        for path in tf.io.gfile.glob(f"{directory}/events.out.tfevents.*")
-        for event in tf.compat.v1.train.summary_iterator(path)
-        for value in event.summary.value
-    }
+    return {tag for of_step in harness.summaries(directory).values() for tag in of_step}
 
 
 @pytest.mark.parametrize("device", [None, "host"])
@@ -134,9 +123,7 @@ def test_training_and_evaluation_are_one_curve(tmp_path, device, monkeypatch, ca
         loss = tf.reduce_mean(tf.square(weight - features))
         if params["named"]:
             loss = tf.identity(loss, name="loss")
-        step = tf.compat.v1.train.get_global_step()
-        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, step))
+        return harness.minimized(mode, loss, 0.1)
 
     def input_fn(params):
         data = tf.data.Dataset.from_tensors(tf.ones([2, 1]))
@@ -148,13 +135,8 @@ def test_training_and_evaluation_are_one_curve(tmp_path, device, monkeypatch, ca
             save_summary_steps=1,
             tpu_config=ee.TPUConfig(1, device=device),
         )
-        estimator = ee.TPUEstimator(
-            model_fn,
-            config=config,
-            params={"named": named},
-            use_tpu=device is not None,
-            train_batch_size=2,
-            eval_batch_size=2,
+        estimator = harness.configured(
+            model_fn, None, config, 2, params={"named": named}, use_tpu=device is not None
         )
         estimator.train(input_fn, hooks=[progress.ProgressHook(2, 2, "loss")], max_steps=2)
         estimator.evaluate(input_fn, steps=1)

@@ -30,7 +30,6 @@ def accuracy_in(output):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A model directory after ten steps, and what the program printed."""
     model_dir = tmp_path_factory.mktemp("model")
     flags = {"train_steps": 10, "batch_size": 64, "eval_steps": 2}
     return model_dir, flags, running.example("stdlib_lines", model_dir=model_dir, **flags)

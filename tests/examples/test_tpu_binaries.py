@@ -15,7 +15,6 @@ STEPS = 150
 
 
 def learned(output):
-    """The lines of figures."""
     return output.splitlines()[:2]
 
 

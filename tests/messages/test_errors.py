@@ -2,7 +2,6 @@
 """How errors read: their messages, and the last lines of the terminal."""
 
 import json
-import os
 import pickle
 import traceback
 
@@ -60,10 +59,7 @@ main()
 def model_fn(features, labels, mode, params):
     hidden = tf.compat.v1.get_variable("weight", []) * features
     hidden *= tf.debugging.check_numerics(tf.random.uniform([]) / 0.0, "my check")
-    loss = tf.reduce_mean(hidden)
-    step = tf.compat.v1.train.get_global_step()
-    train_op = tf.compat.v1.train.AdagradOptimizer(0.1).minimize(loss, step)
-    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+    return harness.minimized(mode, tf.reduce_mean(hidden))
 
 
 def failed(model_dir, device=None):
@@ -94,7 +90,7 @@ ASSERTED = "with tf.control_dependencies([tf.debugging.Assert(good, [name])])"
 
 @pytest.mark.parametrize("branch", [False, True], ids=["model", "branch"])
 @pytest.mark.parametrize("name", ["of my model", 7], ids=["op", "function"])
-@pytest.mark.parametrize("shards", [None, 1, 2])
+@pytest.mark.parametrize("shards", [None, 2])
 def test_an_op_in_a_function_or_on_another_core(tmp_path, shards, name, branch):
     # TensorFlow asserts in a branch unless the data are strings.
     def asserted(values):
@@ -109,21 +105,13 @@ def test_an_op_in_a_function_or_on_another_core(tmp_path, shards, name, branch):
             features = tf.cond(bad, lambda: asserted(features), lambda: features)
         else:
             features = asserted(features)
-        loss = weight * tf.reduce_mean(features)
-        step = tf.compat.v1.train.get_global_step()
-        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
-        if shards:
-            optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, step))
+        return harness.minimized(mode, weight * tf.reduce_mean(features))
 
     def input_fn(params):
         # Of two cores, the second has the bad value.
         return tf.data.Dataset.from_tensors(tf.constant([[1.0], [1.0], [1.0], [0.0]]))
 
-    device = "host" if shards else None
-    estimator = harness.estimator(
-        model_fn, None, tmp_path, batch_size=4, device=device, num_shards=shards
-    )
+    estimator = harness.estimator(model_fn, None, tmp_path, num_shards=shards)
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         estimator.train(input_fn, steps=1)
     line = asserted.__code__.co_firstlineno + 2
@@ -268,10 +256,7 @@ def test_errors_of_the_program_itself_stay_as_they_are(tmp_path):
     lines = last_lines(tmp_path, "own")
     assert lines[-1] == "KeyError: 'of the program'"
     full = last_lines(tmp_path, "session", ESTIMATOR_EMB_FULL_TRACEBACK="1")
-    of_tensorflow = os.path.join("", "tensorflow", "python", "")
-    assert any(of_tensorflow in line for line in full)
-    short = last_lines(tmp_path, "session")
-    assert not any(of_tensorflow in line for line in short)
+    assert any("/tensorflow/python/" in line for line in full)
 
 
 def test_the_frames_of_a_python_function_end_in_their_cause():

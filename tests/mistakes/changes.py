@@ -11,16 +11,9 @@ tables.items = {'vocab_size': 5, 'dimension': 2}
     'vocabulary_size'?
 estimator.params = ['learning_rate']
     TPUEstimator: params must be a dict; got ['learning_rate'].
-estimator.params = 'learning_rate=0.1'
-    TPUEstimator: params must be a dict; got 'learning_rate=0.1'.
 estimator.train_batchsize = 4
     TPUEstimator() got an unexpected keyword argument 'train_batchsize'. Did you mean
     'train_batch_size'?
-estimator.optimizer = 'adam'
-    TPUEstimator() got an unexpected keyword argument 'optimizer'. It takes model_fn, model_dir,
-    config, params, use_tpu, train_batch_size, eval_batch_size, predict_batch_size, batch_axis,
-    eval_on_tpu, export_to_tpu, export_to_cpu, warm_start_from, embedding_config_spec,
-    export_saved_model_api_version.
 config.save_checkpoint_steps = 10
     RunConfig() got an unexpected keyword argument 'save_checkpoint_steps'. Did you mean
     'save_checkpoints_steps'?
@@ -37,72 +30,15 @@ dicts = True
 lookups.words.max_sequence_len = 2
     FeatureConfig() got an unexpected keyword argument 'max_sequence_len'. Did you mean
     'max_sequence_length'?
-optimizer.learning_rate = '0.1'
-    AdagradParameters: learning_rate must be a number; got '0.1'.
-optimizer.learning_rate = abs
-    AdagradParameters: learning_rate must be a number; got <built-in function abs>.
-item.dimension = '2'
-    '<' not supported between instances of 'str' and 'int'
-estimator.embedding_config_spec = {'feature_columns': []}
-    embedding_config_spec must be an EmbeddingConfigSpec; got {'feature_columns': []}.
 estimator.model_fn = 'my_model'
     TPUEstimator: model_fn must be a function; got 'my_model'.
 [build ValueError]
 estimator.params = {'batch_size': 4}
     ['batch_size', 'context'] are reserved keys but existed in params {'batch_size': 4}.
-optimizer.learning_rate = -0.1
-    AdagradParameters: learning_rate must not be negative; got -0.1.
-optimizer.learning_rate = float('nan')
-    AdagradParameters: learning_rate must not be NaN.
-optimizer.learning_rate = float('inf')
-    AdagradParameters: learning_rate must be finite in float32; got inf.
-optimizer.initial_accumulator = 0.0
-    AdagradParameters: initial_accumulator must be positive; got 0.0.
-dicts = True
-tables.items.learning_rate = -0.1
-    TableConfig: learning_rate must not be negative; got -0.1.
-dicts = True
-tables.items.learning_rate = 0.1
-tables.items.learning_rate_fn = float
-    TableConfig: at most one of learning_rate and learning_rate_fn may be given; got 0.1 and
-    <class 'float'>.
-spec.optimization_parameters = None
-    EmbeddingConfigSpec: optimization_parameters must be given with feature_columns.
-spec.optimization_parameters = 'adagrad'
-    EmbeddingConfigSpec: optimization_parameters must be one of AdadeltaParameters, Adagrad,
-    AdagradMomentum, AdagradMomentumParameters, AdagradParameters, Adam, AdamParameters,
-    CenteredRMSPropParameters, FTRL, FrequencyEstimatorParameters, FtrlParameters,
-    MomentumParameters, ProximalAdagradParameters, ProximalYogiParameters, RMSPropParameters,
-    SGD, StochasticGradientDescentParameters; got 'adagrad'.
 dicts = True
 lookups.words.table_id = 'text'
     EmbeddingConfigSpec: feature 'words' names table 'text', which is not in
     table_to_config_dict; its tables are ['items', 'texts']. Did you mean 'texts'?
-dicts = True
-lookups.words = MISSING
-    EmbeddingConfigSpec: no feature uses the tables ['texts'] of table_to_config_dict.
-dicts = True
-tables.items.combiner = 'average'
-    TableConfig: combiner must be 'mean', 'sum', 'sqrtn' or None; got 'average'.
-dicts = True
-tables.items.dimension = 0
-    TableConfig: dimension must be an int >= 1; got 0.
-dicts = True
-tables.items.vocabulary_size = 5000000.0
-    TableConfig: vocabulary_size must be an int >= 1; got 5000000.0.
-dicts = True
-tables.items.initializer = 'zeros'
-    TableConfig: initializer must be callable or None; got 'zeros'.
-spec.clipping_limit = 0.0
-    EmbeddingConfigSpec: clipping_limit must be a positive number or None; got 0.0.
-spec.partition_strategy = 'modulo'
-    EmbeddingConfigSpec: partition_strategy must be 'div' or 'mod'; got 'modulo'.
-spec.experimental_gradient_multiplier_fn = 0.5
-    EmbeddingConfigSpec: experimental_gradient_multiplier_fn must be a function of the global
-    step or None; got 0.5.
-spec.feature_columns = []
-    EmbeddingConfigSpec: exactly one of `feature_columns` and the pair `feature_to_config_dict`
-    and `table_to_config_dict` must be specified.
 tpu.device = 'cpu'
     TPUConfig: device must be 'host' or 'pjrt' or 'tpu'; got 'cpu'.
 tpu.device = None
@@ -115,18 +51,10 @@ tpu.bad_ids = 'ignore'
     TPUConfig: bad_ids must be 'error' or 'drop'; got 'ignore'.
 tpu.tpu_generation = 'v9'
     TPUConfig: tpu_generation must be one of v2, v3, v4, v5e, v5p, v6e, or None; got 'v9'.
-tpu.iterations_per_loop = 0
-    Invalid TPUConfig `iterations_per_loop` value. Value must be positive integer value or
-    time-based value `<N><s|m|h>` where <N> is anypositive integer and `s`, `m`, `h` are unit of
-    time in seconds, minutes, hours respectively. Examples of valid values: `3600s`, `60m`,
-    `1h`.
 estimator.config = {'model_dir': 'x'}
     `config` must be provided with type `tpu_config.RunConfig`
 estimator.warm_start_from = 7
     warm_start_from must be a string or a WarmStartSettings, instead got <class 'int'>
-config.save_checkpoints_steps = 10
-config.save_checkpoints_secs = 10
-    `save_checkpoints_steps` and `save_checkpoints_secs` cannot be both set.
 estimator.model_fn = None
     model_fn must be provided to Estimator.
 [build ValueError host]
@@ -146,9 +74,6 @@ tpu.num_shards = 3
     train batch size 4 must be divisible by number of replicas 3
 train = {}
     For TPU training, one of `steps` or `max_steps` must be set. Cannot be both `None`.
-[train KeyError]
-features.words = MISSING
-    "Feature words of table tbl_words is not among the features of the batch, ['age', 'item']."
 [train TypeError]
 estimator.train_batch_size = '4'
     TPUEstimator: train_batch_size must be int, got <class 'str'>: '4'.
@@ -178,46 +103,12 @@ estimator.train_batch_size = 0
     TPUEstimator: train_batch_size must be positive, got 0.
 train.steps = 2
     Can not provide both steps and max_steps.
-train = {'steps': -1}
-    Must specify steps > 0, given: -1
-train.max_steps = 0
-    Must specify max_steps > 0, given: 0
 features.item = [[1.0], [2.0], [3.0], [0.0]]
     Feature item of table tbl_item: ids must be int32 or int64; got float32.
-features.item = [[[1]], [[2]], [[3]], [[0]]]
-    Feature item of table tbl_item: dense ids must have shape [batch] or [batch, n]; got (4, 1,
-    1).
-dicts = True
-lookups.words.weight_key = 'word_weights'
-    Feature words of table texts: Cannot find weights word_weights for
-    weighted_categorical_column among the features of the batch, ['age', 'item', 'words'].
-dicts = True
-lookups.words.weight_key = 'word_weights'
-features.word_weights = [[1.0], [1.0], [1.0], [1.0]]
-    Feature words of table texts: weights word_weights must have the shape of the ids, (4, 2);
-    got (4, 1).
-dicts = True
-lookups.words.weight_key = 'word_weights'
-features.word_weights = [['a', 'b'], ['a', 'b'], ['a', 'b'], ['a', 'b']]
-    Feature words of table texts: weights word_weights must be numbers; got string.
-dicts = True
-lookups.words.weight_key = 'word_weights'
-lookups.words.max_sequence_length = 2
-features.word_weights = [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
-    Feature words of table texts: a sequence feature takes no weights; got weight key
-    word_weights.
-dicts = True
-tables.texts.combiner = None
-    Feature words of table texts: its table has combiner None, so ids must have shape [batch] or
-    [batch, 1]; got (4, 2).
 returned = {'loss': None}
     Missing loss.
 labels = [1.0, 0.0, 1.0, 0.0]
     Shapes (4, 1) and (4,) are incompatible
-[train ValueError cpu]
-features.item = [['1'], ['2'], ['3'], ['0']]
-    Feature item of table tbl_item: ids must be int32 or int64; got strings. Strings need a
-    categorical column with a vocabulary or hash buckets.
 [train NotFoundError]
 estimator.warm_start_from = '/nowhere/model'
     Unsuccessful TensorSliceReader constructor: Failed to find any matching files for

@@ -5,6 +5,7 @@ import builtins
 import os
 import types
 
+import pytest
 import tensorflow as tf
 import text_tables
 
@@ -35,7 +36,7 @@ def add(text, file, names):
         head, _, entries = group.partition("]\n")
         action, error, *devices = head.split()
         error = getattr(builtins, error, None) or getattr(tf.errors, error)
-        for lines, message in text_tables.read(entries).items():
+        for number, (lines, message) in enumerate(text_tables.read(entries).items()):
             assigned = (line.split(" = ", 1) for line in lines.splitlines())
             change = {
                 place: eval(compile(value, file, "eval"), {**globals(), **names})
@@ -44,8 +45,13 @@ def add(text, file, names):
             for word, meaning in words.items():
                 message = message.replace(f"{{{word}}}", meaning)
             name = lines.replace("\n", "; ")
+            message = message.replace("\\n", "\n")
             for device in devices or ("cpu", "host"):
-                MISTAKES.append((name, device, action, change, error, message.replace("\\n", "\n")))
+                # Of two ways, one is left to the slow tests, in turns.
+                slow = not devices and device == ("cpu", "host")[number % 2]
+                marks = [pytest.mark.slow] * slow
+                mistake = device, action, change, error, message
+                MISTAKES.append(pytest.param(*mistake, id=f"{name}-{device}", marks=marks))
 
 
 def changed(program, change):
@@ -70,10 +76,7 @@ def changed(program, change):
 
 
 class Program:
-    """Trains, evaluates, predicts and exports a small model of two tables.
-
-    A mistake is a function that changes attributes of such an object before it runs.
-    """
+    """Trains, evaluates, predicts and exports a small model of two tables."""
 
     def __init__(self, model_dir, device):
         self.features = {
@@ -128,24 +131,17 @@ class Program:
         return ee.AdagradParameters(**self.optimizer)
 
     def embedding_config_spec(self):
+        arguments = {"optimization_parameters": self.parameters()}
         if self.dicts:
-            return ee.EmbeddingConfigSpec(
-                table_to_config_dict={
-                    name: ee.TableConfig(**of_table) for name, of_table in self.tables.items()
-                },
-                feature_to_config_dict={
-                    name: ee.FeatureConfig(**lookup) for name, lookup in self.lookups.items()
-                },
-                **{"optimization_parameters": self.parameters(), **self.spec},
-            )
-        self.used = self.columns()
-        return ee.EmbeddingConfigSpec(
-            **{
-                "feature_columns": self.used,
-                "optimization_parameters": self.parameters(),
-                **self.spec,
-            }
-        )
+            for part, cls, each in (
+                ("table", ee.TableConfig, self.tables),
+                ("feature", ee.FeatureConfig, self.lookups),
+            ):
+                made = {name: cls(**of_one) for name, of_one in each.items()}
+                arguments[f"{part}_to_config_dict"] = made
+        else:
+            arguments["feature_columns"] = self.used = self.columns()
+        return ee.EmbeddingConfigSpec(**{**arguments, **self.spec})
 
     # The input.
 

@@ -22,7 +22,6 @@ WITHOUT_STEP = {"train_op": lambda program, loss: program.dense_optimizer().mini
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """The model directory of the good program in each way of running."""
     directories = {}
 
     def of(device):
@@ -56,11 +55,7 @@ def said(error, directory):
     return text
 
 
-@pytest.mark.parametrize(
-    "device, action, change, error, message",
-    [one[1:] for one in MISTAKES],
-    ids=[f"{name}-{device}" for name, device, *_ in MISTAKES],
-)
+@pytest.mark.parametrize("device, action, change, error, message", MISTAKES)
 def test_mistake(device, action, change, error, message, tmp_path, trained, monkeypatch):
     if action == "export":
         shutil.copytree(trained(device), tmp_path, dirs_exist_ok=True)
@@ -77,25 +72,22 @@ def test_mistake(device, action, change, error, message, tmp_path, trained, monk
 def test_the_line_of_a_message_is_that_of_the_function(tmp_path):
     program = Program(tmp_path, None)
     changed(program, {"train.input_fn": lambda params: None})
-    with pytest.raises(ValueError) as caught:
-        program.run("train")
+    message = harness.refusal(ValueError, program.run, "train")
     line = program.train["input_fn"].__code__.co_firstlineno
-    assert f"(<lambda> (test_mistakes.py, line {line})) must return" in str(caught.value)
+    assert f"(<lambda> (test_mistakes.py, line {line})) must return" in message
 
 
 def test_a_session_is_not_started_for_a_train_op_without_step(tmp_path, caplog):
     """Where input ends by itself, training ends too: a warning."""
     program = Program(tmp_path, None)
     changed(program, WITHOUT_STEP)
-    program.train = {
-        "input_fn": lambda params: program.input_fn(params).take(1),
-    }
+    program.train = {"input_fn": lambda params: program.input_fn(params).take(1)}
     program.run("train")
     assert "The train_op of model_fn does not increase the global step" in caplog.text
     assert tf.train.latest_checkpoint(str(tmp_path)).endswith("model.ckpt-0")
 
 
-@pytest.mark.parametrize("size", [0, -1, "4", 4.0])
+@pytest.mark.parametrize("size", [-1, "4"])
 def test_a_batch_size_off_a_tpu_counts_where_it_is_read(size, tmp_path):
     """Otherwise it may be anything, as in stock tensorflow-estimator, which passes it on."""
     program = Program(tmp_path, None)

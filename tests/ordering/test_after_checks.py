@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A step that ends in an error of its batch has written nothing, whatever model_fn writes."""
 
+import delays
 import harness
 import numpy as np
 import pytest
@@ -13,29 +14,30 @@ from estimator_emb.step.cores import Cores
 from estimator_emb.step.engine import TableStep
 from estimator_emb.tables.helper_variable import HELPER_VARIABLE
 
+v1 = tf.compat.v1
 GOOD = {"x": np.array([0, 1, 2, 3], np.int32), "y": harness.sparse([[1], [], [2, 2], [0]])}
 ID = "TPUConfig(bad_ids='drop') leaves such ids out and counts them."
 BAD = {
     "an id of int32": (
         {"x": np.array([0, 1, 4, 3], np.int32)},
-        f"Feature x of table tx: id 4 is outside [0, 4). {ID}",
+        f"Feature x of table x: id 4 is outside [0, 4). {ID}",
     ),
     "values and indices that differ in number": (
         {"y": GOOD["y"]._replace(values=np.array([1, 2, 2], np.int64))},
-        "Feature y of table ty: its ids have 3 values, but indices of shape [4 2]: each value "
+        "Feature y of table y: its ids have 3 values, but indices of shape [4 2]: each value "
         "needs one index.",
     ),
     "a negative dense shape": (
         {"y": GOOD["y"]._replace(dense_shape=np.array([-4, 2], np.int64))},
-        "Feature y of table ty: the dense shape [-4 2] of its ids is negative.",
+        "Feature y of table y: the dense shape [-4 2] of its ids is negative.",
     ),
     "an index outside the dense shape": (
         {"y": GOOD["y"]._replace(dense_shape=np.array([4, 1], np.int64))},
-        "Feature y of table ty: sparse index [2 1] is outside the dense shape [4 1].",
+        "Feature y of table y: sparse index [2 1] is outside the dense shape [4 1].",
     ),
     "another batch size": (
         {"x": np.array([0, 1], np.int32)},
-        "Feature y of table ty has 4 samples, but feature x has 2. All features of a batch need "
+        "Feature y of table y has 4 samples, but feature x has 2. All features of a batch need "
         "the same number.",
     ),
 }
@@ -46,23 +48,20 @@ class Model:
 
     def __init__(self, build):
         self.fed = {
-            "x": tf.compat.v1.placeholder(tf.int32, [None]),
-            "y": tf.compat.v1.sparse_placeholder(tf.int64, [None, None]),
+            "x": v1.placeholder(tf.int32, [None]),
+            "y": v1.sparse_placeholder(tf.int64, [None, None]),
         }
-        spec = ee.EmbeddingConfigSpec(
-            feature_to_config_dict={key: ee.FeatureConfig(f"t{key}") for key in "xy"},
-            table_to_config_dict={f"t{key}": ee.TableConfig(4, 2) for key in "xy"},
-            optimization_parameters=ee.AdagradParameters(0.5, 0.1),
-        )
+        tables = dict.fromkeys("xy", ee.TableConfig(4, 2))
+        spec = harness.tables_spec(tables, ee.AdagradParameters(0.5, 0.1))
         with Cores().running():
             tap = TableStep(spec, tables_of(spec), training=True).enqueue(self.fed)
             seen = tap.features
-            step = tf.compat.v1.train.get_or_create_global_step()
+            step = v1.train.get_or_create_global_step()
             train_op = build(tf.reduce_sum(seen["x"]) + tf.reduce_sum(seen["y"]), step)
             lookup = tap.create_tables()
             lookup.hold_writes(train_op)
             self.step = tf.group(train_op, lookup.apply_gradients())
-        self.variables = {one.name: one for one in tf.compat.v1.global_variables()}
+        self.variables = {one.name: one for one in v1.global_variables()}
 
     def run(self, session, **other):
         batch = {**GOOD, **other}
@@ -70,15 +69,13 @@ class Model:
 
 
 def variable(name, resource):
-    return tf.compat.v1.get_variable(
-        name, [3], initializer=tf.compat.v1.ones_initializer(), use_resource=resource
-    )
+    return v1.get_variable(name, [3], initializer=v1.ones_initializer(), use_resource=resource)
 
 
 def minimized(optimizer, resource):
     def build(loss, step):
         loss += tf.reduce_sum(variable("bias", resource))
-        rows = tf.gather(tf.compat.v1.get_variable("rows", [5, 2], use_resource=resource), [1, 3])
+        rows = tf.gather(v1.get_variable("rows", [5, 2], use_resource=resource), [1, 3])
         return optimizer().minimize(loss + tf.reduce_sum(rows), step)
 
     return build
@@ -86,89 +83,69 @@ def minimized(optimizer, resource):
 
 def assigned(resource):
     def build(loss, step):
-        train = tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
+        train = v1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
         first, second = variable("first", resource), variable("second", resource)
-        many = tf.compat.v1.get_variable("many", [5, 2], use_resource=resource)
+        many = v1.get_variable("many", [5, 2], use_resource=resource)
         return tf.group(
             train,
-            tf.compat.v1.assign_add(first, [1, 2, 3]),
-            tf.compat.v1.assign(second, tf.zeros([3])),
-            tf.compat.v1.scatter_update(many, [2], [[7.0, 7.0]]),
+            v1.assign_add(first, [1, 2, 3]),
+            v1.assign(second, tf.zeros([3])),
+            v1.scatter_update(many, [2], [[7.0, 7.0]]),
         )
 
     return build
 
 
-def in_a_function(loss, step):
-    train = tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
-    bias = variable("bias", True)
-
-    @tf.function
-    def increase():
-        bias.assign_add([1.0, 2.0, 3.0])
-        return bias.read_value()
-
-    return tf.group(train, increase())
+def small():
+    return v1.train.get_global_step() < 100
 
 
-def in_a_branch(loss, step):
-    train = tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
-    bias = variable("bias", True)
+def increased(within):
+    """Builds what increases a variable in what `within` makes of the function that does."""
 
-    def increase():
-        with tf.control_dependencies([bias.assign_add([1.0, 2.0, 3.0])]):
-            return tf.constant(1)
+    def build(loss, step):
+        train = v1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
+        bias = variable("bias", True)
 
-    return tf.group(train, tf.cond(step < 100, increase, lambda: tf.constant(0)))
+        def increase(number=0):
+            with tf.control_dependencies([bias.assign_add([1.0, 2.0, 3.0])]):
+                return number + tf.constant(1)
 
+        return tf.group(train, within(increase))
 
-def in_a_loop(loss, step):
-    train = tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
-    bias = variable("bias", True)
-
-    def body(i):
-        with tf.control_dependencies([bias.assign_add([1.0, 2.0, 3.0])]):
-            return i + 1
-
-    return tf.group(train, tf.while_loop(lambda i: i < 3, body, [0]))
+    return build
 
 
 BUILDS = {
-    "sgd": minimized(lambda: tf.compat.v1.train.GradientDescentOptimizer(0.1), True),
-    "adam": minimized(lambda: tf.compat.v1.train.AdamOptimizer(0.1), True),
-    "ftrl of ref variables": minimized(lambda: tf.compat.v1.train.FtrlOptimizer(0.1), False),
+    "sgd": minimized(lambda: v1.train.GradientDescentOptimizer(0.1), True),
+    "adam": minimized(lambda: v1.train.AdamOptimizer(0.1), True),
+    "ftrl of ref variables": minimized(lambda: v1.train.FtrlOptimizer(0.1), False),
     "assigned": assigned(True),
     "ref variables assigned": assigned(False),
-    "function": in_a_function,
-    "branch": in_a_branch,
-    "loop": in_a_loop,
+    "function": increased(lambda increase: tf.function(increase)()),
+    "branch": increased(lambda increase: tf.cond(small(), increase, lambda: tf.constant(0))),
+    "loop": increased(lambda increase: tf.while_loop(lambda i: i < 3, increase, [0])),
 }
 
 
-@pytest.fixture
-def control_flow_v1():
-    tf.compat.v1.disable_control_flow_v2()
-    yield
-    tf.compat.v1.enable_control_flow_v2()
+CASES = [
+    # Of two kernels, one is left to the slow tests, in turns.
+    *(
+        pytest.param(kind, use_native, 2, marks=[pytest.mark.slow] * (int(use_native) == turn % 2))
+        for turn, kind in enumerate(BUILDS)
+        for use_native in "01"
+    ),
+    *((kind, "1", 1) for kind in ("loop", "branch")),
+]
 
 
-@pytest.mark.parametrize("kind", ["loop", "branch", "assigned"])
-def test_nothing_is_written_with_control_flow_v1(kind, control_flow_v1, native):
-    _test_nothing_is_written(kind)
-
-
-@pytest.mark.parametrize("use_native", ["0", "1"])
-@pytest.mark.parametrize("kind", BUILDS)
-def test_nothing_is_written(kind, use_native, native, monkeypatch):
+@pytest.mark.parametrize("kind, use_native, version", CASES)
+def test_nothing_is_written(kind, use_native, version, native, monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", use_native)
-    _test_nothing_is_written(kind)
-
-
-def _test_nothing_is_written(kind):
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    with delays.control_flow(version), tf.Graph().as_default(), v1.Session() as session:
         model = Model(BUILDS[kind])
-        session.run(tf.compat.v1.global_variables_initializer())
-        session.run(tf.compat.v1.local_variables_initializer())
+        session.run(v1.global_variables_initializer())
+        session.run(v1.local_variables_initializer())
         for bad, message in BAD.values():
             before = session.run(model.variables)
             with pytest.raises(tf.errors.InvalidArgumentError) as error:
@@ -181,16 +158,16 @@ def _test_nothing_is_written(kind):
         for name, value in session.run(model.variables).items():
             if HELPER_VARIABLE not in name:
                 assert np.any(value != before[name]), name
-    if kind == "loop" and not tf.compat.v1.control_flow_v2_enabled():
+    if kind == "loop" and version == 1:
         assert any(op.type == "Enter" for op in model.step.graph.get_operations())
 
 
 def test_a_write_that_the_check_needs_is_left_alone():
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        counter = tf.compat.v1.get_variable("counter", initializer=0, use_resource=True)
+    with tf.Graph().as_default(), v1.Session() as session:
+        counter = v1.get_variable("counter", initializer=0, use_resource=True)
         with tf.control_dependencies([counter.assign_add(1, read_value=False)]):
             checked = tf.identity(True)
         after_checks.wait([tf.group(counter.assign_add(10, read_value=False), checked.op)], checked)
-        session.run(tf.compat.v1.global_variables_initializer())
+        session.run(v1.global_variables_initializer())
         session.run(checked)
         assert session.run(counter) == 1

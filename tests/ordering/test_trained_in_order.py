@@ -4,8 +4,6 @@
 What step n reads is what n steps have written, as on a TPU; the numbers follow from n alone.
 """
 
-import glob
-
 import harness
 import numpy as np
 import pytest
@@ -135,14 +133,14 @@ def estimator(program, directory, cores=None, tables=False, loop=1, **_):
     )
 
     def model_fn(features, labels, mode, params):
-        if tables:
-            return program.model_fn(features, labels, mode, params)
-        return program.model_fn({"other": features["other"]}, labels, mode, params)
+        given = features if tables else {"other": features["other"]}
+        return program.model_fn(given, labels, mode, params)
 
     return harness.configured(model_fn, spec_of(tables), config, 8, use_tpu=cores is not None)
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_step_reads_what_the_steps_before_it_wrote(tmp_path, resource_variables, way):
     options = {"resource": True, **WAYS[way]}
@@ -157,7 +155,9 @@ def test_a_step_reads_what_the_steps_before_it_wrote(tmp_path, resource_variable
     assert program.fetched == fetched
     # A TPU refuses summaries of its computation.
     shown = [] if options.get("cores") else list(range(STEPS))
-    assert summaries(tmp_path, "late") == summaries(tmp_path, "late_step") == shown
+    of_steps = harness.summaries(tmp_path).values()
+    for tag in ("late", "late_step"):
+        assert [values[tag] for values in of_steps if tag in values] == shown
     values = {name: trained.get_variable_value(name) for name in trained.get_variable_names()}
     assert values["counter"] == -values["weight"] == values["global_step"] == STEPS
     if options.get("tables"):
@@ -169,17 +169,6 @@ def test_a_step_reads_what_the_steps_before_it_wrote(tmp_path, resource_variable
     # Four steps begin with a counter of 6, 7, 8 and 9.
     assert metrics["late 0"] == np.mean([6, 7, 8, 9])
     assert [metrics[f"late {i}"] for i in (1, 2, 3)] == [-STEPS, STEPS, 1 - STEPS / 8]
-
-
-def summaries(directory, tag):
-    """The values of a summary, in the order of their writing."""
-    (path,) = glob.glob(f"{directory}/events.*")
-    return [
-        tf.make_ndarray(value.tensor).item() if value.HasField("tensor") else value.simple_value
-        for event in v1.train.summary_iterator(path)
-        for value in event.summary.value
-        if value.tag == tag
-    ]
 
 
 class SumsTable(v1.train.SessionRunHook):

@@ -18,9 +18,12 @@ def table_of(*features, combiner="mean", vocabulary=10):
     return Table("users", TableConfig(vocabulary, 2, combiner=combiner), features)
 
 
-def message_of(error):
-    """The message of a failed check, without TensorFlow's own words around it."""
-    return readable(error.value.message).split("assertion failed: [")[1].split("]")[0]
+def check_fails(message, call, *args):
+    """Asserts the message of a failed check, without TensorFlow's own words around it."""
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        call(*args)
+    said = readable(error.value.message).split("assertion failed: [")[1]
+    assert said.startswith(f"{message}]"), said
 
 
 DROP = " TPUConfig(bad_ids='drop') leaves such ids out and counts them."
@@ -94,9 +97,7 @@ def weights(*rows):
 )
 def test_a_bad_batch_stops_the_step(features, values, message):
     keys = ("x", "w" if features[0].weight_key else "y")
-    with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        check(table_of(*features), dict(zip(keys, values, strict=False)))
-    assert message_of(error) == message
+    check_fails(message, check, table_of(*features), dict(zip(keys, values, strict=False)))
 
 
 @pytest.mark.parametrize(
@@ -119,9 +120,7 @@ def test_dense_weights_of_a_shape_known_only_when_the_step_runs(weights, message
         }
         (read,) = check(table, features)
         fed = {features["x"]: [[1, 2], [3, -1]], features["w"]: weights}
-        with pytest.raises(tf.errors.InvalidArgumentError) as error:
-            session.run([read.ids, read.weights], fed)
-    assert message_of(error) == message
+        check_fails(message, session.run, [read.ids, read.weights], fed)
 
 
 @pytest.mark.parametrize("limit", [0, 2])
@@ -129,12 +128,11 @@ def test_dense_weights_of_a_shape_known_only_when_the_step_runs(weights, message
 def test_sparse_index_outside_the_dense_shape(index, limit):
     """A sequence would put some of them in another sample."""
     features = {"x": tf.SparseTensor([[0, 0], index, [2, 1]], tf.constant([1, 2, 3]), [3, 2])}
-    with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        check(table_of(Feature("x", max_sequence_length=limit)), features)
-    assert error.value.message.split("assertion failed: [")[1].startswith(
+    message = (
         f"Feature x of table users: sparse index [{index[0]} {index[1]}] is outside the dense "
-        "shape [3 2].]"
+        "shape [3 2]."
     )
+    check_fails(message, check, table_of(Feature("x", max_sequence_length=limit)), features)
 
 
 @pytest.mark.parametrize("known_by", ["batch", "lengths"])
@@ -155,11 +153,8 @@ def test_two_ids_at_one_position_of_a_sequence():
     features = {
         "x": tf.SparseTensor([[0, 0], [1, 2], [1, 1], [1, 2]], tf.constant([1, 2, 3, 4]), [2, 3])
     }
-    with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        check(table_of(Feature("x", max_sequence_length=3)), features)
-    assert message_of(error) == (
-        "Feature x of table users: two ids stand at position 2 of the sequence of sample 1."
-    )
+    twice = "Feature x of table users: two ids stand at position 2 of the sequence of sample 1."
+    check_fails(twice, check, table_of(Feature("x", max_sequence_length=3)), features)
     (read,) = check(table_of(Feature("x", max_sequence_length=2)), features)  # Cut off.
     assert read.segments.numpy().tolist() == [0, 3]
 
@@ -172,22 +167,16 @@ def test_sparse_ids_of_a_rank_known_only_when_the_step_runs(shape, limit):
         ids = tf.compat.v1.sparse_placeholder(tf.int64)
         (read,) = check(table, {"x": ids})
         value = tf.compat.v1.SparseTensorValue([[0] * len(shape)], [1], shape)
-        with pytest.raises(tf.errors.InvalidArgumentError) as error:
-            session.run([read.ids, read.segments], {ids: value})
-        assert error.value.message.split("assertion failed: [")[1].startswith(
-            "Feature x of table users: its ids must have shape [batch, n]; got "
-            f"[{' '.join(map(str, shape))}]."
-        )
+        message = "Feature x of table users: its ids must have shape [batch, n]; got "
+        message += f"[{' '.join(map(str, shape))}]."
+        check_fails(message, session.run, [read.ids, read.segments], {ids: value})
         value = tf.compat.v1.SparseTensorValue([[1, 0]], [4], [2, 1])
         got = session.run([read.ids, read.segments], {ids: value})
     assert [one.tolist() for one in got] == [[4], [limit or 1]]
 
 
-def dense(weights):
-    return {"x": tf.constant([1]), "w": weights}
-
-
 ONE = tf.SparseTensor([[0, 0]], [1], [1, 1])
+DENSE = {"x": tf.constant([1])}
 SEQUENCE = Feature("x", max_sequence_length=2, weight_key="w")
 
 
@@ -249,27 +238,26 @@ SEQUENCE = Feature("x", max_sequence_length=2, weight_key="w")
         ),
         (
             WEIGHTED,
-            dense(tf.SparseTensor([[0, 0]], [1.0], [1, 1])),
+            {**DENSE, "w": tf.cast(ONE, tf.float32)},
             "its ids are dense, so its weights w must be dense too, of the same shape; got a "
             "SparseTensor.",
         ),
         (
             WEIGHTED,
-            dense(tf.constant([[1.0, 2.0]])),
+            {**DENSE, "w": tf.constant([[1.0, 2.0]])},
             "weights w must have the shape of the ids, (1,); got (1, 2).",
         ),
-        (WEIGHTED, dense(tf.constant(["1"])), "weights w must be numbers; got string."),
+        (WEIGHTED, {**DENSE, "w": tf.constant(["1"])}, "weights w must be numbers; got string."),
         (
             SEQUENCE,
-            dense(tf.constant([1.0])),
+            {**DENSE, "w": tf.constant([1.0])},
             "a sequence feature takes no weights; got weight key w.",
         ),
     ],
 )
 def test_bad_form(feature, features, message):
-    with pytest.raises(ValueError) as error:
-        inputs.read_feature(table_of(feature), feature, features)
-    assert str(error.value) == f"Feature x of table users: {message}"
+    said = harness.refusal(ValueError, inputs.read_feature, table_of(feature), feature, features)
+    assert said == f"Feature x of table users: {message}"
 
 
 def test_a_feature_that_is_missing():

@@ -72,28 +72,20 @@ def test_strings_for_integers():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", [None, "host"])
-@pytest.mark.parametrize("with_kernels", [False, True])
+@pytest.mark.parametrize("device, with_kernels", [(None, True), ("host", False)])
 def test_training_prediction_and_export(device, with_kernels, tmp_path, request):
     if with_kernels:
         request.getfixturevalue("native")
     values = np.arange(8.0).reshape(4, 2)
-    column = fc.embedding_column(
-        fc.categorical_column_with_vocabulary_list("x", [3, 2, 1, 0], dtype=tf.int64),
-        2,
-        initializer=harness.initializer(values),
-    )
-    spec = ee.EmbeddingConfigSpec(
-        feature_columns=[column],
-        optimization_parameters=ee.StochasticGradientDescentParameters(1.0),
-    )
+    column = fc.categorical_column_with_vocabulary_list("x", [3, 2, 1, 0], dtype=tf.int64)
+    column = fc.embedding_column(column, 2, initializer=harness.initializer(values))
+    spec = ee.EmbeddingConfigSpec([column], ee.StochasticGradientDescentParameters(1.0))
     given = np.array([3, 3, 1, 0])
     # On a TPU, ids; otherwise what the vocabulary makes of them.
     rows = given if device else 3 - given
     batch = {"x": given}, {"x": np.ones([4, 2], np.float32)}
-    estimator = harness.estimator(
-        harness.gradient_model_fn(["x"]), spec, tmp_path / "model", device=device
-    )
+    model_fn = harness.gradient_model_fn(["x"])
+    estimator = harness.estimator(model_fn, spec, tmp_path / "model", device=device)
     estimator.train(harness.input_fn_of([batch]), steps=1)
     trained = values - np.bincount(rows, minlength=4)[:, None]
     saved = harness.saved(tmp_path / "model", 1)
@@ -102,7 +94,6 @@ def test_training_prediction_and_export(device, with_kernels, tmp_path, request)
     np.testing.assert_allclose(predicted, trained[rows])
 
     receive = harness.receiver_of(x=(tf.int64, [None]))
-    (served,) = harness.exported(estimator, tmp_path / "export", receive)(
-        x=tf.constant(given)
-    ).values()
+    serve = harness.exported(estimator, tmp_path / "export", receive)
+    (served,) = serve(x=tf.constant(given)).values()
     np.testing.assert_allclose(served, trained[3 - given])

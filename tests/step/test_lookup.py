@@ -14,7 +14,6 @@ from estimator_emb.spec.resolved import Feature, Table, tables_of_columns
 from estimator_emb.step import checks, inputs, lookup
 
 settings = hypothesis.settings(deadline=None, max_examples=40)
-finite = st.floats(0.1, 3.0, width=32)
 
 
 def make_table(vocabulary, dimension, combiner, features):
@@ -200,7 +199,6 @@ def test_a_normaliser_of_zero_gives_zero_and_no_gradient(combiner):
 
 
 def table_of_words():
-    """A table of a column that looks words up, and its weights."""
     word = fc.categorical_column_with_vocabulary_list("word", ["a", "b", "c"])
     (table,) = tables_of_columns([fc.embedding_column(word, 2, combiner="sum")])
     return table, np.arange(6, dtype=np.float32).reshape(3, 2)

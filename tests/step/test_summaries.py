@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What TensorBoard shows of each table: every figure as NumPy computes it from the batch."""
 
-import pathlib
+import itertools
 
 import harness
 import numpy as np
@@ -96,49 +96,33 @@ def as_features(lists, weights):
 def expected(step, table, saved, cores, accumulated, limited, dropping):
     """The figures of a table at a step, computed from the batch and the checkpoint of the step."""
     lists, weights, gradients = made_batch(step, dropping)
-    lists = {key: [list(ids) for ids in of] for key, of in lists.items()}
+    of_features, size = [], SIZES[table]
     dropped = 0
-    updates = {}
-    count = 0
-    size = SIZES[table]
     for key, feature in FEATURES.items():
         if feature.table_id != table:
             continue
-        of_ids = lists[key]
-        of_weights = weights if key == "sparse" else [[1.0] * len(ids) for ids in of_ids]
-        gradient = gradients[key]
-        for sample in range(BATCH):
-            bad = [not 0 <= one < size for one in of_ids[sample]]
-            dropped += sum(bad)
-            if key == "ragged":
-                continue
-            good = [number for number, one in enumerate(bad) if not one]
-            of_weights[sample] = [of_weights[sample][one] for one in good]
-            of_ids[sample] = [of_ids[sample][one] for one in good]
-        if key == "ragged":  # Each position is a sample of its own.
-            of_ids = [
-                [one for one in ids[place : place + 1] if 0 <= one < size]
-                for ids in of_ids
-                for place in range(2)
-            ]
-            of_weights = [[1.0] * len(ids) for ids in of_ids]
-            gradient = gradient.reshape([-1, DIMENSION])
-        count += sum(map(len, of_ids))
-        apart = cores if not accumulated else 1
-        part = len(of_ids) // apart
-        for core in range(apart):
-            mine = slice(core * part, (core + 1) * part)
-            summed = reference.row_gradients(
-                of_ids[mine], of_weights[mine], gradient[mine], COMBINERS[table]
+        good = [[0 <= one < size for one in ids] for ids in lists[key]]
+        dropped += sum(not one for of_sample in good for one in of_sample)
+        if key == "ragged":
+            pairs = reference.of_positions(lists[key], gradients[key])
+            pairs = [[pair for pair in of_sample if 0 <= pair[0] < size] for of_sample in pairs]
+        else:
+            ids, of_ids = (
+                [
+                    list(itertools.compress(*of_sample))
+                    for of_sample in zip(given, good, strict=True)
+                ]
+                for given in (lists[key], weights if key == "sparse" else harness.ones(lists[key]))
             )
-            for row, value in summed.items():
-                updates[core, row] = updates.get((core, row), 0) + value
-    rows = sorted({row for _, row in updates})
-    found = np.array(list(updates.values()))
+            pairs = reference.of_samples(ids, of_ids, gradients[key], COMBINERS[table])
+        of_features.append(pairs)
+    updates = reference.updates_of(of_features, 1 if accumulated else cores)
+    rows = sorted({row for row, _ in updates})
+    found = np.array([gradient for _, gradient in updates])
     variable = next(saved[name] for name in saved if name.endswith(table))
     figures = {
         "learning_rate": RATES.get(table, 0.1 / step),
-        "ids": count,
+        "ids": sum(len(of_sample) for pairs in of_features for of_sample in pairs),
         "distinct_ids": len(rows),
         "rows_updated": size if accumulated and table == "single" else len(rows),
         "row_norm": np.linalg.norm(variable[rows], axis=1).mean(),
@@ -153,22 +137,9 @@ def expected(step, table, saved, cores, accumulated, limited, dropping):
     return {f"embedding/{table}/{name}": value for name, value in figures.items()}
 
 
-def written(model_dir):
-    """{step: {tag: value}} of the event files of a directory."""
-    found = {}
-    for path in sorted(pathlib.Path(model_dir).glob("events.out.*")):
-        for event in v1.train.summary_iterator(str(path)):
-            for value in event.summary.value:
-                of_step = found.setdefault(event.step, {})
-                assert value.tag not in of_step, value.tag
-                of_step[value.tag] = value.simple_value
-    return found
-
-
-def trained(
-    model_dir, spec, input_fn, cores=None, summaries=True, dropping=False, config=ee.RunConfig
-):
-    estimator = harness.configured(
+def make(model_dir, spec, cores=None, summaries=True, dropping=False, config=ee.RunConfig):
+    bad_ids = "drop" if dropping else "error"
+    return harness.configured(
         harness.gradient_model_fn([*FEATURES]),
         spec,
         config(
@@ -179,18 +150,17 @@ def trained(
             keep_checkpoint_max=None,
             log_step_count_steps=None,
             tpu_config=ee.TPUConfig(
-                1,
-                num_shards=cores,
-                device="host",
-                bad_ids="drop" if dropping else "error",
-                table_summaries=summaries,
+                1, num_shards=cores, device="host", bad_ids=bad_ids, table_summaries=summaries
             ),
         ),
         BATCH,
         use_tpu=cores is not None,
     )
-    estimator.train(input_fn, [NothingInOtherSteps()] if summaries else None, max_steps=STEPS)
-    return estimator
+
+
+def trained(model_dir, spec, input_fn, cores=None, summaries=True, **kwargs):
+    hooks = [NothingInOtherSteps()] if summaries else None
+    make(model_dir, spec, cores, summaries, **kwargs).train(input_fn, hooks, max_steps=STEPS)
 
 
 class NothingInOtherSteps(v1.train.SessionRunHook):
@@ -235,7 +205,7 @@ WAYS = {
 
 def check(directory, cores=1, accumulated=True, limited=True, dropping=False):
     """Compares what trainings with summaries, in `on`, and without, in `off`, have left."""
-    events = {name: written(directory / name) for name in ("on", "off")}
+    events = {name: harness.summaries(directory / name) for name in ("on", "off")}
     assert sorted(events["on"]) == sorted(events["off"]) == [1, 3, 5]
     for step, values in events["on"].items():
         saved = harness.saved(directory / "on", step)
@@ -254,26 +224,35 @@ def check(directory, cores=1, accumulated=True, limited=True, dropping=False):
             np.testing.assert_array_equal(value, without[name], err_msg=name)
 
 
+@pytest.fixture(params=["1", "0"], ids=["native", "ops"])
+def kernels(request, monkeypatch):
+    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", request.param)
+
+
+with_each = pytest.mark.usefixtures("kernels")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("native", ["1", "0"], ids=["native", "ops"])
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("way", WAYS)
-def test_each_figure_is_numpys(way, native, tmp_path, monkeypatch):
-    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", native)
+@with_each
+def test_each_figure_is_numpys(way, tmp_path):
     asked = {"cores": None, "accumulated": True, "pipelined": False, "limited": True}
     asked |= {"dropping": False} | WAYS[way]
     spec = spec_of(asked["accumulated"], asked["pipelined"], LIMIT if asked["limited"] else None)
     given = inputs(asked["dropping"])
     for name in ("on", "off"):
-        trained(tmp_path / name, spec, given, asked["cores"], name == "on", asked["dropping"])
+        trained(
+            tmp_path / name, spec, given, asked["cores"], name == "on", dropping=asked["dropping"]
+        )
     cores = asked["cores"] or 1
     check(tmp_path, cores, asked["accumulated"], asked["limited"], asked["dropping"])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("native", ["1", "0"], ids=["native", "ops"])
 @pytest.mark.parametrize("pipelined", [False, True])
-def test_tables_on_parameter_servers(native, pipelined, tmp_path, monkeypatch):
-    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", native)
+@with_each
+def test_tables_on_parameter_servers(pipelined, tmp_path):
     for name in ("on", "off"):
         cluster = servers.Cluster(workers=0, servers=2)
 
@@ -323,7 +302,7 @@ def test_strings_and_scopes(pipelined, own, tmp_path):
     )
     estimator.train(input_fn, max_steps=1)
     evaluated = estimator.evaluate(input_fn, steps=1)
-    values = written(tmp_path)[1]
+    values = harness.summaries(tmp_path)[1]
     table = estimator.get_variable_value("dense_features/words_embedding/embedding_weights")
     figures = {
         "learning_rate": 0.5,
@@ -334,14 +313,13 @@ def test_strings_and_scopes(pipelined, own, tmp_path):
         "gradient_norm": 1.5 * np.sqrt(5),  # Row a is in two samples, row b in one.
     }
     prefix = "embedding/tbl_words/"
-    assert {tag for tag in values if tag.startswith("embedding/")} == {
-        prefix + name for name in figures
-    }
+    ours = {tag for tag in values if tag.startswith("embedding/")}
+    assert ours == {prefix + name for name in figures}
     for name, value in figures.items():
         np.testing.assert_allclose(values[prefix + name], value, rtol=1e-5, err_msg=name)
     # Under one tag, although the model has an op of that name.
     assert values["loss"] == (7.0 if own else values["loss_1"])
-    (of_evaluation,) = written(tmp_path / "eval").values()
+    (of_evaluation,) = harness.summaries(tmp_path / "eval").values()
     assert of_evaluation["loss"] == evaluated["loss"]
 
 
@@ -360,11 +338,10 @@ def bad_batch(what):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("native", ["1", "0"], ids=["native", "ops"])
 @pytest.mark.parametrize("pipelined", [False, True])
-def test_bad_input_is_the_same_error(native, pipelined, tmp_path, monkeypatch):
+@with_each
+def test_bad_input_is_the_same_error(pipelined, tmp_path):
     """It is found before the ops of the figures, which could fail in other ways, read it."""
-    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", native)
     for what, says in {
         "id": "Feature single of table single: id 99 is outside [0, 5).",
         "weight": "Feature sparse of table shared: weight nan is not finite.",
@@ -384,35 +361,20 @@ def test_bad_input_is_the_same_error(native, pipelined, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("native", ["1", "0"], ids=["native", "ops"])
-def test_a_pipelined_training_goes_on_where_it_was(native, tmp_path, monkeypatch):
-    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", native)
-
+@with_each
+def test_a_pipelined_training_goes_on_where_it_was(tmp_path):
     def train(model_dir, steps, summaries=True):
-        estimator = harness.configured(
-            harness.gradient_model_fn([*FEATURES]),
-            spec_of(pipelined=True),
-            ee.RunConfig(
-                model_dir=str(model_dir),
-                save_summary_steps=2,
-                save_checkpoints_steps=1,
-                keep_checkpoint_max=None,
-                tpu_config=ee.TPUConfig(1, table_summaries=summaries),
-            ),
-            BATCH,
-            use_tpu=False,
-        )
+        estimator = make(model_dir, spec_of(pipelined=True), summaries=summaries)
         hook = input_checkpoint.CheckpointInputPipelineHook(estimator)
         estimator.train(inputs(), hooks=[hook], max_steps=steps)
 
     train(tmp_path / "one", STEPS)
     train(tmp_path / "two", 2)
-    with pytest.raises(
-        ValueError, match="with other features, bad_ids, table_summaries, parameter servers or"
-    ):
+    other = "with other features, bad_ids, table_summaries, parameter servers or"
+    with pytest.raises(ValueError, match=other):
         train(tmp_path / "two", STEPS, summaries=False)
     train(tmp_path / "two", STEPS)
-    one, two = (written(tmp_path / name) for name in ("one", "two"))
+    one, two = (harness.summaries(tmp_path / name) for name in ("one", "two"))
     for step in (3, 5):
         figures = {tag: value for tag, value in one[step].items() if tag.startswith(("emb", "lo"))}
         assert len(figures) == 22 and figures.items() <= two[step].items()
@@ -457,8 +419,7 @@ def test_unless_asked_they_are_shown_where_they_cost_little(every, wanted, monke
     assert options.table_summaries_on_host(chosen) is bool(every and not wanted)
 
 
-@pytest.mark.parametrize("cores", [None, 1], ids=["host", "emulated"])
-@pytest.mark.parametrize("variable", [None, "0"])
+@pytest.mark.parametrize("cores, variable", [(None, None), (1, None), (None, "0")])
 def test_a_program_that_says_nothing_has_them(cores, variable, tmp_path, monkeypatch):
     monkeypatch.delenv("ESTIMATOR_EMB_TABLE_SUMMARIES", raising=False)
     if variable:
@@ -469,7 +430,7 @@ def test_a_program_that_says_nothing_has_them(cores, variable, tmp_path, monkeyp
         return ee.RunConfig(save_summary_steps=100, **kwargs)
 
     trained(tmp_path, spec_of(), inputs(), cores, summaries=None, config=config)
-    tags = {tag for tag in written(tmp_path)[1] if tag.startswith("embedding/")}
+    tags = {tag for tag in harness.summaries(tmp_path)[1] if tag.startswith("embedding/")}
     figures = {"learning_rate", "ids", "distinct_ids", "rows_updated", "row_norm"}
     figures |= {"gradient_norm", "share_clipped"}
     wanted = {f"embedding/{table}/{figure}" for table in SIZES for figure in figures}
@@ -477,17 +438,10 @@ def test_a_program_that_says_nothing_has_them(cores, variable, tmp_path, monkeyp
 
 
 def test_a_tpu_has_no_figures(tmp_path):
-    with pytest.raises(ValueError) as raised:
-        harness.configured(
-            harness.gradient_model_fn([*FEATURES]),
-            spec_of(),
-            ee.RunConfig(
-                model_dir=str(tmp_path),
-                tpu_config=ee.TPUConfig(device="tpu", table_summaries=True),
-            ),
-            BATCH,
-        )
-    assert str(raised.value) == (
+    on_a_tpu = ee.TPUConfig(device="tpu", table_summaries=True)
+    config = ee.RunConfig(model_dir=str(tmp_path), tpu_config=on_a_tpu)
+    model_fn = harness.gradient_model_fn([*FEATURES])
+    assert harness.refusal(ValueError, harness.configured, model_fn, spec_of(), config) == (
         "table_summaries=True works on the host only, where the tables train beside the summaries; "
         "leave it out of TPUConfig, and ESTIMATOR_EMB_TABLE_SUMMARIES out of the environment."
     )

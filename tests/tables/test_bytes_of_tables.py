@@ -13,14 +13,10 @@ from estimator_emb.tables import sizes
 
 def estimator(model_dir, device):
     return harness.configured(
-        harness.gradient_model_fn(["a"]),
-        ee.EmbeddingConfigSpec(
-            table_to_config_dict={
-                "large": ee.TableConfig(250_000, 10, combiner="sum"),
-                "small": ee.TableConfig(10, 10, combiner="sum"),
-            },
-            feature_to_config_dict={"a": ee.FeatureConfig("large"), "b": ee.FeatureConfig("small")},
-            optimization_parameters=ee.AdamParameters(0.1),
+        harness.gradient_model_fn(["large"]),
+        harness.tables_spec(
+            {"large": ee.TableConfig(250_000, 10), "small": ee.TableConfig(10, 10)},
+            ee.AdamParameters(0.1),
         ),
         ee.RunConfig(model_dir=str(model_dir), tpu_config=ee.TPUConfig(2, device=device or None)),
         8,
@@ -29,7 +25,8 @@ def estimator(model_dir, device):
 
 
 IDS = np.zeros([8, 1], np.int64)
-both = harness.input_fn_of([({"a": IDS, "b": IDS}, {"a": np.zeros([8, 10], np.float32)})])
+GRADIENTS = {"large": np.zeros([8, 10], np.float32)}
+both = harness.input_fn_of([({"large": IDS, "small": IDS}, GRADIENTS)])
 REFUSAL = (
     "The embedding tables need 30.0 MB with slots, and this machine has 25.0 MB of memory. The "
     "largest is 'large': 250,000 rows of 10, 30.0 MB with slots. Make tables smaller, choose an "
@@ -40,21 +37,18 @@ REFUSAL = (
 
 @pytest.mark.parametrize("device", [None, "host"])
 def test_what_does_not_fit_does_not_start(device, tmp_path, monkeypatch, caplog):
-    """The log has the same figure before."""
     caplog.set_level(logging.INFO, logger="estimator_emb")
     monkeypatch.setattr(sizes, "of_machine", lambda: 25_000_000)
-    with pytest.raises(MemoryError) as raised:
-        estimator(tmp_path, device).train(both, max_steps=2)
-    assert str(raised.value) == REFUSAL
+    train = estimator(tmp_path, device).train
+    assert harness.refusal(MemoryError, train, both, max_steps=2) == REFUSAL
     assert any(", 30.0 MB with slots (Adam x 2)." in line for line in harness.said(caplog))
     assert not list(tmp_path.glob("*.ckpt*"))
 
 
 def test_a_prediction_has_no_slots(tmp_path, monkeypatch):
     monkeypatch.setattr(sizes, "of_machine", lambda: 9_000_000)
-    with pytest.raises(MemoryError) as raised:
-        next(estimator(tmp_path, None).predict(both))
-    assert str(raised.value).startswith(
+    predictions = estimator(tmp_path, None).predict(both)
+    assert harness.refusal(MemoryError, next, predictions).startswith(
         "The embedding tables need 10.0 MB, and this machine has 9.0 MB of memory. The largest is "
         "'large': 250,000 rows of 10, 10.0 MB. Make"
     )

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import harness
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -52,6 +53,4 @@ def test_mod_and_div_place_an_id_as_their_names_say(partition):
     ],
 )
 def test_bad_values_are_refused(arguments, message):
-    with pytest.raises(ValueError) as error:
-        Partition(*arguments)
-    assert str(error.value) == message
+    assert harness.refusal(ValueError, Partition, *arguments) == message

@@ -15,6 +15,14 @@ def table_of(vocabulary, initializer=None, dimension=3):
     return Table("t", ee.TableConfig(vocabulary, dimension, initializer=initializer), ())
 
 
+def three_shards(table):
+    """What they begin with."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        made = storage.create(table, "t", None, False, 3)
+        session.run(tf.compat.v1.global_variables_initializer())
+        return session.run([one.weights for one in made])
+
+
 WHOLE = np.arange(21, dtype=np.float32).reshape(7, 3)
 
 
@@ -37,10 +45,7 @@ def by_place(shape, dtype=tf.float32, partition_info=None):
     ids=["v1 constant", "v2 constant", "list", "whole table", "partition_info"],
 )
 def test_initial_values_of_shards(initializer):
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        made = storage.create(table_of(7, initializer), "t", None, False, 3)
-        session.run(tf.compat.v1.global_variables_initializer())
-        got = session.run([one.weights for one in made])
+    got = three_shards(table_of(7, initializer))
     assert [len(one) for one in got] == Partition(7, 3).sizes
     np.testing.assert_array_equal(np.concatenate(got), WHOLE)
 
@@ -58,10 +63,7 @@ def test_initial_values_of_shards(initializer):
     ids=lambda kind: f"{kind.__module__.split('.')[0]} {kind.__name__}",
 )
 def test_shards_have_different_random_rows(kind, seed):
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        made = storage.create(table_of(9, kind(seed=seed)), "t", None, False, 3)
-        session.run(tf.compat.v1.global_variables_initializer())
-        got = np.concatenate(session.run([one.weights for one in made]))
+    got = np.concatenate(three_shards(table_of(9, kind(seed=seed))))
     assert len(np.unique(got)) == got.size
 
 

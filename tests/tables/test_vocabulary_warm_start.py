@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A vocabulary of the next day: rows and slots by word, as NumPy moves them."""
+"""A vocabulary of the next day: rows and slots by word, as NumPy moves them.
+
+Asked for by `vocabulary_warm_start`, or by the VocabInfo of a program.
+"""
 
 import harness
 import numpy as np
@@ -16,10 +19,7 @@ NEW = ["fig", "quince", "apple", "kiwi", "lime"]  # pear and plum are dropped.
 OPTIMIZERS = {
     "Adagrad": (ee.AdagradParameters(0.5, initial_accumulator=0.2), {"/Adagrad": 0.2}),
     "Adam": (ee.AdamParameters(0.5), {"/Adam/m": 0.0, "/Adam/v": 0.0}),
-    "Ftrl": (
-        ee.FtrlParameters(0.5, initial_accumulator_value=0.3),
-        {"/Ftrl": 0.3, "/Ftrl_1": 0.0},
-    ),
+    "Ftrl": (ee.FtrlParameters(0.5, initial_accumulator_value=0.3), {"/Ftrl": 0.3, "/Ftrl_1": 0.0}),
     "counts": (
         ee.FrequencyEstimatorParameters(0.3, 9.0, 2.0, 1.0),
         {"/FrequencyEstimator": 0.0},
@@ -63,11 +63,11 @@ def spec_of(kind, words, extra, optimizer, start=0.0, dimension=None):
     return ee.EmbeddingConfigSpec(columns, parameters), columns
 
 
-def make(model_dir, kind, words, extra, optimizer, start=0.0, warm=None, way="host"):
+def make(model_dir, kind, words, extra, optimizer, start=0.0, warm=None, way="host", layer=None):
     spec, columns = spec_of(kind, words, extra, optimizer, start)
 
     def model_fn(features, labels, mode, params):
-        hidden = fc.DenseFeatures(columns)(features) if columns else features["fruit"]
+        hidden = fc.DenseFeatures(columns, name=layer)(features) if columns else features["fruit"]
         scale = tf.compat.v1.get_variable("scale", [], initializer=tf.ones_initializer())
         return harness.minimized(mode, scale * tf.reduce_sum(hidden * hidden), 0.1)
 
@@ -92,21 +92,21 @@ def by_word(before, words, rows, moved_extra):
 
 
 CASES = [
-    (kind, optimizer, way, shards, extra)
-    for kind, optimizer, way, shards, extra in [
-        ("dicts", "Adagrad", "host", 1, (2, 2)),
-        ("dicts", "Adam", "emulated", 1, (2, 2)),
-        ("dicts", "Ftrl", "2 cores", 1, (2, 1)),
-        ("dicts", "counts", "host", 1, (0, 0)),
-        ("dicts", "counts", "emulated", 1, (1, 1)),
-        ("dicts", "Adam", "host", 3, (2, 2)),
-        ("dicts", "Ftrl", "host", 7, (1, 3)),
-        ("column", "Adagrad", "emulated", 1, (1, 2)),
-        ("column", "Adam", "host", 1, (1, 1)),
-        ("column", "Ftrl", "host", 3, (2, 2)),
-        ("shared", "Adam", "host", 1, (2, 2)),
-        ("shared", "Adagrad", "emulated", 1, (2, 2)),
-    ]
+    ("dicts", "Adagrad", "host", 1, (2, 2)),
+    ("dicts", "Ftrl", "2 cores", 1, (2, 1)),
+    ("dicts", "counts", "emulated", 1, (1, 1)),
+    ("dicts", "Adam", "host", 3, (2, 2)),
+    ("column", "Adagrad", "emulated", 1, (1, 2)),
+    ("shared", "Adam", "host", 1, (2, 2)),
+    *(
+        pytest.param(*case, marks=pytest.mark.slow)
+        for case in (
+            ("dicts", "counts", "host", 1, (0, 0)),
+            ("dicts", "Ftrl", "host", 7, (1, 3)),
+            ("column", "Ftrl", "host", 3, (2, 2)),
+            ("shared", "Adagrad", "emulated", 1, (2, 2)),
+        )
+    ),
 ]
 
 
@@ -149,9 +149,8 @@ def test_random_rows_are_those_of_a_fresh_table(tmp_path):
         spec = harness.tables_spec({"fruit": table}, ee.StochasticGradientDescentParameters(0.0))
 
         def model_fn(features, labels, mode, params):
-            return harness.minimized(
-                mode, tf.reduce_sum(features["fruit"]) * tf.compat.v1.get_variable("v", [])
-            )
+            weight = tf.compat.v1.get_variable("v", [])
+            return harness.minimized(mode, tf.reduce_sum(features["fruit"]) * weight)
 
         return spec, harness.estimator(model_fn, spec, model_dir, warm_start_from=warm)
 
@@ -176,6 +175,113 @@ def old(tmp_path_factory):
     train(make(model_dir, "dicts", OLD, 2, "Adam"), [0, 1], 1, "dicts")
     return model_dir
 
+
+# ---- The program's own settings ----------------------------------------------------------------
+
+FIELDS = ("", "/Adam/m", "/Adam/v")
+BACKUP = -3.0
+
+
+@pytest.fixture(scope="module")
+def of_column(tmp_path_factory):
+    """The checkpoint of a table of the old words, whose `scale` is a variable of the model."""
+    model_dir = tmp_path_factory.mktemp("column") / "old"
+    train(make(model_dir, "column", OLD, 2, "Adam", 1.0), OLD, 1, "column")
+    return model_dir
+
+
+def info(tmp_path):
+    files = {name: tmp_path / f"{name}.words" for name in ("old", "new")}
+    for file, words in zip(files.values(), (OLD, NEW), strict=True):
+        file.write_text("\n".join(words) + "\n")
+    return ee.VocabInfo(
+        new_vocab=str(files["new"]),
+        new_vocab_size=len(NEW),
+        num_oov_buckets=2,
+        old_vocab=str(files["old"]),
+        old_vocab_size=len(OLD),
+        backup_initializer=lambda shape, dtype=tf.float32: tf.fill(shape, BACKUP),
+    )
+
+
+def moved(before, backup):
+    return by_word(before, NEW, np.full([len(NEW) + 2, 3], backup, np.float32), False)
+
+
+@pytest.mark.parametrize(
+    "asked, way, shards",
+    [
+        ("named", "host", 3),
+        ("pattern", "host", 1),
+        pytest.param("pattern", "emulated", 1, marks=pytest.mark.slow),
+        pytest.param("pattern", "host", 3, marks=pytest.mark.slow),
+        ("tables only", "emulated", 1),
+        ("vocabularies only", "host", 1),
+    ],
+)
+def test_rows_move_to_their_new_ids(asked, way, shards, of_column, tmp_path, in_shards):
+    before, name = harness.saved(of_column, 1), NAMES["column"]
+    of_layer = ".*dense_features.*"
+    asked_for = {"tables only": of_layer, "vocabularies only": None}.get(asked, [of_layer])
+    named = FIELDS if asked == "named" else FIELDS[:1]
+    settings = ee.WarmStartSettings(
+        str(of_column),
+        vars_to_warm_start=asked_for,
+        var_name_to_vocab_info={name + field: info(tmp_path) for field in named},
+    )
+    in_shards(shards)
+    words = [2, 6, 0, 4] if way == "emulated" else OLD  # An emulated TPU takes ids.
+    train(make(tmp_path, "column", NEW, 2, "Adam", 100.0, settings, way), words, 1, "column")
+    got = harness.saved(tmp_path, 0)
+    for field in FIELDS:
+        assert np.all(before[name + field][:4] != 0)
+        # Of a pattern, a slot begins with its own value, where a word is new.
+        want = moved(before[name + field], 0.0 if field and asked == "pattern" else BACKUP)
+        if field and asked in ("tables only", "vocabularies only"):
+            want = np.zeros([len(NEW) + 2, 3])
+        np.testing.assert_array_equal(got[name + field], want, err_msg=field)
+
+
+@pytest.mark.parametrize("with_words", [True, False])
+def test_slots_follow_a_table_to_its_new_name(with_words, of_column, tmp_path):
+    words, name = NEW if with_words else OLD, NAMES["column"]
+    before = harness.saved(of_column, 1)
+    renamed = name.replace("dense_features", "layer")
+    settings = ee.WarmStartSettings(
+        str(of_column),
+        vars_to_warm_start=["layer.*"],
+        var_name_to_vocab_info={renamed: info(tmp_path)} if with_words else None,
+        var_name_to_prev_var_name={renamed: name},
+    )
+    new = make(tmp_path, "column", words, 2, "Adam", 0.0, settings, layer="layer")
+    train(new, OLD, 1, "column")
+    got = harness.saved(tmp_path, 0)
+    for field in FIELDS:
+        want = before[name + field]
+        if with_words:
+            want = moved(want, 0.0 if field else BACKUP)
+        np.testing.assert_array_equal(got[renamed + field], want)
+
+
+def test_the_settings_serve_again(of_column, tmp_path):
+    """A second training goes on from its own checkpoint; evaluation has no slots to name."""
+    settings = ee.WarmStartSettings(
+        str(of_column),
+        vars_to_warm_start=[".*dense_features"],
+        var_name_to_vocab_info={NAMES["column"]: info(tmp_path)},
+        var_name_to_prev_var_name={},
+    )
+    estimator = make(tmp_path, "column", NEW, 2, "Adam", warm=settings)
+    for _ in range(2):
+        train(estimator, OLD, 1, "column")
+    batch = ({"fruit": np.array(["fig"])}, np.zeros(1, np.float32))
+    metrics = estimator.evaluate(harness.input_fn_of([batch]), steps=1)
+    saved = harness.saved(tmp_path, 2)
+    loss = saved["scale"] * np.sum(saved[NAMES["column"]][0] ** 2)
+    np.testing.assert_allclose(metrics["loss"], loss, rtol=1e-6)
+
+
+# ---- What is refused ---------------------------------------------------------------------------
 
 OURS = "vocabulary_warm_start: "
 REFUSED = {
@@ -225,17 +331,16 @@ def test_what_is_refused(what, old):
     change, message = REFUSED[what]
     spec, _ = spec_of(change.get("kind", "dicts"), NEW, 0, "Adam", 0.0, change.get("dimension"))
     pair = change.get("before", OLD), change.get("after", NEW)
-    with pytest.raises(TypeError if what == "ids" else ValueError) as error:
-        ee.vocabulary_warm_start(old, spec, {change.get("key", "fruit"): pair})
-    assert str(error.value) == OURS + message.replace("PATH", f"{old}/model.ckpt-1")
+    error = TypeError if what == "ids" else ValueError
+    vocabularies = {change.get("key", "fruit"): pair}
+    said = harness.refusal(error, ee.vocabulary_warm_start, old, spec, vocabularies)
+    assert said == OURS + message.replace("PATH", f"{old}/model.ckpt-1")
 
 
 @pytest.mark.parametrize("given", [NEW, "new.txt", (OLD, NEW, NEW), (NEW,), None])
 def test_what_is_no_pair_is_refused(given, old):
     spec, _ = spec_of("dicts", NEW, 0, "Adam")
-    with pytest.raises(ValueError) as error:
-        ee.vocabulary_warm_start(old, spec, {"fruit": given})
-    assert str(error.value) == (
+    assert harness.refusal(ValueError, ee.vocabulary_warm_start, old, spec, {"fruit": given}) == (
         f"{OURS}vocabularies['fruit'] must be a tuple (old, new), each a file or a list of words; "
         f"got {given!r}."
     )

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The processes of a cluster end together, and name those for which they wait."""
 
-import contextlib
 import json
 import logging
 import signal
@@ -11,7 +10,7 @@ import time
 
 import harness
 import id_program
-import processes as processes_lib
+import processes
 import pytest
 import tensorflow as tf
 
@@ -26,12 +25,19 @@ from estimator_emb.training.cluster import ending, tasks, waiting
 @pytest.fixture(scope="module")
 def cluster():
     """A cluster of servers that run here, but for worker 1 and server 1, which never come."""
-    spec = tf.train.ClusterSpec(processes_lib.addresses(chief=1, worker=2, ps=2))
+    spec = tf.train.ClusterSpec(processes.addresses(chief=1, worker=2, ps=2))
     config = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
     servers = {
         job: tf.distribute.Server(spec, job, 0, config=config) for job in ("chief", "worker", "ps")
     }
     return spec, {job: server.target for job, server in servers.items()}, servers
+
+
+def until(condition):
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def in_thread(function, *args):
@@ -52,10 +58,7 @@ def test_servers_end_after_the_last_step_of_the_workers(cluster, caplog):
     time.sleep(0.5)
     assert serving.is_alive() and not worker.is_over()
     chief = in_thread(ending.end_all, targets["chief"], spec)
-    deadline = time.monotonic() + 20
-    while not worker.is_over():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(worker.is_over)
     # The worker is in its last step.
     time.sleep(1)
     assert chief.is_alive() and serving.is_alive() and not server.is_over()
@@ -82,7 +85,7 @@ def test_a_worker_that_makes_no_step_ends(begun, cluster, caplog, monkeypatch):
     started = time.monotonic()
     ending.end_all(targets["chief"], spec)  # The server does not take its word: it runs on.
     assert time.monotonic() - started < 10
-    time.sleep(2)
+    until(lambda: statuses)
     assert statuses == [0]
     why = "'s last step does not end" if begun else " has made no step"
     said = {f"Training is over. This worker{why}: this process ends."}
@@ -93,26 +96,23 @@ def test_a_worker_that_makes_no_step_ends(begun, cluster, caplog, monkeypatch):
 
 
 def test_train_and_evaluate_returns_in_a_server(tmp_path, monkeypatch):
-    cluster = processes_lib.addresses(chief=1, ps=1)
-    estimators = {}
+    cluster = processes.addresses(chief=1, ps=1)
+    estimators, returned = {}, []
     for job in cluster:
         task = {"type": job, "index": 0}
         monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
         estimators[job] = id_program.make(tmp_path, use_tpu=False)
-
-    def endless(params):
-        return id_program.input_of(16)(params).repeat()
+    input_fn = id_program.input_of(64)
 
     def train(job):
-        specs = ee.TrainSpec(endless, max_steps=3), ee.EvalSpec(endless, steps=1)
+        specs = ee.TrainSpec(input_fn, max_steps=3), ee.EvalSpec(input_fn, steps=1)
         returned.append((job, ee.train_and_evaluate(estimators[job], *specs)))
 
-    returned = []
     server = in_thread(train, "ps")
     train("chief")
     server.join(20)
     assert returned == [("chief", None), ("ps", None)]
-    assert tf.train.latest_checkpoint(str(tmp_path)).endswith("-3")
+    assert harness.last_step(tmp_path) == 3
 
 
 def test_without_a_cluster_train_and_evaluate_is_stocks(tmp_path, monkeypatch):
@@ -134,7 +134,7 @@ def test_without_a_cluster_train_and_evaluate_is_stocks(tmp_path, monkeypatch):
 def test_who_takes_no_connection_is_away():
     with socket.create_server(("localhost", 0)) as server:
         here = f"localhost:{server.getsockname()[1]}"
-        gone = processes_lib.addresses(ps=1)["ps"][0]
+        gone = processes.addresses(ps=1)["ps"][0]
         spec = tf.train.ClusterSpec({"ps": [gone, here, "no.such.host.invalid:1"], "chief": [here]})
         found = tasks.tasks_of(spec, "ps", "chief", "master")
         assert [str(task) for task in found] == [
@@ -176,12 +176,8 @@ def watch(monkeypatch, caplog):
 
 
 def test_whom_a_task_needs(watch):
-    assert {job: watch(job).needed for job in ("chief", "master", "worker", "ps")} == {
-        "chief": "pq",
-        "master": "pq",
-        "worker": "pqc",
-        "ps": "c",
-    }
+    needed = {"chief": "pq", "master": "pq", "worker": "pqc", "ps": "c"}
+    assert {job: watch(job).needed for job in needed} == needed
 
 
 def test_who_is_away_is_named_within_a_minute_and_again(watch):
@@ -228,9 +224,7 @@ def test_training_may_be_over_when_the_chief_is_away(job, seconds, watch):
 @pytest.mark.parametrize("text", ["no", "0", "-1", "nan", "inf"])
 def test_a_limit_that_is_none(text, monkeypatch):
     monkeypatch.setenv(environment.WAIT_LIMIT.name, text)
-    with pytest.raises(ValueError) as error:
-        options.asked_wait_limit()
-    assert str(error.value) == (
+    assert harness.refusal(ValueError, options.asked_wait_limit) == (
         "Environment variable ESTIMATOR_EMB_WAIT_LIMIT must be a positive number of seconds; got "
         f"'{text}'."
     )
@@ -239,55 +233,31 @@ def test_a_limit_that_is_none(text, monkeypatch):
 # ---- Processes ----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def processes(tmp_path):
-    with contextlib.ExitStack() as stack:
-
-        def make(steps, **jobs):
-            arguments = [str(tmp_path / "model"), str(steps)]
-            return stack.enter_context(
-                processes_lib.Processes(tmp_path, id_program.UNTIL_THE_END, arguments, jobs)
-            )
-
-        yield make
-
-
 @pytest.mark.slow
-def test_a_cluster_ends_when_its_chief_is_done(processes):
+def test_a_cluster_ends_when_its_chief_is_done(tmp_path):
     """A chief that is killed ends nobody; what comes late ends."""
-    cluster = processes(steps=100000, chief=1, worker=1, ps=2)
-    servers = [cluster.start("ps", 0), cluster.start("ps", 1)]
-    chief, worker = cluster.start("chief"), cluster.start("worker")
-    model = cluster.directory / "model"
-    cluster.until(
-        lambda: (tf.train.latest_checkpoint(str(model)) or "-0").rpartition("-")[2] != "0"
-    )
-    chief.send_signal(signal.SIGKILL)
-    chief.wait()
-    address = cluster.cluster["chief"][0]
-    absence = f"/job:chief/task:0 at {address} has been away for 3"
-    cluster.until(lambda: all(absence in one.log.read_text() for one in [*servers, worker]))
-    assert all(one.poll() is None for one in [*servers, worker]), cluster.logs()
+    model, jobs = tmp_path / "model", {"chief": 1, "worker": 1, "ps": 2}
+    arguments = [str(model), "100000"]
+    program = id_program.UNTIL_THE_END
+    with processes.Processes(tmp_path, program, arguments, jobs) as cluster:
+        servers = [cluster.start("ps", 0), cluster.start("ps", 1)]
+        chief, worker = cluster.start("chief"), cluster.start("worker")
+        cluster.until(lambda: harness.last_step(model))
+        chief.send_signal(signal.SIGKILL)
+        chief.wait()
+        address = cluster.cluster["chief"][0]
+        absence = f"/job:chief/task:0 at {address} has been away for 3"
+        cluster.until(lambda: all(absence in one.log.read_text() for one in [*servers, worker]))
+        assert all(one.poll() is None for one in [*servers, worker]), cluster.logs()
 
-    steps = int(tf.train.latest_checkpoint(str(model)).rpartition("-")[2]) + 1
-    cluster.arguments[1] = str(steps)
-    cluster.ended(cluster.start("chief"))
-    done = time.monotonic()
-    cluster.ended(*servers)
-    if "made no step" not in worker.log.read_text():
-        cluster.ended(worker)
-    assert time.monotonic() - done < 30, cluster.logs()
-    for server in servers:
-        assert "Training is over: this parameter server ends." in server.log.read_text()
+        arguments[1] = str(harness.last_step(model) + 1)
+        cluster.ended(cluster.start("chief"))
+        done = time.monotonic()
+        cluster.ended(*servers)
+        if "made no step" not in worker.log.read_text():
+            cluster.ended(worker)
+        assert time.monotonic() - done < 30, cluster.logs()
+        for server in servers:
+            assert "Training is over: this parameter server ends." in server.log.read_text()
 
-    cluster.ended(cluster.start("worker"))
-
-
-@pytest.mark.slow
-def test_a_limit_ends_a_chief_without_server(processes):
-    cluster = processes(steps=10, chief=1, ps=1)
-    chief = cluster.start("chief", **{environment.WAIT_LIMIT.name: "8"})
-    cluster.ended(chief, status=1)
-    address = cluster.cluster["ps"][0]
-    assert f"/job:ps/task:0 at {address} has been away for" in chief.log.read_text()
-    assert "and ESTIMATOR_EMB_WAIT_LIMIT=8: this process ends." in chief.log.read_text()
+        cluster.ended(cluster.start("worker"))

@@ -73,17 +73,13 @@ def handlers():
     assert signal.set_wakeup_fd(-1) == -1
 
 
-FAST = [("host", signal.SIGINT), ("emulated, 2 cores", signal.SIGTERM)]
-SLOW = [
-    ("host", signal.SIGTERM),
-    ("emulated, 2 cores", signal.SIGINT),
-    ("emulated, pipelined", signal.SIGINT),
-    ("emulated, pipelined", signal.SIGTERM),
-]
-
-
 @pytest.mark.parametrize(
-    "way, number", [*FAST, *(pytest.param(*one, marks=pytest.mark.slow) for one in SLOW)]
+    "way, number",
+    [
+        ("host", signal.SIGINT),
+        ("emulated, 2 cores", signal.SIGTERM),
+        pytest.param("emulated, pipelined", signal.SIGINT, marks=pytest.mark.slow),
+    ],
 )
 def test_a_signal_ends_a_training_at_the_end_of_a_step(way, number, tmp_path, caplog):
     options = {**WAYS[way], "iterations": 50 if way != "host" else 1}
@@ -156,7 +152,7 @@ def test_a_damaged_model_directory_does_not_hide_the_signal(tmp_path, caplog, mo
     assert f"file '{state}', which says which checkpoint is the latest, is empty.\n" in caplog.text
 
 
-@pytest.mark.parametrize("ignored", [False, True])
+@pytest.mark.parametrize("ignored", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_handler_of_the_programs_own_is_left(ignored, tmp_path):
     """Or one that ignores the signal, as a shell has it for a background job."""
     received = []
@@ -229,14 +225,13 @@ def test_a_forked_process_has_its_own_signals(tmp_path):
 @pytest.mark.parametrize("use_tpu", [False, True])
 def test_a_signal_while_a_training_evaluates(use_tpu, tmp_path, caplog):
     estimator = make(tmp_path, use_tpu=use_tpu)
+    sends, at_once = (
+        input_that_sends(signal.SIGTERM, 3),
+        {"throttle_secs": 0, "start_delay_secs": 0},
+    )
+    specs = ee.TrainSpec(input_of(400), max_steps=8), ee.EvalSpec(sends, steps=90, **at_once)
     with warned(caplog), pytest.raises(SystemExit) as ended:
-        ee.train_and_evaluate(
-            estimator,
-            ee.TrainSpec(input_of(400), max_steps=8),
-            ee.EvalSpec(
-                input_that_sends(signal.SIGTERM, 3), steps=90, throttle_secs=0, start_delay_secs=0
-            ),
-        )
+        ee.train_and_evaluate(estimator, *specs)
     assert ended.value.code == 143 and len(ended.traceback) < 14
     # The evaluation is given up, and what it was to evaluate is saved.
     assert estimator.latest_checkpoint() == f"{tmp_path}/model.ckpt-2"
@@ -251,12 +246,10 @@ def test_a_signal_while_a_training_evaluates(use_tpu, tmp_path, caplog):
 def test_ctrl_c_ends_an_evaluation_without_the_frames_of_tensorflow(use_tpu, tmp_path):
     estimator = make(tmp_path, use_tpu=use_tpu)
     estimator.train(input_of(16), max_steps=1)
-    with pytest.raises(KeyboardInterrupt) as ended:
-        estimator.evaluate(input_that_sends(signal.SIGINT, 3), steps=90)
-    assert not [entry for entry in ended.traceback if "site-packages" in str(entry.path)]
-    with pytest.raises(KeyboardInterrupt) as ended:
-        list(estimator.predict(input_that_sends(signal.SIGINT, 3)))
-    assert not [entry for entry in ended.traceback if "site-packages" in str(entry.path)]
+    for call, steps in {"evaluate": {"steps": 90}, "predict": {}}.items():
+        with pytest.raises(KeyboardInterrupt) as ended:
+            harness.run(call, estimator, input_that_sends(signal.SIGINT, 3), **steps)
+        assert not [entry for entry in ended.traceback if "site-packages" in str(entry.path)]
     assert not stopping.requested()
 
 
@@ -292,7 +285,6 @@ print("goes on", flush=True)
     "runner, how, number, status",
     [
         ("run", "steps", signal.SIGINT, 130),
-        ("run", "steps", signal.SIGTERM, 143),
         ("python", "steps", signal.SIGINT, -signal.SIGINT),
         ("python", "steps", signal.SIGTERM, 143),
         ("python", "hangs", signal.SIGINT, 130),
@@ -324,9 +316,8 @@ def test_a_program_ends_in_a_few_lines(runner, how, number, status, tmp_path):
     if how == "hangs":
         assert lines[-1] == f"estimator_emb: {number.name} again: ended at once."
         return
-    saved = tf.train.latest_checkpoint(model_dir)
-    step = saved.rpartition("-")[2]
-    assert lines[1].startswith(f"estimator_emb: step {int(step):,} of 1,000,000, loss ")
+    saved, step = tf.train.latest_checkpoint(model_dir), harness.last_step(model_dir)
+    assert lines[1].startswith(f"estimator_emb: step {step:,} of 1,000,000, loss ")
     assert lines[2].endswith(
         f"{number.name} ended the training at step {step}. The model is saved in {saved}: run the "
         "program again to go on from there."
@@ -345,18 +336,16 @@ def test_a_worker_and_the_chief_of_a_cluster_end_in_order(tmp_path):
     arguments = [str(tmp_path), "1000000"]
     with processes.Processes(tmp_path, id_program.UNTIL_THE_END, arguments, jobs) as cluster:
         started = {job: cluster.start(job) for job in jobs}
-        cluster.until(
-            lambda: (tf.train.latest_checkpoint(str(tmp_path)) or "-0").rpartition("-")[2] != "0"
-        )
-        time.sleep(15)  # The worker joins.
+        cluster.until(lambda: harness.last_step(tmp_path))
+        # The worker has joined.
+        cluster.until(lambda: "estimator_emb: step " in started["worker"].log.read_text())
         for job in ("worker", "chief"):
             started[job].send_signal(signal.SIGTERM)
             cluster.ended(started[job], status=143)
             log = started[job].log.read_text()
             lines = log[log.index("SIGTERM: training ends with this step.") :].splitlines()
             lines = [line for line in lines if not line.startswith("estimator_emb: step ")]
-            saved = tf.train.latest_checkpoint(str(tmp_path))
-            step = saved.rpartition("-")[2]
+            saved, step = tf.train.latest_checkpoint(str(tmp_path)), harness.last_step(tmp_path)
             where = (
                 f"at step {step}. The model is saved in {saved}: run the program again to go on "
                 "from there."
