@@ -266,7 +266,9 @@ def test_a_checkpoint_that_another_program_joined(tmp_path):
 def test_our_own_graphs_say_the_order_of_ids(tmp_path):
     """Those that load the rows of each host; test_checkpoint.py has one of the host."""
     for strategy in ("mod", "div"):
-        embedding = tpu_graphs.one_table(ee.TableConfig(13, 2), hosts=4, strategy=strategy)
+        embedding = tpu_graphs.one_table(
+            ee.TableConfig(13, 2), hosts=4, partition_strategy=strategy
+        )
         with tpu_graphs.build(embedding, tpu_embedding).as_default():
             meta = tf.compat.v1.train.export_meta_graph(clear_devices=True)
         (tmp_path / f"{strategy}.meta").write_bytes(meta.SerializeToString())
