@@ -106,10 +106,7 @@ class Backend(abc.ABC):
         """Logs which of the wanted SavedModels is not written."""
 
     def input_fn(self, input_fn: Function, mode: str, context: Any) -> Function:
-        """Returns the program's input_fn as this place calls it.
-
-        `context` is that of the estimator's TPU, or its stand-in.
-        """
+        """Returns input_fn as this place calls it; `context` is of the TPU, or its stand-in."""
         return input_fn
 
     @abc.abstractmethod

@@ -63,10 +63,7 @@ def after_model_fn(backend: Backend, spec: Any, call: Call) -> Any:
 def before_training(
     backend: Backend, spec: Any, worker_hooks: Sequence[Any], hooks: Sequence[Any], config: Any
 ) -> tuple[Any, Sequence[Any]]:
-    """Returns the spec and the hooks of a training, just before its session.
-
-    `worker_hooks` are those of tensorflow-estimator, and `hooks` those of the program and ours.
-    """
+    """Returns the spec and the hooks of a training, just before its session."""
     if backend.in_session:
         if backend.request.spec is not None:
             spec = _with_saver(spec, config)

@@ -24,10 +24,7 @@ _NOT_FETCHABLE = "has been marked as not fetchable"
 
 
 def explain(error: Exception, emulates_tpu: bool) -> Exception | None:
-    """Makes errors of a session readable, and adds to those about TPUs what to do.
-
-    The `error` is what `errors.explained` returned.
-    """
+    """Explains what `errors.explained` returned, and adds to errors about TPUs what to do."""
     if isinstance(error, tf.errors.OpError):
         input_errors.explain(error)
         if not errors.is_full():

@@ -31,7 +31,6 @@ class HostContext(TPUContext):
 
     @property
     def device_assignment(self) -> None:
-        """None: there is no topology to assign."""
         if self._call_from_input_fn:
             raise RuntimeError("This TPUContext instance must not be called from input_fn.")
 

@@ -14,10 +14,7 @@ _SYNCHRONOUS = "sync_token_q"
 
 
 def checked(config: Any, tables: bool, emulated: bool) -> Any:
-    """Returns a program's `RunConfig`, with device filters for its cluster.
-
-    Raises ValueError if the cluster cannot train the tables, or an emulated TPU is in a cluster.
-    """
+    """Returns a `RunConfig` with device filters; raises ValueError if its cluster cannot train."""
     if emulated:
         _check_emulated()
     if emulated or not tables or not isinstance(config, StockRunConfig):
@@ -33,10 +30,7 @@ def checked(config: Any, tables: bool, emulated: bool) -> Any:
 
 
 def check_no_strategy(config: Any, tables: bool, emulated: bool) -> None:
-    """Raises ValueError if a `RunConfig` has a strategy, with tables or an emulated TPU.
-
-    Without either, tensorflow-estimator runs the strategy.
-    """
+    """Raises ValueError if a `RunConfig` has a strategy, with tables or an emulated TPU."""
     for option in ("train_distribute", "eval_distribute"):
         strategy = getattr(config, option, None)
         if strategy is not None and (tables or emulated):
@@ -50,7 +44,6 @@ def check_no_strategy(config: Any, tables: bool, emulated: bool) -> None:
 
 
 def _check_emulated() -> None:
-    """Raises ValueError if TF_CONFIG names other processes than this one and an evaluator."""
     config = tf_config.read_tf_config()
     jobs = {job: len(tasks) for job, tasks in config.get("cluster", {}).items()}
     training = {job: count for job, count in jobs.items() if job != "evaluator"}

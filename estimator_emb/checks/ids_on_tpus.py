@@ -47,10 +47,7 @@ def of_shared_weights(tables: Sequence[Table]) -> dict[str, Refusal]:
 
 
 def of_feature(table: Table, feature: Feature, ids: Any, weights: Any) -> Refusal | None:
-    """Returns what is wrong with the ids and weights of a feature; None if nothing is.
-
-    They are tensors of any kind, type specs, or None if they are missing.
-    """
+    """Returns what is wrong with the tensors or type specs of a feature; None if nothing is."""
     owner = f"Feature {feature.key!r} of table {table.name!r}"
     dense = (tf.Tensor, tf.TensorSpec)
     one_each = table.config.combiner is None and not feature.max_sequence_length

@@ -117,7 +117,6 @@ def _note(
 
 
 def _names(structure: Any) -> list[str]:
-    """Returns the names of the leaves of a dataset's elements, in tf.data's order."""
     count = len(data_nest.flatten(structure))
     numbered = data_nest.pack_sequence_as(structure, list(range(count)))
     if isinstance(numbered, dict) and set(numbered) >= {"features", "real"}:

@@ -113,10 +113,7 @@ def _some(rows: list[int]) -> str:
 
 
 def first(spec: Any, hooks: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """Moves the `NanReportHook` of a spec to `hooks`, which run before tensorflow-estimator's.
-
-    Returns (the spec, the hooks).
-    """
+    """Moves the `NanReportHook` of a spec to `hooks`, which run before tensorflow-estimator's."""
     mine = [hook for hook in spec.training_hooks if isinstance(hook, NanReportHook)]
     others = [hook for hook in spec.training_hooks if hook not in mine]
     return spec._replace(training_hooks=others), [*hooks, *mine]

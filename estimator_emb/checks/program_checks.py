@@ -64,10 +64,7 @@ class Params(dict):
 
 
 def checked_params(params: Any) -> Any:
-    """Returns the `params` of a program, and converts a dict to `Params`.
-
-    Raises TypeError if they are not None, a mapping or HParams.
-    """
+    """Returns the `params` of a program; a dict becomes `Params`."""
     if type(params) is dict:
         return Params(params)
     if not isinstance(params, (Mapping, type(None))) and not hasattr(params, "set_hparam"):
@@ -96,10 +93,7 @@ def is_batch_size(size: Any) -> bool:
 
 
 def checked_callable(model_fn: Any) -> Callable[..., Any]:
-    """Returns `model_fn` if it is a function with the arguments of a model_fn.
-
-    Raises TypeError if it is not callable, and ValueError if it is None or has other arguments.
-    """
+    """Returns `model_fn` if it is a function with the arguments of a model_fn."""
     if model_fn is None:
         raise ValueError("model_fn must be provided to Estimator.")
     if not callable(model_fn):
@@ -232,11 +226,7 @@ def checked_model_fn(
     has_spec: bool,
     needs_batch: Callable[[str], bool],
 ) -> Callable[..., Any]:
-    """Wraps a program's model_fn: checks what it returns, and explains some of its errors.
-
-    `needs_batch` returns, for the name of a prediction, whether its first dimension must be the
-    batch.
-    """
+    """Checks what model_fn returns; `needs_batch` tells which predictions have a row a sample."""
     arguments = list(fn_args(model_fn))
     owner = f"model_fn ({name_of(model_fn)})"
 

@@ -50,10 +50,7 @@ def no_batch(training: bool, hooks: Any = ()) -> InputEndedError:
 
 @contextlib.contextmanager
 def training(hooks: Any, needs_input: bool = True) -> Iterator[tf.compat.v1.train.SessionRunHook]:
-    """Yields a hook for a training, and raises InputEndedError if it makes no step.
-
-    Where it does not need input, that is a warning.
-    """
+    """Yields a hook that raises for a training without a step, or warns if it needs no input."""
     steps = _Steps()
     try:
         yield steps

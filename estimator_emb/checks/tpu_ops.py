@@ -19,11 +19,7 @@ _UNIMPLEMENTED = ("XlaRecv", "XlaSend")
 
 
 def check_kernels() -> None:
-    """Checks that a CPU or GPU runs all ops of the default graph.
-
-    Raises ValueError if an op asks for the number of a core, and InvalidArgumentError if an op has
-    no kernel.
-    """
+    """Raises an error if an op of the default graph asks for its core or has no kernel here."""
     graph = tf.compat.v1.get_default_graph()
     if graph._get_control_flow_context() is not None:
         return  # This is the graph of a TPU: models without tables are exported for TPUs too.

@@ -39,7 +39,6 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
 
     def add_count(self, *flags: str, metavar: str = "N", **kwargs: Any) -> None:
-        """Adds an option whose value is an integer of at least 1."""
         self.add_argument(*flags, type=at_least_one, metavar=metavar, **kwargs)
 
     def parse(self, args: Sequence[str]) -> argparse.Namespace:
@@ -72,7 +71,6 @@ def number(
     """Returns a type of arguments: numbers that `allows` accepts and `what` describes."""
 
     def parsed(text: str) -> Any:
-        """Reads a number of the command line."""
         with contextlib.suppress(ValueError):
             value = kind(text)
             if allows(value):

@@ -18,10 +18,7 @@ _FUNCTION = re.compile(r"^(convert|differences|export|nearest|table): ")
 def prints_errors(
     work: Callable[[argparse.Namespace], None],
 ) -> Callable[[argparse.Namespace], int]:
-    """Makes the work of a subcommand its `main`: that returns 0; 2 after an error, which it prints.
-
-    What an error leaves undone leaves nothing behind.
-    """
+    """Makes the work of a subcommand its `main`, which prints an error and then returns 2."""
 
     @functools.wraps(work)
     def main(options: argparse.Namespace) -> int:

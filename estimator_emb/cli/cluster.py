@@ -227,7 +227,6 @@ class _Launcher:
         self._stop(signal.SIGTERM, _TO_END_BY_ITSELF)
 
     def _interrupt(self, number: signal.Signals) -> None:
-        """Ends all processes in order, or at once where the signal is not the first."""
         now = time.monotonic()
         if not self._interrupted_at:
             self._interrupted_at = now
@@ -250,7 +249,6 @@ class _Launcher:
             process.kill_at = time.monotonic() + seconds
 
     def _enforce(self) -> None:
-        """Sends the signals that are due, and reports which process it waits for."""
         now = time.monotonic()
         if self._stopping and not self._running("chief", "worker"):
             for process in self._running("ps"):

@@ -175,7 +175,6 @@ def _linked(start: str, folder: str) -> str:
 
 
 def _starts(events: list[dict[str, Any]], side: Side) -> dict[int, dict[str, Any]]:
-    """Returns the start event of each model directory that a side has trained."""
     starts = {one["number"]: one for one in events if one["event"] == "start"}
     if starts.keys() != {one["number"] for one in events if one["event"] == "training"}:
         raise side_processes.CannotRun(

@@ -117,10 +117,7 @@ def _files(paths: Sequence[str], errors: list[str]) -> Iterator[str]:
 
 
 def _files_in(folder: str, folders: Sequence[str], errors: list[str]) -> Iterator[str]:
-    """Yields the Python files below a folder, without hidden folders and environments.
-
-    It follows no link to a folder, and no link to a file outside the folders that the user named.
-    """
+    """Yields Python files, without hidden folders, environments and links out of `folders`."""
 
     def fail(error: OSError) -> None:
         errors.append(f"{error.filename}: cannot be read: {error.strerror}.")
@@ -236,7 +233,6 @@ def _lines(data: bytes) -> list[bytes]:
 
 
 def _report(results: Sequence[tuple[_File, "Rewritten"]], is_written: bool) -> None:
-    """Prints what a person must decide, by the lines of the files as they are now."""
     from estimator_emb.cli.migration.findings import GROUPS
 
     groups: dict[str, list[str]] = {}

@@ -85,7 +85,6 @@ class Process:
         self.popen.send_signal(number)
 
     def how_ended(self) -> str:
-        """Returns how an ended process ended, to stand after its name."""
         status = self.popen.returncode
         if status >= 0:
             return f"ended with status {status}"
@@ -94,7 +93,6 @@ class Process:
         return f"was ended by signal {-status}"
 
     def seconds(self) -> float:
-        """Returns how long the process runs, or ran."""
         return (self.ended or time.monotonic()) - self.started
 
     def state(self) -> str:

@@ -64,7 +64,6 @@ def source_refusal(file: str) -> str | None:
 
 
 def _module_refusal(name: str) -> str | None:
-    """Returns, without importing anything, why `python -m name` would find nothing to run."""
     path: list[str] | None = [os.getcwd(), *sys.path[1:]]
     if getattr(sys.flags, "safe_path", False):
         path = list(sys.path)

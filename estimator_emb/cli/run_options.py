@@ -41,7 +41,6 @@ class RunOption:
 
     @property
     def name(self) -> str:
-        """The option's name among parsed options."""
         return self.flag.removeprefix("--").replace("-", "_")
 
     def words(self, options: argparse.Namespace) -> list[str]:
@@ -160,10 +159,7 @@ def launch_arguments(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def variables(options: argparse.Namespace, given: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment variables that options set; `given` counts where one is not given.
-
-    Raises WrongArguments where they do not go together.
-    """
+    """Returns the environment variables that options set; `given` counts where one is not given."""
     device = options.device or given.get(environment.DEVICE.name) or "host"
     if device not in environment.DEVICE.choices:
         raise WrongArguments(

@@ -34,7 +34,6 @@ class Lines:
         return self._prefixed(lines)
 
     def end(self) -> bytes:
-        """Ends the last line, and returns it; b'' where there is none."""
         lines, self._rest = [self._rest] if self._rest else [], b""
         return self._prefixed(lines)
 
@@ -60,7 +59,6 @@ class Screen:
             self._put(data, fd)
 
     def say(self, text: str) -> None:
-        """Writes a line of the command's own to stderr."""
         self.write(f"estimator-emb: {text}\n".encode(errors="replace"), 2)
 
     def draw(self, states: Sequence[str], now: bool = False) -> None:

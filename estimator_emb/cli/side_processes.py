@@ -52,7 +52,6 @@ class Side:
     model_dir: str | None = None
 
     def described(self) -> str:
-        """Returns the user's description of this side in a line."""
         if self.model_dir is not None:
             return self.model_dir
         parts = [self.settings or "as it is"]

@@ -42,12 +42,10 @@ class Item:
 
     @property
     def relative(self) -> float:
-        """Returns the largest relative difference after any step."""
         return max(one.relative for one in self.steps.values())
 
     @property
     def nan(self) -> int | None:
-        """Returns the first step after which both sides have NaN at the same place."""
         return min((step for step, one in self.steps.items() if one.nan), default=None)
 
 
@@ -71,7 +69,6 @@ class Comparison:
     problems: list[str]
 
     def items(self) -> list[Item]:
-        """Returns everything that has been compared."""
         of_trainings = [
             item
             for training in self.trainings

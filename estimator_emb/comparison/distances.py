@@ -36,7 +36,6 @@ class Distance:
     nan: int = 0
 
     def add(self, other: "Distance") -> None:
-        """Adds the distance of further pairs."""
         self.absolute = max(self.absolute, other.absolute)
         self.relative = max(self.relative, other.relative)
         self.past += other.past

@@ -142,10 +142,7 @@ def _global_id(cluster, task_type: str | None, task_id: int | None) -> int:
 
 
 def _estimator_of_task(estimator, phase: str, strategy):
-    """Returns a copy of `estimator` for the coordinator's current task, and its worker context.
-
-    Tasks may run in threads. `strategy` replaces that of `phase` ("train" or "eval").
-    """
+    """Returns a copy for the current task, as tasks may run in threads, and its context."""
     context = current_worker_context()
     local = copy.deepcopy(estimator)
     setattr(local._config, f"_{phase}_distribute", strategy)

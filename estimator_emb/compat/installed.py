@@ -106,7 +106,6 @@ def _distribution() -> metadata.Distribution | None:
 
 
 def _unfit(distribution: metadata.Distribution) -> dict[str, str]:
-    """Returns each unmet requirement with what is there instead."""
     from packaging import requirements
 
     unfit = {}

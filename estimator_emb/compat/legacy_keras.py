@@ -58,7 +58,6 @@ def _keras_parents(tf: ModuleType) -> tuple[tuple[ModuleType, str], ...]:
 
 
 def _is_2_15() -> bool:
-    """Returns whether the TensorFlow to be imported still has what 2.16 dropped."""
     spec = importlib.util.find_spec("tensorflow")
     if spec is None or not spec.submodule_search_locations:
         return False
@@ -67,7 +66,6 @@ def _is_2_15() -> bool:
 
 
 def _keras_3_is_bound(tf: ModuleType) -> bool:
-    """Returns whether a `keras` other than tf-keras is in use, by attribute or by import."""
     for module, _ in _keras_parents(tf):
         keras: Any = vars(module)["keras"]
         # `keras` is a loader until its first use; neither vars() nor this attribute loads anything.

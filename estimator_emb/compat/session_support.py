@@ -274,7 +274,6 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
             self._heartbeat_supported = True
 
     def saver(self):
-        """Returns the saver to use, or `None` where there is none or more than one."""
         if self._saver:
             return self._saver
         savers = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS)

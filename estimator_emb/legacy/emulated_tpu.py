@@ -105,10 +105,7 @@ def _shut_down(original: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def _call_model_fn(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Lets a plain Estimator's `CrossShardOptimizer` sum over the one core that there is.
-
-    The replicas of a strategy are not cores, and exchange their values by the strategy.
-    """
+    """Lets a plain Estimator's `CrossShardOptimizer` sum over the one core, but not replicas."""
     if isinstance(self, StockTPUEstimator) or tf.distribute.get_strategy().num_replicas_in_sync > 1:
         return original(self, *args, **kwargs)
     with Cores().running(shard_context=False, numbered=True):

@@ -28,19 +28,13 @@ class Positions:
         )
 
     def path(self, step: int) -> str:
-        """Returns the prefix of the files of a step."""
         return os.path.join(self.directory, f"{self._name}.ckpt-{step}")
 
     def are_beside(self, model: str) -> bool:
-        """Returns whether a model with this prefix is in the same directory."""
         return os.path.normpath(os.path.dirname(model)) == os.path.normpath(self.directory)
 
     def build(self, iterators: list[Any], kept: Any) -> None:
-        """Adds to the graph the ops that save and restore.
-
-        `iterators` are SaveableObjects; `kept` are batches that a step has left for the next one
-        (`transfer.Kept`), or None.
-        """
+        """Adds to the graph the ops that save and restore iterators and `transfer.Kept`."""
         self._iterators = tf.compat.v1.train.Saver(iterators, sharded=True, max_to_keep=None)
         self._kept = kept
         self._whole = self._iterators

@@ -95,7 +95,6 @@ def advice_about_name(error: BaseException) -> str | None:
 
 
 def _replace_imported(changes: Changes, finder: "_ApiFinder") -> None:
-    """Replaces the modules of TensorFlow 2's API that were imported by their short names."""
     for name, before in list(sys.modules.items()):
         module = finder.module(name)
         if module is None or module is before:

@@ -104,7 +104,6 @@ def _on_first_core(op: Any) -> Any:
 
 
 def _is_of_library(op: Any) -> bool:
-    """Returns whether our frames lie between the program's last line and an op."""
     files = [frame.filename for frame in traceback_of(op)]
     while files and not is_of_program(files[-1]):
         file = files.pop()

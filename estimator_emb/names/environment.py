@@ -24,7 +24,6 @@ class EnvironmentVariable:
         return self.name
 
     def value(self) -> str | None:
-        """Returns its value; None where it is unset or empty."""
         return os.environ.get(self.name) or None
 
 

@@ -43,7 +43,6 @@ class Generation:
 
     @property
     def topologies(self) -> dict[int, str]:
-        """Returns number of devices -> libtpu's name of the topology."""
         return {self.cores * math.prod(map(int, name.split("x"))): name for name in self.shapes}
 
 

@@ -49,7 +49,6 @@ class Slice:
         return math.prod(self.block)
 
     def coordinates(self) -> list[list[list[int]]]:
-        """Returns, for each host and each core on it, its place in the mesh."""
         return [
             [
                 [corner + step for corner, step in zip(corners, steps, strict=True)]

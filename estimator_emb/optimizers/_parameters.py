@@ -178,7 +178,6 @@ class OptimizationParameters:
         self.__post_init__()
 
     def __post_init__(self) -> None:
-        """Checks the arguments; subclasses also check what `ranges` cannot say."""
         self._check_number("learning_rate")
         for name in ("weight_decay_factor", *_NO_LIMIT):
             if getattr(self, name) is not None:

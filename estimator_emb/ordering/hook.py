@@ -56,7 +56,6 @@ def added_to_training(spec: EstimatorSpec, hooks: Iterable[Any]) -> EstimatorSpe
 
 
 def _fetched(value: Any, depth: int = 3) -> Iterator[tf.Operation | tf.Tensor]:
-    """Yields the ops and tensors in a structure that a session of the default graph can fetch."""
     if isinstance(value, (tf.Variable, tf.Tensor, tf.Operation)):
         graph = tf.compat.v1.get_default_graph()
         element = getattr(value, "_as_graph_element", lambda: value)()

@@ -204,7 +204,6 @@ def _graph_named(name: str, graphs: dict[str, Any], outermost: tf.Graph) -> Any:
 
 
 def _line_of_op(name: str, graph: Any) -> list[str]:
-    """Returns, in a list, the line of an op or of the branch or loop around it; [] if unknown."""
     while _CALLS.match(name):
         name = _CALLS.sub("", name)
     while name:

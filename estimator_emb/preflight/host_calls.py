@@ -61,8 +61,6 @@ def findings(step: Step) -> list[Finding]:
 
 
 def _call(function: Any, tensors: Any, replicas: int) -> None:
-    """Calls a host_call with placeholders for the tensors that the host concatenates."""
-
     def placeholder(tensor: Any) -> tf.Tensor:
         tensor = tf.convert_to_tensor(tensor)
         shape = tensor.shape.as_list() if tensor.shape.rank else []

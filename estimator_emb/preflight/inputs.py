@@ -85,7 +85,6 @@ class CoreInputs:
     def _check_ids(
         self, features: Mapping[str, Any], looked_up: list[tuple[Table, Feature]], on_host: bool
     ) -> None:
-        """Finds ids and weights that tables on a TPU do not take; those on its host take more."""
         shared = ids_on_tpus.of_shared_weights([table for table, _ in looked_up])
         for table, feature in looked_up:
             owner = f"feature {feature.key!r} of table {table.name!r}"

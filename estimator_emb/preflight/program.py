@@ -26,7 +26,6 @@ def line_of(op: tf.Operation) -> str | None:
 
 
 def _differentiated(op: tf.Operation) -> tf.Operation | None:
-    """Returns the op whose gradient this op is part of, or None."""
     original: tf.Operation | None = getattr(op, "_original_op", None)
     if original is not None:
         return original

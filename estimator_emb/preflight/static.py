@@ -112,7 +112,6 @@ def _place_softly(op: tf.Operation, graph: Any) -> None:
 def _called_on_core(
     op: tf.Operation, graph: tf.Graph, found: StepOp
 ) -> list[tuple[str, Any, StepOp]]:
-    """Returns (name, graph, caller) of the called functions that the core runs, not the host."""
     if found.outside or not (op.type in kernels() or _is_function(op.type, graph)):
         return []
     return [(name, inner, found) for name, inner in called(op.node_def, graph)]
@@ -263,7 +262,6 @@ def kernels() -> dict[str, list[dict[str, frozenset[str]]]]:
 
 
 def _refused_type(op_type: str, attributes: Any) -> str | None:
-    """Returns the first type that no kernel of the op takes; None if one takes all its types."""
     first = None
     for kernel in kernels()[op_type]:
         refused = [

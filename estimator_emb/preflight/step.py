@@ -79,7 +79,6 @@ def is_on_host(estimator: TPUEstimator, mode: str) -> bool:
 
 
 def _context(estimator: TPUEstimator, config: Any, replicas: int) -> InternalTPUContext:
-    """Returns tensorflow-estimator's context, for a TPU that is described instead of asked."""
     asked = estimator.backend.request
     context = InternalTPUContext(
         config,

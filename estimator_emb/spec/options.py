@@ -164,10 +164,7 @@ def asked_pjrt_platform() -> str | None:
 
 
 def asked_shards() -> int | None:
-    """Returns the number of emulated cores in the environment; raises ValueError if it is invalid.
-
-    It takes precedence over a TPUConfig.
-    """
+    """Returns the number of emulated cores in the environment, before that of a TPUConfig."""
     shards = environment.SHARDS.value()
     if not shards:
         return None
@@ -180,10 +177,7 @@ def asked_shards() -> int | None:
 
 
 def asked_topology() -> slices.Slice | None:
-    """Returns the slice of a TPU that the environment asks to emulate.
-
-    Raises ValueError if it cannot be emulated, or if the environment also has a number of cores.
-    """
+    """Returns the emulated slice that the environment names, or raises ValueError."""
     name = environment.TOPOLOGY.value()
     if not name:
         return None
@@ -240,10 +234,7 @@ def check_on_tpu(config: Any) -> None:
 
 
 def asked_wait_limit() -> float | None:
-    """Returns the seconds that a process of a cluster waits for another; None without a limit.
-
-    Raises ValueError if the environment has no positive number.
-    """
+    """Returns the seconds that a process of a cluster waits for another; None without a limit."""
     text = environment.WAIT_LIMIT.value()
     if not text:
         return None

@@ -89,10 +89,7 @@ def readable(message: str) -> str:
 
 
 def of_size(ids: Ids, batch_size: int | None) -> Ids:
-    """Returns `ids` with `batch_size`, if given, in their static shapes.
-
-    Raises ValueError if the graph fixes another size.
-    """
+    """Returns `ids` with `batch_size`, if given, in their static shapes."""
     if batch_size is None:
         return ids
     lengths, samples = ids.lengths, ids.static_batch
@@ -150,7 +147,6 @@ def _misplaced(ids: Ids) -> Iterator[Problem]:
 
 
 def _repeated(ids: Ids) -> Iterator[Problem]:
-    """Yields the problem of two ids at one position of a sequence, which would be added up."""
     if ids.places is None or ids.lengths is None:
         return
     assert ids.segments is not None

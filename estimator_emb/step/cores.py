@@ -114,7 +114,6 @@ class Cores:
         return made
 
     def of_each(self, mine: tf.Tensor) -> list[tf.Tensor]:
-        """Returns every core's tensor for one that `per_core` or `stand_ins` gave core 0."""
         return self._per_core.get(mine.name, [mine] * self.count)
 
     @property
@@ -124,7 +123,6 @@ class Cores:
 
     @property
     def inputs(self) -> list[tf.Tensor]:
-        """The tensors of `inputs_of_core`."""
         names = self.inputs_of_core
         return [values[0] for name, values in self._per_core.items() if name in names]
 
@@ -359,10 +357,7 @@ def _copy(
     wanted: Sequence[tf.Tensor],
     core: int,
 ) -> list[tf.Tensor]:
-    """Copies `ops` for another core, and returns its tensors for `wanted`.
-
-    `sources` maps the name of a tensor of core 0 to the other core's tensor.
-    """
+    """Copies `ops` for another core; `sources` maps names of core 0's tensors to its own."""
     names = {op.name for op in ops}
     graph_def = tf.compat.v1.GraphDef()
     graph_def.versions.CopyFrom(tf.compat.v1.get_default_graph().graph_def_versions)

@@ -30,7 +30,6 @@ class DroppedIds(tf.compat.v1.train.SessionRunHook):
         self.of_batch: dict[str, list[tf.Tensor]] = {}
 
     def drop(self, inputs: list[Ids]) -> list[Ids]:
-        """Returns `inputs` without their bad ids."""
         without_bad_ids = []
         for ids in inputs:
             before = number_of_ops()

@@ -114,7 +114,6 @@ class TableStep:
         return structure if self.next_step is None else self.next_step.carried(structure)
 
     def enqueue(self, features: Any) -> "GradientTap":
-        """Reads a batch and taps core 0's activations."""
         # The program's names of ops decide those of variables, and must not depend on these ops,
         # which differ between modes.
         with tf.name_scope("embedding_input"):
@@ -158,7 +157,6 @@ class TableStep:
         return self.cores.per_core(self.slices(self.from_previous_step(of_batch)))
 
     def slices(self, of_batch: tf.Tensor) -> list[tf.Tensor]:
-        """Returns each core's part of a tensor of the whole batch."""
         count = self.cores.count
         return [of_batch] if count == 1 else tf.split(of_batch, count)
 
@@ -179,12 +177,10 @@ class Reading:
 
     @property
     def activations(self) -> dict[str, tf.Tensor]:
-        """The stand-ins for core 0's activations, by feature key."""
         return {key: of_cores[0] for key, of_cores in self.stand_ins.items()}
 
     @property
     def static_batch(self) -> int | None:
-        """The number of samples of the batch, if the graph fixes it."""
         return next((ids.static_batch for ids in self.batch.ids), None)
 
     def tap(self) -> "GradientTap":
@@ -265,7 +261,6 @@ class GradientTap:
                 )
 
     def multiplier(self) -> tf.Tensor | None:
-        """Returns the factor of all gradients in this step, if there is one."""
         function = self.step.spec.experimental_gradient_multiplier_fn
         return None if function is None else functions.multiplier(function, self.global_step)
 
@@ -326,7 +321,6 @@ class Lookup:
         self._held: list[Any] = []
 
     def look_up(self, used: set[str]) -> None:
-        """Looks up the features with keys `used`, and wires each core's part into its stand-in."""
         step, reading = self.step, self._tap.reading
         limit, cores = step.spec.clipping_limit, step.cores.count
         self.kernels = step.kernels(self.tables, limit, cores, step.next_step)
@@ -405,11 +399,9 @@ class Lookup:
         )
 
     def saved_names(self) -> list[str]:
-        """Returns the names of the tables in checkpoints."""
         return [storage.saved_name(table.variables[0].weights) for table in self.tables]
 
     def check_saver(self, scaffold: Any) -> None:
-        """Refuses a saver that model_fn made before the tables existed."""
         variables = [one for table in self.tables for one in table.all_variables]
         saver.check_saves_all(scaffold, variables)
 

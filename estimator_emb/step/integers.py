@@ -42,10 +42,7 @@ def parsed(strings: tf.Tensor) -> tf.Tensor:
 
 
 def as_strings(tables: Sequence[Table], features: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns `features` with decimal strings for the integers that columns look up.
-
-    Raises ValueError if a feature of such a column has no integers.
-    """
+    """Returns `features` with decimal strings for the integers that columns look up."""
     texts = dict(features)
     for table in tables:
         for feature in table.features:

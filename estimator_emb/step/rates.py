@@ -26,7 +26,6 @@ class LearningRates:
         self._of_function: dict[Any, tf.Tensor] = {}
 
     def of(self, table: Table, parameters: OptimizationParameters) -> tf.Tensor:
-        """Returns the rate of a table, a float32 scalar; raises as `functions.rate` does."""
         found = function_of(table.name, table.config, parameters)
         if found is None:
             own = table.config.learning_rate

@@ -170,6 +170,5 @@ def _copied(ids: Ids) -> Ids:
 
 
 def _mean_norm(rows: tf.Tensor) -> tf.Tensor:
-    """Returns the mean Euclidean norm of rows [n, dimension]; 0 without rows."""
     norms = tf.norm(rows, axis=1)
     return tf.math.divide_no_nan(tf.reduce_sum(norms), tf.cast(tf.size(norms), tf.float32))

@@ -48,7 +48,6 @@ class NextStep(tf.compat.v1.train.SessionRunHook):
         return tf.group(*self._kept)
 
     def carried(self, structure: Any) -> Any:
-        """Returns a structure of tensors and None as the previous session call computed it."""
         leaves = tf.nest.flatten(structure, expand_composites=True)
         tensors = [leaf for leaf in leaves if leaf is not None]
         if not tensors:

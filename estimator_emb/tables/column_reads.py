@@ -80,7 +80,6 @@ class ColumnReads:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Makes the columns that this thread uses read these features."""
         _install()
         before = _reads.set(self)
         try:

@@ -16,10 +16,7 @@ def create(
     shards: int,
     dtype: tf.DType = tf.float32,
 ) -> list[storage.StoredTable]:
-    """Creates the tables that the model looks up, with slots if `training`.
-
-    Raises ValueError if a table has no optimizer for its slots, or its name is taken.
-    """
+    """Creates the tables that the model looks up, with slots if `training`."""
     if training:
         scopes.warn_of_ignored()
     name_of = names.variable_names(tables, scopes.taken())

@@ -32,10 +32,7 @@ def variable_names(tables: Sequence[Table], used: Mapping[str, str]) -> dict[str
 
 
 def check_free(variables: Mapping[str, Sequence[str]]) -> None:
-    """Raises ValueError if a name is that of two tables' variables, or of a variable in the graph.
-
-    `variables` is table -> the names of its weights and slots, before they are created.
-    """
+    """Raises ValueError if a variable's name, of weights or slots, is taken."""
     existing = _existing()
     owners: dict[str, str] = {}
     for table, names in variables.items():

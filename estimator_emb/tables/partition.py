@@ -45,7 +45,6 @@ class Partition:
         return [0, *np.cumsum(self.sizes)[:-1].tolist()]
 
     def ids(self, shard: int) -> np.ndarray:
-        """Returns the id of each row of a shard, int64 [sizes[shard]]."""
         if self.strategy == "mod":
             return np.arange(shard, self.vocabulary_size, self.shards, dtype=np.int64)
         start = self.starts[shard]

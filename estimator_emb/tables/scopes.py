@@ -60,7 +60,6 @@ class Uses:
             )
 
     def ignore(self, asked: str, scope_key: str) -> None:
-        """Records a setting that has no effect on a table."""
         self.ignored.setdefault(asked, {})[scope_key] = None
 
 

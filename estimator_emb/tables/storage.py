@@ -35,7 +35,6 @@ class TableVariables:
 
     @contextlib.contextmanager
     def device(self) -> Iterator[None]:
-        """Enters the device of the shard's rows, if the graph places them on one."""
         if not self.weights.device:
             yield
             return
@@ -70,7 +69,6 @@ class StoredTable:
 
     @property
     def trained_by(self) -> OptimizationParameters:
-        """The optimizer of a table that is known to have one."""
         assert self.optimizer is not None
         return self.optimizer
 

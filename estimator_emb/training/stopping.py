@@ -101,7 +101,6 @@ class _Training(tf.compat.v1.train.SessionRunHook):
         self._step: int | None = None
 
     def install(self) -> bool:
-        """Replaces the default handlers, and returns whether there were any."""
         if threading.current_thread() is not threading.main_thread():
             return False
         for number, default in _DEFAULTS.items():

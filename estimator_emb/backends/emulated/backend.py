@@ -47,7 +47,6 @@ class EmulatedBackend(HostBackend):
         return self._emulated_config
 
     def _find_shape(self, tpu_config: Any) -> Slice:
-        """Returns the cores and hosts of the TPU; raises ValueError where it cannot be had."""
         shape = topology.of_config(tpu_config)
         each = tpu_config.num_cores_per_replica or 1
         if self.request.spec is not None and shape.hosts > 1 and each > 1:

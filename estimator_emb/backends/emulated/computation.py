@@ -45,7 +45,6 @@ class Computation:
                 self._ops[op.name] = op
 
     def check_summaries(self) -> None:
-        """Raises ValueError if model_fn makes summaries."""
         for summary in self._graph.get_collection(tf.compat.v1.GraphKeys.SUMMARIES):
             if summary.op.name in self._ops:
                 raise ValueError(
@@ -84,7 +83,6 @@ class Computation:
         )
 
     def close(self) -> None:
-        """Refuses fetches and feeds of the TPU's tensors from now on."""
         for op in self._ops.values():
             self._graph.prevent_fetching(op)
             for tensor in op.outputs:
@@ -104,7 +102,6 @@ class Computation:
         return [_Enter(outside), *hooks, _Exit(outside)]
 
     def has(self, op: tf.Operation) -> bool:
-        """Returns whether model_fn made an op."""
         return op.name in self._ops
 
     def _has(self, leaf: Any) -> bool:

@@ -33,10 +33,7 @@ class EmulatedTPU(InternalTPUContext):
 
 
 def host_calls(ctx: InternalTPUContext) -> list[tuple[int, int]]:
-    """Returns (host, invocation index) of each call of an input_fn that feeds the cores of a host.
-
-    A replica that spans several hosts is fed by the host of its first core.
-    """
+    """Returns (host, invocation index) of each call of an input_fn that feeds a host's cores."""
     if not ctx.is_replica_across_hosts():
         return [(host, host) for host in range(ctx.num_hosts)]
     assignment = ctx.device_assignment

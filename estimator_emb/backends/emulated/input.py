@@ -127,7 +127,8 @@ def _fed(
         hosts = range(ctx.num_hosts)
         calls = [(host, core) for host in hosts for core in replicas_of(ctx, host)]
     for host, index in calls:
-        with _pipeline_of(host):
+        # The name scope of host 0 is open.
+        with tf.name_scope(f"input_pipeline_task{host}/") if host else contextlib.nullcontext():
             result = _call(ctx, input_fn, index, host)
             if broadcast:
                 replicas: Sequence[int] = range(count)
@@ -193,11 +194,6 @@ def _taken(
     return batches, [iterator.initializer]
 
 
-def _pipeline_of(host: int) -> contextlib.AbstractContextManager:
-    """Makes the name scope that input_fn has on a host of a TPU; that of host 0 is open."""
-    return tf.name_scope(f"input_pipeline_task{host}/") if host else contextlib.nullcontext()
-
-
 def _fed_name(ctx: InternalTPUContext, replicas: Sequence[int]) -> str:
     if len(replicas) == ctx.num_replicas:
         return ""
@@ -222,10 +218,7 @@ def _same_for_all(ctx: InternalTPUContext) -> bool:
 
 
 def _filled_up(dataset: tf.data.Dataset, size: int, together: int) -> tf.data.Dataset:
-    """Returns a dataset of {features, labels, real} of `size` samples each.
-
-    The last batch of `dataset` may be smaller; a step takes `together` batches.
-    """
+    """Returns {features, labels, real} of `size` samples; a step takes `together` batches."""
 
     def fill_up(*element: Any) -> dict[str, Any]:
         features, labels = Inputs._parse_inputs(element[0] if len(element) == 1 else element)

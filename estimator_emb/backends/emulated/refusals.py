@@ -87,10 +87,7 @@ def check_loss(loss: tf.Tensor, training: bool) -> None:
 
 
 def check_partition_dims(ctx: InternalTPUContext, features: Any, labels: Any) -> None:
-    """Raises ValueError if `TPUConfig.input_partition_dims` do not fit the batch of a replica.
-
-    Features and labels are those for the infeed, without ids.
-    """
+    """Raises ValueError if `TPUConfig.input_partition_dims` do not fit a replica's infeed."""
     if not ctx.input_partition_dims:
         return
     recorder = InputPipeline.InputsStructureRecorder(ctx.input_partition_dims)

@@ -97,10 +97,7 @@ class EmulatedStep:
     def build(
         self, model_fn: Callable[..., Any], input_fn: Callable[..., Any], estimator: Any
     ) -> EstimatorSpec:
-        """Returns the mode's `EstimatorSpec`; `input_fn` takes the `TPUContext` of an input.
-
-        The `estimator` knows how often a training logs, and how many steps a session call makes.
-        """
+        """Returns the mode's `EstimatorSpec`; `input_fn` takes the `TPUContext` of an input."""
         self._read(input_fn)
         self._wrapper = ModelFnWrapper(model_fn, self._config, self._params, self._ctx)
         self._computation = Computation()
@@ -303,16 +300,11 @@ class EmulatedStep:
         return Cores(count)
 
     def _on_cores(self, wanted: dict[str, Any], spec: Any) -> tuple[dict[str, Any], Any]:
-        """Runs model_fn's step on every core.
-
-        Returns each core's tensors for those of `wanted`, and model_fn's spec, whose loss and
-        train_op a session may now run.
-        """
+        """Returns each core's tensors for those of `wanted`, and model_fn's spec for a session."""
         leaves = iter(self._cores.replicate(tf.nest.flatten(wanted)))
         return tf.nest.map_structure(lambda _: next(leaves), wanted), spec
 
     def _whole_step(self, train_op: Any, updates: list[tf.Operation]) -> tf.Operation:
-        """Returns the op of a step of a loop: the model's, and the updates of tables."""
         return tf.group(train_op, *updates)
 
     def _last_step(self, step: tf.Operation) -> tf.Operation:
@@ -332,7 +324,6 @@ class EmulatedStep:
     def _on_host(
         self, name: str, call: Any, values: dict[str, Any], after: tf.Operation | None = None
     ) -> Any:
-        """Returns what `host_call` or `eval_metrics` computes from all cores' tensors."""
         if not call:
             return []
         function, tensors = call
@@ -360,10 +351,7 @@ class EmulatedStep:
         return checked_scaffold(self._computation, scaffold)
 
     def _checks(self, variables: list[tf.Variable], loss: tf.Tensor) -> list[tf.Operation]:
-        """Makes checks that, as on a TPU, stop a training whose variables are NaN after a loop.
-
-        If the loss is NaN too, `NanReportHook` stops it, and says more.
-        """
+        """Makes checks that stop a training whose variables, but not its loss, are NaN."""
         checked = [
             variable
             for variable in variables
@@ -389,7 +377,6 @@ class EmulatedStep:
         return [tf.cond(reported, tf.no_op, check)]
 
     def _session_hooks(self) -> list[Any]:
-        """Returns hooks that come before all others."""
         return []
 
     def _input_hooks(self) -> list[Any]:
@@ -435,7 +422,6 @@ def _with_steps_per_call(hook: Any, estimator: Any) -> Any:
 
 @contextlib.contextmanager
 def _resource_variables() -> Iterator[None]:
-    """Makes resource variables, as on a TPU, whatever the program's default."""
     scope = tf.compat.v1.get_variable_scope()
     default = scope.use_resource
     scope.set_use_resource(True)

@@ -11,11 +11,7 @@ from estimator_emb.spec import options
 
 
 def of_config(tpu_config: Any = None) -> slices.Slice:
-    """Returns the slice that a `TPUConfig`, if there is one, emulates, or the environment names.
-
-    Raises CannotEmulate if its cores fill no whole number of hosts, and ValueError if the
-    environment names an unknown slice.
-    """
+    """Returns the slice that a `TPUConfig` or the environment emulates, if hosts can hold it."""
     asked = options.asked_topology()
     if asked is not None:
         return asked

@@ -44,7 +44,6 @@ class DynamicRates:
                 self._tags[name] = list(self._owners).index(function)
 
     def tag(self, table: str) -> int | None:
-        """Returns the tag of a table's rate; None if it is a number."""
         return self._tags.get(table)
 
     def values(self, step: Any) -> list[tf.Tensor]:

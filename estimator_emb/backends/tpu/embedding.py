@@ -211,7 +211,6 @@ class TPUEmbedding:
 
     @property
     def hosts(self) -> list[str]:
-        """Device names."""
         return list(self._hosts)
 
     @property
@@ -221,7 +220,6 @@ class TPUEmbedding:
 
     @property
     def feature_to_config_dict(self) -> Mapping[str, FeatureConfig]:
-        """Feature name -> config, sorted by name."""
         return copy.copy(self._feature_to_config_dict)
 
     @property

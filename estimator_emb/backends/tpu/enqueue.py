@@ -96,10 +96,7 @@ def check_data(
     cores_per_host: int,
     ragged: bool,
 ) -> None:
-    """Checks the data of all cores, host after host, before any op is created for it.
-
-    Raises ValueError if features are missing or unknown, of the wrong class, or on several devices.
-    """
+    """Checks the data of all cores, host after host, before any op is created for it."""
     layout = "row_splits" if ragged else "sample_indices"
     expected = "RaggedEnqueueData" if ragged else "EnqueueData"
     device_of_host = None

@@ -174,7 +174,6 @@ def _shard(parts: Sequence[Any], partition: Partition, host: int) -> Any:
 
 
 def _part(shards: Sequence[tf.Tensor], partition: Partition, host: int) -> tf.Tensor:
-    """Returns the rows of the part of `host` from the shards of the hardware on all hosts."""
     if _same(partition):
         return shards[host]
     start, size = partition.starts[host], partition.sizes[host]

@@ -75,7 +75,6 @@ class Index:
         return parts
 
     def data_files(self) -> dict[str, int]:
-        """Returns the path of each data file -> the least number of bytes that it must have."""
         sizes = dict.fromkeys(range(self._count), 0)
         for entry in self._entries.values():
             sizes[entry.shard_id] = max(sizes.get(entry.shard_id, 0), entry.offset + entry.size)

@@ -80,7 +80,6 @@ def latest(model_dir: str) -> str | None:
 
 
 def _named(model_dir: str) -> str:
-    """Returns the checkpoint that the `checkpoint` file names; '' if it names none."""
     try:
         state = tf.train.get_checkpoint_state(model_dir)
     except ValueError:  # The file is empty.

@@ -6,14 +6,10 @@ from collections.abc import Iterable
 import numpy as np
 
 LARGEST = 65504
-"""The largest number of float16."""
 
 
 def rounded(owner: str, table: str, rows: np.ndarray, start: int) -> np.ndarray:
-    """Returns rows of a table, whose first is row `start`, as the nearest float16.
-
-    Raises a ValueError that begins with `owner` for a finite number beyond `LARGEST`.
-    """
+    """Returns rows, from `start` on, as float16; ValueErrors beyond `LARGEST` name the `owner`."""
     if not np.issubdtype(rows.dtype, np.floating):
         rows = rows.astype(np.float32)  # NumPy knows little of bfloat16.
     beyond = np.argwhere(np.isfinite(rows) & (np.abs(rows) > LARGEST))

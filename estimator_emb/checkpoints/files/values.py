@@ -20,7 +20,6 @@ from estimator_emb.messages.text_columns import escaped
 from estimator_emb.tables.partition import Partition
 
 PIECE_BYTES = 32 << 20
-"""Number of bytes read at a time."""
 
 
 class Values:
@@ -57,7 +56,6 @@ class Values:
         self._whole.cache_clear()
 
     def is_text(self, name: str) -> bool:
-        """Returns whether a variable holds strings."""
         return bool(self.dtypes[name] == tf.string)
 
     def row_bytes(self, name: str) -> int:
@@ -79,7 +77,6 @@ class Values:
             yield start, min(start + rows, self.shapes[name][0])
 
     def rows(self, name: str, start: int, end: int) -> np.ndarray:
-        """Returns the rows from `start` to before `end` of a variable."""
         parts = self.parts(name)
         if parts is None:
             return self._whole(name)[start:end]
@@ -157,7 +154,6 @@ class Values:
         return np.asarray(self.whole(name), object if self.is_text(name) else None)
 
     def whole(self, name: str) -> Any:
-        """Returns a whole variable, as TensorFlow reads it."""
         try:
             return self._reader.get_tensor(name)
         except (tf.errors.OpError, IndexError) as error:

@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 CHUNK_BYTES = 64 << 20
-"""Number of bytes written at a time."""
 
 
 class Writer:
@@ -54,7 +53,6 @@ class Writer:
     def add_rows(
         self, name: str, dtype: tf.DType, shape: tuple[int, ...], pieces: Iterable[np.ndarray]
     ) -> None:
-        """Adds a variable whose rows come in pieces, in their order."""
         start = 0
         for piece in pieces:
             self.add(name, dtype, piece, shape, None if len(piece) == shape[0] else start)

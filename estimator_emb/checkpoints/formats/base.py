@@ -39,11 +39,9 @@ class TableFormat:
         return {table.safe_name: table.name for table in tables}
 
     def written(self, folder: str) -> list[str]:
-        """Returns the paths of what was written, sorted."""
         return sorted(f"{folder}/{name}" for name in tf.io.gfile.listdir(folder))
 
     def told(self, folder: str, slots: bool) -> str:
-        """Returns what the command prints of a written folder besides its files."""
         return ""
 
 

@@ -158,7 +158,6 @@ class _Moves:
         self.hosts = self._hosts(hosts, source_order)
 
     def order_of(self, name: str) -> int | None:
-        """Returns the number of hosts of a table that stays; None if unknown."""
         if self._record:
             return self._record.get(name)
         return self.hosts  # One strategy holds for all tables of a program.

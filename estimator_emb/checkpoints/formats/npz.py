@@ -42,7 +42,6 @@ class _Npz(TableFormat):
 
 
 def _array_name(table: SavedTable, variable: str) -> str:
-    """Returns the variable's name, or a safe one if an archive could not be unpacked with it."""
     is_safe = (
         table.name.isprintable()
         and not set(table.name) & set("\\:")

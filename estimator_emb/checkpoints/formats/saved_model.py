@@ -74,7 +74,6 @@ class _SavedModel(TableFormat):
 
 
 def _lookup(weights: tf.Variable, table: SavedTable, labels: Any = None) -> Any:
-    """Returns a function that looks ids up, or labels by their table of ids."""
     rows = table.rows
     given = tf.TensorSpec([None], tf.int64, "ids")
     unknown = f"ids must be from 0 to {rows - 1}."

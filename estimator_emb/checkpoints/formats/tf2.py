@@ -101,7 +101,6 @@ def _object_graph(tables: Sequence[Written], step: int | None) -> tuple[bytes, K
     graph = trackable_object_graph_pb2.TrackableObjectGraph()
 
     def add(parent: Any, name: str, *path: str) -> Any:
-        """Adds an object as the attribute `name` of its parent; a variable if it has a path."""
         reference = parent.children.add(node_id=len(graph.nodes), local_name=name)
         node = graph.nodes.add()
         node.has_checkpoint_values.value = True

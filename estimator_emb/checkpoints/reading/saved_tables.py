@@ -108,7 +108,6 @@ class SavedTable:
 
     @property
     def safe_name(self) -> str:
-        """Returns the table's name with `_` for the characters that a file's name may not have."""
         return re.sub(r"^[.-]|[^A-Za-z0-9.-]", "_", self.name)
 
     def variable(self, slot: str | None) -> str:
@@ -124,12 +123,10 @@ class SavedTable:
         return name
 
     def read(self, variable: str, start: int, end: int) -> np.ndarray:
-        """Returns the rows of the ids from `start` to before `end` of a variable."""
         rows = self.values.of_ids(variable, start, end, self._hosts)
         return rows.astype(np.float32) if self._widened else rows
 
     def pieces(self, variable: str) -> Iterator[np.ndarray]:
-        """Yields the rows of a variable, [rows, dimension], piece by piece."""
         for start, end in self.values.spans(self.name):
             piece = self.read(variable, start, end)
             self.advance(piece.nbytes)

@@ -12,7 +12,6 @@ from estimator_emb.checkpoints.reading import saved_variables
 from estimator_emb.checkpoints.reading.saved_variables import SavedVariable
 
 QUANTILES = (0.05, 0.5, 0.95)
-"""The reported quantiles of the rows' norms."""
 
 _BIN_SHIFT = 15
 """Lower bits of a float32 that the histogram ignores, so that a bin is 0.4 % wide."""
@@ -211,5 +210,4 @@ class _Untrained:
         self._count += int((piece == np.float32(self._smallest)).all(axis=1).sum())
 
     def result(self) -> tuple[int | None, str]:
-        """Returns the number of rows, or None and the reason."""
         return (None, self._why) if self._why else (self._count, "")

@@ -44,7 +44,6 @@ class Vocabulary:
                     raise ValueError(f"{self._owner}: line {number} is not UTF-8.") from None
 
     def check_single_lines(self, why: str) -> None:
-        """Raises a ValueError if a label has a tab or a line break."""
         for number, label in enumerate(self, 1):
             if re.search(r"[\t\r]", label) or label.splitlines() not in ([label], []):
                 raise ValueError(
@@ -53,7 +52,6 @@ class Vocabulary:
                 )
 
     def check_distinct(self) -> None:
-        """Raises a ValueError if two rows have the same label."""
         seen: dict[str, int] = {}
         for number, label in enumerate(self, 1):
             if seen.setdefault(label, number) != number:

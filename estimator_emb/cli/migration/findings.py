@@ -107,7 +107,6 @@ class Findings:
             )
 
     def looks_tpus_up(self) -> bool:
-        """Returns whether the program looks a TPU up, or starts it, by name."""
         return any(_below_tf(name).endswith(_LOOK_TPUS_UP) for name in self._all_names()) or any(
             argument for _, argument in self._addresses()
         )
@@ -250,7 +249,6 @@ class Findings:
         return {*self._names.values(), *imported}
 
     def _name(self, use: Use) -> str:
-        """Returns the dotted name of an expression after the rewrite."""
         return self._new_name(next(iter(use.paths)))
 
     def _new_name(self, path: str) -> str:

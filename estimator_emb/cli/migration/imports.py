@@ -32,7 +32,6 @@ class Imports(NewImports):
             self._notes.about_star(star, module)
 
     def add_install(self) -> None:
-        """Keeps each import, and adds the lines that bring back what they import."""
         self._parts.update({one: Part(one, one.imported) for one in self._program.bindings})
         super().add_install()
 
@@ -94,7 +93,6 @@ class Imports(NewImports):
         return not self._is_package and not self._program.is_named_in_text(binding.local)
 
     def write(self, removed: Sequence[cst.Assign], has_edits: bool) -> None:
-        """Writes all imports that change, and the new ones, and removes assignments."""
         self._removed = set(removed)
         statements: dict[cst.CSTNode, list[Part]] = {}
         for binding, part in self._parts.items():

@@ -69,7 +69,6 @@ class NewImports:
         """Module -> its new local name."""
 
     def take_names(self, gone: Iterable[cst.CSTNode]) -> None:
-        """Finds the names that are free once these nodes are gone."""
         removed = {part.binding.alias for part in self._parts.values() if part.path is None}
         nodes = {*gone, *removed}
         self._taken = {
@@ -135,7 +134,6 @@ class NewImports:
             self._edits.replace(after, after, text)
 
     def add_install(self) -> None:
-        """Adds the lines with which a program keeps its names of `tf.estimator`."""
         at = self._place(self._limit())
         lines = ("import estimator_emb", "estimator_emb.install()  # It brings tf.estimator back.")
         self._edits.replace(at, at, "".join(line + self._newline for line in lines))

@@ -101,18 +101,15 @@ class Program:
         self.means_v1 = any(self._is_tf1(path) for path in self._paths())
 
     def start(self, node: cst.CSTNode) -> int:
-        """Returns where a node begins, in bytes of UTF-8."""
         return int(self._spans[node].start)
 
     def end(self, node: cst.CSTNode) -> int:
-        """Returns where a node ends, in bytes of UTF-8."""
         return int(self._spans[node].start + self._spans[node].length)
 
     def parent(self, node: cst.CSTNode) -> cst.CSTNode:
         return self._parents[node]
 
     def ancestors(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-        """Yields the nodes around a node, from the inside."""
         while node in self._parents:
             node = self._parents[node]
             yield node
@@ -128,17 +125,14 @@ class Program:
         return names.look_up(path, self.means_v1)
 
     def top_level(self, node: cst.CSTNode) -> cst.CSTNode:
-        """Returns the statement of the module that contains a node."""
         while self._parents[node] is not self.module:
             node = self._parents[node]
         return node
 
     def is_unconditional(self, statement: cst.CSTNode) -> bool:
-        """Returns whether a statement is one of the module's own, in no block."""
         return self._parents[self._parents[statement]] is self.module
 
     def binds(self, use: cst.CSTNode, binding: Binding) -> bool:
-        """Returns whether the name of `binding` means nothing else in the place of `use`."""
         scope = self._scopes.get(use)
         if scope is None:
             return False
@@ -296,7 +290,6 @@ class Program:
                 yield text, text.value
 
     def is_in_class(self, node: cst.CSTNode) -> bool:
-        """Returns whether a node is in the body of a class, where names are its attributes."""
         return isinstance(self._scopes.get(node), metadata.ClassScope)
 
     def _paths(self) -> Iterator[str]:
@@ -316,7 +309,6 @@ class Program:
 
 
 def _nodes(module: cst.Module) -> tuple[dict[type, list[Any]], dict[cst.CSTNode, cst.CSTNode]]:
-    """Returns the nodes of each type, in the order of the source, and the parent of each."""
     nodes: dict[type, list[Any]] = collections.defaultdict(list)
     parents: dict[cst.CSTNode, cst.CSTNode] = {}
     waiting: list[cst.CSTNode] = [module]

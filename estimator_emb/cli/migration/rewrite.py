@@ -42,10 +42,7 @@ class CannotRewrite(Exception):
 
 
 def rewrite(text: str, is_package: bool = False) -> Rewritten:
-    """Rewrites a program, or raises libcst.ParserSyntaxError where it is not Python.
-
-    `is_package` is True for an `__init__.py`, whose imports others may use.
-    """
+    """Rewrites a program; `is_package` says that it is an `__init__.py`."""
     if "tensorflow" not in text:  # Most files of a folder; scopes take the time.
         cst.parse_module(text)
         return Rewritten(text, [], {})
@@ -193,10 +190,7 @@ class _Plan:
                 self._outcomes[use] = self._left(use, text)
 
     def _tf1_name(self, use: Use) -> str | None:
-        """Returns an expression for `tensorflow.compat.v1` in the place of `use`, or None.
-
-        The name that it begins with stays imported.
-        """
+        """Returns an expression for `tensorflow.compat.v1` in the place of `use`, or None."""
         suffixes = {
             names.TF1: "",
             "tensorflow": ".compat.v1",

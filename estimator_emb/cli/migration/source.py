@@ -15,7 +15,6 @@ class Edits:
         self._edits: list[tuple[int, int, bytes]] = []
 
     def replace(self, start: int, end: int, text: str) -> None:
-        """Replaces the bytes from `start` to `end` by `text`."""
         self._edits.append((start, end, text.encode()))
 
     def apply(self) -> bytes:
@@ -40,11 +39,9 @@ class Edits:
         return result
 
     def line_start(self, at: int) -> int:
-        """Returns where the line of a byte begins."""
         return max(self.source.rfind(b"\n", 0, at), self.source.rfind(b"\r", 0, at)) + 1
 
     def line_end(self, at: int) -> int:
-        """Returns where the next line begins."""
         found = re.compile(rb"\r\n|\n|\r").search(self.source, at)
         return len(self.source) if found is None else found.end()
 

@@ -108,7 +108,6 @@ def _run(given, launch):
 
 
 def _load(name, folder=HERE):
-    """Imports a file of this package by its path, under a name that no program has."""
     path = os.path.join(folder, f"{name}.py")
     spec = importlib.util.spec_from_file_location(f"estimator_emb_compare_{name}", path)
     module = importlib.util.module_from_spec(spec)
@@ -185,7 +184,6 @@ class Watch:
         owner.__init__ = constructor
 
     def _prepared(self, value):
-        """Returns a RunConfig with another model directory, a seed, and loops of one step."""
         from tensorflow_estimator.python.estimator import run_config
 
         if not isinstance(value, run_config.RunConfig):
@@ -237,7 +235,6 @@ class Watch:
         stock.train, stock._train_with_estimator_spec = train, train_with_spec
 
     def start_of(self, number):
-        """Returns the checkpoint from which model directory `number` starts, or None."""
         start = self.given["start"]
         if number < len(start):
             return start[number]

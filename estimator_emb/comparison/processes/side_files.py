@@ -42,7 +42,6 @@ class Files:
         """The user's files that the program must not see."""
 
     def written(self, path):
-        """Returns the place for what the program writes to a path."""
         if (name := self.redirected(path)) is None:
             return path
         copy = self._copy(name)
@@ -50,7 +49,6 @@ class Files:
         return _like(path, copy)
 
     def read(self, path):
-        """Returns the place of what the program reads from a path."""
         if (name := self.redirected(path)) is None:
             return path
         copy = self._copy(name)
@@ -127,7 +125,6 @@ class Files:
         return result
 
     def mapped(self, path):
-        """Returns the path to which `--map` leads."""
         text = os.fsdecode(path)
         for prefix, folder in self._maps:
             if f"{text}/".startswith(f"{prefix}/"):
@@ -222,7 +219,6 @@ def _is_below(name, roots):
 
 
 def _absolute(path):
-    """Returns the absolute name of a path; None for anything else, such as a descriptor."""
     if isinstance(path, os.PathLike):
         path = os.fspath(path)
     if isinstance(path, bytes):
@@ -372,7 +368,6 @@ def _redirect_call(files, place, owner, name, argument):
 
 
 def _refuse(files, event, args):
-    """Raises PermissionError if something writes to the user's files nevertheless."""
     if event == "open":
         paths = args[:1] if isinstance(args[2], int) and args[2] & _WRITES else ()
     elif event in ("os.mkdir", "os.rmdir", "os.remove", "os.truncate"):

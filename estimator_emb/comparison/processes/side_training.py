@@ -18,7 +18,6 @@ class TrainingOfSide:
         self._spec = None
 
     def begins(self, spec):
-        """Makes the graph of a training start where the side is to start."""
         self._spec = spec
         scaffold = spec.scaffold
         before = scaffold.init_fn
@@ -32,7 +31,6 @@ class TrainingOfSide:
         scaffold._init_fn = initialize
 
     def hook(self):
-        """Returns the hook that records each step."""
         import tensorflow as tf
 
         training = self

@@ -130,7 +130,6 @@ def has_path(owner: Any, path: str) -> bool:
 
 
 def _start(where: str) -> tuple[Any, str]:
-    """Returns the module that a dotted name begins with, and the rest of the name."""
     if where.startswith("tf."):
         return _tf1, where.removeprefix("tf.")
     module, _, name = where.rpartition(".")

@@ -80,7 +80,6 @@ def _fail_twice(name: str, values: str) -> NoReturn:
 
 
 def _cast(name: str, kind: type, value: Any) -> Any:
-    """Returns a value as the type of a hyperparameter, if it loses nothing."""
     if type(value) is kind or kind is type(None):
         return value
     texts = (str, bytes)

@@ -29,10 +29,7 @@ _FOR_CHIEF_TO_HEAR = 1.0
 
 
 class _Queues:
-    """A session with the queues of one task.
-
-    `target` is the server for the session. No call takes longer than `seconds`, unless they are 0.
-    """
+    """A session with the queues of one task; no call takes longer than `seconds`, if any."""
 
     def __init__(self, job: str, index: int, target: str, seconds: float = 0.0):
         device = f"/job:{job}/task:{index}"
@@ -67,13 +64,11 @@ class Member:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def wait(self) -> None:
-        """Blocks until training is over."""
         while not self._over.wait(timeout=1.0):  # Python handles signals between two waits.
             pass
         time.sleep(_FOR_CHIEF_TO_HEAR)
 
     def leave(self) -> None:
-        """Tells the chief that this worker no longer needs the servers."""
         self._left.set()
         if self._queues is not None:
             self._queues.session.run(self._queues.leave)
@@ -126,10 +121,7 @@ class EndWhenOver(tf.compat.v1.train.SessionRunHook):
 
 
 def end_all(target: str, cluster_spec: tf.train.ClusterSpec) -> None:
-    """Tells all workers, and then all servers, that training is over; skips those that are away.
-
-    `target` is the chief's server.
-    """
+    """Tells all workers, and then all servers, that training is over; skips those that are away."""
     for job in ("worker", "ps"):
         told = tasks.tasks_of(cluster_spec, job)
         away = tasks.away(told)
