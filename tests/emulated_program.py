@@ -83,7 +83,7 @@ def make(
 
 
 def same(one, other, tolerance=1e-5):
-    assert set(one) == set(other)
+    assert one and set(one) == set(other)
     for name, value in one.items():
         np.testing.assert_allclose(
             np.float64(other[name]),
