@@ -98,7 +98,9 @@ class TPUEstimator(StockTPUEstimator):
         embedding_config_spec: config_lib.EmbeddingConfigSpec | None = None,
         export_saved_model_api_version: Any = ExportSavedModelApiVersion.V1,
     ):
-        arguments = {name: value for name, value in locals().items() if name not in _NOT_GIVEN}
+        arguments = dict(locals())  # At once: a debugger adds to them, line by line.
+        for name in _NOT_GIVEN:
+            arguments.pop(name, None)
         tf_config.read_tf_config()
         model_fn = program_checks.checked_callable(model_fn)
         if use_tpu:  # Elsewhere, a size counts where the program reads it.
@@ -206,7 +208,7 @@ class TPUEstimator(StockTPUEstimator):
 
     def _evaluate_run(self, *, all_hooks: Any, output_dir: Any, **given: Any) -> Any:
         run = functools.partial(super()._evaluate_run, output_dir=output_dir, **given)
-        return safeguards.evaluate_run(run, all_hooks, output_dir)
+        return safeguards.evaluate_run(run, all_hooks, self.model_dir, output_dir)
 
     def predict(
         self,
@@ -327,7 +329,8 @@ class TPUEstimator(StockTPUEstimator):
             call.lookup = None
         scaffold = getattr(spec, "scaffold", None)
         tables = self.backend.request.tables
-        self._directory.check(scaffold, self._warm_start_settings, tables, rounded)
+        settings, trains = self._warm_start_settings, mode == ModeKeys.TRAIN
+        self._directory.check(scaffold, settings, tables, rounded, trains=trains)
         if call.float16:
             call.float16.write(rounded)
         return spec

@@ -170,7 +170,7 @@ def variables(options: argparse.Namespace, given: Mapping[str, str]) -> dict[str
         raise WrongArguments("--shards and --topology both say how many cores there are")
     for flag, value, devices in (
         ("--shards", options.shards, ("host", "pjrt")),
-        ("--topology", options.topology, ("host",)),
+        ("--topology, of an emulated TPU,", options.topology, ("host",)),
     ):
         if value is not None and device not in devices:
             needed = " or ".join(f"--device={one}" for one in devices)

@@ -57,8 +57,9 @@ def sparse_core_config(
     check(generation in SPARSE_CORES, "generation", allowed, generation)
     check_integer("sparse_core_config", "chips", chips, 1)
     features = translation.features
-    given, wanted = sorted(ids_per_sample), sorted(features)
-    check(given == wanted, "ids_per_sample", f"of the features {wanted}", given)
+    is_of_features = set(ids_per_sample) == set(features)
+    wanted = f"of the features {sorted(features)}"
+    check(is_of_features, "ids_per_sample", wanted, sorted(ids_per_sample, key=str))
     cores = SPARSE_CORES[generation]
     most: dict[str, int] = {}
     rows: dict[str, int] = {}

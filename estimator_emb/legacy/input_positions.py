@@ -81,7 +81,8 @@ class Positions:
             )
         elif kept and self._kept is not None and kept != _names(self._whole) - wanted:
             other = (
-                "a lookup ahead by other features or other settings. Train with those that wrote it"
+                "a lookup ahead by other features or settings (bad_ids, table_summaries, parameter "
+                "servers, ESTIMATOR_EMB_NATIVE). Train with those that wrote it"
             )
         if other:
             raise ValueError(

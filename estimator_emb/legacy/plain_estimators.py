@@ -18,7 +18,7 @@ from estimator_emb.checkpoints.restoring.warm_starts import without_global_step
 from estimator_emb.messages import console
 from estimator_emb.messages.calls import called_by_program
 from estimator_emb.messages.text_columns import counted
-from estimator_emb.private.estimator import Estimator
+from estimator_emb.private.estimator import Estimator, ModeKeys
 from estimator_emb.private.patches import Changes
 from estimator_emb.private.tpu_estimator import StockTPUEstimator
 from estimator_emb.training import safeguards
@@ -96,9 +96,9 @@ def _evaluate(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> A
         return original(self, checkpoint_path=path, **given)
 
 
-def _evaluate_run(original: Any, all_hooks: Any, output_dir: Any, **given: Any) -> Any:
-    run = functools.partial(original, output_dir=output_dir, **given)
-    return safeguards.evaluate_run(run, all_hooks, output_dir)
+def _evaluate_run(original: Any, self: Any, all_hooks: Any, output_dir: Any, **given: Any) -> Any:
+    run = functools.partial(original, self, output_dir=output_dir, **given)
+    return safeguards.evaluate_run(run, all_hooks, self.model_dir, output_dir)
 
 
 def _predict(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> Iterator[Any]:
@@ -113,10 +113,11 @@ def _path_to_read(estimator: Any, call: str, checkpoint_path: Any) -> str | None
     return _directory(estimator).to_read(call, checkpoint_path, estimator._warm_start_settings)
 
 
-def _call_model_fn(original: Any, self: Any, **given: Any) -> Any:
-    spec = original(self, **given)
+def _call_model_fn(original: Any, self: Any, mode: Any, **given: Any) -> Any:
+    spec = original(self, mode=mode, **given)
     self._warm_start_settings = without_global_step(self._warm_start_settings)
-    _directory(self).check(spec.scaffold, self._warm_start_settings, tables=())
+    trains = mode == ModeKeys.TRAIN
+    _directory(self).check(spec.scaffold, self._warm_start_settings, tables=(), trains=trains)
     return spec
 
 

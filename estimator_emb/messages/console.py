@@ -57,7 +57,7 @@ def counts_steps(graph: tf.Graph) -> None:
 
 def interactive() -> bool:
     """Returns whether a person types the program: in a notebook, or at Python's prompt."""
-    return hasattr(sys, "ps1")
+    return hasattr(sys, "ps1") or bool(sys.flags.interactive)
 
 
 def stream() -> Any:

@@ -269,7 +269,8 @@ class _Run:
             raise _Lasting(f"{self.compiler} reports success, but made no {output.suffix} file")
 
     def _wait(self, process: subprocess.Popen) -> bytes:
-        while (left := _TIMEOUT - self._seconds()) > 0:
+        limit = max(_TIMEOUT, self._seconds() + _PROGRESS)  # A link may begin late.
+        while (left := limit - self._seconds()) > 0:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return process.communicate(timeout=min(_PROGRESS, left))[1]
             if left > _PROGRESS:

@@ -51,10 +51,12 @@ def gradient_limits(
 ) -> tuple[float, float]:
     """Returns one pair of limits that acts as the two of `step` in turn; infinite ones are none."""
     low, high = parameters.clip_gradient_min, parameters.clip_gradient_max
-    low, high = -INFINITY if low is None else low, INFINITY if high is None else high
+    low = -INFINITY if low is None else float(low)
+    high = INFINITY if high is None else float(high)
     if clipping_limit is None:
         return low, high
-    return min(max(-clipping_limit, low), high), min(max(clipping_limit, low), high)
+    limit = float(clipping_limit)
+    return min(max(-limit, low), high), min(max(limit, low), high)
 
 
 def _decayed(

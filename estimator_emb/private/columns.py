@@ -51,8 +51,11 @@ TPU_FC_TO_SCOPE = _tpu_feature_column._TPU_FC_TO_SCOPE
 
 # ---- TensorFlow's own columns -----------------------------------------------------------------
 
-COMPUTED_COLUMNS = (_feature_column_v2.BucketizedColumn, _feature_column_v2.CrossedColumn)
-"""Categorical columns that compute their ids from what other columns read."""
+BucketizedColumn = _feature_column_v2.BucketizedColumn
+"""A categorical column that computes its ids from numbers."""
+
+CrossedColumn = _feature_column_v2.CrossedColumn
+"""A categorical column that computes its ids from what other columns read."""
 
 LegacyNumericColumn = _feature_column._NumericColumn
 """A column that the model computes, of no meaning on a TPU; so are the next four."""

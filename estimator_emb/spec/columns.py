@@ -9,7 +9,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.private.columns import COMPUTED_COLUMNS, FeatureTransformationCache
+from estimator_emb.private.columns import (
+    BucketizedColumn,
+    CrossedColumn,
+    FeatureTransformationCache,
+)
 
 logger = logging.getLogger("estimator_emb")
 
@@ -47,14 +51,21 @@ def integer_lookup(categorical_column: Any) -> ColumnLookup | None:
     return ColumnLookup(column) if dtype is None and has_default else None
 
 
-def computed_ids(categorical_column: Any) -> Callable[[Any], tf.SparseTensor] | None:
+def computed_ids(categorical_column: Any) -> Callable[[Any], Any] | None:
     """Returns a function from a batch's features to ids; None if input_fn gives the ids itself."""
     column = without_wrappers(categorical_column)
-    if not isinstance(column, COMPUTED_COLUMNS):
+    if not isinstance(column, (BucketizedColumn, CrossedColumn)):
         return None
-    return lambda features: (
-        column.get_sparse_tensors(FeatureTransformationCache(features), None).id_tensor
-    )
+
+    def ids(features: Any) -> Any:
+        found = column.get_sparse_tensors(FeatureTransformationCache(features), None).id_tensor
+        if isinstance(column, CrossedColumn):
+            return found
+        # Each number of a sample is in one bucket, so that weights may be dense too.
+        width = column.source_column.variable_shape.num_elements()
+        return tf.reshape(found.values, [-1, width])
+
+    return ids
 
 
 def without_wrappers(categorical_column: Any) -> Any:

@@ -106,6 +106,7 @@ def tables_of_columns(
     ValueError or TypeError. A table with two shapes, combiners or rates always raises ValueError.
     """
     tables: dict[str, Table] = {}
+    features: dict[str, list[Feature]] = {}
     for column, key, scope_key, alone in _off_tpu(columns) if off_tpu else _on_tpu(columns):
         name = TABLE_PREFIX + scope_key
         vocabulary_size, dimension = column.get_embedding_table_size()
@@ -116,8 +117,7 @@ def tables_of_columns(
             combiner=column.get_combiner(),
             learning_rate_fn=column.get_learning_rate_fn(),
         )
-        table = tables.setdefault(name, Table(name, config, (), scope_key, optimizer))
-        first = table.config
+        first = tables.setdefault(name, Table(name, config, (), scope_key, optimizer)).config
         if (first.vocabulary_size, first.dimension) != (vocabulary_size, dimension):
             raise ValueError(
                 f"Table {name!r} is asked for in two shapes: [{first.vocabulary_size}, "
@@ -139,9 +139,13 @@ def tables_of_columns(
             computed=computed_ids(column.categorical_column),
             column=None if alone else column,
         )
-        features = sorted((*table.features, feature), key=lambda one: one.key)
-        tables[name] = dataclasses.replace(table, features=tuple(features))
-    return [tables[name] for name in sorted(tables)]
+        features.setdefault(name, []).append(feature)
+    return [
+        dataclasses.replace(
+            tables[name], features=tuple(sorted(features[name], key=lambda one: one.key))
+        )
+        for name in sorted(tables)
+    ]
 
 
 _Named = tuple[Any, str, str, bool]

@@ -23,7 +23,8 @@ class LearningRates:
 
     def __init__(self, step: tf.Tensor):
         self._step = step
-        self._of_function: dict[Any, tf.Tensor] = {}
+        # No dict: a callable object may have no hash.
+        self._of_function: list[tuple[Any, tf.Tensor]] = []
 
     def of(self, table: Table, parameters: OptimizationParameters) -> tf.Tensor:
         found = function_of(table.name, table.config, parameters)
@@ -31,11 +32,12 @@ class LearningRates:
             own = table.config.learning_rate
             return tf.constant(parameters.learning_rate if own is None else own, tf.float32)
         owner, function, takes_step = found
-        key = function, takes_step
-        if key not in self._of_function:
-            step = [self._step] if takes_step else []
-            self._of_function[key] = functions.rate(owner, function, *step)
-        return self._of_function[key]
+        for known, rate in self._of_function:
+            if known == (function, takes_step):
+                return rate
+        rate = functions.rate(owner, function, *([self._step] if takes_step else []))
+        self._of_function.append(((function, takes_step), rate))
+        return rate
 
 
 def function_of(

@@ -32,23 +32,24 @@ class _Said:
 
 
 def _why(should_stop_fn: Callable[[], Any]) -> str:
-    used: Any = {}
-    if inspect.isfunction(should_stop_fn):
-        used = inspect.getclosurevars(should_stop_fn).nonlocals
-    if not {"eval_dir", "metric_name", "min_steps", "is_lhs_better"} <= used.keys():
-        return f"{getattr(should_stop_fn, '__name__', should_stop_fn)} returned True."
+    by_program = f"{getattr(should_stop_fn, '__name__', should_stop_fn)} returned True."
+    if getattr(should_stop_fn, "__module__", None) != read_eval_metrics.__module__:
+        return by_program
+    used = inspect.getclosurevars(should_stop_fn).nonlocals
     metric, is_better = used["metric_name"], used["is_lhs_better"]
-    values = {
-        step: metrics[metric]
-        for step, metrics in read_eval_metrics(used["eval_dir"]).items()
-        if step >= used["min_steps"] and metric in metrics
-    }
-    last = best = next(iter(values))
-    for step, value in values.items():
-        last = step
-        if is_better(value, values[best]):
-            best = step
-    reason = f"{metric} has not {used.get('increase_or_decrease')}d for {last - best:,} steps"
-    if "threshold" in used:
+    most = used.get("max_steps_without_improvement")
+    best = value_of_best = step = None
+    for step, metrics in read_eval_metrics(used["eval_dir"]).items():
+        if step < used["min_steps"]:
+            continue
+        if best is None or is_better(metrics[metric], value_of_best):
+            best, value_of_best = step, metrics[metric]
+        if most is not None and step - best >= most:
+            break  # Here the hook has stopped, too.
+    if best is None or step is None:
+        return by_program
+    if most is None:
         reason = f"{metric} is {used['greater_or_lesser']} {used['threshold']:g}"
-    return f"{reason}; its best value is {values[best]:.5g}, of step {best:,}."
+    else:
+        reason = f"{metric} has not {used['increase_or_decrease']}d for {step - best:,} steps"
+    return f"{reason}; its best value is {value_of_best:.5g}, of step {best:,}."

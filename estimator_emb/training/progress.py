@@ -61,7 +61,9 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         for saver in session.graph.get_collection(tf.compat.v1.GraphKeys.SAVERS):
-            saver.save = pauses.pausing()(saver.save)
+            if not getattr(saver.save, "pauses", False):
+                saver.save = pauses.pausing()(saver.save)
+                saver.save.pauses = True
         self._first_step = self._shown_step = int(session.run(self._global_step))
         if self._total is None and self._steps is not None:
             self._total = self._first_step + self._steps
@@ -176,7 +178,9 @@ class ProgressHook(_Progress):
                 initial=self._first_step,
                 file=console.stream(),
                 **_size(),
-                bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} steps "
+                bar_format="{n_fmt} steps [{elapsed}{postfix}]"
+                if self._total is None
+                else "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} steps "
                 "[{elapsed}<{remaining}{postfix}]",
             )
             # `end` is not called after an error, but the session's coordinator always stops.
@@ -232,11 +236,11 @@ def log_beside(
     return [ProgressLog(steps, max_steps, batch_size, model_dir)]
 
 
-def log_evaluation(metrics: Any, output_dir: str) -> None:
+def log_evaluation(metrics: Any, model_dir: str, output_dir: str) -> None:
     """Logs the metrics of an evaluation in one line."""
     if not isinstance(metrics, dict):
         return
-    _, _, name = os.path.basename(output_dir).partition("eval_")
+    name = os.path.relpath(output_dir, model_dir).removeprefix("eval").removeprefix("_")
     begin = f"evaluation {name!r}" if name else "evaluation"
     others = sorted(metrics.keys() - {"loss", "global_step"})
     texts = (
@@ -250,7 +254,12 @@ def log_evaluation(metrics: Any, output_dir: str) -> None:
 def _text(value: Any) -> str:
     if np.shape(value):
         return f"of shape {list(np.shape(value))}"
-    return f"{value:,}" if isinstance(value, (int, np.integer)) else f"{value:.5g}"
+    if isinstance(value, (int, np.integer)):
+        return f"{value:,}"
+    try:
+        return f"{float(value):.5g}"
+    except (TypeError, ValueError):
+        return str(value)  # An evaluation does not fail for its line.
 
 
 def _named(loss: str) -> tf.Tensor | None:

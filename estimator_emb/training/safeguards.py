@@ -60,7 +60,9 @@ def evaluation(directory: ModelDirectory, explain: Explain, path: str | None) ->
         yield
 
 
-def evaluate_run(run: Callable[..., Any], all_hooks: Sequence[Any], output_dir: str) -> Any:
+def evaluate_run(
+    run: Callable[..., Any], all_hooks: Sequence[Any], model_dir: str, output_dir: str
+) -> Any:
     """Calls `run(all_hooks=...)` with the hooks that an evaluation needs; logs its metrics.
 
     `output_dir` is the folder of the evaluation's summaries, 'eval' or 'eval_<name>'.
@@ -69,7 +71,7 @@ def evaluate_run(run: Callable[..., Any], all_hooks: Sequence[Any], output_dir: 
     hooks = [*all_hooks, run_checks.Evaluated(), stopping.EndEvaluation()]
     with pauses.pausing():
         metrics = run(all_hooks=hooks)
-    progress.log_evaluation(metrics, output_dir)
+    progress.log_evaluation(metrics, model_dir, output_dir)
     return metrics
 
 

@@ -81,7 +81,7 @@ def explained(words: str) -> str:
     reason = reason.removeprefix("Failed getting HLO text: '").strip(" \n'.")
     todo = "What only the host can do belongs into input_fn, or into host_call and eval_metrics."
     if "tensor list" in reason:
-        todo = "Give each loop a constant maximum_iterations, and a recurrent layer unroll=True."
+        todo = "Give each loop a constant maximum_iterations, a recurrent layer a static length."
     return "\n".join([f"model_fn's step cannot run on PJRT devices: {reason}.", *made, todo])
 
 

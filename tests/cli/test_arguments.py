@@ -67,7 +67,7 @@ run --topology=v9-8 x.py
     argument --topology: must be one of v2-8, v2-32, v2-128, v2-256, v2-512, v3-8, v3-32,
     v3-128, v3-256, v3-512, v3-1024, v3-2048, v4-8, v4-16, v4-32, v4-64, v4-128; got 'v9-8'.
 run --device=tpu --topology=v3-32 @script
-    --topology needs --device=host; the device is 'tpu'
+    --topology, of an emulated TPU, needs --device=host; the device is 'tpu'
 run --shards=32 --topology=v3-32 @script
     --shards and --topology both say how many cores there are
 run --steps-limit=-1 x.py

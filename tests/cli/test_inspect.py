@@ -148,7 +148,7 @@ def test_plots_that_cannot_be(tmp_path, capsys, monkeypatch):
     for file, says in {
         pdf: f"{pdf!r} must end in .png",
         f"{nowhere}/norms.png": f"there is no folder {nowhere!r}",
-        f"{tmp_path}/norms.png": "needs matplotlib: pip install 'estimator-emb[plot]'",
+        f"{tmp_path}/norms.png": "it needs matplotlib: pip install 'estimator-emb[plot]'",
     }.items():
         if "needs" in says:
             monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

@@ -106,6 +106,18 @@ def test_they_train_and_serve_off_a_tpu(name, tmp_path):
         np.testing.assert_allclose(served["rows"], rows, rtol=1e-6)
 
 
+def test_their_weights_may_be_dense(tmp_path):
+    weighted = tf.feature_column.weighted_categorical_column(buckets(), "weight")
+    column, table = columns_of(weighted)
+    weights = np.array([[0.5], [2.0], [3.0], [0.25]], np.float32)
+    features = {"age": AGE, "weight": weights}
+    estimator(column, tmp_path).train(harness.input_fn_of([(features, LABELS)]), steps=1)
+    np.subtract.at(table, np.digitize(AGE, BOUNDARIES), 0.5 * weights * LABELS[:, np.newaxis])
+    trained = harness.saved(tmp_path, 1)
+    (key,) = (key for key in trained if key.endswith("embedding_weights"))
+    np.testing.assert_allclose(trained[key], table, rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["buckets", "crossed"])
 def test_a_tpu_is_given_ids(name, tmp_path):
     column, _ = columns_of(CASES[name][0])

@@ -47,6 +47,7 @@ def two(tmp_path_factory):
         ([".*", "global_step"], {"words", "words/Adagrad", "items", "items/Adagrad"}, 4),
         (["items.*"], {"items", "items/Adagrad"}, 1),
         ("w", {"words"}, 1),
+        (["(?i)WORDS.*"], {"words", "words/Adagrad"}, 1),
     ],
 )
 def test_a_pattern_takes_what_it_finds_and_the_global_step_by_name(
@@ -85,6 +86,11 @@ def test_a_pattern_takes_what_it_finds_and_the_global_step_by_name(
             " A list looks among all variables: vars_to_warm_start=['words/Adagrad'].",
         ),
         (
+            ["glob.*"],
+            "'glob.*', which fits no variable",
+            " global_step is taken only where a pattern names it: 'global_step'.",
+        ),
+        (
             ["x.*"],
             "'x.*', which fits no variable",
             " It has global_step, items, items/Adagrad, words, words/Adagrad.",
@@ -98,3 +104,14 @@ def test_a_pattern_that_finds_nothing_is_refused(patterns, fits, advice, two, tm
         f"warm_start_from: vars_to_warm_start has the pattern {fits} of the model.{advice}"
     )
     assert not list((tmp_path / "new").glob("model.ckpt*"))
+
+
+def test_an_evaluation_inside_a_training_needs_no_slots(two, tmp_path, caplog):
+    """Its graph lacks what the pattern finds in that of the training."""
+    caplog.set_level("INFO", "estimator_emb")
+    estimator = two_tables(tmp_path / "new", ee.WarmStartSettings(str(two), [".*Adagrad"]))
+    batch = ({name: np.zeros(2, np.int32) for name in TABLES}, np.zeros(2, np.float32))
+    input_fn = harness.input_fn_of([batch])
+    hook = ee.experimental.InMemoryEvaluatorHook(estimator, input_fn, steps=1)
+    estimator.train(input_fn, hooks=[hook], steps=1)
+    assert len([line for line in caplog.messages if line.startswith("Warm start")]) == 1

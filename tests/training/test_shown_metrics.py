@@ -24,7 +24,8 @@ def model_fn(features, labels, mode, params):
         def metric_fn(x):
             mean = v1.metrics.mean(10.0 * tf.reduce_mean(x))
             histogram = v1.metrics.mean_tensor(tf.reduce_mean(x) * tf.ones([3, 2]))
-            return {"ten": mean, "histogram": histogram}
+            half = tf.cast(0.5, tf.bfloat16), tf.no_op()
+            return {"ten": mean, "histogram": histogram, "half": half}
 
         rows = loss * tf.ones([2])
         return ee.TPUEstimatorSpec(mode, loss=loss, eval_metrics=(metric_fn, [rows]))
@@ -54,10 +55,10 @@ def test_an_evaluation_logs_its_metrics(device, tmp_path, caplog):
     caplog.set_level(logging.INFO, "estimator_emb")
     estimator = make(tmp_path, device)
     estimator.train(input_fn, max_steps=3)
-    for name, shown in ((None, "evaluation"), ("night", "evaluation 'night'")):
+    for name, shown in ((None, "evaluation"), ("a/b", "evaluation 'a/b'")):
         caplog.clear()
         estimator.evaluate(input_fn, steps=1, name=name)
-        line = f"{shown} at step 3: loss 3.25, histogram of shape [3, 2], ten 32.5"
+        line = f"{shown} at step 3: loss 3.25, half 0.5, histogram of shape [3, 2], ten 32.5"
         assert line in caplog.messages, caplog.messages
 
 
@@ -119,6 +120,22 @@ def test_early_stopping_says_why_and_which_step_was_best(kind, tmp_path, caplog)
         ee.EvalSpec(input_fn, steps=1, throttle_secs=0),
     )
     assert [line for line in caplog.messages if "Early" in line] == [f"Early stopping: {why}"]
+
+
+def test_an_early_stop_is_told_of_the_evaluations_until_then(tmp_path, caplog):
+    """As stock's hook, which stops at the first gap of all evaluations that are there."""
+    caplog.set_level(logging.INFO, "estimator_emb")
+    estimator = make(tmp_path)
+    with tf.Graph().as_default(), v1.summary.FileWriter(estimator.eval_dir()) as writer:
+        for step, loss in ((0, 1.0), (100, 2.0), (200, 2.5), (300, 0.5)):
+            value = v1.Summary.Value(tag="loss", simple_value=loss)
+            writer.add_summary(v1.Summary(value=[value]), step)
+    hook = ee.experimental.stop_if_no_decrease_hook(
+        estimator, "loss", 150, run_every_secs=None, run_every_steps=1
+    )
+    estimator.train(input_fn, hooks=[hook], max_steps=20)
+    why = "loss has not decreased for 200 steps; its best value is 1, of step 0."
+    assert f"Early stopping: {why}" in caplog.messages
 
 
 def clock(monkeypatch):

@@ -34,14 +34,18 @@ class DynamicRates:
         tables: Mapping[str, TableConfig],
         parameters: Mapping[str, OptimizationParameters],
     ):
-        self._owners: dict[tuple[Callable[..., Any], bool], str] = {}
+        # No dict: a callable object may have no hash.
+        self._functions: list[tuple[Callable[..., Any], bool]] = []
+        self._owners: list[str] = []
         self._tags: dict[str, int] = {}
         for name, table in tables.items():
             found = function_of(name, table, parameters[name])
             if found is not None:
                 owner, function = found[0], found[1:]
-                self._owners.setdefault(function, owner)
-                self._tags[name] = list(self._owners).index(function)
+                if function not in self._functions:
+                    self._functions.append(function)
+                    self._owners.append(owner)
+                self._tags[name] = self._functions.index(function)
 
     def tag(self, table: str) -> int | None:
         return self._tags.get(table)
@@ -52,14 +56,14 @@ class DynamicRates:
         `step` is the global step before this step increments it. Raises ValueError if it is None
         and a function needs it, and what `functions.rate` raises.
         """
-        if step is None and any(takes_step for _, takes_step in self._owners):
+        if step is None and any(takes_step for _, takes_step in self._functions):
             raise ValueError(
                 "step must be given, because tables have a learning_rate_fn, which takes it; got "
                 "None."
             )
         return [
             functions.rate(owner, function, *([step] if takes_step else []))
-            for (function, takes_step), owner in self._owners.items()
+            for owner, (function, takes_step) in zip(self._owners, self._functions, strict=True)
         ]
 
 

@@ -26,7 +26,6 @@ class ModelDirectory:
         checkpoint_files.check_folder(path)
         self._path = path
         self._start: tuple[str | None] | None = None
-        self._trains = False
 
     def latest(self) -> str | None:
         """Returns the path of the latest checkpoint; None if there is none."""
@@ -50,12 +49,8 @@ class ModelDirectory:
         with training_lock.held(self._path) as alone:
             path = self.latest()
             unfinished_saves.remove(self._path, alone)
-            self._trains = True
-            try:
-                with self.restoring(path):
-                    yield
-            finally:
-                self._trains = False
+            with self.restoring(path):
+                yield
 
     @contextlib.contextmanager
     def restoring(self, path: str | None) -> Iterator[None]:
@@ -73,16 +68,21 @@ class ModelDirectory:
         warm_start: Any,
         tables: Sequence[Table],
         rounded: Collection[str] = (),
+        *,
+        trains: bool,
     ) -> None:
-        """Compares the default graph with the checkpoint that it restores or begins from."""
+        """Compares the default graph with the checkpoint that it restores or begins from.
+
+        Only a graph that `trains` must have what each pattern of a warm start finds, such as slots.
+        """
         if self._start is None or tf.distribute.has_strategy():
             return  # A replica has only a part of the graph.
         (path,) = self._start
         if path is not None:
             fitting.check_restored(path, scaffold, tables, rounded)
         elif warm_start:
-            if self._trains:  # Other graphs lack what only a training has, such as slots.
+            if trains:
                 warm_starts.check_patterns(warm_start)
             found = fitting.check_warm_start(warm_start, tables)
-            if self._trains and found is not None:
+            if trains and found is not None:
                 warm_starts.say(warm_start.ckpt_to_initialize_from, found)

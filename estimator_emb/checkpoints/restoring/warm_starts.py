@@ -14,6 +14,8 @@ from estimator_emb.tables.storage import saved_name
 logger = logging.getLogger("estimator_emb")
 
 _STEP = "global_step"
+_WITHOUT_STEP = re.compile(rf"^(\(\?\w+\))?\(\?!{_STEP}:0\$\)\(\?:(.*)\)$", re.S)
+"""What `without_global_step` makes of a pattern."""
 _SHOWN = 6
 
 
@@ -26,10 +28,7 @@ def without_global_step(settings: Any) -> Any:
     patterns: Any = getattr(settings, "vars_to_warm_start", None)
     if not _are_names(patterns):
         return settings
-    patterns = [
-        pattern if _STEP in pattern else rf"(?!{_STEP}:0$)(?:{pattern})" for pattern in patterns
-    ]
-    return settings._replace(vars_to_warm_start=patterns)
+    return settings._replace(vars_to_warm_start=[_without_step(one) for one in patterns])
 
 
 def check_patterns(settings: Any) -> None:
@@ -46,7 +45,7 @@ def check_patterns(settings: Any) -> None:
     for pattern in patterns if listed else [patterns]:
         if tf.compat.v1.get_collection(collection, pattern):
             continue
-        written = re.sub(rf"^\(\?!{_STEP}:0\$\)\(\?:(.*)\)$", r"\1", pattern, flags=re.S)
+        written = _WITHOUT_STEP.sub(r"\1\2", pattern)
         fits = "variable" if listed else "trainable variable"
         raise ValueError(
             f"warm_start_from: vars_to_warm_start has the pattern {written!r}, which fits no "
@@ -65,6 +64,14 @@ def say(path: str, names: Collection[str]) -> None:
     )
 
 
+def _without_step(pattern: str) -> str:
+    if _STEP in pattern:
+        return pattern
+    flags = re.match(r"\(\?[aiLmsux]+\)|", pattern)  # Python wants them at the beginning.
+    begin = flags[0] if flags else ""
+    return f"{begin}(?!{_STEP}:0$)(?:{pattern[len(begin) :]})"
+
+
 def _are_names(patterns: Any) -> bool:
     return (
         isinstance(patterns, list)
@@ -78,6 +85,8 @@ def _names(collection: str) -> list[str]:
 
 
 def _advice(pattern: str, names: list[str], listed: bool) -> str:
+    if listed and re.match(pattern, f"{_STEP}:0"):
+        return f" {_STEP} is taken only where a pattern names it: '{_STEP}'."
     inside = [name for name in names if re.search(pattern, name)]
     if inside:
         return f" It must fit from the beginning of a name: '.*{pattern}' finds {_some(inside)}."
