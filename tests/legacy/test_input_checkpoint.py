@@ -260,8 +260,8 @@ def test_trainings_one_after_the_other_are_one(tmp_path):
 
 ANOTHER_LOOKUP = (
     "CheckpointInputPipelineHook: {0}/input.ckpt-4 holds a lookup ahead by other features or "
-    "settings (bad_ids, table_summaries, parameter servers, ESTIMATOR_EMB_NATIVE). Train with those that wrote it, or remove input.ckpt-* from {0} to begin the input "
-    "at its start."
+    "settings (bad_ids, table_summaries, parameter servers, ESTIMATOR_EMB_NATIVE). Train with "
+    "those that wrote it, or remove input.ckpt-* from {0} to begin the input at its start."
 )
 
 
