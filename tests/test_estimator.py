@@ -246,7 +246,7 @@ def test_a_feature_under_the_key_of_a_mask():
     features = {"x": tf.sparse.from_dense([[1, 3]]), "x__TENSOR_CORE_MASK": tf.ones([1, 2])}
     assert harness.refusal(ValueError, tensor_core.padded, spec, features) == (
         "Mask key x__TENSOR_CORE_MASK for Tensor Core embedding is already in use, of column "
-        "x_embedding: call the feature otherwise in input_fn."
+        "x_embedding: rename the feature in input_fn."
     )
 
 
@@ -264,9 +264,9 @@ def test_a_saver_made_in_model_fn_is_refused(tmp_path):
     assert harness.refusal(ValueError, train, harness.input_fn_of(batches(1)), steps=1) == (
         "The saver of model_fn's Scaffold leaves out the embedding variables "
         "['dense_features/item_embedding/embedding_weights:0', "
-        "'history_words_shared_embedding:0']: it was made before they were, or with other "
-        "variables. Make it in the scaffold_fn of a TPUEstimatorSpec, which is called after them, "
-        "and of all variables."
+        "'history_words_shared_embedding:0']: it was made before them, or with a list that lacks "
+        "them. Make it in the scaffold_fn of a TPUEstimatorSpec, which runs when all variables "
+        "exist, and give it all of them."
     )
 
 

@@ -14,9 +14,8 @@ _HOW_TO_EMULATE = (
 )
 
 HOW_TO_OUTFEED = (
-    " On a TPU nothing outside reads what model_fn computes, and so hooks, scaffold_fn and "
-    "summaries cannot: give the tensor to a function on the host, by host_call or eval_metrics of "
-    "the TPUEstimatorSpec."
+    " On a TPU, hooks, scaffold_fn and summaries cannot read what model_fn computes: give the "
+    "tensor to a function on the host, by host_call or eval_metrics of the TPUEstimatorSpec."
 )
 """What to do about a tensor that only a TPU sees, a real or an emulated one."""
 

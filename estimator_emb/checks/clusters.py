@@ -52,7 +52,7 @@ def _check_emulated() -> None:
     task = config.get("task", {})
     named = ", ".join(f"{count} {job}" for job, count in training.items())
     raise ValueError(
-        f"TF_CONFIG names a cluster ({named}), of which this process is {task.get('type')} "
+        f"TF_CONFIG names a cluster ({named}), and this process is its {task.get('type')} "
         f"{task.get('index')}, but device='host' and device='pjrt' train in one process. Train on "
         "the cluster with use_tpu=False, or unset TF_CONFIG and take more cores with "
         "TPUConfig(num_shards=N)."

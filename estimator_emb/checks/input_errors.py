@@ -20,12 +20,12 @@ from estimator_emb.spec.resolved import Table
 
 _ALLOWED = {
     "Sparse": (
-        "Of a SparseTensor in a dataset, each value needs one index: n values, indices of shape "
-        "[n, rank] and a dense shape of shape [rank]."
+        "Each value of a SparseTensor needs one index: n values need indices of shape [n, rank] "
+        "and a dense shape of shape [rank]."
     ),
     "Ragged": (
-        "Of a RaggedTensor, row splits begin with 0, do not decrease, and end with the number of "
-        "values."
+        "The row splits of a RaggedTensor must begin with 0, never decrease, and end with the "
+        "number of values."
     ),
 }
 _MAKES = ("SerializeSparse", "SerializeManySparse", "RaggedTensorToVariant")

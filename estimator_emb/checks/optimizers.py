@@ -86,7 +86,7 @@ def _scales_loss_of_tables(optimizer: Any, *args: Any, **kwargs: Any) -> str | N
     if not _has_tables.get():
         return None
     return (
-        "{optimizer} scales the loss, and embedding tables would train by the scaled one. Give the "
-        "optimizer that it wraps, without enable_mixed_precision_graph_rewrite: compute in "
+        "{optimizer} scales the loss, and embedding tables would train by the scaled loss. Give "
+        "the optimizer that it wraps, without enable_mixed_precision_graph_rewrite: compute in "
         "bfloat16, which needs no scale, or in float32."
     )

@@ -33,8 +33,7 @@ def no_batch(training: bool, hooks: Any = ()) -> InputEndedError:
     """Returns the error for an input without any batch."""
     if not training:
         return InputEndedError(
-            "evaluate: input_fn yielded no batch, so there is nothing to evaluate; a loss or a "
-            f"metric would be that of no sample. {_PERHAPS}"
+            f"evaluate: input_fn yielded no batch, so there is nothing to evaluate. {_PERHAPS}"
         )
     message = (
         "train: input_fn yielded no batch: the input ended before the first step, and training "
@@ -91,9 +90,9 @@ def say_if_reached(model_dir: str, max_steps: Any) -> None:
     step = int(step_of_latest_checkpoint(model_dir))
     if 0 < max_steps <= step:
         logger.warning(
-            "train: the model in %s is at step %d, so max_steps=%d is reached: nothing was trained."
-            " max_steps counts the steps of all trainings in a model_dir. Give a larger one, or "
-            "steps=... for so many more, or another model_dir.",
+            "train: the model in %s is at step %d, so max_steps=%d is reached: nothing was "
+            "trained. max_steps counts the steps of all trainings in a model_dir. Give a larger "
+            "max_steps, or steps=... for that many more steps, or another model_dir.",
             model_dir,
             step,
             max_steps,
@@ -107,7 +106,7 @@ def say_if_untrained(call: str, model_dir: str, checkpoint_path: Any, warm_start
     begin = f"{call}: Could not find trained model in model_dir: {model_dir}."
     if warm_start:
         logger.warning(
-            "%s Its weights are those that warm_start_from takes from %s; the others have their "
+            "%s Only the weights that warm_start_from names come from %s; the others have their "
             "initial values, mostly random.",
             begin,
             warm_start.ckpt_to_initialize_from,

@@ -37,9 +37,9 @@ def fill_parser(parser: arguments.Parser) -> None:
     parser.add_argument(
         "--generations",
         type=_generations,
-        help="TPU generations that are checked, of "
-        f"{','.join(GENERATIONS)}; default TPUConfig.tpu_generation, else v4 and, unless tables "
-        "are in the embedding hardware, v6e",
+        help=f"TPU generations to check, among {','.join(GENERATIONS)}; default "
+        "TPUConfig.tpu_generation, else v4, and v6e too if no table is in the embedding "
+        "hardware",
     )
     parser.add_count(
         "--replicas", "--shards", help="number of cores; default TPUConfig.num_shards, or 8"
@@ -52,7 +52,7 @@ def fill_parser(parser: arguments.Parser) -> None:
     )
     parser.add_argument(
         "--compiler_python",
-        help="interpreter that has jax, jaxlib and libtpu, where this one has not",
+        help="interpreter that has jax, jaxlib and libtpu, if this one does not",
     )
     parser.add_argument(
         "--timeout",

@@ -60,7 +60,7 @@ def fill_parser(parser: arguments.Parser) -> None:
             ("python", "PYTHON", f"interpreter of {one}, of an environment with its TensorFlow"),
             ("program", "FILE.py", f"program of {one}, in place of SCRIPT.py"),
             ("flags", "FLAGS", f"flags of the program on {one} alone, after the others"),
-            ("model-dir", "FOLDER", f"what a finished run has left stands for {one}"),
+            ("model-dir", "FOLDER", f"model directory of a finished run, in place of {one}"),
         ):
             parser.add_argument(f"--{side}-{name}", metavar=metavar, help=text)
     tolerance = arguments.number(float, "a number >= 0", lambda value: 0 <= value < float("inf"))
@@ -73,7 +73,7 @@ def fill_parser(parser: arguments.Parser) -> None:
         "--start",
         metavar="CHECKPOINT",
         help="prefix of a checkpoint, or its folder, whose values both sides start from; by "
-        "default those with which the program initializes on side A",
+        "default the initial values of side A",
     )
     parser.add_argument(
         "--rtol", type=tolerance, default=1e-4, help="relative tolerance; default 1e-4"
@@ -179,7 +179,7 @@ def _starts(events: list[dict[str, Any]], side: Side) -> dict[int, dict[str, Any
     if starts.keys() != {one["number"] for one in events if one["event"] == "training"}:
         raise side_processes.CannotRun(
             f"{side.label}: {side.program[0]} restored a checkpoint of its own before its first "
-            "step, so that the sides have not the same start."
+            "step, so the sides do not start from the same values."
         )
     return starts
 
@@ -261,9 +261,7 @@ def _side(options: argparse.Namespace, label: str) -> Side:
     command = list(options.program)
     if program is not None:
         if command[0] == "-m":
-            raise WrongArguments(
-                f"--{label}-program names a file in place of SCRIPT.py, not of a module"
-            )
+            raise WrongArguments(f"--{label}-program replaces SCRIPT.py: it does not go with -m")
         if not os.path.isfile(program):
             raise WrongArguments(f"--{label}-program: there is no file {program!r}")
         command[0] = program
@@ -298,13 +296,12 @@ def _settings(
         words.remove(_STOCK)
         if words:
             raise WrongArguments(
-                f"{name}: {_STOCK} runs the program as Python does, and takes none of "
-                f"{' '.join(words)}"
+                f"{name}: {_STOCK} runs the program as Python does: leave out {' '.join(words)}"
             )
         for option in run_options.OF_ANY_PROGRAM:
             if option.words(options):
                 raise WrongArguments(
-                    f"{name}: {_STOCK} runs the program as Python does, without {option.flag}"
+                    f"{name}: {_STOCK} runs the program as Python does: leave out {option.flag}"
                 )
         return True, {}, variables
     given = run_options.words(options, run_options.OF_ANY_PROGRAM)
@@ -344,14 +341,14 @@ def _options_of_run(name: str, words: list[str], given: list[str]) -> argparse.N
     parser.prog = name
     options = parser.parse([*given, *words])
     if options.program[:1] == ["-m"]:
-        parser.error("-m names the program, which stands at the end of the command")
+        parser.error("-m belongs at the end of the command, where the program is named")
     if options.program:
         parser.error(
             f"{options.program[0]!r} is no option of estimator-emb run, no NAME=value and not "
             f"{_STOCK!r}"
         )
     if options.steps_limit is not None:
-        parser.error("--steps of estimator-emb compare limits the steps of both sides")
+        parser.error("leave out --steps-limit: --steps of estimator-emb compare limits both sides")
     return options
 
 

@@ -48,13 +48,13 @@ def fill_parser(parser: arguments.Parser) -> None:
     target.add_argument(
         "--reverse",
         action="store_true",
-        help="from the order of the ids to that of 'mod' over --hosts hosts",
+        help="moves rows from the order of the ids to that of 'mod' over --hosts hosts",
     )
     parser.add_argument(
         "--force",
         action="store_true",
-        help="believes --hosts and --from against slices and names, for a checkpoint that another "
-        "program has written again; never against a record or a graph",
+        help="trusts --hosts and --from more than slices and names, for a checkpoint that another "
+        "program has written again; a record or a graph still counts more",
     )
 
 

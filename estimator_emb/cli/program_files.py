@@ -45,7 +45,7 @@ def source_refusal(file: str) -> str | None:
     except OSError as error:
         return f"{file!r} cannot be read: {error.strerror}"
     if b"\0" in source:
-        return f"{file!r} is not a Python program: it has bytes that text does not have"
+        return f"{file!r} is not a Python program: it has null bytes"
     try:
         # A file whose first lines name no encoding, or the wrong one, is often no text at all.
         encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)

@@ -129,8 +129,8 @@ RUN_OPTIONS = (
     ),
     RunOption(
         "--map",
-        "TensorFlow finds in the folder DIR, which exists, what the program calls gs://BUCKET; may "
-        "be given several times, also for longer paths",
+        "the folder DIR, which must exist, stands for gs://BUCKET in the program; may be given "
+        "several times, also for longer paths",
         launch="folders",
         of_any_program=True,
         action="append",

@@ -141,7 +141,7 @@ def _of_training(
             )
     saved = sorted(a.saved.keys() & b.saved.keys())
     if not saved:
-        raise CannotCompare("there is no step of which both sides have the variables.")
+        raise CannotCompare("the sides saved their variables at different steps.")
     first, last = (Values(one.saved[saved[-1]]) for one in (a, b))
     matching = names.match(first.shapes, last.shapes, ignore)
     for label, only in (("A", matching.only_a), ("B", matching.only_b)):
@@ -261,7 +261,7 @@ def verdict(
     if first is not None:
         return unknown(
             f"run twice, side A differs from itself from step {chance} on, and the sides from step "
-            f"{first} on. Seed what is left to chance, or give tolerances above it."
+            f"{first} on. Seed what is random, or give larger tolerances."
         )
     if chance is not None:
         return unknown(f"run twice, side A differs from itself from step {chance} on.")

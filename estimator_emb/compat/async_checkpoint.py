@@ -34,7 +34,7 @@ class AsyncCheckpointSaverHook(tf.compat.v1.train.CheckpointSaverHook):
 
     def _save(self, session: Any, step: int) -> bool:
         if self._thread is not None and self._thread.is_alive():
-            logging.info("The checkpoint before is still being written: none for step %d.", step)
+            logging.info("The last checkpoint is still being written: step %d gets none.", step)
             return False
         self._wait()
         self._thread = threading.Thread(target=self._write, args=[session, step])

@@ -262,14 +262,14 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
         self._workers, _ = _connected(session.sess_str, session._config)
         self._heartbeat_supported = False
         if not self._workers.num_workers():
-            logging.warning("No worker supports heartbeats: no failure handling.")
+            logging.warning("No worker supports heartbeats: failures are not handled.")
             return
         try:
             self._workers.configure(
                 event_pb2.WorkerHeartbeatRequest(shutdown_mode=event_pb2.WAIT_FOR_COORDINATOR)
             )
         except tf.errors.InvalidArgumentError:
-            logging.warning("The TPU workers do not support heartbeats: no failure handling.")
+            logging.warning("The TPU workers do not support heartbeats: failures are not handled.")
         else:
             self._heartbeat_supported = True
 
@@ -300,7 +300,7 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
                 write_state=True,
             )
         else:
-            logging.info("No saver, so no checkpoint before shutdown.")
+            logging.info("There is no saver, so no checkpoint is saved before shutdown.")
         for on_shutdown in self._on_shutdown_hooks:
             on_shutdown(run_context, self._workers, lame_workers)
 

@@ -244,7 +244,8 @@ class _Translator:
             self._lose(
                 owner,
                 "initial_accumulator_value=0",
-                f"FTRL of TensorFlow 2 starts above 0, here from {smallest:.2g}, a smallest float.",
+                f"FTRL of TensorFlow 2 must start above 0: it starts from {smallest:.2g}, the "
+                "smallest float.",
                 "Nothing needs to be done: it vanishes beside any square of a gradient.",
             )
             arguments = {**parameters.arguments(), "initial_accumulator_value": smallest}
@@ -256,8 +257,8 @@ class _Translator:
                 self._lose(
                     owner,
                     f"the optimizer {parameters!r}",
-                    "tf.tpu.experimental.embedding has none such, so the table gets no optimizer, "
-                    "and its slots are left behind.",
+                    "tf.tpu.experimental.embedding has no such optimizer, so the table gets no "
+                    "optimizer, and its slots are left behind.",
                     "Give TPUEmbedding another optimizer, which starts with new slots.",
                 )
                 return None

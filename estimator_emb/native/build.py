@@ -138,8 +138,8 @@ def library(
     except OSError as error:
         damaged = f"{path} {flaw}, and " if flaw and os.path.lexists(path) else ""
         raise BuildError(
-            f"{damaged}the cache {directory} cannot be written ({error.strerror}); "
-            "ESTIMATOR_EMB_CACHE names another"
+            f"{damaged}the cache {directory} cannot be written ({error.strerror}); set "
+            "ESTIMATOR_EMB_CACHE to another folder"
         ) from error
     return str(path)
 
@@ -202,7 +202,7 @@ def _compiler() -> str:
             return path
     raise BuildError(
         f"there is no C++ compiler ({', '.join(_COMPILERS)}) on PATH; install one, or a wheel that "
-        "brings them"
+        "brings the kernels"
     )
 
 
@@ -225,7 +225,7 @@ class _Run:
     def __post_init__(self) -> None:
         if self.about:
             logger.info(
-                "Building %s with %s, once, into %s: some 15 s.",
+                "Building %s with %s, once, into %s: this takes some 15 s.",
                 self.about,
                 self.compiler,
                 self.directory,
@@ -276,7 +276,7 @@ class _Run:
             if left > _PROGRESS:
                 logger.info(
                     "%s is still at work after %.0f s, of %.0f at most. ESTIMATOR_EMB_NATIVE=0 "
-                    "does without it.",
+                    "trains without the kernels.",
                     self.compiler,
                     self._seconds(),
                     _TIMEOUT,

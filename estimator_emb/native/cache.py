@@ -60,7 +60,7 @@ def directory() -> pathlib.Path:
         home = os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
     except (KeyError, RuntimeError):
         raise BuildError(
-            "there is no home directory to keep them in; ESTIMATOR_EMB_CACHE names another"
+            "there is no home directory to keep the kernels in; set ESTIMATOR_EMB_CACHE to a folder"
         ) from None
     return _real(home, ".cache", "estimator_emb")
 

@@ -93,7 +93,7 @@ def _tasks(tables: Sequence[StoredTable], servers: Sequence[str]) -> list[int]:
                 if variable.handle.device != shard.weights.handle.device:
                     raise CannotUse(f"a slot of table {table.name} is not where its rows are")
                 if variable.handle.ref() in seen:
-                    raise CannotUse(f"variable {variable.name} serves twice")
+                    raise CannotUse(f"variable {variable.name} belongs to two tables or slots")
                 seen.add(variable.handle.ref())
         if table.config.vocabulary_size >= 2**31:
             raise CannotUse(
@@ -108,5 +108,5 @@ def _check_accumulation(tables: Sequence[StoredTable]) -> None:
         if table.optimizer is not None and not table.optimizer.use_gradient_accumulation:
             raise CannotUse(
                 f"table {table.name} is in shards, and its optimizer does not accumulate the "
-                "gradients of several cores; use_gradient_accumulation=True does"
+                "gradients of several cores; set use_gradient_accumulation=True"
             )

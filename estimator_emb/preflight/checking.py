@@ -102,7 +102,7 @@ def check_program(
         elif missing:
             skipped = missing
         elif built.findings:
-            skipped = "The findings above come first."
+            skipped = "Correct the findings above first."
         else:
             compilations, versions, compiler_notes = compiler.compile_step(
                 built.step, generations, python, timeout
@@ -143,7 +143,7 @@ def _built(
 ) -> _Built:
     described = Described(estimator, mode, replicas, has_steps)
     if step_lib.is_on_host(estimator, mode):
-        note = "This call runs on the TPU's host, and no step of it on the TPU."
+        note = "This call runs on the TPU's host, and has no step on the TPU."
         return _Built(None, described.build(input_fn), notes=[note])
     try:
         step = step_lib.build(estimator, input_fn, mode, replicas)

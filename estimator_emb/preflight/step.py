@@ -220,7 +220,9 @@ def _outfed(name: str, tensors: Any, step: Step) -> None:
         step.results.append((f"{name}[{key!r}]", tensor))
         problem = instead = ""
         if tensor.shape.rank == 0:
-            problem = "is a scalar, and the host concatenates those of all cores along a batch"
+            problem = (
+                "is a scalar, but the host concatenates the tensors of all cores along the batch"
+            )
             instead = "tf.reshape(tensor, [1])"
         elif not tensor.shape.is_fully_defined():
             problem = f"has the dynamic shape {tensor.shape}"

@@ -57,7 +57,7 @@ def check_tables(
         return ()
     if not _on_hardware(request, config):
         size = sum(bytes_of(table, mode == ModeKeys.TRAIN) for table in request.tables)
-        where = f"on the host, whose memory they need {size / 1e9:,.3g} GB of"
+        where = f"on the host, where they need {size / 1e9:,.3g} GB of memory"
         return tuple(Tables(name, "accepted", where) for name in names)
     return tuple(_on_cores(request, mode, name, cores, compilations) for name in names)
 

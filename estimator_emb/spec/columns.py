@@ -97,5 +97,8 @@ def _check_vocabulary_file(column: Any) -> None:
         raise ValueError(f"{owner} has {lines} lines, fewer than its vocabulary_size, {size}.")
     if lines > size:
         logger.info(
-            "%s has %d lines; those after vocabulary_size, %d, are out of it.", owner, lines, size
+            "%s has %d lines; those after vocabulary_size, %d, are not in the vocabulary.",
+            owner,
+            lines,
+            size,
         )

@@ -288,6 +288,6 @@ def check_for_host(spec: EmbeddingConfigSpec, tables: Sequence[Table]) -> None:
             )
     if spec.profile_data_directory:
         logger.warning(
-            "profile_data_directory: lookup statistics are the hardware's own; none are written on "
+            "profile_data_directory: lookup statistics come from TPU hardware; none are written on "
             "the host."
         )

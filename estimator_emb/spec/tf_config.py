@@ -89,13 +89,13 @@ def _check_task(task: dict[str, Any], jobs: dict[str, dict[int, str]]) -> None:
     job = str(task.get("type"))
     tasks = jobs.get(job, {})
     if job in jobs and not tasks:
-        _refuse(f"cluster.{job}", [], "the addresses of its tasks, of which this is one")
+        _refuse(f"cluster.{job}", [], "the addresses of its tasks, including this process")
     if tasks and index not in tasks:
         _refuse(
             "task.index",
             task["index"],
-            f"that of an address in cluster.{task['type']}: {index} is not a valid task_id for "
-            f"task_type {task['type']}, which has {', '.join(map(str, tasks))}",
+            f"the index of an address in cluster.{task['type']}: {index} is not a valid task_id "
+            f"for task_type {task['type']}, which has {', '.join(map(str, tasks))}",
         )
 
 

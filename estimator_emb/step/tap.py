@@ -83,9 +83,9 @@ class Tap:
             if len(found) > 1:
                 raise RuntimeError(
                     f"Feature {key!r}: model_fn trains by {len(found)} gradients of its activation "
-                    "in one step, from as many calls of minimize() or tf.gradients(), and a table "
-                    "is updated by one. Minimize the sum of the losses, or put tf.stop_gradient() "
-                    "around the activation in all losses but one."
+                    "in one step, from separate calls of minimize() or tf.gradients(), but only "
+                    "one can update its table. Minimize the sum of the losses, or put "
+                    "tf.stop_gradient() around the activation in all losses but one."
                 )
             if found:
                 of_key[-1] = found[0]
@@ -122,9 +122,9 @@ class Tap:
         if any(given.op not in added for op in sums for given in op.inputs):
             console.say_once(
                 f"The loss has a penalty on {helper_variable.HELPER_VARIABLE}, which stands for "
-                "embedding tables in trainable_variables(): it reaches no table, as on a TPU. "
-                "weight_decay_factor of the optimizer's parameters decays the rows that a step "
-                "updates.",
+                "embedding tables in trainable_variables(): the penalty reaches no table, as on a "
+                "TPU. weight_decay_factor of the optimizer's parameters decays the rows that a "
+                "step updates.",
                 level=logging.WARNING,
             )
         change = None if reaches else next((o for o in changing if self._updates(o, ends)), None)

@@ -42,7 +42,7 @@ def padded(spec: EmbeddingConfigSpec, features: Mapping[str, Any]) -> dict[str, 
         if mask_key in features:
             raise ValueError(
                 f"Mask key {mask_key} for Tensor Core embedding is already in use, of column "
-                f"{column.name}: call the feature otherwise in input_fn."
+                f"{column.name}: rename the feature in input_fn."
             )
         values, mask = pad_sparse_embedding_lookup_indices(ids, column._tensor_core_shape[1])
         shape = [ids.shape[0], column._tensor_core_shape[1]]

@@ -273,8 +273,8 @@ def _named(loss: str) -> tf.Tensor | None:
     if tensor is not None and tensor.dtype.is_floating:
         if loss == "loss":
             logger.warning(
-                "ProgressHook: model_fn calls an op 'loss', for which TensorFlow calls the curve "
-                "of the loss in TensorBoard 'loss_1'. Take the name away: ProgressHook(..., "
+                "ProgressHook: model_fn has an op named 'loss', so TensorFlow names the curve of "
+                "the loss in TensorBoard 'loss_1'. Give the op another name: ProgressHook(..., "
                 "'loss') finds the loss without it."
             )
         if graph.is_fetchable(tensor):  # Tensors of model_fn on an emulated TPU are not.

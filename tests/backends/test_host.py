@@ -133,7 +133,7 @@ def test_an_optimizer_that_scales_the_loss_is_refused(rewrite, tmp_path):
         mixed.disable_mixed_precision_graph_rewrite()
     assert message == (
         "MixedPrecisionLossScaleOptimizer scales the loss, and embedding tables would train by the "
-        "scaled one. Give the optimizer that it wraps, without "
+        "scaled loss. Give the optimizer that it wraps, without "
         "enable_mixed_precision_graph_rewrite: compute in bfloat16, which needs no scale, or in "
         "float32."
     )
@@ -171,9 +171,9 @@ def test_two_optimizers_of_one_table_are_refused(cores, tmp_path):
         return tf.group(*both, tf.compat.v1.train.get_global_step().assign_add(1))
 
     assert harness.refusal(RuntimeError, changed_by, apply, tmp_path, cores) == (
-        "Feature 'x': model_fn trains by 2 gradients of its activation in one step, from as many "
-        "calls of minimize() or tf.gradients(), and a table is updated by one. Minimize the sum of "
-        "the losses, or put tf.stop_gradient() around the activation in all losses but one."
+        "Feature 'x': model_fn trains by 2 gradients of its activation in one step, from separate "
+        "calls of minimize() or tf.gradients(), but only one can update its table. Minimize the "
+        "sum of the losses, or put tf.stop_gradient() around the activation in all losses but one."
     )
 
 

@@ -94,7 +94,7 @@ def test_refused_when_the_estimator_is_made(variables, arguments, words, tmp_pat
         (
             "tensorflow.__version__",
             "2.17.1",
-            "needs TensorFlow 2.18 or newer, beside which jax can be installed; this is 2.17.1.",
+            "needs TensorFlow 2.18 or newer, as jax does not go with older ones; this is 2.17.1.",
         ),
         (
             "jax.process_count",
@@ -190,4 +190,4 @@ def test_check_says_where_the_tables_are(tmp_path):
         made(tmp_path, cores=4), batches, generations=["v6e"], compile=False
     )
     assert report.status == 0, str(report)
-    assert "\n  v6e, tables: accepted; on the host, whose memory they need " in str(report)
+    assert "\n  v6e, tables: accepted; on the host, where they need " in str(report)

@@ -368,9 +368,8 @@ CASES = {
 }  # fmt: skip
 
 OUTFEED = (
-    " On a TPU nothing outside reads what model_fn computes, and so hooks, scaffold_fn and "
-    "summaries cannot: give the tensor to a function on the host, by host_call or "
-    "eval_metrics of the TPUEstimatorSpec."
+    " On a TPU, hooks, scaffold_fn and summaries cannot read what model_fn computes: give the "
+    "tensor to a function on the host, by host_call or eval_metrics of the TPUEstimatorSpec."
 )
 WHOLE = {
     "shared weights, columns": (
@@ -419,8 +418,8 @@ WHOLE = {
     ),
     "a lookup table": (
         "model_fn makes a lookup table on the TPU: 'key_value_init/LookupTableImportV2' must be "
-        "from the same graph as 'init_all_tables', which fills the tables of the host, and as its "
-        "saver. Look up in input_fn, and return what was found as a feature."
+        "from the same graph as 'init_all_tables' and the saver, which run on the host. Look up in "
+        "input_fn, and return what was found as a feature."
     ),
     "input_partition_dims: negative": (
         "TPUConfig.input_partition_dims: All input partition dims must be >= 1. They are [-1, 2] "

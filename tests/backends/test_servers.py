@@ -225,7 +225,7 @@ class Loses(tf.compat.v1.train.SessionRunHook):
             raise tf.errors.AbortedError(None, None, "as TensorFlow says it")
 
 
-LOST = "A parameter server has lost its variables, {} for one: all go back "
+LOST = "A parameter server has lost its variables, {} for one: all servers go back "
 LOST_STEP = LOST.format("global_step")
 BACK = "from step 7 to the checkpoint of step 2, and 5 steps are lost."
 
@@ -279,8 +279,8 @@ def test_a_worker_says_which_steps_are_lost(said):
             seen.last = last
             seen.after_create_session(session, None)
     assert said() == [
-        "Training goes on from step 7, after a parameter server was away: the 2 steps since, up "
-        "to 9, are lost."
+        "Training goes on from step 7, after a parameter server was away: the 2 steps that "
+        "followed, up to step 9, are lost."
     ]
 
 

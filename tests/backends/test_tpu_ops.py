@@ -126,10 +126,10 @@ def plus_number(loss):
 
 
 NUMBER = (
-    " is xla.replica_id(), which has no number here. A core of a TPU, be it emulated, has one in "
-    "model_fn, where it is called as a function of its module. There is none in input_fn, in the "
-    "functions of host_call and eval_metrics, and with use_tpu=False: call it in model_fn where "
-    "params['context'].num_replicas is more than 1, and give host_call the tensor."
+    " is xla.replica_id(), which has no number here. Only model_fn has one, on a core of a real or "
+    "emulated TPU: input_fn, the functions of host_call and eval_metrics, and use_tpu=False have "
+    "none. Call it, as a function of its module, in model_fn where params['context'].num_replicas "
+    "is more than 1, and give host_call the tensor."
 )
 LINE = f"({__file__}, line {plus_number.__code__.co_firstlineno + 1}, in plus_number: return "
 

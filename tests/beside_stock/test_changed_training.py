@@ -24,8 +24,8 @@ REGULARIZER = (
 )
 PENALTY = (
     "The loss has a penalty on tpu_embedding_dummy_table_variable, which stands for embedding "
-    "tables in trainable_variables(): it reaches no table, as on a TPU. weight_decay_factor of the "
-    "optimizer's parameters decays the rows that a step updates."
+    "tables in trainable_variables(): the penalty reaches no table, as on a TPU. "
+    "weight_decay_factor of the optimizer's parameters decays the rows that a step updates."
 )
 AVERAGES = (
     "Embedding tables have no moving averages, as on a TPU: tpu_embedding_dummy_table_variable "

@@ -120,13 +120,13 @@ def test_a_converted_checkpoint_trains_on(tmp_path, meta_graphs):
         ({"to": "div"}, "convert: to must be 'ids' or 'mod'; got 'div'."),
         ({"hosts": 0}, "convert: hosts must be at least 1; got 0."),
         ({"to_hosts": 0}, "convert: to_hosts must be at least 1; got 0."),
-        ({"to_hosts": 2}, "convert: to_hosts is for to='mod'; the order of the ids has no hosts."),
+        ({"to_hosts": 2}, "convert: to_hosts needs to='mod'; leave it out for to='ids'."),
         (
             {"to": "mod", "hosts": None},
             "convert: to='mod' needs to_hosts, the number of TPU hosts.",
         ),
         ({"source_order": "ids"}, "convert: source_order must be 'div' or 'mod'; got 'ids'."),
-        ({"tables": []}, "convert: no table is named."),
+        ({"tables": []}, "convert: tables must name at least one table (--table)."),
         ({"source": "{folder}/nothing"}, "There is no checkpoint '{folder}/nothing'."),
         ({"source": "{folder}/void"}, "Folder '{folder}/void' holds no checkpoint."),
         *(
@@ -143,7 +143,10 @@ def test_a_converted_checkpoint_trains_on(tmp_path, meta_graphs):
                     )
                     for name in ("dense/kernel", "global_step")
                 ),
-                ("few/Adam/m", "'few/Adam/m' is a slot, which moves with its table; name 'few'."),
+                (
+                    "few/Adam/m",
+                    "'few/Adam/m' is a slot, which moves with its table: name the table, 'few'.",
+                ),
             )
         ),
         (

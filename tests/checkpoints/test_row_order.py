@@ -153,7 +153,7 @@ def test_a_checkpoint_that_an_old_program_saves_again_keeps_no_record_and_is_sti
         again = saver.save(session, f"{tmp_path}/again.ckpt")
     assert error(source=again, destination=f"{tmp_path}/x", tables=["words"]) == (
         f"convert: there is nothing to convert in {again!r}: its rows are in the order of the ids "
-        "already: none of these tables is saved in slices, as those of several TPU hosts are."
+        "already: these tables are not saved in slices, as several TPU hosts save them."
     )
 
 
@@ -163,7 +163,7 @@ def test_one_table_after_the_other(saved, tmp_path):
     assert json.loads(read(path)[RECORD]) == {"format": 1, "hosts": hosts}
     np.testing.assert_array_equal(read(path)["words"], WORDS[IN_ORDER_OF[4]])
     message = error(source=path, destination=f"{tmp_path}/x", tables=["*"])
-    assert "the tables that are named are not in one order, by the record in" in message
+    assert "the named tables are in different orders, by the record in" in message
     made = checkpoint.convert(path, f"{tmp_path}/2", ["words", "few"])
     assert made.left == ("items",)
     check_by_id(made.path)
@@ -250,16 +250,16 @@ def test_a_checkpoint_that_another_program_joined(tmp_path):
         "already: table 'words' is saved in one slice."
     )
     assert error(**arguments, hosts=14, force=True) == (
-        "convert: hosts must not be larger than the tables; got 14, and the largest table that is "
-        "named has 13 rows."
+        "convert: hosts must not exceed the rows of the largest table that is named; got 14, and "
+        "that table has 13 rows."
     )
     made = checkpoint.convert(**arguments, hosts=4, force=True)
     np.testing.assert_array_equal(read(made.path)["words"], WORDS)
     assert error(
         source=made.path, destination=f"{tmp_path}/x", tables=["words"], to="mod", to_hosts=14
     ) == (
-        "convert: to_hosts must not be larger than the tables; got 14, and the largest table that "
-        "is named has 13 rows."
+        "convert: to_hosts must not exceed the rows of the largest table that is named; got 14, "
+        "and that table has 13 rows."
     )
 
 

@@ -43,7 +43,7 @@ def test_an_emulated_tpu_is_one_process(job, index, device, spec, task, tmp_path
     task(job, index)
     kwargs = {"spec": spec, "use_tpu": True, "tpu_config": ee.TPUConfig(device=device)}
     assert harness.refusal(ValueError, make, tmp_path, **kwargs) == (
-        f"TF_CONFIG names a cluster (1 chief, 2 worker, 1 ps), of which this process is {job} "
+        f"TF_CONFIG names a cluster (1 chief, 2 worker, 1 ps), and this process is its {job} "
         f"{index}, but device='host' and device='pjrt' train in one process. Train on the cluster "
         "with use_tpu=False, or unset TF_CONFIG and take more cores with TPUConfig(num_shards=N)."
     )

@@ -16,8 +16,7 @@ PERHAPS = (
     "filter() leaves out, or, with drop_remainder=True, fewer samples than a batch."
 )
 NOTHING_TO_EVALUATE = (
-    "evaluate: input_fn yielded no batch, so there is nothing to evaluate; a loss or a metric "
-    f"would be that of no sample. {PERHAPS}"
+    f"evaluate: input_fn yielded no batch, so there is nothing to evaluate. {PERHAPS}"
 )
 NOTHING_TO_TRAIN = (
     "train: input_fn yielded no batch: the input ended before the first step, and training with "
@@ -122,8 +121,8 @@ def test_weights_without_a_checkpoint_are_told(way, tmp_path, log):
     estimator = make(warm, **WAYS[way], warm_start_from=str(trained))
     assert estimator.evaluate(input_of(16), steps=2)["loss"] == result["loss"]
     assert log() == [
-        f"evaluate: Could not find trained model in model_dir: {warm}. Its weights are those that "
-        f"warm_start_from takes from {trained}; the others have their initial values, mostly "
+        f"evaluate: Could not find trained model in model_dir: {warm}. Only the weights that "
+        f"warm_start_from names come from {trained}; the others have their initial values, mostly "
         "random."
     ]
 
@@ -138,7 +137,7 @@ def test_a_last_step_that_is_reached_is_told(way, tmp_path, log):
         assert log() == [
             f"train: the model in {tmp_path} is at step 2, so max_steps={max_steps} is reached: "
             "nothing was trained. max_steps counts the steps of all trainings in a model_dir. Give "
-            "a larger one, or steps=... for so many more, or another model_dir."
+            "a larger max_steps, or steps=... for that many more steps, or another model_dir."
         ]
     estimator.train(input_of(16), steps=1)
     assert log() == [] and estimator.get_variable_value("global_step") == 3

@@ -93,21 +93,21 @@ check
 compare --b=--shards=two @script
     --b: argument --shards: must be an integer >= 1; got 'two'
 compare --a=--steps-limit=3 @script
-    --a: --steps of estimator-emb compare limits the steps of both sides
+    --a: leave out --steps-limit: --steps of estimator-emb compare limits both sides
 compare --b=shards @script
     --b: 'shards' is no option of estimator-emb run, no NAME=value and not 'stock'
 compare --b='-m that' @script
-    --b: -m names the program, which stands at the end of the command
+    --b: -m belongs at the end of the command, where the program is named
 compare --b=--nothing @script
     --b: unrecognized arguments: --nothing
 compare --b=--help @script
     --b takes the options of estimator-emb run; see estimator-emb run --help
 compare --b='stock --shards=2' @script
-    --b: stock runs the program as Python does, and takes none of --shards=2
+    --b: stock runs the program as Python does: leave out --shards=2
 compare --a=stock --tf-v1 @script
-    --a: stock runs the program as Python does, without --tf-v1
+    --a: stock runs the program as Python does: leave out --tf-v1
 compare --a=stock --map=gs://b=@folder @script
-    --a: stock runs the program as Python does, without --map
+    --a: stock runs the program as Python does: leave out --map
 compare --b='--shards=2 --device=tpu' @script
     --b: --shards needs --device=host or --device=pjrt; the device is 'tpu'
 compare --b=ESTIMATOR_EMB_NATVE=0 @script
@@ -121,7 +121,7 @@ compare --b-python=/nowhere/python @script
 compare --b-program=nowhere.py @script
     --b-program: there is no file 'nowhere.py'
 compare --b-program=@script -m program
-    --b-program names a file in place of SCRIPT.py, not of a module
+    --b-program replaces SCRIPT.py: it does not go with -m
 compare
     name one program: SCRIPT.py or -m MODULE
 compare --steps=0 @script

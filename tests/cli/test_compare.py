@@ -92,8 +92,8 @@ def test_a_side_that_starts_from_a_checkpoint_of_its_own():
     assert compare_lib._starts([*events[:1], start], side) == {0: start}
     kind, call = side_processes.CannotRun, compare_lib._starts
     assert harness.refusal(kind, call, [*events, start], side) == (
-        "B: program.py restored a checkpoint of its own before its first step, so that the sides "
-        "have not the same start."
+        "B: program.py restored a checkpoint of its own before its first step, so the sides do not "
+        "start from the same values."
     )
 
 
@@ -130,7 +130,7 @@ def _loss(value):
         ((0, 5), 0.0, 0, "The sides are the same"),
         ((0, 5), 0.5, 1, "The sides differ: loss, w are not the same"),
         ((0, 5, 9), 0.0, 1, "A has checkpoints of steps 0, 5, B of steps 0, 5, 9."),
-        ((7,), 0.0, 2, "there is no step of which both sides have the variables."),
+        ((7,), 0.0, 2, "the sides saved their variables at different steps."),
     ],
 )
 def test_finished_runs(tmp_path, capsys, steps, by, status, said):

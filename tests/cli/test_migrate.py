@@ -242,7 +242,7 @@ def test_the_report(folder, capfdbinary):
         "under 'mod' has its rows in the order of the hosts. Convert it once: estimator-emb "
         "convert.\n"
         "  a.py:8: AdamParameters: slots are named as on a TPU. A checkpoint that a CPU wrote "
-        "(use_tpu=False) has others: give it as warm_start_from.\n"
+        "(use_tpu=False) has other names: give it as warm_start_from.\n"
         "\nWhat differs from the legacy behaviour (docs/differences.md):\n"
         "  a.py:5: Strings need no lookup in input_fn: the column's vocabulary or hash looks them "
         "up. On an emulated TPU integers are ids, and are not looked up.\n"

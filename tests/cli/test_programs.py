@@ -17,7 +17,7 @@ nowhere.py
 folder
     'folder' is a folder: name the program in it, or run a package by -m
 binary.py
-    'binary.py' is not a Python program: it has bytes that text does not have
+    'binary.py' is not a Python program: it has null bytes
 latin.py
     'latin.py' is no text that Python can read: invalid or missing encoding declaration
 encoding.py

@@ -142,11 +142,12 @@ def test_what_is_lost_is_said(caplog):
         "Table 't': clipping_limit=0.5: without gradient accumulation no gradient can be clipped. "
         "Set use_gradient_accumulation=True, or clip the gradients of activations.",
         f"Table 'u': the optimizer {ee.MomentumParameters(0.1, 0.9, True)!r}: "
-        "tf.tpu.experimental.embedding has none such, so the table gets no optimizer, and its "
-        "slots are left behind. Give TPUEmbedding another optimizer, which starts with new slots.",
-        "Table 'v': initial_accumulator_value=0: FTRL of TensorFlow 2 starts above 0, here from "
-        "1.2e-38, a smallest float. Nothing needs to be done: it vanishes beside any square of a "
-        "gradient.",
+        "tf.tpu.experimental.embedding has no such optimizer, so the table gets no optimizer, and "
+        "its slots are left behind. Give TPUEmbedding another optimizer, which starts with new "
+        "slots.",
+        "Table 'v': initial_accumulator_value=0: FTRL of TensorFlow 2 must start above 0: it "
+        "starts from 1.2e-38, the smallest float. Nothing needs to be done: it vanishes beside any "
+        "square of a gradient.",
         "Table 'w': slot_variable_creation_fn: TPUEmbedding creates the slots, under its own "
         "names. Nothing needs to be done.",
     ]

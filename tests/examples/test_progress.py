@@ -145,7 +145,7 @@ def test_training_and_evaluation_are_one_curve(tmp_path, device, monkeypatch, ca
         assert tag in tags(tmp_path / tag)
         assert ("loss" in tags(tmp_path / tag)) is not named
         assert "loss" in tags(tmp_path / tag / "eval")
-        said = "Take the name away: ProgressHook(..., 'loss') finds the loss without it."
+        said = "Give the op another name: ProgressHook(..., 'loss') finds the loss without it."
         assert (said in caplog.text) is named
         sys.stderr.truncate(0)
         sys.stderr.seek(0)

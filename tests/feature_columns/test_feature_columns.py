@@ -350,7 +350,7 @@ def test_lines_after_the_declared_size_are_out_of_the_vocabulary(tmp_path, caplo
     assert ids_of(fc.embedding_column(words, 2), WORDS) == [-1, -1, -1, 0, -1, 1, -1]
     assert harness.said(caplog) == [
         f"Column 'word': vocabulary file {str(path)!r} has 4 lines; those after vocabulary_size, "
-        "2, are out of it."
+        "2, are not in the vocabulary."
     ]
 
 

@@ -118,10 +118,9 @@ def test_an_evaluation_without_input_is_an_error(kind, tmp_path):
     estimator = make(kind, tmp_path)
     estimator.train(input_fn, steps=1)
     message = (
-        "evaluate: input_fn yielded no batch, so there is nothing to evaluate; a loss or a metric "
-        "would be that of no sample. Perhaps input is empty or misspecified: a file pattern that "
-        "matches nothing, samples that a filter() leaves out, or, with drop_remainder=True, fewer "
-        "samples than a batch."
+        "evaluate: input_fn yielded no batch, so there is nothing to evaluate. Perhaps input is "
+        "empty or misspecified: a file pattern that matches nothing, samples that a filter() "
+        "leaves out, or, with drop_remainder=True, fewer samples than a batch."
     )
     with pytest.raises(tf.errors.OutOfRangeError) as raised:
         estimator.evaluate(lambda: input_fn(0))
@@ -259,7 +258,7 @@ def test_a_warm_start_begins_at_step_0_and_names_a_pattern_that_finds_nothing(tm
     message = harness.refusal(ValueError, started(["nothing"]).train, input_fn)
     assert message == (
         "warm_start_from: vars_to_warm_start has the pattern 'nothing', which fits no variable of "
-        f"the model. It has {', '.join(sorted([*names, 'global_step']))}."
+        f"the model. The model has {', '.join(sorted([*names, 'global_step']))}."
     )
     with caplog.at_level(logging.INFO, "estimator_emb"):
         started([".*"]).train(input_fn, steps=1)

@@ -56,7 +56,7 @@ def test_no_compiler(caplog, monkeypatch, empty_cache):
     for _ in range(2):  # Of two trainings; there is one line.
         assert reasons(caplog) == (
             "there is no C++ compiler (g++, c++, clang++) on PATH; install one, or a wheel that "
-            "brings them."
+            "brings the kernels."
         )
 
 
@@ -132,8 +132,8 @@ def test_a_compiler_that_hangs(caplog, monkeypatch, empty_cache, tmp_path):
     assert refused() == said
     lines = harness.said(caplog)
     assert lines[0] == (
-        f"{program} is still at work after 0 s, of 1 at most. ESTIMATOR_EMB_NATIVE=0 does without "
-        "it."
+        f"{program} is still at work after 0 s, of 1 at most. ESTIMATOR_EMB_NATIVE=0 trains "
+        "without the kernels."
     )
     time.sleep(max(0.0, 4.5 - (time.monotonic() - started)))
     assert not alive.exists()  # What the compiler had started is gone too.
@@ -154,8 +154,8 @@ def test_a_cache_that_cannot_be_written(caplog, monkeypatch, tmp_path, compiler)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ESTIMATOR_EMB_CACHE", str(tmp_path / "file" / "cache"))
     assert reasons(caplog) == (
-        f"the cache {tmp_path}/file/cache cannot be written (Not a directory); "
-        "ESTIMATOR_EMB_CACHE names another."
+        f"the cache {tmp_path}/file/cache cannot be written (Not a directory); set "
+        "ESTIMATOR_EMB_CACHE to another folder."
     )
 
 
@@ -167,7 +167,7 @@ def test_tables_that_the_kernels_cannot_serve(caplog, compiler):
     single = ee.AdagradParameters(0.1, use_gradient_accumulation=False)
     assert reasons(caplog, single, num_cores=3, shards=2) == (
         "table t is in shards, and its optimizer does not accumulate the gradients of several "
-        "cores; use_gradient_accumulation=True does."
+        "cores; set use_gradient_accumulation=True."
     )
 
 
@@ -215,7 +215,9 @@ def test_no_home(home, monkeypatch, tmp_path):
         raise KeyError(uid)
 
     monkeypatch.setattr(pwd, "getpwuid", nobody)
-    nowhere = "there is no home directory to keep them in; ESTIMATOR_EMB_CACHE names another"
+    nowhere = (
+        "there is no home directory to keep the kernels in; set ESTIMATOR_EMB_CACHE to a folder"
+    )
     assert refused() == nowhere
     if home is None:
         monkeypatch.setenv("ESTIMATOR_EMB_CACHE", "~/own")
@@ -289,8 +291,8 @@ def test_a_damaged_library_in_a_cache_that_cannot_be_written(monkeypatch, compil
     assert build.library("quick", QUICK) == path
     os.truncate(path, 9)
     assert refused() == (
-        f"{path} is damaged, and the cache {empty_cache} cannot be written (Is a directory); "
-        "ESTIMATOR_EMB_CACHE names another"
+        f"{path} is damaged, and the cache {empty_cache} cannot be written (Is a directory); set "
+        "ESTIMATOR_EMB_CACHE to another folder"
     )
 
 

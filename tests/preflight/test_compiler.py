@@ -269,7 +269,7 @@ def test_findings_come_before_the_compiler():
     report = compiled(programs.model_fn_with(lambda logits, _: _text(logits)), "v4")
     assert report.status == 1 and report.compilations == ()
     if not MISSING:
-        assert report.skipped == "The findings above come first."
+        assert report.skipped == "Correct the findings above first."
 
 
 def _text(x):

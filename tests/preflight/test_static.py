@@ -421,8 +421,9 @@ def test_scalars_for_the_host():
         return lambda mean: [], [tf.reduce_mean(logits)]
 
     assert findings_of(programs.model_fn_with(host_call=host_call)) == [
-        f"{line(host_call)}: Mean (op 'Mean_2', dtype float32): host_call[0] is a scalar, and the "
-        "host concatenates those of all cores along a batch. Instead: tf.reshape(tensor, [1])."
+        f"{line(host_call)}: Mean (op 'Mean_2', dtype float32): host_call[0] is a scalar, but the "
+        "host concatenates the tensors of all cores along the batch. Instead: tf.reshape(tensor, "
+        "[1])."
     ]
 
 

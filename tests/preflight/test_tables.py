@@ -128,7 +128,7 @@ def test_generations(generation, outcome, words):
     assert checked(None, generations=(generation,)) == ()
     (on_host,) = checked(spec(1000, 16), generations=(generation,), device="pjrt")
     assert str(on_host) == (
-        f"{generation}, tables: accepted; on the host, whose memory they need 0.000128 GB of"
+        f"{generation}, tables: accepted; on the host, where they need 0.000128 GB of memory"
     )
 
 

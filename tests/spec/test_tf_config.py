@@ -62,7 +62,7 @@ WRONG = [
     ),
     (
         cluster(tasks=[]),
-        "cluster.worker is [], but must be the addresses of its tasks, of which this is one.",
+        "cluster.worker is [], but must be the addresses of its tasks, including this process.",
     ),
     *(
         (cluster(tasks=[address]), ADDRESS % ("cluster.worker[0]", json.dumps(address)))
@@ -88,7 +88,7 @@ WRONG = [
     *(({"task": {"index": index}}, INDEX % json.dumps(index)) for index in (0.5, None, "x")),
     (
         cluster(tasks={"1": "b:2", "4": "b:3"}),
-        "task.index is 0, but must be that of an address in cluster.worker: 0 is not a valid "
+        "task.index is 0, but must be the index of an address in cluster.worker: 0 is not a valid "
         "task_id for task_type worker, which has 1, 4.",
     ),
 ]

@@ -319,7 +319,7 @@ REFUSED = {
     ),
     "variable": (
         {"kind": "column", "key": "fruit"},
-        "table 'tbl_fruit' should be one variable of checkpoint 'PATH', and is none. Name the "
+        "table 'tbl_fruit' must fit one variable of checkpoint 'PATH', but fits none. Name the "
         "table or its column as in the training that wrote the checkpoint, or write the VocabInfo "
         "yourself.",
     ),

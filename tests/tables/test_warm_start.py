@@ -83,7 +83,8 @@ def test_a_pattern_takes_what_it_finds_and_the_global_step_by_name(
         (
             "words/Adagrad",
             "'words/Adagrad', which fits no trainable variable",
-            " A list looks among all variables: vars_to_warm_start=['words/Adagrad'].",
+            " A list of patterns is looked up in all variables: "
+            "vars_to_warm_start=['words/Adagrad'].",
         ),
         (
             ["glob.*"],
@@ -93,7 +94,7 @@ def test_a_pattern_takes_what_it_finds_and_the_global_step_by_name(
         (
             ["x.*"],
             "'x.*', which fits no variable",
-            " It has global_step, items, items/Adagrad, words, words/Adagrad.",
+            " The model has global_step, items, items/Adagrad, words, words/Adagrad.",
         ),
     ],
 )

@@ -63,8 +63,8 @@ class Computation:
             if op.type.startswith(_OF_TABLES):
                 raise ValueError(
                     f"model_fn makes a lookup table on the TPU: {name!r} must be from the same "
-                    "graph as 'init_all_tables', which fills the tables of the host, and as its "
-                    "saver. Look up in input_fn, and return what was found as a feature."
+                    "graph as 'init_all_tables' and the saver, which run on the host. Look up in "
+                    "input_fn, and return what was found as a feature."
                 )
             if any(tensor.dtype._is_ref_dtype for tensor in op.inputs):
                 raise NotImplementedError(

@@ -45,8 +45,8 @@ def chosen(tpu_config: Any) -> list[Any]:
     if tuple(map(int, tf.__version__.split(".")[:2])) < _OLDEST:
         oldest = ".".join(map(str, _OLDEST))
         raise ValueError(
-            f"TPUConfig: {asked} needs TensorFlow {oldest} or newer, beside which jax can be "
-            f"installed; this is {tf.__version__}."
+            f"TPUConfig: {asked} needs TensorFlow {oldest} or newer, as jax does not go with older "
+            f"ones; this is {tf.__version__}."
         )
     if importlib.util.find_spec("jax") is None:
         raise ValueError(

@@ -54,8 +54,8 @@ def device_of_part(hosts: Sequence[str]) -> Callable[[Any], str]:
         if not found:
             raise RuntimeError(
                 f"Op {operation.name!r} was created among the parts of an embedding table, but its "
-                "name tells of no part; an initializer must create ops under the current name "
-                "scope only."
+                "name does not say which part; an initializer must create ops under the current "
+                "name scope only."
             )
         return hosts[int(found[-1])]
 

@@ -125,7 +125,7 @@ def _check_arguments(
         if value is not None and value < 1:
             raise ValueError(f"convert: {name} must be at least 1; got {value}.")
     if to == "ids" and to_hosts is not None:
-        raise ValueError("convert: to_hosts is for to='mod'; the order of the ids has no hosts.")
+        raise ValueError("convert: to_hosts needs to='mod'; leave it out for to='ids'.")
     if to == "mod" and hosts is None and to_hosts is None:
         raise ValueError("convert: to='mod' needs to_hosts, the number of TPU hosts.")
 
@@ -150,7 +150,7 @@ class _Moves:
         self._tables = saved_variables.tables(listed, [*self._record, *self._graph.tables])
         self._named = [table for name in named for table in self._matching(name)]
         if not named:
-            raise ValueError("convert: no table is named.")
+            raise ValueError("convert: tables must name at least one table (--table).")
         moved = {name for table in self._named for name in (table.name, *table.slots)}
         self.moved = tuple(sorted(moved))
         self.left = tuple(name for name in self._tables if name not in moved)
@@ -175,8 +175,8 @@ class _Moves:
         rows = max(table.shape[0] for table in self._named)
         if hosts > rows:
             raise ValueError(
-                f"convert: {argument} must not be larger than the tables; got {hosts}, and the "
-                f"largest table that is named has {rows} rows."
+                f"convert: {argument} must not exceed the rows of the largest table that is named; "
+                f"got {hosts}, and that table has {rows} rows."
             )
 
     def _matching(self, name: str) -> list[SavedVariable]:
@@ -192,7 +192,8 @@ class _Moves:
         if variable is None:
             owner = next(one.name for one in self._variables.values() if name in one.slots)
             raise ValueError(
-                f"convert: {name!r} is a slot, which moves with its table; name {owner!r}."
+                f"convert: {name!r} is a slot, which moves with its table: name the table, "
+                f"{owner!r}."
             )
         could_be = len(variable.shape) == 2 and variable.shape[0]
         if not could_be or not (saved_variables.is_matrix_of_rows(variable) or self._force):
@@ -247,7 +248,7 @@ class _Moves:
             found = {self._record.get(table.name) for table in self._named}
             if len(found) > 1:
                 raise ValueError(
-                    "convert: the tables that are named are not in one order, by the record in "
+                    "convert: the named tables are in different orders, by the record in "
                     f"{self._values.path!r}: {self._record}. Convert those of one order at a time."
                 )
             (known,) = found
@@ -264,7 +265,7 @@ class _Moves:
         whole = all(row_order.undivided(self._values, table.name) for table in self._named)
         if not whole or self._force:
             return None
-        self._why = ": none of these tables is saved in slices, as those of several TPU hosts are"
+        self._why = ": these tables are not saved in slices, as several TPU hosts save them"
         return "ids"
 
     def _hosts_of_slices(self) -> tuple[int, str] | None:

@@ -190,7 +190,7 @@ class _Untrained:
             zero = on_cpu[1:] if "/RMSProp" in on_cpu[0] else on_cpu
             self._known = dict.fromkeys(zero, 0.0)
         elif variable.slots:
-            self._why = "its slots are those of no optimizer alone"
+            self._why = "its slots do not tell its optimizer"
         else:
             self._why = "it has no slots"
         if self._grows and variable.shape[1] < 2:

@@ -35,7 +35,7 @@ class StepsSeen(tf.compat.v1.train.SessionRunHook):
         if self.last is not None and step < self.last:
             logger.warning(
                 "Training goes on from step %d, after a parameter server was away: the %d steps "
-                "since, up to %d, are lost.",
+                "that followed, up to step %d, are lost.",
                 step,
                 self.last - step,
                 self.last,
@@ -109,7 +109,7 @@ class LiveServersSaver(PartsSaver):
         if last is not None and last <= saved:
             return
         logger.warning(
-            "A parameter server has lost its variables, %s for one: all go back%s to the "
+            "A parameter server has lost its variables, %s for one: all servers go back%s to the "
             "checkpoint of step %d%s.",
             lost,
             "" if last is None else f" from step {last}",

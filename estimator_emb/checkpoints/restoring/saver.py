@@ -28,9 +28,9 @@ def check_saves_all(scaffold: Any, variables: Iterable[tf.Variable]) -> None:
     missing = sorted(variable.name for variable in variables if variable.name not in saved)
     if missing:
         raise ValueError(
-            f"The saver of model_fn's Scaffold leaves out the embedding variables {missing}: "
-            "it was made before they were, or with other variables. Make it in the scaffold_fn of "
-            "a TPUEstimatorSpec, which is called after them, and of all variables."
+            f"The saver of model_fn's Scaffold leaves out the embedding variables {missing}: it "
+            "was made before them, or with a list that lacks them. Make it in the scaffold_fn of a "
+            "TPUEstimatorSpec, which runs when all variables exist, and give it all of them."
         )
 
 

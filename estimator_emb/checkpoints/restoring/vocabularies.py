@@ -121,9 +121,9 @@ def _find_variable(table: Table, saved: Mapping[str, Any], path: str) -> str:
         names = {name for name in saved for end in ends if f"/{name}".endswith(f"/{end}")}
     if len(names) != 1:
         raise ValueError(
-            f"vocabulary_warm_start: table {table.name!r} should be one variable of checkpoint "
-            f"{path!r}, and is {', '.join(sorted(names)) or 'none'}. Name the table or its column "
-            "as in the training that wrote the checkpoint, or write the VocabInfo yourself."
+            f"vocabulary_warm_start: table {table.name!r} must fit one variable of checkpoint "
+            f"{path!r}, but fits {', '.join(sorted(names)) or 'none'}. Name the table or its "
+            "column as in the training that wrote the checkpoint, or write the VocabInfo yourself."
         )
     return names.pop()
 

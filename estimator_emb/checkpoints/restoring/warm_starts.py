@@ -91,8 +91,10 @@ def _advice(pattern: str, names: list[str], listed: bool) -> str:
     if inside:
         return f" It must fit from the beginning of a name: '.*{pattern}' finds {_some(inside)}."
     if not listed and tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES, pattern):
-        return f" A list looks among all variables: vars_to_warm_start=[{pattern!r}]."
-    return suggestion(pattern, names) or f" It has {_some(names, 'none')}."
+        return (
+            f" A list of patterns is looked up in all variables: vars_to_warm_start=[{pattern!r}]."
+        )
+    return suggestion(pattern, names) or f" The model has {_some(names, 'none')}."
 
 
 def _some(names: list[str], none: str = "") -> str:

@@ -129,7 +129,7 @@ class Findings:
                     RUNS,
                     "TPUClusterResolver looks a TPU up. Where ESTIMATOR_EMB_DEVICE=host is set, "
                     "estimator_emb.install() makes any name mean an emulated TPU; a program that "
-                    "leaves the resolver out off a TPU needs neither.",
+                    "makes no resolver without a TPU needs neither.",
                 )
         for call, argument in self._addresses():
             self._add(
@@ -158,7 +158,7 @@ class Findings:
                 call,
                 CHECKPOINTS,
                 f"{name}: slots are named as on a TPU. A checkpoint that a CPU wrote "
-                "(use_tpu=False) has others: give it as warm_start_from.",
+                "(use_tpu=False) has other names: give it as warm_start_from.",
             )
         for (owner, argument), (harmless, group, text) in _ARGUMENTS.items():
             value = arguments.get(argument)
