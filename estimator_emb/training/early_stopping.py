@@ -6,15 +6,20 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from estimator_emb.private.experimental import EARLY_STOPPING_HOOKS, read_eval_metrics
+from estimator_emb.private.experimental import (
+    MultiWorkerEarlyStoppingHook,
+    StopOnPredicateHook,
+    read_eval_metrics,
+)
 
 logger = logging.getLogger("estimator_emb")
 
 
 def say_why(hooks: Any) -> None:
     """Makes the hooks of `tf.estimator.experimental` that stop a training log one line then."""
+    kinds = (StopOnPredicateHook, MultiWorkerEarlyStoppingHook)
     for hook in hooks or ():
-        if isinstance(hook, EARLY_STOPPING_HOOKS) and not isinstance(hook._should_stop_fn, _Said):
+        if isinstance(hook, kinds) and not isinstance(hook._should_stop_fn, _Said):
             hook._should_stop_fn = _Said(hook._should_stop_fn)
 
 
