@@ -543,7 +543,8 @@ def hooks(folder):
         "timer": [timer.should_trigger_for_step(step) for step in (1, 2, 3)],
         "evaluated": [events(one) for one in sorted(glob.glob(f"{folder}/eval*"))],
         "summaries": events(f"{folder}/s"),
-        "profiles": sorted(glob.glob("timeline*", root_dir=f"{folder}/profiled")),
+        # The hook reads the global step while another op counts it: which steps it takes is luck.
+        "profiled": bool(glob.glob(f"{folder}/profiled/timeline-*.json")),
     }
 
 
