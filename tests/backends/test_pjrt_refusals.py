@@ -156,7 +156,7 @@ def unique(loss):
             "does not have its maximum_iteration set, you can fix this by setting "
             "maximum_iteration to a suitable value.",
             "The op 'gradients/while_grad/Placeholder_0/accumulator' was made by ",
-            "Give each loop a constant maximum_iterations, and a recurrent layer unroll=True.",
+            "Give each loop a constant maximum_iterations, a recurrent layer a static length.",
         ),
         (
             unique,

@@ -370,7 +370,7 @@ def test_a_pipelined_training_goes_on_where_it_was(tmp_path):
 
     train(tmp_path / "one", STEPS)
     train(tmp_path / "two", 2)
-    other = "with other features, bad_ids, table_summaries, parameter servers or"
+    other = r"by other features or settings \(bad_ids, table_summaries, parameter servers,"
     with pytest.raises(ValueError, match=other):
         train(tmp_path / "two", STEPS, summaries=False)
     train(tmp_path / "two", STEPS)
