@@ -404,6 +404,10 @@ def test_bad_vocabularies(arguments, contents, says, tmp_path, capsys):
         (["--to=projector", "--slots"], "projector has no slots."),
         (["--to=keras", "--slots"], "keras has no slots."),
         (["--to=keras", "--vocabulary=words=x"], "keras has no labels; leave vocabularies out."),
+        (
+            ["--to=npz", "--allow-unlabelled"],
+            "allow_unlabelled needs vocabularies, whose rows it is about.",
+        ),
         (["--to=tf2", "--vocabulary=words=x"], "tf2 has no labels; leave vocabularies out."),
         (["--to=npz", "--from=div"], "order is 'div', and the rows of"),
         (["--like=1"], "--like needs one --table."),
@@ -557,6 +561,11 @@ def test_nearest_to_nothing(vocabulary, tmp_path):
         ((-1,), {}, "id must be from 0 to 12; got -1."),
         ((1,), {"count": 0}, "count must be at least 1; got 0."),
         (("x",), {}, "label 'x' needs the vocabulary of the table."),
+        (
+            (1,),
+            {"allow_unlabelled": True},
+            "allow_unlabelled needs a vocabulary, whose rows it is about.",
+        ),
         (
             ("x", vocabulary),
             {"allow_unlabelled": True},

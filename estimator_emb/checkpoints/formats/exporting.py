@@ -69,6 +69,8 @@ def export(
         raise ValueError(f"export: {to} has no precision 'float16'; only saved-model has it.")
     if vocabularies and not format.labels:
         raise ValueError(f"export: {to} has no labels; leave vocabularies out.")
+    if allow_unlabelled and not vocabularies:
+        raise ValueError("export: allow_unlabelled needs vocabularies, whose rows it is about.")
     format.check_package()
     destination = tf.compat.path_to_str(destination).rstrip("/")
     if tf.io.gfile.exists(destination):

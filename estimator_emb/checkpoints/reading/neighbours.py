@@ -41,6 +41,8 @@ def nearest(
     """
     if count < 1:
         raise ValueError(f"nearest: count must be at least 1; got {count}.")
+    if allow_unlabelled and vocabulary is None:
+        raise ValueError("nearest: allow_unlabelled needs a vocabulary, whose rows it is about.")
     with Values(saved_variables.prefix(path)) as values:
         weights = SavedTable(values, table, order)
         rows = weights.rows
