@@ -55,11 +55,7 @@ def test_a_script_finds_what_python_gives_it(tmp_path):
     actual = processes.run_command("run", *arguments, cwd=tmp_path)
     assert expected.returncode == 1 and "script.py" in expected.stdout
     assert (actual.returncode, actual.stdout) == (1, expected.stdout)
-    line, *error = said(actual)
-    assert line.startswith(
-        "estimator_emb: A TPU is emulated on the host; no TPU name is looked up. TensorFlow 2."
-    )
-    assert error == expected.stderr.splitlines()  # None of our own frames.
+    assert said(actual) == expected.stderr.splitlines()  # None of our own frames.
 
 
 @pytest.mark.slow
@@ -129,10 +125,8 @@ def test_a_module_trains_on_an_emulated_tpu_without_a_network(tmp_path):
         "11",
     ]
     ours = [line for line in said(done) if line.startswith("estimator_emb: ")]
-    assert ours[0].startswith(
-        "estimator_emb: A TPU is emulated on the host with 2 cores; no TPU name is looked up."
-    )
     for line in (
+        "A TPU is emulated on the host, with 2 cores.",
         "TPUClusterResolver: 'name' is the emulated TPU; no name is looked up.",
         "An emulated TPU needs no initialisation.",
         "An emulated TPU needs no shutdown.",

@@ -22,6 +22,7 @@ from estimator_emb.backends.emulated.context import EmulatedTPU
 from estimator_emb.backends.emulated.loop import LoopHook
 from estimator_emb.checks import batch_sizes, unsummed
 from estimator_emb.messages import console
+from estimator_emb.messages.text_columns import counted
 from estimator_emb.native import choice
 from estimator_emb.private.estimator import (
     LOSS_METRIC_KEY,
@@ -293,8 +294,8 @@ class EmulatedStep:
 
     def _describe(self) -> str:
         count, hosts = self._cores.count, self._ctx.num_hosts
-        cores = "1 core" if count == 1 else f"{count} cores"
-        return f"Emulating a TPU of {cores}{f' on {hosts} hosts' if hosts > 1 else ''}."
+        over = f" on {hosts} hosts" if hosts > 1 else ""
+        return f"A TPU is emulated on the host, with {counted(count, 'core')}{over}."
 
     def _make_cores(self, count: int) -> Cores:
         return Cores(count)

@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.backends.tpu.embedding import INFERENCE, TRAINING, TPUEmbedding, VariablesAndOps
+from estimator_emb.messages.text_columns import counted
 from estimator_emb.private.estimator import ModeKeys
 from estimator_emb.spec import generations
 from estimator_emb.spec.config import EmbeddingConfigSpec, FeatureConfig
@@ -172,8 +173,8 @@ class _TablesOfSpec(TPUEmbedding):
         )
 
     def describe(self) -> str:
-        where = f"on the TPU's embedding hardware, over {self._num_hosts} hosts"
-        return describe(self._tables, where)
+        over = counted(self._num_hosts, "host")
+        return describe(self._tables, f"on the TPU's embedding hardware, over {over}")
 
     def create_variables_and_ops(
         self,
