@@ -8,6 +8,7 @@ For `train_and_evaluate` it checks both steps.
 
 import argparse
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -67,6 +68,9 @@ def fill_parser(parser: arguments.Parser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Returns 0 if nothing is refused, 1 if something is, 2 if it could not be checked."""
     program_files.check_program(options)
+    python = options.compiler_python
+    if python is not None and shutil.which(python) is None:
+        raise arguments.WrongArguments(f"--compiler_python: there is no interpreter {python!r}")
     load_package()
     from estimator_emb import preflight
     from estimator_emb.legacy import install, launch

@@ -16,25 +16,42 @@ _FUNCTION = re.compile(r"^(convert|differences|export|nearest|table): ")
 
 
 def prints_errors(
-    work: Callable[[argparse.Namespace], None],
-) -> Callable[[argparse.Namespace], int]:
-    """Makes the work of a subcommand its `main`, which prints an error and then returns 2."""
+    check: Callable[[argparse.Namespace], None],
+) -> Callable[[Callable[[argparse.Namespace], None]], Callable[[argparse.Namespace], int]]:
+    """Makes the work of a subcommand its `main`, which prints an error and then returns 2.
 
-    @functools.wraps(work)
-    def main(options: argparse.Namespace) -> int:
-        load_package()
-        import tensorflow as tf
+    What `check` finds, it says before it loads TensorFlow.
+    """
 
-        try:
-            work(options)
-        except (ValueError, tf.errors.OpError, OSError) as error:
-            text = _FUNCTION.sub("", str(getattr(error, "message", error)))
-            name = work.__module__.rpartition(".")[2]
-            print(f"estimator-emb {name}: {escaped(text)}", file=sys.stderr)
-            return 2
-        return 0
+    def decorate(work: Callable[[argparse.Namespace], None]) -> Callable[[argparse.Namespace], int]:
+        @functools.wraps(work)
+        def main(options: argparse.Namespace) -> int:
+            errors: tuple[type[Exception], ...] = (ValueError, OSError)
+            try:
+                check(options)
+            except errors as error:
+                return _said(work, error)
+            load_package()
+            import tensorflow as tf
 
-    return main
+            try:
+                work(options)
+            except BrokenPipeError:
+                raise
+            except (*errors, tf.errors.OpError) as error:
+                return _said(work, error)
+            return 0
+
+        return main
+
+    return decorate
+
+
+def _said(work: Callable[[argparse.Namespace], None], error: Exception) -> int:
+    text = _FUNCTION.sub("", str(getattr(error, "message", error)))
+    name = work.__module__.rpartition(".")[2]
+    print(f"estimator-emb {name}: {escaped(text)}", file=sys.stderr)
+    return 2
 
 
 def add_order(parser: arguments.Parser) -> None:

@@ -3,6 +3,7 @@
 
 import argparse
 
+from estimator_emb.checkpoints.files import paths
 from estimator_emb.cli import arguments
 from estimator_emb.cli.checkpoint_commands import add_order, prints_errors, progress_bar
 from estimator_emb.messages.text_columns import escaped
@@ -58,7 +59,15 @@ def fill_parser(parser: arguments.Parser) -> None:
     )
 
 
-@prints_errors
+def _check(options: argparse.Namespace) -> None:
+    if options.reverse and options.hosts is None:
+        raise ValueError("--reverse needs --hosts, the number of TPU hosts.")
+    source = paths.local_prefix(options.source)
+    if source is not None and paths.is_local(options.destination):
+        paths.new_prefix(source, options.destination, paths.Local)
+
+
+@prints_errors(_check)
 def main(options: argparse.Namespace) -> None:
     """Converts a checkpoint and prints what was done."""
     from estimator_emb import checkpoint

@@ -5,6 +5,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from estimator_emb.checkpoints.files import paths
 from estimator_emb.cli import arguments
 from estimator_emb.cli.checkpoint_commands import prints_errors, progress_bar
 from estimator_emb.messages.text_columns import aligned, escaped
@@ -45,7 +46,13 @@ def fill_parser(parser: arguments.Parser) -> None:
     )
 
 
-@prints_errors
+def _check(options: argparse.Namespace) -> None:
+    for path in (options.checkpoint, options.against):
+        if path is not None:
+            paths.local_prefix(path)
+
+
+@prints_errors(_check)
 def main(options: argparse.Namespace) -> None:
     """Prints what a checkpoint holds."""
     from estimator_emb import checkpoint

@@ -31,7 +31,8 @@ def describe(tables: Sequence[Table], where: str) -> str:
     optimizers = ", ".join(f"{name} x {n}" for name, n in sorted(by_optimizer.items()))
     return (
         f"Embedding tables train {where}: {counted(len(tables), 'table')}, "
-        f"{counted(rows, 'row')}, {counted(floats, 'parameter')}, {megabytes:,.1f} MB with slots ({optimizers})."
+        f"{counted(rows, 'row')}, {counted(floats, 'parameter')}, "
+        f"{megabytes:,.1f} MB with slots ({optimizers})."
     )
 
 
