@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the subcommands that read checkpoints, with errors in one line and a progress bar."""
+"""Runs the subcommands that read checkpoints, with errors in one line."""
 
 import argparse
-import contextlib
 import functools
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from estimator_emb.cli import arguments, load_package
 from estimator_emb.messages.text_columns import escaped
@@ -63,17 +62,3 @@ def add_order(parser: arguments.Parser) -> None:
         help="partition_strategy of the program that wrote a legacy TPU checkpoint, where neither "
         "a record nor a graph (its .meta file) says it",
     )
-
-
-@contextlib.contextmanager
-def progress_bar(stays: bool = True) -> Iterator[Callable[[int, int], None]]:
-    """Yields a function of bytes done and bytes in all that moves a progress bar."""
-    import tqdm
-
-    with tqdm.tqdm(unit="B", unit_scale=True, disable=None, leave=stays) as bar:
-
-        def progress(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
-        yield progress

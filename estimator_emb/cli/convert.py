@@ -5,7 +5,7 @@ import argparse
 
 from estimator_emb.checkpoints.files import paths
 from estimator_emb.cli import arguments
-from estimator_emb.cli.checkpoint_commands import add_order, prints_errors, progress_bar
+from estimator_emb.cli.checkpoint_commands import add_order, prints_errors
 from estimator_emb.messages.text_columns import escaped
 
 DETAILS = """\
@@ -72,9 +72,10 @@ def main(options: argparse.Namespace) -> None:
     """Converts a checkpoint and prints what was done."""
     from estimator_emb import checkpoint
     from estimator_emb.checkpoints.reading import row_order
+    from estimator_emb.messages import bars
 
     reverse = options.reverse or options.to_hosts is not None
-    with progress_bar() as progress:
+    with bars.of_work() as progress:
         conversion = checkpoint.convert(
             options.source,
             options.destination,

@@ -6,7 +6,7 @@ import os
 
 from estimator_emb.checkpoints.files import paths
 from estimator_emb.cli import arguments
-from estimator_emb.cli.checkpoint_commands import add_order, prints_errors, progress_bar
+from estimator_emb.cli.checkpoint_commands import add_order, prints_errors
 from estimator_emb.messages.text_columns import escaped
 from estimator_emb.names import formats
 
@@ -126,8 +126,9 @@ def _vocabularies(options: argparse.Namespace) -> dict[str, str]:
 def _export(options: argparse.Namespace) -> None:
     from estimator_emb import checkpoint
     from estimator_emb.checkpoints.formats import exporting
+    from estimator_emb.messages import bars
 
-    with progress_bar() as progress:
+    with bars.of_work() as progress:
         written = checkpoint.export(
             options.checkpoint,
             options.out,
@@ -149,16 +150,18 @@ def _export(options: argparse.Namespace) -> None:
 
 def _show_nearest(options: argparse.Namespace) -> None:
     from estimator_emb import checkpoint
+    from estimator_emb.messages import bars
 
     (table,) = options.table
     file = _vocabularies(options).get(table)
-    arguments = (file, options.count, options.order, options.allow_unlabelled)
     path = options.checkpoint
-    try:
-        found = checkpoint.nearest(path, table, options.like, *arguments)
-    except ValueError:
-        if not options.like.isdecimal():
-            raise
-        found = checkpoint.nearest(path, table, int(options.like), *arguments)
+    with bars.of_work(stays=False) as progress:
+        arguments = (file, options.count, options.order, options.allow_unlabelled, progress)
+        try:
+            found = checkpoint.nearest(path, table, options.like, *arguments)
+        except ValueError:
+            if not options.like.isdecimal():
+                raise
+            found = checkpoint.nearest(path, table, int(options.like), *arguments)
     for number, label, cosine in found:
         print(f"{cosine:7.4f}  {number:>10}" + ("" if label is None else f"  {escaped(label)}"))

@@ -89,7 +89,7 @@ def tables_to_write(
         if table.vocabulary and format.looks_labels_up:
             table.vocabulary.check_distinct()
     advance = counter(
-        progress, sum(values.size(variable) for table in tables for variable in table.variables)
+        progress, 2 * sum(values.size(variable) for table in tables for variable in table.variables)
     )
     for table in tables:
         table.advance = advance

@@ -75,8 +75,7 @@ def export(
         for table in chosen:
             if precision == "float16":
                 table.rounded_for = "export: precision='float16'"
-            for variable in table.variables:
-                values.check(variable)
+            table.check()
         with new_folder(destination) as temporary:
             format.write(temporary, chosen)
             of_names = format.names(chosen)
