@@ -2,7 +2,6 @@
 """Runs the subcommands that read checkpoints, with errors in one line."""
 
 import argparse
-import functools
 import re
 import sys
 from collections.abc import Callable
@@ -15,42 +14,34 @@ _FUNCTION = re.compile(r"^(convert|differences|export|nearest|table): ")
 
 
 def prints_errors(
-    check: Callable[[argparse.Namespace], None],
-) -> Callable[[Callable[[argparse.Namespace], None]], Callable[[argparse.Namespace], int]]:
-    """Makes the work of a subcommand its `main`, which prints an error and then returns 2.
+    check: Callable[[argparse.Namespace], None], work: Callable[[argparse.Namespace], None]
+) -> Callable[[argparse.Namespace], int]:
+    """Returns the `main` of a subcommand, which prints an error and then returns 2.
 
-    What `check` finds, it says before it loads TensorFlow.
+    What `check` raises is said before TensorFlow is imported.
     """
 
-    def decorate(work: Callable[[argparse.Namespace], None]) -> Callable[[argparse.Namespace], int]:
-        @functools.wraps(work)
-        def main(options: argparse.Namespace) -> int:
-            errors: tuple[type[Exception], ...] = (ValueError, OSError)
-            try:
-                check(options)
-            except errors as error:
-                return _said(work, error)
+    def main(options: argparse.Namespace) -> int:
+        """Does the work, and returns 0, or 2 after an error."""
+        errors: tuple[type[Exception], ...] = (ValueError, OSError)
+        try:
+            check(options)
+            errors = ()  # Those of an import have a traceback.
             load_package()
             import tensorflow as tf
 
-            try:
-                work(options)
-            except BrokenPipeError:
-                raise
-            except (*errors, tf.errors.OpError) as error:
-                return _said(work, error)
-            return 0
+            errors = (ValueError, OSError, tf.errors.OpError)
+            work(options)
+        except BrokenPipeError:
+            raise
+        except errors as error:
+            text = _FUNCTION.sub("", str(getattr(error, "message", error)))
+            name = work.__module__.rpartition(".")[2]
+            print(f"estimator-emb {name}: {escaped(text)}", file=sys.stderr)
+            return 2
+        return 0
 
-        return main
-
-    return decorate
-
-
-def _said(work: Callable[[argparse.Namespace], None], error: Exception) -> int:
-    text = _FUNCTION.sub("", str(getattr(error, "message", error)))
-    name = work.__module__.rpartition(".")[2]
-    print(f"estimator-emb {name}: {escaped(text)}", file=sys.stderr)
-    return 2
+    return main
 
 
 def add_order(parser: arguments.Parser) -> None:

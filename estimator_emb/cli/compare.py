@@ -243,8 +243,7 @@ def _finished(options: argparse.Namespace) -> list[Side]:
             )
         if "://" not in path and not os.path.isdir(path):
             raise WrongArguments(f"{_flag(name)}: there is no folder {path!r}")
-    for name in ("a_model_dir", "b_model_dir"):
-        _prefix(_flag(name), getattr(options, name))
+        _prefix(_flag(name), path)
     folders = {"A": options.a_model_dir, "B": options.b_model_dir}
     return [Side(label, "", model_dir=folder) for label, folder in folders.items()]
 

@@ -67,9 +67,7 @@ def _check(options: argparse.Namespace) -> None:
         paths.new_prefix(source, options.destination, paths.Local)
 
 
-@prints_errors(_check)
-def main(options: argparse.Namespace) -> None:
-    """Converts a checkpoint and prints what was done."""
+def _convert(options: argparse.Namespace) -> None:
     from estimator_emb import checkpoint
     from estimator_emb.checkpoints.reading import row_order
     from estimator_emb.messages import bars
@@ -96,3 +94,6 @@ def main(options: argparse.Namespace) -> None:
     old, new = map(row_order.in_words, (conversion.hosts, conversion.to_hosts))
     print(f"from {old} to {new}")
     print(escaped(conversion.path))
+
+
+main = prints_errors(_check, _convert)

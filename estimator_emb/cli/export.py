@@ -87,8 +87,8 @@ def _check_export(options: argparse.Namespace, files: dict[str, str]) -> None:
     )
     if options.out is None:
         raise ValueError("name OUT, the folder to write.")
-    if paths.is_local(options.out):
-        formats.check_new(options.out.rstrip("/"), os.path.exists)
+    if os.path.exists(options.out):
+        raise ValueError(f"{options.out!r} exists already.")
 
 
 def _check_nearest(options: argparse.Namespace, files: dict[str, str]) -> None:
@@ -107,9 +107,7 @@ def _check_nearest(options: argparse.Namespace, files: dict[str, str]) -> None:
         raise ValueError(f"label {options.like!r} needs the vocabulary of the table.")
 
 
-@prints_errors(_check)
-def main(options: argparse.Namespace) -> None:
-    """Exports tables, or prints the rows nearest to one."""
+def _work(options: argparse.Namespace) -> None:
     (_export if options.like is None else _show_nearest)(options)
 
 
@@ -165,3 +163,6 @@ def _show_nearest(options: argparse.Namespace) -> None:
             found = checkpoint.nearest(path, table, int(options.like), *arguments)
     for number, label, cosine in found:
         print(f"{cosine:7.4f}  {number:>10}" + ("" if label is None else f"  {escaped(label)}"))
+
+
+main = prints_errors(_check, _work)

@@ -52,9 +52,7 @@ def _check(options: argparse.Namespace) -> None:
             paths.local_prefix(path)
 
 
-@prints_errors(_check)
-def main(options: argparse.Namespace) -> None:
-    """Prints what a checkpoint holds."""
+def _print(options: argparse.Namespace) -> None:
     from estimator_emb import checkpoint
     from estimator_emb.cli import norms_plot
     from estimator_emb.messages import bars
@@ -131,3 +129,6 @@ def _print_differences(differences: Sequence["checkpoint.Difference"], other: st
             text = "only here" if one.what == "only in the first" else "only there"
         rows.append((one.name, text))
     print(aligned(rows))
+
+
+main = prints_errors(_check, _print)

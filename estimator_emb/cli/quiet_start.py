@@ -14,19 +14,18 @@ from collections.abc import Iterator
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 """The variable that says what TensorFlow's C++ leaves out. Where the user has set it, it counts."""
 
-_HEAD = rb"(?:(?P<glog>[IWE])\d{4} \S+ +\d+ |\d{4}-\d\d-\d\d \S+: (?P<dated>[IWE]) )\S+:\d+\] "
-_NO_ERRORS = rb"Unable to register cu\w+ factory|failed call to cuInit|computation placer already"
-_LINE = re.compile(_HEAD + rb"(?P<text>.*)", re.DOTALL)
-_BEFORE = b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR"
+_LINE = re.compile(
+    rb"WARNING: All log messages before absl::InitializeLog\(\)|"
+    rb"(?:[IW]\d{4} \S+ +\d+|\d{4}-\d\d-\d\d \S+: [IW]) \S+:\d+\] |"
+    rb"(?:E\d{4} \S+ +\d+|\d{4}-\d\d-\d\d \S+: E) \S+:\d+\] "
+    rb"(?:Unable to register cu\w+ factory|failed call to cuInit|computation placer already)"
+)
+"""Notes and warnings in either format of TensorFlow's log, and errors that are none."""
 
 
 def is_of_start(line: bytes) -> bool:
     """Returns whether a line is one of those that are left out."""
-    found = _LINE.match(line)
-    if found is None:
-        return line.rstrip() == _BEFORE
-    is_error = b"E" in (found["glog"], found["dated"])
-    return not is_error or bool(re.match(_NO_ERRORS, found["text"]))
+    return _LINE.match(line) is not None
 
 
 @contextlib.contextmanager
@@ -66,15 +65,11 @@ def quiet() -> Iterator[None]:
 
 
 def _pass_on(reading: int, stderr: int) -> None:
-    with open(reading, "rb", buffering=0) as lines, open(stderr, "wb", buffering=0) as out:
-        rest = b""
-        while data := lines.read(1 << 16):
-            *whole, rest = (rest + data).splitlines(keepends=True) + [b""]
-            if not data.endswith(b"\n"):
-                rest = whole.pop()
-            out.write(b"".join(line for line in whole if not is_of_start(line)))
-        if not is_of_start(rest):
-            out.write(rest)
+    with open(reading, "rb") as lines, open(stderr, "wb") as out:
+        for line in lines:
+            if not is_of_start(line):
+                out.write(line)
+                out.flush()
 
 
 def look_for_gpus() -> None:

@@ -4,17 +4,12 @@
 import contextlib
 import os
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import tqdm
 
 from estimator_emb.messages import console
-
-_SECONDS_BEFORE = 2.0
-_SECONDS_BETWEEN = 0.5
 
 
 def bar(**how: Any) -> Any:
@@ -23,41 +18,21 @@ def bar(**how: Any) -> Any:
 
 
 @contextlib.contextmanager
-def of_work(unit: str = "B", stays: bool = True) -> Iterator[Callable[[int, int], None]]:
-    """Yields a function of how much is done, and in all, for a bar of work that takes seconds.
+def of_work(
+    unit: str = "B", stays: bool = True, after: float = 2.0
+) -> Iterator[Callable[[int, int], None]]:
+    """Yields a function of how much is done, and in all, for a bar on a terminal.
 
-    Only a terminal has it. It `stays` where the work is done.
+    It is drawn where work takes more than `after` seconds, and `stays` when that is done.
     """
-    state: list[int] = []
-    began = time.time()
-    ended = threading.Event()
+    scaled = unit == "B"
+    with bar(unit=unit, unit_scale=scaled, leave=stays, delay=after, disable=None) as drawn:
 
-    def progress(done: int, total: int) -> None:
-        state[:] = done, total
+        def progress(done: int, total: int) -> None:
+            drawn.total = total
+            drawn.update(done - drawn.n)
 
-    def draw() -> None:
-        over = ended.wait(_SECONDS_BEFORE)
-        while not (over or state):
-            over = ended.wait(_SECONDS_BETWEEN)
-        if over:
-            return
-        with bar(total=state[1], unit=unit, unit_scale=unit == "B", leave=stays) as drawn:
-            drawn.start_t = began
-            while not over:
-                over = ended.wait(_SECONDS_BETWEEN)
-                drawn.n, drawn.total = state
-                drawn.refresh()
-
-    if not console.stream().isatty():
         yield progress
-        return
-    thread = threading.Thread(target=draw, daemon=True)
-    thread.start()
-    try:
-        yield progress
-    finally:
-        ended.set()
-        thread.join()
 
 
 def _size() -> dict[str, Any]:

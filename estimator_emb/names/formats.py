@@ -2,7 +2,7 @@
 """The formats in which `estimator-emb export` writes tables: an entry here, and a file each."""
 
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 PRECISIONS = ("float32", "float16")
 """The types of tables in a SavedModel; the first is the default."""
@@ -11,7 +11,7 @@ PRECISIONS = ("float32", "float16")
 class ExportFormat(typing.NamedTuple):
     """An export format: its module, its line of help, the file to open, and a package it needs.
 
-    It may have slots and labels, and round to float16.
+    It may have slots and labels.
     """
 
     module: str
@@ -20,7 +20,6 @@ class ExportFormat(typing.NamedTuple):
     package: str = ""
     slots: bool = True
     labels: bool = True
-    rounds: bool = False
 
 
 EXPORT_FORMATS = {
@@ -28,27 +27,16 @@ EXPORT_FORMATS = {
     "parquet": ExportFormat("parquet", "Apache Parquet", "<table>.parquet", "pyarrow"),
     "safetensors": ExportFormat("safetensors", "safetensors", "tables.safetensors"),
     "saved-model": ExportFormat(
-        "saved_model",
-        "a SavedModel that looks up ids or labels",
-        "saved_model.pb",
-        slots=False,
-        rounds=True,
+        "saved_model", "a SavedModel that looks up ids or labels", "saved_model.pb", slots=False
     ),
     "projector": ExportFormat(
-        "projector",
-        "the files of TensorBoard's projector",
-        "projector_config.pbtxt",
-        slots=False,
+        "projector", "the files of TensorBoard's projector", "projector_config.pbtxt", slots=False
     ),
     "tf2": ExportFormat(
         "tf2", "a checkpoint for TPUEmbedding of TensorFlow 2", "ckpt-1.index", labels=False
     ),
     "keras": ExportFormat(
-        "keras",
-        "weights for Embedding layers of Keras 2 or 3",
-        "tables.h5",
-        slots=False,
-        labels=False,
+        "keras", "weights for Embedding layers of Keras 2 or 3", "tables.h5", "", False, False
     ),
 }
 
@@ -69,7 +57,7 @@ def check_arguments(
         raise ValueError(f"export: {to} has no slots.")
     if precision not in PRECISIONS:
         raise ValueError(f"export: precision must be 'float32' or 'float16'; got {precision!r}.")
-    if precision == "float16" and not format.rounds:
+    if precision == "float16" and to != "saved-model":
         raise ValueError(f"export: {to} has no precision 'float16'; only saved-model has it.")
     if vocabularies and not format.labels:
         raise ValueError(f"export: {to} has no labels; leave vocabularies out.")
@@ -87,9 +75,3 @@ def check_labelled(tables: Sequence[str], vocabularies: Mapping[str, str]) -> No
             f"export: there are vocabularies of {sorted(unknown)}, which are not among the "
             f"tables {list(tables)}."
         )
-
-
-def check_new(destination: str, exists: Callable[[str], bool]) -> None:
-    """Raises a ValueError if the folder to write exists."""
-    if exists(destination):
-        raise ValueError(f"export: {destination!r} exists already.")

@@ -136,9 +136,9 @@ compare --rtol=-1 @script
     argument --rtol: must be a number >= 0; got '-1'
 compare --atol=nan @script
     argument --atol: must be a number >= 0; got 'nan'
-compare --a-model-dir=@folder
+compare --a-model-dir=@mod
     give --b-model-dir too: two finished runs are compared, or two new ones
-compare --a-model-dir=@folder --b-model-dir=nowhere
+compare --a-model-dir=@mod --b-model-dir=nowhere
     --b-model-dir: there is no folder 'nowhere'
 compare --a-model-dir=@folder --b-model-dir=@folder @script
     --a-model-dir and --b-model-dir compare finished runs: leave out a program
@@ -193,6 +193,12 @@ export @mod @folder --to=npz
     '@folder' exists already.
 export @mod @folder/new --to=keras --slots
     keras has no slots.
+export @mod @folder/new --to=saved-model --slots
+    saved-model has no slots.
+export @mod @folder/new --to=projector --slots
+    projector has no slots.
+export @mod @folder/new --to=keras --vocabulary=words=@script
+    keras has no labels; leave vocabularies out.
 export @mod @folder/new --to=npz --precision=float16
     npz has no precision 'float16'; only saved-model has it.
 export @mod @folder/new --to=tf2 --vocabulary=words=@script

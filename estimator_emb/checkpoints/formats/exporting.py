@@ -63,7 +63,8 @@ def export(
     format = format_of(to)
     format.check_package()
     destination = tf.compat.path_to_str(destination).rstrip("/")
-    formats.check_new(destination, tf.io.gfile.exists)
+    if tf.io.gfile.exists(destination):
+        raise ValueError(f"export: {destination!r} exists already.")
     with Values(saved_variables.prefix(path)) as values:
         names = list(saved_tables.tables(values.path)) if tables is None else list(tables)
         if not names:
