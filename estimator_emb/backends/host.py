@@ -2,7 +2,6 @@
 """The model and its tables on the host, alone or in a cluster, as with `use_tpu=False`."""
 
 import functools
-import logging
 from typing import Any
 
 import tensorflow as tf
@@ -12,6 +11,7 @@ from estimator_emb.backends.host_context import HostContext
 from estimator_emb.checks import batch_sizes, clusters, program_checks, tpu_ops
 from estimator_emb.checks.program_checks import takes
 from estimator_emb.messages import console
+from estimator_emb.messages.console import logger
 from estimator_emb.native import choice, serving
 from estimator_emb.private.estimator import ModeKeys
 from estimator_emb.private.graphs import fn_args
@@ -23,8 +23,6 @@ from estimator_emb.step.dropped import DroppedIds
 from estimator_emb.step.engine import TableStep
 from estimator_emb.step.kernels import TensorFlowKernels
 from estimator_emb.tables.column_reads import ColumnReads
-
-logger = logging.getLogger("estimator_emb")
 
 
 class HostBackend(Backend):

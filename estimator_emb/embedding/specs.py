@@ -2,7 +2,6 @@
 """Translates a whole `EmbeddingConfigSpec` to TensorFlow's own objects."""
 
 import dataclasses
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ import tensorflow as tf
 
 from estimator_emb.embedding import translation, vocabularies
 from estimator_emb.embedding.configs import FeatureConfig, TableConfig
+from estimator_emb.messages.console import logger
 from estimator_emb.optimizers import (
     TF2_OPTIMIZERS,
     FtrlParameters,
@@ -19,8 +19,6 @@ from estimator_emb.optimizers import (
 )
 from estimator_emb.spec import config
 from estimator_emb.spec.resolved import Table, optimizer_of, tables_of
-
-logger = logging.getLogger("estimator_emb")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,15 +6,13 @@ tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1.
 """
 
 import collections
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.messages.console import logger
 from estimator_emb.private.graphs import colocate_with
-
-logger = logging.getLogger("estimator_emb")
 
 
 class EnqueueData(
