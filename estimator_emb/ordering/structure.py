@@ -125,7 +125,6 @@ class OpPlaces:
                 self._find(op, before[op])
 
     def of_inputs(self, op: tf.Operation) -> Place:
-        """Returns the place at which an op waits for its inputs."""
         return self._inside.get(op, TOP)
 
     def of_outputs(self, op: tf.Operation) -> Place:

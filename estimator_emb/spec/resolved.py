@@ -43,7 +43,6 @@ class Feature:
 
     @property
     def input_key(self) -> str:
-        """Returns the key under which input_fn yields the ids."""
         return self.column.get_feature_key_name() if self.column else self.key
 
 

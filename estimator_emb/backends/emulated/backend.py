@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from estimator_emb.backends.base import EstimatorRequest, Function
 from estimator_emb.backends.emulated import topology
-from estimator_emb.backends.emulated.context import EmulatedTPU
 from estimator_emb.backends.emulated.step import EmulatedStep
+from estimator_emb.backends.emulated.topology import EmulatedTPU
 from estimator_emb.backends.host import HostBackend
 from estimator_emb.messages.console import logger
 from estimator_emb.names.slices import Slice

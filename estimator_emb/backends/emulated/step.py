@@ -18,8 +18,8 @@ from estimator_emb.backends.base import EstimatorRequest
 from estimator_emb.backends.emulated import input as emulated_input
 from estimator_emb.backends.emulated import refusals
 from estimator_emb.backends.emulated.computation import Computation, checked_scaffold
-from estimator_emb.backends.emulated.context import EmulatedTPU
 from estimator_emb.backends.emulated.loop import LoopHook
+from estimator_emb.backends.emulated.topology import EmulatedTPU
 from estimator_emb.checks import batch_sizes, unsummed
 from estimator_emb.messages import console
 from estimator_emb.native import choice

@@ -180,8 +180,6 @@ class PjrtStep(EmulatedStep):
 
 
 class _LoadHook(tf.compat.v1.train.SessionRunHook):
-    """Takes variables to the devices when a session begins."""
-
     def __init__(self, load: tf.Operation):
         self._load = load
 
