@@ -345,21 +345,14 @@ class TPUEmbedding:
             for feature, config in self._feature_to_config_dict.items()
         }
         enqueue.check_data(enqueue_datas_list, combiners, self.num_cores_per_host, ragged)
-        features = self._features()
+        features = {
+            # A table of one id for each sample has nothing to combine.
+            name: (combiners[name] or "sum", self._feature_to_config_dict[name].max_sequence_length)
+            for name in self._features()
+        }
         return [
             enqueue.enqueue_op(
-                data,
-                features,
-                # A table of one id for each sample has nothing to combine.
-                [combiners[feature] or "sum" for feature in features],
-                {
-                    feature
-                    for feature, config in self._feature_to_config_dict.items()
-                    if config.max_sequence_length
-                },
-                core % self.num_cores_per_host,
-                mode_override,
-                ragged,
+                data, features, core % self.num_cores_per_host, mode_override, ragged
             )
             for core, data in enumerate(enqueue_datas_list)
         ]
