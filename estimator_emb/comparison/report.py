@@ -35,7 +35,7 @@ def report(
         again = recorded.of_events(repeat())
         repeated = comparing.compare(runs[0], again, tolerance, options.ignore)
     status, line = comparing.verdict(comparison, repeated, tolerance)
-    print(head(options, sides, runs))
+    print(_head(options, sides, runs))
     print(body(comparison, repeated))
     if options.plot is not None:
         from estimator_emb.comparison import plot
@@ -46,8 +46,7 @@ def report(
     return status
 
 
-def head(options: argparse.Namespace, sides: Sequence[Any], runs: Sequence[recorded.Run]) -> str:
-    """Returns the head of the report: the sides, and where they started."""
+def _head(options: argparse.Namespace, sides: Sequence[Any], runs: Sequence[recorded.Run]) -> str:
     lines = []
     for side, run in zip(sides, runs, strict=True):
         lines.append(f"{side.label}: {side.described()}")
