@@ -156,11 +156,11 @@ class _Console(logging.StreamHandler):
 
 def _not_by_root(handler: logging.Handler) -> Callable[[logging.LogRecord], bool]:
     """Returns a filter without what a root handler writes to the stream of a handler too."""
-    stream = _stream(handler)
+    own = _stream(handler)
     return lambda record: (
         not tf.get_logger().propagate
         or all(
-            _stream(other) is not stream or record.levelno < other.level
+            _stream(other) is not own or record.levelno < other.level
             for other in logging.root.handlers
         )
     )
