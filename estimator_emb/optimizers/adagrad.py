@@ -56,14 +56,16 @@ class AdagradParameters(OptimizationParameters):
 class Adagrad(_tf2.TF2Optimizer, AdagradParameters):
     """Adagrad in the TF2 vocabulary: the rule is that of `AdagradParameters`.
 
-    Its slot, `accumulators`, float32 like the table, is saved as `<table>/Adagrad`. Arguments not
-    listed below are those of `TF2Optimizer`.
+    Its slot, `accumulators`, float32 like the table, is saved as `<table>/Adagrad`.
 
     Args:
       learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.001 by default;
         `AdagradParameters` has no default.
       initial_accumulator_value: start of every a, > 0. `AdagradParameters` calls it
         `initial_accumulator`, with the same default.
+      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
+        multiply_weight_decay_factor_by_learning_rate, slot_variable_creation_fn, clipvalue,
+        low_dimensional_packing_status: see `TF2Optimizer`.
 
     Raises:
       ValueError: `initial_accumulator_value` is not positive.

@@ -87,14 +87,16 @@ class AdagradMomentum(_tf2.TF2Optimizer, AdagradMomentumParameters):
     """Adagrad with momentum in the TF2 vocabulary: the rule of `AdagradMomentumParameters`.
 
     Its slots, `accumulators` a and `momenta` m, float32 like the table, start from 0. They are
-    saved as `<table>/AdagradMomentum/Accumulator` and `<table>/AdagradMomentum/Momentum`. Arguments
-    not listed below are those of `TF2Optimizer`.
+    saved as `<table>/AdagradMomentum/Accumulator` and `<table>/AdagradMomentum/Momentum`.
 
     Args:
       learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.001 by default;
         `AdagradMomentumParameters` has no default.
       momentum: as in `AdagradMomentumParameters`, but 0.0 by default.
       use_nesterov, exponent, beta2, epsilon: as there.
+      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
+        multiply_weight_decay_factor_by_learning_rate, slot_variable_creation_fn, clipvalue,
+        low_dimensional_packing_status: see `TF2Optimizer`.
 
     Raises:
       TypeError, ValueError: as `AdagradMomentumParameters` and `TF2Optimizer` do.

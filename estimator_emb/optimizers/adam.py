@@ -99,8 +99,7 @@ class Adam(_tf2.TF2Optimizer, AdamParameters):
     """Adam in the TF2 vocabulary: the rule is that of `AdamParameters`.
 
     Its slots, `momenta` m and `velocities` v, float32 like the table, start from 0. They are saved
-    as `<table>/Adam/m` and `<table>/Adam/v`. Arguments not listed below are those of
-    `TF2Optimizer`.
+    as `<table>/Adam/m` and `<table>/Adam/v`.
 
     Args:
       learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.001 by default;
@@ -108,6 +107,9 @@ class Adam(_tf2.TF2Optimizer, AdamParameters):
       beta_1, beta_2: `beta1` and `beta2` of `AdamParameters`.
       epsilon: as there, but 1e-7 by default.
       lazy_adam, sum_inside_sqrt: as there.
+      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
+        multiply_weight_decay_factor_by_learning_rate, slot_variable_creation_fn, clipvalue,
+        low_dimensional_packing_status: see `TF2Optimizer`.
 
     Raises:
       TypeError, ValueError: as `AdamParameters` and `TF2Optimizer` do.

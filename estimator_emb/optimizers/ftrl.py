@@ -130,7 +130,7 @@ class FTRL(_tf2.TF2Optimizer, FtrlParameters):
 
     Its slots, `accumulators` a and `linears` z, float32 like the table, are saved as `<table>/Ftrl`
     and `<table>/Ftrl_1`; z starts from 0. The order of the arguments is not that of
-    `FtrlParameters`. Those not listed below are those of `TF2Optimizer`.
+    `FtrlParameters`.
 
     Args:
       learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.001 by default;
@@ -138,6 +138,9 @@ class FTRL(_tf2.TF2Optimizer, FtrlParameters):
       learning_rate_power, l1_regularization_strength, l2_regularization_strength, beta,
         multiply_linear_by_learning_rate, allow_zero_accumulator: as in `FtrlParameters`.
       initial_accumulator_value: start of every a, > 0; `FtrlParameters` takes 0 too.
+      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
+        multiply_weight_decay_factor_by_learning_rate, slot_variable_creation_fn, clipvalue,
+        low_dimensional_packing_status: see `TF2Optimizer`.
 
     Raises:
       ValueError: `initial_accumulator_value` is not positive, or `learning_rate_power` is positive

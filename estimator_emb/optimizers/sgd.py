@@ -35,11 +35,12 @@ class StochasticGradientDescentParameters(OptimizationParameters):
 class SGD(TF2Optimizer, StochasticGradientDescentParameters):
     """Stochastic gradient descent in the TF2 vocabulary, of float32 tables. It has no slots.
 
-    Arguments not listed below are those of `TF2Optimizer`.
-
     Args:
       learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.01 by default;
         `StochasticGradientDescentParameters` has no default.
+      use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
+        multiply_weight_decay_factor_by_learning_rate, clipvalue,
+        low_dimensional_packing_status: see `TF2Optimizer`.
 
     Raises:
       TypeError, ValueError: as `TF2Optimizer` does.
