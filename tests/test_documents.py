@@ -142,7 +142,7 @@ def test_command(command, tmp_path, monkeypatch):
         assert old in command
         command = command.replace(old, new.replace("MODEL", str(tmp_path / "model")))
     _, subcommand, *arguments = shlex.split(command)
-    if subcommand in ("run", "compare", "check"):  # What a program changes of its process stays there.
+    if subcommand in ("run", "compare", "check"):  # A program may change its process.
         run("-m", "estimator_emb", subcommand, *arguments)
     else:
         monkeypatch.chdir(REPOSITORY)
