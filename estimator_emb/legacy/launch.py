@@ -3,7 +3,6 @@
 
 import contextlib
 import functools
-import logging
 import os
 import runpy
 import signal
@@ -14,11 +13,10 @@ from typing import Any
 
 from estimator_emb.legacy import emulated_tpu, forks, install, old_python, tf_v1
 from estimator_emb.messages import console
+from estimator_emb.messages.console import logger
 from estimator_emb.private import file_paths
 from estimator_emb.private.estimator import Estimator, step_of_latest_checkpoint
 from estimator_emb.private.patches import LASTING
-
-logger = logging.getLogger("estimator_emb")
 
 
 @console.shown()

@@ -12,8 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from estimator_emb.messages import bars, console, pauses
-
-logger = logging.getLogger("estimator_emb")
+from estimator_emb.messages.console import logger
 
 _SECONDS_BETWEEN_LINES = 10.0
 _SECONDS_BETWEEN_UPDATES = 0.5
