@@ -14,7 +14,7 @@ from estimator_emb.tables import functions
 
 
 class LearningRates:
-    """The learning rate of each table in a step; tables that share a function or number share its value.
+    """The learning rate of each table in a step; tables of one number or function share its value.
 
     A table's own rate, or its function of the step, takes precedence over the rate of its
     optimizer, which is a number or, in the TF2 vocabulary, a function without arguments. `step` is

@@ -276,9 +276,9 @@ def _of_shard(
 def _save_in_place(variable: tf.Variable) -> None:
     """Lets savers, and fetches of the variable itself, read its buffer without a copy.
 
-    The first sparse update puts a variable into a mode in which every read copies it. The op created
-    here ends that mode before such a read. The next update begins it again, and copies the variable
-    only if it is still being read.
+    The first sparse update puts a variable into a mode in which every read copies it. The op
+    created here ends that mode before such a read. The next update begins it again, and copies the
+    variable only if it is still being read.
     """
     read = variable._graph_element.op
     with tf.name_scope(f"{variable.op.name}/in_place/"), tf.device(variable.device):
