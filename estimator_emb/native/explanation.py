@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.step import checks
-from estimator_emb.step.inputs import Batch
+from estimator_emb.step import checks, inputs
+from estimator_emb.step.inputs import Batch, Source
 
 _UNKNOWN = (
     "The native kernels refuse a batch in which TensorFlow's ops find nothing wrong; "
@@ -20,19 +20,12 @@ _UNKNOWN = (
 def of_bad_batch(batch: Batch) -> tf.Tensor:
     """Returns a tensor that fails, with the error of `checks.checked`, when a step computes it."""
     structure = [source.given for source in batch.sources]
-    leaves = tf.nest.flatten(structure, expand_composites=True)
-    tensors = [leaf for leaf in leaves if leaf is not None]
+    tensors = inputs.tensors_in(structure)
 
     def explain(*values: Any) -> Any:
         with tf.Graph().as_default():
-            fed = [tf.compat.v1.placeholder(leaf.dtype, leaf.shape) for leaf in tensors]
-            remaining = iter(fed)
-            again = [None if leaf is None else next(remaining) for leaf in leaves]
-            given = tf.nest.pack_sequence_as(structure, again, expand_composites=True)
-            ids = [
-                source.again(of_source)
-                for source, of_source in zip(batch.sources, given, strict=True)
-            ]
+            fed = [tf.compat.v1.placeholder(tensor.dtype, tensor.shape) for tensor in tensors]
+            ids = list(map(Source.again, batch.sources, inputs.packed(structure, fed)))
             # Threads of its own: those that are shared may all wait for this.
             config = tf.compat.v1.ConfigProto(use_per_session_threads=True, device_count={"GPU": 0})
             with tf.compat.v1.Session(config=config) as session:

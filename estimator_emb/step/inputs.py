@@ -7,7 +7,7 @@ a sample, or one position of a sample's sequence.
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -166,7 +166,8 @@ class Source:
         """Returns the ids of `given`, other values of the tensors of `self.given`."""
         if isinstance(given, dict):
             return dataclasses.replace(self.ids, **given, source=None)
-        return Source(self.table, self.feature, *given, self.looked_up).ids
+        value, weights = given
+        return Source(self.table, self.feature, value, weights, self.looked_up).ids
 
 
 class WeightsFit(NamedTuple):
@@ -232,6 +233,20 @@ def as_tensor(value: Any) -> Any:
     """Returns a value of a batch as a tensor, unless it is a SparseTensor or RaggedTensor."""
     is_composite = isinstance(value, (tf.RaggedTensor, tf.SparseTensor))
     return value if is_composite else tf.convert_to_tensor(value)
+
+
+def tensors_in(structure: Any) -> list[tf.Tensor]:
+    """Returns the tensors of a structure, in which some may be None."""
+    leaves = tf.nest.flatten(structure, expand_composites=True)
+    return [leaf for leaf in leaves if leaf is not None]
+
+
+def packed(structure: Any, tensors: Iterable[tf.Tensor]) -> Any:
+    """Returns `structure` with `tensors` in place of those that `tensors_in` returns."""
+    remaining = iter(tensors)
+    leaves = tf.nest.flatten(structure, expand_composites=True)
+    filled = [None if leaf is None else next(remaining) for leaf in leaves]
+    return tf.nest.pack_sequence_as(structure, filled, expand_composites=True)
 
 
 def number_of_ops() -> int:

@@ -31,7 +31,7 @@ class LearningRates:
         found = function_of(table.name, table.config, parameters)
         if found is None:
             own = table.config.learning_rate
-            number = parameters.learning_rate if own is None else own
+            number: Any = parameters.learning_rate if own is None else own
             if number not in self._of_number:
                 self._of_number[number] = tf.constant(number, tf.float32)
             return self._of_number[number]

@@ -9,7 +9,7 @@ that are alike share a function of these ops, which costs a graph of many tables
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -17,9 +17,9 @@ import tensorflow as tf
 from estimator_emb.optimizers import gradient_limits
 from estimator_emb.optimizers._math import INFINITY
 from estimator_emb.private.estimator import LOSS_METRIC_KEY
-from estimator_emb.step import lookup, update
+from estimator_emb.step import inputs, lookup, update
 from estimator_emb.step.dropped import DroppedIds
-from estimator_emb.step.inputs import Batch, Ids
+from estimator_emb.step.inputs import Batch, Source
 from estimator_emb.step.transfer import NextStep
 from estimator_emb.tables import storage
 from estimator_emb.tables.storage import StoredTable
@@ -59,7 +59,7 @@ class TableSummaries:
             with tf.name_scope(_SCOPE):
                 self._given = [next_step.carried(given) for given in self._given]
                 self._dropped = next_step.carried(self._dropped)
-            self._every_step = [leaf.op for leaf in _tensors([self._given, self._dropped])]
+            self._every_step = [leaf.op for leaf in inputs.tensors_in([self._given, self._dropped])]
 
     def added_to(
         self,
@@ -109,10 +109,10 @@ class TableSummaries:
         limited = limits != (-INFINITY, INFINITY)
 
         def figures(*tensors: tf.Tensor) -> list[tf.Tensor]:
-            given, of_activations = _packed(structure, tensors)
+            given, of_activations = inputs.packed(structure, tensors)
             read = [
-                _in_64_bits(source.again(of_source))
-                for source, of_source in zip(sources, given, strict=True)
+                dataclasses.replace(ids, ids=tf.cast(ids.ids, tf.int64))
+                for ids in map(Source.again, sources, given)
             ]
             rows, features = lookup.distinct(read, table.config.combiner)
             updates = update.of_batch(
@@ -133,7 +133,7 @@ class TableSummaries:
             ]
             if limited:
                 clipped = (summed < limits[0]) | (summed > limits[1])
-                found.append(tf.reduce_mean(tf.cast(clipped, tf.float32)))
+                found.append(_mean(tf.cast(clipped, tf.float32)))
             return [rows, *(tf.cast(value, tf.float32) for value in found)]
 
         alike = (
@@ -145,12 +145,12 @@ class TableSummaries:
             [type(leaf) for leaf in tf.nest.flatten(structure)],
         )
         names = ["rows", "ids", "distinct_ids", "rows_updated", "gradient_norm", "share_clipped"]
-        results = self._call(repr(alike), figures, _tensors(structure))
+        results = self._call(repr(alike), figures, inputs.tensors_in(structure))
         return dict(zip(names, results, strict=False))
 
-    def _call(self, alike: str, compute: Any, inputs: list[tf.Tensor]) -> Any:
-        """Returns what a function of ops computes, one for all inputs that are `alike`."""
-        specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in inputs]
+    def _call(self, alike: str, compute: Any, given: list[tf.Tensor]) -> Any:
+        """Returns what a function of ops computes, one for all tensors that are `alike`."""
+        specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in given]
         key = (alike, repr(specs))
         if key not in self._functions:
             # Not inlined, TensorFlow prepares the function once, and not for every table.
@@ -159,8 +159,8 @@ class TableSummaries:
             )
             self._functions[key] = function.get_concrete_function(*specs)
         found = self._functions[key]
-        dtypes = [tensor.dtype for tensor in tf.nest.flatten(found.structured_outputs)]
-        return tf.raw_ops.PartitionedCall(args=inputs, Tout=dtypes, f=found)
+        dtypes = [output.dtype for output in found.outputs]
+        return tf.raw_ops.PartitionedCall(args=given, Tout=dtypes, f=found)
 
 
 def add_scalars(tags: Sequence[str], values: Sequence[tf.Tensor]) -> None:
@@ -182,23 +182,9 @@ def add_loss(loss: tf.Tensor) -> None:
         add_scalars([LOSS_METRIC_KEY], [tf.cast(loss, tf.float32)])
 
 
-def _tensors(structure: Any) -> list[tf.Tensor]:
-    leaves = tf.nest.flatten(structure, expand_composites=True)
-    return [leaf for leaf in leaves if leaf is not None]
-
-
-def _packed(structure: Any, tensors: Iterable[tf.Tensor]) -> Any:
-    """Returns `structure` with `tensors` in place of those that `_tensors` returns."""
-    remaining = iter(tensors)
-    leaves = tf.nest.flatten(structure, expand_composites=True)
-    packed = [None if leaf is None else next(remaining) for leaf in leaves]
-    return tf.nest.pack_sequence_as(structure, packed, expand_composites=True)
-
-
-def _in_64_bits(ids: Ids) -> Ids:
-    return dataclasses.replace(ids, ids=tf.cast(ids.ids, tf.int64))
-
-
 def _mean_norm(rows: tf.Tensor) -> tf.Tensor:
-    norms = tf.norm(rows, axis=1)
-    return tf.math.divide_no_nan(tf.reduce_sum(norms), tf.cast(tf.size(norms), tf.float32))
+    return _mean(tf.norm(rows, axis=1))
+
+
+def _mean(values: tf.Tensor) -> tf.Tensor:
+    return tf.math.divide_no_nan(tf.reduce_sum(values), tf.cast(tf.size(values), tf.float32))
