@@ -3,15 +3,15 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.native import ops, to_ids
+from estimator_emb.native import explanation, ops, to_ids
 from estimator_emb.native.rules import Rule
-from estimator_emb.step import checks, forms, inputs, integers
-from estimator_emb.step.inputs import Batch, Ids
+from estimator_emb.step import checks, forms
+from estimator_emb.step.inputs import Batch, Source
 from estimator_emb.step.transfer import NextStep, whole_step
 from estimator_emb.tables.storage import StoredTable
 
@@ -58,40 +58,25 @@ class Checked:
             self._features.update(self._next_step.carried(of_batch))
 
     def check(self, batch: Batch) -> "dict[str, _Occurrences]":
-        """Sets `checked`, and returns the occurrences by feature key."""
-        read = batch.ids
-        converted = to_ids.converted(self._ops, batch)
-        features = {**batch.features, **converted}
-        raw = {ids.feature.key: _occurrences(ids, features, batch.dropped) for ids in read}
-
-        def explain() -> tf.Tensor:
-            # Raw ids are read in this branch, because ops outside it would run in every step.
-            again = [
-                _read_in_branch(ids, raw[ids.feature.key].raw, features, converted) for ids in read
-            ]
-            _, good_again = checks.checked(again, batch.size)
-            unknown = (
-                "The native kernels refuse a batch in which TensorFlow's ops find nothing wrong; "
-                "ESTIMATOR_EMB_NATIVE=0 trains without them."
-            )
-            with tf.control_dependencies([good_again]):
-                refused = tf.raw_ops.Assert(condition=tf.constant(False), data=[unknown])
-            with tf.control_dependencies([refused]):
-                return tf.constant(False)
-
-        computed = [ids for ids in read if not raw[ids.feature.key].raw]
+        """Sets `checked` and `batch`, and returns the occurrences by feature key."""
+        self.batch = batch = to_ids.converted(self._ops, batch)
+        read = batch.sources
+        raw = {source.feature.key: _occurrences(source) for source in read}
+        computed = [source.ids for source in read if not raw[source.feature.key].raw]
         with tf.name_scope("check_ids"), checks.after_forms(computed):
             good = self._ops.host_tables_ids_are_good(
                 **arguments(read, raw, [0] * len(read)),
                 others=checks.reading_holds(computed),
-                sizes=[ids.table.config.vocabulary_size for ids in read],
-                most_samples=[forms.most_samples(ids.table, ids.feature) for ids in read],
+                sizes=[source.table.config.vocabulary_size for source in read],
+                most_samples=[forms.most_samples(one.table, one.feature) for one in read],
                 batch_size=-1 if batch.size is None else batch.size,
             )
-            self.checked = tf.cond(good, lambda: tf.constant(True), explain)
-        for ids in read:
-            if raw[ids.feature.key].raw:
-                forms.hold(ids, self.checked)  # Ops that compute the lengths of a sequence.
+            self.checked = tf.cond(
+                good, lambda: tf.constant(True), lambda: explanation.of_bad_batch(batch)
+            )
+        for source in read:
+            if raw[source.feature.key].raw:
+                forms.hold(source, self.checked)  # Ops that compute the lengths of a sequence.
         return raw
 
 
@@ -119,9 +104,9 @@ class NativeKernels(Checked):
         )
         self._orders: list[tf.Tensor] = []
 
-    def lookup(self, batch: Batch, used: Sequence[Ids]) -> Iterator[tf.Tensor]:
+    def lookup(self, batch: Batch, used: Sequence[Source]) -> Iterator[tf.Tensor]:
         raw = self.check(batch)
-        self._features = arguments(used, raw, [self._number[ids.table.name] for ids in used])
+        self._features = arguments(used, raw, [self._number[one.table.name] for one in used])
         if self._next_step:
             self._next_step.kernels = kind_of(self._features, batch)
         with tf.control_dependencies([self.checked]):
@@ -158,49 +143,35 @@ class NativeKernels(Checked):
         return whole_step([updated], self._next_step)
 
 
-def _occurrences(ids: Ids, features: Mapping[str, Any], dropped: bool) -> _Occurrences:
-    value = inputs.as_tensor(features[ids.feature.key])
+def _occurrences(source: Source) -> _Occurrences:
+    value = source.value
     ragged = isinstance(value, tf.RaggedTensor)
-    if not dropped and ids.weights is None and value.dtype.is_integer and not ragged:
+    if not source.dropped and source.weights is None and value.dtype.is_integer and not ragged:
         if isinstance(value, tf.SparseTensor):
             return _Occurrences(value.values, _PLACES, value.indices, value.dense_shape, None, True)
-        form = _ONE if ids.segments is None else _DENSE
+        form = _ONE if source.one_per_sample else _DENSE
         return _Occurrences(value, form, None, None, None, True)
+    ids = source.ids
     if ids.segments is None:
         return _Occurrences(ids.ids, _ONE, None, None, ids.weights, False)
     return _Occurrences(ids.ids, _PLACES, ids.segments, ids.batch, ids.weights, False)
 
 
-def _read_in_branch(
-    ids: Ids, raw: bool, features: Mapping[str, Any], converted: Container[str]
-) -> Ids:
-    if not raw:
-        return dataclasses.replace(ids, source=None)  # Its form was checked outside the branch.
-    value = inputs.as_tensor(features[ids.feature.key])
-    # Copied into this branch, so that the ops that read them can wait for its control inputs.
-    copied = tf.nest.map_structure(tf.identity, value, expand_composites=True)
-    feature = ids.feature
-    if feature.key in converted:  # Strings again: among integers, -1 would be a bad id in places.
-        copied = integers.written(copied)
-        feature = dataclasses.replace(feature, to_ids=integers.parsed)
-    return inputs.read_feature(ids.table, feature, {feature.key: copied})
-
-
 def arguments(
-    used: Sequence[Ids], raw: Mapping[str, _Occurrences], table_of: list[int]
+    used: Sequence[Source], raw: Mapping[str, _Occurrences], table_of: list[int]
 ) -> dict[str, Any]:
     """Returns the arguments that describe features, which all ops share."""
-    occurrences = [raw[ids.feature.key] for ids in used]
+    occurrences = [raw[one.feature.key] for one in used]
     return {
         "ids": [feature.ids for feature in occurrences],
         "places": [feature.places for feature in occurrences if feature.places is not None],
         "shapes": [feature.shape for feature in occurrences if feature.shape is not None],
         "weights": [feature.weights for feature in occurrences if feature.weights is not None],
         "forms": [feature.form for feature in occurrences],
-        "combiners": [_COMBINERS[ids.table.config.combiner] for ids in used],
-        "limits": [ids.feature.max_sequence_length or 0 for ids in used],
+        "combiners": [_COMBINERS[one.table.config.combiner] for one in used],
+        "limits": [one.feature.max_sequence_length or 0 for one in used],
         "weighted": [feature.weights is not None for feature in occurrences],
-        "owners": [ids.owner for ids in used],
+        "owners": [one.owner for one in used],
         "table_of": table_of,
     }
 

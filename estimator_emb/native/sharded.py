@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from estimator_emb.native import ops, rules
 from estimator_emb.native.kernels import TENSORS, Checked, arguments, kind_of, rule_arguments
-from estimator_emb.step.inputs import Batch, Ids
+from estimator_emb.step.inputs import Batch, Source
 from estimator_emb.step.transfer import NextStep, whole_step
 from estimator_emb.tables import exclusive
 from estimator_emb.tables.storage import StoredTable, TableVariables
@@ -62,7 +62,7 @@ class ShardedKernels(Checked):
         }
         self._values: list[tf.Tensor] = []
 
-    def lookup(self, batch: Batch, used: Sequence[Ids]) -> Iterator[tf.Tensor]:
+    def lookup(self, batch: Batch, used: Sequence[Source]) -> Iterator[tf.Tensor]:
         raw = self.check(batch)
         features = arguments(used, raw, [self._number[one.table.name] for one in used])
         if self._next_step:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turns strings, and integers that columns look up, into ids by one op for all features.
 
-TensorFlow's ops, which `step.inputs` creates and which then do not run, would do so feature by
-feature. Vocabularies are read from the tables of these ops. Sequences, weighted and ragged features
-stay with them, as do columns of other kinds than TensorFlow's own.
+Sequences, weighted and ragged features stay with TensorFlow's ops, which do so feature by feature
+where `step.inputs` reads their ids, as do columns of other kinds than TensorFlow's own.
+Vocabularies are the tables of these ops.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -19,7 +20,7 @@ from estimator_emb.private.columns import (
     VocabularyListCategoricalColumn,
 )
 from estimator_emb.spec.columns import ColumnLookup
-from estimator_emb.step.inputs import Batch, Ids, as_tensor
+from estimator_emb.step.inputs import Batch, Source, as_tensor, number_of_ops, ops_since
 
 _HASH, _VOCABULARY, _IDENTITY = range(3)  # Kind, in to_ids.cc.
 _DTYPES = (tf.string, tf.int32, tf.int64)
@@ -48,18 +49,14 @@ class _Conversion:
         return id(self.value), self.kind, self.buckets, self.otherwise, vocabulary
 
 
-def converted(ops: Any, batch: Batch) -> dict[str, Any]:
-    """Returns the ids of the features that the op serves, by key: int64, in the form of the values.
-
-    In a dense tensor, -1 stands for no id.
-    """
+def converted(ops: Any, batch: Batch) -> Batch:
+    """Returns `batch` with ids for the values of the features that the op serves."""
     if batch.dropped:
-        return {}
-    found = {ids.feature.key: _conversion(ids, batch) for ids in batch.ids}
-    of_key = {key: one for key, one in found.items() if one is not None}
-    different = list({one.same: one for one in of_key.values()}.values())
+        return batch
+    conversions = [_conversion(source, batch.given) for source in batch.sources]
+    different = list({one.same: one for one in conversions if one is not None}.values())
     if not different:
-        return {}
+        return batch
     sparse = [isinstance(one.value, tf.SparseTensor) for one in different]
     ids, kept = ops.host_tables_to_ids(
         values=[
@@ -81,16 +78,22 @@ def converted(ops: Any, batch: Batch) -> dict[str, Any]:
             indices = next(places) if one.placed else one.value.indices
             of_one = tf.SparseTensor(indices, of_one, one.value.dense_shape)
         results[one.same] = of_one
-    return {key: results[one.same] for key, one in of_key.items()}
+    sources = [
+        source
+        if one is None
+        else Source(source.table, source.feature, results[one.same], None, looked_up=True)
+        for source, one in zip(batch.sources, conversions, strict=True)
+    ]
+    return dataclasses.replace(batch, sources=sources)
 
 
-def _conversion(ids: Ids, batch: Batch) -> _Conversion | None:
-    feature = ids.feature
-    if feature.max_sequence_length or ids.weights is not None or ids.source is None:
+def _conversion(source: Source, given: Mapping[str, Any]) -> _Conversion | None:
+    feature = source.feature
+    if feature.max_sequence_length or source.weights is not None:
         return None
-    if as_tensor(batch.features[feature.key]).dtype != tf.string:
+    if source.value.dtype != tf.string:
         return None  # The values are ids.
-    value = as_tensor(batch.given[feature.key])
+    value = as_tensor(given[feature.key])
     lookup = feature.to_ids if value.dtype == tf.string else feature.integers_to_ids
     if isinstance(value, tf.RaggedTensor) or value.dtype not in _DTYPES:
         return None
@@ -101,16 +104,19 @@ def _conversion(ids: Ids, batch: Batch) -> _Conversion | None:
     if kind is IdentityCategoricalColumn and value.dtype.is_integer:
         return _Conversion(value, _IDENTITY, column.number_buckets, column.default_value)
     if kind in (VocabularyFileCategoricalColumn, VocabularyListCategoricalColumn):
-        handles = _tables(ids.source.readers, ids.ids.graph)
+        assert feature.to_ids is not None
+        before = number_of_ops()
+        ids = feature.to_ids(tf.constant([], tf.string))
+        handles = _tables(ops_since(before), ids.graph)
         if len(handles) == 1:
             args = (column.num_oov_buckets, column.default_value)
             return _Conversion(value, _VOCABULARY, *args, handles[0])
     return None
 
 
-def _tables(readers: frozenset[str], graph: tf.Graph) -> list[tf.Tensor]:
-    """Returns the handles of the hash tables in which `readers`, names of ops, look values up."""
-    operations = [graph.get_operation_by_name(name) for name in readers]
+def _tables(names: frozenset[str], graph: tf.Graph) -> list[tf.Tensor]:
+    """Returns the handles of the hash tables in which ops look values up."""
+    operations = [graph.get_operation_by_name(name) for name in names]
     handles = [op.inputs[0] for op in operations if op.type == "LookupTableFindV2"]
     here = [tf.DeviceSpec.from_string(handle.device).job != serving.JOB for handle in handles]
     return handles if all(here) else []

@@ -3,14 +3,16 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb.spec.resolved import Table
 from estimator_emb.step import forms
 from estimator_emb.step.forms import Problem
-from estimator_emb.step.inputs import Ids
+from estimator_emb.step.inputs import Ids, Source
 
 _TOGETHER = " Batch the whole dataset, with drop_remainder=True."
 
@@ -25,21 +27,8 @@ def checked(inputs: list[Ids], batch_size: int | None = None) -> tuple[list[Ids]
     outside [0, vocabulary size), a weight that is NaN or infinite, or a batch size other than
     `batch_size`. The tf.errors.InvalidArgumentError names feature, table and value.
     """
-    first = inputs[0]
     with after_forms(inputs):
-        problems = [
-            problem
-            for ids in inputs
-            for problem in (
-                *_of_batch(ids, first, batch_size),
-                *_misplaced(ids),
-                *_repeated(ids),
-                *_of_weights(ids),
-                _bad_id(ids),
-                *_bad_weight(ids),
-            )
-        ]
-        good = require(problems, "check_ids")
+        good = require(list(_problems(inputs, batch_size)), "check_ids")
     with tf.control_dependencies([good]):
         return [
             dataclasses.replace(
@@ -51,6 +40,30 @@ def checked(inputs: list[Ids], batch_size: int | None = None) -> tuple[list[Ids]
         ], good
 
 
+def _problems(inputs: list[Ids], batch_size: int | None) -> Iterator[Problem]:
+    for ids in inputs:
+        yield from _of_batch(ids, inputs[0], batch_size)
+        yield from _misplaced(ids)
+        yield from _repeated(ids)
+        yield from _of_weights(ids)
+        yield _bad_id(ids)
+        yield from _bad_weight(ids)
+
+
+def first_problem(
+    inputs: list[Ids], batch_size: int | None, run: Callable[[tf.Tensor], Any]
+) -> Any:
+    """Returns the message of the error that `checked` would raise; None if all is well.
+
+    `run` evaluates a tensor.
+    """
+    of_forms = (problem for ids in inputs for problem in forms.problems(ids))
+    for holds, message in itertools.chain(of_forms, _problems(inputs, batch_size)):
+        if not run(holds):
+            return run(message())
+    return None
+
+
 def after_forms(inputs: list[Ids]) -> contextlib.AbstractContextManager:
     """Returns a context that waits for the check of forms, as the ops that read `inputs` do."""
     problems = [problem for ids in inputs for problem in forms.problems(ids)]
@@ -58,7 +71,7 @@ def after_forms(inputs: list[Ids]) -> contextlib.AbstractContextManager:
         return contextlib.nullcontext()
     good = require(problems, "check_forms")
     for ids in inputs:
-        forms.hold(ids, good)
+        forms.hold(ids.source, good)
     return tf.control_dependencies([good])
 
 
@@ -95,14 +108,19 @@ def of_size(ids: Ids, batch_size: int | None) -> Ids:
     lengths, samples = ids.lengths, ids.static_batch
     if samples is None and lengths is not None:
         samples = tf.compat.dimension_value(lengths.shape[0])
-    if samples not in (None, batch_size):
-        raise ValueError(
-            f"{ids.owner} has {samples} samples, but the batch size is {batch_size}." + _TOGETHER
-        )
+    check_size(ids, samples, batch_size)
     if lengths is not None:
         lengths = tf.identity(lengths)
         lengths.set_shape([batch_size])
     return dataclasses.replace(ids, static_batch=batch_size, lengths=lengths)
+
+
+def check_size(of: Ids | Source, samples: int | None, batch_size: int | None) -> None:
+    """Raises ValueError if the graph fixes another number of samples than `batch_size`."""
+    if samples is not None and batch_size not in (None, samples):
+        raise ValueError(
+            f"{of.owner} has {samples} samples, but the batch size is {batch_size}." + _TOGETHER
+        )
 
 
 def reading_holds(inputs: list[Ids]) -> list[tf.Tensor]:

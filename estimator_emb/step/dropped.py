@@ -7,7 +7,7 @@ import logging
 import tensorflow as tf
 
 from estimator_emb.step.checks import outside
-from estimator_emb.step.inputs import Ids, number_of_ops, ops_since
+from estimator_emb.step.inputs import Source, number_of_ops, ops_since
 from estimator_emb.tables.storage import local_variable
 
 logger = logging.getLogger("estimator_emb")
@@ -29,9 +29,9 @@ class DroppedIds(tf.compat.v1.train.SessionRunHook):
         self._totals: dict[str, tf.Variable] = {}
         self.of_batch: dict[str, list[tf.Tensor]] = {}
 
-    def drop(self, inputs: list[Ids]) -> list[Ids]:
-        without_bad_ids = []
-        for ids in inputs:
+    def drop(self, sources: list[Source]) -> None:
+        for source in sources:
+            ids = source.ids
             before = number_of_ops()
             kept = tf.where(tf.logical_not(outside(ids.table, ids.ids)))[:, 0]
             if self._count:
@@ -40,20 +40,15 @@ class DroppedIds(tf.compat.v1.train.SessionRunHook):
                 with tf.control_dependencies([self._add(ids.table.name, bad)]):
                     kept = tf.identity(kept)
             segments = tf.range(ids.batch) if ids.segments is None else ids.segments
-            good = dataclasses.replace(
+            source.ids = dataclasses.replace(
                 ids,
                 ids=tf.gather(ids.ids, kept),
                 segments=tf.gather(segments, kept),
                 weights=None if ids.weights is None else tf.gather(ids.weights, kept),
                 uncut=None,
             )
-            if ids.source is not None:
-                readers = ids.source.readers | ops_since(before)
-                good = dataclasses.replace(
-                    good, source=dataclasses.replace(ids.source, readers=readers)
-                )
-            without_bad_ids.append(good)
-        return without_bad_ids
+            source.readers |= ops_since(before)
+            source.dropped = True
 
     def _add(self, table: str, bad: tf.Tensor) -> tf.Operation:
         if table not in self._totals:

@@ -121,7 +121,7 @@ class TableStep:
 
     @placement.on_cpu()
     def read_batch(self, features: Any) -> "Reading":
-        """Reads the features of the whole batch; raises as `inputs.read_feature` does."""
+        """Reads the features of the whole batch; raises as `inputs.source_of` does."""
         if not isinstance(features, Mapping):
             found = "a tensor" if tf.is_tensor(features) else type(features).__name__
             must = "With an EmbeddingConfigSpec, input_fn must return its features as a dict"
@@ -130,27 +130,28 @@ class TableStep:
         given = features
         if self.look_up_integers:
             features = integers.as_strings(self.tables, features)
-        read = [
-            inputs.read_feature(table, feature, features)
+        sources = [
+            inputs.source_of(table, feature, features)
             for table in self.tables
             for feature in table.features
         ]
         padded = tensor_core.padded(self.spec, features)
         others = {key: self._core_slice(value) for key, value in padded.items()}
-        if self.dropped and read:
-            read = self.dropped.drop(read)
-            self.dropped.summarize([ids.ids for ids in read])
+        if self.dropped and sources:
+            self.dropped.drop(sources)
+            self.dropped.summarize([source.ids.ids for source in sources])
         stand_ins = {}
-        for ids in read:
-            key = ids.feature.key
-            of_size = checks.of_size(ids, self.batch_size)
-            batch, *rest = lookup.activation_shape(of_size, ids.table.config.dimension)
+        for source in sources:
+            key = source.feature.key
+            checks.check_size(source, source.static_batch, self.batch_size)
+            batch, *rest = lookup.activation_shape(source, source.table.config.dimension)
+            batch = batch if self.batch_size is None else self.batch_size
             shape = [None if batch == -1 else batch // self.cores.count, *rest]
             stand_ins[key] = self.cores.stand_ins(tf.float32, shape)
-            if of_size.lengths is not None:
-                name = sequence_length_key(key)
-                others[name] = self._core_slice(of_size.lengths)
-        whole = inputs.Batch(read, features, given, self.batch_size, self.dropped is not None)
+            if source.feature.max_sequence_length:
+                lengths = checks.of_size(source.ids, self.batch_size).lengths
+                others[sequence_length_key(key)] = self._core_slice(lengths)
+        whole = inputs.Batch(sources, given, self.batch_size, self.dropped is not None)
         return Reading(self, whole, stand_ins, others)
 
     def _core_slice(self, of_batch: tf.Tensor) -> tf.Tensor:
@@ -181,7 +182,7 @@ class Reading:
 
     @property
     def static_batch(self) -> int | None:
-        return next((ids.static_batch for ids in self.batch.ids), None)
+        return next((source.static_batch for source in self.batch.sources), None)
 
     def tap(self) -> "GradientTap":
         """Gives core 0's activations to its model and, in training, makes gradients available."""
@@ -324,21 +325,21 @@ class Lookup:
         step, reading = self.step, self._tap.reading
         limit, cores = step.spec.clipping_limit, step.cores.count
         self.kernels = step.kernels(self.tables, limit, cores, step.next_step)
-        looked_up = [ids for ids in reading.batch.ids if ids.feature.key in used]
+        looked_up = [one for one in reading.batch.sources if one.feature.key in used]
         with tf.name_scope("embedding_lookup"), placement.on_cpu():
             computed = self.kernels.lookup(reading.batch, looked_up)
-            for ids, activation in zip(looked_up, computed, strict=True):
+            for source, activation in zip(looked_up, computed, strict=True):
+                key = source.feature.key
                 activation = step.from_previous_step(activation)
-                self.activations[ids.feature.key] = activation
+                self.activations[key] = activation
                 parts = step.slices(activation)
-                for stand_in, part in zip(reading.stand_ins[ids.feature.key], parts, strict=True):
+                for stand_in, part in zip(reading.stand_ins[key], parts, strict=True):
                     wire(stand_in, part)
         with placement.on_cpu():
             self.kernels.finish_lookup()
             if step.summarizes:
-                checked, ahead = self.kernels.checked, step.next_step
                 self._summaries = summaries.TableSummaries(
-                    reading.batch, checked, ahead, step.dropped, cores, limit
+                    self.kernels.batch, step.next_step, step.dropped, cores, limit
                 )
 
     def hold_writes(self, *targets: Any) -> None:

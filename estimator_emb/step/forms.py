@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.spec.resolved import Feature, Table
-from estimator_emb.step.inputs import Ids
+from estimator_emb.step.inputs import Ids, Source
 
 Problem = tuple[tf.Tensor, Callable[[], tf.Tensor]]
 """A bool tensor that holds where all is well, and the message where it does not."""
@@ -46,14 +46,14 @@ def of_parts(owner: str, value: Any) -> list[Problem]:
     return _of_ragged(owner, value)
 
 
-def hold(ids: Ids, checked: tf.Tensor) -> None:
+def hold(source: Source | None, checked: tf.Tensor) -> None:
     """Makes the ops computed from a feature wait for `checked`, the check of its form."""
-    if ids.source is None or not ids.source.readers:
+    if source is None or not source.readers:
         return
-    for value in (ids.source.value, ids.source.weights):
+    for value in (source.value, source.weights):
         for part in _parts(value):
             for reader in part.consumers():
-                if reader.name in ids.source.readers:
+                if reader.name in source.readers:
                     reader._add_control_inputs([checked.op])
 
 

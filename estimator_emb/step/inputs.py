@@ -6,8 +6,9 @@ a sample, or one position of a sample's sequence.
 """
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+import functools
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -16,32 +17,36 @@ from estimator_emb.spec.resolved import Feature, Table
 
 PADDING_ID = -1
 """The value that stands for no id in a dense [batch, n] tensor of ids."""
+_PARTS = ("ids", "segments", "weights", "batch", "lengths", "uncut", "fit", "places")
+"""The attributes of `Ids` that are tensors, or made of them."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """All features of a batch that look up tables, read and not yet checked.
+    """All features of a batch that look up tables, not yet checked.
 
     Attributes:
-      features: the features from which `ids` were read.
-      given: the same as input_fn gave them, with integers that are read as strings.
+      given: the features as input_fn gave them, with integers that are read as strings.
       size: the number of samples that the batch must have; None allows any.
-      dropped: True if bad ids were left out, so that `features` have more than `ids`.
+      dropped: True if bad ids were left out, so that `ids` are fewer than the features have.
     """
 
-    ids: "list[Ids]"
-    features: Mapping[str, Any]
+    sources: "list[Source]"
     given: Mapping[str, Any]
     size: int | None
     dropped: bool = False
 
     @property
+    def ids(self) -> "list[Ids]":
+        return [source.ids for source in self.sources]
+
+    @property
     def samples(self) -> Any:
         """The number of samples, an int or an unchecked int64 scalar; None if nothing tells it."""
-        first = next(iter(self.ids), None)
+        first = next(iter(self.sources), None)
         if first is None:
             return self.size
-        return first.batch if first.static_batch is None else first.static_batch
+        return first.samples if first.static_batch is None else first.static_batch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +64,7 @@ class Ids:
         too; None if `ids` has all.
       fit: how the weights fitted the ids when they were read; None without weights.
       places: where the ids of a SparseTensor stand; None for others, which cannot be misplaced.
-      source: the tensors that were read; None if their form was checked.
+      source: what was read; None if its form was checked.
     """
 
     table: Table
@@ -92,20 +97,80 @@ class Ids:
         return self.segments // self.segments_per_sample
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(eq=False)
 class Source:
     """A feature as it came, before anything is computed from it.
 
-    `readers` are the names of the ops that were created to read its ids and weights, if it has any.
+    Attributes:
+      looked_up: True if a column has found the ids: in any dense tensor, `PADDING_ID` is none.
+      dropped: True if `ids` are without bad ids.
+      readers: the names of the ops that were created to read its ids and weights, if it has any.
     """
 
+    table: Table
+    feature: Feature
     value: Any
     weights: Any
-    readers: frozenset[str]
+    looked_up: bool = False
+    dropped: bool = False
+    readers: frozenset[str] = dataclasses.field(default=frozenset(), init=False)
+
+    @functools.cached_property
+    def ids(self) -> Ids:
+        """The occurrences of the feature; ops read them once they are asked for."""
+        before = number_of_ops()
+        if isinstance(self.value, (tf.RaggedTensor, tf.SparseTensor)):
+            ids = _read_sparse(self)
+        else:
+            ids = _read_dense(self)
+        self.readers |= ops_since(before)
+        return dataclasses.replace(ids, source=self)
+
+    @property
+    def samples(self) -> tf.Tensor:
+        """The number of samples, an unchecked int64 scalar."""
+        if isinstance(self.value, tf.RaggedTensor):
+            return self.ids.batch
+        before = number_of_ops()
+        sparse = isinstance(self.value, tf.SparseTensor)
+        shape = _of_rank_2(self.value)[1] if sparse else tf.shape(self.value, out_type=tf.int64)
+        samples = shape[0]
+        self.readers |= ops_since(before)
+        return samples
+
+    @property
+    def owner(self) -> str:
+        return _owner(self.table, self.feature)
+
+    @property
+    def static_batch(self) -> int | None:
+        ragged = isinstance(self.value, tf.RaggedTensor)
+        return self.ids.static_batch if ragged else _static_batch(self.value)
+
+    @property
+    def one_per_sample(self) -> bool:
+        """True if a dense feature has exactly one id in each sample."""
+        # With combiner None each sample has an id: hardware is given no places that could lack one.
+        always = self.value.shape.rank == 1 or self.table.config.combiner is None
+        may_lack = self.looked_up or self.value.dtype == tf.string
+        return always and not may_lack and not self.feature.max_sequence_length
+
+    @property
+    def given(self) -> Any:
+        """The tensors, some of them None, from which `again` has the same ids."""
+        if self.value.dtype.is_integer and not self.dropped:
+            return self.value, self.weights
+        return {name: getattr(self.ids, name) for name in _PARTS}
+
+    def again(self, given: Any) -> Ids:
+        """Returns the ids of `given`, other values of the tensors of `self.given`."""
+        if isinstance(given, dict):
+            return dataclasses.replace(self.ids, **given, source=None)
+        value, weights = given
+        return Source(self.table, self.feature, value, weights, self.looked_up).ids
 
 
-@dataclasses.dataclass(frozen=True)
-class WeightsFit:
+class WeightsFit(NamedTuple):
     """Whether weights fit their ids, found before any id is dropped.
 
     The int32 scalars `ids` and `weights` are their numbers. The bool scalar `aligned` is False if
@@ -117,8 +182,7 @@ class WeightsFit:
     aligned: tf.Tensor
 
 
-@dataclasses.dataclass(frozen=True)
-class SparsePlaces:
+class SparsePlaces(NamedTuple):
     """The indices, int64 [n, 2] (sample, column), and dense shape of a SparseTensor, int64 [2]."""
 
     indices: tf.Tensor
@@ -135,8 +199,8 @@ class SparsePlaces:
         )
 
 
-def read_feature(table: Table, feature: Feature, features: Mapping[str, Any]) -> Ids:
-    """Reads the occurrences of one feature, in the order of its values.
+def source_of(table: Table, feature: Feature, features: Mapping[str, Any]) -> Source:
+    """Returns a feature of a batch, whose occurrences have the order of its values.
 
     `features`, the batch, maps keys to SparseTensors, RaggedTensors, or dense tensors of rank 1
     (one id per sample) or 2 (`PADDING_ID` fills up). The values of a SparseTensor may come in any
@@ -150,7 +214,6 @@ def read_feature(table: Table, feature: Feature, features: Mapping[str, Any]) ->
       ValueError: its form, its dtype or its weights are unsupported.
     """
     owner = _owner(table, feature)
-    before = number_of_ops()
     if feature.key not in features:
         raise KeyError(
             f"{owner} is not among the features of the batch, {sorted(features)}."
@@ -160,16 +223,30 @@ def read_feature(table: Table, feature: Feature, features: Mapping[str, Any]) ->
     _check_dtype(owner, feature, value.dtype)
     weights = _weights(owner, feature, features)
     if isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
-        ids = _read_sparse(owner, table, feature, value, weights)
+        _check_sparse(owner, feature, value, weights)
     else:
-        ids = _read_dense(owner, table, feature, value, weights)
-    return dataclasses.replace(ids, source=Source(value, weights, ops_since(before)))
+        _check_dense(owner, table, feature, value, weights)
+    return Source(table, feature, value, weights)
 
 
 def as_tensor(value: Any) -> Any:
     """Returns a value of a batch as a tensor, unless it is a SparseTensor or RaggedTensor."""
     is_composite = isinstance(value, (tf.RaggedTensor, tf.SparseTensor))
     return value if is_composite else tf.convert_to_tensor(value)
+
+
+def tensors_in(structure: Any) -> list[tf.Tensor]:
+    """Returns the tensors of a structure, in which some may be None."""
+    leaves = tf.nest.flatten(structure, expand_composites=True)
+    return [leaf for leaf in leaves if leaf is not None]
+
+
+def packed(structure: Any, tensors: Iterable[tf.Tensor]) -> Any:
+    """Returns `structure` with `tensors` in place of those that `tensors_in` returns."""
+    remaining = iter(tensors)
+    leaves = tf.nest.flatten(structure, expand_composites=True)
+    filled = [None if leaf is None else next(remaining) for leaf in leaves]
+    return tf.nest.pack_sequence_as(structure, filled, expand_composites=True)
 
 
 def number_of_ops() -> int:
@@ -215,33 +292,31 @@ def _weights(owner: str, feature: Feature, features: Mapping[str, Any]) -> Any:
     return weights
 
 
-def _read_sparse(
-    owner: str,
-    table: Table,
-    feature: Feature,
-    value: Any,
-    weights: Any,
-) -> Ids:
-    from_ragged = isinstance(value, tf.RaggedTensor)
-    rank = value.shape.rank
-    if rank not in (None, 2):
-        kind = "ragged" if from_ragged else "sparse"
+def _check_sparse(owner: str, feature: Feature, value: Any, weights: Any) -> None:
+    if value.shape.rank not in (None, 2):
+        kind = "ragged" if isinstance(value, tf.RaggedTensor) else "sparse"
         raise ValueError(f"{owner}: {kind} ids must have shape [batch, n]; got {value.shape}.")
+    if weights is None:
+        return
+    if not isinstance(weights, (tf.RaggedTensor, tf.SparseTensor)):
+        raise ValueError(
+            f"{owner}: its ids are sparse, so its weights {feature.weight_key} must be sparse "
+            "too, with the same indices; got a dense tensor."
+        )
+    if weights.shape.rank not in (None, 2):
+        raise ValueError(
+            f"{owner}: its weights {feature.weight_key} must have shape [batch, n]; got "
+            f"{weights.shape}."
+        )
+
+
+def _read_sparse(source: Source) -> Ids:
+    table, feature, value, weights = source.table, source.feature, source.value, source.weights
+    from_ragged = isinstance(value, tf.RaggedTensor)
     if from_ragged:
         value = value.to_sparse()
-    if weights is not None:
-        if not isinstance(weights, (tf.RaggedTensor, tf.SparseTensor)):
-            raise ValueError(
-                f"{owner}: its ids are sparse, so its weights {feature.weight_key} must be sparse "
-                "too, with the same indices; got a dense tensor."
-            )
-        if weights.shape.rank not in (None, 2):
-            raise ValueError(
-                f"{owner}: its weights {feature.weight_key} must have shape [batch, n]; got "
-                f"{weights.shape}."
-            )
-        if isinstance(weights, tf.RaggedTensor):
-            weights = weights.to_sparse()
+    if isinstance(weights, tf.RaggedTensor):
+        weights = weights.to_sparse()
     indices, shape = _of_rank_2(value)
     ids = value.values if value.values.shape.rank == 1 else _promised(value.values, [None])
     flat_weights, fit = None, None
@@ -278,7 +353,9 @@ def _promised(tensor: tf.Tensor, shape: list[int | None]) -> tf.Tensor:
     return tensor
 
 
-def _read_dense(owner: str, table: Table, feature: Feature, value: tf.Tensor, weights: Any) -> Ids:
+def _check_dense(
+    owner: str, table: Table, feature: Feature, value: tf.Tensor, weights: Any
+) -> None:
     rank = value.shape.rank
     if rank not in (1, 2):
         raise ValueError(
@@ -295,6 +372,17 @@ def _read_dense(owner: str, table: Table, feature: Feature, value: tf.Tensor, we
                 f"{owner}: weights {feature.weight_key} must have the shape of the ids, "
                 f"{value.shape}; got {weights.shape}."
             )
+    one = rank == 1 or value.shape[1] == 1
+    if table.config.combiner is None and not one and not feature.max_sequence_length:
+        raise ValueError(
+            f"{owner}: its table has combiner None, so ids must have shape [batch] or [batch, 1]; "
+            f"got {value.shape}."
+        )
+
+
+def _read_dense(source: Source) -> Ids:
+    table, feature, value, weights = source.table, source.feature, source.value, source.weights
+    rank = value.shape.rank
     shape = tf.shape(value, out_type=tf.int64)
     flat = tf.reshape(value, [-1])
     fit = None
@@ -302,18 +390,11 @@ def _read_dense(owner: str, table: Table, feature: Feature, value: tf.Tensor, we
         # As many weights in another shape would pair ids with the weights of other samples.
         weights_shape = tf.shape(_promised(weights, [None] * rank), out_type=tf.int64)
         weights, fit = _fitted(flat, shape, tf.reshape(weights, [-1]), weights_shape)
-    one_per_sample = rank == 1 or value.shape[1] == 1
-    if table.config.combiner is None and not one_per_sample and not feature.max_sequence_length:
-        raise ValueError(
-            f"{owner}: its table has combiner None, so ids must have shape [batch] or [batch, 1]; "
-            f"got {value.shape}."
-        )
-    padding: Any = "" if flat.dtype == tf.string else PADDING_ID
-    # With combiner None each sample has an id: hardware is given no places that could lack one.
-    always_one = rank == 1 or table.config.combiner is None
-    if flat.dtype != tf.string and always_one and not feature.max_sequence_length:
+    if source.one_per_sample:
         return Ids(table, feature, flat, None, weights, shape[0], _static_batch(value), fit=fit)
-    width = tf.constant(1, tf.int64) if one_per_sample else shape[1]
+    padding: Any = "" if flat.dtype == tf.string else PADDING_ID
+    one_wide = rank == 1 or value.shape[1] == 1
+    width = tf.constant(1, tf.int64) if one_wide else shape[1]
     kept = tf.where(tf.not_equal(flat, padding))[:, 0]
     read = _occurrences(
         table,

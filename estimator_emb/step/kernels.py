@@ -7,7 +7,7 @@ from typing import Protocol
 import tensorflow as tf
 
 from estimator_emb.step import checks, lookup, update
-from estimator_emb.step.inputs import Batch, Ids
+from estimator_emb.step.inputs import Batch, Source
 from estimator_emb.step.transfer import NextStep, whole_step
 from estimator_emb.step.update import RowUpdate
 from estimator_emb.tables import storage
@@ -20,11 +20,13 @@ class Kernels(Protocol):
     Attributes:
       checked: after the first activation of `lookup`, a tensor that fails in a step whose batch is
         bad.
+      batch: from then on, the batch as it was looked up.
     """
 
     checked: tf.Tensor | None
+    batch: Batch
 
-    def lookup(self, batch: Batch, used: Sequence[Ids]) -> Iterator[tf.Tensor]:
+    def lookup(self, batch: Batch, used: Sequence[Source]) -> Iterator[tf.Tensor]:
         """Yields the activations of `used`, table by table, once all of `batch` was found good."""
 
     def finish_lookup(self) -> None:
@@ -62,9 +64,10 @@ class TensorFlowKernels:
         self._read: list[tf.Tensor] = []
         self.checked: tf.Tensor | None = None
 
-    def lookup(self, batch: Batch, used: Sequence[Ids]) -> Iterator[tf.Tensor]:
+    def lookup(self, batch: Batch, used: Sequence[Source]) -> Iterator[tf.Tensor]:
+        self.batch = batch
         good, self.checked = checks.checked(batch.ids, batch.size)
-        keys = {ids.feature.key for ids in used}
+        keys = {source.feature.key for source in used}
         for table in self._tables:
             of_table = [
                 ids for ids in good if ids.feature.key in keys and ids.table.name == table.name

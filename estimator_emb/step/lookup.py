@@ -18,7 +18,7 @@ import functools
 
 import tensorflow as tf
 
-from estimator_emb.step.inputs import Ids
+from estimator_emb.step.inputs import Ids, Source
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +101,7 @@ def combine(rows: tf.Tensor, occurrences: Occurrences) -> tf.Tensor:
     return tf.reshape(activation, activation_shape(ids, tf.compat.dimension_value(rows.shape[1])))
 
 
-def activation_shape(ids: Ids, dimension: int) -> list[int]:
+def activation_shape(ids: Ids | Source, dimension: int) -> list[int]:
     """Returns the activation's shape, with -1 for a batch size that the graph does not fix."""
     batch = -1 if ids.static_batch is None else ids.static_batch
     if ids.feature.max_sequence_length:

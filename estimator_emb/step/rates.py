@@ -14,7 +14,7 @@ from estimator_emb.tables import functions
 
 
 class LearningRates:
-    """The learning rate of each table in a step; tables that share a function share its value.
+    """The learning rate of each table in a step; tables of one number or function share its value.
 
     A table's own rate, or its function of the step, takes precedence over the rate of its
     optimizer, which is a number or, in the TF2 vocabulary, a function without arguments. `step` is
@@ -25,12 +25,16 @@ class LearningRates:
         self._step = step
         # No dict: a callable object may have no hash.
         self._of_function: list[tuple[Any, tf.Tensor]] = []
+        self._of_number: dict[float, tf.Tensor] = {}
 
     def of(self, table: Table, parameters: OptimizationParameters) -> tf.Tensor:
         found = function_of(table.name, table.config, parameters)
         if found is None:
             own = table.config.learning_rate
-            return tf.constant(parameters.learning_rate if own is None else own, tf.float32)
+            number: Any = parameters.learning_rate if own is None else own
+            if number not in self._of_number:
+                self._of_number[number] = tf.constant(number, tf.float32)
+            return self._of_number[number]
         owner, function, takes_step = found
         for known, rate in self._of_function:
             if known == (function, takes_step):

@@ -4,7 +4,8 @@
 The figures of a step are scalars of the graph's summaries, which tensorflow-estimator's hook
 fetches in every `save_summary_steps`-th step. Nothing that other steps fetch depends on them, so
 other steps do not compute them. TensorFlow's ops compute them from the ids of the batch and the
-gradients of activations, whichever kernels train the tables, and read rows after the update.
+gradients of activations, whichever kernels train the tables, and read rows after the update. Tables
+that are alike share a function of these ops, which costs a graph of many tables one op for each.
 """
 
 import dataclasses
@@ -18,7 +19,7 @@ from estimator_emb.optimizers._math import INFINITY
 from estimator_emb.private.estimator import LOSS_METRIC_KEY
 from estimator_emb.step import inputs, lookup, update
 from estimator_emb.step.dropped import DroppedIds
-from estimator_emb.step.inputs import Batch, Ids
+from estimator_emb.step.inputs import Batch, Source
 from estimator_emb.step.transfer import NextStep
 from estimator_emb.tables import storage
 from estimator_emb.tables.storage import StoredTable
@@ -33,7 +34,7 @@ class TableSummaries:
     """The scalars of all tables of a graph.
 
     Args:
-      checked: a tensor that fails if the batch is bad.
+      batch: as it was looked up.
       next_step: keeps the batch for the update of the next session call; None if the update runs
         beside the lookup.
     """
@@ -41,25 +42,24 @@ class TableSummaries:
     def __init__(
         self,
         batch: Batch,
-        checked: tf.Tensor | None,
         next_step: NextStep | None,
         dropped: DroppedIds | None,
         num_cores: int,
         clipping_limit: float | None,
     ):
-        self._every_step: list[tf.Operation] = []
-        """Every step must take what the previous session call has kept."""
-        self._next_step = next_step
+        self._sources = batch.sources
         self._num_cores = num_cores
         self._clipping_limit = clipping_limit
-        self._dropped = dict(dropped.of_batch) if dropped else {}
-        with tf.name_scope(_SCOPE):
-            if next_step is None:
-                with tf.control_dependencies([checked]):
-                    self._ids = [_copied(ids) for ids in batch.ids]
-            else:
-                self._ids = [_copied(self._ids_from_before(ids, batch)) for ids in batch.ids]
-                self._dropped = self._from_before(self._dropped)
+        self._dropped: Any = dict(dropped.of_batch) if dropped else {}
+        self._functions: dict[Any, Any] = {}
+        self._every_step: list[tf.Operation] = []
+        """Every step must take what the previous session call has kept."""
+        self._given = [source.given for source in batch.sources]
+        if next_step is not None:
+            with tf.name_scope(_SCOPE):
+                self._given = [next_step.carried(given) for given in self._given]
+                self._dropped = next_step.carried(self._dropped)
+            self._every_step = [leaf.op for leaf in inputs.tensors_in([self._given, self._dropped])]
 
     def added_to(
         self,
@@ -73,76 +73,100 @@ class TableSummaries:
         `updated` is the update of all tables, `gradients` maps features to those of their
         activations as the update takes them, and `rates` has that of each table.
         """
+        tags: list[str] = []
+        values: list[tf.Tensor] = []
         with tf.name_scope(_SCOPE):
             for table, rate in zip(tables, rates, strict=True):
-                for name, value in self._figures(table, gradients, rate, updated).items():
-                    add_scalar(f"{PREFIX}/{table.name}/{name}", value)
+                with tf.control_dependencies([updated]):  # So the batch is good.
+                    figures = self._figures(table, gradients)
+                    weights = storage.read_table(table.variables, figures.pop("rows"))
+                [figures["row_norm"]] = self._call("norm", _mean_norm, [weights])
+                figures["learning_rate"] = rate
+                if table.name in self._dropped:
+                    count = tf.add_n(self._dropped[table.name])
+                    figures["dropped_ids"] = tf.cast(count, tf.float32)
+                tags += [f"{PREFIX}/{table.name}/{name}" for name in figures]
+                values += figures.values()
+            add_scalars(tags, values)
         return tf.group(updated, *self._every_step)
 
     def _figures(
-        self,
-        table: StoredTable,
-        gradients: Mapping[str, tf.Tensor],
-        rate: tf.Tensor,
-        updated: tf.Operation,
-    ) -> dict[str, Any]:
-        of_table = [ids for ids in self._ids if ids.table.name == table.name]
-        rows, features = lookup.distinct(of_table, table.config.combiner)
-        updates = update.of_batch(
-            rows,
-            features,
-            [gradients[ids.feature.key] for ids in of_table],
-            table.trained_by,
-            table.config.dimension,
-            self._num_cores,
-        )
-        with tf.control_dependencies([updated]):
-            weights = storage.read_table(table.variables, rows)
-        summed = tf.concat([one.gradients for one in updates], axis=0)
-        count = tf.size(rows)
+        self, table: StoredTable, gradients: Mapping[str, tf.Tensor]
+    ) -> dict[str, tf.Tensor]:
+        """Returns the figures of the batch, and the distinct `rows`."""
+        of_table = [
+            (source, given)
+            for source, given in zip(self._sources, self._given, strict=True)
+            if source.table.name == table.name
+        ]
+        sources = [source for source, _ in of_table]
+        structure = [
+            [given for _, given in of_table],
+            [gradients[source.feature.key] for source in sources],
+        ]
         every_row = table.trained_by.updates_untouched_rows
-        figures = {
-            "learning_rate": rate,
-            "ids": tf.add_n([tf.size(ids.ids) for ids in of_table]),
-            "distinct_ids": count,
-            "rows_updated": table.config.vocabulary_size if every_row else count,
-            "row_norm": _mean_norm(weights),
-            "gradient_norm": _mean_norm(summed),
-        }
-        low, high = gradient_limits(table.trained_by, self._clipping_limit)
-        if (low, high) != (-INFINITY, INFINITY):
-            clipped = (summed < low) | (summed > high)
-            figures["share_clipped"] = tf.math.divide_no_nan(
-                tf.cast(tf.math.count_nonzero(clipped), tf.float32),
-                tf.cast(tf.size(clipped), tf.float32),
+        limits = gradient_limits(table.trained_by, self._clipping_limit)
+        limited = limits != (-INFINITY, INFINITY)
+
+        def figures(*tensors: tf.Tensor) -> list[tf.Tensor]:
+            given, of_activations = inputs.packed(structure, tensors)
+            read = [
+                dataclasses.replace(ids, ids=tf.cast(ids.ids, tf.int64))
+                for ids in map(Source.again, sources, given)
+            ]
+            rows, features = lookup.distinct(read, table.config.combiner)
+            updates = update.of_batch(
+                rows,
+                features,
+                of_activations,
+                table.trained_by,
+                table.config.dimension,
+                self._num_cores,
             )
-        if table.name in self._dropped:
-            figures["dropped_ids"] = tf.add_n(self._dropped[table.name])
-        return figures
+            summed = tf.concat([one.gradients for one in updates], axis=0)
+            count = tf.size(rows)
+            found = [
+                tf.add_n([tf.size(ids.ids) for ids in read]),
+                count,
+                table.config.vocabulary_size if every_row else count,
+                _mean_norm(summed),
+            ]
+            if limited:
+                clipped = (summed < limits[0]) | (summed > limits[1])
+                found.append(_mean(tf.cast(clipped, tf.float32)))
+            return [rows, *(tf.cast(value, tf.float32) for value in found)]
 
-    def _ids_from_before(self, ids: Ids, batch: Batch) -> Ids:
-        if ids.feature.to_ids is None and not batch.dropped:
-            # Native kernels read the input as it came: no step need compute anything else.
-            keys = [ids.feature.key, ids.feature.weight_key]
-            given = {key: inputs.as_tensor(batch.features[key]) for key in keys if key is not None}
-            return inputs.read_feature(ids.table, ids.feature, self._from_before(given))
-        names = ("ids", "segments", "weights", "batch")
-        parts = self._from_before({name: getattr(ids, name) for name in names})
-        return dataclasses.replace(ids, **parts)
+        alike = (
+            table.config.combiner,
+            table.config.vocabulary_size if every_row else None,
+            table.trained_by.use_gradient_accumulation,
+            limits,
+            [(one.feature.max_sequence_length, one.looked_up) for one in sources],
+            [type(leaf) for leaf in tf.nest.flatten(structure)],
+        )
+        names = ["rows", "ids", "distinct_ids", "rows_updated", "gradient_norm", "share_clipped"]
+        results = self._call(repr(alike), figures, inputs.tensors_in(structure))
+        return dict(zip(names, results, strict=False))
 
-    def _from_before(self, structure: Any) -> Any:
-        assert self._next_step is not None
-        carried = self._next_step.carried(structure)
-        leaves = tf.nest.flatten(carried, expand_composites=True)
-        self._every_step += [leaf.op for leaf in leaves if leaf is not None]
-        return carried
+    def _call(self, alike: str, compute: Any, given: list[tf.Tensor]) -> Any:
+        """Returns what a function of ops computes, one for all tensors that are `alike`."""
+        specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in given]
+        key = (alike, repr(specs))
+        if key not in self._functions:
+            # Not inlined, TensorFlow prepares the function once, and not for every table.
+            function = tf.function(
+                compute, autograph=False, experimental_attributes={"_noinline": True}
+            )
+            self._functions[key] = function.get_concrete_function(*specs)
+        found = self._functions[key]
+        dtypes = [output.dtype for output in found.outputs]
+        return tf.raw_ops.PartitionedCall(args=given, Tout=dtypes, f=found)
 
 
-def add_scalar(tag: str, value: Any) -> None:
-    """Adds a scalar to the graph's summaries under exactly this tag, whatever scopes are open."""
-    given = tf.cast(value, tf.float32)
-    scalar = tf.raw_ops.ScalarSummary(tags=tag, values=given)
-    tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.SUMMARIES, scalar)
+def add_scalars(tags: Sequence[str], values: Sequence[tf.Tensor]) -> None:
+    """Adds float32 scalars to the graph's summaries under exactly these tags."""
+    summary = tf.raw_ops.ScalarSummary(tags=list(tags), values=tf.stack(values))
+    tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.SUMMARIES, summary)
 
 
 def add_loss(loss: tf.Tensor) -> None:
@@ -155,20 +179,12 @@ def add_loss(loss: tf.Tensor) -> None:
     own = any(summary.op.name == LOSS_METRIC_KEY for summary in summaries)
     free = loss.graph.unique_name(LOSS_METRIC_KEY, mark_as_used=False) == LOSS_METRIC_KEY
     if not own and not free:
-        add_scalar(LOSS_METRIC_KEY, loss)
-
-
-def _copied(ids: Ids) -> Ids:
-    """Returns a copy of a feature's ids as int64, read after the control dependencies."""
-    return dataclasses.replace(
-        ids,
-        ids=tf.identity(tf.cast(ids.ids, tf.int64)),
-        segments=None if ids.segments is None else tf.identity(ids.segments),
-        weights=None if ids.weights is None else tf.identity(ids.weights),
-        batch=tf.identity(ids.batch),
-    )
+        add_scalars([LOSS_METRIC_KEY], [tf.cast(loss, tf.float32)])
 
 
 def _mean_norm(rows: tf.Tensor) -> tf.Tensor:
-    norms = tf.norm(rows, axis=1)
-    return tf.math.divide_no_nan(tf.reduce_sum(norms), tf.cast(tf.size(norms), tf.float32))
+    return _mean(tf.norm(rows, axis=1))
+
+
+def _mean(values: tf.Tensor) -> tf.Tensor:
+    return tf.math.divide_no_nan(tf.reduce_sum(values), tf.cast(tf.size(values), tf.float32))

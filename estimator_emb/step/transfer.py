@@ -16,6 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.private.graphs import SaveableObject, SaveSpec
+from estimator_emb.step import inputs
 from estimator_emb.step.lookup import Occurrences
 from estimator_emb.tables import placement
 
@@ -48,13 +49,13 @@ class NextStep(tf.compat.v1.train.SessionRunHook):
         return tf.group(*self._kept)
 
     def carried(self, structure: Any) -> Any:
-        leaves = tf.nest.flatten(structure, expand_composites=True)
-        tensors = [leaf for leaf in leaves if leaf is not None]
+        tensors = inputs.tensors_in(structure)
         if not tensors:
             return structure
-        before = iter(self._through(tensors))
-        carried = [None if leaf is None else _as(leaf, next(before)) for leaf in leaves]
-        return tf.nest.pack_sequence_as(structure, carried, expand_composites=True)
+        before = self._through(tensors)
+        for present, carried in zip(tensors, before, strict=True):
+            carried.set_shape(present.shape)
+        return inputs.packed(structure, before)
 
     def carried_occurrences(self, occurrences: Occurrences) -> Occurrences:
         """Returns the ids of a feature as the previous session call read them, for an update."""
@@ -126,8 +127,3 @@ class _KeptTensors(SaveableObject):
     def restore(self, restored_tensors: list[tf.Tensor], restored_shapes: Any) -> tf.Operation:
         with tf.device(self.op.device), tf.control_dependencies([self.forget]):
             return tf.raw_ops.Stage(values=restored_tensors, shared_name=self._stage)
-
-
-def _as(present: tf.Tensor, carried: tf.Tensor) -> tf.Tensor:
-    carried.set_shape(present.shape)
-    return carried

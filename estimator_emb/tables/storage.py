@@ -276,16 +276,13 @@ def _of_shard(
 def _save_in_place(variable: tf.Variable) -> None:
     """Lets savers, and fetches of the variable itself, read its buffer without a copy.
 
-    The first sparse update puts a variable into a mode in which every read copies it. The read
-    created here ends that mode. The next update begins it again, and copies the variable only if it
-    is still being read.
+    The first sparse update puts a variable into a mode in which every read copies it. The op
+    created here ends that mode before such a read. The next update begins it again, and copies the
+    variable only if it is still being read.
     """
+    read = variable._graph_element.op
     with tf.name_scope(f"{variable.op.name}/in_place/"), tf.device(variable.device):
-        shared = tf.raw_ops.DisableCopyOnRead(resource=variable.handle)
-        with tf.control_dependencies([shared]):
-            variable._graph_element = tf.raw_ops.ReadVariableOp(
-                resource=variable.handle, dtype=variable.dtype
-            )
+        read._add_control_inputs([tf.raw_ops.DisableCopyOnRead(resource=variable.handle)])
 
 
 def saved_name(variable: tf.Variable) -> str:
@@ -321,14 +318,17 @@ def constant(value: float) -> Callable[..., tf.Tensor]:
 
     When TensorFlow prepares the graph, it would compute a constant of the shape of a table, and
     keep it in memory beside the variable. It never does so for values that depend on a random
-    number; the one added here is always 0.
+    number; the one added here, once in a graph, is always 0.
     """
 
     def initializer(shape: Any, dtype: tf.DType = tf.float32, **_: Any) -> tf.Tensor:
-        zero = tf.raw_ops.RandomUniformInt(
-            shape=tf.constant([], tf.int32), minval=0, maxval=1, seed=1, seed2=1
-        )
-        return tf.fill(shape, tf.constant(value, dtype) + tf.cast(zero, dtype))
+        made = tf.compat.v1.get_collection_ref((constant, value, dtype))
+        if not made:
+            zero = tf.raw_ops.RandomUniformInt(
+                shape=tf.constant([], tf.int32), minval=0, maxval=1, seed=1, seed2=1
+            )
+            made.append(tf.constant(value, dtype) + tf.cast(zero, dtype))
+        return tf.fill(shape, made[0])
 
     return initializer
 

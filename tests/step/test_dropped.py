@@ -19,8 +19,9 @@ ROWS = np.arange(10, dtype=np.float32).reshape(5, 2) + 1
 
 def activation(feature, features, combiner="sum"):
     table = Table("t", TableConfig(5, 2, combiner=combiner), (feature,))
-    read = DroppedIds(count=False).drop([inputs.read_feature(table, feature, features)])
-    rows, (occurrences,) = lookup.distinct(checks.checked(read)[0], combiner)
+    source = inputs.source_of(table, feature, features)
+    DroppedIds(count=False).drop([source])
+    rows, (occurrences,) = lookup.distinct(checks.checked([source.ids])[0], combiner)
     assert not set(rows.numpy()) - set(range(5))
     return lookup.combine(tf.gather(ROWS, rows), occurrences).numpy()
 

@@ -30,7 +30,7 @@ DROP = " TPUConfig(bad_ids='drop') leaves such ids out and counts them."
 
 
 def check(table, features):
-    return checks.checked([inputs.read_feature(table, one, features) for one in table.features])[0]
+    return checks.checked([inputs.source_of(table, one, features).ids for one in table.features])[0]
 
 
 X = Feature("x")
@@ -139,7 +139,7 @@ def test_sparse_index_outside_the_dense_shape(index, limit):
 def test_a_sequence_of_another_batch_size(known_by):
     table = table_of(Feature("x", max_sequence_length=3))
     features = {"x": tf.SparseTensor(*harness.sparse([[1], [2, 3]]))}
-    read = inputs.read_feature(table, table.features[0], features)
+    read = inputs.source_of(table, table.features[0], features).ids
     if known_by == "lengths":
         # As of the batches of several cores, put together.
         read = dataclasses.replace(read, static_batch=None)
@@ -256,13 +256,13 @@ SEQUENCE = Feature("x", max_sequence_length=2, weight_key="w")
     ],
 )
 def test_bad_form(feature, features, message):
-    said = harness.refusal(ValueError, inputs.read_feature, table_of(feature), feature, features)
+    said = harness.refusal(ValueError, inputs.source_of, table_of(feature), feature, features)
     assert said == f"Feature x of table users: {message}"
 
 
 def test_a_feature_that_is_missing():
     with pytest.raises(KeyError) as error:
-        inputs.read_feature(table_of(X), X, {"z": tf.constant([1]), "a": tf.constant([1])})
+        inputs.source_of(table_of(X), X, {"z": tf.constant([1]), "a": tf.constant([1])})
     assert error.value.args == (
         "Feature x of table users is not among the features of the batch, ['a', 'z'].",
     )

@@ -19,7 +19,7 @@ def read(column, value, **kwargs):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         tables = integers.looked_up(tables_of_columns([fc.embedding_column(column, 2, **kwargs)]))
         features = integers.as_strings(tables, {"x": value()})
-        ids = inputs.read_feature(tables[0], tables[0].features[0], features)
+        ids = inputs.source_of(tables[0], tables[0].features[0], features).ids
         session.run(tf.compat.v1.tables_initializer())
         segments = ids.samples if ids.segments is None else ids.segments
         return [array.tolist() for array in session.run((ids.ids, segments))]

@@ -28,7 +28,7 @@ def samples(draw, vocabulary, batch):
 
 def run(table, features, weights, gradients):
     """Activations by feature, distinct ids and their row gradients."""
-    read = checks.checked([inputs.read_feature(table, one, features) for one in table.features])[0]
+    read = checks.checked([inputs.source_of(table, one, features).ids for one in table.features])[0]
     rows, occurrences = lookup.distinct(read, table.config.combiner)
     values = tf.gather(weights, rows)
     activations = [lookup.combine(values, one) for one in occurrences]
@@ -108,13 +108,13 @@ def test_sequences(data, limit):
     got = np.zeros_like(slope)
     got[rows] = summed
     np.testing.assert_allclose(got, slope, atol=1e-5)
-    (read,), _ = checks.checked([inputs.read_feature(table, table.features[0], features)])
+    (read,), _ = checks.checked([inputs.source_of(table, table.features[0], features).ids])
     np.testing.assert_array_equal(read.lengths, [min(len(row), limit) for row in ids])
 
 
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
 def test_sparse_ids_in_any_order_and_several_at_one_index(combiner):
-    """Documented in `inputs.read_feature`: each value counts, with the weight at the same place."""
+    """Documented in `inputs.source_of`: each value counts, with the weight at the same place."""
     weights = np.arange(10, dtype=np.float32).reshape(5, 2) + 1
     table = make_table(5, 2, combiner, [Feature("x", weight_key="w")])
     indices = [[2, 0], [0, 1], [2, 0], [0, 0]]
@@ -210,7 +210,7 @@ def test_strings_by_the_columns_own_vocabulary():
     padded = [["b", "unknown", "c"], ["unknown", "", ""], ["", "", ""]]
     for make, given in ((tf.ragged.constant, strings), (tf.constant, padded)):
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-            read = inputs.read_feature(table, table.features[0], {"word": make(given)})
+            read = inputs.source_of(table, table.features[0], {"word": make(given)}).ids
             (read,), _ = checks.checked([read])
             _, (occurrences,) = lookup.distinct([read], "sum")
             rows, _ = lookup.distinct([read], "sum")

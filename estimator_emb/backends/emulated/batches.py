@@ -48,7 +48,7 @@ def concatenated(values: list[Any]) -> Any:
     if not isinstance(values[0], tf.SparseTensor):
         return tf.concat(values, axis=0)
     if values[0].shape.rank not in (None, 2):
-        return values[0]  # `inputs.read_feature` refuses it.
+        return values[0]  # `inputs.source_of` refuses it.
     # tf.sparse.concat ends the process where the dense shapes have too many places to be counted.
     shapes = tf.stack([value.dense_shape for value in values])
     starts = tf.cumsum(shapes[:, 0], exclusive=True)

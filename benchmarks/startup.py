@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures how long a training takes to begin, which grows with the number of its tables.
+
+    python benchmarks/startup.py [--tables 100 300] [--before=CHECKOUT] [--rounds=3]
+
+The CPU time from the call of `TPUEstimator.train` to the end of its first step, in small batches,
+with the settings that a program has by default: summaries, checkpoints, the text of the graph.
+`--before` trains in turns with another checkout of this package.
+
+  ids        'dense' are int64 [batch] in memory, 'strings' are hashed by feature columns
+  ms         CPU milliseconds for each table, median of the rounds
+  ops        of the graph, for each table
+  x before   ms against that of the other checkout
+"""
+
+import argparse
+import json
+import statistics
+import time
+
+from workload import apart, positive
+
+BATCH, VOCABULARY, DIMENSION = 16, 1000, 16
+IDS = ("dense", "strings")
+
+
+def measure(kind: str, tables: int) -> dict[str, float]:
+    """Trains one step in this process and returns its figures."""
+    import numpy as np
+    import tensorflow as tf
+
+    import estimator_emb as ee
+    import feature_columns as fc
+
+    tf.compat.v1.logging.set_verbosity("ERROR")
+    keys = [f"f{table:03d}" for table in range(tables)]
+    ids = np.random.default_rng(0).integers(0, VOCABULARY, [tables, 2, BATCH])
+    if kind == "strings":
+        features = {key: np.char.mod("%d", drawn) for key, drawn in zip(keys, ids, strict=True)}
+        columns = [
+            fc.embedding_column(
+                tf.feature_column.categorical_column_with_hash_bucket(key, VOCABULARY), DIMENSION
+            )
+            for key in keys
+        ]
+        described = {"feature_columns": columns}
+    else:
+        features = dict(zip(keys, ids, strict=True))
+        described = {
+            "feature_to_config_dict": {key: ee.FeatureConfig(key) for key in keys},
+            "table_to_config_dict": {key: ee.TableConfig(VOCABULARY, DIMENSION) for key in keys},
+        }
+
+    def input_fn(params):
+        return tf.data.Dataset.from_tensor_slices(features)
+
+    def model_fn(features, labels, mode, params):
+        if kind == "strings":
+            activations = tf.compat.v1.keras.layers.DenseFeatures(columns)(features)
+        else:
+            activations = tf.concat([features[key] for key in keys], axis=1)
+        loss = tf.reduce_mean(tf.square(activations - 1.0))
+        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    figures: dict[str, float] = {}
+
+    class Clock(tf.compat.v1.train.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            figures["ms"] = (time.process_time() - begun) / tables * 1e3
+            figures["ops"] = len(run_context.session.graph.get_operations()) / tables
+
+    estimator = ee.TPUEstimator(
+        model_fn,
+        config=ee.RunConfig(),
+        use_tpu=False,
+        train_batch_size=BATCH,
+        embedding_config_spec=ee.EmbeddingConfigSpec(
+            optimization_parameters=ee.AdagradParameters(0.1), **described
+        ),
+    )
+    begun = time.process_time()
+    estimator.train(input_fn, steps=1, hooks=[Clock()])
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tables", type=positive, nargs="+", default=[100, 300])
+    parser.add_argument("--before", help="another checkout, for the ratio")
+    parser.add_argument("--rounds", type=positive, default=3)
+    parser.add_argument("--point", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.point:
+        print(json.dumps(measure(*json.loads(options.point))))
+        return
+    checkouts: dict[str, dict[str, str]] = {"now": {}}
+    if options.before:
+        checkouts["before"] = {"PYTHONPATH": options.before}
+    print(f"{'ids':8s}{'tables':>8s}{'ms':>8s}{'ops':>8s}{'x before':>10s}")
+    for kind in IDS:
+        for tables in options.tables:
+            rounds = [
+                {
+                    name: apart(__file__, f"--point={json.dumps([kind, tables])}", **changes)
+                    for name, changes in checkouts.items()
+                }
+                for _ in range(options.rounds)
+            ]
+            ms = {name: statistics.median(one[name]["ms"] for one in rounds) for name in checkouts}
+            ratio = f"{ms['now'] / ms['before']:10.2f}" if options.before else ""
+            ops = rounds[0]["now"]["ops"]
+            print(f"{kind:8s}{tables:8d}{ms['now']:8.1f}{ops:8.1f}{ratio}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

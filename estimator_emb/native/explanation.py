@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Says what is wrong with a batch that the native kernels refuse, once a step has failed.
+
+TensorFlow's ops find the problem, in a graph of their own, which no other step needs.
+"""
+
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.step import checks, inputs
+from estimator_emb.step.inputs import Batch, Source
+
+_UNKNOWN = (
+    "The native kernels refuse a batch in which TensorFlow's ops find nothing wrong; "
+    "ESTIMATOR_EMB_NATIVE=0 trains without them."
+)
+
+
+def of_bad_batch(batch: Batch) -> tf.Tensor:
+    """Returns a tensor that fails, with the error of `checks.checked`, when a step computes it."""
+    structure = [source.given for source in batch.sources]
+    tensors = inputs.tensors_in(structure)
+
+    def explain(*values: Any) -> Any:
+        with tf.Graph().as_default():
+            fed = [tf.compat.v1.placeholder(tensor.dtype, tensor.shape) for tensor in tensors]
+            ids = list(map(Source.again, batch.sources, inputs.packed(structure, fed)))
+            # Threads of its own: those that are shared may all wait for this.
+            config = tf.compat.v1.ConfigProto(use_per_session_threads=True, device_count={"GPU": 0})
+            with tf.compat.v1.Session(config=config) as session:
+                feed = dict(zip(fed, values, strict=True))
+
+                def run(tensor: tf.Tensor) -> Any:
+                    return session.run(tensor, feed)
+
+                return checks.first_problem(ids, batch.size, run) or _UNKNOWN
+
+    message = tf.numpy_function(explain, tensors, tf.string)
+    stops = tf.raw_ops.Assert(condition=tf.constant(False), data=[message], summarize=1)
+    with tf.control_dependencies([stops]):
+        return tf.constant(False)
