@@ -3,7 +3,6 @@
 
 import contextlib
 import functools
-import logging
 import os
 import runpy
 import signal
@@ -16,12 +15,11 @@ import tensorflow as tf
 
 from estimator_emb.legacy import emulated_tpu, forks, install, old_python, tf_v1
 from estimator_emb.messages import console
+from estimator_emb.messages.console import logger
 from estimator_emb.names import environment
 from estimator_emb.private import file_paths
 from estimator_emb.private.estimator import Estimator, step_of_latest_checkpoint
 from estimator_emb.private.patches import LASTING
-
-logger = logging.getLogger("estimator_emb")
 
 
 @console.shown()
@@ -124,21 +122,14 @@ def _frames_of_program(frames: TracebackType | None) -> TracebackType | None:
 
 
 def _what_is_emulated() -> str:
-    if environment.DEVICE.value() == "pjrt":
-        return (
-            "The program's TPU is the PJRT devices of this machine; no TPU name is looked up. "
-            f"TensorFlow {tf.__version__}."
-        )
     if not emulated_tpu.is_emulated():
         return f"A TPU is required (--device=tpu). TensorFlow {tf.__version__}."
-    shards = environment.SHARDS.value()
+    shards, name = environment.SHARDS.value(), environment.TOPOLOGY.value()
     cores = "" if shards is None else f" with {shards} core{'s' if shards != '1' else ''}"
-    name = environment.TOPOLOGY.value()
-    emulated = "A TPU" if name is None else f"A TPU {name}"
-    return (
-        f"{emulated} is emulated on the host{cores}; no TPU name is looked up. "
-        f"TensorFlow {tf.__version__}."
-    )
+    what = f"A TPU{'' if name is None else f' {name}'} is emulated on the host{cores}"
+    if environment.DEVICE.value() == "pjrt":
+        what = "The program's TPU is the PJRT devices of this machine"
+    return f"{what}; no TPU name is looked up. TensorFlow {tf.__version__}."
 
 
 def _limit_steps(limit: int) -> None:

@@ -13,8 +13,7 @@ import tensorflow as tf
 import tqdm
 
 from estimator_emb.messages import console, pauses
-
-logger = logging.getLogger("estimator_emb")
+from estimator_emb.messages.console import logger
 
 _SECONDS_BETWEEN_LINES = 10.0
 _SECONDS_BETWEEN_UPDATES = 0.5
