@@ -2,12 +2,13 @@
 """The embedding work of one training step on parameter servers, over the whole cluster.
 
     python benchmarks/cluster.py [--workers=1] [--servers=2] [--steps=200] [--rounds=3]
-        [--tables=26] [--vocabulary=100000] [--batch=4096] [--peers NAME ...]
+        [--tables=26] [--vocabulary=100000] [--batch=4096] [--ordered] [--peers NAME ...]
 
 Starts every task of the cluster as a process on loopback. Figures are for one step of one trainer,
 and medians over the rounds:
 
   cpu ms       user and system time of all processes; of the trainers; of the servers
+  busiest      cpu time of the busiest server, as a multiple of their mean
   MB, packets  what all processes send to one another
   examples/s   of all trainers
 
@@ -42,7 +43,7 @@ from workload import IDS_VARIABLE, Workload, environment, positive
 HERE = pathlib.Path(__file__).parent
 PEERS = ("ours (native)", "ours", "transport", "stock")
 STOCK = "ESTIMATOR_EMB_STOCK_PYTHON"
-FIGURES = ("cpu", "trainers", "servers", "MB", "packets", "examples")
+FIGURES = ("cpu", "trainers", "servers", "busiest", "MB", "packets", "examples")
 
 
 def own_network() -> bool:
@@ -126,11 +127,13 @@ class Cluster:
         seconds = time.monotonic() - began
         after, now = self._cpu(), traffic()
         spent = {task: after[task] - before[task] for task in after}
+        of_servers = [ms for (job, _), ms in spent.items() if job == "ps"]
         taken = steps * len(self._trainers)
         return {
             "cpu": sum(spent.values()) / taken,
             "trainers": sum(spent[task] for task in self._trainers) / taken,
-            "servers": sum(ms for (job, _), ms in spent.items() if job == "ps") / taken,
+            "servers": sum(of_servers) / taken,
+            "busiest": max(of_servers) / statistics.mean(of_servers),
             "MB": (now[0] - sent[0]) / taken / 1e6,
             "packets": (now[1] - sent[1]) / taken,
             "examples": taken * self._work.batch / seconds,
@@ -179,10 +182,16 @@ def main() -> None:
     parser.add_argument("--tables", type=positive, default=26)
     parser.add_argument("--vocabulary", type=positive, default=100_000)
     parser.add_argument("--batch", type=positive, default=4096)
+    parser.add_argument("--ordered", action="store_true", help="ids in order of frequency")
     parser.add_argument("--peers", nargs="+", default=PEERS, choices=PEERS, metavar="NAME")
     options = parser.parse_args()
     alone = own_network()
-    work = Workload(tables=options.tables, vocabulary=options.vocabulary, batch=options.batch)
+    work = Workload(
+        tables=options.tables,
+        vocabulary=options.vocabulary,
+        batch=options.batch,
+        ordered=options.ordered,
+    )
     print(
         f"{options.workers} trainers, {options.servers} servers: {work.tables} tables of "
         f"{work.vocabulary:,} x {work.dimension}, batch {work.batch}, {work.optimizer}"

@@ -69,6 +69,7 @@ class Workload:
       batch: number of samples.
       ids: ids per sample; their activations are averaged.
       optimizer: 'adagrad' or 'adam'.
+      ordered: whether ids are in the order of their frequency, as in a sorted vocabulary.
     """
 
     tables: int = 26
@@ -77,9 +78,12 @@ class Workload:
     batch: int = 4096
     ids: int = 1
     optimizer: str = "adagrad"
+    ordered: bool = False
 
     def ids_of(self, table: int) -> np.ndarray:
         """Returns ids by Zipf's law with exponent 1.05, int64 [BATCHES, batch, ids].
+
+        Unless they are `ordered`, those beyond the vocabulary fall anywhere in it.
 
         Versions of NumPy draw differently, and so the other processes read what the first has
         drawn.
@@ -87,6 +91,10 @@ class Workload:
         if IDS_VARIABLE in os.environ:
             return np.array(np.load(os.environ[IDS_VARIABLE], mmap_mode="r")[table])
         rng = np.random.default_rng(table)
+        if self.ordered:
+            shares = np.arange(1.0, self.vocabulary + 1) ** -1.05
+            size = [BATCHES, self.batch, self.ids]
+            return rng.choice(self.vocabulary, size, p=shares / shares.sum())
         drawn = rng.zipf(1.05, [BATCHES, self.batch, self.ids])
         return np.minimum(drawn, 2**62).astype(np.int64) % self.vocabulary
 

@@ -124,8 +124,9 @@ def train(*args, **kwargs):
 
 def whole(variables, name):
     """Returns a variable, of which `variables` may have parts."""
-    parts = [one for one in variables if re.fullmatch(rf"{re.escape(name)}(/part_\d)?", one)]
-    return np.concatenate([variables[one] for one in sorted(parts)])
+    parts = [one for one in variables if re.fullmatch(rf"{re.escape(name)}(/part_\d+)?", one)]
+    parts.sort(key=lambda one: (len(one), one))  # part_10 comes after part_9.
+    return np.concatenate([variables[one] for one in parts])
 
 
 def same(spec, batches, rtol=2e-5, atol=2e-6, **kwargs):

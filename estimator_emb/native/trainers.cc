@@ -166,8 +166,7 @@ class Route : public ShardedKernel {
       std::vector<int32_t> owner(ids_.size());
       std::vector<int64_t> starts(shards_ + 1);
       for (size_t k = 0; k < ids_.size(); ++k) {
-        int of = 0;
-        while (ids_[k] >= ends_[of]) ++of;
+        const int of = std::upper_bound(ends_, ends_ + shards_, ids_[k]) - ends_;
         owner[k] = of;
         ++starts[of + 1];
       }

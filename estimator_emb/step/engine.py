@@ -49,7 +49,8 @@ class TableStep:
       cores: the cores that share the batch. Each sees the activations of its slice; the tables are
         looked up and updated once, for the whole batch.
       batch_size: samples of the whole batch, if known beforehand; another size stops the step.
-      as_parts, shards: see `tables.storage.create`.
+      as_parts: see `tables.storage.create`.
+      shards: the number of parameter servers; 1 without any.
       dropped: leaves bad ids out; None makes them errors.
       look_up_integers: see `step.integers`.
       summarizes: True adds figures of the tables to the summaries of a training graph.

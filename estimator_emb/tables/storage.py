@@ -15,7 +15,7 @@ from estimator_emb.optimizers import OptimizationParameters
 from estimator_emb.private.graphs import PartitionInfo
 from estimator_emb.spec.config import TableConfig
 from estimator_emb.spec.resolved import Table
-from estimator_emb.tables.partition import Partition
+from estimator_emb.tables import partition
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +44,7 @@ class TableVariables:
 
 
 Shards = Sequence[TableVariables]
-"""The shards of one table, in the order of their ids: `Partition` says how many each holds."""
+"""The shards of one table, in the order of their ids."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,10 +78,15 @@ def create(
     name: str,
     parameters: OptimizationParameters | None,
     name_as_part: bool,
-    shards: int = 1,
+    servers: int = 1,
     dtype: tf.DType = tf.float32,
+    rounds: int = 1,
+    first_server: int = 0,
 ) -> Shards:
     """Creates the variables of a table in the graph's global variables.
+
+    Its rows are dealt out to `servers` in `rounds`, see `partition.dealt`; where TensorFlow places
+    variables on servers in turn, those of id 0 go to the server `first_server` after the next.
 
     Shards hold consecutive ids under either partition strategy: on the host the strategy could only
     change where a row lies. So the shards of a checkpoint, which TensorFlow writes as slices of one
@@ -94,16 +99,22 @@ def create(
     None create no slots. No shard is empty. Weights of a `dtype` other than float32 have no initial
     values: they are only restored.
     """
+    rows = table.config.vocabulary_size
     own_slots = parameters is not None and parameters.slot_variable_creation_fn is not None
-    shards = 1 if own_slots else min(shards, table.config.vocabulary_size)
-    partition = Partition(table.config.vocabulary_size, shards)
+    sizes = [rows] if own_slots else partition.dealt(rows, servers, rounds)
+    places = [
+        _Place(shard, sum(sizes[:shard]), size, rows // servers, name_as_part)
+        for shard, size in enumerate(sizes)
+    ]
     # A scope of our own has none of the settings of the program's scopes, such as a partitioner.
     # reuse=False: no variable is returned a second time.
     with tf.compat.v1.variable_scope(tf.compat.v1.VariableScope(reuse=False)):
-        created = tuple(
-            _shard(table, name, parameters, _Place(i, start, size, name_as_part), dtype)
-            for i, (start, size) in enumerate(zip(partition.starts, partition.sizes, strict=True))
-        )
+        first = -first_server % len(places)
+        in_turn = {
+            place.shard: _shard(table, name, parameters, place, dtype)
+            for place in [*places[first:], *places[:first]]
+        }
+    created = tuple(in_turn[place.shard] for place in places)
     if parameters is not None:
         for shard in created:
             for variable in (shard.weights, *shard.slots):
@@ -116,6 +127,7 @@ class _Place:
     shard: int
     start: int
     rows: int
+    rows_of_server: int
     name_as_part: bool
 
 
@@ -252,10 +264,15 @@ def _of_shard(
     if place.rows == whole[0]:
         return initializer
     arguments: dict[str, Any] = {}
+    asked = [place.rows, whole[1]]
+    scales = isinstance(initializer, tf.keras.initializers.VarianceScaling)
     if "partition_info" in inspect.signature(initializer).parameters:
         arguments["partition_info"] = PartitionInfo(whole, [place.start, 0])
-    elif isinstance(initializer, tf.keras.initializers.Initializer):
-        arguments["partition_shape"] = (place.rows, whole[1])
+    elif scales or not hasattr(initializer, "get_config"):
+        # Its values may depend on the shape, which must not be that of the few rows of a slice.
+        asked[0] = max(place.rows, place.rows_of_server)
+    if isinstance(initializer, tf.keras.initializers.Initializer):
+        arguments["partition_shape"] = tuple(asked)
         arguments["partition_offset"] = (place.start, 0)
     config: dict[str, Any] = getattr(initializer, "get_config", dict)()
     if config.get("seed") is not None:
@@ -265,10 +282,10 @@ def _of_shard(
     def shard_initializer(shape: Any, dtype: tf.DType = tf.float32, **_: Any) -> tf.Tensor:
         if "value" in config and np.shape(config["value"]) == tuple(whole):
             return tf.constant(config["value"][place.start : place.start + place.rows], dtype)
-        value = tf.convert_to_tensor(initializer(shape, dtype=dtype, **arguments))
+        value = tf.convert_to_tensor(initializer(asked, dtype=dtype, **arguments))
         if value.shape == whole:
             return value[place.start : place.start + place.rows]
-        return value
+        return value[: place.rows] if asked[0] > place.rows else value
 
     return shard_initializer
 
@@ -364,19 +381,19 @@ class InitialRows:
         return tf.reshape(rows, shape)
 
     def of(self, shards: Shards, info: Any) -> Callable[..., tf.Tensor]:
-        """Returns the initializer of a table, which is called once a shard, in their order."""
-        start, remaining = 0, iter(shards)
+        """Returns the initializer of a table, called once a shard as the graph lists them."""
+        all_variables = [variable.name for variable in tf.compat.v1.global_variables()]
+        remaining = iter(sorted(shards, key=lambda one: all_variables.index(one.weights.name)))
 
         def initializer(shape: Any, dtype: tf.DType = tf.float32) -> tf.Tensor:
-            nonlocal start
             weights = next(remaining).weights
+            part = weights._get_save_slice_info()
             old_ids, _ = tf.raw_ops.GenerateVocabRemapping(
                 new_vocab_file=info.new_vocab,
                 old_vocab_file=info.old_vocab,
-                new_vocab_offset=start,
+                new_vocab_offset=part.var_offset[0] if part else 0,
                 num_new_vocab=weights.shape[0],
             )
-            start += weights.shape[0]
             new = tf.where(old_ids < 0)[:, 0]
             return tf.reshape(tf.gather(tf.cast(weights.initial_value, dtype), new), shape)
 

@@ -97,7 +97,7 @@ def of_every_optimizer(strategy, optimizers):
     tables, features, batch = {}, {}, dict(forms.WEIGHTS)
     rng = np.random.default_rng(1)
     for number, optimizer in enumerate(optimizers):
-        name, rows = f"table_{number}", forms.ROWS + number % 5
+        name, rows = f"table_{number}", forms.ROWS + (number % 5 or 1000)
         dimension = optimizer.required_dimension or (2, 8, 3)[number % 3]
         tables[name] = ee.TableConfig(
             rows,

@@ -8,8 +8,9 @@ import tensorflow as tf
 
 import estimator_emb as ee
 import feature_columns as fc
+from estimator_emb.tables import partition
 
-ROWS = {"one": 1, "few": 2, "many": 11}
+ROWS = {"one": 1, "few": 2, "many": 11, "dealt": 1500}
 
 
 def make(model_dir, strategy="div", device=None):
@@ -50,13 +51,19 @@ def same(got, want):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", [None, "host"])
-def test_training_goes_on_under_another_shard_count_and_strategy(device, tmp_path, in_shards):
-    data = batches(6)
+def test_training_goes_on_under_another_shard_count_and_strategy(
+    device, tmp_path, in_shards, monkeypatch
+):
+    """Also from the even shards that earlier versions made of every table."""
+    data = batches(8)
     whole = make(tmp_path / "whole", device=device)
-    whole.train(harness.input_fn_of(data), steps=6)
+    whole.train(harness.input_fn_of(data), steps=8)
     moved = tmp_path / "moved"
-    for done, (shards, strategy) in enumerate([(1, "div"), (3, "mod"), (2, "div")]):
+    for done, (shards, strategy) in enumerate([(1, "div"), (3, "mod"), (2, "even"), (4, "div")]):
         in_shards(shards)
+        few = 10_000 if strategy == "even" else 1000
+        monkeypatch.setattr(partition, "FEW_ROWS", few)
+        strategy = "div" if strategy == "even" else strategy
         estimator = make(moved, strategy, device)
         estimator.train(harness.input_fn_of(data[2 * done : 2 * done + 2]), steps=2)
         step = 2 * done + 2

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
+import itertools
+
 import harness
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from estimator_emb.tables.partition import Partition
+from estimator_emb.tables.partition import FEW_ROWS, Partition, dealt
 
 _some = st.builds(
     Partition,
@@ -42,6 +44,21 @@ def test_mod_and_div_place_an_id_as_their_names_say(partition):
                 assert (i % partition.shards, i // partition.shards) == (shard, row)
             else:
                 assert partition.places()[i] == i
+
+
+@settings(deadline=None)
+@given(st.integers(1, 10**9), st.integers(1, 70), st.integers(1, 4))
+def test_servers_hold_as_many_rows_whatever_is_dealt(rows, servers, rounds):
+    sizes = dealt(rows, servers, rounds)
+    even = Partition(rows, min(servers, rows)).sizes
+    assert min(sizes) > 0
+    assert [sum(sizes[server::servers]) for server in range(len(even))] == even
+    if rounds == 1 or rows < FEW_ROWS:
+        assert sizes == even
+    elif rows >= 1000 * servers and 1 < servers <= 16:
+        before_last = sizes[:-servers]
+        assert len(sizes) == rounds * servers
+        assert all(2 * size >= before for before, size in itertools.pairwise(before_last))
 
 
 @pytest.mark.parametrize(

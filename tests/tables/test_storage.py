@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables in shards: lookup and update as of one variable, initial values, names."""
 
+import collections
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
 from estimator_emb.spec.resolved import Table
-from estimator_emb.tables import storage
+from estimator_emb.tables import creation, storage
 from estimator_emb.tables.partition import Partition
 
 
@@ -65,6 +67,55 @@ def test_initial_values_of_shards(initializer):
 def test_shards_have_different_random_rows(kind, seed):
     got = np.concatenate(three_shards(table_of(9, kind(seed=seed))))
     assert len(np.unique(got)) == got.size
+
+
+@pytest.mark.parametrize(
+    "initializer, most",
+    [
+        (tf.compat.v1.glorot_uniform_initializer(), (6 / 3003) ** 0.5),
+        (tf.keras.initializers.GlorotUniform(seed=3), (6 / 1003) ** 0.5),
+        (lambda shape, dtype: tf.random.uniform(shape, -1, 1, dtype) / shape[0], 1e-3),
+    ],
+    ids=["v1", "keras", "function"],
+)
+def test_values_that_depend_on_a_shape_do_not_depend_on_slices(initializer, most):
+    """But on the table, or on what one of three servers has of it."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        made = storage.create(table_of(3000, initializer), "t", None, False, 3, rounds=4)
+        session.run(tf.compat.v1.global_variables_initializer())
+        got = session.run([one.weights for one in made])
+    assert len(got) == 12 and len(got[0]) < 10
+    values = np.concatenate(got)
+    assert values.shape == (3000, 3)
+    assert 0.99 * most < np.max(np.abs(values)) < 1.001 * most
+
+
+@pytest.mark.parametrize("servers", [2, 4, 8])
+@pytest.mark.parametrize(
+    "rows",
+    [[100_000], [10_000] * 3, [3_000, 50, 400_000, 20_000, 700, 60_000], [20_000] * 13],
+    ids=["one", "three", "unequal", "many"],
+)
+def test_rows_of_a_batch_are_spread_over_servers(rows, servers):
+    """Of vocabularies sorted by frequency, with Zipf's exponent 1.05, and of a uniform one."""
+    setter = tf.compat.v1.train.replica_device_setter(ps_tasks=servers)
+    tables = [
+        Table(f"t{number}", ee.TableConfig(count, 1), ()) for number, count in enumerate(rows)
+    ]
+    with tf.Graph().as_default(), tf.compat.v1.device(setter):
+        made = creation.create(tables, False, False, servers)
+    rng = np.random.default_rng(0)
+    for exponent in (1.05, 0):
+        found = collections.Counter()
+        for count, table in zip(rows, made, strict=True):
+            shares = np.arange(1, count + 1) ** -exponent
+            batch = np.unique(rng.choice(count, 4096, p=shares / shares.sum()))
+            ends = np.cumsum([shard.weights.shape[0] for shard in table.variables])
+            assert ends[-1] == count
+            for shard in np.searchsorted(ends, batch, side="right"):
+                found[table.variables[shard].weights.device] += 1
+        assert len(found) == servers
+        assert max(found.values()) <= 1.2 * sum(found.values()) / servers, (exponent, found)
 
 
 @pytest.mark.parametrize(

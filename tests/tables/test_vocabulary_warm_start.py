@@ -168,6 +168,41 @@ def test_random_rows_are_those_of_a_fresh_table(tmp_path):
     assert len(np.unique(got[:400])) > 39_000
 
 
+def test_new_words_of_dealt_tables_get_their_own_rows(tmp_path, in_shards):
+    """Of two tables, of which the second begins on another server."""
+    in_shards(3)
+    words = {"old": [f"w{number}" for number in range(1500)]}
+    words["new"] = [f"w{number}" for number in range(1999, -1, -2)]
+
+    def estimator(day, start, warm=None):
+        rows = len(words[day])
+        initializer = tf.compat.v1.constant_initializer(initial(rows, 2, start))
+        table = ee.TableConfig(rows, 2, initializer, "sum")
+        spec = harness.tables_spec(
+            dict.fromkeys("ab", table), ee.StochasticGradientDescentParameters(0.0)
+        )
+
+        def model_fn(features, labels, mode, params):
+            weight = tf.compat.v1.get_variable("v", [])
+            return harness.minimized(mode, tf.reduce_sum(features["a"] + features["b"]) * weight)
+
+        return spec, harness.estimator(model_fn, spec, tmp_path / day, warm_start_from=warm)
+
+    batch = ({"a": np.array([0]), "b": np.array([0])}, np.zeros(1, np.float32))
+    spec, first = estimator("old", 0.0)
+    first.train(harness.input_fn_of([batch]), steps=1)
+    spec, _ = estimator("new", 1e4)
+    warm = ee.vocabulary_warm_start(
+        tmp_path / "old", spec, dict.fromkeys("ab", (words["old"], words["new"]))
+    )
+    estimator("new", 1e4, warm)[1].train(harness.input_fn_of([batch]), steps=1)
+    want = initial(1000, 2, 1e4)
+    want[250:] = initial(1500, 2, 0.0)[1499::-2]
+    got = harness.saved(tmp_path / "new", 1)
+    for table in "ab":
+        np.testing.assert_array_equal(got[table], want)
+
+
 @pytest.fixture(scope="module")
 def old(tmp_path_factory):
     """Model directory of a table 'fruit' [6, 3]."""
