@@ -15,6 +15,7 @@ from estimator_emb.backends.errors import explain
 from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
 from estimator_emb.checkpoints.restoring.warm_starts import without_global_step
+from estimator_emb.checks import nan_inputs
 from estimator_emb.messages import console
 from estimator_emb.messages.calls import called_by_program
 from estimator_emb.messages.text_columns import counted
@@ -40,6 +41,7 @@ def replace_methods(changes: Changes) -> None:
         "export_saved_model": _unchanged,
         "experimental_export_all_saved_models": _unchanged,
         "_evaluate_run": _evaluate_run,
+        "_get_features_and_labels_from_input_fn": _get_features_and_labels,
         "_call_model_fn": _call_model_fn,
         "_export_all_saved_models": _export_all_saved_models,
         "_add_meta_graph_for_mode": _add_meta_graph_for_mode,
@@ -113,8 +115,14 @@ def _path_to_read(estimator: Any, call: str, checkpoint_path: Any) -> str | None
     return _directory(estimator).to_read(call, checkpoint_path, estimator._warm_start_settings)
 
 
+def _get_features_and_labels(original: Any, **given: Any) -> Any:
+    features, labels, hooks = original(**given)
+    nan_inputs.note(features, labels)
+    return features, labels, hooks
+
+
 def _call_model_fn(original: Any, self: Any, mode: Any, **given: Any) -> Any:
-    spec = original(self, mode=mode, **given)
+    spec = nan_inputs.checked(original(self, mode=mode, **given))
     self._warm_start_settings = without_global_step(self._warm_start_settings)
     trains = mode == ModeKeys.TRAIN
     _directory(self).check(spec.scaffold, self._warm_start_settings, tables=(), trains=trains)
