@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names the features and labels that make the loss of a step NaN or infinite.
 
+`note` records what model_fn gets; `checked` looks at it, and at the shapes of the loss.
+
 Only a step whose loss is not finite looks at them, so that a model may mask missing values that
 are NaN, and other steps pay nothing. Such a training step ends before it writes anything; an
 evaluation, which changes nothing, logs a warning.
@@ -14,7 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.checks import batch_sizes
+from estimator_emb.checks import batch_sizes, spread_labels
 from estimator_emb.checks.nan_loss import NanInputError
 from estimator_emb.ordering import after_checks
 from estimator_emb.private.estimator import ModeKeys
@@ -28,15 +30,18 @@ _REMEDY = (
 
 
 class _Inputs:
-    """The floating inputs of the model in a graph.
+    """The inputs of the model in a graph.
 
     Attributes:
-      parts: name of an input -> its numbers, and where they are if it is sparse or ragged.
+      features, labels: names of the tensors.
+      parts: name of a floating input -> its numbers, and where they are if it is sparse or ragged.
       losses: the loss of each core; empty for that of the EstimatorSpec.
       error: what ended the step.
     """
 
     def __init__(self) -> None:
+        self.features: set[str] = set()
+        self.labels: set[str] = set()
         self.parts: dict[str, list[tf.Tensor]] = {}
         self.losses: Sequence[tf.Tensor] = ()
         self.error: NanInputError | None = None
@@ -50,6 +55,7 @@ def note(
 ) -> None:
     """Records what model_fn gets in the default graph; `of_cores` returns each core's tensor."""
     notes = _of_graphs.setdefault(tf.compat.v1.get_default_graph(), _Inputs())
+    notes.features, notes.labels = _tensors(features), _tensors(labels)
     for name, value in batch_sizes.named({"features": features, "labels": labels}):
         if not tf.is_tensor(value) or not value.dtype.is_floating:
             continue
@@ -63,6 +69,10 @@ def note(
             notes.parts[name] = [value.flat_values, *value.nested_row_splits]
 
 
+def _tensors(structure: Any) -> set[str]:
+    return {value.name for _, value in batch_sizes.named(structure) if isinstance(value, tf.Tensor)}
+
+
 def note_losses(losses: Sequence[tf.Tensor]) -> None:
     """Records the loss of each core."""
     _of_graphs.setdefault(tf.compat.v1.get_default_graph(), _Inputs()).losses = losses
@@ -72,10 +82,13 @@ def checked(spec: Any) -> Any:
     """Returns an `EstimatorSpec` whose steps look at the noted inputs if the loss is not finite."""
     notes = _of_graphs.get(tf.compat.v1.get_default_graph())
     step = tf.compat.v1.train.get_global_step()
-    if notes is None or not notes.parts or spec.loss is None or step is None:
+    if notes is None or spec.loss is None or step is None:
+        return spec
+    losses = list(notes.losses or [spec.loss])
+    spread_labels.warn(losses[0], notes.features, notes.labels)
+    if not notes.parts:
         return spec
     training = spec.mode == ModeKeys.TRAIN
-    losses = list(notes.losses or [spec.loss])
     names = list(notes.parts)
     sizes = [len(parts) for parts in notes.parts.values()]
 

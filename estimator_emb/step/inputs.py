@@ -283,6 +283,7 @@ def _read_dense(owner: str, table: Table, feature: Feature, value: tf.Tensor, we
     if rank not in (1, 2):
         raise ValueError(
             f"{owner}: dense ids must have shape [batch] or [batch, n]; got {value.shape}."
+            f"{' Was the dataset batched twice?' if rank == 3 else ''}"
         )
     if weights is not None:
         if isinstance(weights, (tf.RaggedTensor, tf.SparseTensor)):
