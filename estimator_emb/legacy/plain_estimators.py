@@ -85,15 +85,15 @@ def _unchanged(original: Any, **given: Any) -> Any:
 
 
 def _train(original: Any, self: Any, hooks: Any, **given: Any) -> Any:
-    asked = [given[name] for name in ("steps", "max_steps", "saving_listeners")]
+    asked = {name: given[name] for name in ("steps", "max_steps", "saving_listeners")}
     with safeguards.training(
-        self, _directory(self), _explain, hooks, *asked, needs_input=False
+        self, _directory(self), _explain, hooks, **asked, needs_input=False
     ) as hooks:
         return original(self, hooks=[*hooks, _PlaceLog(self)], **given)
 
 
 def _evaluate(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> Any:
-    call_arguments.check("evaluate", given["hooks"], steps=given["steps"])
+    call_arguments.check("evaluate", hooks=given["hooks"], steps=given["steps"])
     path = _path_to_read(self, "evaluate", checkpoint_path)
     with safeguards.evaluation(_directory(self), _explain, path):
         return original(self, checkpoint_path=path, **given)

@@ -36,7 +36,9 @@ def training(
     A `batch_size` of None logs steps per second. An input without any batch is an error if the
     training `needs_input`, else a warning.
     """
-    call_arguments.check("train", hooks, saving_listeners, steps=steps, max_steps=max_steps)
+    call_arguments.check(
+        "train", hooks=hooks, saving_listeners=saving_listeners, steps=steps, max_steps=max_steps
+    )
     model_dir = estimator.model_dir
     run_checks.say_if_reached(model_dir, max_steps)
     early_stopping.say_why(hooks)

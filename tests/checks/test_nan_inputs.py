@@ -181,7 +181,10 @@ def test_an_estimator_without_a_tpu(tmp_path):
         return dataset([batch(), batch(y={3: NAN})])
 
     def plain_model_fn(features, labels, mode):
-        return model_fn(features, labels, mode, {}).as_estimator_spec()
+        loss = v1.get_variable("w", []) * tf.reduce_sum(labels["y"])
+        step = v1.train.get_global_step()
+        train_op = v1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
+        return ee.EstimatorSpec(mode, loss=loss, train_op=train_op)
 
     with Changes() as changes:
         plain_estimators.replace_methods(changes)

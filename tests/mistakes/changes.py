@@ -100,8 +100,7 @@ train.hooks = [v1.train.StopAtStepHook]
     train: hooks must be a list of SessionRunHook of tf.compat.v1.train, given: the class
     StopAtStepHook. Call the class: hooks=[StopAtStepHook(...)].
 train.hooks = [tf.keras.callbacks.Callback()]
-    train: hooks must be a list of SessionRunHook of tf.compat.v1.train, given: a Callback. Only
-    fit of a Keras model calls a Callback; write a SessionRunHook.
+    train: hooks must be a list of SessionRunHook of tf.compat.v1.train, given: a Callback.
 train.saving_listeners = v1.train.CheckpointSaverListener()
     train: saving_listeners must be a list of CheckpointSaverListener of tf.compat.v1.train; got
     a CheckpointSaverListener. Put it into a list: saving_listeners=[...].
