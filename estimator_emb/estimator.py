@@ -209,7 +209,7 @@ class TPUEstimator(StockTPUEstimator):
           ValueError: the checkpoint is missing, damaged or does not fit the program; or there is no
             batch.
         """
-        call_arguments.check("evaluate", hooks=hooks, steps=steps)
+        call_arguments.check_call("evaluate", hooks=hooks, steps=steps)
         path = self._directory.to_read("evaluate", checkpoint_path, self._asked_warm_start)
         with safeguards.evaluation(self._directory, self._explain, path):
             return super().evaluate(input_fn, steps, hooks, path, name)

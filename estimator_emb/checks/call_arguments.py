@@ -17,7 +17,7 @@ _LISTS = {
 }
 
 
-def check(call: str, **given: Any) -> None:
+def check_call(call: str, **given: Any) -> None:
     """Raises TypeError or ValueError for arguments of `call` that are not None nor of their kind.
 
     These are the lists `hooks` and `saving_listeners`, and numbers of steps.
@@ -31,12 +31,12 @@ def check(call: str, **given: Any) -> None:
 
 def check_specs(train_spec: Any, eval_spec: Any) -> None:
     """Raises TypeError for what a `train_and_evaluate` would meet only after some training."""
-    check("TrainSpec", max_steps=getattr(train_spec, "max_steps", None))
-    check("EvalSpec", steps=getattr(eval_spec, "steps", None))
+    check_call("TrainSpec", max_steps=getattr(train_spec, "max_steps", None))
+    check_call("EvalSpec", steps=getattr(eval_spec, "steps", None))
     for exporter in getattr(eval_spec, "exporters", None) or ():
         # Exporters that choose when to export have another one that exports.
         exports = getattr(exporter, "_saved_model_exporter", exporter)
-        receiver_fn = getattr(exports, "_serving_input_receiver_fn", check)
+        receiver_fn = getattr(exports, "_serving_input_receiver_fn", check_call)
         _check_receiver_fn(f"{type(exporter).__name__} {exporter.name!r}: ", receiver_fn)
 
 

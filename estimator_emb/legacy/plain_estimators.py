@@ -93,7 +93,7 @@ def _train(original: Any, self: Any, hooks: Any, **given: Any) -> Any:
 
 
 def _evaluate(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> Any:
-    call_arguments.check("evaluate", hooks=given["hooks"], steps=given["steps"])
+    call_arguments.check_call("evaluate", hooks=given["hooks"], steps=given["steps"])
     path = _path_to_read(self, "evaluate", checkpoint_path)
     with safeguards.evaluation(_directory(self), _explain, path):
         return original(self, checkpoint_path=path, **given)

@@ -36,7 +36,7 @@ def training(
     A `batch_size` of None logs steps per second. An input without any batch is an error if the
     training `needs_input`, else a warning.
     """
-    call_arguments.check(
+    call_arguments.check_call(
         "train", hooks=hooks, saving_listeners=saving_listeners, steps=steps, max_steps=max_steps
     )
     model_dir = estimator.model_dir

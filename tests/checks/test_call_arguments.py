@@ -28,7 +28,7 @@ OF_RECEIVER = (
 @pytest.mark.parametrize("hooks", [None, (), [HOOK], {HOOK}])
 def test_what_is_meant(steps, hooks):
     listeners = [v1.train.CheckpointSaverListener()]
-    call_arguments.check("train", hooks=hooks, saving_listeners=listeners, steps=steps)
+    call_arguments.check_call("train", hooks=hooks, saving_listeners=listeners, steps=steps)
 
 
 @pytest.mark.parametrize(
