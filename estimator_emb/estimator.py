@@ -19,7 +19,7 @@ from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.checkpoints.restoring.float16_copy import Float16Copy
 from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
 from estimator_emb.checkpoints.restoring.warm_starts import without_global_step
-from estimator_emb.checks import program_checks
+from estimator_emb.checks import call_arguments, program_checks
 from estimator_emb.compat import custom_gradients
 from estimator_emb.messages.calls import method_of_program
 from estimator_emb.private.estimator import ModeKeys
@@ -172,7 +172,14 @@ class TPUEstimator(StockTPUEstimator):
         if not program_checks.is_batch_size(batch_size):
             batch_size = None
         with safeguards.training(
-            self, self._directory, self._explain, hooks, steps, max_steps, batch_size
+            self,
+            self._directory,
+            self._explain,
+            hooks,
+            steps,
+            max_steps,
+            saving_listeners,
+            batch_size,
         ) as all_hooks:
             counts_steps = steps is not None or max_steps is not None
             self.current_call = Call(counts_steps=counts_steps, hooks=[*map(type, hooks or ())])
@@ -202,6 +209,7 @@ class TPUEstimator(StockTPUEstimator):
           ValueError: the checkpoint is missing, damaged or does not fit the program; or there is no
             batch.
         """
+        call_arguments.check_call("evaluate", hooks=hooks, steps=steps)
         path = self._directory.to_read("evaluate", checkpoint_path, self._asked_warm_start)
         with safeguards.evaluation(self._directory, self._explain, path):
             return super().evaluate(input_fn, steps, hooks, path, name)
@@ -290,7 +298,7 @@ class TPUEstimator(StockTPUEstimator):
         self, builder: Any, receivers: Any, checkpoint_path: str, *args: Any, **kwargs: Any
     ) -> Any:
         receivers = {
-            mode: program_checks.checked_receiver_fn(receiver_fn)
+            mode: call_arguments.checked_receiver_fn(receiver_fn)
             for mode, receiver_fn in receivers.items()
         }
         self.backend.log_export()

@@ -11,6 +11,14 @@ from typing import Any
 import tensorflow as tf
 
 
+def _check_order(kind: str, key: Any, name: str, number: Any) -> None:
+    if isinstance(number, str):
+        raise TypeError(
+            f"categorical_column_with_{kind}: key must be a string and {name} a number; got "
+            f"{key!r} and {number!r}, perhaps swapped: the key comes first."
+        )
+
+
 def categorical_column_with_hash_bucket(
     key: str, hash_bucket_size: int, dtype: tf.DType = tf.string
 ) -> Any:
@@ -29,6 +37,7 @@ def categorical_column_with_hash_bucket(
     Raises:
       ValueError: `hash_bucket_size` is None or less than 1, or `dtype` neither string nor integer.
     """
+    _check_order("hash_bucket", key, "hash_bucket_size", hash_bucket_size)
     return tf.feature_column.categorical_column_with_hash_bucket(key, hash_bucket_size, dtype)
 
 
@@ -49,6 +58,7 @@ def categorical_column_with_identity(
     Raises:
       ValueError: `num_buckets` is less than 1, or `default_value` is out of range.
     """
+    _check_order("identity", key, "num_buckets", num_buckets)
     return tf.feature_column.categorical_column_with_identity(key, num_buckets, default_value)
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from estimator_emb.backends.base import Backend, Call
 from estimator_emb.checkpoints.restoring import live_servers, saver
-from estimator_emb.checks import batch_sizes, nan_loss, program_checks, tpu_ops
+from estimator_emb.checks import batch_sizes, nan_inputs, nan_loss, program_checks, tpu_ops
 from estimator_emb.ordering import hook as ordering
 from estimator_emb.private.estimator import ModeKeys
 from estimator_emb.step import summaries
@@ -49,6 +49,7 @@ def after_model_fn(backend: Backend, spec: Any, call: Call) -> Any:
     if not call.exporting:
         if backend.in_session:  # An export does before a TPU's graph is added.
             tpu_ops.check_kernels()
+            spec = nan_inputs.checked(spec)
         # With a lookup ahead, the batch whose sizes were noted is not the one of this step.
         ahead, dropped = (lookup.step.next_step, lookup.step.dropped) if lookup else (None, None)
         hooks += [ahead] if ahead else batch_sizes.hooks()

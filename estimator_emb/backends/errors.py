@@ -3,7 +3,7 @@
 
 import tensorflow as tf
 
-from estimator_emb.checks import input_errors
+from estimator_emb.checks import input_errors, nan_inputs
 from estimator_emb.messages import errors
 from estimator_emb.names import environment
 from estimator_emb.step import checks
@@ -28,6 +28,8 @@ def explain(error: Exception, emulates_tpu: bool) -> Exception | None:
         input_errors.explain(error)
         if not errors.is_full():
             errors.shorten(error)
+        if (found := nan_inputs.of_failed_step(errors.graph_of(error))) is not None:
+            return found
     text = str(error)
     if isinstance(error, tf.errors.InvalidArgumentError):
         error._message = checks.readable(error.message)

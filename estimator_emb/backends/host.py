@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.backends.base import Backend, Call, EstimatorRequest, Function
-from estimator_emb.checks import batch_sizes, clusters, program_checks, tpu_ops
+from estimator_emb.checks import batch_sizes, clusters, nan_inputs, program_checks, tpu_ops
 from estimator_emb.checks.program_checks import takes
 from estimator_emb.messages import console
 from estimator_emb.messages.console import logger
@@ -108,6 +108,7 @@ class HostBackend(Backend):
             if self.request.spec is not None:
                 spec = self._build(estimator, model_fn, features, mode, kwargs)
             else:
+                nan_inputs.note(features, kwargs.get("labels"))
                 with Cores().running(shard_context=False):
                     spec = model_fn(features=features, **kwargs)
             if estimator.current_call.exporting:
@@ -167,6 +168,7 @@ class HostBackend(Backend):
             kept, labels = tables.from_previous_step((kept, labels))
         if "labels" in kwargs:
             kwargs = {**kwargs, "labels": labels}
+        nan_inputs.note(kept, labels)
         reads = ColumnReads(
             tables.tables, tap.features, features, tap.again, tables.from_previous_step
         )

@@ -6,15 +6,17 @@ TensorFlow fails to encode or decode it, with an error that names only an op. So
 feature are recorded here while the graph is built.
 """
 
+import contextlib
 import re
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb.checks import batch_sizes
 from estimator_emb.messages import errors
+from estimator_emb.private.estimator import ModeKeys
 from estimator_emb.private.graphs import data_nest
 from estimator_emb.spec.resolved import Table
 
@@ -141,6 +143,20 @@ def _parts(value: Any) -> Sequence[tf.Tensor]:
     if isinstance(value, tf.RaggedTensor):
         return value.row_splits, value.flat_values
     return ()
+
+
+@contextlib.contextmanager
+def labels_needed(mode: str, labels: Any) -> Iterator[None]:
+    """Adds to a model_fn's error about None that input_fn returned no labels."""
+    try:
+        yield
+    except (AttributeError, TypeError, ValueError) as error:
+        if labels is None and mode != ModeKeys.PREDICT and "None" in str(error):
+            error.args = (
+                f"{error} In model_fn, labels is None in mode {mode!r}, for input_fn returned only "
+                "features: return a Dataset of (features, labels), or both.",
+            )
+        raise
 
 
 def explain(error: tf.errors.OpError) -> None:

@@ -17,6 +17,8 @@ _KINDS = {"NaN": np.isnan, "infinity": np.isinf}
 class NanLossError(tf.compat.v1.train.NanLossDuringTrainingError):
     """tensorflow-estimator's error of a NaN loss, with a line for each bad table or variable."""
 
+    begin = "After this step, these hold NaN or infinity:"
+
     def __init__(self, found: Sequence[str] = ()):
         # The default is for pickle, which first creates the error without arguments.
         RuntimeError.__init__(self)
@@ -26,12 +28,11 @@ class NanLossError(tf.compat.v1.train.NanLossDuringTrainingError):
         message = tf.compat.v1.train.NanLossDuringTrainingError.__str__(self)
         if not self.found:
             return (
-                f"{message} No table and no variable of the model holds NaN or infinity: look at "
-                "the features and labels of this step, and at what the loss divides by or takes "
-                "the logarithm of."
+                f"{message} No table and no variable of the model, and no feature and no label of "
+                "this step, holds NaN or infinity: look at what the loss divides by or takes the "
+                "logarithm or the root of."
             )
-        begin = f"{message} After this step, these hold NaN or infinity:"
-        return "\n  ".join([begin, *self.found])
+        return "\n  ".join([f"{message} {self.begin}", *self.found])
 
 
 class EmulatedNanLossError(NanLossError, tf.errors.InvalidArgumentError):
@@ -39,7 +40,18 @@ class EmulatedNanLossError(NanLossError, tf.errors.InvalidArgumentError):
 
     def __init__(self, found: Sequence[str]):
         NanLossError.__init__(self, found)
-        tf.errors.InvalidArgumentError.__init__(self, None, None, NanLossError.__str__(self))
+        tf.errors.InvalidArgumentError.__init__(self, None, None, str(self))
+
+
+class NanInputError(EmulatedNanLossError):
+    """A loss that features or labels make NaN or infinite, by an op of the step."""
+
+    def __init__(self, found: Sequence[str], begin: str):
+        self.begin = begin
+        super().__init__(found)
+
+    def __str__(self) -> str:
+        return "\n  ".join([self.begin, *self.found])
 
 
 class NanReportHook(tf.compat.v1.train.SessionRunHook):

@@ -233,7 +233,11 @@ def checked_model_fn(
     def checked(features: Any, mode: str, **kwargs: Any) -> Any:
         if "mode" in arguments:
             kwargs["mode"] = mode
-        with optimizers.watched(has_spec), errors.explained(_explain, features, tables, has_spec):
+        with (
+            optimizers.watched(has_spec),
+            errors.explained(_explain, features, tables, has_spec),
+            input_errors.labels_needed(mode, kwargs.get("labels")),
+        ):
             returned = model_fn(features=features, **kwargs)
         _check_columns(tables, has_spec)
         activations.warn_of_ids(features, tables)
@@ -394,21 +398,6 @@ def _may_assign(op: Any) -> bool:
         ):
             return True
     return False
-
-
-def checked_receiver_fn(receiver_fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a serving_input_receiver_fn, so that returning None raises ValueError."""
-
-    def checked(*args: Any, **kwargs: Any) -> Any:
-        received = receiver_fn(*args, **kwargs)
-        if received is None:
-            raise ValueError(
-                f"serving_input_receiver_fn ({name_of(receiver_fn)}) must return a "
-                "ServingInputReceiver; it returned None. Is its `return` missing?"
-            )
-        return received
-
-    return checked
 
 
 def takes(function: Callable[..., Any], arguments: Any) -> Callable[..., Any]:

@@ -15,6 +15,7 @@ from estimator_emb.backends.errors import explain
 from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
 from estimator_emb.checkpoints.restoring.warm_starts import without_global_step
+from estimator_emb.checks import call_arguments, input_errors, nan_inputs
 from estimator_emb.messages import console
 from estimator_emb.messages.calls import called_by_program
 from estimator_emb.messages.text_columns import counted
@@ -40,6 +41,7 @@ def replace_methods(changes: Changes) -> None:
         "export_saved_model": _unchanged,
         "experimental_export_all_saved_models": _unchanged,
         "_evaluate_run": _evaluate_run,
+        "_get_features_and_labels_from_input_fn": _get_features_and_labels,
         "_call_model_fn": _call_model_fn,
         "_export_all_saved_models": _export_all_saved_models,
         "_add_meta_graph_for_mode": _add_meta_graph_for_mode,
@@ -82,15 +84,16 @@ def _unchanged(original: Any, **given: Any) -> Any:
     return original(**given)
 
 
-def _train(original: Any, self: Any, hooks: Any, steps: Any, max_steps: Any, **given: Any) -> Any:
+def _train(original: Any, self: Any, hooks: Any, **given: Any) -> Any:
+    asked = {name: given[name] for name in ("steps", "max_steps", "saving_listeners")}
     with safeguards.training(
-        self, _directory(self), _explain, hooks, steps, max_steps, needs_input=False
+        self, _directory(self), _explain, hooks, **asked, needs_input=False
     ) as hooks:
-        hooks = [*hooks, _PlaceLog(self)]
-        return original(self, hooks=hooks, steps=steps, max_steps=max_steps, **given)
+        return original(self, hooks=[*hooks, _PlaceLog(self)], **given)
 
 
 def _evaluate(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> Any:
+    call_arguments.check_call("evaluate", hooks=given["hooks"], steps=given["steps"])
     path = _path_to_read(self, "evaluate", checkpoint_path)
     with safeguards.evaluation(_directory(self), _explain, path):
         return original(self, checkpoint_path=path, **given)
@@ -113,8 +116,15 @@ def _path_to_read(estimator: Any, call: str, checkpoint_path: Any) -> str | None
     return _directory(estimator).to_read(call, checkpoint_path, estimator._warm_start_settings)
 
 
+def _get_features_and_labels(original: Any, **given: Any) -> Any:
+    features, labels, hooks = original(**given)
+    nan_inputs.note(features, labels)
+    return features, labels, hooks
+
+
 def _call_model_fn(original: Any, self: Any, mode: Any, **given: Any) -> Any:
-    spec = original(self, mode=mode, **given)
+    with input_errors.labels_needed(mode, given["labels"]):
+        spec = nan_inputs.checked(original(self, mode=mode, **given))
     self._warm_start_settings = without_global_step(self._warm_start_settings)
     trains = mode == ModeKeys.TRAIN
     _directory(self).check(spec.scaffold, self._warm_start_settings, tables=(), trains=trains)
@@ -128,6 +138,10 @@ def _export_all_saved_models(original: Any, checkpoint_path: Any, **given: Any) 
 
 
 def _add_meta_graph_for_mode(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> Any:
+    receiver_fns = given["input_receiver_fn_map"]
+    given["input_receiver_fn_map"] = {
+        mode: call_arguments.checked_receiver_fn(one) for mode, one in receiver_fns.items()
+    }
     try:
         with _directory(self).restoring(checkpoint_path):
             return original(self, checkpoint_path=checkpoint_path, **given)

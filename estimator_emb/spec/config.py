@@ -8,6 +8,7 @@ constructor, so that `validated` repeats its checks where a spec is used.
 import collections
 import copy
 import functools
+import logging
 import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.messages import arguments
+from estimator_emb.messages import arguments, console
 from estimator_emb.messages.calls import method_of_program
 from estimator_emb.optimizers import OptimizationParameters, as_parameters, name_in_tensorflow
 from estimator_emb.optimizers._parameters import check_finite, check_not_negative, is_number
@@ -37,6 +38,8 @@ from estimator_emb.private.columns import (
 
 COMBINERS = ("mean", "sum", "sqrtn", None)
 PARTITION_STRATEGIES = ("div", "mod")
+_WIDE = 10_000
+"""A dimension that no table of fewer rows has on purpose."""
 
 
 class TableConfig(
@@ -90,6 +93,12 @@ class TableConfig(
         check = functools.partial(arguments.check_argument, "TableConfig")
         check_integer("TableConfig", "vocabulary_size", vocabulary_size, 1)
         check_integer("TableConfig", "dimension", dimension, 1)
+        if dimension > max(vocabulary_size, _WIDE):
+            console.say_once(
+                f"TableConfig: vocabulary_size is {vocabulary_size} and dimension {dimension}. Are "
+                "they swapped? vocabulary_size, the number of rows, comes first.",
+                level=logging.WARNING,
+            )
         check_bool("TableConfig", "hot_id_replication", hot_id_replication)
         initializer = initializer_of(initializer, dimension)
         check(combiner in COMBINERS, "combiner", "'mean', 'sum', 'sqrtn' or None", combiner)

@@ -360,6 +360,7 @@ def _check_dense(
     if rank not in (1, 2):
         raise ValueError(
             f"{owner}: dense ids must have shape [batch] or [batch, n]; got {value.shape}."
+            f"{' Was the dataset batched twice?' if rank == 3 else ''}"
         )
     if weights is not None:
         if isinstance(weights, (tf.RaggedTensor, tf.SparseTensor)):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
-from estimator_emb.checks import run_checks
+from estimator_emb.checks import call_arguments, run_checks
 from estimator_emb.messages import errors, pauses
 from estimator_emb.training import early_stopping, progress, stopping
 
@@ -27,6 +27,7 @@ def training(
     hooks: Any,
     steps: Any,
     max_steps: Any,
+    saving_listeners: Any,
     batch_size: int | None = None,
     needs_input: bool = True,
 ) -> Iterator[list[Any]]:
@@ -35,6 +36,9 @@ def training(
     A `batch_size` of None logs steps per second. An input without any batch is an error if the
     training `needs_input`, else a warning.
     """
+    call_arguments.check_call(
+        "train", hooks=hooks, saving_listeners=saving_listeners, steps=steps, max_steps=max_steps
+    )
     model_dir = estimator.model_dir
     run_checks.say_if_reached(model_dir, max_steps)
     early_stopping.say_why(hooks)

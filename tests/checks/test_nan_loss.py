@@ -17,6 +17,7 @@ def train(directory, labels, cores=None, tables=True, plus=0.0, parameters=None,
     def model_fn(features, labels, mode, params):
         w = v1.get_variable("w", [3], dtype, initializer=v1.ones_initializer())
         w = tf.cast(w, tf.float32)
+        labels = tf.bitcast(labels, tf.float32)  # Else they would be named, as inputs of the step.
         loss = tf.reduce_sum(labels) * tf.reduce_sum(w[:2]) + plus
         if tables:
             # The first feature's gradient is the label of its sample, the other's always 1.
@@ -28,7 +29,7 @@ def train(directory, labels, cores=None, tables=True, plus=0.0, parameters=None,
         features = {"x": np.zeros([4], np.float32)}
         if tables:
             features = {"a": np.array([7, 1, 2, 9]), "b": np.arange(4), "c": np.arange(4)}
-        return dataset([(features, np.array(one, np.float32)) for one in labels])
+        return dataset([(features, np.array(one, np.float32).view(np.int32)) for one in labels])
 
     def column(key, rows):
         return fc.categorical_column_with_identity(key, rows)
@@ -113,7 +114,7 @@ def test_a_table_is_named_to_a_program_of_tensorflow_1(tmp_path):
 def test_a_loss_that_is_nan_alone(tmp_path, cores):
     error = failure(tmp_path, [[1, 1, 1, 1]], cores, plus=NAN)
     assert str(error) == (
-        "NaN loss during training. No table and no variable of the model holds NaN or infinity: "
-        "look at the features and labels of this step, and at what the loss divides by or takes "
-        "the logarithm of."
+        "NaN loss during training. No table and no variable of the model, and no feature and no "
+        "label of this step, holds NaN or infinity: look at what the loss divides by or takes the "
+        "logarithm or the root of."
     )

@@ -152,6 +152,7 @@ def test_a_shortened_error_is_pickled_as_tensorflows():
         misfits.UnfitCheckpoint("it does not fit"),
         nan_loss.NanLossError(["table 't': 1 of 2 rows, ids 0"]),
         nan_loss.EmulatedNanLossError(["table 't': 1 of 2 rows, ids 0"]),
+        nan_loss.NanInputError(["labels: nan in sample 2"], "NaN loss during training: it has"),
     ],
     ids=lambda error: type(error).__name__,
 )

@@ -92,7 +92,24 @@ estimator.embedding_config_spec = None
     ['item', 'words'] as input_fn yields them, not their activations: give it the
     EmbeddingConfigSpec whose feature_to_config_dict has them.
 train.hooks = ['log']
-    Hooks must be a SessionRunHook, given: log
+    train: hooks must be a list of SessionRunHook of tf.compat.v1.train, given: 'log'.
+train.hooks = v1.train.StopAtStepHook(2)
+    train: hooks must be a list of SessionRunHook of tf.compat.v1.train; got a StopAtStepHook.
+    Put it into a list: hooks=[...].
+train.hooks = [v1.train.StopAtStepHook]
+    train: hooks must be a list of SessionRunHook of tf.compat.v1.train, given: the class
+    StopAtStepHook. Call the class: hooks=[StopAtStepHook(...)].
+train.hooks = [tf.keras.callbacks.Callback()]
+    train: hooks must be a list of SessionRunHook of tf.compat.v1.train, given: a Callback.
+train.saving_listeners = v1.train.CheckpointSaverListener()
+    train: saving_listeners must be a list of CheckpointSaverListener of tf.compat.v1.train; got
+    a CheckpointSaverListener. Put it into a list: saving_listeners=[...].
+train.max_steps = 3.5
+    train: max_steps must be int, a number of steps, or None; got <class 'float'>: 3.5.
+train.max_steps = True
+    train: max_steps must be int, a number of steps, or None; got <class 'bool'>: True.
+train = {'steps': '4'}
+    train: steps must be int, a number of steps, or None; got <class 'str'>: '4'.
 train.input_fn = None
     input_fn must be a function of params that returns a Dataset, or features and labels; got
     None. Give the function itself, and make the Dataset inside of it.
@@ -103,6 +120,11 @@ estimator.train_batch_size = 0
     TPUEstimator: train_batch_size must be positive, got 0.
 train.steps = 2
     Can not provide both steps and max_steps.
+train.max_steps = -3
+    train: Must specify max_steps > 0, given: -3.
+features.item = [[[1]], [[2]], [[3]], [[0]]]
+    Feature item of table tbl_item: dense ids must have shape [batch] or [batch, n]; got (4, 1,
+    1). Was the dataset batched twice?
 features.item = [[1.0], [2.0], [3.0], [0.0]]
     Feature item of table tbl_item: ids must be int32 or int64; got float32.
 returned = {'loss': None}
@@ -110,6 +132,10 @@ returned = {'loss': None}
 labels = [1.0, 0.0, 1.0, 0.0]
     Shapes (4, 1) and (4,) are incompatible
 [train NotFoundError]
+config.model_dir = '/proc/model'
+    train: model_dir '/proc/model' cannot be made: /proc/model; No such file or directory.\nWhat
+    to do: give a folder, in one in which this user may write; no part of its path can be a
+    file.
 estimator.warm_start_from = '/nowhere/model'
     Unsuccessful TensorSliceReader constructor: Failed to find any matching files for
     /nowhere/model
@@ -124,6 +150,11 @@ evaluate = {'steps': None}
 [evaluate TypeError]
 estimator.eval_batch_size = 4.0
     TPUEstimator: eval_batch_size must be int, got <class 'float'>: 4.0.
+evaluate.steps = 1.5
+    evaluate: steps must be int, a number of steps, or None; got <class 'float'>: 1.5.
+evaluate.hooks = v1.train.StopAtStepHook(2)
+    evaluate: hooks must be a list of SessionRunHook of tf.compat.v1.train; got a
+    StopAtStepHook. Put it into a list: hooks=[...].
 evaluate.step = 4
     TPUEstimator.evaluate() got an unexpected keyword argument 'step'. Did you mean 'steps'?
 [predict KeyError cpu]
@@ -152,6 +183,9 @@ exported_features = {'item': [None, 1], 'word': [None, 2]}
 export.asset_extra = {}
     TPUEstimator.export_saved_model() got an unexpected keyword argument 'asset_extra'. Did you
     mean 'assets_extra'?
+export.serving_input_receiver_fn = ee.export.ServingInputReceiver({}, {})
+    serving_input_receiver_fn must be a function that returns a ServingInputReceiver; got a
+    ServingInputReceiver. Give the function itself.
 returned = {'export_outputs': {'serving_default': 1.0}}
     Values in `export_outputs` must be ExportOutput objects, received: {'serving_default': 1.0}.
 [export ValueError]

@@ -57,6 +57,9 @@ model_fn = lambda program, features, labels, mode: None
     size as params['batch_size'].
 model_fn = lambda program, features, mode, params: None
     model_fn does not take labels, but input_fn returns labels.
+train.input_fn = mapped(lambda x, y: x)
+    Argument `multi_class_labels` must not be None. In model_fn, labels is None in mode 'train',
+    for input_fn returned only features: return a Dataset of (features, labels), or both.
 model_fn = lambda features, labels, mode, params: None
     model_fn should return an EstimatorSpec. In mode 'train', model_fn ({lambda}) returned None.
     Is its `return` missing?
@@ -177,6 +180,8 @@ predictions = lambda program, logits: {'loss': program.loss(logits, None)}
 export.serving_input_receiver_fn = lambda: None
     serving_input_receiver_fn ({lambda}) must return a ServingInputReceiver; it returned None.
     Is its `return` missing?
+export.serving_input_receiver_fn = lambda: {'item': 1}
+    serving_input_receiver_fn ({lambda}) must return a ServingInputReceiver; it returned a dict.
 [build TypeError host]
 columns = lambda program: [*Program.columns(program), fc.numeric_column('age')]
     Unsupported feature column 'age', of type NumericColumn: it has no table on a TPU. Supported
@@ -184,6 +189,12 @@ columns = lambda program: [*Program.columns(program), fc.numeric_column('age')]
     feature_columns.shared_embedding_columns make. Make it with one of the two, or leave it out
     of the EmbeddingConfigSpec and use it in model_fn; with use_tpu=False the spec takes it.
 [build TypeError]
+columns = lambda program: [fc.categorical_column_with_identity(5, 'item')]
+    categorical_column_with_identity: key must be a string and num_buckets a number; got 5 and
+    'item', perhaps swapped: the key comes first.
+columns = lambda program: [fc.categorical_column_with_hash_bucket(5, 'item')]
+    categorical_column_with_hash_bucket: key must be a string and hash_bucket_size a number; got
+    5 and 'item', perhaps swapped: the key comes first.
 build = lambda program: ee.Estimator(program.model_fn, embedding_config_spec=None)
     Estimator.__init__() got an unexpected keyword argument 'embedding_config_spec'
 [train ValueError host]

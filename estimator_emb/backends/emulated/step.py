@@ -20,7 +20,7 @@ from estimator_emb.backends.emulated import refusals
 from estimator_emb.backends.emulated.computation import Computation, checked_scaffold
 from estimator_emb.backends.emulated.loop import LoopHook
 from estimator_emb.backends.emulated.topology import EmulatedTPU
-from estimator_emb.checks import batch_sizes, unsummed
+from estimator_emb.checks import batch_sizes, nan_inputs, unsummed
 from estimator_emb.messages import console
 from estimator_emb.messages.text_columns import counted
 from estimator_emb.native import choice
@@ -132,6 +132,7 @@ class EmulatedStep:
             self._tap = tables.enqueue(self._input.looked_up)
             fed = {**fed, **self._tap.reading.others}
         refusals.check_partition_dims(self._ctx, fed, self._input.labels)
+        nan_inputs.note(self._input.features, self._input.labels, self._cores.of_each)
 
     def _call_model_fn(self) -> Any:
         features, labels = self._input.features, self._input.labels
@@ -167,8 +168,9 @@ class EmulatedStep:
         exchanged = [one.output for one in self._cores.collectives]
         unsummed.warn(count, spec.train_op, self._cores.inputs, exchanged)
         gradients = self._tap.gradients() if self._tap else {}
-        wanted = {"host_call": _tensors(host_call), "gradients": gradients, **_meant(spec)}
+        wanted = {"host_call": _tensors(host_call), "gradients": gradients, "loss": spec.loss}
         values, spec = self._on_cores(wanted, spec)
+        nan_inputs.note_losses(values["loss"])
         if means_losses:
             loss = tf.reduce_mean(tf.stack(values["loss"]))
             tf.compat.v1.add_to_collection(LOSS_OF_ALL_CORES, loss)
@@ -221,9 +223,10 @@ class EmulatedStep:
         wanted = {
             "eval_metrics": _tensors(spec.eval_metrics),
             "host_call": _tensors(spec.host_call),
-            **_meant(spec),
+            "loss": spec.loss,
         }
         values, spec = self._on_cores(wanted, spec)
+        nan_inputs.note_losses(values["loss"])
         loss_of_step = tf.reduce_mean(tf.stack(values["loss"])) if means_losses else spec.loss
         lookup = self._create_tables(spec)
         scaffold = self._scaffold(spec.scaffold_fn)
@@ -447,10 +450,6 @@ def _let_run_without(step: tf.Operation, ops: Sequence[tf.Operation]) -> None:
             others = [one for one in op.control_inputs if one is not step]
             op._remove_all_control_inputs()
             op._add_control_inputs(others)
-
-
-def _meant(spec: Any) -> dict[str, tf.Tensor]:
-    return {"loss": spec.loss} if means_losses else {}
 
 
 def _tensors(call: Any) -> dict[Any, Any]:

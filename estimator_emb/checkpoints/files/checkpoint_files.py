@@ -171,6 +171,19 @@ def check_folder(model_dir: str) -> None:
         )
 
 
+def make_folder(model_dir: str) -> None:
+    """Makes a model_dir; raises TensorFlow's error where that is not possible."""
+    try:
+        tf.io.gfile.makedirs(model_dir)
+    except tf.errors.OpError as error:
+        error._message = (
+            f"train: model_dir '{model_dir}' cannot be made: {error.message}.\n"
+            "What to do: give a folder, in one in which this user may write; no part of its path "
+            "can be a file."
+        )
+        raise
+
+
 def check_whole(path: str) -> None:
     """Raises an error, with the folder's newest whole checkpoint, if a file is missing or short."""
     if not exists(path):

@@ -45,6 +45,7 @@ class ModelDirectory:
         if not config.is_chief or getattr(config, "_distribute_coordinator_mode", None):
             yield
             return
+        checkpoint_files.make_folder(self._path)
         with training_lock.held(self._path) as alone:
             path = self.latest()
             unfinished_saves.remove(self._path, alone)

@@ -9,6 +9,7 @@ the chief's message on a queue of its own TensorFlow server (`ending`), and logs
 import logging
 from typing import Any
 
+from estimator_emb.checks import call_arguments
 from estimator_emb.messages.calls import called_by_program
 from estimator_emb.private.estimator import (
     EvalSpec,
@@ -50,6 +51,7 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> Any:
       TypeError: an argument is of another type.
     """
     tf_config.read_tf_config()
+    call_arguments.check_specs(train_spec, eval_spec)
     config: Any = getattr(estimator, "config", None)
     if (
         getattr(config, "cluster_spec", None)

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A loss that features or labels make NaN or infinite names them, and the step writes nothing."""
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+from harness import dataset, minimized, table_spec
+
+import estimator_emb as ee
+from estimator_emb.errors import NanLossError
+from estimator_emb.legacy import plain_estimators
+from estimator_emb.private.patches import Changes
+
+v1 = tf.compat.v1
+NAN, INF = float("nan"), float("inf")
+REMEDY = (
+    "\n  Correct the data, or fill in what is missing before the model computes with it: a "
+    "tf.where around a result keeps NaN out of the loss, but not out of the gradients."
+)
+
+
+class Watch(v1.train.SessionRunHook):
+    """Reads all variables before each step, and after one that failed."""
+
+    after = None
+
+    def begin(self):
+        self.variables = v1.global_variables()
+
+    def after_create_session(self, session, coord):
+        run = session.run
+
+        def watched(*args, **kwargs):
+            try:
+                return run(*args, **kwargs)
+            except tf.errors.OpError:
+                self.after = run(self.variables)
+                raise
+
+        session.run = watched
+
+    def before_run(self, run_context):
+        self.before = run_context.session.run(self.variables)
+
+
+def batch(**changed):
+    """A good batch, in which `changed` has other values for {feature or 'y': {place: value}}."""
+    values = {"x": np.ones([4, 2], np.float32), "y": np.ones([4], np.float32)}
+    for name, places in changed.items():
+        for place, value in places.items():
+            values[name][place] = value
+    return {"x": np.arange(4), "age": values["x"]}, {"y": values["y"]}
+
+
+def model_fn(features, labels, mode, params):
+    age = features["age"]
+    if not isinstance(age, tf.Tensor):
+        age = age.values if isinstance(age, tf.SparseTensor) else age.flat_values
+    if params.get("masks"):
+        age = tf.where(tf.math.is_nan(age), tf.zeros_like(age), age)
+    w = v1.get_variable("w", [], initializer=v1.ones_initializer())
+    loss = w * tf.reduce_sum(age) + tf.reduce_sum(labels["y"]) + params.get("plus", 0.0)
+    if features["x"].dtype == tf.float32:
+        loss += tf.reduce_sum(features["x"])
+    return minimized(mode, loss, 0.1)
+
+
+def make(directory, cores=None, params=None, tables=True, pipelined=False, **kwargs):
+    spec = table_spec(
+        4,
+        2,
+        ee.AdagradParameters(0.1, 0.1),
+        pipeline_execution_with_tensor_core=pipelined,
+    )
+    spec = spec if tables else None
+    return harness.estimator(
+        model_fn, spec, directory, num_shards=cores, params=params or {}, **kwargs
+    )
+
+
+def failure(estimator, *batches):
+    watch = Watch()
+    with pytest.raises(NanLossError) as caught:
+        estimator.train(lambda params: dataset(batches), hooks=[watch], max_steps=len(batches))
+    assert isinstance(caught.value, tf.errors.InvalidArgumentError)
+    for before, after in zip(watch.before, watch.after, strict=True):
+        np.testing.assert_array_equal(before, after)
+    return str(caught.value)
+
+
+WAYS = {
+    "host": {},
+    "host, pipelined": {"pipelined": True},
+    "no tables": {"tables": False},
+    "emulated": {"cores": 1},
+    "emulated, pipelined": {"cores": 1, "pipelined": True},
+    "emulated, no tables": {"cores": 1, "tables": False},
+}
+
+
+@pytest.mark.parametrize("native_kernels", "01")
+@pytest.mark.parametrize("way", WAYS)
+def test_a_feature_is_named_before_its_step_writes(
+    way, native_kernels, native, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", native_kernels)
+    bad = batch(x={(3, 0): INF, (2, 1): NAN})
+    assert failure(make(tmp_path, **WAYS[way]), batch(), bad, batch()) == (
+        "NaN loss during training: step 2 wrote nothing, for its batch has\n"
+        f"  features['age']: nan in sample 2, at [2, 1], and 2 such of 8 numbers{REMEDY}"
+    )
+
+
+@pytest.mark.parametrize("sample, core", [(1, 0), (3, 1)])
+def test_labels_of_a_core_are_named(sample, core, tmp_path):
+    assert failure(make(tmp_path, 2), batch(y={sample: -INF})) == (
+        "Infinite loss during training: step 1 wrote nothing, for its batch has\n"
+        f"  labels['y'] of core {core}: -inf in sample 1, at [1], and 1 such of 2 numbers{REMEDY}"
+    )
+
+
+RAGGED = [[[1.0], []], [], [[2.0, 3.0], [4.0, NAN]], [[5.0]]]
+
+
+@pytest.mark.parametrize(
+    "age, at, count",
+    [
+        (lambda: tf.SparseTensor([[0, 1], [2, 3]], [1.0, NAN], [4, 4]), "2, 3", 2),
+        (lambda: tf.ragged.constant(RAGGED), "2, 1, 1", 6),
+    ],
+    ids=["sparse", "ragged"],
+)
+def test_places_in_sparse_and_ragged_features(age, at, count, tmp_path):
+    def input_fn(params):
+        features = {"x": np.arange(4), "age": age()}
+        return tf.data.Dataset.from_tensors((features, batch()[1]))
+
+    with pytest.raises(NanLossError) as caught:
+        make(tmp_path).train(input_fn)
+    assert str(caught.value) == (
+        "NaN loss during training: step 1 wrote nothing, for its batch has\n"
+        f"  features['age']: nan in sample 2, at [{at}], and 1 such of {count} numbers{REMEDY}"
+    )
+
+
+@pytest.mark.parametrize("cores", [None, 2])
+@pytest.mark.parametrize("plus", [0.0, INF], ids=["finite", "an infinite loss"])
+def test_missing_values_that_the_model_masks_train_as_ever(plus, cores, tmp_path):
+    trained = []
+    for name, value in (("masked", NAN), ("zero", 0.0)):
+        estimator = make(tmp_path / name, cores, {"masks": True, "plus": plus})
+        batches = [batch(x={(1, 1): value})] * 2
+        estimator.train(lambda params, batches=batches: dataset(batches), max_steps=2)
+        trained.append(harness.saved(tmp_path / name, 2))
+    for name, values in trained[0].items():
+        np.testing.assert_array_equal(values, trained[1][name])
+
+
+@pytest.mark.parametrize("cores", [None, 2])
+def test_an_evaluation_warns_once(cores, tmp_path, caplog):
+    estimator = make(tmp_path, cores)
+    estimator.train(lambda params: dataset([batch()]), max_steps=1)
+    batches = [batch(), batch(x={(2, 1): NAN}), batch(x={(3, 1): NAN})]
+    caplog.clear()
+    evaluated = estimator.evaluate(lambda params: dataset(batches), steps=3)
+    assert evaluated["global_step"] == 1
+    where = "features['age']: nan in sample 2, at [2, 1], and 1 such of 8"
+    if cores:
+        where = "features['age'] of core 1: nan in sample 0, at [0, 1], and 1 such of 4"
+    assert [line for line in harness.said(caplog) if "loss" in line] == [
+        f"NaN loss in an evaluation after step 1: a batch has\n  {where} numbers{REMEDY}"
+    ]
+    caplog.clear()
+    estimator.evaluate(lambda params: dataset([batch()]), steps=1)
+    assert harness.said(caplog) == []
+
+
+def test_an_estimator_without_a_tpu(tmp_path):
+    def input_fn():
+        return dataset([batch(), batch(y={3: NAN})])
+
+    def plain_model_fn(features, labels, mode):
+        loss = v1.get_variable("w", []) * tf.reduce_sum(labels["y"])
+        step = v1.train.get_global_step()
+        train_op = v1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
+        return ee.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    with Changes() as changes:
+        plain_estimators.replace_methods(changes)
+        estimator = ee.Estimator(plain_model_fn, str(tmp_path))
+        watch = Watch()
+        with pytest.raises(NanLossError) as caught:
+            estimator.train(input_fn, hooks=[watch])
+    assert str(caught.value) == (
+        "NaN loss during training: step 2 wrote nothing, for its batch has\n"
+        f"  labels['y']: nan in sample 3, at [3], and 1 such of 4 numbers{REMEDY}"
+    )
+    for before, after in zip(watch.before, watch.after, strict=True):
+        np.testing.assert_array_equal(before, after)
