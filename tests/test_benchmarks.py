@@ -57,7 +57,7 @@ COMMANDS = {
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.partition(".")[0])
 def test_it_runs(command):
     done = run(command)
