@@ -67,15 +67,12 @@ def input_of(samples):
 
 
 UNTIL_THE_END = """
-    import functools
     import sys
     import id_program
-    import tensorflow as tf
+    import processes
     import estimator_emb as ee
 
-    of_tensorflow = tf.compat.v1.train.SessionManager
-    init = functools.partialmethod(of_tensorflow.__init__, recovery_wait_secs=1)  # Not 30.
-    of_tensorflow.__init__ = init
+    processes.join_soon()
     model_dir, steps = sys.argv[1], int(sys.argv[2])
     estimator = id_program.make(model_dir, use_tpu=False)
     endless = lambda params: id_program.input_of(16)(params).repeat()
