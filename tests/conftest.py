@@ -172,6 +172,16 @@ def nothing_logged(monkeypatch):
     monkeypatch.setattr(console, "_logged", set())
 
 
+@pytest.fixture(autouse=True)
+def _eager_as_it_was():
+    """Has a test that leaves TensorFlow otherwise fail itself, not those after it."""
+    from tensorflow.python.eager import context
+
+    before = context.executing_eagerly()
+    yield
+    assert context.executing_eagerly() == before
+
+
 @pytest.fixture(scope="session")
 def native_library():
     """The native kernels, built once and kept between runs of the suite."""

@@ -5,6 +5,7 @@ Imports inside functions count, and so do imports by name.
 """
 
 import ast
+import functools
 import pathlib
 
 import pytest
@@ -72,7 +73,9 @@ def imported(source, module):
     return {found for found in map(module_of, names) if found not in (None, module)}
 
 
-IMPORTS = {module: imported(file.read_text(), module) for module, file in FILES.items()}
+@functools.cache
+def imports():
+    return {module: imported(file.read_text(), module) for module, file in FILES.items()}
 
 
 def room(module):
@@ -120,7 +123,7 @@ def test_every_room_is_in_a_layer():
 
 
 def test_imports_go_down():
-    assert against_layers(LAYERS, IMPORTS) == set(EXCEPTIONS)
+    assert against_layers(LAYERS, imports()) == set(EXCEPTIONS)
 
 
 def folder(module):
@@ -142,7 +145,7 @@ def below(module, other):
 )
 def test_no_circle(unit, allowed):
     graph = {unit(module): set() for module in FILES}
-    for module, others in IMPORTS.items():
+    for module, others in imports().items():
         for other in others:
             if not allowed(module, other) and (short(module), short(other)) not in EXCEPTIONS:
                 graph[unit(module)].add(unit(other))

@@ -3,14 +3,10 @@
 
 import ast
 import collections
+import functools
 import pathlib
 
 ROOT = pathlib.Path(__file__).parents[1]
-TREES = {
-    str(file.relative_to(ROOT)): ast.parse(file.read_text())
-    for package in ("estimator_emb", "feature_columns")
-    for file in (ROOT / package).rglob("*.py")
-}
 TOO_SHORT = ("advice", "check", "install", "read", "run")
 
 OF_TWO_VOCABULARIES = {"Adagrad", "FeatureConfig", "TableConfig"}
@@ -19,9 +15,18 @@ PUBLIC = {("legacy", "install")}
 """`estimator_emb.install`."""
 
 
+@functools.cache
+def trees():
+    return {
+        str(file.relative_to(ROOT)): ast.parse(file.read_text())
+        for package in ("estimator_emb", "feature_columns")
+        for file in (ROOT / package).rglob("*.py")
+    }
+
+
 def test_no_two_classes_share_a_name():
     files = collections.defaultdict(list)
-    for file, tree in TREES.items():
+    for file, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 files[node.name].append(file)
@@ -32,7 +37,7 @@ def test_no_two_classes_share_a_name():
 def test_no_public_function_has_a_name_that_says_too_little():
     short = {
         (file.split("/")[1], node.name)
-        for file, tree in TREES.items()
+        for file, tree in trees().items()
         for node in tree.body
         if isinstance(node, ast.FunctionDef) and node.name in TOO_SHORT
     }

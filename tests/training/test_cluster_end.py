@@ -262,7 +262,7 @@ def test_a_cluster_ends_when_its_chief_is_done(tmp_path):
         cluster.ended(cluster.start("chief"))
         done = time.monotonic()
         cluster.ended(*servers)
-        if "made no step" not in worker.log.read_text():
+        if ": this process ends." not in worker.log.read_text():
             cluster.ended(worker)
         assert time.monotonic() - done < 30, cluster.logs()
         for server in servers:
