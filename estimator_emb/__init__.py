@@ -5,77 +5,81 @@ The names are those of `tf.estimator`, `tf.estimator.tpu` and `tf.compat.v1.tpu.
 """
 
 # ruff: noqa: E402, I001 - tensorflow-estimator can be imported only after this.
-from estimator_emb import compat
+import sys
 
-compat.prepare(tpu_embedding="estimator_emb.legacy.tpu_embedding")
+# `python -m estimator_emb` comes by here first. Its command runs the rest when it needs TensorFlow.
+if sys.argv[:1] != ["-m"] or sys.orig_argv[-len(sys.argv) :][:1] != ["estimator_emb"]:
+    from estimator_emb import compat
 
-# Tables and their optimizers.
-from estimator_emb.spec.config import EmbeddingConfigSpec, FeatureConfig, TableConfig
-from estimator_emb.optimizers import ON_TPUS as _OPTIMIZERS
-from estimator_emb.optimizers._classes import *  # noqa: F403
+    compat.prepare(tpu_embedding="estimator_emb.legacy.tpu_embedding")
 
-# The estimator.
-from estimator_emb.spec.options import RunConfig, TPUConfig
-from estimator_emb.estimator import TPUEstimator
-from estimator_emb.private.tpu_estimator import (
-    ExportSavedModelApiVersion,
-    InputPipelineConfig,
-    TPUContext,
-    TPUEstimatorSpec,
-)
+    # Tables and their optimizers.
+    from estimator_emb.spec.config import EmbeddingConfigSpec, FeatureConfig, TableConfig
+    from estimator_emb.optimizers import ON_TPUS as _OPTIMIZERS
+    from estimator_emb.optimizers._classes import *  # noqa: F403
 
-# Other names of `tf.estimator` that training programs use.
-from estimator_emb import errors, experimental, export
-from estimator_emb.private.estimator import (
-    BestExporter,
-    Estimator,
-    EstimatorSpec,
-    EvalSpec,
-    Exporter,
-    FinalExporter,
-    LatestExporter,
-    ModeKeys,
-    TrainSpec,
-    VocabInfo,
-    WarmStartSettings,
-)
-from estimator_emb.checkpoints.restoring.vocabularies import vocabulary_warm_start
-from estimator_emb.training.cluster.training import train_and_evaluate
-from estimator_emb.training.progress import ProgressHook
+    # The estimator.
+    from estimator_emb.spec.options import RunConfig, TPUConfig
+    from estimator_emb.estimator import TPUEstimator
+    from estimator_emb.private.tpu_estimator import (
+        ExportSavedModelApiVersion,
+        InputPipelineConfig,
+        TPUContext,
+        TPUEstimatorSpec,
+    )
 
-# For programs that run unchanged.
-from estimator_emb.legacy.install import install, uninstall
-from estimator_emb.version import __version__ as __version__
+    # Other names of `tf.estimator` that training programs use.
+    from estimator_emb import errors, experimental, export
+    from estimator_emb.private.estimator import (
+        BestExporter,
+        Estimator,
+        EstimatorSpec,
+        EvalSpec,
+        Exporter,
+        FinalExporter,
+        LatestExporter,
+        ModeKeys,
+        TrainSpec,
+        VocabInfo,
+        WarmStartSettings,
+    )
+    from estimator_emb.checkpoints.restoring.vocabularies import vocabulary_warm_start
+    from estimator_emb.training.cluster.training import train_and_evaluate
+    from estimator_emb.training.progress import ProgressHook
 
-__all__ = [
-    "BestExporter",
-    "EmbeddingConfigSpec",
-    "Estimator",
-    "EstimatorSpec",
-    "EvalSpec",
-    "ExportSavedModelApiVersion",
-    "Exporter",
-    "FeatureConfig",
-    "FinalExporter",
-    "InputPipelineConfig",
-    "LatestExporter",
-    "ModeKeys",
-    "ProgressHook",
-    "RunConfig",
-    "TPUConfig",
-    "TPUContext",
-    "TPUEstimator",
-    "TPUEstimatorSpec",
-    "TableConfig",
-    "TrainSpec",
-    "VocabInfo",
-    "WarmStartSettings",
-    "errors",
-    "experimental",
-    "export",
-    "install",
-    "train_and_evaluate",
-    "uninstall",
-    "vocabulary_warm_start",
-]
-__all__ += [one.__name__ for one in _OPTIMIZERS]
+    # For programs that run unchanged.
+    from estimator_emb.legacy.install import install, uninstall
+    from estimator_emb.version import __version__ as __version__
+
+    __all__ = [
+        "BestExporter",
+        "EmbeddingConfigSpec",
+        "Estimator",
+        "EstimatorSpec",
+        "EvalSpec",
+        "ExportSavedModelApiVersion",
+        "Exporter",
+        "FeatureConfig",
+        "FinalExporter",
+        "InputPipelineConfig",
+        "LatestExporter",
+        "ModeKeys",
+        "ProgressHook",
+        "RunConfig",
+        "TPUConfig",
+        "TPUContext",
+        "TPUEstimator",
+        "TPUEstimatorSpec",
+        "TableConfig",
+        "TrainSpec",
+        "VocabInfo",
+        "WarmStartSettings",
+        "errors",
+        "experimental",
+        "export",
+        "install",
+        "train_and_evaluate",
+        "uninstall",
+        "vocabulary_warm_start",
+    ]
+    __all__ += [one.__name__ for one in _OPTIMIZERS]

@@ -2,20 +2,19 @@
 """The model and its tables on the host, alone or in a cluster, as with `use_tpu=False`."""
 
 import functools
-import logging
 from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb.backends.base import Backend, Call, EstimatorRequest, Function
-from estimator_emb.backends.host_context import HostContext
 from estimator_emb.checks import batch_sizes, clusters, program_checks, tpu_ops
 from estimator_emb.checks.program_checks import takes
 from estimator_emb.messages import console
+from estimator_emb.messages.console import logger
 from estimator_emb.native import choice, serving
 from estimator_emb.private.estimator import ModeKeys
 from estimator_emb.private.graphs import fn_args
-from estimator_emb.private.tpu_estimator import StockRunConfig, add_item_to_params
+from estimator_emb.private.tpu_estimator import StockRunConfig, TPUContext, add_item_to_params
 from estimator_emb.spec import options
 from estimator_emb.spec.resolved import check_for_host, with_own_keys
 from estimator_emb.step.cores import Cores
@@ -24,7 +23,7 @@ from estimator_emb.step.engine import TableStep
 from estimator_emb.step.kernels import TensorFlowKernels
 from estimator_emb.tables.column_reads import ColumnReads
 
-logger = logging.getLogger("estimator_emb")
+HOST_DEVICE = "/device:CPU:0"
 
 
 class HostBackend(Backend):
@@ -187,6 +186,41 @@ class HostBackend(Backend):
 
     def _dropped(self, exporting: bool) -> DroppedIds | None:
         return DroppedIds(count=not exporting) if self._drops_ids else None
+
+
+class HostContext(TPUContext):
+    """`params['context']` on the host: one host with one core.
+
+    As on a TPU, some members are for an input_fn only (`call_from_input_fn`), some for a model_fn.
+    """
+
+    num_replicas = num_hosts = num_of_replicas_per_host = 1
+
+    def __init__(self, call_from_input_fn: bool):
+        super().__init__(
+            internal_ctx=None,
+            input_device=HOST_DEVICE,
+            invocation_index=0,
+            call_from_input_fn=call_from_input_fn,
+            host_id=0,
+        )
+
+    def current_input_fn_deployment(self) -> tuple[str, int, int, int]:
+        """(device, index of this input_fn call, number of calls, replicas fed by this call)."""
+        if not self._call_from_input_fn:
+            raise RuntimeError("This TPUContext instance must not be called from model_fn.")
+        return HOST_DEVICE, 0, 1, 1
+
+    @property
+    def device_assignment(self) -> None:
+        if self._call_from_input_fn:
+            raise RuntimeError("This TPUContext instance must not be called from input_fn.")
+
+    def device_for_replica(self, replica_id: int) -> tuple[str, int]:
+        return HOST_DEVICE, replica_id
+
+    def tpu_host_placement_function(self, host_id: int) -> str:
+        return HOST_DEVICE
 
 
 def with_context(input_fn: Function) -> Function:

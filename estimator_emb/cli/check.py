@@ -8,6 +8,7 @@ For `train_and_evaluate` it checks both steps.
 
 import argparse
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -67,10 +68,13 @@ def fill_parser(parser: arguments.Parser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Returns 0 if nothing is refused, 1 if something is, 2 if it could not be checked."""
     program_files.check_program(options)
+    python = options.compiler_python
+    if python is not None and shutil.which(python) is None:
+        raise arguments.WrongArguments(f"--compiler_python: there is no interpreter {python!r}")
     load_package()
     from estimator_emb import preflight
     from estimator_emb.legacy import install, launch
-    from estimator_emb.messages import console
+    from estimator_emb.messages import bars, console
     from estimator_emb.preflight import program as refusals
     from estimator_emb.preflight import report
 
@@ -78,17 +82,19 @@ def main(options: argparse.Namespace) -> int:
     reports: list[preflight.Report] = []
 
     def check(estimator: Any, input_fn: Any, mode: str, has_steps: bool) -> None:
-        result = preflight.check_program(
-            estimator,
-            input_fn,
-            mode,
-            generations=options.generations,
-            compile={"auto": None, "yes": True, "no": False}[options.compile],
-            replicas=options.replicas,
-            compiler_python=options.compiler_python,
-            timeout=options.timeout,
-            has_steps=has_steps,
-        )
+        with bars.of_work("compilation", stays=False, after=0.1) as progress:
+            result = preflight.check_program(
+                estimator,
+                input_fn,
+                mode,
+                generations=options.generations,
+                compile={"auto": None, "yes": True, "no": False}[options.compile],
+                replicas=options.replicas,
+                compiler_python=options.compiler_python,
+                timeout=options.timeout,
+                has_steps=has_steps,
+                progress=progress,
+            )
         print(result, flush=True)
         reports.append(result)
 
@@ -106,6 +112,8 @@ def main(options: argparse.Namespace) -> int:
     except _Left as left:
         if left.__cause__ is not None:
             return unchecked(str(left.__cause__))
+    except BrokenPipeError:
+        raise
     except SystemExit as ended:
         return unchecked(f"{name} ended (status {ended.code}) before it trained.")
     except Exception as error:

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the subcommands that read checkpoints, with errors in one line and a progress bar."""
+"""Runs the subcommands that read checkpoints, with errors in one line."""
 
 import argparse
-import contextlib
-import functools
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from estimator_emb.cli import arguments, load_package
 from estimator_emb.messages.text_columns import escaped
@@ -16,18 +14,27 @@ _FUNCTION = re.compile(r"^(convert|differences|export|nearest|table): ")
 
 
 def prints_errors(
-    work: Callable[[argparse.Namespace], None],
+    check: Callable[[argparse.Namespace], None], work: Callable[[argparse.Namespace], None]
 ) -> Callable[[argparse.Namespace], int]:
-    """Makes the work of a subcommand its `main`, which prints an error and then returns 2."""
+    """Returns the `main` of a subcommand, which prints an error and then returns 2.
 
-    @functools.wraps(work)
+    What `check` raises is said before TensorFlow is imported.
+    """
+
     def main(options: argparse.Namespace) -> int:
-        load_package()
-        import tensorflow as tf
-
+        """Does the work, and returns 0, or 2 after an error."""
+        errors: tuple[type[Exception], ...] = (ValueError, OSError)
         try:
+            check(options)
+            errors = ()  # Those of an import have a traceback.
+            load_package()
+            import tensorflow as tf
+
+            errors = (ValueError, OSError, tf.errors.OpError)
             work(options)
-        except (ValueError, tf.errors.OpError, OSError) as error:
+        except BrokenPipeError:
+            raise
+        except errors as error:
             text = _FUNCTION.sub("", str(getattr(error, "message", error)))
             name = work.__module__.rpartition(".")[2]
             print(f"estimator-emb {name}: {escaped(text)}", file=sys.stderr)
@@ -46,17 +53,3 @@ def add_order(parser: arguments.Parser) -> None:
         help="partition_strategy of the program that wrote a legacy TPU checkpoint, where neither "
         "a record nor a graph (its .meta file) says it",
     )
-
-
-@contextlib.contextmanager
-def progress_bar(stays: bool = True) -> Iterator[Callable[[int, int], None]]:
-    """Yields a function of bytes done and bytes in all that moves a progress bar."""
-    import tqdm
-
-    with tqdm.tqdm(unit="B", unit_scale=True, disable=None, leave=stays) as bar:
-
-        def progress(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
-        yield progress

@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from estimator_emb.checkpoints.files import paths
 from estimator_emb.cli import (
     arguments,
     load_package,
@@ -115,7 +116,10 @@ def main(options: argparse.Namespace) -> int:
     """Returns what DETAILS says, after printing the report; 128 + the number of a signal."""
     both = sides(options)
     if options.start is not None:
-        options.start = _prefix(options.start)
+        start = _prefix("--start", options.start)
+        if start is None:
+            raise WrongArguments(f"--start: there is no checkpoint {options.start!r}")
+        options.start = os.path.abspath(start)
     signals = (signal.SIGTERM, signal.SIGHUP)
     caught = [one for one in signals if signal.getsignal(one) == signal.SIG_DFL]
     for one in caught:
@@ -200,19 +204,11 @@ def _report(
         return _cannot(str(error))
 
 
-def _prefix(path: str) -> str:
-    prefix = path
-    state = os.path.join(path, "checkpoint")
-    if os.path.isfile(state):
-        with open(state) as file:
-            for line in file:
-                name, _, value = line.partition(":")
-                if name == "model_checkpoint_path":
-                    prefix = os.path.join(path, value.strip().strip('"'))
-                    break
-    if not os.path.isfile(f"{prefix}.index"):
-        raise WrongArguments(f"--start: there is no checkpoint {path!r}")
-    return os.path.abspath(prefix)
+def _prefix(flag: str, path: str) -> str | None:
+    try:
+        return paths.local_prefix(path)
+    except ValueError as error:
+        raise WrongArguments(f"{flag}: {error}") from None
 
 
 def _cannot(why: str) -> int:
@@ -247,6 +243,7 @@ def _finished(options: argparse.Namespace) -> list[Side]:
             )
         if "://" not in path and not os.path.isdir(path):
             raise WrongArguments(f"{_flag(name)}: there is no folder {path!r}")
+        _prefix(_flag(name), path)
     folders = {"A": options.a_model_dir, "B": options.b_model_dir}
     return [Side(label, "", model_dir=folder) for label, folder in folders.items()]
 

@@ -3,8 +3,9 @@
 
 import argparse
 
+from estimator_emb.checkpoints.files import paths
 from estimator_emb.cli import arguments
-from estimator_emb.cli.checkpoint_commands import add_order, prints_errors, progress_bar
+from estimator_emb.cli.checkpoint_commands import add_order, prints_errors
 from estimator_emb.messages.text_columns import escaped
 
 DETAILS = """\
@@ -58,14 +59,21 @@ def fill_parser(parser: arguments.Parser) -> None:
     )
 
 
-@prints_errors
-def main(options: argparse.Namespace) -> None:
-    """Converts a checkpoint and prints what was done."""
+def _check(options: argparse.Namespace) -> None:
+    if options.reverse and options.hosts is None:
+        raise ValueError("--reverse needs --hosts, the number of TPU hosts.")
+    source = paths.local_prefix(options.source)
+    if source is not None and paths.is_local(options.destination):
+        paths.new_prefix(source, options.destination, paths.Local)
+
+
+def _convert(options: argparse.Namespace) -> None:
     from estimator_emb import checkpoint
     from estimator_emb.checkpoints.reading import row_order
+    from estimator_emb.messages import bars
 
     reverse = options.reverse or options.to_hosts is not None
-    with progress_bar() as progress:
+    with bars.of_work() as progress:
         conversion = checkpoint.convert(
             options.source,
             options.destination,
@@ -86,3 +94,6 @@ def main(options: argparse.Namespace) -> None:
     old, new = map(row_order.in_words, (conversion.hosts, conversion.to_hosts))
     print(f"from {old} to {new}")
     print(escaped(conversion.path))
+
+
+main = prints_errors(_check, _convert)

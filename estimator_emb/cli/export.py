@@ -2,11 +2,13 @@
 """Writes tables for other programs, or shows the neighbours of a row: `estimator-emb export`."""
 
 import argparse
+import os
 
+from estimator_emb.checkpoints.files import paths
 from estimator_emb.cli import arguments
-from estimator_emb.cli.checkpoint_commands import add_order, prints_errors, progress_bar
+from estimator_emb.cli.checkpoint_commands import add_order, prints_errors
 from estimator_emb.messages.text_columns import escaped
-from estimator_emb.names.formats import EXPORT_FORMATS, PRECISIONS
+from estimator_emb.names import formats
 
 DETAILS = """\
     estimator-emb export MODEL_DIR OUT --to=parquet --table=words --vocabulary words=words.txt
@@ -32,8 +34,8 @@ def fill_parser(parser: arguments.Parser) -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(
         "--to",
-        choices=tuple(EXPORT_FORMATS),
-        help=f"the format: {', '.join(one.line for one in EXPORT_FORMATS.values())}",
+        choices=tuple(formats.EXPORT_FORMATS),
+        help=f"the format: {', '.join(one.line for one in formats.EXPORT_FORMATS.values())}",
     )
     what.add_argument(
         "--like",
@@ -62,7 +64,7 @@ def fill_parser(parser: arguments.Parser) -> None:
     )
     parser.add_argument(
         "--precision",
-        choices=PRECISIONS,
+        choices=formats.PRECISIONS,
         default="float32",
         help="float16 halves the tables of saved-model, whose embeddings stay float32",
     )
@@ -70,9 +72,42 @@ def fill_parser(parser: arguments.Parser) -> None:
     add_order(parser)
 
 
-@prints_errors
-def main(options: argparse.Namespace) -> None:
-    """Exports tables, or prints the rows nearest to one."""
+def _check(options: argparse.Namespace) -> None:
+    files = _vocabularies(options)
+    (_check_export if options.like is None else _check_nearest)(options, files)
+    paths.local_prefix(options.checkpoint)
+    for table, file in files.items():
+        if paths.is_local(file) and not os.path.isfile(file):
+            raise ValueError(f"vocabulary {file!r} of table {table!r}: there is no such file.")
+
+
+def _check_export(options: argparse.Namespace, files: dict[str, str]) -> None:
+    formats.check_arguments(
+        options.to, options.table, options.slots, files, options.precision, options.allow_unlabelled
+    )
+    if options.out is None:
+        raise ValueError("name OUT, the folder to write.")
+    if os.path.exists(options.out):
+        raise ValueError(f"{options.out!r} exists already.")
+
+
+def _check_nearest(options: argparse.Namespace, files: dict[str, str]) -> None:
+    if options.table is None or len(options.table) != 1:
+        raise ValueError("--like needs one --table.")
+    if options.out is not None or options.slots:
+        raise ValueError("--like shows rows: it takes neither OUT nor --slots.")
+    if options.precision != "float32":
+        raise ValueError("--like shows rows: it takes no --precision.")
+    (table,) = options.table
+    if set(files) - {table}:
+        raise ValueError(f"--vocabulary must be of table {table!r}; got {sorted(files)}.")
+    if not files and options.allow_unlabelled:
+        raise ValueError("allow_unlabelled needs a vocabulary, whose rows it is about.")
+    if not files and not options.like.isdecimal():
+        raise ValueError(f"label {options.like!r} needs the vocabulary of the table.")
+
+
+def _work(options: argparse.Namespace) -> None:
     (_export if options.like is None else _show_nearest)(options)
 
 
@@ -89,10 +124,9 @@ def _vocabularies(options: argparse.Namespace) -> dict[str, str]:
 def _export(options: argparse.Namespace) -> None:
     from estimator_emb import checkpoint
     from estimator_emb.checkpoints.formats import exporting
+    from estimator_emb.messages import bars
 
-    if options.out is None:
-        raise ValueError("name OUT, the folder to write.")
-    with progress_bar() as progress:
+    with bars.of_work() as progress:
         written = checkpoint.export(
             options.checkpoint,
             options.out,
@@ -114,25 +148,21 @@ def _export(options: argparse.Namespace) -> None:
 
 def _show_nearest(options: argparse.Namespace) -> None:
     from estimator_emb import checkpoint
+    from estimator_emb.messages import bars
 
-    if options.table is None or len(options.table) != 1:
-        raise ValueError("--like needs one --table.")
-    if options.out is not None or options.slots:
-        raise ValueError("--like shows rows: it takes neither OUT nor --slots.")
-    if options.precision != "float32":
-        raise ValueError("--like shows rows: it takes no --precision.")
     (table,) = options.table
-    files = _vocabularies(options)
-    if set(files) - {table}:
-        raise ValueError(f"--vocabulary must be of table {table!r}; got {sorted(files)}.")
-    file = files.get(table)
-    arguments = (file, options.count, options.order, options.allow_unlabelled)
+    file = _vocabularies(options).get(table)
     path = options.checkpoint
-    try:
-        found = checkpoint.nearest(path, table, options.like, *arguments)
-    except ValueError:
-        if not options.like.isdecimal():
-            raise
-        found = checkpoint.nearest(path, table, int(options.like), *arguments)
+    with bars.of_work(stays=False) as progress:
+        arguments = (file, options.count, options.order, options.allow_unlabelled, progress)
+        try:
+            found = checkpoint.nearest(path, table, options.like, *arguments)
+        except ValueError:
+            if not options.like.isdecimal():
+                raise
+            found = checkpoint.nearest(path, table, int(options.like), *arguments)
     for number, label, cosine in found:
         print(f"{cosine:7.4f}  {number:>10}" + ("" if label is None else f"  {escaped(label)}"))
+
+
+main = prints_errors(_check, _work)

@@ -5,8 +5,9 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from estimator_emb.checkpoints.files import paths
 from estimator_emb.cli import arguments
-from estimator_emb.cli.checkpoint_commands import prints_errors, progress_bar
+from estimator_emb.cli.checkpoint_commands import prints_errors
 from estimator_emb.messages.text_columns import aligned, escaped
 
 if TYPE_CHECKING:
@@ -45,22 +46,27 @@ def fill_parser(parser: arguments.Parser) -> None:
     )
 
 
-@prints_errors
-def main(options: argparse.Namespace) -> None:
-    """Prints what a checkpoint holds."""
+def _check(options: argparse.Namespace) -> None:
+    for path in (options.checkpoint, options.against):
+        if path is not None:
+            paths.local_prefix(path)
+
+
+def _print(options: argparse.Namespace) -> None:
     from estimator_emb import checkpoint
     from estimator_emb.cli import norms_plot
+    from estimator_emb.messages import bars
 
     _list(options.checkpoint)
     if options.values or options.plot:
-        with progress_bar(stays=False) as progress:
+        with bars.of_work(stays=False) as progress:
             found = checkpoint.statistics(options.checkpoint, progress=progress)
         _print_values(found)
         if options.plot:
             norms_plot.draw(found, options.plot)
             print(f"norms of the rows are drawn in {options.plot}")
     if options.against is not None:
-        with progress_bar(stays=False) as progress:
+        with bars.of_work(stays=False) as progress:
             differences = checkpoint.differences(options.checkpoint, options.against, progress)
         _print_differences(differences, options.against)
 
@@ -123,3 +129,6 @@ def _print_differences(differences: Sequence["checkpoint.Difference"], other: st
             text = "only here" if one.what == "only in the first" else "only there"
         rows.append((one.name, text))
     print(aligned(rows))
+
+
+main = prints_errors(_check, _print)

@@ -3,6 +3,7 @@
 
 import importlib
 import os
+import signal
 import sys
 from typing import Any
 
@@ -26,8 +27,23 @@ with the parsed arguments and returns the exit status; and `DETAILS`, for the he
 
 
 def main(args: list[str] | None = None) -> int:
-    """Runs a subcommand and returns its status; 2 without one, or where a package is missing."""
-    args = sys.argv[1:] if args is None else args
+    """Runs a subcommand and returns its status; 2 without one, or where a package is missing.
+
+    Where nobody reads stdout to its end, as before `head`, it is that of a process that SIGPIPE
+    ends.
+    """
+    try:
+        try:
+            return _run(sys.argv[1:] if args is None else args)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Python writes what is left at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+
+
+def _run(args: list[str]) -> int:
     if not args or args[0] in ("-h", "--help", "help"):
         print(_help(), file=sys.stdout if args else sys.stderr)
         return 0 if args else 2
@@ -46,8 +62,6 @@ def main(args: list[str] | None = None) -> int:
         return 2
     parser = parser_of(name)
     options = parser.parse(args[1:])
-    # Without TensorFlow's C++ notes about this machine, unless the user has chosen.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
         return int(_module(name).main(options))
     except arguments.WrongArguments as error:

@@ -16,7 +16,7 @@ import tempfile
 import time
 from typing import Any
 
-from estimator_emb.cli import processes
+from estimator_emb.cli import processes, quiet_start
 from estimator_emb.cli import screen as screen_lib
 from estimator_emb.messages.text_columns import counted
 
@@ -123,6 +123,7 @@ class SideRunner:
         if side.stock and keras is not None and keras.is_variable_ours:
             variables.pop("TF_USE_LEGACY_KERAS", None)
         return {
+            quiet_start.LEVEL: "2",
             **variables,
             **side.environment,
             "PYTHONHASHSEED": "0",  # The order of a set of texts.
@@ -183,7 +184,8 @@ class SideRunner:
 def _end_of(log: str, label: str) -> str:
     """Keeps a log; returns its new path and its last lines as a sentence."""
     with open(log, errors="replace") as file:
-        last = collections.deque(file, _LAST_LINES)
+        wanted = (line for line in file if not quiet_start.is_of_start(line.encode()))
+        last = collections.deque(wanted, _LAST_LINES)
     handle, kept = tempfile.mkstemp(f"-{label}.log", "estimator-emb-compare-")
     os.close(handle)
     shutil.copyfile(log, kept)

@@ -9,7 +9,7 @@ import importlib
 import importlib.util
 import sys
 
-from estimator_emb.compat import legacy_keras, tf_export
+from estimator_emb.compat import legacy_keras
 from estimator_emb.names.legacy import LACKING
 
 
@@ -21,7 +21,7 @@ def prepare(tpu_embedding: str) -> None:
     or tf-keras is missing.
     """
     legacy_keras.require()
-    tf_export.restore_estimator_names()
+    _restore_api_names()
     for name in LACKING:
         if name in sys.modules or importlib.util.find_spec(name) is not None:
             continue
@@ -29,3 +29,23 @@ def prepare(tpu_embedding: str) -> None:
         stand_in = tpu_embedding if attribute == "tpu_embedding" else f"{__name__}.{attribute}"
         module = sys.modules[name] = importlib.import_module(stand_in)
         setattr(importlib.import_module(parent), attribute, module)
+
+
+def _restore_api_names() -> None:
+    """Restores 'estimator' to `tensorflow.python.util.tf_export`, which TensorFlow 2.16 cleared.
+
+    tensorflow-estimator marks its public symbols with a decorator that is registered under it
+    (tensorflow_estimator/python/estimator/estimator_export.py).
+    """
+    # Imported here, because `legacy_keras.require()` must be what imports TensorFlow first.
+    from estimator_emb.private.graphs import tf_export
+
+    if hasattr(tf_export, "ESTIMATOR_API_NAME"):
+        return
+    tf_export.ESTIMATOR_API_NAME = "estimator"
+    attributes = type(tf_export.API_ATTRS[tf_export.KERAS_API_NAME])
+    for table, version in ((tf_export.API_ATTRS, ""), (tf_export.API_ATTRS_V1, "_v1")):
+        table.setdefault(
+            "estimator",
+            attributes(f"_estimator_api_names{version}", f"_estimator_api_constants{version}"),
+        )

@@ -248,7 +248,7 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
         self._saver = saver
         self._on_shutdown_hooks = on_shutdown_hooks or []
         self._workers: Any = None
-        self._heartbeat_supported = False
+        """The workers, where they support heartbeats."""
 
     def after_create_session(self, session, coord) -> None:
         """Connects to the workers; only warns where there are none, or none with heartbeats."""
@@ -259,19 +259,19 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
                 "model definition, so that checkpoints can be saved."
             )
         logging.info("Installing the graceful shutdown hook.")
-        self._workers, _ = _connected(session.sess_str, session._config)
-        self._heartbeat_supported = False
-        if not self._workers.num_workers():
+        self._workers = None
+        workers, _ = _connected(session.sess_str, session._config)
+        if not workers.num_workers():
             logging.warning("No worker supports heartbeats: failures are not handled.")
             return
         try:
-            self._workers.configure(
+            workers.configure(
                 event_pb2.WorkerHeartbeatRequest(shutdown_mode=event_pb2.WAIT_FOR_COORDINATOR)
             )
         except tf.errors.InvalidArgumentError:
             logging.warning("The TPU workers do not support heartbeats: failures are not handled.")
         else:
-            self._heartbeat_supported = True
+            self._workers = workers
 
     def saver(self):
         if self._saver:
@@ -286,7 +286,7 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
 
     def after_run(self, run_context, run_values) -> None:
         del run_values
-        lame_workers = self._workers.lame_workers() if self._heartbeat_supported else None
+        lame_workers = self._workers and self._workers.lame_workers()
         if lame_workers is None:
             return
         logging.info("Workers which are not well: %s", lame_workers)

@@ -110,8 +110,7 @@ def checkpoint_to_tensorflow(
                 optimizer = _optimizer_to_write(table, found)
             written.append((table.name, found, optimizer))
         for found in chosen:
-            for variable in found.variables:
-                values.check(variable)
+            found.check()
         counted = tf2.global_step(values)
         with new_folder(destination) as folder:
             keys = tf2.write(f"{folder}/{tf2.FILE}", written, counted)

@@ -2,15 +2,15 @@
 """Translates a whole `EmbeddingConfigSpec` to TensorFlow's own objects."""
 
 import dataclasses
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.embedding import translation, vocabularies
+from estimator_emb.embedding import translation
 from estimator_emb.embedding.configs import FeatureConfig, TableConfig
+from estimator_emb.messages.console import logger
 from estimator_emb.optimizers import (
     TF2_OPTIMIZERS,
     FtrlParameters,
@@ -18,9 +18,8 @@ from estimator_emb.optimizers import (
     gradient_limits,
 )
 from estimator_emb.spec import config
+from estimator_emb.spec.columns import without_wrappers
 from estimator_emb.spec.resolved import Table, optimizer_of, tables_of
-
-logger = logging.getLogger("estimator_emb")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,13 +207,13 @@ class _Translator:
         return found
 
     def _vocabulary(self, column: Any) -> None:
-        recipe = vocabularies.recipe(column.categorical_column)
-        if recipe:
+        if recipe := _recipe(column.categorical_column):
+            kind, code = recipe
             self._lose(
                 f"Feature {column.get_feature_key_name()!r}",
-                f"the {recipe.column} of column {column.name!r}",
+                f"the {kind} of column {column.name!r}",
                 "TPUEmbedding takes the ids of rows, and looks nothing up.",
-                f"Make them in the input: {recipe.code}.",
+                f"Make them in the input: {code}.",
             )
 
     def _table(self, table: Table) -> TableConfig:
@@ -338,3 +337,50 @@ class _Translator:
 
     def _lose(self, owner: str, setting: str, effect: str, instead: str) -> None:
         self.losses.append(Loss(owner, setting, effect, instead))
+
+
+def _recipe(categorical_column: Any) -> tuple[str, str] | None:
+    """Returns (kind of a categorical column, code of its ids); None where values are the ids.
+
+    The code is an expression in `values`, the tensor of the feature, and `column`, the categorical
+    column. Its value is the ids, int64; -1 where a value is to be left out.
+    """
+    column = without_wrappers(categorical_column)
+    kind = type(column).__name__
+    if kind == "HashedCategoricalColumn":
+        text = "values" if column.dtype == tf.string else "tf.strings.as_string(values)"
+        code = f"tf.strings.to_hash_bucket_fast({text}, {column.hash_bucket_size})"
+        return "hash buckets", code
+    if kind == "VocabularyListCategoricalColumn":
+        key = "string" if column.dtype == tf.string else "int64"
+        values = "values" if key == "string" else "tf.cast(values, tf.int64)"
+        table = (
+            f"tf.lookup.KeyValueTensorInitializer(column.vocabulary_list, "
+            f"range({len(column.vocabulary_list)}), tf.{key}, tf.int64)"
+        )
+        return "vocabulary list", _lookup(column, table, values)
+    if kind == "VocabularyFileCategoricalColumn" and not getattr(column, "file_format", None):
+        table = (
+            "tf.lookup.TextFileInitializer(column.vocabulary_file, tf.string, "
+            "tf.lookup.TextFileIndex.WHOLE_LINE, tf.int64, tf.lookup.TextFileIndex.LINE_NUMBER, "
+            f"vocab_size={column.vocabulary_size})"
+        )
+        text = "values" if column.dtype == tf.string else "tf.strings.as_string(values)"
+        return "vocabulary file", _lookup(column, table, text)
+    if kind == "IdentityCategoricalColumn":
+        if column.default_value is None:
+            return None
+        size = column.number_buckets
+        return "default value", (
+            f"tf.where((values >= 0) & (values < {size}), tf.cast(values, tf.int64), "
+            f"{column.default_value})"
+        )
+    return kind, "by what this column computes"
+
+
+def _lookup(column: Any, table: str, values: str) -> str:
+    if column.num_oov_buckets:
+        return (
+            f"tf.lookup.StaticVocabularyTable({table}, {column.num_oov_buckets}).lookup({values})"
+        )
+    return f"tf.lookup.StaticHashTable({table}, {column.default_value}).lookup({values})"

@@ -3,7 +3,6 @@
 
 import dataclasses
 import inspect
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -16,11 +15,10 @@ from estimator_emb.embedding.configs import (
     QuantizationConfig,
     TableConfig,
 )
+from estimator_emb.messages.console import logger
 from estimator_emb.optimizers import PARAMETERS, TF2_OPTIMIZERS
 from estimator_emb.spec import config
 from estimator_emb.spec.resolved import optimizer_of, tables_of
-
-logger = logging.getLogger("estimator_emb")
 
 
 def from_tensorflow(structure: Any) -> Any:

@@ -6,17 +6,15 @@ package neither emulates its TPUEstimator nor trains its tables.
 """
 
 import linecache
-import logging
 import re
 import sys
 import traceback
 from typing import Any
 
 from estimator_emb.legacy import old_python
+from estimator_emb.messages.console import logger
 from estimator_emb.private import patches
 from estimator_emb.private.estimator import Estimator
-
-logger = logging.getLogger("estimator_emb")
 
 _CLASS = re.compile(r"^class TPUEstimator\b")
 _PARTS = re.compile(

@@ -8,7 +8,6 @@ step. So a training that is killed at any moment continues with the batch after 
 its model has seen.
 """
 
-import logging
 import threading
 import weakref
 from typing import Any
@@ -17,6 +16,7 @@ import tensorflow as tf
 
 from estimator_emb.estimator import TPUEstimator
 from estimator_emb.legacy.input_positions import Positions
+from estimator_emb.messages.console import logger
 from estimator_emb.private import patches
 from estimator_emb.private.estimator import Estimator
 from estimator_emb.private.graphs import (
@@ -27,8 +27,6 @@ from estimator_emb.private.graphs import (
     global_step_read,
 )
 from estimator_emb.step import transfer
-
-logger = logging.getLogger("estimator_emb")
 
 
 class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):

@@ -103,7 +103,6 @@ class Positions:
         self._remove(lambda saved: saved not in keep)
 
     def remove_those_before_models(self) -> None:
-        """Removes positions that are too old even for the oldest checkpoint."""
         oldest = min(self._steps_of_models(), default=0)
         needed = max((saved for saved in self.steps() if saved <= oldest), default=0)
         self._remove(lambda saved: saved < needed)

@@ -3,7 +3,6 @@
 
 import contextlib
 import functools
-import logging
 import os
 import runpy
 import signal
@@ -12,16 +11,12 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType, TracebackType
 from typing import Any
 
-import tensorflow as tf
-
 from estimator_emb.legacy import emulated_tpu, forks, install, old_python, tf_v1
 from estimator_emb.messages import console
-from estimator_emb.names import environment
+from estimator_emb.messages.console import logger
 from estimator_emb.private import file_paths
 from estimator_emb.private.estimator import Estimator, step_of_latest_checkpoint
 from estimator_emb.private.patches import LASTING
-
-logger = logging.getLogger("estimator_emb")
 
 
 @console.shown()
@@ -41,7 +36,6 @@ def launch(
     Returns 0 if the program ends by itself, 1 if it ends by an exception, 130 if Ctrl-C ends it. An
     exit of its own (`SystemExit`) passes through, with status 143 if SIGTERM has ended a training.
     """
-    logger.info(_what_is_emulated())
     install.install()
     forks.warn_of_copies()
     if steps_limit is not None:
@@ -121,24 +115,6 @@ def _frames_of_program(frames: TracebackType | None) -> TracebackType | None:
     while frames is not None and frames.tb_frame.f_code.co_filename in leading:
         frames = frames.tb_next
     return frames
-
-
-def _what_is_emulated() -> str:
-    if environment.DEVICE.value() == "pjrt":
-        return (
-            "The program's TPU is the PJRT devices of this machine; no TPU name is looked up. "
-            f"TensorFlow {tf.__version__}."
-        )
-    if not emulated_tpu.is_emulated():
-        return f"A TPU is required (--device=tpu). TensorFlow {tf.__version__}."
-    shards = environment.SHARDS.value()
-    cores = "" if shards is None else f" with {shards} core{'s' if shards != '1' else ''}"
-    name = environment.TOPOLOGY.value()
-    emulated = "A TPU" if name is None else f"A TPU {name}"
-    return (
-        f"{emulated} is emulated on the host{cores}; no TPU name is looked up. "
-        f"TensorFlow {tf.__version__}."
-    )
 
 
 def _limit_steps(limit: int) -> None:

@@ -18,7 +18,7 @@ import logging
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -92,7 +92,7 @@ def _set_up() -> None:
     if _is_set_up() or logger.handlers or logger.level:
         return
     for handler in tensorflow.handlers:
-        _add_filter(handler, _NotByRoot(handler))
+        _add_filter(handler, _not_by_root(handler))
     console = _Console()
     logger.addHandler(console)
     _undo.callback(logger.removeHandler, console)
@@ -154,18 +154,16 @@ class _Console(logging.StreamHandler):
         return False if taken else super().filter(record)
 
 
-class _NotByRoot(logging.Filter):
-    """A filter that keeps a handler from repeating what a root handler writes to its stream."""
-
-    def __init__(self, handler: logging.Handler):
-        super().__init__()
-        self._stream = _stream(handler)
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not tf.get_logger().propagate or all(
-            _stream(other) is not self._stream or record.levelno < other.level
+def _not_by_root(handler: logging.Handler) -> Callable[[logging.LogRecord], bool]:
+    """Returns a filter without what a root handler writes to the stream of a handler too."""
+    own = _stream(handler)
+    return lambda record: (
+        not tf.get_logger().propagate
+        or all(
+            _stream(other) is not own or record.levelno < other.level
             for other in logging.root.handlers
         )
+    )
 
 
 def _stream(handler: Any) -> Any:

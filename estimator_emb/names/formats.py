@@ -2,18 +2,24 @@
 """The formats in which `estimator-emb export` writes tables: an entry here, and a file each."""
 
 import typing
+from collections.abc import Mapping, Sequence
 
 PRECISIONS = ("float32", "float16")
 """The types of tables in a SavedModel; the first is the default."""
 
 
 class ExportFormat(typing.NamedTuple):
-    """An export format: its module, its line of help, the file to open, and a package it needs."""
+    """An export format: its module, its line of help, the file to open, and a package it needs.
+
+    It may have slots and labels.
+    """
 
     module: str
     line: str
     file: str
     package: str = ""
+    slots: bool = True
+    labels: bool = True
 
 
 EXPORT_FORMATS = {
@@ -21,11 +27,51 @@ EXPORT_FORMATS = {
     "parquet": ExportFormat("parquet", "Apache Parquet", "<table>.parquet", "pyarrow"),
     "safetensors": ExportFormat("safetensors", "safetensors", "tables.safetensors"),
     "saved-model": ExportFormat(
-        "saved_model", "a SavedModel that looks up ids or labels", "saved_model.pb"
+        "saved_model", "a SavedModel that looks up ids or labels", "saved_model.pb", slots=False
     ),
     "projector": ExportFormat(
-        "projector", "the files of TensorBoard's projector", "projector_config.pbtxt"
+        "projector", "the files of TensorBoard's projector", "projector_config.pbtxt", slots=False
     ),
-    "tf2": ExportFormat("tf2", "a checkpoint for TPUEmbedding of TensorFlow 2", "ckpt-1.index"),
-    "keras": ExportFormat("keras", "weights for Embedding layers of Keras 2 or 3", "tables.h5"),
+    "tf2": ExportFormat(
+        "tf2", "a checkpoint for TPUEmbedding of TensorFlow 2", "ckpt-1.index", labels=False
+    ),
+    "keras": ExportFormat(
+        "keras", "weights for Embedding layers of Keras 2 or 3", "tables.h5", "", False, False
+    ),
 }
+
+
+def check_arguments(
+    to: str,
+    tables: Sequence[str] | None,
+    slots: bool,
+    vocabularies: Mapping[str, str],
+    precision: str,
+    allow_unlabelled: bool,
+) -> None:
+    """Raises a ValueError where these arguments of `checkpoint.export` do not go together."""
+    if to not in EXPORT_FORMATS:
+        raise ValueError(f"export: to must be one of {', '.join(EXPORT_FORMATS)}; got {to!r}.")
+    format = EXPORT_FORMATS[to]
+    if slots and not format.slots:
+        raise ValueError(f"export: {to} has no slots.")
+    if precision not in PRECISIONS:
+        raise ValueError(f"export: precision must be 'float32' or 'float16'; got {precision!r}.")
+    if precision == "float16" and to != "saved-model":
+        raise ValueError(f"export: {to} has no precision 'float16'; only saved-model has it.")
+    if vocabularies and not format.labels:
+        raise ValueError(f"export: {to} has no labels; leave vocabularies out.")
+    if allow_unlabelled and not vocabularies:
+        raise ValueError("export: allow_unlabelled needs vocabularies, whose rows it is about.")
+    if tables is not None:
+        check_labelled(tables, vocabularies)
+
+
+def check_labelled(tables: Sequence[str], vocabularies: Mapping[str, str]) -> None:
+    """Raises a ValueError for a vocabulary of another table."""
+    unknown = set(vocabularies) - set(tables)
+    if unknown:
+        raise ValueError(
+            f"export: there are vocabularies of {sorted(unknown)}, which are not among the "
+            f"tables {list(tables)}."
+        )

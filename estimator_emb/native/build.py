@@ -9,7 +9,6 @@ that says why, and is not tried again while that file exists.
 import contextlib
 import dataclasses
 import hashlib
-import logging
 import os
 import pathlib
 import platform
@@ -22,11 +21,10 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
+from estimator_emb.messages.console import logger
 from estimator_emb.names import environment
 from estimator_emb.native import cache
 from estimator_emb.native.cache import BuildError
-
-logger = logging.getLogger("estimator_emb")
 
 HERE = pathlib.Path(__file__).parent
 

@@ -14,7 +14,6 @@ else. Then no other user can exchange a file between its check and its use.
 import contextlib
 import errno
 import hashlib
-import logging
 import os
 import pathlib
 import shutil
@@ -23,6 +22,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import IO
 
+from estimator_emb.messages.console import logger
 from estimator_emb.names import environment
 
 try:
@@ -30,8 +30,6 @@ try:
     import pwd
 except ImportError:  # Not on Windows.
     fcntl = pwd = None  # type: ignore[assignment]
-
-logger = logging.getLogger("estimator_emb")
 
 SCRATCH = "estimator_emb-build-"
 SEAL = b"\nestimator_emb library, sha256 "

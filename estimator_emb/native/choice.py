@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from estimator_emb.messages import console
+from estimator_emb.messages.console import logger
 from estimator_emb.names import environment
 from estimator_emb.native import build, cache, ops, serving
 from estimator_emb.native.kernels import NativeKernels
@@ -14,8 +15,6 @@ from estimator_emb.native.sharded import ShardedKernels
 from estimator_emb.step.kernels import Kernels, TensorFlowKernels
 from estimator_emb.step.transfer import NextStep
 from estimator_emb.tables.storage import StoredTable
-
-logger = logging.getLogger("estimator_emb")
 
 
 class CannotUse(Exception):

@@ -214,28 +214,21 @@ struct Lookup {
   }
 };
 
-template <typename Id, int64_t D>
-Result lookup_as(const Feature& f, const float* table, int64_t vocabulary, int64_t dimension,
-                 int64_t begin, int64_t end, int64_t first, int64_t last, float* norms,
-                 float* out) {
-  Lookup<Id, D> lookup{f,   static_cast<const Id*>(f.ids), table, static_cast<uint64_t>(vocabulary),
-                       dimension, out};
-  if (norms != nullptr) return lookup.unsorted(norms);
-  const int64_t per_sample = f.limit ? f.limit : 1;
-  const Result result = f.form == kOne     ? lookup.one(begin, end)
-                        : f.form == kDense ? lookup.dense(first / per_sample, last / per_sample)
-                                           : lookup.places(begin, end, first, last);
-  finish_copies();
-  return result;
-}
-
 template <typename Id>
 Result lookup_ids(const Feature& f, const float* table, int64_t vocabulary, int64_t dimension,
                   int64_t begin, int64_t end, int64_t first, int64_t last, float* norms,
                   float* out) {
   return with_width(dimension, [&](auto width) {
-    return lookup_as<Id, decltype(width)::value>(f, table, vocabulary, dimension, begin, end, first,
-                                                 last, norms, out);
+    constexpr int64_t D = decltype(width)::value;
+    const Lookup<Id, D> lookup{f, static_cast<const Id*>(f.ids), table,
+                               static_cast<uint64_t>(vocabulary), dimension, out};
+    if (norms != nullptr) return lookup.unsorted(norms);
+    const int64_t per_sample = f.limit ? f.limit : 1;
+    const Result result = f.form == kOne     ? lookup.one(begin, end)
+                          : f.form == kDense ? lookup.dense(first / per_sample, last / per_sample)
+                                             : lookup.places(begin, end, first, last);
+    finish_copies();
+    return result;
   });
 }
 

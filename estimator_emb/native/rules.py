@@ -26,7 +26,6 @@ class Rule:
 
     @property
     def name(self) -> str:
-        """Returns a name that identifies the source."""
         return "rule_" + hashlib.sha256(self.source.encode()).hexdigest()[:16]
 
     @property

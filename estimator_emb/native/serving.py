@@ -6,7 +6,6 @@ of its tables' optimizers when its estimator is created, and a trainer asks ever
 one of these ops there, before it builds a graph that needs them.
 """
 
-import logging
 import socket
 import time
 from collections.abc import Sequence
@@ -14,12 +13,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.messages.console import logger
 from estimator_emb.names import environment
 from estimator_emb.native import build, ops
 from estimator_emb.spec.config import EmbeddingConfigSpec
 from estimator_emb.spec.resolved import Table, optimizer_of
-
-logger = logging.getLogger("estimator_emb")
 
 JOB = "ps"
 _NEXT_LOOK = 0.5

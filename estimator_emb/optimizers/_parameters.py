@@ -102,16 +102,14 @@ class OptimizationParameters:
       use_gradient_accumulation: True sums all gradients of a row over the whole batch before one
         update. False runs one update for each core whose part of the batch contains the row; with
         one core both are the same.
-      clip_weight_min: lower limit of a row's weights after its update; None means no limit.
-      clip_weight_max: upper limit of a row's weights after its update; None means no limit.
+      clip_weight_min, clip_weight_max: limits of a row's weights after its update; None means no
+        limit.
       weight_decay_factor: fraction of its weights that a row loses before it is updated; None means
         no decay.
       multiply_weight_decay_factor_by_learning_rate: True makes that fraction
         `weight_decay_factor * learning_rate`.
-      clip_gradient_min: lower limit of a row's summed gradient; None means no limit. Needs
-        `use_gradient_accumulation`.
-      clip_gradient_max: upper limit of a row's summed gradient; None means no limit. Needs
-        `use_gradient_accumulation`.
+      clip_gradient_min, clip_gradient_max: limits of a row's summed gradient; None means no limit.
+        They need `use_gradient_accumulation`.
 
     Raises:
       TypeError: a hyper-parameter that must be a number is not.
@@ -227,7 +225,6 @@ class OptimizationParameters:
         raise NotImplementedError
 
     def initial_value(self, slot: Slot) -> float:
-        """Returns the initial value of every element of `slot`."""
         if isinstance(slot.initial, str):
             return float(getattr(self, slot.initial))
         return slot.initial
@@ -237,7 +234,6 @@ class OptimizationParameters:
         return [float(np.float32(getattr(self, name))) for name in names]
 
     def arguments(self) -> dict[str, Any]:
-        """Returns the constructor's arguments by name, in the order of its signature."""
         signature = inspect.signature(type(self).__init__)
         return {name: getattr(self, name) for name in list(signature.parameters)[1:]}
 

@@ -55,7 +55,6 @@ class TF2Optimizer(OptimizationParameters):
 
     @property
     def clipvalue(self) -> ClipValue | None:
-        """Returns the limits of the gradient as they were passed."""
         return self._clipvalue
 
     def _compared(self) -> dict[str, Any]:

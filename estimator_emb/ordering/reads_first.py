@@ -15,17 +15,15 @@ the control edges for that. It moves no op, and adds one only in these cases:
 
 import contextlib
 import graphlib
-import logging
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.messages.console import logger
 from estimator_emb.ordering import accesses, structure
 from estimator_emb.ordering.accesses import Variable
 from estimator_emb.ordering.structure import Ops
-
-logger = logging.getLogger("estimator_emb")
 
 _LARGE = 1 << 16
 """Bytes above which no step copies a reference variable for an occasional fetch."""
@@ -299,16 +297,11 @@ class _Ordering:
         wanted: Mapping[tf.Operation, list[tf.Operation]],
         among: set[tf.Operation],
     ) -> bool:
-        seen, waiting = {op}, [op]
-        while waiting:
-            current = waiting.pop()
-            if current is other:
-                return True
-            for before in (*self._before[current], *wanted.get(current, ())):
-                if before in among and before not in seen:
-                    seen.add(before)
-                    waiting.append(before)
-        return False
+        def before(current: tf.Operation) -> list[tf.Operation]:
+            found = (*self._before[current], *wanted.get(current, ()))
+            return [previous for previous in found if previous in among]
+
+        return other in structure.reached([op], before)
 
 
 def _at_any_time(read: tf.Operation, besides: Container[tf.Operation] = ()) -> bool:
@@ -318,17 +311,13 @@ def _at_any_time(read: tf.Operation, besides: Container[tf.Operation] = ()) -> b
 
 def _users(read: tf.Operation) -> Iterator[tuple[tf.Operation, bool]]:
     """Yields (reader of a reference variable's buffer, whether it may pass the buffer on)."""
-    seen, waiting = {read}, [read]
-    while waiting:
-        op = waiting.pop()
-        shares = op.type in _SHARING
-        yield op, shares
-        if shares:
-            for output in op.outputs:
-                for user in output.consumers():
-                    if user not in seen:
-                        seen.add(user)
-                        waiting.append(user)
+
+    def after(op: tf.Operation) -> list[tf.Operation]:
+        outputs = op.outputs if op.type in _SHARING else ()
+        return [user for output in outputs for user in output.consumers()]
+
+    for op in structure.reached([read], after):
+        yield op, op.type in _SHARING
 
 
 def _is_large(read: tf.Operation) -> bool:

@@ -85,20 +85,17 @@ def _steps_before(leaving: tf.Operation) -> list[tf.Operation]:
         for tensor in merge.inputs
         if tensor.op.type in _ENTERS
     }
-    backs: Ops = {}
-    seen, waiting = {leaving}, [leaving]
-    while waiting:
-        op = waiting.pop()
-        for previous in (*(tensor.op for tensor in op.inputs), *op.control_inputs):
-            if previous.type in _BACKS and op in merges:
-                backs[previous] = None
-            # The search ends where the loop takes something from outside.
-            if previous not in seen and not (
-                previous.type in _ENTERS and previous.get_attr(_FRAME) in frames
-            ):
-                seen.add(previous)
-                waiting.append(previous)
-    return list(backs)
+
+    def inside(op: tf.Operation) -> list[tf.Operation]:
+        before = [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+        # The search ends where the loop takes something from outside.
+        return [
+            one for one in before if one.type not in _ENTERS or one.get_attr(_FRAME) not in frames
+        ]
+
+    found = reached([leaving], inside)
+    backs = (one for op in found if op in merges for one in inside(op) if one.type in _BACKS)
+    return list(dict.fromkeys(backs))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +125,6 @@ class OpPlaces:
                 self._find(op, before[op])
 
     def of_inputs(self, op: tf.Operation) -> Place:
-        """Returns the place at which an op waits for its inputs."""
         return self._inside.get(op, TOP)
 
     def of_outputs(self, op: tf.Operation) -> Place:

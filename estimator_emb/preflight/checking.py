@@ -30,6 +30,7 @@ def check_program(
     compiler_python: str | None = None,
     timeout: float = 600.0,
     has_steps: bool = True,
+    progress: Callable[[int, int], Any] | None = None,
 ) -> Report:
     """Checks whether a TPU will accept the step of an estimator in one mode.
 
@@ -54,6 +55,8 @@ def check_program(
       timeout: seconds that the lowering, and each generation, may take; 600 by default.
       has_steps: False means that the program trains without `steps` and `max_steps`, or evaluates
         without `steps`, which a TPU refuses.
+      progress: function of the compilations done and in all, the lowering among them; None, the
+        default, for none.
 
     Returns:
       A `Report` of what was found.
@@ -105,7 +108,7 @@ def check_program(
             skipped = "Correct the findings above first."
         else:
             compilations, versions, compiler_notes = compiler.compile_step(
-                built.step, generations, python, timeout
+                built.step, generations, python, timeout, progress
             )
             notes += compiler_notes
         all_cores = cores * (config.tpu_config.num_cores_per_replica or 1)

@@ -15,11 +15,12 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.checkpoints.files.values import counter
 from estimator_emb.names import environment
 from estimator_emb.names.generations import GENERATIONS, PJRT
 from estimator_emb.preflight import lowering, program, static
@@ -66,11 +67,17 @@ def _environment(python: str) -> dict[str, str]:
 
 
 def compile_step(
-    step: Step, generations: Sequence[str], python: str, timeout: float
+    step: Step,
+    generations: Sequence[str],
+    python: str,
+    timeout: float,
+    progress: Callable[[int, int], Any] | None = None,
 ) -> tuple[tuple[Compilation, ...], tuple[str, str] | None, list[str]]:
     """Returns (the answers of the compiler, versions of TensorFlow and libtpu or None, notes)."""
     with tempfile.TemporaryDirectory(prefix="preflight-") as folder:
         work = pathlib.Path(folder)
+        advance = counter(progress, 1 + len(generations))
+        advance(0)
         loops, outcome, words = _lower(step, work, timeout)
         if outcome != "accepted":
             failed = Compilation(", ".join(generations), "", step.replicas, outcome, words)
@@ -83,6 +90,7 @@ def compile_step(
         compilations: list[Compilation] = []
         libtpu = "unknown"
         for name in generations:
+            advance(1)
             targets = _targets(name, step.replicas)
             if len(targets) == 1 and step.replicas > 1:
                 notes.append(

@@ -101,12 +101,8 @@ def _on_described_tpu(estimator: TPUEstimator, replicas: int) -> TPUEstimator:
         config=config,
         params={key: value for key, value in estimator.params.items() if key not in _OWN_PARAMS},
         use_tpu=True,
-        train_batch_size=request.train_batch_size,
-        eval_batch_size=request.eval_batch_size,
-        predict_batch_size=request.predict_batch_size,
-        batch_axis=request.batch_axis,
-        eval_on_tpu=request.eval_on_tpu,
         embedding_config_spec=request.spec,
+        **{name: getattr(request, name) for name in _OF_REQUEST},
     )
     each = tpu_config.num_cores_per_replica
     # The threads of a session would report errors to each other by this; there is no session.
@@ -118,6 +114,7 @@ def _on_described_tpu(estimator: TPUEstimator, replicas: int) -> TPUEstimator:
 
 
 _OWN_PARAMS = ("batch_size", "context", "use_tpu")
+_OF_REQUEST = "train_batch_size eval_batch_size predict_batch_size batch_axis eval_on_tpu".split()
 
 
 def _build(made: TPUEstimator, input_fn: Callable[..., Any], mode: str) -> None:

@@ -8,7 +8,6 @@ out. The tensors of the infeed and the activations of the embedding tables are a
 gradients of the activations are results.
 """
 
-import contextlib
 import copy
 import dataclasses
 import functools
@@ -36,6 +35,7 @@ from estimator_emb.private.tpu_estimator import (
 )
 from estimator_emb.step.tap import Tap
 from estimator_emb.tables import functions
+from estimator_emb.xla import core_step
 
 
 @dataclasses.dataclass
@@ -140,7 +140,7 @@ def _build(
             step.results.extend(_of_tables(estimator.backend.request))
         return tf.zeros([])
 
-    with step.graph.as_default(), custom_gradients.ending_with_graph(), _control_flow_v2():
+    with step.graph.as_default(), custom_gradients.ending_with_graph(), core_step.control_flow_v2():
         tf.compat.v1.set_random_seed(config.tf_random_seed)
         estimator._create_and_assert_global_step(step.graph)
         placeholders = [tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in specs]
@@ -168,17 +168,6 @@ def _of_tables(request: EstimatorRequest) -> Iterator[tuple[str, tf.Tensor]]:
     multiplier = request.spec and request.spec.experimental_gradient_multiplier_fn
     if multiplier:
         yield "gradient multiplier", functions.multiplier(multiplier, step)
-
-
-@contextlib.contextmanager
-def _control_flow_v2() -> Iterator[None]:
-    enabled = tf.compat.v1.control_flow_v2_enabled()
-    tf.compat.v1.enable_control_flow_v2()
-    try:
-        yield
-    finally:
-        if not enabled:
-            tf.compat.v1.disable_control_flow_v2()
 
 
 def _take(spec: Any, step: Step) -> None:

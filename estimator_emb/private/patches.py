@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replaces attributes and modules, which can be undone, and imports modules by other names."""
 
+import contextlib
 import functools
 import importlib
 import importlib.abc
@@ -8,7 +9,6 @@ import importlib.machinery
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -76,23 +76,17 @@ class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         sys.modules[name] = importlib.import_module(module.__spec__.loader_state)
 
 
-class Changes:
+class Changes(contextlib.ExitStack):
     """Changes to modules and classes, which the end of a `with` undoes."""
 
     def __init__(self) -> None:
-        self._undo: list[Callable[[], Any]] = []
+        super().__init__()
         self._wrapped: dict[tuple[Any, str], Any] = {}
-
-    def __enter__(self) -> "Changes":
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self.undo()
 
     def set_attribute(self, owner: Any, name: str, value: Any) -> None:
         before = vars(owner).get(name, _ABSENT)
         _set_or_delete(owner, name, value)
-        self._undo.append(lambda: _set_or_delete(owner, name, before))
+        self.callback(_set_or_delete, owner, name, before)
 
     def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
         """Replaces a function by `make(function)`, unless it is what this method put there."""
@@ -108,14 +102,10 @@ class Changes:
     def set_module(self, name: str, module: ModuleType) -> None:
         before = sys.modules.get(name)
         sys.modules[name] = module
-
-        def undo() -> None:
-            if before is None:
-                sys.modules.pop(name, None)
-            else:
-                sys.modules[name] = before
-
-        self._undo.append(undo)
+        if before is None:
+            self.callback(sys.modules.pop, name, None)
+        else:
+            self.callback(sys.modules.__setitem__, name, before)
 
     def hide_modules(self, name: str) -> None:
         """Removes module `name` and its submodules, so that they are imported again."""
@@ -123,15 +113,14 @@ class Changes:
             module: sys.modules[module] for module in list(sys.modules) if _is_within(module, name)
         }
         _restore_modules(name, {})
-        self._undo.append(lambda: _restore_modules(name, before))
+        self.callback(_restore_modules, name, before)
 
     def add_finder(self, finder: importlib.abc.MetaPathFinder) -> None:
         sys.meta_path.insert(0, finder)
-        self._undo.append(lambda: sys.meta_path.remove(finder))
+        self.callback(sys.meta_path.remove, finder)
 
     def undo(self) -> None:
-        while self._undo:
-            self._undo.pop()()
+        self.close()
         self._wrapped.clear()
 
 
@@ -139,7 +128,7 @@ LASTING = Changes()
 """Changes that last until the process ends."""
 
 
-@contextmanager
+@contextlib.contextmanager
 def all_or_none() -> Iterator[Changes]:
     """Yields empty `Changes`, which an error inside undoes."""
     changes = Changes()

@@ -2,20 +2,18 @@
 """Finds how the categorical column of an embedding column converts values to ids."""
 
 import dataclasses
-import logging
 import os
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.messages.console import logger
 from estimator_emb.private.columns import (
     BucketizedColumn,
     CrossedColumn,
     FeatureTransformationCache,
 )
-
-logger = logging.getLogger("estimator_emb")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,18 +7,15 @@ from estimator_emb.messages.arguments import check_argument
 from estimator_emb.names.generations import GENERATIONS, PJRT
 from estimator_emb.private.protos import topology_pb2
 
-_ELSEWHERE = (
-    "Ways round: make the columns with embedding_lookup_device='tpu_tensor_core', whose tables are "
-    "variables of the model; or run the model there by jax and train the tables on the host, with "
-    "TPUConfig(device='pjrt'), which nobody has tried on a TPU; or train on the host, without the "
-    "TPU, with TPUConfig(device='host')"
+_ON_HOST = (
+    "run the model there by jax and train the tables on the host, with TPUConfig(device='pjrt'), "
+    "which nobody has tried on a TPU; or train on the host, without the TPU, with "
+    "TPUConfig(device='host')"
 )
 NO_ESTIMATOR = (
     "no TPUEstimator runs by TensorFlow on TPUs v5e, v5p and v6e: their only runtime is PJRT, and "
     "TPUEstimator stands on the infeed and outfeed of TensorFlow's older one, without which "
-    "TensorFlow says 'No TPU platform registered'. Ways round: run the model there by jax and "
-    "train the tables on the host, with TPUConfig(device='pjrt'), which nobody has tried on a TPU; "
-    "or train on the host, without the TPU, with TPUConfig(device='host'); or rewrite the program "
+    f"TensorFlow says 'No TPU platform registered'. Ways round: {_ON_HOST}; or rewrite the program "
     "for TensorFlow 2, where TPUEmbeddingV2 of tf.tpu.experimental.embedding drives SparseCore: "
     "estimator_emb.embedding.to_tensorflow translates tables and features."
 )
@@ -59,5 +56,7 @@ def check_system(metadata: Any, resolver: Any) -> None:
         return
     raise ValueError(
         "EmbeddingConfigSpec: this TPU has no embedding hardware, by its own topology, so the "
-        f"tables of this spec cannot run there. {_ELSEWHERE}."
+        "tables of this spec cannot run there. Ways round: make the columns with "
+        "embedding_lookup_device='tpu_tensor_core', whose tables are variables of the model; or "
+        f"{_ON_HOST}."
     )

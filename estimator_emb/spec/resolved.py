@@ -7,16 +7,14 @@ Each table has the features that look it up, and its optimizer.
 import collections
 import dataclasses
 import itertools
-import logging
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
+from estimator_emb.messages.console import logger
 from estimator_emb.optimizers import OptimizationParameters
 from estimator_emb.private.columns import LegacyTPUSharedEmbeddingColumn, TPUSharedEmbeddingColumn
 from estimator_emb.spec.columns import computed_ids, integer_lookup, string_lookup
 from estimator_emb.spec.config import EmbeddingConfigSpec, FeatureConfig, TableConfig
-
-logger = logging.getLogger("estimator_emb")
 
 TABLE_PREFIX = "tbl_"
 """Prefix of the names of columns' tables, as in tensorflow-estimator."""
@@ -45,7 +43,6 @@ class Feature:
 
     @property
     def input_key(self) -> str:
-        """Returns the key under which input_fn yields the ids."""
         return self.column.get_feature_key_name() if self.column else self.key
 
 

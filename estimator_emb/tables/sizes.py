@@ -7,6 +7,7 @@ import pathlib
 import re
 from collections.abc import Sequence
 
+from estimator_emb.messages.text_columns import counted
 from estimator_emb.spec.resolved import Table, optimizer_of
 
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -29,8 +30,9 @@ def describe(tables: Sequence[Table], where: str) -> str:
     )
     optimizers = ", ".join(f"{name} x {n}" for name, n in sorted(by_optimizer.items()))
     return (
-        f"Embedding tables train {where}: {len(tables)} tables, {rows:,} rows, {floats:,} "
-        f"parameters, {megabytes:,.1f} MB with slots ({optimizers})."
+        f"Embedding tables train {where}: {counted(len(tables), 'table')}, "
+        f"{counted(rows, 'row')}, {counted(floats, 'parameter')}, "
+        f"{megabytes:,.1f} MB with slots ({optimizers})."
     )
 
 

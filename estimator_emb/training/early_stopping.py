@@ -2,17 +2,15 @@
 """Says why a training stops early, and which step was best."""
 
 import inspect
-import logging
 from collections.abc import Callable
 from typing import Any
 
+from estimator_emb.messages.console import logger
 from estimator_emb.private.experimental import (
     MultiWorkerEarlyStoppingHook,
     StopOnPredicateHook,
     read_eval_metrics,
 )
-
-logger = logging.getLogger("estimator_emb")
 
 
 def say_why(hooks: Any) -> None:

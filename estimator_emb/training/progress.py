@@ -10,11 +10,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
-import tqdm
 
-from estimator_emb.messages import console, pauses
-
-logger = logging.getLogger("estimator_emb")
+from estimator_emb.messages import bars, console, pauses
+from estimator_emb.messages.console import logger
 
 _SECONDS_BETWEEN_LINES = 10.0
 _SECONDS_BETWEEN_UPDATES = 0.5
@@ -173,11 +171,9 @@ class ProgressHook(_Progress):
         super().after_create_session(session, coord)
         self._close()
         if console.interactive() or sys.stderr.isatty():
-            self._bar = tqdm.tqdm(
+            self._bar = bars.bar(
                 total=self._total,
                 initial=self._first_step,
-                file=console.stream(),
-                **_size(),
                 bar_format="{n_fmt} steps [{elapsed}{postfix}]"
                 if self._total is None
                 else "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} steps "
@@ -285,12 +281,3 @@ def _named(loss: str) -> tf.Tensor | None:
         return losses[-1]
     logger.warning("ProgressHook: the graph has no tensor %r; no loss is shown.", name)
     return None
-
-
-def _size() -> dict[str, Any]:
-    """Returns tqdm's arguments for the size of the terminal, which may not know it."""
-    try:
-        columns = os.get_terminal_size(sys.stderr.fileno()).columns
-    except OSError:
-        columns = 0
-    return {"dynamic_ncols": True} if columns else {"ncols": 80, "nrows": 24}

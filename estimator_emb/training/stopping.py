@@ -10,7 +10,6 @@ would wait.
 """
 
 import contextlib
-import logging
 import os
 import signal
 import sys
@@ -22,8 +21,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.checkpoints.files import checkpoint_files
-
-logger = logging.getLogger("estimator_emb")
+from estimator_emb.messages.console import logger
 
 _DEFAULTS = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
 """The handlers that may be replaced; others are the program's own."""

@@ -6,6 +6,7 @@ inputs and activations) and at the variables, and ends at the results that a ses
 over cores become a custom call, in whose place `devices.py` puts XLA's all-reduce.
 """
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,6 +34,18 @@ _STATEFUL_INSIDE = ("VarHandleOp", "ReadVariableOp")
 
 class CannotLower(ValueError):
     """The error of a step that XLA cannot compile."""
+
+
+@contextlib.contextmanager
+def control_flow_v2() -> Iterator[None]:
+    """Makes loops and branches inside as functions, which XLA compiles."""
+    enabled = tf.compat.v1.control_flow_v2_enabled()
+    tf.compat.v1.enable_control_flow_v2()
+    try:
+        yield
+    finally:
+        if not enabled:
+            tf.compat.v1.disable_control_flow_v2()
 
 
 class RecordingCores(Cores):

@@ -334,7 +334,7 @@ def test_one_line_says_what_runs_where(tmp_path, caplog):
     messages = harness.said(caplog)
     tables, progress = (one for one in messages if "ative kernels" not in one)
     assert tables == (
-        "Embedding tables train on the host: 1 tables, 4 rows, 8 parameters, 0.0 MB with slots "
+        "Embedding tables train on the host: 1 table, 4 rows, 8 parameters, 0.0 MB with slots "
         "(Adam x 1)."
     )
     assert progress.startswith("step 1 of 1, loss ")

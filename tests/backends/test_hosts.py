@@ -165,7 +165,7 @@ def test_cores_of_the_environment(name, value, hosts, cores, monkeypatch, tmp_pa
         ((host, hosts, 4), (host, hosts), 32 // hosts) for host in range(hosts)
     ]
     assert inputs[-1] == {"model": ([32 // cores], 32 // cores)}
-    line = f"Emulating a TPU of {cores} cores on {hosts} hosts."
+    line = f"A TPU is emulated on the host, with {cores} cores on {hosts} hosts."
     assert (line in harness.said(caplog)) == (hosts > 1)
 
 

@@ -221,8 +221,8 @@ def test_training(spec_of, hosts, strategy, tmp_path, caplog):
     tpu_config = tpu_described.per_core_input(tpu_generation="v4" if hosts > 1 else "v2")
     estimator, reached = run(tpu_described.train, spec, tmp_path, hosts, tpu_config=tpu_config)
     assert [one for one in harness.said(caplog) if "tables" in one] == [
-        f"Embedding tables train on the TPU's embedding hardware, over {hosts} hosts: "
-        f"{SIZES[spec_of]}."
+        f"Embedding tables train on the TPU's embedding hardware, over {hosts} host"
+        f"{'s' * (hosts > 1)}: {SIZES[spec_of]}."
     ]
     engine = engine_of(estimator)
     assert type(engine) is system._TablesOfSpec

@@ -5,12 +5,18 @@ What is wrong with a call is said before anything is imported, read or run.
 """
 
 import itertools
+import json
+import pathlib
 import shlex
 
+import processes
 import pytest
 import text_tables
 
 from estimator_emb.cli import main as main_lib
+
+SCRIPT = pathlib.Path(main_lib.__file__).with_name("bin") / "estimator-emb"
+MOD = pathlib.Path(__file__).parents[1] / "data" / "tpu_checkpoints" / "mod"
 
 CALLS = {
     "inspect": (["A"], [["--values"], ["--against", "B"], ["--plot=x.png"]]),
@@ -130,9 +136,9 @@ compare --rtol=-1 @script
     argument --rtol: must be a number >= 0; got '-1'
 compare --atol=nan @script
     argument --atol: must be a number >= 0; got 'nan'
-compare --a-model-dir=@folder
+compare --a-model-dir=@mod
     give --b-model-dir too: two finished runs are compared, or two new ones
-compare --a-model-dir=@folder --b-model-dir=nowhere
+compare --a-model-dir=@mod --b-model-dir=nowhere
     --b-model-dir: there is no folder 'nowhere'
 compare --a-model-dir=@folder --b-model-dir=@folder @script
     --a-model-dir and --b-model-dir compare finished runs: leave out a program
@@ -145,7 +151,82 @@ compare --plot=x.pdf @script
 compare --plot=nowhere/x.png @script
     argument --plot: there is no folder 'nowhere'
 compare --start=@folder @script
-    --start: there is no checkpoint '@folder'
+    --start: Folder '@folder' holds no checkpoint.
+compare --a-model-dir=@folder --b-model-dir=@mod
+    --a-model-dir: Folder '@folder' holds no checkpoint.
+check --compiler_python=/nowhere/python @script
+    --compiler_python: there is no interpreter '/nowhere/python'
+inspect @folder/no
+    There is no checkpoint '@folder/no'.
+inspect @folder
+    Folder '@folder' holds no checkpoint.
+inspect @mod/model.ckpt-7.index
+    There is no checkpoint '@mod/model.ckpt-7.index': give '@mod/model.ckpt-7', without the end of
+    the file's name.
+inspect @mod --against=@folder
+    Folder '@folder' holds no checkpoint.
+inspect @mod --plot=x.pdf
+    argument --plot: 'x.pdf' must end in .png
+convert @mod @folder/new
+    the following arguments are required: --table
+convert @folder/no @folder/new --table=words
+    There is no checkpoint '@folder/no'.
+convert @mod @mod/model.ckpt-7 --table=words
+    Checkpoint '@mod/model.ckpt-7' exists already.
+convert @mod @mod --table=words
+    Checkpoint '@mod/model.ckpt-7' exists already.
+convert @mod @script/new/model.ckpt-7 --table=words
+    '@script' is a file; it must be a folder for '@script/new/model.ckpt-7'.
+convert @mod @folder/new --table=words --reverse
+    --reverse needs --hosts, the number of TPU hosts.
+convert @mod @folder/new --table=words --hosts=0
+    argument --hosts: must be an integer >= 1; got '0'
+convert @mod @folder/new --table=words --to-hosts=0
+    argument --to-hosts: must be an integer >= 1; got '0'
+convert @mod @folder/new --table=words --to-hosts=2 --reverse --hosts=2
+    argument --reverse: not allowed with argument --to-hosts
+export @folder/no @folder/new --to=npz
+    There is no checkpoint '@folder/no'.
+export @mod --to=npz
+    name OUT, the folder to write.
+export @mod @folder --to=npz
+    '@folder' exists already.
+export @mod @folder/new --to=keras --slots
+    keras has no slots.
+export @mod @folder/new --to=saved-model --slots
+    saved-model has no slots.
+export @mod @folder/new --to=projector --slots
+    projector has no slots.
+export @mod @folder/new --to=keras --vocabulary=words=@script
+    keras has no labels; leave vocabularies out.
+export @mod @folder/new --to=npz --precision=float16
+    npz has no precision 'float16'; only saved-model has it.
+export @mod @folder/new --to=tf2 --vocabulary=words=@script
+    tf2 has no labels; leave vocabularies out.
+export @mod @folder/new --to=npz --allow-unlabelled
+    allow_unlabelled needs vocabularies, whose rows it is about.
+export @mod @folder/new --to=npz --vocabulary=words
+    --vocabulary must be TABLE=FILE, once for a table; got 'words'.
+export @mod @folder/new --to=npz --table=few --vocabulary=words=@script
+    there are vocabularies of ['words'], which are not among the tables ['few'].
+export @mod @folder/new --to=npz --vocabulary=words=@folder/no
+    vocabulary '@folder/no' of table 'words': there is no such file.
+export @mod --like=1
+    --like needs one --table.
+export @mod @folder/new --like=1 --table=words
+    --like shows rows: it takes neither OUT nor --slots.
+export @mod --like=1 --table=words --precision=float16
+    --like shows rows: it takes no --precision.
+export @mod --like=1 --table=words --vocabulary=few=@script
+    --vocabulary must be of table 'words'; got ['few'].
+export @mod --like=1 --table=words --allow-unlabelled
+    allow_unlabelled needs a vocabulary, whose rows it is about.
+export @mod --like=x --table=words
+    label 'x' needs the vocabulary of the table.
+export @mod --like=1 --table=words --count=0
+    argument --count: must be an integer >= 1; got '0'
+migrate @folder/no.py
+    @folder/no.py: there is no such file.
 compare @broken
     @broken, line 1: invalid syntax: x = = 1
 compare '--b=TF_CONFIG={}' @script
@@ -164,20 +245,53 @@ export A --to=npz B --like=x
 """Calls, and below each what is said of it, behind the name of the subcommand."""
 
 
-@pytest.mark.parametrize("call, message", text_tables.read(WRONG).items())
-def test_what_is_wrong_is_a_line_and_status_2(call, message, tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "host")
-    places = {"@folder": tmp_path, "@script": tmp_path / "a.py", "@broken": tmp_path / "broken.py"}
-    places["@script"].write_text("")
-    places["@broken"].write_text("x = = 1")
+WITHOUT_TENSORFLOW = """
+import contextlib, io, json, runpy, sys
+script, calls = sys.argv[1:]
+sys.modules["tensorflow"] = sys.modules["numpy"] = None  # An import is an error.
+for call in json.loads(calls):
+    sys.argv = [script, *call]
+    status = None
+    with contextlib.redirect_stderr(io.StringIO()) as error:
+        try:
+            runpy.run_path(script, run_name="__main__")
+        except SystemExit as ended:
+            status = ended.code
+    print(json.dumps([status, error.getvalue()]))
+"""
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """Call -> its status, and what it says on stderr, with the names of places for them."""
+    folder = tmp_path_factory.mktemp("empty")
+    script = tmp_path_factory.mktemp("programs") / "a.py"
+    script.write_text("")
+    broken = script.with_name("broken.py")
+    broken.write_text("x = = 1")
+    places = {"@folder": folder, "@script": script, "@broken": broken, "@mod": MOD}
+    calls = list(text_tables.read(WRONG))
+    texts = []
+    for call in calls:
+        for place, path in places.items():
+            call = call.replace(place, str(path))
+        texts.append(shlex.split(call))
+    code = ["-c", WITHOUT_TENSORFLOW, SCRIPT, json.dumps(texts)]
+    printed = processes.run_python(*code, status=0, ESTIMATOR_EMB_DEVICE="host").stdout
     for place, path in places.items():
-        call, message = (one.replace(place, str(path)) for one in (call, message))
-    name, *arguments = shlex.split(call)
-    with pytest.raises(SystemExit) as ended:
-        main_lib.main([name, *arguments])
-    assert ended.value.code == 2
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert last == f"estimator-emb {name}: error: {message}"
+        printed = printed.replace(str(path), place)
+    assert not list(folder.iterdir())
+    return dict(zip(calls, map(json.loads, printed.splitlines()), strict=True))
+
+
+@pytest.mark.parametrize("call, message", text_tables.read(WRONG).items())
+def test_what_is_wrong_is_a_line_and_status_2_without_tensorflow(call, message, said):
+    status, printed = said[call]
+    name = call.split()[0]
+    of_parser = f"estimator-emb {name}: error: {message}"
+    assert status == 2
+    assert printed.splitlines()[-1] in (of_parser, f"estimator-emb {name}: {message}", message)
+    assert printed.startswith("usage: ") == printed.endswith(f"{of_parser}\n")
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,7 @@ def test_stock_takes_environment_only(script):
 def test_a_module_and_finished_runs(tmp_path):
     a, _ = sides_of("-m", "package.program", "--steps=3")
     assert a.program == ("-m", "package.program", "--steps=3")
+    (tmp_path / "model.ckpt-1.index").write_text("")
     a, b = sides_of(f"--a-model-dir={tmp_path}", f"--b-model-dir={tmp_path}", "--rtol=0")
     assert (a.model_dir, b.model_dir) == (str(tmp_path), str(tmp_path))
 

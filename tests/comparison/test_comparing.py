@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from estimator_emb.checkpoints.files import values
 from estimator_emb.checkpoints.reading.differences import pairs
-from estimator_emb.comparison import comparing, distances, names, plot, recorded, text
+from estimator_emb.comparison import comparing, distances, names, plot, recorded, report
 
 TABLE = "dense_features/x_embedding/embedding_weights"
 TOLERANCE = distances.Tolerance()
@@ -217,7 +217,7 @@ WITHIN = "within rtol 0.0001 and atol 1e-05"
 def test_the_same(made):
     comparison, verdict = decide(made(), made(from_step(2, "w", np.float32(1e-6))))
     assert verdict == (0, f"The sides are the same {WITHIN}.")
-    body = text.body(comparison, None)
+    body = report.body(comparison, None)
     assert "Losses of steps 1 to 3" in body and "evaluation 1: auc" in body
     assert len(comparison.items()) == 6
 
@@ -226,7 +226,7 @@ def test_a_variable_that_differs(made):
     a, b = made(), made(from_step(2, TABLE, np.float32(1e-2)))
     comparison, verdict = decide(a, b, made())
     assert verdict == (1, f"The sides differ: {TABLE} are not the same {WITHIN}, from step 2 on.")
-    assert "from step 2" in text.body(comparison, None)
+    assert "from step 2" in report.body(comparison, None)
 
 
 def changed(made, change):
@@ -288,14 +288,14 @@ def test_what_one_side_lacks_is_a_difference(made, what):
     comparison, (status, line) = decide(made(), make(made), made())
     assert status == 1 and "that one side lacks or that do not fit" in line
     assert comparison.problems == problems
-    assert all(one in text.body(comparison, None) for one in problems)
+    assert all(one in report.body(comparison, None) for one in problems)
 
 
 def test_unless_it_is_ignored(made):
     other = made(without("w"), metrics={"auc": np.float32(0.9)})
     comparison, (status, _) = decide(made(), other, ignore=["w", "auc"])
     assert status == 0
-    assert "Ignored, as asked: w" in text.body(comparison, None)
+    assert "Ignored, as asked: w" in report.body(comparison, None)
     with pytest.raises(recorded.CannotCompare, match="no variable is left to compare."):
         decide(made(), made(), ignore=["*"])
 
@@ -358,7 +358,7 @@ def test_many_variables_are_not_all_listed(made):
         variables.update({f"v{index:02}": np.float32(index) for index in range(40)})
 
     comparison, _ = decide(made(change), made(change))
-    body = text.body(comparison, None)
+    body = report.body(comparison, None)
     assert "and 18 more, at most 0 apart, 0 of them past the tolerance" in body
 
 
@@ -370,7 +370,7 @@ def test_names_move_no_cursor(made):
         variables["\x9b2J"] = np.float32(step)
 
     comparison, (_, line) = decide(made(change), made(other), ignore=["\x9b*"])
-    lines = text.body(comparison, None).split("\n")
+    lines = report.body(comparison, None).split("\n")
     assert all(one.isprintable() for one in lines)
     assert r"  Only A has the variable \x1b[2J\nThe sides are the same." in lines
     assert r"Ignored, as asked: \x9b2J" in lines
@@ -385,7 +385,7 @@ def test_the_rules_of_names_are_listed(made):
         variables["beta1_power"] = np.float32(0.9)
 
     comparison, (status, _) = decide(made(stock), made(ours))
-    body = text.body(comparison, None)
+    body = report.body(comparison, None)
     assert status == 0
     assert f"{TABLE}/Adam on A is {TABLE}/Adam/m on B" in body
     assert f"Rule: {names.RULES['slot']}." in body

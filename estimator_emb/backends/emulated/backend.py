@@ -2,22 +2,20 @@
 """A TPU that is emulated on the host: `use_tpu=True` and a request to emulate."""
 
 import copy
-import logging
 from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb.backends.base import EstimatorRequest, Function
 from estimator_emb.backends.emulated import topology
-from estimator_emb.backends.emulated.context import EmulatedTPU
 from estimator_emb.backends.emulated.step import EmulatedStep
+from estimator_emb.backends.emulated.topology import EmulatedTPU
 from estimator_emb.backends.host import HostBackend
+from estimator_emb.messages.console import logger
 from estimator_emb.names.slices import Slice
 from estimator_emb.private.tpu_estimator import InputPipelineConfig, StockRunConfig
 from estimator_emb.spec import options
 from estimator_emb.spec.config import EmbeddingConfigSpec
-
-logger = logging.getLogger("estimator_emb")
 
 _WITHOUT_MEANING = (
     "experimental_allow_per_host_v2_parallel_get_next",

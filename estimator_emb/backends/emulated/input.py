@@ -20,7 +20,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.backends.emulated import batches, refusals
-from estimator_emb.backends.emulated.context import host_calls, replicas_of
+from estimator_emb.backends.emulated.topology import host_calls, replicas_of
 from estimator_emb.checks import batch_sizes, input_errors
 from estimator_emb.private.estimator import ModeKeys
 from estimator_emb.private.graphs import data_nest

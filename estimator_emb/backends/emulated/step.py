@@ -18,11 +18,13 @@ from estimator_emb.backends.base import EstimatorRequest
 from estimator_emb.backends.emulated import input as emulated_input
 from estimator_emb.backends.emulated import refusals
 from estimator_emb.backends.emulated.computation import Computation, checked_scaffold
-from estimator_emb.backends.emulated.context import EmulatedTPU
 from estimator_emb.backends.emulated.loop import LoopHook
+from estimator_emb.backends.emulated.topology import EmulatedTPU
 from estimator_emb.checks import batch_sizes, unsummed
 from estimator_emb.messages import console
+from estimator_emb.messages.text_columns import counted
 from estimator_emb.native import choice
+from estimator_emb.ordering import structure
 from estimator_emb.private.estimator import (
     LOSS_METRIC_KEY,
     AnyTPUEstimatorSpec,
@@ -293,8 +295,8 @@ class EmulatedStep:
 
     def _describe(self) -> str:
         count, hosts = self._cores.count, self._ctx.num_hosts
-        cores = "1 core" if count == 1 else f"{count} cores"
-        return f"Emulating a TPU of {cores}{f' on {hosts} hosts' if hosts > 1 else ''}."
+        over = f" on {hosts} hosts" if hosts > 1 else ""
+        return f"A TPU is emulated on the host, with {counted(count, 'core')}{over}."
 
     def _make_cores(self, count: int) -> Cores:
         return Cores(count)
@@ -440,16 +442,11 @@ def _updated_sparsely(variable: tf.Variable) -> bool:
 
 def _let_run_without(step: tf.Operation, ops: Sequence[tf.Operation]) -> None:
     """Frees ops, and the ops they read, from waiting for a step."""
-    waiting, seen = list(ops), set(ops)
-    while waiting:
-        op = waiting.pop()
+    for op in structure.reached(ops, lambda op: [tensor.op for tensor in op.inputs]):
         if step in op.control_inputs:
             others = [one for one in op.control_inputs if one is not step]
             op._remove_all_control_inputs()
             op._add_control_inputs(others)
-        before = {tensor.op for tensor in op.inputs} - seen
-        seen |= before
-        waiting += before
 
 
 def _meant(spec: Any) -> dict[str, tf.Tensor]:

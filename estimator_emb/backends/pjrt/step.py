@@ -180,8 +180,6 @@ class PjrtStep(EmulatedStep):
 
 
 class _LoadHook(tf.compat.v1.train.SessionRunHook):
-    """Takes variables to the devices when a session begins."""
-
     def __init__(self, load: tf.Operation):
         self._load = load
 
@@ -211,30 +209,22 @@ def described(devices: Sequence[Any]) -> str:
 @contextlib.contextmanager
 def _as_xla_wants(seed_of_core: Callable[[], tf.Tensor]) -> Iterator[None]:
     """Makes this thread's loops and branches as functions, and its random ops stateless."""
-    enabled = tf.compat.v1.control_flow_v2_enabled()
-    tf.compat.v1.enable_control_flow_v2()
-    changes = Changes()
     thread = threading.get_ident()
 
-    def change(module: Any, name: str, make: Callable[..., Any]) -> None:
-        def changed(original: Callable[..., Any]) -> Callable[..., Any]:
-            ours = make(original)
-            return lambda *args, **kwargs: (ours if threading.get_ident() == thread else original)(
-                *args, **kwargs
-            )
+    def of_thread(make: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+        ours = make(original)
+        return lambda *args, **kwargs: (ours if threading.get_ident() == thread else original)(
+            *args, **kwargs
+        )
 
-        changes.wrap(module, name, changed)
-
-    for module in filter(None, (control_flow_util, sys.modules.get(_KERAS))):
-        change(module, "GraphOrParentsInXlaContext", lambda original: lambda graph: True)
-    for name in draws.STATELESS:
-        change(gen_random_ops, name, functools.partial(draws.stateless, name, seed_of_core))
-    try:
+    with core_step.control_flow_v2(), Changes() as changes:
+        in_xla = functools.partial(of_thread, lambda original: lambda graph: True)
+        for module in filter(None, (control_flow_util, sys.modules.get(_KERAS))):
+            changes.wrap(module, "GraphOrParentsInXlaContext", in_xla)
+        for name in draws.STATELESS:
+            make = functools.partial(draws.stateless, name, seed_of_core)
+            changes.wrap(gen_random_ops, name, functools.partial(of_thread, make))
         yield
-    finally:
-        changes.undo()
-        if not enabled:
-            tf.compat.v1.disable_control_flow_v2()
 
 
 def _host_op(

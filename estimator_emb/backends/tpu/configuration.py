@@ -1,25 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the tables and features into the configuration of the TPU embedding hardware.
+"""Writes the optimizers of tables into the configuration of the TPU embedding hardware.
 
 Source: tpu_embedding_configuration.proto and optimization_parameters.proto, and what `TPUEmbedding`
 of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1, writes into them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb.optimizers import OptimizationParameters, gradient_limits
-from estimator_emb.private.protos import TPUEmbeddingConfiguration, optimization_pb2
-from estimator_emb.spec.config import FeatureConfig, TableConfig
+from estimator_emb.private.protos import optimization_pb2
+from estimator_emb.spec.config import TableConfig
 from estimator_emb.step.rates import function_of
 from estimator_emb.tables import functions
-
-_SHARDING = {
-    "div": TPUEmbeddingConfiguration.DIV_DEFAULT,
-    "mod": TPUEmbeddingConfiguration.MOD,
-}
 
 
 class DynamicRates:
@@ -67,68 +62,29 @@ class DynamicRates:
         ]
 
 
-def configuration(
-    tables: Mapping[str, TableConfig],
-    features: Mapping[str, FeatureConfig],
-    features_of_table: Mapping[str, Sequence[str]],
-    parameters: Mapping[str, OptimizationParameters],
-    rates: DynamicRates,
-    *,
-    mode: int,
-    batch_size_per_core: int,
-    num_hosts: int,
-    num_cores: int,
-    partition_strategy: str,
-    pipeline_execution_with_tensor_core: bool,
-    profile_data_directory: str | None,
-    clipping_limit: float | None = None,
-) -> TPUEmbeddingConfiguration:
-    """Returns the configuration of the hardware, for `tf.compat.v1.tpu.initialize_system`.
+def write_optimizer(
+    name: str,
+    table: TableConfig,
+    parameters: OptimizationParameters,
+    tag: int | None,
+    clipping_limit: float | None,
+    message: Any,
+) -> None:
+    """Writes a table's optimizer, and the tag of its rate if it has one, into its message.
 
-    The order of `tables` gives tables their numbers, and that of `features_of_table` is the order
-    of activations; `parameters` has each table's optimizer. Arguments from `partition_strategy` on
-    are as in `EmbeddingConfigSpec`. Raises ValueError if `clipping_limit` is given for an optimizer
-    that does not accumulate gradients.
+    Raises ValueError if `clipping_limit` is given for an optimizer that does not accumulate
+    gradients.
     """
-    result = TPUEmbeddingConfiguration(
-        mode=mode,
-        num_hosts=num_hosts,
-        num_tensor_cores=num_cores,
-        sharding_strategy=_SHARDING[partition_strategy],
-        pipeline_execution_with_tensor_core=pipeline_execution_with_tensor_core,
-        profile_data_directory=profile_data_directory or "",
-    )
-    for number, (name, table) in enumerate(tables.items()):
-        descriptor = result.table_descriptor.add(
-            name=name,
-            # A table of fewer rows than hosts gets a row of padding on each of the others.
-            vocabulary_size=max(table.vocabulary_size, num_hosts),
-            dimension=table.dimension,
+    if tag is not None:
+        message.learning_rate.dynamic.tag = tag
+    elif table.learning_rate is not None:
+        message.learning_rate.constant = table.learning_rate
+    else:
+        message.learning_rate.constant = parameters.learning_rate
+    if table.hot_id_replication:
+        message.hot_id_replication_configuration.status = (
+            optimization_pb2.HotIdReplicationConfiguration.ENABLED
         )
-        message = descriptor.optimization_parameters
-        tag = rates.tag(name)
-        if tag is not None:
-            message.learning_rate.dynamic.tag = tag
-        elif table.learning_rate is not None:
-            message.learning_rate.constant = table.learning_rate
-        else:
-            message.learning_rate.constant = parameters[name].learning_rate  # type: ignore
-        if table.hot_id_replication:
-            message.hot_id_replication_configuration.status = (
-                optimization_pb2.HotIdReplicationConfiguration.ENABLED
-            )
-        _write_optimizer(name, parameters[name], message)
-        _write_limits(name, parameters[name], clipping_limit, message)
-        for feature in features_of_table[name]:
-            length = features[feature].max_sequence_length
-            result.feature_descriptor.add(
-                table_id=number,
-                input_shape=[batch_size_per_core, length] if length else [batch_size_per_core],
-            )
-    return result
-
-
-def _write_optimizer(table: str, parameters: OptimizationParameters, message: Any) -> None:
     hardware = parameters.hardware
     member = getattr(message, hardware.message)
     member.SetInParent()  # An optimizer without hyper-parameters is an empty member.
@@ -149,6 +105,7 @@ def _write_optimizer(table: str, parameters: OptimizationParameters, message: An
         message.low_dimensional_packing_status = (
             optimization_pb2.LowDimensionalPackingStatus.Status.ENABLED
         )
+    _write_limits(name, parameters, clipping_limit, message)
 
 
 def _write_limits(

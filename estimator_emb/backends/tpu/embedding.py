@@ -26,7 +26,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.backends.tpu import enqueue, variables
-from estimator_emb.backends.tpu.configuration import DynamicRates, configuration
+from estimator_emb.backends.tpu.configuration import DynamicRates, write_optimizer
 from estimator_emb.messages import arguments
 from estimator_emb.optimizers import (
     OptimizationParameters,
@@ -42,6 +42,10 @@ from estimator_emb.tables.partition import Partition
 
 _check = functools.partial(arguments.check_argument, "TPUEmbedding")
 
+_SHARDING = {
+    "div": TPUEmbeddingConfiguration.DIV_DEFAULT,
+    "mod": TPUEmbeddingConfiguration.MOD,
+}
 TRAINING = TPUEmbeddingConfiguration.TRAINING
 INFERENCE = TPUEmbeddingConfiguration.INFERENCE
 
@@ -125,21 +129,36 @@ class TPUEmbedding:
             for name, table in self._table_to_config_dict.items()
         }
         self._rates = DynamicRates(self._table_to_config_dict, self._parameters)
-        self.config_proto = configuration(
-            self._table_to_config_dict,
-            self._feature_to_config_dict,
-            self._table_to_features_dict,
-            self._parameters,
-            self._rates,
-            mode=mode,
-            batch_size_per_core=self.batch_size_per_core,
-            num_hosts=self._num_hosts,
-            num_cores=self.num_cores,
-            partition_strategy=partition_strategy,
-            pipeline_execution_with_tensor_core=pipeline_execution_with_tensor_core,
-            profile_data_directory=profile_data_directory,
-            clipping_limit=clipping_limit,
+        self.config_proto = self._configuration(
+            pipeline_execution_with_tensor_core, profile_data_directory, clipping_limit
         )
+
+    def _configuration(
+        self, pipelined: bool, directory: str | None, clipping_limit: float | None
+    ) -> TPUEmbeddingConfiguration:
+        """Returns what the hardware is told; the order of tables gives them their numbers."""
+        result = TPUEmbeddingConfiguration(
+            mode=self._mode,
+            num_hosts=self._num_hosts,
+            num_tensor_cores=self.num_cores,
+            sharding_strategy=_SHARDING[self._partition_strategy],
+            pipeline_execution_with_tensor_core=pipelined,
+            profile_data_directory=directory or "",
+        )
+        for number, (name, table) in enumerate(self._table_to_config_dict.items()):
+            descriptor = result.table_descriptor.add(
+                name=name,
+                # A table of fewer rows than hosts gets a row of padding on each of the others.
+                vocabulary_size=max(table.vocabulary_size, self._num_hosts),
+                dimension=table.dimension,
+            )
+            message, tag = descriptor.optimization_parameters, self._rates.tag(name)
+            write_optimizer(name, table, self._parameters[name], tag, clipping_limit, message)
+            for feature in self._table_to_features_dict[name]:
+                length = self._feature_to_config_dict[feature].max_sequence_length
+                shape = [self.batch_size_per_core, *([length] if length else ())]
+                result.feature_descriptor.add(table_id=number, input_shape=shape)
+        return result
 
     def _find_system(
         self,
@@ -326,21 +345,14 @@ class TPUEmbedding:
             for feature, config in self._feature_to_config_dict.items()
         }
         enqueue.check_data(enqueue_datas_list, combiners, self.num_cores_per_host, ragged)
-        features = self._features()
+        features = {
+            # A table of one id for each sample has nothing to combine.
+            name: (combiners[name] or "sum", self._feature_to_config_dict[name].max_sequence_length)
+            for name in self._features()
+        }
         return [
             enqueue.enqueue_op(
-                data,
-                features,
-                # A table of one id for each sample has nothing to combine.
-                [combiners[feature] or "sum" for feature in features],
-                {
-                    feature
-                    for feature, config in self._feature_to_config_dict.items()
-                    if config.max_sequence_length
-                },
-                core % self.num_cores_per_host,
-                mode_override,
-                ragged,
+                data, features, core % self.num_cores_per_host, mode_override, ragged
             )
             for core, data in enumerate(enqueue_datas_list)
         ]

@@ -6,15 +6,13 @@ tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1.
 """
 
 import collections
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.messages.console import logger
 from estimator_emb.private.graphs import colocate_with
-
-logger = logging.getLogger("estimator_emb")
 
 
 class EnqueueData(
@@ -146,31 +144,29 @@ def check_data(
 
 def enqueue_op(
     data: Mapping[str, Any],
-    features: Sequence[str],
-    combiners: Sequence[str],
-    sequence_features: set[str],
+    features: Mapping[str, tuple[str, int]],
     device_ordinal: int,
     mode_override: str | None,
     ragged: bool,
 ) -> tf.Operation:
     """Returns the op that sends the ids of one core to the hardware.
 
-    `features` gives the order, also of `combiners`; the ids of `sequence_features` are not
-    combined. `device_ordinal` is the number of the core on its host. `mode_override` and `ragged`
-    are as in `TPUEmbedding.generate_enqueue_ops`.
+    `features` has, in the hardware's order, the combiner and the `max_sequence_length` of each.
+    `device_ordinal` is the number of the core on its host. `mode_override` and `ragged` are as in
+    `TPUEmbedding.generate_enqueue_ops`.
     """
     first = next(iter(data.values())).embedding_indices
     with colocate_with(first):
         no_ids, no_weights = tf.zeros([0], tf.int64), tf.zeros([0], tf.float32)
         layouts, weights = [], []
-        for feature in features:
+        for feature, (_, max_sequence_length) in features.items():
             enqueued = data[feature]
             layout = enqueued.row_splits if ragged else enqueued.sample_indices
             if not ragged and layout is not None:
                 columns = layout.shape[1]
                 if columns == 1:
                     layout = None  # One id for each sample.
-                elif columns == 2 and feature in sequence_features:
+                elif columns == 2 and max_sequence_length:
                     # Each (sample, position) is a lookup of its own, with one id at position 0.
                     layout = tf.pad(layout, [[0, 0], [0, 1]])
             layouts.append(no_ids if layout is None else layout)
@@ -184,7 +180,7 @@ def enqueue_op(
             aggregation_weights=_of_one_dtype(weights),
             mode_override=mode_override or "unspecified",
             device_ordinal=device_ordinal,
-            combiners=list(combiners),
+            combiners=[combiner for combiner, _ in features.values()],
         )
 
 

@@ -7,13 +7,14 @@ seven optimizers and, from TensorFlow 2.16 on, fails on feature columns. Ours re
 context of one estimator; nothing is changed in tensorflow-estimator itself.
 """
 
-import logging
 from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb.backends.tpu.embedding import INFERENCE, TRAINING, TPUEmbedding, VariablesAndOps
+from estimator_emb.messages.console import logger
+from estimator_emb.messages.text_columns import counted
 from estimator_emb.private.estimator import ModeKeys
 from estimator_emb.spec import generations
 from estimator_emb.spec.config import EmbeddingConfigSpec, FeatureConfig
@@ -21,8 +22,6 @@ from estimator_emb.spec.resolved import Table
 from estimator_emb.step.inputs import PADDING_ID
 from estimator_emb.tables import functions, names, scopes
 from estimator_emb.tables.sizes import describe
-
-logger = logging.getLogger("estimator_emb")
 
 
 def use_hardware(estimator: Any, spec: EmbeddingConfigSpec, tables: list[Table]) -> None:
@@ -172,8 +171,8 @@ class _TablesOfSpec(TPUEmbedding):
         )
 
     def describe(self) -> str:
-        where = f"on the TPU's embedding hardware, over {self._num_hosts} hosts"
-        return describe(self._tables, where)
+        over = counted(self._num_hosts, "host")
+        return describe(self._tables, f"on the TPU's embedding hardware, over {over}")
 
     def create_variables_and_ops(
         self,

@@ -7,7 +7,6 @@ that name the files and say what to do.
 """
 
 import contextlib
-import logging
 import os
 import re
 import time
@@ -15,9 +14,8 @@ import time
 import tensorflow as tf
 
 from estimator_emb.checkpoints.files import bundle_index
+from estimator_emb.messages.console import logger
 from estimator_emb.messages.text_columns import escaped
-
-logger = logging.getLogger("estimator_emb")
 
 _ENDS = r"\.(index|meta|data-\d+-of-\d+)$"
 

@@ -45,7 +45,6 @@ class Checksum:
 
     @property
     def masked(self) -> int:
-        """Returns the checksum in the form in which checkpoints hold it."""
         value = int(self._register[0]) ^ 0xFFFFFFFF
         return ((value >> 15 | value << 17) + _MASK_DELTA) & 0xFFFFFFFF
 

@@ -14,17 +14,14 @@ from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
 
 
 class TableFormat:
-    """A format of `export`: it may widen bfloat16, round to float16, and name by variable.
+    """A format of `export`: it may widen bfloat16, and name by variable.
 
     It may have labels on lines of its files, or look them up.
     """
 
-    slots = True
-    labels = True
     lines_of = ""
     looks_labels_up = False
     widens = True
-    rounds = False
     by_variable = False
 
     def check_package(self) -> None:
@@ -92,7 +89,7 @@ def tables_to_write(
         if table.vocabulary and format.looks_labels_up:
             table.vocabulary.check_distinct()
     advance = counter(
-        progress, sum(values.size(variable) for table in tables for variable in table.variables)
+        progress, 2 * sum(values.size(variable) for table in tables for variable in table.variables)
     )
     for table in tables:
         table.advance = advance

@@ -3,15 +3,13 @@
 
 import dataclasses
 import fnmatch
-import os
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.checkpoints.files import writer
+from estimator_emb.checkpoints.files import paths, writer
 from estimator_emb.checkpoints.files.checkpoint_files import DamagedCheckpoint
 from estimator_emb.checkpoints.files.values import Values, counter
 from estimator_emb.checkpoints.files.writer import Writer
@@ -98,7 +96,7 @@ def convert(
     if to == "mod" and to_hosts is None:
         hosts, to_hosts = None, hosts
     source = saved_variables.prefix(source)
-    destination = _new_path(source, destination)
+    destination = paths.new_prefix(source, tf.compat.path_to_str(destination), tf.io.gfile)
     with Values(source) as values:
         plan = _Moves(values, list(tables), hosts, source_order, force)
         plan.check_target(to, to_hosts or 1)
@@ -376,22 +374,3 @@ def _compare(
             f"convert: {escaped(name)} of the new checkpoint '{written.path}' is not what was "
             "written: the disk may be faulty."
         )
-
-
-def _new_path(source: str, destination: str) -> str:
-    destination = tf.compat.path_to_str(destination)
-    name = destination.rpartition("/")[2]
-    if tf.io.gfile.isdir(destination) or not re.search(r"\.ckpt|-\d+$", name):
-        destination = f"{destination.rstrip('/')}/{source.rpartition('/')[2]}"
-    folder, _, name = destination.rpartition("/")
-    folder = folder or ("/" if destination.startswith("/") else ".")
-    if tf.io.gfile.isdir(folder):
-        for other in tf.io.gfile.listdir(folder):
-            if re.fullmatch(rf"{re.escape(name)}\.(index|data-\d+-of-\d+)", other):
-                raise ValueError(f"Checkpoint {destination!r} exists already.")
-    above = folder
-    while above and not tf.io.gfile.isdir(above):
-        if os.path.isfile(above):
-            raise ValueError(f"{above!r} is a file; it must be a folder for {destination!r}.")
-        above = above.rpartition("/")[0]
-    return destination

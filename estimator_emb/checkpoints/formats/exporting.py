@@ -11,7 +11,7 @@ import tensorflow as tf
 from estimator_emb.checkpoints.files.values import Values
 from estimator_emb.checkpoints.formats.base import TableFormat, new_folder, tables_to_write
 from estimator_emb.checkpoints.reading import saved_tables, saved_variables
-from estimator_emb.names.formats import EXPORT_FORMATS, PRECISIONS
+from estimator_emb.names import formats
 
 
 def export(
@@ -58,19 +58,9 @@ def export(
       ValueError: an argument is not allowed, `destination` exists, a table or a vocabulary is
         missing or does not fit, or the checkpoint is damaged; or float16 cannot hold a number.
     """
-    if to not in EXPORT_FORMATS:
-        raise ValueError(f"export: to must be one of {', '.join(EXPORT_FORMATS)}; got {to!r}.")
+    files = vocabularies or {}
+    formats.check_arguments(to, tables, slots, files, precision, allow_unlabelled)
     format = format_of(to)
-    if slots and not format.slots:
-        raise ValueError(f"export: {to} has no slots.")
-    if precision not in PRECISIONS:
-        raise ValueError(f"export: precision must be 'float32' or 'float16'; got {precision!r}.")
-    if precision == "float16" and not format.rounds:
-        raise ValueError(f"export: {to} has no precision 'float16'; only saved-model has it.")
-    if vocabularies and not format.labels:
-        raise ValueError(f"export: {to} has no labels; leave vocabularies out.")
-    if allow_unlabelled and not vocabularies:
-        raise ValueError("export: allow_unlabelled needs vocabularies, whose rows it is about.")
     format.check_package()
     destination = tf.compat.path_to_str(destination).rstrip("/")
     if tf.io.gfile.exists(destination):
@@ -79,21 +69,14 @@ def export(
         names = list(saved_tables.tables(values.path)) if tables is None else list(tables)
         if not names:
             raise ValueError(f"export: checkpoint {values.path!r} has no table.")
-        unknown = set(vocabularies or {}) - set(names)
-        if unknown:
-            raise ValueError(
-                f"export: there are vocabularies of {sorted(unknown)}, which are not among the "
-                f"tables {names}."
-            )
-        files = vocabularies or {}
+        formats.check_labelled(names, files)
         chosen = tables_to_write(
             values, names, format, slots, files, order, progress, allow_unlabelled
         )
         for table in chosen:
             if precision == "float16":
                 table.rounded_for = "export: precision='float16'"
-            for variable in table.variables:
-                values.check(variable)
+            table.check()
         with new_folder(destination) as temporary:
             format.write(temporary, chosen)
             of_names = format.names(chosen)
@@ -104,7 +87,7 @@ def export(
 
 
 def format_of(name: str) -> TableFormat:
-    """Returns the format of a name in `EXPORT_FORMATS`."""
-    module = f"estimator_emb.checkpoints.formats.{EXPORT_FORMATS[name].module}"
+    """Returns the format of a name in `formats.EXPORT_FORMATS`."""
+    module = f"estimator_emb.checkpoints.formats.{formats.EXPORT_FORMATS[name].module}"
     format: TableFormat = importlib.import_module(module).FORMAT
     return format

@@ -23,8 +23,6 @@ class _Keras(TableFormat):
     `load_weights_from_hdf5_group_by_name` of keras/src/legacy/saving/legacy_h5_format.py, 3.15.1.
     """
 
-    slots = labels = False
-
     def write(self, folder: str, tables: Sequence[SavedTable]) -> None:
         import h5py
 

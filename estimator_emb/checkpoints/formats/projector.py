@@ -13,7 +13,6 @@ from estimator_emb.checkpoints.reading.saved_tables import SavedTable
 class _Projector(TableFormat):
     """A text file of rows for each table, and one of its labels."""
 
-    slots = False
     lines_of = "a projector's file"
 
     def write(self, folder: str, tables: Sequence[SavedTable]) -> None:

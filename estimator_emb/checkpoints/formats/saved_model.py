@@ -17,8 +17,6 @@ from estimator_emb.checkpoints.reading.saved_tables import SavedTable
 class _SavedModel(TableFormat):
     """A signature for each table that takes ids, and one that takes labels."""
 
-    slots = False
-    rounds = True
     looks_labels_up = True
 
     def names(self, tables: Sequence[SavedTable]) -> dict[str, str]:

@@ -210,7 +210,6 @@ NOT_IN_A_CHECKPOINT = [
 class _Tf2(TableFormat):
     """A checkpoint of `tf.train.Checkpoint`, and `tables.json`, which describes its contents."""
 
-    labels = False
     by_variable = True
 
     def write(self, folder: str, tables: Sequence[SavedTable]) -> None:

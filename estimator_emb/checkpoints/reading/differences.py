@@ -60,7 +60,9 @@ def differences(
             for name in {*here.shapes, *there.shapes}
             if name != RECORD and not saved_variables.is_helper(name)
         )
-        advance = counter(progress, sum(here.size(name) for name in names if name in here.shapes))
+        advance = counter(
+            progress, 3 * sum(here.size(name) for name in names if name in here.shapes)
+        )
         orders = [row_order.known(one) for one in (here, there)]
         found = (
             _difference(here, there, name, _hosts(name, (here, there), orders), advance)
@@ -95,8 +97,8 @@ def _difference(
         return Difference(name, "shape", shape, there.shapes[name])
     if dtype != there.dtypes[name]:
         return Difference(name, "type", dtype.name, there.dtypes[name].name)
-    here.check(name)
-    there.check(name)
+    here.check(name, advance)
+    there.check(name, advance)
     is_text = here.is_text(name)
     of_rows = 1 if is_text or not shape else shape[0]
     rows, largest = 0, float("nan") if is_text else 0.0

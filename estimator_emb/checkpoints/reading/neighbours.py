@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the rows of a table that are nearest to one of them: `checkpoint.nearest`."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
-from estimator_emb.checkpoints.files.values import Values
+from estimator_emb.checkpoints.files.values import Values, counter
 from estimator_emb.checkpoints.reading import saved_variables
 from estimator_emb.checkpoints.reading.saved_tables import SavedTable
 from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
@@ -17,6 +20,7 @@ def nearest(
     count: int = 10,
     order: str | None = None,
     allow_unlabelled: bool = False,
+    progress: Callable[[int, int], Any] | None = None,
 ) -> list[tuple[int, str | None, float]]:
     """Returns the rows of a table that are nearest to one of its rows, the nearest first.
 
@@ -31,6 +35,7 @@ def nearest(
       count: the most rows to return, without the row itself; 10 by default.
       order: as in `checkpoint.table`.
       allow_unlabelled: as in `export`.
+      progress: as in `export`.
 
     Returns:
       A list of (id, its label or None, the cosine).
@@ -58,7 +63,8 @@ def nearest(
             like = found
         if not 0 <= like < rows:
             raise ValueError(f"nearest: id must be from 0 to {rows - 1}; got {like}.")
-        values.check(weights.name)
+        advance = counter(progress, 2 * values.size(weights.name))
+        values.check(weights.name, advance)
         row = weights.read(weights.name, like, like + 1)[0].astype(np.float64)
         if not np.isfinite(row).all() or not row.any():
             raise ValueError(f"nearest: row {like} is zero or not finite, so it has no direction.")
@@ -74,6 +80,7 @@ def nearest(
             best = np.concatenate([best, cosines[good]])
             first = np.lexsort([best_ids, -best])[:count]
             best_ids, best = best_ids[first], best[first]
+            advance(values.row_bytes(weights.name) * len(ids))
         named: dict[int, str] = {}
         if labels:
             wanted = set(best_ids.tolist())

@@ -126,6 +126,11 @@ class SavedTable:
         rows = self.values.of_ids(variable, start, end, self._hosts)
         return rows.astype(np.float32) if self._widened else rows
 
+    def check(self) -> None:
+        """Raises DamagedCheckpoint if a checksum of the table differs."""
+        for variable in self.variables:
+            self.values.check(variable, self.advance)
+
     def pieces(self, variable: str) -> Iterator[np.ndarray]:
         for start, end in self.values.spans(self.name):
             piece = self.read(variable, start, end)

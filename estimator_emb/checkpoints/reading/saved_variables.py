@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.checkpoints.files import checkpoint_files
+from estimator_emb.checkpoints.files import checkpoint_files, paths
 from estimator_emb.optimizers import ON_TPUS, OptimizationParameters
 from estimator_emb.spec.resolved import TABLE_PREFIX
 
@@ -128,16 +128,9 @@ def prefix(path: str) -> str:
     if tf.io.gfile.isdir(path):
         latest = checkpoint_files.latest(path)
         if latest is None:
-            raise ValueError(f"Folder {path!r} holds no checkpoint.")
+            raise paths.none_in(path)
         return latest
-    if not tf.io.gfile.exists(f"{path}.index"):
-        bare = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
-        if bare != path and tf.io.gfile.exists(f"{bare}.index"):
-            raise ValueError(
-                f"There is no checkpoint {path!r}: give {bare!r}, without the end of the file's "
-                "name."
-            )
-        raise ValueError(f"There is no checkpoint {path!r}.")
+    paths.check_prefix(path, tf.io.gfile)
     return path
 
 

@@ -85,7 +85,7 @@ def statistics(
             chosen = list(saved_variables.possible_tables(listed).values())
         else:
             chosen = [_named(listed, name, values) for name in tables]
-        advance = counter(progress, sum(variable.bytes for variable in chosen))
+        advance = counter(progress, 2 * sum(variable.bytes for variable in chosen))
         return [_of_table(values, variable, advance) for variable in chosen]
 
 
@@ -113,7 +113,7 @@ def _of_table(
     nan = infinite = finite_rows = 0
     total = largest = 0.0
     for name in (variable.name, *variable.slots):
-        values.check(name)
+        values.check(name, advance)
     for start, end in values.spans(variable.name):
         piece = values.rows(variable.name, start, end)
         piece = piece if piece.dtype.itemsize >= 4 else piece.astype(np.float32)

@@ -7,15 +7,13 @@ Where a server has lost its part, all go back to the checkpoint, and the logs of
 how many steps are lost.
 """
 
-import logging
 import os
 from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb.checkpoints.restoring.saver import PartsSaver
-
-logger = logging.getLogger("estimator_emb")
+from estimator_emb.messages.console import logger
 
 _MARK = "estimator_emb_model_dir"
 """Name of a variable on the first server: the `model_dir` of the model held there."""

@@ -76,11 +76,9 @@ class Misfits:
 
     @property
     def found(self) -> bool:
-        """Whether a difference was noted."""
         return bool(self._lines or self._missing or self._missing_slots)
 
     def is_dense(self, name: str) -> bool:
-        """Returns whether a variable is of no table."""
         return self._owner(name)[0] is None
 
     def of_shape(self, name: str, here: tf.TensorShape, there: tf.TensorShape) -> None:
@@ -96,7 +94,6 @@ class Misfits:
         self._note_unfit(name, text, remedy)
 
     def of_type(self, name: str, here: tf.DType, there: tf.DType) -> None:
-        """Notes a variable whose types differ."""
         text = f"is {here.name} here and {there.name} in the checkpoint"
         self._note_unfit(name, text, _OLD_TYPES)
 
@@ -133,7 +130,6 @@ class Misfits:
             self._remedies[_OLD_MODEL].append(name)
 
     def raise_error(self) -> None:
-        """Raises an error that lists the differences, if there are any."""
         for weights, (table, slots) in self._missing_slots.items():
             if weights not in self._missing:  # The line of a missing table says enough.
                 self._note_missing_slots(weights, table, slots)

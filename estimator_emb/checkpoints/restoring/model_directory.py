@@ -28,7 +28,6 @@ class ModelDirectory:
         self._start: tuple[str | None] | None = None
 
     def latest(self) -> str | None:
-        """Returns the path of the latest checkpoint; None if there is none."""
         return checkpoint_files.latest(self._path)
 
     def to_read(self, call: str, checkpoint_path: Any, warm_start: Any) -> str | None:

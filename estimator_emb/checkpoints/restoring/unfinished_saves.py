@@ -7,14 +7,13 @@ The next training removes it, unless another process may be writing it.
 """
 
 import contextlib
-import logging
 import os
 import re
 import time
 
 import tensorflow as tf
 
-logger = logging.getLogger("estimator_emb")
+from estimator_emb.messages.console import logger
 
 OLD_SECONDS = 3600
 """Age at which a folder counts as left behind where no lock tells."""

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the patterns of `WarmStartSettings` as their authors mean them, and says what they find."""
 
-import logging
 import re
 from collections.abc import Collection
 from typing import Any
@@ -9,9 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.messages.arguments import suggestion
+from estimator_emb.messages.console import logger
 from estimator_emb.tables.storage import saved_name
-
-logger = logging.getLogger("estimator_emb")
 
 _STEP = "global_step"
 _WITHOUT_STEP = re.compile(rf"^(\(\?\w+\))?\(\?!{_STEP}:0\$\)\(\?:(.*)\)$", re.S)

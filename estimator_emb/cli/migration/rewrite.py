@@ -6,14 +6,23 @@ stays byte for byte.
 """
 
 import enum
+import re
 import warnings
 from dataclasses import dataclass
 
 import libcst as cst
 
-from estimator_emb.cli.migration import findings, imports, names, plain
+from estimator_emb.cli.migration import findings, imports, names
 from estimator_emb.cli.migration.program import Alias, Binding, Program, Use
 from estimator_emb.cli.migration.source import Edits
+
+_KEPT = re.compile(r"tf(\.compat\.v1)?\.estimator(?!\.tpu\b)\b")
+"""Names that `estimator_emb.install()` brings back, as TensorFlow spells them."""
+
+_MAKES_AN_ESTIMATOR = re.compile(
+    r"tf(\.compat\.v1)?(\.estimator(\.experimental)?\.(\w*(Estimator|Classifier|Regressor)|KMeans"
+    r"|LinearSDCA)|\.keras\.estimator\.model_to_estimator)"
+)
 
 
 class Outcome(enum.Enum):
@@ -51,7 +60,7 @@ def rewrite(text: str, is_package: bool = False) -> Rewritten:
     source = text.encode()
     edits = Edits(source)
     changes = imports.Imports(program, edits, is_package, notes)
-    if plain.keeps_names(program, notes.is_installed()):
+    if _keeps_names(program, notes.is_installed()):
         if not notes.is_installed():
             changes.add_install()
     else:
@@ -66,6 +75,31 @@ def rewrite(text: str, is_package: bool = False) -> Rewritten:
             raise CannotRewrite(str(error)) from error
     notes.about_behaviour(changed=result != source)
     return Rewritten(result.decode(), notes.found(), edits.lines())
+
+
+def _keeps_names(program: Program, is_installed: bool) -> bool:
+    """Returns whether a program never had a TPU: it has no legacy names but `tf.estimator`'s.
+
+    None that means TensorFlow 1 does, nor one that imports estimator_emb without `install`.
+    """
+    paths = {use.whole: names.canonical(next(iter(use.paths))) for use in program.uses}
+    if not any(_MAKES_AN_ESTIMATOR.fullmatch(paths.get(call.func, "")) for call in program.calls):
+        return False
+    said = {binding.imported for binding in program.bindings}
+    said.update(path for use in program.uses for path in use.paths)
+    imports_ours = any(path.partition(".")[0] == names.OURS for path in said)
+    if program.means_v1 or (imports_ours and not is_installed):
+        return False
+    legacy = {path: found[0] for path in said if (found := program.look_up(path)) is not None}
+    if any(program.look_up(module) for _, module in program.stars) or any(
+        not (legacy.keys().isdisjoint(use.paths) or program.is_read(use.whole))
+        for use in program.uses
+    ):
+        return False
+    return all(
+        _KEPT.match(names.canonical(path)) and not isinstance(meaning, names.Advice)
+        for path, meaning in legacy.items()
+    )
 
 
 def _rename(

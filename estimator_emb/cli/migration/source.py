@@ -26,7 +26,6 @@ class Edits:
         return b"".join([*result, self.source[at:]])
 
     def lines(self) -> dict[int, int]:
-        """Returns line of the old source -> line of the new one."""
         shifts: dict[int, int] = {}
         for start, end, text in self._edits:
             line = self.source.count(b"\n", 0, end) + 1

@@ -55,7 +55,6 @@ class Files:
         return _like(path, copy) if _system.exists(copy) or self._is_hidden(name) else path
 
     def restored(self, path):
-        """Returns the place of the checkpoint with a prefix that the program reads."""
         if (name := self.redirected(path)) is None:
             return path
         copy = self._copy(name)

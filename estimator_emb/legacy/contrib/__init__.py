@@ -28,13 +28,13 @@ NAME = "tensorflow.contrib"
 
 
 class _Namespace(ModuleType):
-    """`tf.contrib`, or a module of it, which also has the names of the module `owner`."""
+    """`tf.contrib`, or a module of it, which also has the names of its first module."""
 
-    def __init__(self, path: str, owner: str | None = None):
+    def __init__(self, path: str):
         super().__init__(f"{NAME}.{path}" if path else NAME)
         self.__path__: list[str] = []
         self._path = path
-        self._owner = path.partition(".")[0] if owner is None else owner
+        self._owner = path.partition(".")[0]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -7,16 +7,14 @@ then tells the servers, which the workers need until then.
 """
 
 import functools
-import logging
 import threading
 import time
 from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.messages.console import logger
 from estimator_emb.training.cluster import tasks
-
-logger = logging.getLogger("estimator_emb")
 
 _FOR_ANSWER = 5.0
 """Seconds that the chief waits for the answer of a process."""

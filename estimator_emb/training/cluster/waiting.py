@@ -5,18 +5,16 @@ TensorFlow waits forever for a server that does not answer, and names it only in
 thread regularly connects to the tasks of the cluster: one that accepts no connection is away.
 """
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from estimator_emb.messages.console import logger
 from estimator_emb.names import environment
 from estimator_emb.spec import options
 from estimator_emb.training.cluster import tasks
-
-logger = logging.getLogger("estimator_emb")
 
 _BETWEEN_KNOCKS = 5.0
 _UNTIL_SAID = 30.0

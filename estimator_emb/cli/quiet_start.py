@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Leaves out what TensorFlow's C++ says of this machine while it is imported.
+
+It writes these lines before it reads TF_CPP_MIN_LOG_LEVEL, or as errors which are none.
+"""
+
+import contextlib
+import ctypes
+import os
+import re
+import signal
+from collections.abc import Iterator
+
+LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+"""The variable that says what TensorFlow's C++ leaves out. Where the user has set it, it counts."""
+
+_LINE = re.compile(
+    rb"WARNING: All log messages before absl::InitializeLog\(\)|"
+    rb"(?:[IW]\d{4} \S+ +\d+|\d{4}-\d\d-\d\d \S+: [IW]) \S+:\d+\] |"
+    rb"(?:E\d{4} \S+ +\d+|\d{4}-\d\d-\d\d \S+: E) \S+:\d+\] "
+    rb"(?:Unable to register cu\w+ factory|failed call to cuInit|computation placer already)"
+)
+"""Notes and warnings in either format of TensorFlow's log, and errors that are none."""
+
+
+def is_of_start(line: bytes) -> bool:
+    """Returns whether a line is one of those that are left out."""
+    return _LINE.match(line) is not None
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Leaves such lines out of file descriptor 2 inside, unless the user has chosen a level.
+
+    A process of its own passes everything else on, so that nothing is lost where this one crashes.
+    """
+    if LEVEL in os.environ:
+        yield
+        return
+    os.environ[LEVEL] = "2"
+    try:
+        stderr = os.dup(2)
+    except OSError:  # It is closed.
+        yield
+        return
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)
+            os.close(writing)
+            _pass_on(reading, stderr)
+        finally:
+            os._exit(0)
+    os.close(reading)
+    os.dup2(writing, 2)
+    os.close(writing)
+    try:
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.waitpid(child, 0)
+
+
+def _pass_on(reading: int, stderr: int) -> None:
+    with open(reading, "rb") as lines, open(stderr, "wb") as out:
+        for line in lines:
+            if not is_of_start(line):
+                out.write(line)
+                out.flush()
+
+
+def look_for_gpus() -> None:
+    """Has TensorFlow look for GPUs, if no driver is installed: it says so as an error.
+
+    With a driver, it does so when the program first asks, by the variables that this has set.
+    """
+    import tensorflow as tf
+
+    if tf.test.is_built_with_cuda():
+        try:
+            ctypes.CDLL("libcuda.so.1")
+        except OSError:
+            tf.config.list_physical_devices()

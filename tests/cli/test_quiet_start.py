@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lines of TensorFlow's start are left out; everything else comes through, in order.
+
+A reader of stdout that goes is no error.
+"""
+
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+import processes
+import pytest
+
+from estimator_emb.cli import quiet_start
+
+SCRIPT = pathlib.Path(quiet_start.__file__).parent / "bin" / "estimator-emb"
+MOD = pathlib.Path(__file__).parents[1] / "data" / "tpu_checkpoints" / "mod"
+LEFT_OUT = """\
+WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
+I0000 00:00:1795607946.198894   18651 port.cc:153] oneDNN custom operations are on.
+E0000 00:00:1795607949.813078   18651 cuda_platform.cc:52] failed call to cuInit: INTERNAL: (303)
+2026-11-25 11:59:27.203546: E external/cuda/cuda_dnn.cc:9261] Unable to register cuDNN factory: x
+2026-11-25 12:12:55.948476: I external/local_tsl/tsl/cuda/cudart_stub.cc:31] Could not find cuda
+2026-11-25 12:12:57.043061: W tensorflow/compiler/py_utils.cc:38] TF-TRT Warning: no TensorRT
+"""
+KEPT = """\
+E0000 00:00:1795607949.813078   18651 cuda_driver.cc:52] failed to allocate 2 GB
+2026-11-25 11:59:27.203546: F tensorflow/core/platform/x.cc:1] Check failed: ok
+Traceback (most recent call last):
+I am no line of a log: port.cc:153] oneDNN
+"""
+CODE = """
+import os, runpy, sys
+path, how = sys.argv[1:]
+lib = runpy.run_path(path)
+print("before", file=sys.stderr)
+with lib["quiet"]():
+    for line in sys.stdin:
+        os.write(2, line.encode())
+    print("inside", file=sys.stderr)
+    sys.stderr.write("no end of line")
+    sys.stderr.flush()
+    if how == "abort":
+        os.abort()
+    if how == "raise":
+        raise ImportError("its own error")
+print("|after", file=sys.stderr)
+"""
+
+
+def run(how, **more):
+    environment = processes.users_environment(**more)
+    if not more:
+        del environment[quiet_start.LEVEL]
+    return subprocess.run(
+        [sys.executable, "-c", CODE, pathlib.Path(quiet_start.__file__), how],
+        input=LEFT_OUT + KEPT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_known_lines_are_left_out():
+    done = run("end")
+    assert done.stderr == f"before\n{KEPT}inside\nno end of line|after\n" and not done.returncode
+
+
+def test_what_a_crash_has_written_comes_through():
+    done = run("abort")
+    assert done.stderr == f"before\n{KEPT}inside\nno end of line"
+    assert done.returncode == -signal.SIGABRT
+
+
+def test_an_exception_comes_through():
+    done = run("raise")
+    assert done.stderr.startswith(f"before\n{KEPT}inside\nno end of lineTraceback (most recent")
+    assert done.stderr.endswith("\nImportError: its own error\n") and done.returncode == 1
+
+
+@pytest.mark.parametrize("level", ["0", "2"])
+def test_with_a_level_of_the_user_nothing_is_left_out(level):
+    done = run("end", TF_CPP_MIN_LOG_LEVEL=level)
+    assert done.stderr == f"before\n{LEFT_OUT}{KEPT}inside\nno end of line|after\n"
+
+
+def test_a_closed_stderr():
+    code = (
+        f"import os, runpy; os.close(2)\nwith runpy.run_path({quiet_start.__file__!r})['quiet']():"
+    )
+    done = processes.run_python("-c", f"{code}\n  print('fine')", status=0)
+    assert done.stdout == "fine\n"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [["--help"], ["run", "--help"], pytest.param(["inspect", MOD], marks=pytest.mark.slow)],
+)
+@pytest.mark.parametrize("command", [["-m", "estimator_emb"], [SCRIPT]])
+def test_a_reader_that_goes_is_no_error(command, call):
+    """As `head` goes: before the command has written a line."""
+    process = subprocess.Popen(
+        [sys.executable, *command, *call],
+        env=processes.users_environment(PYTHONUNBUFFERED=""),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    process.stdout.close()
+    assert not re.search(b"Traceback|Broken", process.stderr.read())
+    assert process.wait() == 128 + signal.SIGPIPE
