@@ -48,7 +48,12 @@ def make(model_dir, use_tpu=True, cores=1, iterations=1, pipelined=False, device
         device=device,
         per_host_input_for_training=ee.InputPipelineConfig.PER_HOST_V2,
     )
-    config = ee.RunConfig(model_dir=str(model_dir), save_checkpoints_steps=2, tpu_config=tpu)
+    config = ee.RunConfig(
+        model_dir=str(model_dir),
+        save_checkpoints_steps=2,
+        experimental_max_worker_delay_secs=0,
+        tpu_config=tpu,
+    )
     return harness.configured(model_fn, spec, config, use_tpu=use_tpu, **kwargs)
 
 
@@ -64,8 +69,10 @@ def input_of(samples):
 UNTIL_THE_END = """
     import sys
     import id_program
+    import processes
     import estimator_emb as ee
 
+    processes.join_soon()
     model_dir, steps = sys.argv[1], int(sys.argv[2])
     estimator = id_program.make(model_dir, use_tpu=False)
     endless = lambda params: id_program.input_of(16)(params).repeat()

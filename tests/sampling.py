@@ -60,6 +60,11 @@ def of(everything, some):
     return some if seed() else everything
 
 
+def drawn(cases, some):
+    """Returns a list of all cases, or of `some` that are drawn where samples are asked for."""
+    return random.Random(seed()).sample([*cases], some) if seed() else [*cases]
+
+
 @pytest.hookimpl(trylast=True)  # Of what -m and -k have left.
 def pytest_collection_modifyitems(config, items):
     """Deselects the cases that are not in the sample: the same ones in all processes."""

@@ -142,7 +142,7 @@ def as_package(site, name, other):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("beside", BESIDE)
 def test_the_tensorflow_that_is_there_stays(built, beside, tmp_path, monkeypatch):
     monkeypatch.delenv("PIP_CONSTRAINT", raising=False)

@@ -136,6 +136,7 @@ def test_every_command_is_run_or_says_why_not():
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("command", [c for _, c in commands() if isinstance(rule_of(c), dict)])
 def test_command(command, tmp_path, monkeypatch):
     for old, new in rule_of(command).items():

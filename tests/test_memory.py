@@ -11,6 +11,7 @@ import harness
 import numpy as np
 import processes
 import pytest
+import sampling
 import tensorflow as tf
 from tensorflow.python.framework import ops as tf_ops
 
@@ -209,6 +210,7 @@ def test_many_trainings_stay_flat(way, kernels, trainings, request, tmp_path):
     """In a process of its own: the memory of one that ran other tests moves by itself."""
     if kernels == "native":
         request.getfixturevalue("native")
+    trainings = sampling.of(trainings, some=40)
     program = "import sys, test_memory; test_memory.train_again_and_again(*sys.argv[1:])"
     ran = processes.run(program, way, tmp_path, trainings)
     sizes = [float(line) for line in ran.stdout.split()]

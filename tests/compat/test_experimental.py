@@ -145,10 +145,12 @@ PROGRAM = """
     import pathlib
     import sys
     sys.path.insert(0, sys.argv[2])
+    import processes
     import tensorflow as tf
     import test_experimental as tests
     import estimator_emb as ee
 
+    processes.join_soon()
     made = tests.of_ours("host", sys.argv[1])
     worker_trains = pathlib.Path(sys.argv[1] + "_worker_trains")
     class Steps(tf.compat.v1.train.SessionRunHook):

@@ -35,16 +35,6 @@ def example(name, **flags):
     return run(ROOT / "examples" / f"{name}.py", *values)
 
 
-def resumed(name, model_dir, flags):
-    """Outputs of a program that trains ten steps, and that finds all fifteen done."""
-    first = example(name, model_dir=model_dir, **flags)
-    flags = {**flags, "train_steps": 15}
-    assert "Training from step 10 to 15." in example(name, model_dir=model_dir, **flags)
-    last = example(name, model_dir=model_dir, **flags)
-    assert "Nothing left to train: 15 steps done" in last
-    return first, last
-
-
 def served(model_dir, inputs, folder):
     """What the exported model gives for a file of inputs."""
     (saved_model,) = pathlib.Path(model_dir, "export").iterdir()

@@ -86,19 +86,15 @@ def test_prints_the_error_beside_published_ones(trained):
 
 
 @pytest.mark.slow
-def test_error_is_over_every_test_row(trained, data_dir, tmp_path):
+def test_error_is_over_every_test_row_and_served_the_same_without_the_project(
+    trained, data_dir, tmp_path
+):
     model_dir, _, output = trained
     predicted = predictions(data_dir, model_dir, tmp_path)
     with gzip.open(data_dir / "adult.test.gz", "rt") as file:
         rich = np.array([line.strip().endswith(">50K.") for line in file if line.count(",") == 14])
     _, error = error_in(output)
     assert np.mean((predicted > 0.5) != rich) * 100 == pytest.approx(error, abs=0.006)
-
-
-@pytest.mark.slow
-def test_serves_the_same_without_the_project(trained, data_dir, tmp_path):
-    model_dir, _, _ = trained
-    predicted = predictions(data_dir, model_dir, tmp_path)
     served = running.served(model_dir, tmp_path / "in.npz", tmp_path)
     np.testing.assert_allclose(served["probability"], predicted, rtol=1e-5)
 
@@ -112,9 +108,10 @@ def predictions(data_dir, model_dir, tmp_path):
 
 
 @pytest.mark.slow
-def test_resumes_and_repeats(trained, tmp_path):
+def test_repeats(trained, tmp_path):
+    """Resuming is that of the other example."""
     _, flags, output = trained
-    again, _ = running.resumed("census", tmp_path, flags)
+    again = running.example("census", model_dir=tmp_path, **flags)
     assert error_in(again) == error_in(output)
 
 

@@ -2,10 +2,12 @@
 """examples/stdlib_lines.py, run as a program."""
 
 import re
+import shutil
 
 import numpy as np
 import pytest
 import running
+import sampling
 
 pytestmark = pytest.mark.any_version
 
@@ -65,13 +67,18 @@ def test_names_a_package_and_serves_the_same_without_the_project(trained, tmp_pa
 
 @pytest.mark.slow
 def test_resumes(trained, tmp_path):
-    _, flags, _ = trained
-    first, last = running.resumed("stdlib_lines", tmp_path, flags)
-    assert "Training 10 steps." in first
+    model_dir, flags, _ = trained
+    model_dir = shutil.copytree(model_dir, tmp_path / "model")
+    flags = {**flags, "model_dir": model_dir, "train_steps": 15}
+    assert "Training from step 10 to 15." in running.example("stdlib_lines", **flags)
+    last = running.example("stdlib_lines", **flags)
+    assert "Nothing left to train: 15 steps done" in last
     accuracy_in(last)
 
 
 @pytest.mark.slow
 def test_learns(tmp_path):
-    accuracy, _ = accuracy_in(running.example("stdlib_lines", model_dir=tmp_path))
+    steps = sampling.of(4000, some=1000)
+    output = running.example("stdlib_lines", model_dir=tmp_path, train_steps=steps)
+    accuracy, _ = accuracy_in(output)
     assert accuracy > 58

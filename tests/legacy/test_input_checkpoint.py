@@ -509,7 +509,7 @@ def test_kills_at_any_moment(tmp_path):
 
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     killed.mkdir()
-    for _ in range(sampling.of(8, some=4)):
+    for _ in range(sampling.of(8, some=2)):
         process = start(killed)
         process.stdout.readline()
         before = set(files(killed))

@@ -232,6 +232,7 @@ def last_lines(directory, kind, *command, **environment):
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("command", [(), ("-m", "estimator_emb", "run")], ids=["python", "run"])
 @pytest.mark.parametrize("kind", ["graph", "session", "input"])
 def test_the_last_ten_lines_have_the_cause_and_the_line_of_the_program(tmp_path, kind, command):

@@ -5,6 +5,7 @@ import ctypes
 import fcntl
 import importlib.util
 import logging
+import multiprocessing
 import os
 import pathlib
 import pwd
@@ -15,7 +16,6 @@ import time
 import types
 
 import harness
-import processes
 import pytest
 import tensorflow as tf
 from native_builds import QUICK, reasons, refused
@@ -327,21 +327,8 @@ def test_processes_build_together(compiler, monkeypatch, empty_cache, tmp_path):
     real = build._compiler()
     script = f'#!/bin/sh\necho run >> {tmp_path}/runs\nsleep 0.5\nexec {real} "$@"\n'
     fake_compiler(monkeypatch, tmp_path, script)
-    code = (
-        "from estimator_emb.native import build\n"
-        f"print(build.library('quick', [build.Unit({QUICK[0].source!r})]))"
-    )
-    running_ = [
-        subprocess.Popen(
-            [sys.executable, "-c", code],
-            env=processes.environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        for _ in range(3)
-    ]
-    paths = {one.communicate()[0].strip().splitlines()[-1] for one in running_}
+    with multiprocessing.get_context("fork").Pool(3) as pool:
+        paths = {*pool.starmap(build.library, [("quick", QUICK)] * 3, chunksize=1)}
     assert len(paths) == 1
     assert ctypes.CDLL(paths.pop()).answer() == 42
     assert (tmp_path / "runs").read_text().split() == ["run"] * 2  # Once to compile, once to link.

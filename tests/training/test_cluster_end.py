@@ -235,20 +235,28 @@ def test_a_limit_that_is_none(text, monkeypatch):
 
 @pytest.mark.slow
 def test_a_cluster_ends_when_its_chief_is_done(tmp_path):
-    """A chief that is killed ends nobody; what comes late ends."""
+    """A chief that is killed ends nobody, and is missed, here after 10 s; what comes late ends."""
     model, jobs = tmp_path / "model", {"chief": 1, "worker": 1, "ps": 2}
     arguments = [str(model), "100000"]
-    program = id_program.UNTIL_THE_END
+    program = """
+    from estimator_emb.training.cluster import waiting
+
+    waiting._UNTIL_SAID = 10.0
+    """
+    program += id_program.UNTIL_THE_END
     with processes.Processes(tmp_path, program, arguments, jobs) as cluster:
         servers = [cluster.start("ps", 0), cluster.start("ps", 1)]
         chief, worker = cluster.start("chief"), cluster.start("worker")
         cluster.until(lambda: harness.last_step(model))
+        before = {one: len(one.log.read_text()) for one in [*servers, worker]}
         chief.send_signal(signal.SIGKILL)
         chief.wait()
         address = cluster.cluster["chief"][0]
-        absence = f"/job:chief/task:0 at {address} has been away for 3"
-        cluster.until(lambda: all(absence in one.log.read_text() for one in [*servers, worker]))
-        assert all(one.poll() is None for one in [*servers, worker]), cluster.logs()
+        absence = f"/job:chief/task:0 at {address} has been away for "
+        cluster.until(
+            lambda: all(absence in one.log.read_text()[end:] for one, end in before.items())
+        )
+        assert all(one.poll() is None for one in before), cluster.logs()
 
         arguments[1] = str(harness.last_step(model) + 1)
         cluster.ended(cluster.start("chief"))

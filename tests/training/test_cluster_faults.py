@@ -25,7 +25,7 @@ import estimator_emb as ee
 TASKS = [("chief", 0), ("worker", 0), ("ps", 0), ("ps", 1), ("evaluator", 0)]
 ROWS, DIMENSION, IDS = 5, 2, np.array([0, 3])
 STEPS = 4_000
-FAULTS = sampling.of(6, 4)
+FAULTS = sampling.of(6, 2)
 APART = 40
 """Steps between what two trainers see at a time, while they are slow: those of two seconds."""
 PROGRAM = """

@@ -281,6 +281,8 @@ print("goes on", flush=True)
 
 
 @pytest.mark.slow
+@pytest.mark.any_version
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "runner, how, number, status",
     [
