@@ -47,11 +47,11 @@ def after_model_fn(backend: Backend, spec: Any, call: Call) -> Any:
         tables = lookup.tables if lookup else ()
         hooks.append(nan_loss.NanReportHook(spec.loss, tables, backend.emulates_tpu))
     if not call.exporting:
+        ahead, dropped = (lookup.step.next_step, lookup.step.dropped) if lookup else (None, None)
         if backend.in_session:  # An export does before a TPU's graph is added.
             tpu_ops.check_kernels()
-            spec = nan_inputs.checked(spec)
+            spec = nan_inputs.checked(spec, ahead.kept if ahead else None)
         # With a lookup ahead, the batch whose sizes were noted is not the one of this step.
-        ahead, dropped = (lookup.step.next_step, lookup.step.dropped) if lookup else (None, None)
         hooks += [ahead] if ahead else batch_sizes.hooks()
         hooks += [dropped] if dropped else []
         spec = _with_hooks(spec, hooks)

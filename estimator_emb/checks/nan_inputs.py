@@ -80,8 +80,11 @@ def of_failed_step(graph: tf.Graph | None) -> NanInputError | None:
     return None if graph is None or graph not in _of_graphs else _of_graphs[graph].error
 
 
-def checked(spec: Any) -> Any:
-    """Returns an `EstimatorSpec` whose steps look at the noted inputs if the loss is not finite."""
+def checked(spec: Any, ahead: tf.Operation | None = None) -> Any:
+    """Returns an `EstimatorSpec` whose steps look at the noted inputs if the loss is not finite.
+
+    `ahead` is what a step does for the next one, which does not wait for its loss.
+    """
     notes = _notes()
     if spec.loss is None or not notes.tensors:
         return spec
@@ -120,7 +123,7 @@ def checked(spec: Any) -> Any:
             lambda: tf.numpy_function(look, given, tf.bool),
         )
     updates = [update for _, update in (spec.eval_metric_ops or {}).values()]
-    after_checks.wait([spec.train_op, spec.loss, *updates], good)
+    after_checks.wait([spec.train_op, spec.loss, *updates], good, ahead)
     if training:
         return spec
     with tf.control_dependencies([good]):

@@ -15,7 +15,7 @@ _NEITHER = frozenset(
 )
 READS = frozenset(
     ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "HostTablesLookup")
-    + ("ReadVariableXlaSplitND", "_ReadVariablesOp")
+    + ("HostShardsLookup", "ReadVariableXlaSplitND", "_ReadVariablesOp")
 )
 """Ops that read a resource variable; every other op counts as one that writes it."""
 PLAIN = frozenset(("Assign", "AssignVariableOp"))

@@ -14,16 +14,20 @@ import tensorflow as tf
 from estimator_emb.ordering import accesses, structure
 
 
-def wait(targets: Iterable[Any], checked: tf.Tensor) -> None:
-    """Makes every write of a variable among the fetched `targets` wait for `checked`."""
+def wait(targets: Iterable[Any], checked: tf.Tensor, ahead: tf.Operation | None = None) -> None:
+    """Makes every write of a variable among the fetched `targets` wait for `checked`.
+
+    Writes that lead to `ahead` do not wait.
+    """
     before: dict[tf.Operation, Sequence[tf.Operation]] = {}
     ops = [getattr(target, "op", target) for target in targets if target is not None]
     step = structure.leading_to(ops, before)
+    free = structure.leading_to([ahead] if ahead is not None else [], before)
     check = structure.leading_to([checked.op], before)
     places = structure.OpPlaces(step, before)
     for variable in accesses.variables_of(tf.compat.v1.get_default_graph()):
         for write in variable.writes:
-            if write not in step:
+            if write not in step or write in free:
                 continue
             loops = places.of_inputs(write).loops
             # In a loop of TensorFlow 1's kind, only the head can wait for an op outside.
