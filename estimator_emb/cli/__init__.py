@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command `estimator-emb`.
 
-Neither the installed script, bin/estimator-emb, nor `python -m estimator_emb` imports TensorFlow at
-once: a help text, or the refusal of a wrong argument, would wait seconds for it. So these modules
-import at their top only what needs neither TensorFlow nor NumPy. A subcommand that needs
+The installed script, bin/estimator-emb, does not run estimator_emb/__init__.py, which imports
+TensorFlow: a help text, or the refusal of a wrong argument, would wait seconds for it. So these
+modules import at their top only what needs neither TensorFlow nor NumPy. A subcommand that needs
 them begins its work with `load_package()` and imports the rest after it.
 """
 

@@ -234,6 +234,8 @@ def test_a_name_of_no_table_or_of_several(tmp_path):
         checkpoint.statistics(path, ["nothing"])
 
 
+@pytest.mark.slow
+@pytest.mark.any_version
 def test_memory_does_not_grow_with_the_table(tmp_path, monkeypatch):
     monkeypatch.setattr(values, "PIECE_BYTES", 1 << 16)
     peaks = []

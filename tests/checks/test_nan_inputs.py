@@ -112,6 +112,13 @@ def test_a_feature_is_named_before_its_step_writes(
     )
 
 
+def test_counts_of_a_lookup_ahead_do_not_wait_for_the_loss(monkeypatch, tmp_path):
+    """Which would wait for that lookup."""
+    monkeypatch.setenv("ESTIMATOR_EMB_BAD_IDS", "drop")
+    make(tmp_path, pipelined=True).train(lambda params: dataset([batch()] * 3), max_steps=3)
+    assert harness.last_step(tmp_path) == 3
+
+
 @pytest.mark.parametrize("sample, core", [(1, 0), (3, 1)])
 def test_labels_of_a_core_are_named(sample, core, tmp_path):
     assert failure(make(tmp_path, 2), batch(y={sample: -INF})) == (

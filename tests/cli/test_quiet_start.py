@@ -99,7 +99,9 @@ def test_a_closed_stderr():
     "call",
     [["--help"], ["run", "--help"], pytest.param(["inspect", MOD], marks=pytest.mark.slow)],
 )
-@pytest.mark.parametrize("command", [["-m", "estimator_emb"], [SCRIPT]])
+@pytest.mark.parametrize(
+    "command", [pytest.param(["-m", "estimator_emb"], marks=pytest.mark.slow), [SCRIPT]]
+)
 def test_a_reader_that_goes_is_no_error(command, call):
     """As `head` goes: before the command has written a line."""
     process = subprocess.Popen(
