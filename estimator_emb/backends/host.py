@@ -113,6 +113,11 @@ class HostBackend(Backend):
                     spec = model_fn(features=features, **kwargs)
             if estimator.current_call.exporting:
                 tpu_ops.check_kernels()
+            elif mode == ModeKeys.TRAIN and hasattr(spec, "training_hooks"):
+                size = self.request.train_batch_size
+                if program_checks.is_batch_size(size):
+                    labels = kwargs.get("labels")
+                    spec = batch_sizes.told_of_small(spec, size, labels, features)
             return spec
 
         return takes(on_one_core, dict.fromkeys([*names, "mode"]))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.messages import errors
+from estimator_emb.messages import console, errors
 from estimator_emb.ordering import structure
 from estimator_emb.private.graphs import data_nest
 
@@ -124,6 +124,53 @@ class _Forget(tf.compat.v1.train.SessionRunHook):
 
     def before_run(self, run_context: Any) -> None:
         self._notes.found = {}
+
+
+class _SmallBatches(tf.compat.v1.train.SessionRunHook):
+    def __init__(self, declared: int, samples: tf.Tensor):
+        self._declared, self._samples = declared, samples
+
+    def before_run(self, run_context: Any) -> Any:
+        return tf.compat.v1.train.SessionRunArgs(self._samples)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        if _tell_if_small(self._declared, run_values.results):
+            self._declared = 0
+
+
+def told_of_small(spec: Any, declared: int, labels: Any, features: Any) -> Any:
+    """Returns an `EstimatorSpec` of a training that says once if a batch is not whole.
+
+    It then has fewer than `declared` samples, which is train_batch_size.
+    """
+    sizes = (_samples(value) for _, value in named([labels, features]))
+    samples = next((size for size in sizes if size is not None), None)
+    if samples is None:
+        return spec
+    if not tf.is_tensor(samples):
+        _tell_if_small(declared, samples)
+        return spec
+    return spec._replace(training_hooks=(*spec.training_hooks, _SmallBatches(declared, samples)))
+
+
+def _samples(value: Any) -> Any:
+    if isinstance(value, tf.SparseTensor):
+        return value.dense_shape[0]
+    if isinstance(value, tf.RaggedTensor):
+        return value.nrows()
+    if not isinstance(value, tf.Tensor) or not value.shape.rank:
+        return None
+    return value.shape[0] if value.shape[0] is not None else tf.shape(value)[0]
+
+
+def _tell_if_small(declared: int, samples: int) -> bool:
+    if samples < declared:
+        console.say_once(
+            f"train_batch_size is {declared}, and input_fn gave a batch of {samples}. It trains, "
+            "and the examples per second that are shown count whole batches. A TPU takes no other: "
+            "batch the dataset by params['batch_size'], with drop_remainder=True."
+        )
+    return samples < declared
 
 
 def hooks() -> list[tf.compat.v1.train.SessionRunHook]:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Labels or a feature of another batch size than the ids."""
 
+import logging
 import re
 
 import harness
@@ -134,6 +135,36 @@ def test_what_trains_goes_on_training(tmp_path, caplog):
     estimator.train(input_fn)
     assert estimator.get_variable_value("global_step") == 5
     assert [line for line in harness.said(caplog) if "expected" in line] == [ONE_LABEL]
+
+
+@pytest.mark.parametrize("tables", [True, False])
+@pytest.mark.parametrize("sizes, said", [((4, 4), []), ((5,), []), ((4, 3, 2), [3]), ((1, 2), [1])])
+@pytest.mark.parametrize("static", [True, False])
+def test_a_batch_that_is_not_whole_is_told_of(static, sizes, said, tables, tmp_path, caplog):
+    """Once, and only off a TPU, which would not take it."""
+    caplog.set_level(logging.INFO, "estimator_emb")
+
+    def without_tables(features, labels, mode, params):
+        weight = tf.compat.v1.get_variable("weight", [])
+        return harness.minimized(mode, tf.reduce_sum(features["d"]) * weight, 0.1)
+
+    def fixed(params):
+        batch = {"x": np.arange(sizes[0]) % 4, "d": np.ones([sizes[0], 1], np.float32)}
+        labels = {"scale": np.float32(1), "y": np.ones([sizes[0], 1], np.float32)}
+        return tf.data.Dataset.from_tensors((batch, labels)).repeat(3)
+
+    estimator = harness.estimator(
+        every_mode if tables else without_tables, SPEC if tables else None, tmp_path, use_tpu=False
+    )
+    estimator.train(fixed if static else unknown_shapes([[size] * 3 for size in sizes]))
+    if static:
+        said = [size for size in sizes[:1] if size < 4]
+    assert [line for line in harness.said(caplog) if "whole" in line] == [
+        f"train_batch_size is 4, and input_fn gave a batch of {size}. It trains, and the examples "
+        "per second that are shown count whole batches. A TPU takes no other: batch the dataset by "
+        "params['batch_size'], with drop_remainder=True."
+        for size in said
+    ]
 
 
 def test_an_error_tells_of_its_own_batch_only(tmp_path):

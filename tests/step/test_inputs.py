@@ -206,8 +206,8 @@ SEQUENCE = Feature("x", max_sequence_length=2, weight_key="w")
         (
             X,
             {"x": tf.zeros([2, 2, 2], tf.int64)},
-            "dense ids must have shape [batch] or [batch, n]; got (2, 2, 2). Was the dataset batched "
-            "twice?",
+            "dense ids must have shape [batch] or [batch, n]; got (2, 2, 2). "
+            "Was the dataset batched twice?",
         ),
         (
             X,
