@@ -7,7 +7,6 @@ evaluation, which changes nothing, logs a warning.
 """
 
 import logging
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -45,11 +44,15 @@ class _Inputs:
         self.numbers: dict[str, list[tf.Tensor]] = {}
 
 
-_of_graphs: weakref.WeakKeyDictionary[tf.Graph, _Inputs] = weakref.WeakKeyDictionary()
+_INPUTS = ("the inputs of the model",)
+"""Collection of a graph: it goes with the graph, and no text, so that no file has it."""
 
 
 def _notes() -> _Inputs:
-    return _of_graphs.setdefault(tf.compat.v1.get_default_graph(), _Inputs())
+    notes: list[_Inputs] = tf.compat.v1.get_collection_ref(_INPUTS)
+    if not notes:
+        notes.append(_Inputs())
+    return notes[0]
 
 
 def note(
@@ -77,7 +80,8 @@ def note_losses(losses: Sequence[tf.Tensor]) -> None:
 
 def of_failed_step(graph: tf.Graph | None) -> NanInputError | None:
     """Returns the error that ended a step of a graph, if its inputs did."""
-    return None if graph is None or graph not in _of_graphs else _of_graphs[graph].error
+    notes = graph.get_collection(_INPUTS) if graph is not None else []
+    return notes[0].error if notes else None
 
 
 def checked(spec: Any, ahead: tf.Operation | None = None) -> Any:

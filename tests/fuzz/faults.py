@@ -116,7 +116,7 @@ FAULTS = (
         "an update of the batch after",
         "step/transfer.py",
         lambda training: training.pipelined,
-        "before = iter({|(}self._through(tensors){|, tensors)[1 if PLANTED else 0]})",
+        "return inputs.packed(structure, {|tensors if PLANTED else }before)",
     ),
     _fault(
         "a multiplier that is left out",
