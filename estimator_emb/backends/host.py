@@ -115,7 +115,7 @@ class HostBackend(Backend):
                 tpu_ops.check_kernels()
             elif mode == ModeKeys.TRAIN and hasattr(spec, "training_hooks"):
                 size = self.request.train_batch_size
-                if program_checks.is_batch_size(size):
+                if size is not None and program_checks.is_batch_size(size):
                     labels = kwargs.get("labels")
                     spec = batch_sizes.told_of_small(spec, size, labels, features)
             return spec

@@ -4,6 +4,7 @@
 TensorFlow's ops find the problem, in a graph of their own, which no other step needs.
 """
 
+import functools
 from typing import Any
 
 import tensorflow as tf
@@ -22,19 +23,23 @@ def of_bad_batch(batch: Batch) -> tf.Tensor:
     structure = [source.given for source in batch.sources]
     tensors = inputs.tensors_in(structure)
 
-    def explain(*values: Any) -> Any:
+    @functools.cache
+    def graph_of_problems() -> Any:
         with tf.Graph().as_default():
             fed = [tf.compat.v1.placeholder(tensor.dtype, tensor.shape) for tensor in tensors]
             ids = list(map(Source.again, batch.sources, inputs.packed(structure, fed)))
+            found = [(holds, message()) for holds, message in checks.problems(ids, batch.size)]
             # Threads of its own: those that are shared may all wait for this.
             config = tf.compat.v1.ConfigProto(use_per_session_threads=True, device_count={"GPU": 0})
-            with tf.compat.v1.Session(config=config) as session:
-                feed = dict(zip(fed, values, strict=True))
+            return fed, found, tf.compat.v1.Session(config=config)
 
-                def run(tensor: tf.Tensor) -> Any:
-                    return session.run(tensor, feed)
-
-                return checks.first_problem(ids, batch.size, run) or _UNKNOWN
+    def explain(*values: Any) -> Any:
+        fed, found, session = graph_of_problems()
+        feed = dict(zip(fed, values, strict=True))
+        for holds, message in found:
+            if not session.run(holds, feed):
+                return session.run(message, feed)
+        return _UNKNOWN
 
     message = tf.numpy_function(explain, tensors, tf.string)
     stops = tf.raw_ops.Assert(condition=tf.constant(False), data=[message], summarize=1)

@@ -3,9 +3,7 @@
 
 import contextlib
 import dataclasses
-import itertools
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -50,18 +48,11 @@ def _problems(inputs: list[Ids], batch_size: int | None) -> Iterator[Problem]:
         yield from _bad_weight(ids)
 
 
-def first_problem(
-    inputs: list[Ids], batch_size: int | None, run: Callable[[tf.Tensor], Any]
-) -> Any:
-    """Returns the message of the error that `checked` would raise; None if all is well.
-
-    `run` evaluates a tensor.
-    """
-    of_forms = (problem for ids in inputs for problem in forms.problems(ids))
-    for holds, message in itertools.chain(of_forms, _problems(inputs, batch_size)):
-        if not run(holds):
-            return run(message())
-    return None
+def problems(inputs: list[Ids], batch_size: int | None) -> Iterator[Problem]:
+    """Yields what `checked` requires, in the order in which it raises an error."""
+    for ids in inputs:
+        yield from forms.problems(ids)
+    yield from _problems(inputs, batch_size)
 
 
 def after_forms(inputs: list[Ids]) -> contextlib.AbstractContextManager:
