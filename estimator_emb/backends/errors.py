@@ -29,7 +29,7 @@ def explain(error: Exception, emulates_tpu: bool) -> Exception | None:
         if not errors.is_full():
             errors.shorten(error)
         if (found := nan_inputs.of_failed_step(errors.graph_of(error))) is not None:
-            return found
+            raise found from (error if errors.is_full() else None)  # It says the same.
     text = str(error)
     if isinstance(error, tf.errors.InvalidArgumentError):
         error._message = checks.readable(error.message)

@@ -84,6 +84,7 @@ def failure(estimator, *batches):
     with pytest.raises(NanLossError) as caught:
         estimator.train(lambda params: dataset(batches), hooks=[watch], max_steps=len(batches))
     assert isinstance(caught.value, tf.errors.InvalidArgumentError)
+    assert caught.value.__cause__ is None and caught.value.__suppress_context__
     for before, after in zip(watch.before, watch.after, strict=True):
         np.testing.assert_array_equal(before, after)
     return str(caught.value)
