@@ -7,7 +7,6 @@ They are reported only if building or running a step fails.
 
 import contextlib
 import copy
-import logging
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -16,10 +15,9 @@ import numpy as np
 import tensorflow as tf
 
 from estimator_emb.messages import console, errors
+from estimator_emb.messages.console import logger
 from estimator_emb.ordering import structure
 from estimator_emb.private.graphs import data_nest
-
-logger = logging.getLogger("estimator_emb")
 
 REMEDY = (
     "All features and labels of a batch need the same number of samples: batch the dataset as a "

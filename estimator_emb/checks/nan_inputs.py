@@ -6,7 +6,6 @@ are NaN, and other steps pay nothing. Such a training step ends before it writes
 evaluation, which changes nothing, logs a warning.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,10 +14,9 @@ import tensorflow as tf
 
 from estimator_emb.checks import batch_sizes, spread_labels
 from estimator_emb.checks.nan_loss import NanInputError
+from estimator_emb.messages.console import logger
 from estimator_emb.ordering import after_checks
 from estimator_emb.private.estimator import ModeKeys
-
-logger = logging.getLogger("estimator_emb")
 
 _REMEDY = (
     "Correct the data, or fill in what is missing before the model computes with it: a tf.where "
@@ -94,7 +92,7 @@ def checked(spec: Any, ahead: tf.Operation | None = None) -> Any:
         return spec
     losses = list(notes.losses or [spec.loss])
     spread_labels.warn(losses[0], notes.tensors)
-    if not notes.numbers:
+    if not notes.numbers or not losses[0].dtype.is_floating:
         return spec
     training = spec.mode == ModeKeys.TRAIN
     counts = [len(losses), *map(len, notes.numbers.values())]
@@ -146,7 +144,5 @@ def _lines(name: str, bad: Callable[[Any], Any], values: Any, *places: Any) -> l
         else:  # The row splits of a RaggedTensor.
             row = int(np.searchsorted(of_rows, place[0], side="right")) - 1
             place = [row, place[0] - int(of_rows[row]), *place[1:]]
-    sample = f"sample {place[0]}, " if place else ""
-    return [
-        f"{name}: {value} in {sample}at {place}, and {len(found)} such of {values.size:,} numbers"
-    ]
+    where = f" in sample {place[0]}, at {place}" if place else ""
+    return [f"{name}: {value}{where}, and {len(found)} such of {values.size:,} numbers"]

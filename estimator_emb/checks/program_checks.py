@@ -6,7 +6,6 @@ tensorflow-estimator would accept most mistakes, and fail later or never.
 
 import contextlib
 import inspect
-import logging
 import numbers
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -17,6 +16,7 @@ import tensorflow as tf
 from estimator_emb.checks import activations, input_errors, optimizers
 from estimator_emb.messages import console, errors
 from estimator_emb.messages.arguments import suggest, suggestion
+from estimator_emb.messages.console import logger
 from estimator_emb.optimizers import OptimizationParameters
 from estimator_emb.private.estimator import AnyTPUEstimatorSpec, EstimatorSpec, ModeKeys
 from estimator_emb.private.graphs import fn_args, has_kwargs
@@ -24,8 +24,6 @@ from estimator_emb.private.tpu_estimator import TPUEstimatorSpec
 from estimator_emb.spec import config
 from estimator_emb.tables import scopes
 from estimator_emb.tables.functions import name_of
-
-logger = logging.getLogger("estimator_emb")
 
 BATCH_SIZES = {
     ModeKeys.TRAIN: "train_batch_size",

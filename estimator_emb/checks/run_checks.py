@@ -2,15 +2,13 @@
 """Reports runs of a `TPUEstimator` without input, without steps left, or without a checkpoint."""
 
 import contextlib
-import logging
 from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.messages.console import logger
 from estimator_emb.private.estimator import step_of_latest_checkpoint
-
-logger = logging.getLogger("estimator_emb")
 
 _PERHAPS = (
     "Perhaps input is empty or misspecified: a file pattern that matches nothing, samples that a "

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds variables of a model whose gradients are not summed over the cores."""
 
-import logging
 from collections.abc import Iterable
 
 import tensorflow as tf
 
+from estimator_emb.messages.console import logger
 from estimator_emb.ordering import accesses, structure
 from estimator_emb.tables.helper_variable import HELPER_VARIABLE
-
-logger = logging.getLogger("estimator_emb")
 
 SUMS = frozenset(("CollectiveReduceV2", "CrossReplicaSum", "XlaAllReduce"))
 """Types of the ops that sum over cores."""

@@ -2,15 +2,13 @@
 """Leaves bad ids out, and counts them, instead of stopping the program."""
 
 import dataclasses
-import logging
 
 import tensorflow as tf
 
+from estimator_emb.messages.console import logger
 from estimator_emb.step.checks import outside
 from estimator_emb.step.inputs import Source, number_of_ops, ops_since
 from estimator_emb.tables.storage import local_variable
-
-logger = logging.getLogger("estimator_emb")
 
 
 class DroppedIds(tf.compat.v1.train.SessionRunHook):

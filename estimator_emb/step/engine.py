@@ -14,7 +14,6 @@ A step goes around the program's model_fn in four phases:
 """
 
 import dataclasses
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +21,7 @@ import tensorflow as tf
 
 from estimator_emb.checkpoints.restoring import saver
 from estimator_emb.checks import input_errors
+from estimator_emb.messages.console import logger
 from estimator_emb.ordering import after_checks
 from estimator_emb.private.columns import sequence_length_key
 from estimator_emb.private.estimator import ExportOutput
@@ -36,8 +36,6 @@ from estimator_emb.step.kernels import Factory, Kernels, TensorFlowKernels
 from estimator_emb.step.tap import Tap
 from estimator_emb.step.transfer import NextStep
 from estimator_emb.tables import creation, functions, helper_variable, placement, sizes, storage
-
-logger = logging.getLogger("estimator_emb")
 
 
 @dataclasses.dataclass(eq=False)

@@ -8,10 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.messages import console
+from estimator_emb.messages.console import logger
 from estimator_emb.tables import helper_variable
-
-logger = logging.getLogger("estimator_emb")
-
 
 _Call = tuple[tf.Tensor, tf.Operation]
 """A gradient that reached an activation, and the op of that of the helper variable."""

@@ -165,6 +165,32 @@ def test_missing_values_that_the_model_masks_train_as_ever(plus, cores, tmp_path
         np.testing.assert_array_equal(values, trained[1][name])
 
 
+def test_a_number_that_is_of_no_sample(tmp_path):
+    features, labels = batch()
+
+    def input_fn(params):
+        return tf.data.Dataset.from_tensors(({**features, "age": np.float32(INF)}, labels))
+
+    with pytest.raises(NanLossError) as caught:
+        make(tmp_path).train(input_fn)
+    assert str(caught.value) == (
+        "Infinite loss during training: step 1 wrote nothing, for its batch has\n"
+        f"  features['age']: inf, and 1 such of 1 numbers{REMEDY}"
+    )
+
+
+@pytest.mark.parametrize("tables", [True, False])
+def test_a_loss_of_integers_trains_as_ever(tables, tmp_path):
+    def of_integers(features, labels, mode, params):
+        spec = model_fn(features, labels, mode, params)
+        return spec._replace(loss=tf.cast(spec.loss, tf.int32))
+
+    spec = table_spec(4, 2, ee.AdagradParameters(0.1, 0.1)) if tables else None
+    estimator = harness.estimator(of_integers, spec, tmp_path)
+    estimator.train(lambda params: dataset([batch()]))
+    assert estimator.evaluate(lambda params: dataset([batch()]), steps=1)["global_step"] == 1
+
+
 @pytest.mark.parametrize("cores", [None, 2])
 def test_an_evaluation_warns_once(cores, tmp_path, caplog):
     estimator = make(tmp_path, cores)

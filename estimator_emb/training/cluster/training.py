@@ -6,7 +6,6 @@ the chief's message on a queue of its own TensorFlow server (`ending`), and logs
 (`waiting`).
 """
 
-import logging
 from typing import Any
 
 from estimator_emb.checks import call_arguments
@@ -21,8 +20,6 @@ from estimator_emb.private.estimator import (
 from estimator_emb.private.graphs import not_converted
 from estimator_emb.spec import tf_config
 from estimator_emb.training.cluster import ending, tasks, waiting
-
-logger = logging.getLogger("estimator_emb")
 
 
 @not_converted
