@@ -251,6 +251,10 @@ def _variable(
     return variable
 
 
+_OF_SHAPE = (tf.keras.initializers.VarianceScaling, tf.compat.v1.orthogonal_initializer)
+"""Initializers whose values depend on the shape that they are asked for."""
+
+
 def _of_shard(
     initializer: Callable[..., Any], table: Table, place: _Place
 ) -> Callable[..., tf.Tensor]:
@@ -265,10 +269,12 @@ def _of_shard(
         return initializer
     arguments: dict[str, Any] = {}
     asked = [place.rows, whole[1]]
-    scales = isinstance(initializer, tf.keras.initializers.VarianceScaling)
-    if "partition_info" in inspect.signature(initializer).parameters:
+    knows_place = "partition_info" in inspect.signature(initializer).parameters
+    if knows_place:
         arguments["partition_info"] = PartitionInfo(whole, [place.start, 0])
-    elif scales or not hasattr(initializer, "get_config"):
+    if isinstance(initializer, _OF_SHAPE) or not (
+        knows_place or hasattr(initializer, "get_config")
+    ):
         # Its values may depend on the shape, which must not be that of the few rows of a slice.
         asked[0] = max(place.rows, place.rows_of_server)
     if isinstance(initializer, tf.keras.initializers.Initializer):

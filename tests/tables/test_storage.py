@@ -90,6 +90,16 @@ def test_values_that_depend_on_a_shape_do_not_depend_on_slices(initializer, most
     assert 0.99 * most < np.max(np.abs(values)) < 1.001 * most
 
 
+def test_orthogonal_values_do_not_depend_on_slices():
+    """Each column of what one of three servers has is asked for with a norm of 1."""
+    initializer = tf.compat.v1.orthogonal_initializer(seed=3)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        made = storage.create(table_of(3000, initializer), "t", None, False, 3, rounds=4)
+        session.run(tf.compat.v1.global_variables_initializer())
+        squares = np.square(np.concatenate(session.run([one.weights for one in made])))
+    assert squares.sum() == pytest.approx(3 * 3, rel=0.1)
+
+
 @pytest.mark.parametrize("servers", [2, 4, 8])
 @pytest.mark.parametrize(
     "rows",
