@@ -1,0 +1,392 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`estimator_emb.keras.Adagrad` in a v1 graph: its ops, in an Estimator, and what it refuses."""
+
+import harness
+import numpy as np
+import processes
+import pytest
+import tensorflow as tf
+from tensorflow.python.tpu import tpu_function
+
+import estimator_emb as ee
+from estimator_emb.keras import Adagrad
+from estimator_emb.step import cores
+from estimator_emb.step.cores import Cores
+
+v1 = tf.compat.v1
+schedules = tf.keras.optimizers.schedules
+Reference = tf.keras.optimizers.experimental.Adagrad
+
+
+@pytest.fixture
+def session():
+    with tf.Graph().as_default(), v1.Session() as session:
+        yield session
+
+
+def variable_in_graph(value=(1.0, 2.0), name="w"):
+    return tf.Variable(list(value), name=name)
+
+
+def loss_of(variable):
+    return tf.reduce_sum(variable * tf.constant([1.0, 2.0]))
+
+
+def after(weights, gradient=(1.0, 2.0), steps=1, accumulator=0.1):
+    weights, gradient = np.array(weights), np.array(gradient)
+    for _ in range(steps):
+        accumulator = accumulator + gradient**2
+        weights = weights - 0.1 * gradient / np.sqrt(accumulator + 1e-7)
+    return weights
+
+
+@pytest.mark.parametrize("loss", ["tensor", "callable", "tape", "all callable"])
+def test_minimize_returns_the_step(loss, session):
+    w = variable_in_graph()
+    optimizer = Adagrad(0.1)
+    with tf.GradientTape() as tape:
+        value = loss_of(w)
+    arguments = {
+        "tensor": (value, [w]),
+        "callable": (lambda: loss_of(w), [w]),
+        "all callable": (lambda: loss_of(w), lambda: [w]),
+        "tape": (value, [w], tape),
+    }
+    step = optimizer.minimize(*arguments[loss])
+    session.run(v1.global_variables_initializer())
+    for number in (1, 2, 3):
+        # Fetching it twice, and with its op, is still one step.
+        assert session.run([step, step, step.op]) == [number, number, None]
+        np.testing.assert_allclose(session.run(w), after([1, 2], steps=number), rtol=1e-6)
+    assert session.run(optimizer.iterations) == 3
+
+
+def test_minimize_outside_graphs_returns_none():
+    w = variable_in_graph()
+    optimizer = Adagrad(0.1)
+    assert optimizer.minimize(lambda: loss_of(w), [w]) is None
+    np.testing.assert_allclose(w, after([1, 2]), rtol=1e-6)
+    assert optimizer.apply_gradients([(tf.constant([1.0, 2.0]), w)]) is not None
+    with pytest.raises(ValueError, match="`tape` is required when a `Tensor` loss is passed"):
+        optimizer.minimize(loss_of(w), [w])
+
+
+def test_step_waits_for_control_dependencies_and_branches(session):
+    w, counter = variable_in_graph(), tf.Variable(0)
+    wanted = v1.placeholder(tf.bool, [])
+    optimizer = Adagrad(0.1)
+    gradient = tf.constant([1.0, 2.0])
+    with tf.control_dependencies([counter.assign_add(1)]):
+        step = tf.cond(
+            wanted,
+            lambda: optimizer.apply_gradients([(gradient, w)]),
+            lambda: tf.constant(-1, tf.int64),
+        )
+    session.run(v1.global_variables_initializer())
+    assert session.run(step, {wanted: False}) == -1
+    np.testing.assert_array_equal(session.run(w), [1, 2])
+    assert session.run(step, {wanted: True}) == 1
+    np.testing.assert_allclose(session.run(w), after([1, 2]), rtol=1e-6)
+    assert session.run(counter) == 2
+
+
+def test_steps_in_a_loop(session):
+    """As TPUEstimator builds it on a TPU, for `iterations_per_loop` steps."""
+    w = variable_in_graph()
+    optimizer = Adagrad(0.1, use_ema=True, ema_momentum=0.0, ema_overwrite_frequency=1)
+
+    def body(number):
+        with tf.control_dependencies([optimizer.minimize(loss_of(w), [w])]):
+            return number + 1
+
+    loop = tf.while_loop(lambda number: number < 3, body, [0])
+    session.run(v1.global_variables_initializer())
+    session.run(loop)
+    np.testing.assert_allclose(session.run(w), after([1, 2], steps=3), rtol=1e-6)
+    assert session.run(optimizer.iterations) == 3
+
+
+def test_in_wrap_function():
+    def one_step(gradient):
+        w = v1.get_variable("w", [2], initializer=v1.ones_initializer(), use_resource=True)
+        optimizer = Adagrad(0.1)
+        optimizer.iterations = v1.train.get_or_create_global_step()
+        return optimizer.minimize(tf.reduce_sum(w * gradient), [w])
+
+    wrapped = v1.wrap_function(one_step, [tf.TensorSpec([2])])
+    assert wrapped(tf.constant([1.0, 2.0])).numpy() == 1
+    w, *_ = wrapped.graph.variables
+    np.testing.assert_allclose(w, after([1, 1]), rtol=1e-6)
+
+
+def test_initializers_run_in_any_order():
+    with tf.Graph().as_default():
+        w = tf.Variable(tf.random.normal([300, 300]))
+        optimizer = Adagrad(schedules.ExponentialDecay(0.1, 10, 0.5), use_ema=True)
+        optimizer.build([w])
+        average = optimizer.variables[1]
+        initialize = v1.global_variables_initializer()
+        for _ in range(30):
+            with v1.Session() as session:
+                session.run(initialize)
+                np.testing.assert_array_equal(*session.run([w, average]))
+                assert session.run(optimizer.learning_rate) == np.float32(0.1)
+
+
+def test_averages_start_at_the_first_step(session):
+    w = variable_in_graph()
+    step = Adagrad(0.1, use_ema=True, ema_momentum=1.0).minimize(loss_of(w), [w])
+    (average,) = [one for one in v1.global_variables() if "average" in one.name]
+    session.run(v1.global_variables_initializer())
+    session.run(w.assign([3.0, 4.0]))  # As a warm start does, or a restored checkpoint.
+    for _ in range(2):
+        session.run(step)
+        np.testing.assert_array_equal(session.run(average), [3, 4])
+
+
+def test_pairs_without_gradient_and_no_pairs(session):
+    w, unused = variable_in_graph(), variable_in_graph(name="unused")
+    optimizer = Adagrad(0.1)
+    step = optimizer.minimize(loss_of(w), [w, unused])
+    nothing = optimizer.apply_gradients([])
+    session.run(v1.global_variables_initializer())
+    assert session.run(nothing) == 0
+    assert session.run(step) == 1
+    np.testing.assert_array_equal(session.run(unused), [1, 2])
+    with pytest.raises(ValueError, match="No gradients provided for any variable"):
+        optimizer.apply_gradients([(None, w)])
+
+
+def test_update_step_and_finalize_return_ops(session):
+    w = variable_in_graph()
+    optimizer = Adagrad(0.1, use_ema=True)
+    optimizer.build([w])
+    update = optimizer.update_step(tf.constant([1.0, 2.0]), w)
+    finalize = optimizer.finalize_variable_values([w])
+    session.run(v1.global_variables_initializer())
+    assert session.run(update) == 0
+    np.testing.assert_allclose(session.run(w), after([1, 2]), rtol=1e-6)
+    session.run(finalize)
+    np.testing.assert_array_equal(session.run(w), [1, 2])
+
+
+def test_methods_that_create_variables_in_a_graph(session):
+    w = variable_in_graph()
+    optimizer = Adagrad(0.1)
+    ones = optimizer.add_variable([2], initializer="ones", name="own")
+    momentum = optimizer.add_variable_from_reference(w, "momentum")
+    assert [one.name for one in optimizer.variables] == ["iteration:0", "own:0", "momentum/w:0"]
+    session.run(v1.global_variables_initializer())
+    np.testing.assert_array_equal(session.run(ones + momentum), [1, 1])
+
+
+@pytest.mark.parametrize("shards", [None, 1, 2])
+@pytest.mark.parametrize("aggregate", [True, False])
+def test_sums_over_tpu_cores(shards, aggregate, monkeypatch):
+    """The op of the sum has no kernel here: stand-ins double, as two equal cores would."""
+    monkeypatch.setattr(
+        cores,
+        "_unchanged",
+        lambda x, group_assignment, name=None: tf.nest.map_structure(
+            lambda one: one * (shards or 1) if one.dtype.is_floating else one,
+            x,
+            expand_composites=True,
+        ),
+    )
+    with tf.Graph().as_default(), v1.Session() as session, Cores().running(shards is not None):
+        tpu_function.get_tpu_context().set_number_of_shards(shards)
+        w, table = variable_in_graph(), variable_in_graph()
+        pairs = [
+            (tf.constant([1.0, 2.0]), w),
+            (tf.IndexedSlices(tf.constant([2.0]), tf.constant([1]), tf.constant([2])), table),
+        ]
+        step = Adagrad(0.1).apply_gradients(pairs, skip_gradients_aggregation=not aggregate)
+        same = Adagrad(0.1).apply_gradients(pairs, experimental_aggregate_gradients=aggregate)
+        factor = shards if shards and aggregate else 1
+        for one in (step, same):
+            session.run(v1.global_variables_initializer())
+            session.run(one)
+            expected = after([1, 2], [factor, 2 * factor])
+            np.testing.assert_allclose(session.run(w), expected, rtol=1e-6)
+            np.testing.assert_allclose(session.run(table), [1, expected[1]], rtol=1e-6)
+
+
+# ---- In an Estimator --------------------------------------------------------------------------
+
+OPTIMIZERS = {
+    "constant": {"learning_rate": 0.1},
+    "everything": {
+        "learning_rate": schedules.ExponentialDecay(0.2, 2, 0.5),
+        "weight_decay": 0.01,
+        "global_clipnorm": 1.0,
+        "use_ema": True,
+        "ema_momentum": 0.6,
+        "ema_overwrite_frequency": 2,
+    },
+}
+
+
+TABLE = np.random.default_rng(1).random((5, 3)).astype(np.float32)
+
+
+def batches(count):
+    rng = np.random.default_rng(0)
+    return [
+        ({"id": rng.integers(0, 5, 4)}, rng.random((4, 1)).astype(np.float32)) for _ in range(count)
+    ]
+
+
+def estimator(options, model_dir, device, callable_loss=False):
+    """One of a table 'id' and a dense variable 'w', which our optimizer trains."""
+
+    def model_fn(features, labels, mode, params):
+        w = v1.get_variable("w", initializer=tf.ones([3, 1]) / 3, use_resource=True)
+        activation = tf.identity(features["id"])
+
+        def error():
+            return tf.reduce_mean(tf.square(tf.matmul(activation, w) - labels))
+
+        optimizer = Adagrad(**options)
+        optimizer.iterations = v1.train.get_or_create_global_step()
+        loss = error()
+        train_op = optimizer.minimize(error if callable_loss else loss, v1.trainable_variables())
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    table = ee.TableConfig(5, 3, harness.initializer(TABLE), "sum")
+    spec = harness.tables_spec({"id": table}, ee.StochasticGradientDescentParameters(0.5))
+    return harness.estimator(model_fn, spec, model_dir, device=device)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", [None, "host"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_estimator_saves_and_resumes(name, device, tmp_path):
+    options, data = OPTIMIZERS[name], batches(6)
+    for run, parts in {"once": [data], "twice": [data[:3], data[3:]]}.items():
+        for part in parts:
+            made = estimator(options, tmp_path / run, device)
+            made.train(harness.input_fn_of(part), steps=len(part))
+    once, twice = (harness.saved(tmp_path / run, 6) for run in ("once", "twice"))
+    slots = {"Adagrad/accumulator/w"} | ({"Adagrad/average/w"} if "use_ema" in options else set())
+    rate = "learning_rate" if name == "constant" else "current_learning_rate"
+    assert set(once) == {"global_step", "id", "w", "iteration", rate, *slots}
+    assert once["global_step"] == 6
+    np.testing.assert_equal(twice, once)
+
+
+@pytest.mark.parametrize("callable_loss, device", [(False, "host"), (True, None)])
+def test_estimator_with_embedding_tables(device, callable_loss, tmp_path):
+    """Gradients reach the tables through the optimizer of the dense variables."""
+    data, options = batches(3), OPTIMIZERS["everything"]
+    made = estimator(options, tmp_path, device, callable_loss)
+    made.train(harness.input_fn_of(data), steps=3)
+
+    w, rows = tf.Variable(tf.ones([3, 1]) / 3), tf.Variable(TABLE)
+    optimizer = Reference(**options)
+    for features, labels in data:
+        with tf.GradientTape() as tape:
+            activation = tf.gather(rows, features["id"])
+            loss = tf.reduce_mean(tf.square(tf.matmul(activation, w) - labels))
+        d_w, d_rows = tape.gradient(loss, [w, rows])
+        optimizer.apply_gradients([(d_w, w)])
+        rows.scatter_sub(tf.IndexedSlices(0.5 * d_rows.values, d_rows.indices))
+    got = harness.saved(tmp_path, 3)
+    np.testing.assert_allclose(got["w"], w, atol=1e-6)
+    np.testing.assert_allclose(got["id"], rows, atol=1e-6)
+    assert not [name for name in got if "dummy" in name]
+
+
+# ---- Errors -----------------------------------------------------------------------------------
+
+
+def test_learning_rate_cannot_be_set_in_a_graph(session):
+    optimizer = Adagrad(0.1)
+    for attribute in ("learning_rate", "lr"):
+        assert harness.refusal(RuntimeError, setattr, optimizer, attribute, 0.2) == (
+            "Adagrad: learning_rate cannot be set in a graph, where no one would run the "
+            "assignment. Pass a tf.keras.optimizers.schedules.LearningRateSchedule to the "
+            "constructor, or run learning_rate.assign(...) in the session."
+        )
+
+
+def test_learning_rate_read_once_is_refused(session):
+    for rate in (tf.constant(0.1), lambda: 0.1):
+        assert harness.refusal(TypeError, Adagrad, rate) == (
+            "Adagrad: in a graph learning_rate must be a number or a LearningRateSchedule; "
+            "anything else would be read only once, when variables are initialised; got "
+            f"{rate!r}."
+        )
+
+
+def test_created_outside_the_graph():
+    eager, w = Adagrad(0.1), variable_in_graph()
+    scheduled = Adagrad(schedules.ExponentialDecay(0.2, 2, 0.5))
+    gradient = np.array([1.0, 2.0], np.float32)
+    with tf.Graph().as_default():
+        other = Adagrad(0.1)
+        other.build([variable_in_graph()])
+    with tf.Graph().as_default():
+        inside = variable_in_graph(name="inside")
+        for optimizer, variable, name in (
+            (eager, inside, "iteration:0"),
+            (scheduled, inside, "iteration:0"),
+            (other, inside, "iteration:0"),
+            (Adagrad(0.1), w, "w:0"),
+        ):
+            pairs = [(tf.constant(gradient), variable)]
+            assert harness.refusal(ValueError, optimizer.apply_gradients, pairs) == (
+                f"Adagrad: {name!r} was created outside this graph. Create the optimizer and the "
+                "model inside model_fn."
+            )
+
+
+def test_ref_variables(session):
+    ref = v1.get_variable("ref", initializer=tf.zeros([2]), use_resource=False)
+    w, optimizer = variable_in_graph(), Adagrad()
+    optimizer.iterations = ref
+    for made, variable in ((Adagrad(), ref), (optimizer, w)):
+        assert harness.refusal(ValueError, made.minimize, loss_of(variable), [variable]) == (
+            "Adagrad needs resource variables; 'ref:0' is a RefVariable. Create it with "
+            "use_resource=True, or call tf.compat.v1.enable_resource_variables() first."
+        )
+
+
+def test_distribution_strategy_in_a_graph(session):
+    with tf.distribute.OneDeviceStrategy("/cpu:0").scope():
+        w = variable_in_graph()
+        assert harness.refusal(NotImplementedError, Adagrad().build, [w]) == (
+            "Adagrad does not support a distribution strategy in a graph; got OneDeviceStrategy."
+        )
+
+
+def test_unknown_variable_after_the_first_step(session):
+    w, late = variable_in_graph(), variable_in_graph(name="late")
+    optimizer = Adagrad()
+    optimizer.minimize(loss_of(w), [w])
+    with pytest.raises(KeyError, match="The optimizer cannot recognize variable late:0."):
+        optimizer.minimize(loss_of(late), [late])
+
+
+@pytest.mark.slow
+def test_program_that_disables_v2_behavior():
+    program = """
+        import estimator_emb.keras
+        import numpy as np, tensorflow as tf
+        v1 = tf.compat.v1
+        v1.disable_v2_behavior()
+        v1.enable_resource_variables()
+        w = v1.get_variable("w", initializer=[1.0, 2.0])
+        optimizer = estimator_emb.keras.Adagrad(
+            0.1, use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=1
+        )
+        optimizer.iterations = v1.train.get_or_create_global_step()
+        step = optimizer.minimize(tf.reduce_sum(w * [1.0, 2.0]), [w])
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            assert session.run(step) == 1
+            change = 0.05 * np.array([1, 2]) / np.sqrt([1.1, 4.1])
+            np.testing.assert_allclose(session.run(w), [1, 2] - change, rtol=1e-6)
+            assert session.run(v1.train.get_global_step()) == 1
+        print("trained")
+    """
+    assert processes.run(program).stdout == "trained\n"
