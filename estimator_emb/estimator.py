@@ -297,10 +297,7 @@ class TPUEstimator(StockTPUEstimator):
     def _add_meta_graph_for_mode(
         self, builder: Any, receivers: Any, checkpoint_path: str, *args: Any, **kwargs: Any
     ) -> Any:
-        receivers = {
-            mode: call_arguments.checked_receiver_fn(receiver_fn)
-            for mode, receiver_fn in receivers.items()
-        }
+        receivers = call_arguments.checked_receiver_fns(receivers)
         self.backend.log_export()
         rounds = options.serves_float16(self.config) and self.backend.request.tables
         try:

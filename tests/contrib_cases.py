@@ -66,10 +66,8 @@ def trained(tf, make, resource, list_=None, by_minimize=False):
         session.run(tf.global_variables_initializer())
         for _ in range(3):
             session.run(update)
-        return {
-            variable.op.name: np.asarray(session.run(variable), np.float64).tolist()
-            for variable in tf.global_variables()
-        }
+        values = session.run({variable.op.name: variable for variable in tf.global_variables()})
+        return {name: np.asarray(value, np.float64).tolist() for name, value in values.items()}
 
 
 def optimizers(tf, opt):

@@ -105,16 +105,6 @@ def test_what_model_fn_sees(device, trained):
         params["context"].current_input_fn_deployment()
 
 
-def test_context_in_input_fn(tmp_path):
-    def input_fn(params):
-        assert params["batch_size"] == 4
-        _, call, calls, replicas = params["context"].current_input_fn_deployment()
-        assert (call, calls, replicas) == (0, 1, 1)
-        return harness.dataset(batches(1))
-
-    make(tmp_path, "host").train(input_fn, steps=1)
-
-
 def test_training_equals_numpy_over_several_steps(trained):
     """Tables and slots after six steps, from NumPy's gradients of the same model."""
     folder, _ = trained(None)
@@ -191,13 +181,6 @@ def test_use_tpu_without_a_tpu_says_how_to_emulate(tmp_path, monkeypatch):
         "To run this program without a TPU, set the environment variable "
         "ESTIMATOR_EMB_DEVICE=host, or pass TPUConfig(device='host')."
     )
-
-
-def test_environment_asks_to_emulate(tmp_path, monkeypatch):
-    monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "host")
-    estimator = make(tmp_path, use_tpu=True)
-    estimator.train(harness.input_fn_of(batches(1)), steps=1)
-    assert estimator.latest_checkpoint().endswith("-1")
 
 
 @pytest.mark.slow

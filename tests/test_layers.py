@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports go one way: down the layers of the package, and nowhere in a circle.
+"""Imports go one way: down the layers of the package, and nowhere in a circle; names say what is.
 
 Imports inside functions count, and so do imports by name.
 """
 
 import ast
+import collections
 import functools
 import pathlib
 
@@ -50,9 +51,13 @@ def module_of(name):
     return next((found for found in (name, f"{name}.__init__") if found in FILES), None)
 
 
-def imported(source, module):
+@functools.cache
+def trees():
+    return {module: ast.parse(file.read_text()) for module, file in FILES.items()}
+
+
+def imported(tree, module):
     """The modules of ours that a module's source imports, in a statement or by name."""
-    tree = ast.parse(source)
     strings = {
         node.value
         for node in ast.walk(tree)
@@ -75,7 +80,7 @@ def imported(source, module):
 
 @functools.cache
 def imports():
-    return {module: imported(file.read_text(), module) for module, file in FILES.items()}
+    return {module: imported(tree, module) for module, tree in trees().items()}
 
 
 def room(module):
@@ -164,7 +169,7 @@ def test_no_circle(unit, allowed):
     ],
 )
 def test_every_import_is_seen(source):
-    found = imported(source, "estimator_emb.messages.frames")
+    found = imported(ast.parse(source), "estimator_emb.messages.frames")
     assert found == {"estimator_emb.spec.config"}
     assert against_layers("spec\nmessages", {"estimator_emb.messages.frames": found})
     assert against_layers("spec messages", {"estimator_emb.messages.frames": found})
@@ -173,3 +178,30 @@ def test_every_import_is_seen(source):
 
 def test_circles_are_seen():
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == ["a", "b", "c"]
+
+
+OF_TWO_VOCABULARIES = {"Adagrad", "FeatureConfig", "TableConfig"}
+"""Public names of Estimators, and of TensorFlow 2 or Keras."""
+TOO_SHORT = ("advice", "check", "install", "read", "run")
+PUBLIC = {("legacy", "install")}
+"""`estimator_emb.install`."""
+
+
+def test_no_two_classes_share_a_name():
+    modules = collections.defaultdict(list)
+    for module, tree in trees().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                modules[node.name].append(module)
+    shared = {name: of_name for name, of_name in modules.items() if len(of_name) > 1}
+    assert {name: of for name, of in shared.items() if name not in OF_TWO_VOCABULARIES} == {}
+
+
+def test_no_public_function_has_a_name_that_says_too_little():
+    short = {
+        (room(module), node.name)
+        for module, tree in trees().items()
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and node.name in TOO_SHORT
+    }
+    assert short == PUBLIC

@@ -64,8 +64,12 @@ def _check_list(must: str, name: str, given: Any) -> None:
             raise TypeError(f"{must}, given: {_described(one)}.{advice}")
 
 
-def checked_receiver_fn(receiver_fn: Any) -> Callable[..., Any]:
-    """Wraps a serving_input_receiver_fn, so that it must be one and return a receiver."""
+def checked_receiver_fns(receiver_fns: dict[str, Any]) -> dict[str, Callable[..., Any]]:
+    """Wraps the serving_input_receiver_fn of each mode: it must be one and return a receiver."""
+    return {mode: _checked_receiver_fn(one) for mode, one in receiver_fns.items()}
+
+
+def _checked_receiver_fn(receiver_fn: Any) -> Callable[..., Any]:
     _check_receiver_fn("", receiver_fn)
 
     def checked(*args: Any, **kwargs: Any) -> Any:

@@ -18,7 +18,7 @@ from estimator_emb import estimator, optimizers
 from estimator_emb.compat import async_checkpoint
 from estimator_emb.legacy import emulated_tpu, input_checkpoint, plain_estimators
 from estimator_emb.names import legacy, moved
-from estimator_emb.private.patches import AliasFinder, Changes, SharedModule, all_or_none
+from estimator_emb.private.patches import AliasFinder, Changes, SharedModule
 from estimator_emb.spec import config, options
 from estimator_emb.training.cluster import training
 
@@ -100,22 +100,22 @@ def install() -> None:
     global _installed
     if _installed is not None:
         return
-    with all_or_none() as changes:
+    with Changes() as changes:
         _replace_modules(changes)
         _alias_modules(changes)
         _extend_api(changes)
         emulated_tpu.replace_lookups(changes)
         plain_estimators.replace_methods(changes)
         _supply_moved(changes)
-    input_checkpoint.attach_hooks()
-    _installed = changes
+        input_checkpoint.attach_hooks()
+        _installed = changes.pop_all()
 
 
 def uninstall() -> None:
     """Undoes `install`; without one it changes nothing."""
     global _installed
     if _installed is not None:
-        _installed.undo()
+        _installed.close()
         _installed = None
 
 

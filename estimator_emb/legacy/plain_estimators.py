@@ -138,10 +138,8 @@ def _export_all_saved_models(original: Any, checkpoint_path: Any, **given: Any) 
 
 
 def _add_meta_graph_for_mode(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> Any:
-    receiver_fns = given["input_receiver_fn_map"]
-    given["input_receiver_fn_map"] = {
-        mode: call_arguments.checked_receiver_fn(one) for mode, one in receiver_fns.items()
-    }
+    receiver_fns = call_arguments.checked_receiver_fns(given["input_receiver_fn_map"])
+    given["input_receiver_fn_map"] = receiver_fns
     try:
         with _directory(self).restoring(checkpoint_path):
             return original(self, checkpoint_path=checkpoint_path, **given)

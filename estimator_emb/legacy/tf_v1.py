@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from estimator_emb.legacy import contrib, older_python
 from estimator_emb.legacy.install import install
-from estimator_emb.private.patches import Changes, SharedModule, all_or_none
+from estimator_emb.private.patches import Changes, SharedModule
 
 _IMPORTED_BEFORE = (
     "estimator_emb.embedding",
@@ -28,8 +28,6 @@ _V1 = "tensorflow.compat.v1"
 _ROOTS = (_V1, "tensorflow")
 _NOT_OF_THE_API = "_api compat compiler contrib core dtensor python tools tsl".split()
 """Modules of `tensorflow` that are the same in both versions, or imported here."""
-
-_ABSENT = object()
 
 _API = re.compile(
     r"tensorflow(\._api\.v2(\.v2)?)?(\.compat\.v2)?(\.(?P<tensorflow>.+))?"
@@ -59,7 +57,7 @@ def bind() -> None:
         importlib.import_module(name)
     v1 = importlib.import_module(_V1)
     v1.disable_v2_behavior()
-    with all_or_none() as changes:
+    with Changes() as changes:
         names = ("name", "file", "path", "spec", "loader", "package")
         own = {f"__{name}__": getattr(tf2, f"__{name}__") for name in names}
         # Keras and others use this attribute to import `tensorflow.compat.v2 as tf`.
@@ -70,6 +68,7 @@ def bind() -> None:
         changes.set_module("tensorflow", SharedModule(v1, own))
         changes.add_finder(finder)
         older_python.supply(changes)
+        changes.pop_all()  # They stay.
     _is_bound = True
 
 
@@ -102,7 +101,8 @@ def _replace_imported(changes: Changes, finder: "_ApiFinder") -> None:
         # `import tensorflow.lite.python.lite as lite` looks for attributes, module by module.
         for child, value in list(vars(before).items()):
             inner = f"{name}.{child}"
-            if sys.modules.get(inner, _ABSENT) is value and finder.module(inner) is None:
+            is_module = value is not None and value is sys.modules.get(inner)
+            if is_module and finder.module(inner) is None:
                 changes.set_attribute(module, child, value)
         changes.set_module(name, module)
 

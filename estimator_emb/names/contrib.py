@@ -166,7 +166,7 @@ MODULES: dict[str, Module] = {
             "make_csv_dataset make_saveable_from_iterator map_and_batch parallel_interleave "
             "parse_example_dataset prefetch_to_device rejection_resample sample_from_datasets "
             "scan shuffle_and_repeat take_while unbatch unique",
-            f"{_OURS}.data": "batch_and_drop_remainder padded_batch_and_drop_remainder",
+            f"{_OURS}.arguments": "batch_and_drop_remainder padded_batch_and_drop_remainder",
         },
         inner="python.ops.batching python.ops.grouping python.ops.interleave_ops "
         "python.ops.readers python.ops.resampling python.ops.shuffle_ops",
@@ -239,7 +239,7 @@ MODULES: dict[str, Module] = {
             f"{_OURS}.arg_scope": _SCOPES,
             "tf.train": "create_global_step get_global_step get_or_create_global_step "
             "assert_global_step",
-            f"{_OURS}.checkpoints": "init_from_checkpoint list_variables load_checkpoint "
+            f"{_OURS}.arguments": "init_from_checkpoint list_variables load_checkpoint "
             "load_variable",
             "tf": "TensorSpec argsort is_tensor py_func sort convert_to_tensor_or_sparse_tensor",
             "tf.debugging": "assert_same_float_dtype assert_scalar",

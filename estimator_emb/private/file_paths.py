@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.private import files, tensorflow_files
-from estimator_emb.private.patches import Changes, all_or_none
+from estimator_emb.private.patches import Changes
 
 _REFUSED = "/dev/null/estimator-emb has no --map for gs:/"
 """Replaces, in a graph, a path without a folder: nothing can exist there."""
@@ -33,16 +33,16 @@ def map_paths(folders: dict[str, str], refuses_gs: bool) -> None:
     if not (folders or refuses_gs):
         return
     paths = _Paths(folders, refuses_gs)
-    with all_or_none() as changes:
+    with Changes() as changes:
         tensorflow_files.redirect(files, changes.set_attribute, paths)
-    _installed, _paths = changes, paths
+        _installed, _paths = changes.pop_all(), paths
 
 
 def unmap_paths() -> None:
     """Undoes `map_paths`."""
     global _installed, _paths
     if _installed is not None:
-        _installed.undo()
+        _installed.close()
         _installed = _paths = None
 
 

@@ -8,7 +8,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -77,7 +77,7 @@ class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 class Changes(contextlib.ExitStack):
-    """Changes to modules and classes, which the end of a `with` undoes."""
+    """Changes to modules and classes, which the end of a `with` undoes, but for `pop_all`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,24 +119,9 @@ class Changes(contextlib.ExitStack):
         sys.meta_path.insert(0, finder)
         self.callback(sys.meta_path.remove, finder)
 
-    def undo(self) -> None:
-        self.close()
-        self._wrapped.clear()
-
 
 LASTING = Changes()
 """Changes that last until the process ends."""
-
-
-@contextlib.contextmanager
-def all_or_none() -> Iterator[Changes]:
-    """Yields empty `Changes`, which an error inside undoes."""
-    changes = Changes()
-    try:
-        yield changes
-    except BaseException:
-        changes.undo()
-        raise
 
 
 def _is_within(module: str, package: str) -> bool:

@@ -265,7 +265,7 @@ def _replaced(ops: Ops) -> Iterator[None]:
         with _lock:
             _running -= 1
             if not _running:
-                _changes.undo()
+                _changes.close()
 
 
 def _call(op: str, /, *args: Any, **kwargs: Any) -> tf.Tensor:

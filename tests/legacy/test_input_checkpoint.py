@@ -188,6 +188,7 @@ KILLS = {
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "way, kernels",
     [(way, "tensorflow") for way in WAYS]
@@ -265,7 +266,9 @@ ANOTHER_LOOKUP = (
 )
 
 
-@pytest.mark.parametrize("written_by", ["native", "tensorflow"])
+@pytest.mark.parametrize(
+    "written_by", ["native", pytest.param("tensorflow", marks=pytest.mark.slow)]
+)
 def test_a_lookup_ahead_of_other_kernels(written_by, native, monkeypatch, tmp_path):
     """It holds other tensors, some of the same names and types, and is not taken for ours."""
     way = WAYS["host, pipelined"]

@@ -21,10 +21,9 @@ OWNERS = (collections, fractions, inspect, np, time)
 @pytest.fixture
 def supplied():
     before = [dict(vars(owner)) for owner in OWNERS]
-    changes = Changes()
-    older_python.supply(changes)
-    yield before
-    changes.undo()
+    with Changes() as changes:
+        older_python.supply(changes)
+        yield before
     added = {"getargspec", "Mapping", "gcd", "float_", "clock"}
     for owner, names in zip(OWNERS, before, strict=True):
         assert not added & (vars(owner).keys() - names.keys())

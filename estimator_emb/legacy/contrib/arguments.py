@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of `tf.contrib.framework` whose arguments have other names in `tf.train`."""
+"""Functions of `tf.contrib` that take other arguments today, in `tf.train` and `tf.data`."""
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -27,3 +28,21 @@ def list_variables(checkpoint_dir: str) -> list[tuple[str, list[int]]]:
 def init_from_checkpoint(checkpoint_dir: str, assignment_map: Any) -> None:
     """Makes variables start with values of a checkpoint; see `tf.train.init_from_checkpoint`."""
     _train.init_from_checkpoint(checkpoint_dir, assignment_map)
+
+
+def batch_and_drop_remainder(batch_size: Any) -> Callable[[Any], Any]:
+    """Returns a function for `dataset.apply` that makes batches, without a smaller last one."""
+    return lambda dataset: dataset.batch(batch_size, drop_remainder=True)
+
+
+def padded_batch_and_drop_remainder(
+    batch_size: Any, padded_shapes: Any, padding_values: Any = None
+) -> Callable[[Any], Any]:
+    """Returns a function for `dataset.apply` that makes padded batches, without a smaller last one.
+
+    `padded_shapes` has a shape for each component, with None or -1 for the longest of a batch.
+    Components are padded with `padding_values`, by default 0 or ''.
+    """
+    return lambda dataset: dataset.padded_batch(
+        batch_size, padded_shapes, padding_values, drop_remainder=True
+    )
