@@ -140,11 +140,16 @@ def _alias_modules(changes: Changes) -> None:
     name = "tensorflow.python.tpu.async_checkpoint"
     if importlib.util.find_spec(name) is None:
         aliases[name] = async_checkpoint.__name__
+    _add_aliases(changes, aliases, _API_COPIES)
+
+
+def _add_aliases(changes: Changes, aliases: dict[str, str], copies: dict[str, str]) -> None:
     for name in aliases:
-        changes.hide_modules(name)
+        changes.hide_modules(name)  # Undoing it forgets them.
         parent, _, leaf = name.rpartition(".")
-        changes.hide_attribute(importlib.import_module(parent), leaf)
-    changes.add_finder(AliasFinder({**aliases, **_API_COPIES}))
+        if parent not in aliases:
+            changes.hide_attribute(importlib.import_module(parent), leaf)
+    changes.add_finder(AliasFinder({**aliases, **copies}))
 
 
 def _extend_api(changes: Changes) -> None:
@@ -176,12 +181,7 @@ def _supply_moved(changes: Changes) -> None:
         for old, new in moved.MODULES.items()
         if _is_absent(f"tensorflow.python.{old}")
     }
-    for name in aliases:
-        changes.hide_modules(name)  # Undoing it forgets them.
-        parent, _, leaf = name.rpartition(".")
-        if parent not in aliases:
-            changes.hide_attribute(importlib.import_module(parent), leaf)
-    changes.add_finder(AliasFinder({**aliases, **_RENAMED}))
+    _add_aliases(changes, aliases, _RENAMED)
     for old, places in moved.NAMES.items():
         module = importlib.import_module(f"tensorflow.python.{old}")
         for place, names in places.items():

@@ -36,37 +36,42 @@ def module(name):
     return importlib.import_module(f"tensorflow.python.{name}")
 
 
-@pytest.mark.parametrize("old", moved.MODULES)
-def test_a_module_is_the_one_in_its_new_place(old, installed):
-    parent, _, leaf = old.rpartition(".")
-    found, form = module(old), {}
-    exec(f"from tensorflow.python.{parent} import {leaf} as found", form)
-    assert form["found"] is found is sys.modules[f"tensorflow.python.{old}"]
-    # TensorFlow 2.15 has some of them in both places.
-    assert found is module(moved.MODULES[old]) or found.__name__ == f"tensorflow.python.{old}"
+def test_a_module_is_the_one_in_its_new_place(installed):
+    for old, new in moved.MODULES.items():
+        parent, _, leaf = old.rpartition(".")
+        found, form = module(old), {}
+        exec(f"from tensorflow.python.{parent} import {leaf} as found", form)
+        assert form["found"] is found is sys.modules[f"tensorflow.python.{old}"]
+        # TensorFlow 2.15 has some of them in both places.
+        assert found is module(new) or found.__name__ == f"tensorflow.python.{old}"
 
 
-@pytest.mark.parametrize("old", moved.NAMES)
-def test_a_name_is_the_one_in_its_new_place(old, installed):
-    for place, names in moved.NAMES[old].items():
-        for name in names.split():
-            name, _, now = name.partition("=")
-            found = getattr(module(old), name)
-            form = {}
-            exec(f"from tensorflow.python.{old} import {name} as found", form)
-            assert form["found"] is found
-            if importlib.util.find_spec(f"tensorflow.python.{place}") is not None:
-                assert found is getattr(module(place), now or name), name
+def moved_names():
+    for old, places in moved.NAMES.items():
+        for place, names in places.items():
+            for name in names.split():
+                name, _, now = name.partition("=")
+                yield old, name, place, now or name
 
 
-@pytest.mark.parametrize("old", OLD)
-def test_a_module_has_the_names_that_it_had(old, installed):
-    try:
-        found = module(old)
-    except ModuleNotFoundError:
-        found = None
-    lacks = [name for name in OLD[old].split() if not hasattr(found, name)]
-    assert lacks == GONE.get(old, "").split()
+def test_a_name_is_the_one_in_its_new_place(installed):
+    for old, name, place, now in moved_names():
+        found, form = getattr(module(old), name), {}
+        exec(f"from tensorflow.python.{old} import {name} as found", form)
+        assert form["found"] is found
+        if importlib.util.find_spec(f"tensorflow.python.{place}") is not None:
+            assert found is getattr(module(place), now), (old, name)
+
+
+def test_modules_have_the_names_that_they_had(installed):
+    lacking = {}
+    for old, names in OLD.items():
+        try:
+            found = module(old)
+        except ModuleNotFoundError:
+            found = None
+        lacking[old] = " ".join(name for name in names.split() if not hasattr(found, name))
+    assert {old: names for old, names in lacking.items() if names} == GONE
 
 
 def test_uninstall_forgets_them():

@@ -310,6 +310,7 @@ def test_a_saved_model_estimator_has_weights(tmp_path, caplog):
     assert harness.said(caplog) == []
 
 
+@pytest.mark.slow
 def test_the_replicas_of_a_strategy(tmp_path, caplog):
     strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
     with caplog.at_level(logging.INFO, "estimator_emb"):

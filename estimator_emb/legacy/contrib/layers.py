@@ -40,7 +40,6 @@ def layer_norm(
         rank = inputs.shape.rank
         if rank is None:
             raise ValueError(f"layer_norm: inputs must have a known rank; got {inputs}.")
-        axes = {}
         for name, axis in (
             ("begin_norm_axis", begin_norm_axis),
             ("begin_params_axis", begin_params_axis),
@@ -49,8 +48,7 @@ def layer_norm(
                 raise ValueError(
                     f"layer_norm: {name} must be an axis of inputs, which have {rank}; got {axis}."
                 )
-            axes[name] = axis % rank
-        shape = inputs.shape[axes["begin_params_axis"] :]
+        shape = inputs.shape[begin_params_axis:]
         if not shape.is_fully_defined():
             raise ValueError(
                 "layer_norm: the shape of inputs must be known from begin_params_axis on; got "
@@ -76,9 +74,8 @@ def layer_norm(
 
         beta = variable("beta", _tf1.zeros_initializer()) if center else None
         gamma = variable("gamma", _tf1.ones_initializer()) if scale else None
-        mean, variance = tf.nn.moments(
-            inputs, list(range(axes["begin_norm_axis"], rank)), keepdims=True
-        )
+        axes = list(range(begin_norm_axis % rank, rank))
+        mean, variance = tf.nn.moments(inputs, axes, keepdims=True)
         epsilon = 1e-3 if inputs.dtype == tf.float16 else 1e-12
         outputs = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
         outputs.set_shape(inputs.shape)

@@ -232,12 +232,9 @@ class LazyAdamOptimizer(_tf1.train.AdamOptimizer):  # type: ignore[misc, name-de
     """
 
     def _apply_sparse(self, grad: Any, var: Any) -> Any:
-        return self._update_rows(grad.values, var, grad.indices)
+        return self._resource_apply_sparse(grad.values, var, grad.indices)
 
     def _resource_apply_sparse(self, grad: Any, var: Any, indices: Any) -> Any:
-        return self._update_rows(grad, var, indices)
-
-    def _update_rows(self, grad: Any, var: Any, indices: Any) -> Any:
         dtype = var.dtype.base_dtype
         beta1_power, beta2_power = (
             tf.cast(power, dtype) for power in self._get_beta_accumulators()
