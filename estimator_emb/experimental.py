@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The names of `tf.estimator.experimental`, which are tensorflow-estimator's own."""
 
-from estimator_emb.private.experimental import (
+from estimator_emb.private.estimator import (
     InMemoryEvaluatorHook,
     KMeans,
     LinearSDCA,

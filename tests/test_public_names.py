@@ -112,12 +112,11 @@ def test_the_columns_are_tensorflows(tmp_path):
         "numeric_column": ("key", (2,), 1.0, tf.float64, tf.identity),
         "sequence_categorical_column_with_hash_bucket": ("key", 7, tf.int64),
         "sequence_categorical_column_with_identity": ("key", 7, 2),
+        "sequence_categorical_column_with_vocabulary_file": file,
         "sequence_categorical_column_with_vocabulary_list": ("key", ["x"], tf.string, -1, 3),
         "weighted_categorical_column": (made, "weight", tf.float64),
     }.items():
         assert getattr(fc, name)(*arguments) == TENSORFLOWS[name](*arguments), name
-    sequence = "sequence_categorical_column_with_vocabulary_file"
-    assert getattr(fc, sequence)(*file) == TENSORFLOWS[sequence](*file)
     shared = ([made], 3, "sum", initializer, "both", [0], abs, "cpu", [None, 2], False)
     ours = fc.shared_embedding_columns(*shared)
     theirs = TENSORFLOWS["shared_embedding_columns"](*shared)

@@ -2,19 +2,35 @@
 """Names of tensorflow-estimator, but for its TPUEstimator.
 
 Most are public as `tf.estimator.<name>`, which TensorFlow from 2.16 on lacks. Programs import from
-`estimator_emb` what is imported here under its own name.
+`estimator_emb` what is imported here under its own name, or from `estimator_emb.experimental`:
+TensorFlow 1 and 2 had most of that alike (KMeans and the logit functions TensorFlow 1 only, those
+of RNNs TensorFlow 2 only).
 """
 
+from tensorflow_estimator.python.estimator import early_stopping as _early_stopping
 from tensorflow_estimator.python.estimator import estimator as _estimator
 from tensorflow_estimator.python.estimator import model_fn as _model_fn
 from tensorflow_estimator.python.estimator import run_config as _run_config
 from tensorflow_estimator.python.estimator import training as _training
+from tensorflow_estimator.python.estimator.canned.dnn import dnn_logit_fn_builder
+from tensorflow_estimator.python.estimator.canned.kmeans import KMeansClustering as KMeans
+from tensorflow_estimator.python.estimator.canned.linear import LinearSDCA, linear_logit_fn_builder
+from tensorflow_estimator.python.estimator.canned.rnn import RNNClassifier, RNNEstimator
+from tensorflow_estimator.python.estimator.early_stopping import (
+    make_early_stopping_hook,
+    read_eval_metrics,
+    stop_if_higher_hook,
+    stop_if_lower_hook,
+    stop_if_no_decrease_hook,
+    stop_if_no_increase_hook,
+)
 from tensorflow_estimator.python.estimator.estimator import Estimator, VocabInfo, WarmStartSettings
 from tensorflow_estimator.python.estimator.export.export import (
     ServingInputReceiver,
     TensorServingInputReceiver,
     build_parsing_serving_input_receiver_fn,
     build_raw_serving_input_receiver_fn,
+    build_raw_supervised_input_receiver_fn,
 )
 from tensorflow_estimator.python.estimator.export.export_output import (
     ClassificationOutput,
@@ -29,8 +45,12 @@ from tensorflow_estimator.python.estimator.exporter import (
     FinalExporter,
     LatestExporter,
 )
+from tensorflow_estimator.python.estimator.hooks.hooks import (
+    InMemoryEvaluatorHook,
+    make_stop_at_checkpoint_step_hook,
+)
 from tensorflow_estimator.python.estimator.mode_keys import ModeKeys
-from tensorflow_estimator.python.estimator.model_fn import EstimatorSpec
+from tensorflow_estimator.python.estimator.model_fn import EstimatorSpec, call_logit_fn
 from tensorflow_estimator.python.estimator.training import EvalSpec, TrainSpec
 
 LocalRunConfig = _run_config.RunConfig
@@ -41,3 +61,7 @@ stock_train_and_evaluate = _training.train_and_evaluate
 # Runs `train_and_evaluate`; ours ends a cluster, and `estimator-emb check` takes its place.
 TrainingExecutor = _training._TrainingExecutor
 step_of_latest_checkpoint = _estimator._load_global_step_from_checkpoint_dir
+# The hook that `make_early_stopping_hook` makes, which calls its `_should_stop_fn`; and the same
+# under a strategy of several workers.
+StopOnPredicateHook = _early_stopping._StopOnPredicateHook
+MultiWorkerEarlyStoppingHook = _early_stopping._MultiWorkerEarlyStoppingHook

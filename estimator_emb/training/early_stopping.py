@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from estimator_emb.messages.console import logger
-from estimator_emb.private.experimental import (
+from estimator_emb.private.estimator import (
     MultiWorkerEarlyStoppingHook,
     StopOnPredicateHook,
     read_eval_metrics,
