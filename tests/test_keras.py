@@ -48,13 +48,14 @@ def drive(make, mode, initial, steps, constraint=None):
             for i, value in enumerate(initial)
         ]
 
+    def pairs(gradients):
+        return list(zip(map(gradient_of, variables, gradients), variables, strict=True))
+
     def apply(gradients):
-        return optimizer.apply_gradients(
-            list(zip(map(gradient_of, variables, gradients), variables, strict=True))
-        )
+        optimizer.apply_gradients(pairs(gradients))
 
     def in_function():
-        apply(inputs)
+        optimizer.apply_gradients(given)
         return optimizer.iterations.read_value()
 
     states = []
@@ -62,8 +63,11 @@ def drive(make, mode, initial, steps, constraint=None):
         with tf.Graph().as_default(), v1.Session() as session:
             variables = create()
             inputs = tf.nest.map_structure(lambda one: v1.placeholder(one.dtype, one.shape), specs)
-            optimizer = make()
-            step = apply(inputs) if mode == "graph" else tf.function(in_function)()
+            given, optimizer = pairs(inputs), make()
+            if mode == "graph":
+                step = optimizer.apply_gradients(given)
+            else:
+                step = tf.function(in_function)()
             session.run(v1.global_variables_initializer())
             for number, gradients in enumerate(steps):
                 feeds = zip(tf.nest.flatten(inputs), tf.nest.flatten(gradients), strict=True)

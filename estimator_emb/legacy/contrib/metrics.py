@@ -17,7 +17,11 @@ _REQUIRED = (
     "predictions labels values k normalizer num_classes threshold dim thresholds sensitivity "
     "specificity"
 ).split()
-_DEFAULTS = {"num_thresholds": 200, "curve": "ROC"}
+_DEFAULTS = dict.fromkeys(_REQUIRED, inspect.Parameter.empty) | {
+    "num_thresholds": 200,
+    "curve": "ROC",
+}
+"""Argument -> its default; that of all others is None."""
 _COLLECTIONS = "metrics_collections updates_collections"
 _LAST = f"{_COLLECTIONS} name"
 
@@ -48,17 +52,9 @@ tf.metrics has another one."""
 
 
 def _streaming(name: str, today: str, arguments: str) -> Callable[..., Any]:
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     signature = inspect.Signature(
-        [
-            inspect.Parameter(
-                argument,
-                inspect.Parameter.POSITIONAL_OR_KEYWORD,
-                default=inspect.Parameter.empty
-                if argument in _REQUIRED
-                else _DEFAULTS.get(argument),
-            )
-            for argument in arguments.split()
-        ]
+        [inspect.Parameter(one, kind, default=_DEFAULTS.get(one)) for one in arguments.split()]
     )
 
     def metric(*args: Any, **kwargs: Any) -> Any:
