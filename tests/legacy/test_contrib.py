@@ -359,14 +359,6 @@ def test_slim_where_tf_slim_is_installed():
     assert done.stdout.startswith("['hidden/weights', 'hidden/BatchNorm/beta'")
 
 
-def advice_for(program):
-    try:
-        exec(program)
-    except Exception as error:
-        return tf_v1.advice_about_name(error)
-    raise AssertionError("no error")
-
-
 @pytest.mark.parametrize(
     "program, advice",
     [
@@ -392,11 +384,15 @@ def test_advice(program, advice, monkeypatch):
         finders = [f for f in sys.meta_path if not isinstance(f, contrib._Finder)]
         monkeypatch.setattr(sys, "meta_path", finders)
         monkeypatch.delitem(sys.modules, "tensorflow.contrib", raising=False)
-    assert advice_for(program) == advice
+    with pytest.raises(Exception) as error:
+        exec(program)
+    assert tf_v1.advice_about_name(error.value) == advice
 
 
 def test_advice_about_the_estimator_of_tensorflow_1(installed):
-    assert advice_for("tf.estimator.tpu.TPUEstimator") == (
+    with pytest.raises(AttributeError) as error:
+        tf.estimator.tpu.TPUEstimator  # noqa: B018
+    assert tf_v1.advice_about_name(error.value) == (
         "tf.estimator.tpu is a name of TensorFlow 1: try --tf-v1. In TensorFlow 2 it is "
         "tf.compat.v1.estimator.tpu."
     )

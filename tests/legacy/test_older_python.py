@@ -69,11 +69,9 @@ def test_imp_and_distutils(supplied, tmp_path):
 
 
 def advice_on(program):
-    try:
+    with pytest.raises(Exception) as error:
         exec(compile(program, os.path.abspath("old/data.py"), "exec"), {})
-    except Exception as error:
-        return old_python.advice_about_python(error)
-    raise AssertionError("no error")
+    return old_python.advice_about_python(error.value)
 
 
 ADVICE = """
