@@ -26,9 +26,8 @@ DATA = {
     "estimator_emb/native/runtime.h",
     "estimator_emb/preflight/tpu_kernels.json",
     "estimator_emb/xla/devices.py",
-    "estimator_emb/cli/bin/compared_side.py",
-    "estimator_emb/comparison/processes/side.py",
-    "estimator_emb/comparison/processes/side_files.py",
+    "estimator_emb/cli/bin/side.py",
+    "estimator_emb/cli/bin/side_files.py",
 }
 """What no import needs, and a list of files can forget."""
 

@@ -27,7 +27,7 @@ _SEED = 1
 _SECONDS_BETWEEN_LINES = 10.0
 _LAST_LINES = 15
 _PACKAGE = pathlib.Path(__file__).absolute().parents[1]
-_PROGRAM = _PACKAGE / "cli" / "bin" / "compared_side.py"
+_PROGRAM = _PACKAGE / "cli" / "bin" / "side.py"
 
 
 class CannotRun(Exception):
@@ -69,7 +69,7 @@ class SideRunner:
         self._screen = screen_lib.Screen()
 
     def run_side(self, side: Side, steps: int, again: bool = False, **start: Any) -> list[Any]:
-        """Runs a side to its end and returns its events; `processes/side.py` describes `start`.
+        """Runs a side to its end and returns its events; `bin/side.py` describes `start`.
 
         Raises CannotRun where it did not train or failed, and Interrupted where a signal came.
         """

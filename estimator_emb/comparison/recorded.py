@@ -48,7 +48,7 @@ class Run:
 
 
 def of_events(events: Iterable[Mapping[str, Any]]) -> Run:
-    """Returns the run that `processes/side.py` has recorded."""
+    """Returns the run that `cli/bin/side.py` has recorded."""
     run = Run()
     for event in events:
         kind = event["event"]

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one side of `estimator-emb compare`, by what a folder says.
+"""Runs one side of `estimator-emb compare`, by what a folder says: python side.py FOLDER.
 
-This is a program of its own. With stock tensorflow-estimator it imports nothing of this package but
-its neighbours `side_*.py`, `names.py` and, of `private/`, `tensorflow_files.py` and `files.py`, by
-their files, so that an environment without this package can run it. FOLDER/side.json says what to
-run:
+With stock tensorflow-estimator it imports nothing of this package but its neighbours `side_*.py`
+and, by their files, `comparison/names.py` and `tensorflow_files.py` and `files.py` of `private/`,
+so that an environment without this package can run it. FOLDER/side.json says what to run:
 
   kind: 'ours', as `estimator-emb run` does, or 'stock', by this interpreter alone.
   launch: arguments of `legacy.launch.launch`; none for 'stock'.
@@ -22,6 +21,7 @@ run:
 FOLDER/record.jsonl then says what happened, an event on each line; FOLDER/saved has checkpoints.
 """
 
+import argparse
 import functools
 import importlib.util
 import json
@@ -31,7 +31,7 @@ import runpy
 import sys
 import zlib
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MOST_PREDICTIONS = 1000
 """The most predictions of a call of `predict` that are compared."""
 
@@ -40,12 +40,9 @@ class Done(BaseException):
     """Ends the program where it would train on after its last step."""
 
 
-def main(folder, launch):
-    """Runs the side that `folder` describes, 'ours' by `launch`; returns the exit status."""
+def main(folder):
     with open(os.path.join(folder, "side.json")) as file:
         given = json.load(file)
-    side_files, side_training = _load("side_files"), _load("side_training")
-    names = _load("names", os.path.dirname(HERE))
     record = Record(folder)
     if given["package"]:
         sys.path.append(given["package"])
@@ -76,15 +73,13 @@ def main(folder, launch):
     random.seed(given["seed"])
     np.random.seed(given["seed"])
     tf.random.set_seed(given["seed"])
+    side_files = load("cli/bin/side_files")
     files = side_files.Files(folder, given["launch"].get("folders", ()))
-    watch = Watch(given, record, files, names, side_training.TrainingOfSide)
-    watch.install()
-    private = os.path.join(os.path.dirname(os.path.dirname(HERE)), "private")
-    doors = _load("files", private)
-    redirect = _load("tensorflow_files", private).redirect
-    side_files.redirect(files, functools.partial(redirect, doors))
+    Watch(given, record, files).install()
+    redirect = load("private/tensorflow_files").redirect
+    side_files.redirect(files, functools.partial(redirect, load("private/files")))
     try:
-        return _run(given, launch)
+        return _run_ours(given) if given["kind"] == "ours" else _run_stock(given["program"])
     except Done:
         record.add("done", steps=given["steps"])
         return 0
@@ -92,24 +87,35 @@ def main(folder, launch):
         record.add("end")
 
 
-def _run(given, launch):
-    if given["kind"] == "ours":
-        return launch(given["program"], **given["launch"])
-    program, *arguments = given["program"]
+def _run_ours(given):
+    from estimator_emb.cli import arguments, program_files
+    from estimator_emb.legacy import launch
+
+    try:
+        program_files.check_program(argparse.Namespace(program=given["program"], map=()))
+    except arguments.WrongArguments as error:
+        print(f"estimator-emb run: error: {error}", file=sys.stderr)
+        return 2
+    return launch.launch(given["program"], **given["launch"])
+
+
+def _run_stock(command):
+    program, *arguments = command
     if program == "-m":
         sys.argv[:] = arguments
         sys.path[0] = os.getcwd()
         runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
         return 0
-    sys.argv[:] = given["program"]
+    sys.argv[:] = command
     sys.path[0] = os.path.dirname(os.path.realpath(program))
     runpy.run_path(os.path.abspath(program), run_name="__main__")
     return 0
 
 
-def _load(name, folder=HERE):
-    path = os.path.join(folder, f"{name}.py")
-    spec = importlib.util.spec_from_file_location(f"estimator_emb_compare_{name}", path)
+def load(file):
+    """Returns a module of this package, by its file."""
+    name = f"estimator_emb_compare_{os.path.basename(file)}"
+    spec = importlib.util.spec_from_file_location(name, os.path.join(PACKAGE, f"{file}.py"))
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
@@ -137,14 +143,14 @@ def _plain(value):
 class Watch:
     """Patches tensorflow-estimator to record a program, end it early and fix its start."""
 
-    def __init__(self, given, record, files, names, training):
+    def __init__(self, given, record, files):
         self.given = given
         self.record = record
         self.files = files
-        self.names = names
-        self._new_training = training
+        self.names = load("comparison/names")
+        self._new_training = load("cli/bin/side_training").TrainingOfSide
         self._trainings = {}
-        """Model directory -> its `side_training.TrainingOfSide`."""
+        """Model directory -> its training."""
         self._predictions = 0
 
     def install(self):
@@ -228,8 +234,8 @@ class Watch:
                 number = len(watch._trainings)
                 watch._trainings[self.model_dir] = watch._new_training(watch, number)
             training = watch._trainings[self.model_dir]
-            training.begins(spec)
-            worker_hooks.insert(0, training.hook())
+            training.prepare(spec)
+            worker_hooks.insert(0, training)
             return real_with_spec(self, spec, worker_hooks, *args, **kwargs)
 
         stock.train, stock._train_with_estimator_spec = train, train_with_spec
@@ -351,3 +357,7 @@ def _seed_shuffles(dataset, seed):
         return real(self, buffer_size, seed_, *args, **kwargs)
 
     dataset.shuffle = shuffle
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
