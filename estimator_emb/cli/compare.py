@@ -14,7 +14,6 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 from estimator_emb.checkpoints.files import paths
@@ -29,6 +28,7 @@ from estimator_emb.cli import (
 )
 from estimator_emb.cli.arguments import WrongArguments
 from estimator_emb.cli.side_processes import Side
+from estimator_emb.comparison import CannotCompare
 from estimator_emb.names import environment
 
 DETAILS = """\
@@ -120,34 +120,33 @@ def main(options: argparse.Namespace) -> int:
         if start is None:
             raise WrongArguments(f"--start: there is no checkpoint {options.start!r}")
         options.start = os.path.abspath(start)
-    signals = (signal.SIGTERM, signal.SIGHUP)
-    caught = [one for one in signals if signal.getsignal(one) == signal.SIG_DFL]
-    for one in caught:
-        signal.signal(one, _interrupt)
+    defaults = (signal.SIG_DFL, signal.default_int_handler)  # Ignored signals stay ignored.
+    caught = [one for one in processes.SIGNALS if signal.getsignal(one) in defaults]
+    before = {number: signal.signal(number, _interrupt) for number in caught}
     folder = tempfile.mkdtemp(prefix="estimator-emb-compare-")
     try:
         if both[0].model_dir is not None:
             return _report(options, both, [], [], None)
         with processes.process_group() as group:
             return _run(options, both, folder, group)
-    except side_processes.CannotRun as error:
+    except CannotCompare as error:
         return _cannot(str(error))
-    except (KeyboardInterrupt, side_processes.Interrupted) as interrupted:
-        number = interrupted.args[0] if interrupted.args else signal.SIGINT
-        print(
-            f"estimator-emb compare: {signal.Signals(number).name}: the sides were ended, and "
-            "nothing is left of them.",
-            file=sys.stderr,
-        )
+    except _Interrupted as interrupted:
+        (number,) = interrupted.args
+        _cannot(f"{number.name}: the sides were ended, and nothing is left of them.")
         return 128 + int(number)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        for one in caught:
-            signal.signal(one, signal.SIG_DFL)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Interrupted(BaseException):
+    """The arrival of a signal that ends the command."""
 
 
 def _interrupt(number: int, frame: Any) -> None:
-    raise side_processes.Interrupted(number)
+    raise _Interrupted(signal.Signals(number))
 
 
 def _run(options: argparse.Namespace, both: list[Side], folder: str, group: int) -> int:
@@ -181,27 +180,18 @@ def _linked(start: str, folder: str) -> str:
 def _starts(events: list[dict[str, Any]], side: Side) -> dict[int, dict[str, Any]]:
     starts = {one["number"]: one for one in events if one["event"] == "start"}
     if starts.keys() != {one["number"] for one in events if one["event"] == "training"}:
-        raise side_processes.CannotRun(
+        raise CannotCompare(
             f"{side.label}: {side.program[0]} restored a checkpoint of its own before its first "
             "step, so the sides do not start from the same values."
         )
     return starts
 
 
-def _report(
-    options: argparse.Namespace,
-    both: list[Side],
-    a: list[dict[str, Any]],
-    b: list[dict[str, Any]],
-    repeat: Callable[[], list[Any]] | None,
-) -> int:
+def _report(*args: Any) -> int:
     load_package()
-    from estimator_emb.comparison import recorded, report
+    from estimator_emb.comparison import report
 
-    try:
-        return report.report(options, both, a, b, repeat)
-    except recorded.CannotCompare as error:
-        return _cannot(str(error))
+    return report.report(*args)
 
 
 def _prefix(flag: str, path: str) -> str | None:

@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-
-class CannotCompare(Exception):
-    """The error of two sides that cannot be compared; its message is one line."""
+from estimator_emb.comparison import CannotCompare
 
 
 @dataclasses.dataclass

@@ -23,6 +23,7 @@ import tensorflow as tf
 from estimator_emb.cli import arguments, side_processes
 from estimator_emb.cli import compare as compare_lib
 from estimator_emb.cli import main as main_lib
+from estimator_emb.comparison import CannotCompare
 
 WITHIN = "within rtol 0.0001 and atol 1e-05"
 PROGRAM = pathlib.Path(__file__).with_name("compared_program.py")
@@ -91,8 +92,8 @@ def test_a_side_that_starts_from_a_checkpoint_of_its_own():
     events = [{"event": "training", "number": 0}, {"event": "training", "number": 1}]
     start = {"event": "start", "number": 0}
     assert compare_lib._starts([*events[:1], start], side) == {0: start}
-    kind, call = side_processes.CannotRun, compare_lib._starts
-    assert harness.refusal(kind, call, [*events, start], side) == (
+    said = harness.refusal(CannotCompare, compare_lib._starts, [*events, start], side)
+    assert said == (
         "B: program.py restored a checkpoint of its own before its first step, so the sides do not "
         "start from the same values."
     )

@@ -12,7 +12,15 @@ import tensorflow as tf
 
 from estimator_emb.checkpoints.files import values
 from estimator_emb.checkpoints.reading.differences import pairs
-from estimator_emb.comparison import comparing, distances, names, plot, recorded, report
+from estimator_emb.comparison import (
+    CannotCompare,
+    comparing,
+    distances,
+    names,
+    plot,
+    recorded,
+    report,
+)
 
 TABLE = "dense_features/x_embedding/embedding_weights"
 TOLERANCE = distances.Tolerance()
@@ -296,7 +304,7 @@ def test_unless_it_is_ignored(made):
     comparison, (status, _) = decide(made(), other, ignore=["w", "auc"])
     assert status == 0
     assert "Ignored, as asked: w" in report.body(comparison, None)
-    with pytest.raises(recorded.CannotCompare, match="no variable is left to compare."):
+    with pytest.raises(CannotCompare, match="no variable is left to compare."):
         decide(made(), made(), ignore=["*"])
 
 
@@ -348,7 +356,7 @@ def test_a_training_that_changes_nothing_cannot_be_compared(made):
     def still(variables, step):
         variables.update({"w": np.zeros(2, np.float32), TABLE: np.zeros([3, 2], np.float32)})
 
-    said = harness.refusal(recorded.CannotCompare, comparing.check_change, made(still), "A")
+    said = harness.refusal(CannotCompare, comparing.check_change, made(still), "A")
     assert said == "A: training changes no variable but the global step."
     comparing.check_change(made(), "A")
 
