@@ -9,6 +9,7 @@ import collections
 import contextlib
 import json
 import os
+import sched
 import selectors
 import signal
 import socket
@@ -120,10 +121,10 @@ class _Launcher:
         self._processes: list[processes.Process] = []
         self._screen = screen_lib.Screen()
         self._selector = selectors.DefaultSelector()
+        self._later = sched.scheduler(time.monotonic)
         self._stopping = False
         self._interrupted_at = 0.0
-        self._servers_died: dict[str, float] = {}
-        self._reminded = 0.0
+        self._has_lost_server = False
 
     def start(self, job: str, index: int, variables: dict[str, str], group: int) -> None:
         name = job if job in ("chief", "evaluator") else f"{job} {index}"
@@ -160,7 +161,11 @@ class _Launcher:
                     process.ended = time.monotonic()
                     self._drain(process)
                     self._react(process)
-            self._enforce()
+            self._later.run(blocking=False)
+            if self._stopping and not self._running("chief", "worker"):
+                for process in self._running("ps"):
+                    if not process.told:
+                        self._end(process, signal.SIGTERM, _TO_END_BY_ITSELF)
             if self._screen.closed and not self._stopping:
                 self._stop(signal.SIGTERM, _TO_SAVE)
             self._draw()
@@ -168,7 +173,7 @@ class _Launcher:
         (chief,) = self._running("chief", ended=True)
         status = chief.popen.returncode
         status = 128 - status if status < 0 else status
-        return status or int(self._stopping and bool(self._servers_died))
+        return status or int(self._stopping and self._has_lost_server)
 
     def _running(self, *jobs: str, ended: bool = False) -> list[processes.Process]:
         """Returns the processes of some jobs, by default all, that run, or have ended."""
@@ -211,15 +216,21 @@ class _Launcher:
         if self._stopping:
             return
         if process.job == "chief" and status == 0:
-            self._reminded = time.monotonic()
             for other in self._running("worker", "ps"):
-                other.terminate_at = self._reminded + _TO_END_BY_ITSELF
+                end = (other, signal.SIGTERM, _TO_END_BY_ITSELF)
+                self._later.enter(_TO_END_BY_ITSELF, 0, self._end, end)
+            self._later.enter(_BETWEEN_REMINDERS, 0, self._remind)
             self._screen.say(f"chief is done after {process.seconds():.0f} s.")
         elif process.job == "chief":
             self._stop_without("chief")
         elif process.job == "ps" and status != 0 and self._running("chief"):
-            # Where training is over, the chief is about to end too.
-            self._servers_died.setdefault(process.name, time.monotonic())
+            self._has_lost_server = True
+            self._later.enter(_TO_END_BY_ITSELF, 0, self._lose, (process.name,))
+
+    def _lose(self, server: str) -> None:
+        # Where training is over, the chief is about to end too.
+        if self._running("chief") and not self._stopping:
+            self._stop_without(server)
 
     def _stop_without(self, name: str) -> None:
         if self._running():
@@ -245,33 +256,19 @@ class _Launcher:
         """Sends a signal to all but the servers, which the last step and its checkpoint need."""
         self._stopping = True
         for process in self._running("chief", "worker", "evaluator"):
-            process.send(number)
-            process.kill_at = time.monotonic() + seconds
+            self._end(process, number, seconds)
 
-    def _enforce(self) -> None:
-        now = time.monotonic()
-        if self._stopping and not self._running("chief", "worker"):
-            for process in self._running("ps"):
-                if not process.told:
-                    process.terminate_at = now
-        for name, died_at in self._servers_died.items():
-            due = now - died_at >= _TO_END_BY_ITSELF
-            if due and not self._stopping and self._running("chief"):
-                self._stop_without(name)
-        for process in self._running():
-            if process.kill_at is not None and now >= process.kill_at:
-                process.kill_at = None
-                process.send(signal.SIGKILL)
-            elif process.terminate_at is not None and now >= process.terminate_at:
-                process.terminate_at, process.kill_at = None, now + _TO_END_BY_ITSELF
-                process.send(signal.SIGTERM)
-        if self._reminded and now - self._reminded >= _BETWEEN_REMINDERS:
-            self._reminded = now
-            for process in self._running("evaluator"):
-                self._screen.say(
-                    f"The chief is done; {process.name} still runs, after {process.seconds():.0f} "
-                    "s. It ends when it has evaluated the last checkpoint; Ctrl-C ends it now."
-                )
+    def _end(self, process: processes.Process, number: int, seconds: float) -> None:
+        process.send(number)
+        self._later.enter(seconds, 0, process.send, (signal.SIGKILL,))
+
+    def _remind(self) -> None:
+        for process in self._running("evaluator"):
+            self._screen.say(
+                f"The chief is done; {process.name} still runs, after {process.seconds():.0f} s. "
+                "It ends when it has evaluated the last checkpoint; Ctrl-C ends it now."
+            )
+        self._later.enter(_BETWEEN_REMINDERS, 0, self._remind)
 
     def _draw(self, now: bool = False) -> None:
         self._screen.draw([process.state() for process in self._processes], now)

@@ -76,13 +76,12 @@ class Process:
     last: collections.deque[bytes]
     started: float
     ended: float | None = None
-    terminate_at: float | None = None
-    kill_at: float | None = None
     told: bool = False
 
     def send(self, number: int) -> None:
-        self.told = True
-        self.popen.send_signal(number)
+        if self.ended is None:
+            self.told = True
+            self.popen.send_signal(number)
 
     def how_ended(self) -> str:
         status = self.popen.returncode

@@ -282,13 +282,10 @@ class Imports:
 
     def write(self, removed: Sequence[cst.Assign], has_edits: bool) -> None:
         self._removed = set(removed)
-        statements: dict[cst.CSTNode, list[Part]] = {}
-        for binding, part in self._parts.items():
-            statements.setdefault(binding.statement, []).append(part)
         changed = {
-            statement: parts
-            for statement, parts in statements.items()
-            if any(part.is_changed for part in parts)
+            statement: self._parts_of(statement)
+            for statement in self._program.imports
+            if any(part.is_changed for part in self._parts_of(statement))
         }
         self._add(has_edits or bool(changed))
         merged = self._merge_tries(changed)
@@ -358,8 +355,11 @@ class Imports:
         )
 
     def _is_gone(self, statement: cst.CSTNode) -> bool:
-        parts = [part for part in self._parts.values() if part.binding.statement is statement]
+        parts = self._parts_of(statement)
         return bool(parts) and all(part.path is None for part in parts)
+
+    def _parts_of(self, statement: cst.CSTNode) -> list[Part]:
+        return [self._parts[one] for one in self._program.bound_by.get(statement, ())]
 
     def _write_statement(self, statement: cst.CSTNode, parts: list[Part]) -> None:
         assert isinstance(statement, (cst.Import, cst.ImportFrom))

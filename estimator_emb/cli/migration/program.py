@@ -58,7 +58,8 @@ class Use:
 class Program:
     """A parsed program; raises libcst.ParserSyntaxError where the source is not Python.
 
-    `bindings` are those of its imports, in order, and `stars` imports of all names of a module;
+    `bindings` are those of its imports, in order, also `bound_by` one of them, and `stars` imports
+    of all names of a module;
     `uses` may stand for names of TensorFlow, by which it may mean TensorFlow 1 (`means_v1`).
     `strings` leave out f-strings, and `identifiers` attributes and keywords.
     """
@@ -91,7 +92,7 @@ class Program:
         self.identifiers: list[cst.Name] = [
             name for name in nodes[cst.Name] if not _is_part(name, self._parents[name])
         ]
-        self._by_statement: dict[cst.CSTNode, list[Binding]] = {}
+        self.bound_by: dict[cst.CSTNode, list[Binding]] = {}
         for statement in self.imports:
             self._bind(statement)
         self._alias_of: dict[cst.CSTNode, Alias | None] = {}
@@ -142,7 +143,7 @@ class Program:
         )
 
     def _bind(self, statement: cst.Import | cst.ImportFrom) -> None:
-        found = self._by_statement[statement] = []
+        found = self.bound_by[statement] = []
         if isinstance(statement, cst.ImportFrom):
             if statement.relative or statement.module is None:
                 return
@@ -208,8 +209,8 @@ class Program:
             assignments = [*assignments, *self._effective(scope.parent[name.value], reader)]
         for assignment in assignments:
             node: Any = getattr(assignment, "node", None)
-            if node in self._by_statement:
-                for binding in self._by_statement[node]:
+            if node in self.bound_by:
+                for binding in self.bound_by[node]:
                     if binding.local == name.value:
                         sources.append(binding)
                         if binding.path.partition(".")[0] in names.ROOTS:
