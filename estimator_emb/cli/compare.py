@@ -270,7 +270,7 @@ def _settings(
     name: str, text: str, options: argparse.Namespace
 ) -> tuple[bool, dict[str, Any], dict[str, str]]:
     """Returns whether a side is stock, its arguments of `launch`, and its environment."""
-    words, variables = [], {}
+    words, variables = run_options.words(options, run_options.OF_ANY_PROGRAM), {}
     for word in _split(name, text):
         setting = _SETTING.fullmatch(word)
         if setting is None:
@@ -285,14 +285,8 @@ def _settings(
             raise WrongArguments(
                 f"{name}: {_STOCK} runs the program as Python does: leave out {' '.join(words)}"
             )
-        for option in run_options.OF_ANY_PROGRAM:
-            if option.words(options):
-                raise WrongArguments(
-                    f"{name}: {_STOCK} runs the program as Python does: leave out {option.flag}"
-                )
         return True, {}, variables
-    given = run_options.words(options, run_options.OF_ANY_PROGRAM)
-    parsed = _options_of_run(name, words, given)
+    parsed = _options_of_run(name, words)
     try:
         variables |= run_options.variables(parsed, {**os.environ, **variables})
     except WrongArguments as error:
@@ -318,7 +312,7 @@ class _SettingsParser(arguments.Parser):
         raise WrongArguments(f"{self.prog}: {message}")
 
 
-def _options_of_run(name: str, words: list[str], given: list[str]) -> argparse.Namespace:
+def _options_of_run(name: str, words: list[str]) -> argparse.Namespace:
     if any(word in ("-h", "--help") for word in words):
         raise WrongArguments(
             f"{name} takes the options of estimator-emb run; see estimator-emb run --help"
@@ -326,7 +320,7 @@ def _options_of_run(name: str, words: list[str], given: list[str]) -> argparse.N
     parser = _SettingsParser("run", "")
     run.fill_parser(parser)
     parser.prog = name
-    options = parser.parse([*given, *words])
+    options = parser.parse(words)
     if options.program[:1] == ["-m"]:
         parser.error("-m belongs at the end of the command, where the program is named")
     if options.program:

@@ -113,7 +113,7 @@ compare --b='stock --shards=2' @script
 compare --a=stock --tf-v1 @script
     --a: stock runs the program as Python does: leave out --tf-v1
 compare --a=stock --map=gs://b=@folder @script
-    --a: stock runs the program as Python does: leave out --map
+    --a: stock runs the program as Python does: leave out --map=gs://b=@folder
 compare --b='--shards=2 --device=tpu' @script
     --b: --shards needs --device=host or --device=pjrt; the device is 'tpu'
 compare --b=ESTIMATOR_EMB_NATVE=0 @script
