@@ -6,6 +6,7 @@ they have left.
 """
 
 import argparse
+import contextlib
 import glob
 import os
 import re
@@ -14,6 +15,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from estimator_emb.checkpoints.files import paths
@@ -116,9 +118,10 @@ def main(options: argparse.Namespace) -> int:
     """Returns what DETAILS says, after printing the report; 128 + the number of a signal."""
     both = sides(options)
     if options.start is not None:
-        start = _prefix("--start", options.start)
-        if start is None:
-            raise WrongArguments(f"--start: there is no checkpoint {options.start!r}")
+        with _about("--start"):
+            start = paths.local_prefix(options.start)
+            if start is None:
+                raise WrongArguments(f"there is no checkpoint {options.start!r}")
         options.start = os.path.abspath(start)
     defaults = (signal.SIG_DFL, signal.default_int_handler)  # Ignored signals stay ignored.
     caught = [one for one in processes.SIGNALS if signal.getsignal(one) in defaults]
@@ -194,13 +197,6 @@ def _report(*args: Any) -> int:
     return report.report(*args)
 
 
-def _prefix(flag: str, path: str) -> str | None:
-    try:
-        return paths.local_prefix(path)
-    except ValueError as error:
-        raise WrongArguments(f"{flag}: {error}") from None
-
-
 def _cannot(why: str) -> int:
     print(f"estimator-emb compare: {why}", file=sys.stderr)
     return CANNOT_COMPARE
@@ -231,9 +227,10 @@ def _finished(options: argparse.Namespace) -> list[Side]:
             raise WrongArguments(
                 f"give {_flag(name)} too: two finished runs are compared, or two new ones"
             )
-        if "://" not in path and not os.path.isdir(path):
-            raise WrongArguments(f"{_flag(name)}: there is no folder {path!r}")
-        _prefix(_flag(name), path)
+        with _about(_flag(name)):
+            if "://" not in path and not os.path.isdir(path):
+                raise WrongArguments(f"there is no folder {path!r}")
+            paths.local_prefix(path)
     folders = {"A": options.a_model_dir, "B": options.b_model_dir}
     return [Side(label, "", model_dir=folder) for label, folder in folders.items()]
 
@@ -242,7 +239,10 @@ def _side(options: argparse.Namespace, label: str) -> Side:
     settings, python, program, flags = (
         getattr(options, f"{label}_{name}") for name in ("settings", "python", "program", "flags")
     )
-    stock, launch, variables = _settings(f"--{label}", settings, options)
+    with _about(f"--{label}"):
+        fields = _settings(settings, options)
+    with _about(f"--{label}-flags"):
+        more = _split(flags or "")
     if python is not None and shutil.which(python) is None:
         raise WrongArguments(f"--{label}-python: there is no interpreter {python!r}")
     command = list(options.program)
@@ -258,68 +258,51 @@ def _side(options: argparse.Namespace, label: str) -> Side:
     return Side(
         label.upper(),
         settings,
-        stock,
-        launch,
-        variables,
-        shutil.which(python) if python else None,
-        (*command, *_split(f"--{label}-flags", flags or "")),
+        python=shutil.which(python) if python else None,
+        program=(*command, *more),
+        **fields,
     )
 
 
-def _settings(
-    name: str, text: str, options: argparse.Namespace
-) -> tuple[bool, dict[str, Any], dict[str, str]]:
-    """Returns whether a side is stock, its arguments of `launch`, and its environment."""
+def _settings(text: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Returns fields of the Side with these settings."""
     words, variables = run_options.words(options, run_options.OF_ANY_PROGRAM), {}
-    for word in _split(name, text):
-        setting = _SETTING.fullmatch(word)
-        if setting is None:
+    for word in _split(text):
+        if setting := _SETTING.fullmatch(word):
+            variables[setting[1]] = setting[2]
+        else:
             words.append(word)
-            continue
-        variable, value = setting.groups()
-        _check_variable(name, variable)
-        variables[variable] = value
+    known = [one.name for one in environment.VARIABLES]
+    for variable in variables:
+        if variable == "TF_CONFIG":
+            raise WrongArguments("TF_CONFIG names a cluster, and a side is one process")
+        if variable.startswith("ESTIMATOR_EMB_") and variable not in known:
+            ends = ", ".join(one.removeprefix("ESTIMATOR_EMB_") for one in known)
+            raise WrongArguments(f"{variable} means nothing; ESTIMATOR_EMB_ is followed by {ends}")
     if _STOCK in words:
         words.remove(_STOCK)
         if words:
             raise WrongArguments(
-                f"{name}: {_STOCK} runs the program as Python does: leave out {' '.join(words)}"
+                f"{_STOCK} runs the program as Python does: leave out {' '.join(words)}"
             )
-        return True, {}, variables
-    parsed = _options_of_run(name, words)
-    try:
-        variables |= run_options.variables(parsed, {**os.environ, **variables})
-    except WrongArguments as error:
-        raise WrongArguments(f"{name}: {error}") from None
-    return False, run_options.launch_arguments(parsed), variables
-
-
-def _check_variable(name: str, variable: str) -> None:
-    if variable == "TF_CONFIG":
-        raise WrongArguments(f"{name}: TF_CONFIG names a cluster, and a side is one process")
-    known = [one.name for one in environment.VARIABLES]
-    if variable.startswith("ESTIMATOR_EMB_") and variable not in known:
-        ends = ", ".join(one.removeprefix("ESTIMATOR_EMB_") for one in known)
-        raise WrongArguments(
-            f"{name}: {variable} means nothing; ESTIMATOR_EMB_ is followed by {ends}"
-        )
+        return {"stock": True, "environment": variables}
+    parsed = _options_of_run(words)
+    own = run_options.variables(parsed, {**os.environ, **variables})
+    return {"launch": run_options.launch_arguments(parsed), "environment": {**variables, **own}}
 
 
 class _SettingsParser(arguments.Parser):
-    """A parser of the options of `run` in SETTINGS; its `prog` is --a or --b."""
+    """A parser of the options of `run` in SETTINGS."""
 
     def error(self, message: str) -> NoReturn:
-        raise WrongArguments(f"{self.prog}: {message}")
+        raise WrongArguments(message)
 
 
-def _options_of_run(name: str, words: list[str]) -> argparse.Namespace:
-    if any(word in ("-h", "--help") for word in words):
-        raise WrongArguments(
-            f"{name} takes the options of estimator-emb run; see estimator-emb run --help"
-        )
+def _options_of_run(words: list[str]) -> argparse.Namespace:
     parser = _SettingsParser("run", "")
+    if any(word in ("-h", "--help") for word in words):
+        parser.error("it takes the options of estimator-emb run; see estimator-emb run --help")
     run.fill_parser(parser)
-    parser.prog = name
     options = parser.parse(words)
     if options.program[:1] == ["-m"]:
         parser.error("-m belongs at the end of the command, where the program is named")
@@ -333,11 +316,20 @@ def _options_of_run(name: str, words: list[str]) -> argparse.Namespace:
     return options
 
 
-def _split(name: str, text: str) -> list[str]:
+def _split(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise WrongArguments(f"{name}: {text!r} cannot be read: {error}") from None
+        raise WrongArguments(f"{text!r} cannot be read: {error}") from None
+
+
+@contextlib.contextmanager
+def _about(flag: str) -> Iterator[None]:
+    """Has an error inside name a flag."""
+    try:
+        yield
+    except (WrongArguments, ValueError) as error:
+        raise WrongArguments(f"{flag}: {error}") from None
 
 
 def _flag(name: str) -> str:

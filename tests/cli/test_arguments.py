@@ -107,7 +107,7 @@ compare --b='-m that' @script
 compare --b=--nothing @script
     --b: unrecognized arguments: --nothing
 compare --b=--help @script
-    --b takes the options of estimator-emb run; see estimator-emb run --help
+    --b: it takes the options of estimator-emb run; see estimator-emb run --help
 compare --b='stock --shards=2' @script
     --b: stock runs the program as Python does: leave out --shards=2
 compare --a=stock --tf-v1 @script
