@@ -8,7 +8,6 @@ import difflib
 import importlib.util
 import io
 import os
-import re
 import stat
 import sys
 import tempfile
@@ -217,8 +216,8 @@ def _print_diff(file: _File, text: str) -> None:
     sys.stdout.flush()
     lines = difflib.diff_bytes(
         difflib.unified_diff,
-        _lines(file.data),
-        _lines(text.encode(file.encoding)),
+        io.BytesIO(file.data).readlines(),
+        io.BytesIO(text.encode(file.encoding)).readlines(),
         os.fsencode(file.path),
         os.fsencode(file.path),
     )
@@ -226,10 +225,6 @@ def _print_diff(file: _File, text: str) -> None:
         end = b"" if line.endswith(b"\n") else b"\n\\ No newline at end of file\n"
         sys.stdout.buffer.write(line + end)
     sys.stdout.buffer.flush()
-
-
-def _lines(data: bytes) -> list[bytes]:
-    return [line for line in re.split(rb"(?<=\n)", data) if line]
 
 
 def _report(results: Sequence[tuple[_File, "Rewritten"]], is_written: bool) -> None:

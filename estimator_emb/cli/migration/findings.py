@@ -166,11 +166,8 @@ class Findings:
                 self._add(call, group, text.format(value=value))
 
     def _about_names(self) -> None:
-        makes_tables = any(
-            name
-            in (f"{names.COLUMNS}.embedding_column", f"{names.COLUMNS}.shared_embedding_columns")
-            for name in self._all_names()
-        )
+        columns = ("embedding_column", "shared_embedding_columns")
+        makes_tables = any(f"{names.COLUMNS}.{one}" in self._all_names() for one in columns)
         makes_estimator = f"{names.OURS}.TPUEstimator" in self._all_names()
         told = False
         for use in self._program.uses:
