@@ -94,7 +94,7 @@ def start(
         "no_grpc_proxy": ",".join(filter(None, [direct, "localhost"])),
     }
     launcher = _Launcher(command)
-    with processes.caught_signals() as wakeup, processes.process_group() as group:
+    with processes.caught_signals() as signals, processes.process_group() as group:
         for job, index in tasks:
             task = {"cluster": cluster, "task": {"type": job, "index": index}}
             try:
@@ -102,7 +102,7 @@ def start(
             except OSError as error:
                 print(f"estimator-emb: cannot start {job} {index}: {error}", file=sys.stderr)
                 return 1
-        return launcher.wait(wakeup)
+        return launcher.wait(signals)
 
 
 def _cluster(jobs: dict[str, int]) -> dict[str, list[str]]:
@@ -145,17 +145,13 @@ class _Launcher:
             lines = screen_lib.Lines(f"{name:<9} | ", last)
             self._selector.register(stream, selectors.EVENT_READ, (process, lines, fd))
 
-    def wait(self, wakeup: int) -> int:
-        """Returns the status when all have ended; `wakeup` gives the numbers of signals."""
-        self._selector.register(wakeup, selectors.EVENT_READ)
+    def wait(self, signals: list[signal.Signals]) -> int:
+        """Returns the status when all have ended; each of `signals` is taken from the list."""
         while self._running():
             for key, _ in self._selector.select(timeout=0.2):
-                if key.data is not None:
-                    self._read(key)
-                    continue
-                for number in os.read(wakeup, 1024):
-                    if number in processes.SIGNALS:
-                        self._interrupt(signal.Signals(number))
+                self._read(key)
+            while signals:
+                self._interrupt(signals.pop(0))
             for process in self._running():
                 if process.popen.poll() is not None:
                     process.ended = time.monotonic()
@@ -190,7 +186,7 @@ class _Launcher:
             data = os.read(key.fd, 1 << 16)
         except BlockingIOError:
             return False
-        self._screen.write(lines.feed(data) if data else lines.end(), fd)
+        self._screen.write(lines.feed(data), fd)
         if not data:
             self._selector.unregister(key.fileobj)
             key.fileobj.close()
@@ -199,11 +195,11 @@ class _Launcher:
     def _drain(self, process: processes.Process) -> None:
         """Shows the rest of an ended process's output; a process that it started may write on."""
         for key in list(self._selector.get_map().values()):
-            if key.data is not None and key.data[0] is process:
+            if key.data[0] is process:
                 for _ in range(16):  # What fills a pipe.
                     if not self._read(key):
                         break
-                self._screen.write(key.data[1].end(), key.data[2])
+                self._screen.write(key.data[1].feed(b""), key.data[2])
 
     def _react(self, process: processes.Process) -> None:
         status = process.popen.returncode

@@ -54,7 +54,6 @@ def fill_parser(parser: arguments.Parser) -> None:
         one = f"side {side.upper()}"
         parser.add_argument(
             f"--{side}",
-            dest=f"{side}_settings",
             default="",
             metavar="SETTINGS",
             help=f"settings of {one}; none by default",
@@ -217,27 +216,30 @@ def _finished(options: argparse.Namespace) -> list[Side]:
     fill_parser(parser)
     for name, value in vars(options).items():
         if name not in _OF_FINISHED_RUNS and (value or None) != (parser.get_default(name) or None):
-            what = "a program" if name == "program" else _flag(name)
+            what = "a program" if name == "program" else f"--{name.replace('_', '-')}"
             raise WrongArguments(
                 f"--a-model-dir and --b-model-dir compare finished runs: leave out {what}"
             )
-    for name in ("a_model_dir", "b_model_dir"):
-        path = getattr(options, name)
+    for label, path in (("a", options.a_model_dir), ("b", options.b_model_dir)):
+        flag = f"--{label}-model-dir"
         if path is None:
             raise WrongArguments(
-                f"give {_flag(name)} too: two finished runs are compared, or two new ones"
+                f"give {flag} too: two finished runs are compared, or two new ones"
             )
-        with _about(_flag(name)):
+        with _about(flag):
             if "://" not in path and not os.path.isdir(path):
                 raise WrongArguments(f"there is no folder {path!r}")
             paths.local_prefix(path)
-    folders = {"A": options.a_model_dir, "B": options.b_model_dir}
-    return [Side(label, "", model_dir=folder) for label, folder in folders.items()]
+    return [
+        Side("A", "", model_dir=options.a_model_dir),
+        Side("B", "", model_dir=options.b_model_dir),
+    ]
 
 
 def _side(options: argparse.Namespace, label: str) -> Side:
-    settings, python, program, flags = (
-        getattr(options, f"{label}_{name}") for name in ("settings", "python", "program", "flags")
+    settings = getattr(options, label)
+    python, program, flags = (
+        getattr(options, f"{label}_{name}") for name in ("python", "program", "flags")
     )
     with _about(f"--{label}"):
         fields = _settings(settings, options)
@@ -330,7 +332,3 @@ def _about(flag: str) -> Iterator[None]:
         yield
     except (WrongArguments, ValueError) as error:
         raise WrongArguments(f"{flag}: {error}") from None
-
-
-def _flag(name: str) -> str:
-    return {"a_settings": "--a", "b_settings": "--b"}.get(name, f"--{name.replace('_', '-')}")

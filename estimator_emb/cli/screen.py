@@ -26,18 +26,12 @@ class Lines:
         self._rest = b""
 
     def feed(self, data: bytes) -> bytes:
-        """Returns the lines that `data` completes, each with the prefix, as bytes."""
+        """Returns the lines that `data` completes, each with the prefix; b"" ends the last one."""
+        data = data or (b"\n" if self._rest else b"")
         *lines, self._rest = (self._rest + data).split(b"\n")
         while len(self._rest) > _LONGEST_LINE:
             lines.append(self._rest[:_LONGEST_LINE])
             self._rest = self._rest[_LONGEST_LINE:]
-        return self._prefixed(lines)
-
-    def end(self) -> bytes:
-        lines, self._rest = [self._rest] if self._rest else [], b""
-        return self._prefixed(lines)
-
-    def _prefixed(self, lines: list[bytes]) -> bytes:
         self._last.extend(lines)
         return b"".join(b"%s%s\n" % (self._prefix, line) for line in lines)
 

@@ -21,10 +21,6 @@ from estimator_emb.cli import screen as screen_lib
 from estimator_emb.comparison import CannotCompare
 from estimator_emb.messages.text_columns import counted
 
-_MOST_BYTES = 2 << 30
-"""A side has a checkpoint of every step only where all of them are no larger than this."""
-
-_SEED = 1
 _SECONDS_BETWEEN_LINES = 10.0
 _LAST_LINES = 15
 _PACKAGE = pathlib.Path(__file__).absolute().parents[1]
@@ -73,8 +69,6 @@ class SideRunner:
             "kind": "stock" if side.stock else "ours",
             "launch": side.launch,
             "program": side.program,
-            "most_bytes": _MOST_BYTES,
-            "seed": _SEED,
             "package": None if side.python or side.stock else str(_PACKAGE.parent),
             "steps": steps,
             "start": [],
@@ -139,7 +133,7 @@ class SideRunner:
         if refused is not None:
             raise CannotCompare(f"{name} cannot run: {refused['why']}.")
         trained = record.count("step")
-        when = f"after {trained:,} steps" if trained else "before it trained a step"
+        when = f" after {trained:,} steps" if trained else " before it trained a step"
         if status < 0:
             how = f"was ended by {signal.Signals(-status).name}"
         elif status:
@@ -147,13 +141,10 @@ class SideRunner:
         elif not any(one["event"] == "end" for one in record.events):
             how = "was ended by os._exit"
         elif not trained:
-            raise CannotCompare(
-                f"{name}: {program} ended without training a step of an Estimator."
-                + _end_of(log, side.label)
-            )
+            how, when = "ended without training a step of an Estimator", ""
         else:
             return
-        raise CannotCompare(f"{name}: {program} {how} {when}.{_end_of(log, side.label)}")
+        raise CannotCompare(f"{name}: {program} {how}{when}.{_end_of(log, side.label)}")
 
 
 def _end_of(log: str, label: str) -> str:

@@ -19,9 +19,9 @@ folder
 binary.py
     'binary.py' is not a Python program: it has null bytes
 latin.py
-    'latin.py' is no text that Python can read: invalid or missing encoding declaration
+    'latin.py' is not a Python program: invalid or missing encoding declaration
 encoding.py
-    'encoding.py' is no text that Python can read: unknown encoding: nonsense
+    'encoding.py' is not a Python program: unknown encoding: nonsense
 -m nowhere
     there is no module 'nowhere'
 -m folder.nowhere

@@ -13,10 +13,8 @@ so that an environment without this package can run it. FOLDER/side.json says wh
     first training; none where they start as they initialize themselves.
   all_start: whether all further model directories start from the last of these.
   every_step: whether the variables are saved after every step, or only after steps 1, 2, 4, 8, ...
-    and the last; None for every step where that takes at most `most_bytes`.
-  most_bytes: see above.
+    and the last; None for every step where that takes at most 2 GB.
   package: folder to import this package from, or None where the interpreter knows it.
-  seed: of Python, NumPy and TensorFlow.
 
 FOLDER/record.jsonl then says what happened, an event on each line; FOLDER/saved has checkpoints.
 """
@@ -32,6 +30,9 @@ import sys
 import zlib
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SEED = 1
+"""The seed of Python, NumPy and TensorFlow."""
+
 MOST_PREDICTIONS = 1000
 """The most predictions of a call of `predict` that are compared."""
 
@@ -47,7 +48,7 @@ def main(folder):
     if given["package"]:
         sys.path.append(given["package"])
     # Before TensorFlow, which takes random numbers too when it is imported.
-    random.seed(given["seed"])
+    random.seed(SEED)
     if given["kind"] == "ours":
         try:
             from estimator_emb.version import __version__ as package
@@ -70,9 +71,9 @@ def main(folder):
         tensorflow=tf.__version__,
         package=package if given["kind"] == "ours" else None,
     )
-    random.seed(given["seed"])
-    np.random.seed(given["seed"])
-    tf.random.set_seed(given["seed"])
+    random.seed(SEED)
+    np.random.seed(SEED)
+    tf.random.set_seed(SEED)
     side_files = load("cli/bin/side_files")
     files = side_files.Files(folder, given["launch"].get("folders", ()))
     Watch(given, record, files).install()
@@ -171,7 +172,7 @@ class Watch:
         self._watch_training(stock)
         self._watch_evaluation(stock)
         self._watch_prediction(stock)
-        _seed_shuffles(tf.data.Dataset, self.given["seed"])
+        _seed_shuffles(tf.data.Dataset)
 
     def _prepare_constructor(self, owner):
         real = owner.__init__
@@ -181,10 +182,10 @@ class Watch:
             args = [self._prepared(value) for value in args]
             kwargs = {name: self._prepared(value) for name, value in kwargs.items()}
             if kwargs.get("model_dir") is not None:
-                kwargs["model_dir"] = self._model_dir(kwargs["model_dir"])
+                kwargs["model_dir"] = self.files.hide(kwargs["model_dir"])
             # model_fn, or the `self` of a canned estimator's subclass, comes before model_dir.
             if len(args) > 1 and isinstance(args[1], (str, bytes, os.PathLike)):
-                args[1] = self._model_dir(args[1])
+                args[1] = self.files.hide(args[1])
             real(estimator, *args, **kwargs)
 
         owner.__init__ = constructor
@@ -196,16 +197,13 @@ class Watch:
             return value
         changes = {}
         if value.model_dir is not None:
-            changes["model_dir"] = self._model_dir(value.model_dir)
+            changes["model_dir"] = self.files.hide(value.model_dir)
         if value.tf_random_seed is None:
-            changes["tf_random_seed"] = self.given["seed"]
+            changes["tf_random_seed"] = SEED
         tpu_config = getattr(value, "tpu_config", None)
         if tpu_config is not None and tpu_config.iterations_per_loop != 1:
             changes["tpu_config"] = tpu_config._replace(iterations_per_loop=1)
         return value.replace(**changes) if changes else value
-
-    def _model_dir(self, path):
-        return self.files.hide(os.fspath(path))
 
     def _watch_training(self, stock):
         watch, limit = self, self.given["steps"]
@@ -326,7 +324,7 @@ class Watch:
         self.record.add("predictions", number=number, count=count, path=path, keys=keys)
 
 
-def _seed_shuffles(dataset, seed):
+def _seed_shuffles(dataset):
     """Gives each shuffle without a seed one of its own, by its place in the program.
 
     TensorFlow would take it from the number of ops in the graph, which depends on the TensorFlow
@@ -345,16 +343,15 @@ def _seed_shuffles(dataset, seed):
         return not any(file.startswith(package + os.sep) for package in packages)
 
     @functools.wraps(real)
-    def shuffle(self, buffer_size, seed_=None, *args, **kwargs):
-        seed_ = kwargs.pop("seed", seed_)
-        if seed_ is None:
+    def shuffle(self, buffer_size, seed=None, *args, **kwargs):
+        if seed is None:
             frame = sys._getframe(1)
             while frame.f_back is not None and not is_of_program(frame.f_code.co_filename):
                 frame = frame.f_back
             code = frame.f_code
             line = linecache.getline(code.co_filename, frame.f_lineno).strip()
-            seed_ = (seed + zlib.crc32(f"{code.co_name}: {line}".encode())) % 2**31
-        return real(self, buffer_size, seed_, *args, **kwargs)
+            seed = (SEED + zlib.crc32(f"{code.co_name}: {line}".encode())) % 2**31
+        return real(self, buffer_size, seed, *args, **kwargs)
 
     dataset.shuffle = shuffle
 

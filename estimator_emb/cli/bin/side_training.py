@@ -85,8 +85,7 @@ class TrainingOfSide(tf.compat.v1.train.SessionRunHook):
             for name, shape in reader.get_variable_to_shape_map().items()
         )
         if self._every_step is None:
-            given = self._watch.given
-            self._every_step = size * given["steps"] <= given["most_bytes"]
+            self._every_step = size * self._watch.given["steps"] <= 2 << 30
         if reader.has_tensor("global_step"):
             self.step = int(reader.get_tensor("global_step"))
         self._record.add(
@@ -94,7 +93,6 @@ class TrainingOfSide(tf.compat.v1.train.SessionRunHook):
             number=self._number,
             saved=path,
             every_step=self._every_step,
-            bytes=size,
             unsaved=_unsaved(session.graph, reader),
         )
 

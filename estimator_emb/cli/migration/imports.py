@@ -282,7 +282,7 @@ class Imports:
 
     def write(self, removed: Sequence[cst.Assign], has_edits: bool) -> None:
         self._removed = set(removed)
-        changed = {
+        changed: dict[cst.CSTNode, list[Part]] = {
             statement: self._parts_of(statement)
             for statement in self._program.imports
             if any(part.is_changed for part in self._parts_of(statement))

@@ -144,6 +144,7 @@ class Program:
 
     def _bind(self, statement: cst.Import | cst.ImportFrom) -> None:
         found = self.bound_by[statement] = []
+        owner = ""
         if isinstance(statement, cst.ImportFrom):
             if statement.relative or statement.module is None:
                 return
@@ -151,14 +152,13 @@ class Program:
             if isinstance(statement.names, cst.ImportStar):
                 self.stars.append((statement, module))
                 return
-            for alias in statement.names:
-                path = f"{module}.{alias.evaluated_name}"
-                found.append(Binding(statement, alias, local_name(alias), path, path))
-        else:
-            for alias in statement.names:
-                imported, local = alias.evaluated_name, local_name(alias)
-                path = imported if alias.asname else local
-                found.append(Binding(statement, alias, local, path, imported))
+            owner = f"{module}."
+        assert not isinstance(statement.names, cst.ImportStar)
+        for alias in statement.names:
+            imported = f"{owner}{alias.evaluated_name}"
+            local = alias.evaluated_alias or alias.evaluated_name.partition(".")[0]
+            path = imported if owner or alias.asname else local
+            found.append(Binding(statement, alias, local, path, imported))
         self.bindings += found
 
     def _is_expression(self, name: cst.Name) -> bool:
@@ -328,11 +328,6 @@ def _is_part(name: cst.Name, parent: cst.CSTNode) -> bool:
     if isinstance(parent, cst.Arg):
         return parent.keyword is name
     return isinstance(parent, cst.ImportAlias) and parent.asname is not None
-
-
-def local_name(alias: cst.ImportAlias) -> str:
-    """Returns the name that an import binds."""
-    return alias.evaluated_alias or alias.evaluated_name.partition(".")[0]
 
 
 def _split(node: cst.CSTNode) -> tuple[cst.Name | None, str]:
