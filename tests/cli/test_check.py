@@ -133,7 +133,7 @@ def test_programs_that_do_not_train(run, do, mode):
 def test_train_and_evaluate_has_both_steps_checked(run):
     specs = "ee.TrainSpec(input_fn, max_steps=10), ee.EvalSpec(input_fn, steps=1)"
     do = f"ee.train_and_evaluate(estimator, {specs})"
-    status, out, _ = run(("--compile=no", "--replicas=4"), do=do)
+    status, out, _ = run(("--compile=no", "--shards=4"), do=do)
     assert status == 0
     steps = [line for line in out.splitlines() if line.startswith("The ")]
     assert [line.split(":")[0] for line in steps] == [
@@ -223,11 +223,6 @@ def test_what_cannot_be_made_is_a_finding(run, tmp_path, made, refusal):
     assert f": use_tpu=True raises ValueError: {refusal}" in out
     assert "Nothing ran on a TPU." in out
     assert "Traceback" not in err
-
-
-def test_shards_are_replicas(run):
-    _, out, _ = run(("--compile=no", "--shards=4"))
-    assert out.startswith("The train step of one core, one of 4: ")
 
 
 def test_a_training_without_an_end_is_a_finding(run):

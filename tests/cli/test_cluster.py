@@ -180,7 +180,7 @@ ENDS = {
         if job == "worker":
             print("the last words", flush=True)
             os.kill(os.getpid(), signal.SIGSEGV if index else signal.SIGKILL)
-        if job == "chief": time.sleep(1)
+        if job == "chief": time.sleep(0.7)
         """,
         0,
         [
@@ -192,9 +192,9 @@ ENDS = {
         ],
     ),
     "a server dies": (
-        {"servers": 2, "seconds": 1},
+        {"servers": 2, "seconds": 0.3},
         """
-        if job == "ps" and index == 1: time.sleep(0.5) or sys.exit(3)
+        if job == "ps" and index == 1: time.sleep(0.3) or sys.exit(3)
         if job == "chief": signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         time.sleep(100)
         """,
@@ -208,7 +208,7 @@ ENDS = {
         {},
         """
         if job == "ps": sys.exit(3)
-        time.sleep(1)
+        time.sleep(0.7)
         """,
         0,
         [
@@ -371,7 +371,7 @@ def test_the_state_of_each_process_is_shown_on_a_terminal(tmp_path):
         tmp_path,
         r"""
         print("I1122 15:50:10.000001 1234 place.py:1] \x1b[31mred\x07 " + 300 * "x")
-        time.sleep(1 if job == "chief" else 0)
+        time.sleep(0.7 if job == "chief" else 0)
         sys.exit(4 if job == "worker" else 0)
         """,
         stderr=terminal,
@@ -428,12 +428,17 @@ def test_each_process_is_the_command_itself(monkeypatch, tmp_path):
 
 @pytest.mark.slow
 def test_the_example_trains_as_a_cluster_and_ends(tmp_path):
-    done = processes.run_python(
-        *(SCRIPT, "cluster", "--workers=2", "--ps=2", "--evaluator"),
-        *(ROOT / "examples" / "legacy_cluster.py", f"--model_dir={tmp_path}"),
-        *("--train_steps=400", "--save_checkpoints_steps=200"),
+    example = str(ROOT / "examples" / "legacy_cluster.py")
+    (tmp_path / "soon.py").write_text(
+        "import processes, runpy\nprocesses.join_soon()\n"
+        f"runpy.run_path({example!r}, run_name='__main__')"
     )
-    assert done.returncode == 0, done.stderr
+    done = processes.run_python(
+        *(SCRIPT, "cluster", "--workers=2", "--ps=2", "--evaluator", tmp_path / "soon.py"),
+        *(f"--model_dir={tmp_path}", "--train_steps=400", "--save_checkpoints_steps=200"),
+        status=0,
+        PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}",
+    )
     (said,) = own(done.stderr.splitlines())  # No process died.
     assert timeless(said) == "chief is done after N s."
     for server in ("ps 0", "ps 1"):
