@@ -15,6 +15,8 @@ import time
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
+SCRIPT = ROOT / "estimator_emb" / "cli" / "bin" / "estimator-emb"
+"""The command, as a file, which starts without TensorFlow."""
 
 
 def environment(**more):

@@ -32,20 +32,14 @@ DATA = {
 """What no import needs, and a list of files can forget."""
 
 
-def run(*command, cwd):
-    """Runs a command without this environment's packages; what it printed."""
-    done = ended(*command, cwd=cwd)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def ended(*command, cwd):
-    """Runs a command, which may fail, without what this process has set for itself."""
+def run(*command, cwd, status=0):
+    """Runs a command without this environment's packages, and what this process has set."""
     own = ("PYTHONPATH", "TF_USE_LEGACY_KERAS")
     environment = {name: value for name, value in os.environ.items() if name not in own}
-    return subprocess.run(
-        [str(one) for one in command], cwd=cwd, env=environment, capture_output=True, text=True
-    )
+    command = [str(one) for one in command]
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done
 
 
 @pytest.fixture(scope="module")
@@ -99,10 +93,10 @@ def programs(built, tmp_path_factory):
 
 def train(programs, folder):
     """Trains with what is installed, far from the checkout."""
-    printed = run(programs / "python", SMOKE, folder / "model", cwd=folder)
+    printed = run(programs / "python", SMOKE, folder / "model", cwd=folder).stdout
     assert f"estimator_emb {ee.__version__} in {programs.parent}/lib/" in printed
     inspected = run(programs / "estimator-emb", "inspect", folder / "model", cwd=folder)
-    assert "embedding_weights" in inspected
+    assert "embedding_weights" in inspected.stdout
 
 
 @pytest.mark.slow
@@ -151,7 +145,7 @@ def test_the_tensorflow_that_is_there_stays(built, beside, tmp_path, monkeypatch
         run(*pip, "install", "-q", "--no-deps", "numpy==2.1.3", cwd=tmp_path)
 
     def there():
-        lines = run(*pip, "freeze", cwd=tmp_path).splitlines()
+        lines = run(*pip, "freeze", cwd=tmp_path).stdout.splitlines()
         names = ("tensorflow", "numpy", "protobuf", "keras")
         return {line for line in lines if line.startswith(names) and "-estimator" not in line}
 
@@ -160,8 +154,8 @@ def test_the_tensorflow_that_is_there_stays(built, beside, tmp_path, monkeypatch
     run(*pip, "install", "-q", found(built, "*.whl"), cwd=tmp_path)
     assert there() >= before
     if beside != "2.15.1":
-        said = ended(programs / "python", "-c", "import estimator_emb", cwd=tmp_path)
-        assert said.returncode == 1, said.stderr
+        command = (programs / "python", "-c", "import estimator_emb")
+        said = run(*command, cwd=tmp_path, status=1)
         problem, _, line = said.stderr.splitlines()[-1].rpartition(": pip ")
         assert problem.startswith("ImportError: "), said.stderr
         run(*pip, *shlex.split(line), cwd=tmp_path)

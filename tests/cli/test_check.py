@@ -246,15 +246,8 @@ def test_the_compiler_that_is_asked_for_must_be_there(run, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_program_without_the_behaviour_of_tensorflow_2(tmp_path):
-    (tmp_path / "program.py").write_text(program("tf.compat.v1.disable_v2_behavior()"))
-    options = ["--compile=no", tmp_path / "program.py", tmp_path / "m"]
-    done = processes.run_command("check", *options, status=0)
-    assert done.stdout.startswith("The train step of one core, one of 8: ")
-
-
-@pytest.mark.slow
 def test_a_program_of_tensorflow_1_as_a_module(tmp_path):
+    """And without the behaviour of TensorFlow 2, which --tf-v1 disables."""
     text = program(more=TEXT).replace("tf.compat.v1.", "tf.")
     text = "from tensorflow.contrib import tpu\n" + text
     (tmp_path / "legacy.py").write_text(text)

@@ -19,12 +19,10 @@ import time
 import processes
 import pytest
 import tensorflow as tf
+from processes import ROOT, SCRIPT
 
 from estimator_emb.cli import main as main_lib
 from estimator_emb.names import environment
-
-ROOT = pathlib.Path(__file__).parents[2]
-SCRIPT = ROOT / "estimator_emb" / "cli" / "bin" / "estimator-emb"
 
 START = """
 import importlib.util, os, pathlib, signal, sys
@@ -230,40 +228,27 @@ def test_what_ends_training_and_what_does_not(what, tmp_path):
 
 @pytest.mark.slow
 def test_servers_and_workers_end_when_the_chief_is_done(tmp_path):
-    """What does not end by itself is sent SIGTERM, and killed where that does not end it."""
+    """What does not end by SIGTERM is killed; but for the evaluator, which is waited for."""
     status, output, errors = run(
         tmp_path,
         """
         if job == "worker":
             signal.signal(signal.SIGTERM, lambda *_: print("told to end", flush=True))
-        if job != "chief":
+        if job in ("worker", "ps"):
             print("waits", flush=True)
             while True: time.sleep(1)
-        time.sleep(0.5)
-        """,
-        seconds=1,
-    )
-    assert status == 0
-    assert sorted(output) == ["ps 0      | waits", "worker 0  | told to end", "worker 0  | waits"]
-    assert [timeless(line) for line in errors] == ["estimator-emb: chief is done after N s."]
-
-
-@pytest.mark.slow
-def test_an_evaluator_is_waited_for(tmp_path):
-    status, output, errors = run(
-        tmp_path,
-        """
-        if job == "evaluator":
-            time.sleep(2.5)
-            print("evaluated")
+        time.sleep(2.5 if job == "evaluator" else 0.3)
+        if job == "evaluator": print("evaluated")
         """,
         evaluator=True,
         seconds=1,
     )
-    assert (status, output) == (0, ["evaluator | evaluated"])
-    said = [timeless(line) for line in own(errors)]
-    assert said[0] == "chief is done after N s."
-    assert set(said[1:]) == {
+    assert status == 0
+    waiting = ["ps 0      | waits", "worker 0  | told to end", "worker 0  | waits"]
+    assert sorted(output) == ["evaluator | evaluated", *waiting]
+    done, *reminders = map(timeless, own(errors))
+    assert done == "chief is done after N s."
+    assert set(reminders) == {
         "The chief is done; evaluator still runs, after N s. It ends when it has evaluated the "
         "last checkpoint; Ctrl-C ends it now."
     }
@@ -318,24 +303,18 @@ def test_a_signal_ends_all_and_the_servers_last(number, sent, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_second_signal_ends_all_at_once(tmp_path):
-    process, pids = hanging(tmp_path, ignore=True)
+@pytest.mark.parametrize("seconds, again", [(20, True), (1, False)])
+def test_what_ignores_a_signal_is_killed_by_a_second_one_or_in_time(seconds, again, tmp_path):
+    process, pids = hanging(tmp_path, ignore=True, seconds=seconds)
     process.send_signal(signal.SIGINT)
-    time.sleep(1.2)
-    assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=10)
+    if again:
+        time.sleep(1.2)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=15)
     assert process.returncode == 128 + signal.SIGKILL
-    assert own(errors.decode().splitlines())[1] == "SIGINT again: all processes are killed."
-    until(lambda: not any(map(is_running, pids)))
-
-
-@pytest.mark.slow
-def test_what_ignores_a_signal_is_killed_in_time(tmp_path):
-    process, pids = hanging(tmp_path, ignore=True, seconds=1)
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=15)
-    assert process.returncode == 128 + signal.SIGKILL
+    said = own(errors.decode().splitlines())[1:]
+    assert ("SIGINT again: all processes are killed." in said) == again
     until(lambda: not any(map(is_running, pids)))
 
 

@@ -24,7 +24,7 @@ from estimator_emb.checkpoints.formats import base, exporting
 from estimator_emb.cli import main as main_lib
 from estimator_emb.names.formats import EXPORT_FORMATS
 
-MOD = str(pathlib.Path(__file__).parents[1] / "data" / "tpu_checkpoints" / "mod")
+MOD = saved_values.MOD
 WORDS = np.float32([[10 * row, 10 * row + 1] for row in range(13)])
 LABELS = ["the matrix", "naïve", "東京", *(f"word {number}" for number in range(3, 11))]
 MORE_ROWS = 13 - len(LABELS)

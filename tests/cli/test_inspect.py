@@ -31,15 +31,16 @@ def test_lists_variables_with_their_slots(tmp_path, capsys):
     assert lines[-1] == ["9", "variables,", "0.000", "MB", "with", "slots"]
 
 
+IDS = "rows in the order of the ids"
 ALIKE = "of estimator_emb or a legacy CPU (use_tpu=False), which are alike"
 
 
 @pytest.mark.parametrize(
     "folder, kind",
     [
-        ("checkpoints/stock-2.15.1", f"{ALIKE}, rows in the order of the ids"),
-        ("checkpoints/host-2.15.1", f"{ALIKE}, rows in the order of the ids"),
-        ("tpu_checkpoints/div", "of a legacy TPU, rows in the order of the ids"),
+        ("checkpoints/stock-2.15.1", f"{ALIKE}, {IDS}"),
+        ("checkpoints/host-2.15.1", f"{ALIKE}, {IDS}"),
+        ("tpu_checkpoints/div", f"of a legacy TPU, {IDS}"),
         ("tpu_checkpoints/mod", "of a legacy TPU, rows in the order of 'mod' over 4 hosts"),
     ],
 )
@@ -51,18 +52,10 @@ def test_kinds_of_checkpoints(folder, kind, capsys):
 @pytest.mark.parametrize(
     "slots, slices, kind",
     [
-        (
-            ("/Adam", "/Adam_1"),
-            None,
-            "of a legacy CPU (use_tpu=False), rows in the order of the ids",
-        ),
-        (
-            ("/Adam/m", "/Adam/v"),
-            None,
-            "of estimator_emb or a legacy TPU of one host, rows in the order of the ids",
-        ),
-        (("/Adam/m", "/Adam/v"), 3, "of estimator_emb, on parameter servers, or of a legacy TPU"),
-        (("/Adagrad",), 3, f"{ALIKE}, on parameter servers, or of a legacy TPU"),
+        (["/Adam", "/Adam_1"], None, f"of a legacy CPU (use_tpu=False), {IDS}"),
+        (["/Adam/m", "/Adam/v"], None, f"of estimator_emb or a legacy TPU of one host, {IDS}"),
+        (["/Adam/m", "/Adam/v"], 3, "of estimator_emb, on parameter servers, or of a legacy TPU"),
+        (["/Adagrad"], 3, f"{ALIKE}, on parameter servers, or of a legacy TPU"),
     ],
 )
 def test_kinds_by_slots(slots, slices, kind, tmp_path, capsys):
