@@ -41,8 +41,6 @@ tensorflow-estimator without this package. Losses, variables with their slots, m
 predictions are compared. The exit status is 0 if the sides are the same within the tolerance, 1 if
 they differ, and 2 if they could not be compared.
 """
-CANNOT_COMPARE = 2
-
 _SETTING = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.S)
 _OF_FINISHED_RUNS = ("a_model_dir", "b_model_dir", "rtol", "atol", "ignore", "plot")
 _STOCK = "stock"
@@ -198,7 +196,7 @@ def _report(*args: Any) -> int:
 
 def _cannot(why: str) -> int:
     print(f"estimator-emb compare: {why}", file=sys.stderr)
-    return CANNOT_COMPARE
+    return 2
 
 
 def sides(options: argparse.Namespace) -> list[Side]:

@@ -62,7 +62,9 @@ class Screen:
         if not self.is_terminal or (recent and self._drawn and not now):
             return
         size = shutil.get_terminal_size()
-        lines = [_plain(line)[: size.columns - 1] for line in states[: max(size.lines - 1, 1)]]
+        # What moves the cursor or changes colours is left out.
+        shown = (_CONTROL.sub("", one.replace("\t", " ")) for one in states)
+        lines = [one[: size.columns - 1] for one in shown][: max(size.lines - 1, 1)]
         drawing = "".join(f"{line}\n" for line in lines).encode(errors="replace")
         if self._drawn and drawing == self._drawing:
             return
@@ -83,8 +85,3 @@ class Screen:
                 select.select([], [fd], [])
             except OSError:  # A closed pipe, a terminal that is gone, a full disk.
                 self.closed = True
-
-
-def _plain(line: str) -> str:
-    """Returns a line without what moves a terminal's cursor or changes its colours."""
-    return _CONTROL.sub("", line.replace("\t", " "))

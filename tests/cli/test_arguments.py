@@ -283,8 +283,10 @@ def test_what_is_wrong_is_a_line_and_status_2_without_tensorflow(call, message, 
 
 def test_help_needs_no_tensorflow():
     names = list(main_lib.SUBCOMMANDS)
-    calls = [["--version"], ["train"], *([name, "--help"] for name in names)]
-    version, wrong, *helps = map(json.loads, called(calls).splitlines())
+    calls = [[], ["--help"], ["--version"], ["train"], *([name, "--help"] for name in names)]
+    nothing, listed, version, wrong, *helps = map(json.loads, called(calls).splitlines())
+    usage = "usage: estimator-emb SUBCOMMAND ARGUMENTS...\n\n  run      Runs a training "
+    assert listed[0] == 0 and listed[1].startswith(usage) and nothing == [2, "", listed[1]]
     assert version[1].startswith(f"estimator-emb {ee.__version__}\n")
     assert wrong[2].startswith("estimator-emb: there is no subcommand 'train'; there are run")
     assert wrong[2].endswith(". See estimator-emb --help.\n") and wrong[0] == 2

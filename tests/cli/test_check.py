@@ -136,13 +136,9 @@ def test_train_and_evaluate_has_both_steps_checked(run):
     status, out, _ = run(("--compile=no", "--shards=4"), do=do)
     assert status == 0
     steps = [line for line in out.splitlines() if line.startswith("The ")]
-    assert [line.split(":")[0] for line in steps] == [
-        "The train step of one core, one of 4",
-        "The eval step of one core, one of 4",
-    ]
-    assert [line.split(", ")[-1] for line in steps] == [
-        "8 samples per core.",
-        "4 samples per core.",
+    assert [(line.split(":")[0], line.split(", ")[-1]) for line in steps] == [
+        ("The train step of one core, one of 4", "8 samples per core."),
+        ("The eval step of one core, one of 4", "4 samples per core."),
     ]
 
 

@@ -113,17 +113,11 @@ def finished(directory, name, steps, by=0.0):
         for step in steps
     ]
     tf.compat.v1.train.update_checkpoint_state(str(folder), prefixes[-1], prefixes)
-    with tf.compat.v2.summary.create_file_writer(str(folder)).as_default():
+    with tf.Graph().as_default(), tf.compat.v1.summary.FileWriter(folder) as writer:
+        loss = tf.compat.v1.Summary.Value(tag="loss", simple_value=0.5 + by)
         for step in steps:
-            tf.summary.experimental.write_raw_pb(_loss(0.5 + by), step=step)
+            writer.add_summary(tf.compat.v1.Summary(value=[loss]), step)
     return f"{folder}"
-
-
-def _loss(value):
-    summary = tf.compat.v1.Summary(
-        value=[tf.compat.v1.Summary.Value(tag="loss", simple_value=value)]
-    )
-    return summary.SerializeToString()
 
 
 @pytest.mark.parametrize(

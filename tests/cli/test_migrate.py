@@ -298,13 +298,6 @@ def run_program(command, folder, **environment):
     return processes.run_python(*command, cwd=folder, status=0, **fixed, **environment).stdout
 
 
-def same_checkpoints(one, other):
-    expected, actual = read(str(one)), read(str(other))
-    assert sorted(actual) == sorted(expected) and len(expected) > 2
-    for name, value in expected.items():
-        np.testing.assert_array_equal(actual[name], value, err_msg=name)
-
-
 NEVER_HAD_A_TPU = """\
 import sys
 
@@ -402,4 +395,7 @@ def test_public_styles_train_as_they_do_unchanged(tmp_path, capfdbinary):
     after = run_program(["driver.py"], tmp_path / "after", ESTIMATOR_EMB_DEVICE="host")
     assert before == after and "classifier" in after and "recommender" in after
     for name in ("resnet", "recommender", "classifier"):
-        same_checkpoints(tmp_path / "before" / "out" / name, tmp_path / "after" / "out" / name)
+        expected, actual = (read(f"{tmp_path}/{when}/out/{name}") for when in ("before", "after"))
+        assert sorted(actual) == sorted(expected) and len(expected) > 2
+        for variable, value in expected.items():
+            np.testing.assert_array_equal(actual[variable], value, err_msg=variable)

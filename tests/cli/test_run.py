@@ -149,17 +149,6 @@ def test_the_environment_names_the_device(capsys, monkeypatch):
     )
 
 
-def test_the_command_lists_its_subcommands(capsys):
-    assert main_lib.main(["--help"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "usage: estimator-emb SUBCOMMAND ARGUMENTS..."
-    assert lines[2] == (
-        "  run      Runs a training program for TPUs as it is, by default without a TPU."
-    )
-    assert main_lib.main([]) == 2
-    assert capsys.readouterr().err.splitlines() == lines
-
-
 def test_the_command_says_its_versions(capsys, monkeypatch):
     monkeypatch.delenv("ESTIMATOR_EMB_NATIVE")
     monkeypatch.setenv("PATH", "")

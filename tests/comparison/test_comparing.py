@@ -65,10 +65,6 @@ def test_names_that_do_not(a, b):
     assert (found.only_a, found.only_b) == (sorted(a), sorted(b))
 
 
-def test_equal_names_of_other_shapes_are_a_pair_that_does_not_fit():
-    assert names.match({"w": [2]}, {"w": [3]}).pairs == [("w", "w", "")]
-
-
 def test_beta_powers_count_where_no_slots_are_named_as_on_a_tpu():
     """Where some are, test_the_rules_of_names_are_listed has them left out."""
     found = names.match({TABLE: [9, 4], "w/Adam": [2], "beta1_power": []}, {TABLE: [9, 4]})

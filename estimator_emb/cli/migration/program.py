@@ -59,9 +59,9 @@ class Program:
     """A parsed program; raises libcst.ParserSyntaxError where the source is not Python.
 
     `bindings` are those of its imports, in order, also `bound_by` one of them, and `stars` imports
-    of all names of a module;
-    `uses` may stand for names of TensorFlow, by which it may mean TensorFlow 1 (`means_v1`).
-    `strings` leave out f-strings, and `identifiers` attributes and keywords.
+    of all names of a module; `uses` may stand for names of TensorFlow, by which it may mean
+    TensorFlow 1 (`means_v1`). `paths` are the dotted names of both. `strings` leave out f-strings,
+    and `identifiers` attributes and keywords.
     """
 
     def __init__(self, text: str):
@@ -99,7 +99,9 @@ class Program:
         for name in nodes[cst.Name]:
             if self._is_expression(name):
                 self._use(name)
-        self.means_v1 = any(self._is_tf1(path) for path in self._paths())
+        self.paths = {path for use in self.uses for path in use.paths}
+        self.paths.update(binding.imported for binding in self.bindings)
+        self.means_v1 = any(map(_is_tf1, self.paths))
 
     def start(self, node: cst.CSTNode) -> int:
         return int(self._spans[node].start)
@@ -117,6 +119,9 @@ class Program:
 
     def is_read(self, node: cst.CSTNode) -> bool:
         return self._contexts.get(node) in (None, metadata.ExpressionContext.LOAD)
+
+    def code(self, node: cst.CSTNode) -> str:
+        return self.module.code_for_node(node).strip()
 
     def line(self, node: cst.CSTNode) -> int:
         before = self._source[: self.start(node)].replace(b"\r\n", b"\n")
@@ -293,21 +298,6 @@ class Program:
     def is_in_class(self, node: cst.CSTNode) -> bool:
         return isinstance(self._scopes.get(node), metadata.ClassScope)
 
-    def _paths(self) -> Iterator[str]:
-        for binding in self.bindings:
-            yield binding.imported
-        for use in self.uses:
-            yield from use.paths
-
-    @staticmethod
-    def _is_tf1(path: str) -> bool:
-        path = names.canonical(path)
-        if not path.startswith("tf.") or path.startswith("tf.compat."):
-            return False
-        rest = path.removeprefix("tf.")
-        is_tf1 = tf1_names.part_of(rest) is not None
-        return is_tf1 or rest.startswith(("estimator.tpu", "estimator.inputs"))
-
 
 def _nodes(module: cst.Module) -> tuple[dict[type, list[Any]], dict[cst.CSTNode, cst.CSTNode]]:
     nodes: dict[type, list[Any]] = collections.defaultdict(list)
@@ -320,6 +310,15 @@ def _nodes(module: cst.Module) -> tuple[dict[type, list[Any]], dict[cst.CSTNode,
         parents.update(dict.fromkeys(children, node))
         waiting += reversed(children)
     return nodes, parents
+
+
+def _is_tf1(path: str) -> bool:
+    path = names.canonical(path)
+    if not path.startswith("tf.") or path.startswith("tf.compat."):
+        return False
+    rest = path.removeprefix("tf.")
+    is_tf1 = tf1_names.part_of(rest) is not None
+    return is_tf1 or rest.startswith(("estimator.tpu", "estimator.inputs"))
 
 
 def _is_part(name: cst.Name, parent: cst.CSTNode) -> bool:

@@ -72,12 +72,10 @@ def _keeps_names(program: Program, is_installed: bool) -> bool:
     paths = {use.whole: names.canonical(next(iter(use.paths))) for use in program.uses}
     if not any(_MAKES_AN_ESTIMATOR.fullmatch(paths.get(call.func, "")) for call in program.calls):
         return False
-    said = {binding.imported for binding in program.bindings}
-    said.update(path for use in program.uses for path in use.paths)
-    imports_ours = any(path.partition(".")[0] == names.OURS for path in said)
+    imports_ours = any(path.partition(".")[0] == names.OURS for path in program.paths)
     if program.means_v1 or (imports_ours and not is_installed):
         return False
-    legacy = {path: found[0] for path in said if (found := program.look_up(path)) is not None}
+    legacy = {path: found[0] for path in program.paths if (found := program.look_up(path))}
     if any(program.look_up(module) for _, module in program.stars) or any(
         not (legacy.keys().isdisjoint(use.paths) or program.is_read(use.whole))
         for use in program.uses
@@ -113,6 +111,7 @@ class _Plan:
 
     def __init__(self, program: Program, notes: findings.Findings):
         self._program = program
+        self._code = program.code
         self._notes = notes
         self._aliased: dict[Alias, Use] = {}
         """Assignments that give a legacy module another name, and that module."""
@@ -232,6 +231,3 @@ class _Plan:
     def _leave(self, use: Use, text: str) -> None:
         self._notes.left(use.whole, text)
         self.left.add(use)
-
-    def _code(self, node: cst.CSTNode) -> str:
-        return self._program.module.code_for_node(node)
