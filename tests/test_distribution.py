@@ -48,11 +48,10 @@ def built(tmp_path_factory):
     folder = tmp_path_factory.mktemp("built")
     run(sys.executable, "-m", "venv", folder / "env", cwd=folder)
     python = folder / "env" / "bin" / "python"
-    run(python, "-m", "pip", "install", "-q", "build", "setuptools", cwd=folder)
+    run(python, "-m", "pip", "install", "-q", "build", cwd=folder)
     # A clone, as files that are not committed must not be needed, and caches not be packed.
     run("git", "clone", "-q", REPOSITORY, folder / "clone", cwd=folder)
-    options = ["--no-isolation", "--outdir", folder / "dist"]
-    run(python, "-m", "build", *options, folder / "clone", cwd=folder)
+    run(python, "-m", "build", "--outdir", folder / "dist", folder / "clone", cwd=folder)
     return folder / "dist"
 
 
