@@ -15,6 +15,8 @@ import time
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
+SCRIPT = ROOT / "estimator_emb" / "cli" / "bin" / "estimator-emb"
+"""The command, as a file, which starts without TensorFlow."""
 
 
 def environment(**more):
@@ -22,32 +24,18 @@ def environment(**more):
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **more}
 
 
-def run(program, *arguments, status=0, cwd=None, timeout=600, **more):
-    """Runs Python code in a process of its own.
-
-    Args:
-      program: the code.
-      *arguments: of it.
-      status: that it must end with.
-      cwd: the folder that it runs in.
-      timeout: in seconds.
-      **more: variables of its environment.
-
-    Returns:
-      What it printed, as `stdout` and `stderr`.
-    """
-    command = [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)]
+def _ended(command, status, cwd, timeout, env):
     done = subprocess.run(
-        command,
-        env=environment(**more),
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
+        list(map(str, command)), cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout
     )
-    assert done.returncode == status, done.stdout + done.stderr[-4000:]
+    assert status in (None, done.returncode), done.stdout + done.stderr[-4000:]
     return done
+
+
+def run(program, *arguments, status=0, cwd=None, timeout=600, **more):
+    """Runs Python code in a process that finds whatever this one imports; what it printed."""
+    command = [sys.executable, "-c", textwrap.dedent(program), *arguments]
+    return _ended(command, status, cwd, timeout, environment(**more))
 
 
 def users_environment(**more):
@@ -59,16 +47,7 @@ def users_environment(**more):
 
 def run_python(*arguments, python=sys.executable, cwd=None, timeout=300, status=None, **more):
     """Runs Python as a user does, to its end, which must have the `status` if one is given."""
-    done = subprocess.run(
-        [python, *map(str, arguments)],
-        cwd=cwd,
-        env=users_environment(**more),
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
-    assert status in (None, done.returncode), done.stdout + done.stderr[-4000:]
-    return done
+    return _ended([python, *arguments], status, cwd, timeout, users_environment(**more))
 
 
 def run_command(*arguments, cwd=None, **more):

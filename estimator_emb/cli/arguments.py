@@ -1,12 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parses the arguments of every subcommand, and refuses wrong ones."""
+"""Parses the arguments of every subcommand, and says in a line what is wrong."""
 
 import argparse
 import contextlib
 import importlib.util
 import os
+import re
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from estimator_emb.cli import load_package
+from estimator_emb.messages.text_columns import escaped
+
+_FUNCTION = re.compile(r"^(convert|differences|export|nearest|table): ")
+"""The function that an error of the package names; the command names itself."""
 
 
 class WrongArguments(Exception):
@@ -40,6 +48,15 @@ class Parser(argparse.ArgumentParser):
 
     def add_count(self, *flags: str, metavar: str = "N", **kwargs: Any) -> None:
         self.add_argument(*flags, type=at_least_one, metavar=metavar, **kwargs)
+
+    def add_order(self) -> None:
+        self.add_argument(
+            "--from",
+            dest="order",
+            choices=("mod", "div"),
+            help="partition_strategy of the program that wrote a legacy TPU checkpoint, where "
+            "neither a record nor a graph (its .meta file) says it",
+        )
 
     def parse(self, args: Sequence[str]) -> argparse.Namespace:
         if self._takes_program:
@@ -92,3 +109,34 @@ def plot(text: str) -> str:
     if importlib.util.find_spec("matplotlib") is None:
         raise argparse.ArgumentTypeError("it needs matplotlib: pip install 'estimator-emb[plot]'")
     return text
+
+
+def prints_errors(
+    check: Callable[[argparse.Namespace], None], work: Callable[[argparse.Namespace], None]
+) -> Callable[[argparse.Namespace], int]:
+    """Returns the `main` of a subcommand, which prints an error and then returns 2.
+
+    What `check` raises is said before TensorFlow is imported.
+    """
+
+    def main(options: argparse.Namespace) -> int:
+        """Does the work, and returns 0, or 2 after an error."""
+        errors: tuple[type[Exception], ...] = (ValueError, OSError)
+        try:
+            check(options)
+            errors = ()  # Those of an import have a traceback.
+            load_package()
+            import tensorflow as tf
+
+            errors = (ValueError, OSError, tf.errors.OpError)
+            work(options)
+        except BrokenPipeError:
+            raise
+        except errors as error:
+            text = _FUNCTION.sub("", str(getattr(error, "message", error)))
+            name = work.__module__.rpartition(".")[2]
+            print(f"estimator-emb {name}: {escaped(text)}", file=sys.stderr)
+            return 2
+        return 0
+
+    return main

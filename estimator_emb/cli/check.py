@@ -7,6 +7,7 @@ For `train_and_evaluate` it checks both steps.
 """
 
 import argparse
+import inspect
 import os
 import shutil
 import sys
@@ -147,21 +148,15 @@ def _intercepted(check: Callable[[Any, Any, str, bool], None]) -> Iterator[None]
             raise _Left from error
         raise _Left
 
-    def train(
-        self: Any,
-        input_fn: Any,
-        hooks: Any = None,
-        steps: Any = None,
-        max_steps: Any = None,
-        saving_listeners: Any = None,
-    ) -> None:
-        leave((self, input_fn, "train", steps is not None or max_steps is not None))
+    def intercepting(method: str, mode: str) -> Callable[..., None]:
+        signature = inspect.signature(getattr(Estimator, method))
 
-    def evaluate(self: Any, input_fn: Any, steps: Any = None, *args: Any, **kwargs: Any) -> None:
-        leave((self, input_fn, "eval", steps is not None))
+        def intercept(*args: Any, **kwargs: Any) -> None:
+            given = signature.bind(*args, **kwargs).arguments
+            has_steps = any(given.get(one) is not None for one in ("steps", "max_steps"))
+            leave((given["self"], given["input_fn"], mode, has_steps or mode == "infer"))
 
-    def predict(self: Any, input_fn: Any, *args: Any, **kwargs: Any) -> None:
-        leave((self, input_fn, "infer", True))
+        return intercept
 
     def train_and_evaluate(self: Any) -> None:
         training, evaluation = self._train_spec, self._eval_spec
@@ -171,8 +166,9 @@ def _intercepted(check: Callable[[Any, Any, str, bool], None]) -> Iterator[None]
         )
 
     with Changes() as changes:
-        for owner in (Estimator, TPUEstimator):
-            for method in (train, evaluate, predict):
-                changes.set_attribute(owner, method.__name__, method)
+        for method, mode in {"train": "train", "evaluate": "eval", "predict": "infer"}.items():
+            intercept = intercepting(method, mode)
+            for owner in (Estimator, TPUEstimator):
+                changes.set_attribute(owner, method, intercept)
         changes.set_attribute(TrainingExecutor, "run", train_and_evaluate)
         yield

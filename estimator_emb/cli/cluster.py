@@ -9,6 +9,7 @@ import collections
 import contextlib
 import json
 import os
+import sched
 import selectors
 import signal
 import socket
@@ -93,7 +94,7 @@ def start(
         "no_grpc_proxy": ",".join(filter(None, [direct, "localhost"])),
     }
     launcher = _Launcher(command)
-    with processes.caught_signals() as wakeup, processes.process_group() as group:
+    with processes.caught_signals() as signals, processes.process_group() as group:
         for job, index in tasks:
             task = {"cluster": cluster, "task": {"type": job, "index": index}}
             try:
@@ -101,7 +102,7 @@ def start(
             except OSError as error:
                 print(f"estimator-emb: cannot start {job} {index}: {error}", file=sys.stderr)
                 return 1
-        return launcher.wait(wakeup)
+        return launcher.wait(signals)
 
 
 def _cluster(jobs: dict[str, int]) -> dict[str, list[str]]:
@@ -120,10 +121,10 @@ class _Launcher:
         self._processes: list[processes.Process] = []
         self._screen = screen_lib.Screen()
         self._selector = selectors.DefaultSelector()
+        self._later = sched.scheduler(time.monotonic)
         self._stopping = False
         self._interrupted_at = 0.0
-        self._servers_died: dict[str, float] = {}
-        self._reminded = 0.0
+        self._has_lost_server = False
 
     def start(self, job: str, index: int, variables: dict[str, str], group: int) -> None:
         name = job if job in ("chief", "evaluator") else f"{job} {index}"
@@ -144,23 +145,23 @@ class _Launcher:
             lines = screen_lib.Lines(f"{name:<9} | ", last)
             self._selector.register(stream, selectors.EVENT_READ, (process, lines, fd))
 
-    def wait(self, wakeup: int) -> int:
-        """Returns the status when all have ended; `wakeup` gives the numbers of signals."""
-        self._selector.register(wakeup, selectors.EVENT_READ)
+    def wait(self, signals: list[signal.Signals]) -> int:
+        """Returns the status when all have ended; each of `signals` is taken from the list."""
         while self._running():
             for key, _ in self._selector.select(timeout=0.2):
-                if key.data is not None:
-                    self._read(key)
-                    continue
-                for number in os.read(wakeup, 1024):
-                    if number in processes.SIGNALS:
-                        self._interrupt(signal.Signals(number))
+                self._read(key)
+            while signals:
+                self._interrupt(signals.pop(0))
             for process in self._running():
                 if process.popen.poll() is not None:
                     process.ended = time.monotonic()
                     self._drain(process)
                     self._react(process)
-            self._enforce()
+            self._later.run(blocking=False)
+            if self._stopping and not self._running("chief", "worker"):
+                for process in self._running("ps"):
+                    if not process.told:
+                        self._end(process, signal.SIGTERM, _TO_END_BY_ITSELF)
             if self._screen.closed and not self._stopping:
                 self._stop(signal.SIGTERM, _TO_SAVE)
             self._draw()
@@ -168,7 +169,7 @@ class _Launcher:
         (chief,) = self._running("chief", ended=True)
         status = chief.popen.returncode
         status = 128 - status if status < 0 else status
-        return status or int(self._stopping and bool(self._servers_died))
+        return status or int(self._stopping and self._has_lost_server)
 
     def _running(self, *jobs: str, ended: bool = False) -> list[processes.Process]:
         """Returns the processes of some jobs, by default all, that run, or have ended."""
@@ -185,7 +186,7 @@ class _Launcher:
             data = os.read(key.fd, 1 << 16)
         except BlockingIOError:
             return False
-        self._screen.write(lines.feed(data) if data else lines.end(), fd)
+        self._screen.write(lines.feed(data), fd)
         if not data:
             self._selector.unregister(key.fileobj)
             key.fileobj.close()
@@ -194,11 +195,11 @@ class _Launcher:
     def _drain(self, process: processes.Process) -> None:
         """Shows the rest of an ended process's output; a process that it started may write on."""
         for key in list(self._selector.get_map().values()):
-            if key.data is not None and key.data[0] is process:
+            if key.data[0] is process:
                 for _ in range(16):  # What fills a pipe.
                     if not self._read(key):
                         break
-                self._screen.write(key.data[1].end(), key.data[2])
+                self._screen.write(key.data[1].feed(b""), key.data[2])
 
     def _react(self, process: processes.Process) -> None:
         status = process.popen.returncode
@@ -211,15 +212,21 @@ class _Launcher:
         if self._stopping:
             return
         if process.job == "chief" and status == 0:
-            self._reminded = time.monotonic()
             for other in self._running("worker", "ps"):
-                other.terminate_at = self._reminded + _TO_END_BY_ITSELF
+                end = (other, signal.SIGTERM, _TO_END_BY_ITSELF)
+                self._later.enter(_TO_END_BY_ITSELF, 0, self._end, end)
+            self._later.enter(_BETWEEN_REMINDERS, 0, self._remind)
             self._screen.say(f"chief is done after {process.seconds():.0f} s.")
         elif process.job == "chief":
             self._stop_without("chief")
         elif process.job == "ps" and status != 0 and self._running("chief"):
-            # Where training is over, the chief is about to end too.
-            self._servers_died.setdefault(process.name, time.monotonic())
+            self._has_lost_server = True
+            self._later.enter(_TO_END_BY_ITSELF, 0, self._lose, (process.name,))
+
+    def _lose(self, server: str) -> None:
+        # Where training is over, the chief is about to end too.
+        if self._running("chief") and not self._stopping:
+            self._stop_without(server)
 
     def _stop_without(self, name: str) -> None:
         if self._running():
@@ -245,33 +252,19 @@ class _Launcher:
         """Sends a signal to all but the servers, which the last step and its checkpoint need."""
         self._stopping = True
         for process in self._running("chief", "worker", "evaluator"):
-            process.send(number)
-            process.kill_at = time.monotonic() + seconds
+            self._end(process, number, seconds)
 
-    def _enforce(self) -> None:
-        now = time.monotonic()
-        if self._stopping and not self._running("chief", "worker"):
-            for process in self._running("ps"):
-                if not process.told:
-                    process.terminate_at = now
-        for name, died_at in self._servers_died.items():
-            due = now - died_at >= _TO_END_BY_ITSELF
-            if due and not self._stopping and self._running("chief"):
-                self._stop_without(name)
-        for process in self._running():
-            if process.kill_at is not None and now >= process.kill_at:
-                process.kill_at = None
-                process.send(signal.SIGKILL)
-            elif process.terminate_at is not None and now >= process.terminate_at:
-                process.terminate_at, process.kill_at = None, now + _TO_END_BY_ITSELF
-                process.send(signal.SIGTERM)
-        if self._reminded and now - self._reminded >= _BETWEEN_REMINDERS:
-            self._reminded = now
-            for process in self._running("evaluator"):
-                self._screen.say(
-                    f"The chief is done; {process.name} still runs, after {process.seconds():.0f} "
-                    "s. It ends when it has evaluated the last checkpoint; Ctrl-C ends it now."
-                )
+    def _end(self, process: processes.Process, number: int, seconds: float) -> None:
+        process.send(number)
+        self._later.enter(seconds, 0, process.send, (signal.SIGKILL,))
+
+    def _remind(self) -> None:
+        for process in self._running("evaluator"):
+            self._screen.say(
+                f"The chief is done; {process.name} still runs, after {process.seconds():.0f} s. "
+                "It ends when it has evaluated the last checkpoint; Ctrl-C ends it now."
+            )
+        self._later.enter(_BETWEEN_REMINDERS, 0, self._remind)
 
     def _draw(self, now: bool = False) -> None:
         self._screen.draw([process.state() for process in self._processes], now)

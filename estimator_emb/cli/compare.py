@@ -6,6 +6,7 @@ they have left.
 """
 
 import argparse
+import contextlib
 import glob
 import os
 import re
@@ -14,7 +15,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from estimator_emb.checkpoints.files import paths
@@ -29,6 +30,7 @@ from estimator_emb.cli import (
 )
 from estimator_emb.cli.arguments import WrongArguments
 from estimator_emb.cli.side_processes import Side
+from estimator_emb.comparison import CannotCompare
 from estimator_emb.names import environment
 
 DETAILS = """\
@@ -39,8 +41,6 @@ tensorflow-estimator without this package. Losses, variables with their slots, m
 predictions are compared. The exit status is 0 if the sides are the same within the tolerance, 1 if
 they differ, and 2 if they could not be compared.
 """
-CANNOT_COMPARE = 2
-
 _SETTING = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.S)
 _OF_FINISHED_RUNS = ("a_model_dir", "b_model_dir", "rtol", "atol", "ignore", "plot")
 _STOCK = "stock"
@@ -52,7 +52,6 @@ def fill_parser(parser: arguments.Parser) -> None:
         one = f"side {side.upper()}"
         parser.add_argument(
             f"--{side}",
-            dest=f"{side}_settings",
             default="",
             metavar="SETTINGS",
             help=f"settings of {one}; none by default",
@@ -116,38 +115,38 @@ def main(options: argparse.Namespace) -> int:
     """Returns what DETAILS says, after printing the report; 128 + the number of a signal."""
     both = sides(options)
     if options.start is not None:
-        start = _prefix("--start", options.start)
-        if start is None:
-            raise WrongArguments(f"--start: there is no checkpoint {options.start!r}")
+        with _about("--start"):
+            start = paths.local_prefix(options.start)
+            if start is None:
+                raise WrongArguments(f"there is no checkpoint {options.start!r}")
         options.start = os.path.abspath(start)
-    signals = (signal.SIGTERM, signal.SIGHUP)
-    caught = [one for one in signals if signal.getsignal(one) == signal.SIG_DFL]
-    for one in caught:
-        signal.signal(one, _interrupt)
+    defaults = (signal.SIG_DFL, signal.default_int_handler)  # Ignored signals stay ignored.
+    caught = [one for one in processes.SIGNALS if signal.getsignal(one) in defaults]
+    before = {number: signal.signal(number, _interrupt) for number in caught}
     folder = tempfile.mkdtemp(prefix="estimator-emb-compare-")
     try:
         if both[0].model_dir is not None:
             return _report(options, both, [], [], None)
         with processes.process_group() as group:
             return _run(options, both, folder, group)
-    except side_processes.CannotRun as error:
+    except CannotCompare as error:
         return _cannot(str(error))
-    except (KeyboardInterrupt, side_processes.Interrupted) as interrupted:
-        number = interrupted.args[0] if interrupted.args else signal.SIGINT
-        print(
-            f"estimator-emb compare: {signal.Signals(number).name}: the sides were ended, and "
-            "nothing is left of them.",
-            file=sys.stderr,
-        )
+    except _Interrupted as interrupted:
+        (number,) = interrupted.args
+        _cannot(f"{number.name}: the sides were ended, and nothing is left of them.")
         return 128 + int(number)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        for one in caught:
-            signal.signal(one, signal.SIG_DFL)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Interrupted(BaseException):
+    """The arrival of a signal that ends the command."""
 
 
 def _interrupt(number: int, frame: Any) -> None:
-    raise side_processes.Interrupted(number)
+    raise _Interrupted(signal.Signals(number))
 
 
 def _run(options: argparse.Namespace, both: list[Side], folder: str, group: int) -> int:
@@ -181,39 +180,23 @@ def _linked(start: str, folder: str) -> str:
 def _starts(events: list[dict[str, Any]], side: Side) -> dict[int, dict[str, Any]]:
     starts = {one["number"]: one for one in events if one["event"] == "start"}
     if starts.keys() != {one["number"] for one in events if one["event"] == "training"}:
-        raise side_processes.CannotRun(
+        raise CannotCompare(
             f"{side.label}: {side.program[0]} restored a checkpoint of its own before its first "
             "step, so the sides do not start from the same values."
         )
     return starts
 
 
-def _report(
-    options: argparse.Namespace,
-    both: list[Side],
-    a: list[dict[str, Any]],
-    b: list[dict[str, Any]],
-    repeat: Callable[[], list[Any]] | None,
-) -> int:
+def _report(*args: Any) -> int:
     load_package()
-    from estimator_emb.comparison import recorded, report
+    from estimator_emb.comparison import report
 
-    try:
-        return report.report(options, both, a, b, repeat)
-    except recorded.CannotCompare as error:
-        return _cannot(str(error))
-
-
-def _prefix(flag: str, path: str) -> str | None:
-    try:
-        return paths.local_prefix(path)
-    except ValueError as error:
-        raise WrongArguments(f"{flag}: {error}") from None
+    return report.report(*args)
 
 
 def _cannot(why: str) -> int:
     print(f"estimator-emb compare: {why}", file=sys.stderr)
-    return CANNOT_COMPARE
+    return 2
 
 
 def sides(options: argparse.Namespace) -> list[Side]:
@@ -231,28 +214,35 @@ def _finished(options: argparse.Namespace) -> list[Side]:
     fill_parser(parser)
     for name, value in vars(options).items():
         if name not in _OF_FINISHED_RUNS and (value or None) != (parser.get_default(name) or None):
-            what = "a program" if name == "program" else _flag(name)
+            what = "a program" if name == "program" else f"--{name.replace('_', '-')}"
             raise WrongArguments(
                 f"--a-model-dir and --b-model-dir compare finished runs: leave out {what}"
             )
-    for name in ("a_model_dir", "b_model_dir"):
-        path = getattr(options, name)
+    for label, path in (("a", options.a_model_dir), ("b", options.b_model_dir)):
+        flag = f"--{label}-model-dir"
         if path is None:
             raise WrongArguments(
-                f"give {_flag(name)} too: two finished runs are compared, or two new ones"
+                f"give {flag} too: two finished runs are compared, or two new ones"
             )
-        if "://" not in path and not os.path.isdir(path):
-            raise WrongArguments(f"{_flag(name)}: there is no folder {path!r}")
-        _prefix(_flag(name), path)
-    folders = {"A": options.a_model_dir, "B": options.b_model_dir}
-    return [Side(label, "", model_dir=folder) for label, folder in folders.items()]
+        with _about(flag):
+            if "://" not in path and not os.path.isdir(path):
+                raise WrongArguments(f"there is no folder {path!r}")
+            paths.local_prefix(path)
+    return [
+        Side("A", "", model_dir=options.a_model_dir),
+        Side("B", "", model_dir=options.b_model_dir),
+    ]
 
 
 def _side(options: argparse.Namespace, label: str) -> Side:
-    settings, python, program, flags = (
-        getattr(options, f"{label}_{name}") for name in ("settings", "python", "program", "flags")
+    settings = getattr(options, label)
+    python, program, flags = (
+        getattr(options, f"{label}_{name}") for name in ("python", "program", "flags")
     )
-    stock, launch, variables = _settings(f"--{label}", settings, options)
+    with _about(f"--{label}"):
+        fields = _settings(settings, options)
+    with _about(f"--{label}-flags"):
+        more = _split(flags or "")
     if python is not None and shutil.which(python) is None:
         raise WrongArguments(f"--{label}-python: there is no interpreter {python!r}")
     command = list(options.program)
@@ -268,75 +258,52 @@ def _side(options: argparse.Namespace, label: str) -> Side:
     return Side(
         label.upper(),
         settings,
-        stock,
-        launch,
-        variables,
-        shutil.which(python) if python else None,
-        (*command, *_split(f"--{label}-flags", flags or "")),
+        python=shutil.which(python) if python else None,
+        program=(*command, *more),
+        **fields,
     )
 
 
-def _settings(
-    name: str, text: str, options: argparse.Namespace
-) -> tuple[bool, dict[str, Any], dict[str, str]]:
-    """Returns whether a side is stock, its arguments of `launch`, and its environment."""
-    words, variables = [], {}
-    for word in _split(name, text):
-        setting = _SETTING.fullmatch(word)
-        if setting is None:
+def _settings(text: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Returns fields of the Side with these settings."""
+    words, variables = run_options.words(options, run_options.OF_ANY_PROGRAM), {}
+    for word in _split(text):
+        if setting := _SETTING.fullmatch(word):
+            variables[setting[1]] = setting[2]
+        else:
             words.append(word)
-            continue
-        variable, value = setting.groups()
-        _check_variable(name, variable)
-        variables[variable] = value
+    known = [one.name for one in environment.VARIABLES]
+    for variable in variables:
+        if variable == "TF_CONFIG":
+            raise WrongArguments("TF_CONFIG names a cluster, and a side is one process")
+        if variable.startswith("ESTIMATOR_EMB_") and variable not in known:
+            ends = ", ".join(one.removeprefix("ESTIMATOR_EMB_") for one in known)
+            raise WrongArguments(f"{variable} means nothing; ESTIMATOR_EMB_ is followed by {ends}")
     if _STOCK in words:
         words.remove(_STOCK)
         if words:
             raise WrongArguments(
-                f"{name}: {_STOCK} runs the program as Python does: leave out {' '.join(words)}"
+                f"{_STOCK} runs the program as Python does: leave out {' '.join(words)}"
             )
-        for option in run_options.OF_ANY_PROGRAM:
-            if option.words(options):
-                raise WrongArguments(
-                    f"{name}: {_STOCK} runs the program as Python does: leave out {option.flag}"
-                )
-        return True, {}, variables
-    given = run_options.words(options, run_options.OF_ANY_PROGRAM)
-    parsed = _options_of_run(name, words, given)
-    try:
-        variables |= run_options.variables(parsed, {**os.environ, **variables})
-    except WrongArguments as error:
-        raise WrongArguments(f"{name}: {error}") from None
-    return False, run_options.launch_arguments(parsed), variables
-
-
-def _check_variable(name: str, variable: str) -> None:
-    if variable == "TF_CONFIG":
-        raise WrongArguments(f"{name}: TF_CONFIG names a cluster, and a side is one process")
-    known = [one.name for one in environment.VARIABLES]
-    if variable.startswith("ESTIMATOR_EMB_") and variable not in known:
-        ends = ", ".join(one.removeprefix("ESTIMATOR_EMB_") for one in known)
-        raise WrongArguments(
-            f"{name}: {variable} means nothing; ESTIMATOR_EMB_ is followed by {ends}"
-        )
+        return {"stock": True, "environment": variables}
+    parsed = _options_of_run(words)
+    own = run_options.variables(parsed, {**os.environ, **variables})
+    return {"launch": run_options.launch_arguments(parsed), "environment": {**variables, **own}}
 
 
 class _SettingsParser(arguments.Parser):
-    """A parser of the options of `run` in SETTINGS; its `prog` is --a or --b."""
+    """A parser of the options of `run` in SETTINGS."""
 
     def error(self, message: str) -> NoReturn:
-        raise WrongArguments(f"{self.prog}: {message}")
+        raise WrongArguments(message)
 
 
-def _options_of_run(name: str, words: list[str], given: list[str]) -> argparse.Namespace:
-    if any(word in ("-h", "--help") for word in words):
-        raise WrongArguments(
-            f"{name} takes the options of estimator-emb run; see estimator-emb run --help"
-        )
+def _options_of_run(words: list[str]) -> argparse.Namespace:
     parser = _SettingsParser("run", "")
+    if any(word in ("-h", "--help") for word in words):
+        parser.error("it takes the options of estimator-emb run; see estimator-emb run --help")
     run.fill_parser(parser)
-    parser.prog = name
-    options = parser.parse([*given, *words])
+    options = parser.parse(words)
     if options.program[:1] == ["-m"]:
         parser.error("-m belongs at the end of the command, where the program is named")
     if options.program:
@@ -349,12 +316,17 @@ def _options_of_run(name: str, words: list[str], given: list[str]) -> argparse.N
     return options
 
 
-def _split(name: str, text: str) -> list[str]:
+def _split(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise WrongArguments(f"{name}: {text!r} cannot be read: {error}") from None
+        raise WrongArguments(f"{text!r} cannot be read: {error}") from None
 
 
-def _flag(name: str) -> str:
-    return {"a_settings": "--a", "b_settings": "--b"}.get(name, f"--{name.replace('_', '-')}")
+@contextlib.contextmanager
+def _about(flag: str) -> Iterator[None]:
+    """Has an error inside name a flag."""
+    try:
+        yield
+    except (WrongArguments, ValueError) as error:
+        raise WrongArguments(f"{flag}: {error}") from None

@@ -5,7 +5,6 @@ import argparse
 
 from estimator_emb.checkpoints.files import paths
 from estimator_emb.cli import arguments
-from estimator_emb.cli.checkpoint_commands import add_order, prints_errors
 from estimator_emb.messages.text_columns import escaped
 
 DETAILS = """\
@@ -38,7 +37,7 @@ def fill_parser(parser: arguments.Parser) -> None:
         "--hosts",
         help="number of TPU hosts that held the tables; by default what the checkpoint says",
     )
-    add_order(parser)
+    parser.add_order()
     target = parser.add_mutually_exclusive_group()
     target.add_argument(
         "--to-hosts",
@@ -96,4 +95,4 @@ def _convert(options: argparse.Namespace) -> None:
     print(escaped(conversion.path))
 
 
-main = prints_errors(_check, _convert)
+main = arguments.prints_errors(_check, _convert)

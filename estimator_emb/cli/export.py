@@ -6,7 +6,6 @@ import os
 
 from estimator_emb.checkpoints.files import paths
 from estimator_emb.cli import arguments
-from estimator_emb.cli.checkpoint_commands import add_order, prints_errors
 from estimator_emb.messages.text_columns import escaped
 from estimator_emb.names import formats
 
@@ -69,7 +68,7 @@ def fill_parser(parser: arguments.Parser) -> None:
         help="float16 halves the tables of saved-model, whose embeddings stay float32",
     )
     parser.add_count("--count", help="rows of --like; default 10", default=10)
-    add_order(parser)
+    parser.add_order()
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -165,4 +164,4 @@ def _show_nearest(options: argparse.Namespace) -> None:
         print(f"{cosine:7.4f}  {number:>10}" + ("" if label is None else f"  {escaped(label)}"))
 
 
-main = prints_errors(_check, _work)
+main = arguments.prints_errors(_check, _work)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from estimator_emb.checkpoints.files import paths
 from estimator_emb.cli import arguments
-from estimator_emb.cli.checkpoint_commands import prints_errors
 from estimator_emb.messages.text_columns import aligned, escaped
 
 if TYPE_CHECKING:
@@ -131,4 +130,4 @@ def _print_differences(differences: Sequence["checkpoint.Difference"], other: st
     print(aligned(rows))
 
 
-main = prints_errors(_check, _print)
+main = arguments.prints_errors(_check, _print)

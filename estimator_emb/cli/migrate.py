@@ -8,17 +8,15 @@ import difflib
 import importlib.util
 import io
 import os
-import re
 import stat
 import sys
 import tempfile
-import tokenize
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from estimator_emb.cli import arguments
+from estimator_emb.cli import arguments, program_files
 from estimator_emb.legacy import old_python
 
 if TYPE_CHECKING:
@@ -40,7 +38,6 @@ class _File:
 
     path: str
     real: str
-    data: bytes
     encoding: str
     text: str
 
@@ -151,15 +148,12 @@ def _read(path: str, is_written: bool) -> _File:
     if is_written and not (os.access(real, os.W_OK) and os.access(os.path.dirname(real), os.W_OK)):
         raise _Unusable(f"{path}: this file, or its folder, may not be written.")
     try:
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-        text = data.decode(encoding)
+        text, encoding = program_files.decoded(data)
         if text.encode(encoding) != data:
             raise _Unusable(f"{path}: its encoding {encoding} cannot be written back.")
-    except (SyntaxError, UnicodeError, LookupError) as error:
+    except ValueError as error:
         raise _Unusable(f"{path}: this is not Python: {error}.") from error
-    if "\0" in text:
-        raise _Unusable(f"{path}: this is not Python: it has null bytes.")
-    return _File(path, real, data, encoding, text)
+    return _File(path, real, encoding, text)
 
 
 def _rewritten(file: _File) -> "Rewritten":
@@ -173,20 +167,17 @@ def _rewritten(file: _File) -> "Rewritten":
             ast.parse(file.text)
         return rewrite.rewrite(file.text, os.path.basename(file.real) == "__init__.py")
     except SyntaxError as error:
-        raise _Unusable(
-            f"{file.path}:{error.lineno}: this is not Python 3: {old_python.what_is_wrong(error)}. "
-            "If it is Python 2, 2to3 and futurize convert it."
-        ) from error
+        why = (
+            f":{error.lineno}: this is not Python 3: {old_python.what_is_wrong(error)}. If it is "
+            "Python 2, 2to3 and futurize convert it."
+        )
     except libcst.ParserSyntaxError as error:
-        raise _Unusable(
-            f"{file.path}:{error.raw_line}: LibCST cannot read this: {error.message}."
-        ) from error
+        why = f":{error.raw_line}: LibCST cannot read this: {error.message}."
     except rewrite.CannotRewrite as error:
-        raise _Unusable(
-            f"{file.path}: the changes would not be Python ({error}); please report this."
-        ) from error
-    except RecursionError as error:
-        raise _Unusable(f"{file.path}: its expressions are nested too deeply.") from error
+        why = f": the changes would not be Python ({error}); please report this."
+    except RecursionError:
+        why = ": its expressions are nested too deeply."
+    raise _Unusable(f"{file.path}{why}")
 
 
 def _write(contents: dict[str, bytes]) -> None:
@@ -215,21 +206,13 @@ def _write(contents: dict[str, bytes]) -> None:
 
 def _print_diff(file: _File, text: str) -> None:
     sys.stdout.flush()
-    lines = difflib.diff_bytes(
-        difflib.unified_diff,
-        _lines(file.data),
-        _lines(text.encode(file.encoding)),
-        os.fsencode(file.path),
-        os.fsencode(file.path),
-    )
+    old, new = (io.BytesIO(one.encode(file.encoding)).readlines() for one in (file.text, text))
+    name = os.fsencode(file.path)
+    lines = difflib.diff_bytes(difflib.unified_diff, old, new, name, name)
     for line in lines:
         end = b"" if line.endswith(b"\n") else b"\n\\ No newline at end of file\n"
         sys.stdout.buffer.write(line + end)
     sys.stdout.buffer.flush()
-
-
-def _lines(data: bytes) -> list[bytes]:
-    return [line for line in re.split(rb"(?<=\n)", data) if line]
 
 
 def _report(results: Sequence[tuple[_File, "Rewritten"]], is_written: bool) -> None:

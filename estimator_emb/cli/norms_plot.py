@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws the distribution of the norms of tables' rows."""
 
-import os
-import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +16,6 @@ _BARS = 60
 
 def draw(tables: Sequence[TableStatistics], file: str) -> None:
     """Writes a figure to a .png file, with one panel for each of the largest tables."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     chosen = sorted(tables, key=lambda table: -table.bytes)[:MOST_TABLES]
@@ -32,13 +29,7 @@ def draw(tables: Sequence[TableStatistics], file: str) -> None:
     figure.suptitle(
         f"Rows by their Euclidean norm, with 5 %, 50 % and 95 % of them{more}", fontsize=11
     )
-    temporary = f"{file}.{uuid.uuid4().hex}.tmp"
-    try:
-        FigureCanvasAgg(figure).print_png(temporary)
-        os.replace(temporary, file)
-    finally:
-        if os.path.exists(temporary):
-            os.remove(temporary)
+    figure.savefig(file)
 
 
 def _draw(axes: Any, table: TableStatistics) -> None:

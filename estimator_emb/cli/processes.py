@@ -14,6 +14,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that end the command."""
@@ -23,23 +24,21 @@ _HEAD_OF_LOG = re.compile(r"^[IWEF]\d{4} \S+ +\d+ \S+\] ")
 
 
 @contextlib.contextmanager
-def caught_signals() -> Iterator[int]:
-    """Yields a file descriptor from which the numbers of signals can be read."""
-    reading, writing = os.pipe()
-    for fd in (reading, writing):
-        os.set_blocking(fd, False)
+def caught_signals() -> Iterator[list[signal.Signals]]:
+    """Yields a list to which each of SIGNALS is added when it comes."""
+    caught: list[signal.Signals] = []
+
+    def catch(number: int, frame: Any) -> None:
+        caught.append(signal.Signals(number))
+
     # Ignored signals stay ignored: `nohup`, and a shell's background, ask for it.
     numbers = [one for one in SIGNALS if signal.getsignal(one) != signal.SIG_IGN]
-    before = {one: signal.signal(one, lambda *_: None) for one in [*numbers, signal.SIGCHLD]}
-    wakeup = signal.set_wakeup_fd(writing)
+    before = {one: signal.signal(one, catch) for one in numbers}
     try:
-        yield reading
+        yield caught
     finally:
-        signal.set_wakeup_fd(wakeup)
         for number, handler in before.items():
             signal.signal(number, handler)
-        os.close(reading)
-        os.close(writing)
 
 
 @contextlib.contextmanager
@@ -49,7 +48,6 @@ def process_group() -> Iterator[int]:
     keeper = os.fork()
     if keeper == 0:
         with contextlib.suppress(BaseException):
-            signal.set_wakeup_fd(-1)
             for number in SIGNALS:
                 signal.signal(number, signal.SIG_IGN)
             os.close(writing)
@@ -76,13 +74,12 @@ class Process:
     last: collections.deque[bytes]
     started: float
     ended: float | None = None
-    terminate_at: float | None = None
-    kill_at: float | None = None
     told: bool = False
 
     def send(self, number: int) -> None:
-        self.told = True
-        self.popen.send_signal(number)
+        if self.ended is None:
+            self.told = True
+            self.popen.send_signal(number)
 
     def how_ended(self) -> str:
         status = self.popen.returncode

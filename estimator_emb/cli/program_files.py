@@ -42,25 +42,29 @@ def source_refusal(file: str) -> str | None:
     try:
         with open(file, "rb") as opened:
             source = opened.read()
-    except OSError as error:
-        return f"{file!r} cannot be read: {error.strerror}"
-    if b"\0" in source:
-        return f"{file!r} is not a Python program: it has null bytes"
-    try:
-        # A file whose first lines name no encoding, or the wrong one, is often no text at all.
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
-        source.decode(encoding)
-    except (SyntaxError, UnicodeDecodeError, LookupError) as error:
-        return f"{file!r} is no text that Python can read: {error}"
-    try:
+        decoded(source)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # They come when the program runs.
             compile(source, file, "exec", dont_inherit=True)
+    except OSError as error:
+        return f"{file!r} cannot be read: {error.strerror}"
     except SyntaxError as error:
         return old_python.explained_syntax_error(error)
     except (ValueError, RecursionError, MemoryError) as error:
         return f"{file!r} is not a Python program: {error}"
     return None
+
+
+def decoded(source: bytes) -> tuple[str, str]:
+    """Returns source code as text, and its encoding; a ValueError says why it is none."""
+    if b"\0" in source:
+        raise ValueError("it has null bytes")
+    try:
+        # A file whose first lines name no encoding, or the wrong one, is often no text at all.
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
+        return source.decode(encoding), encoding
+    except (SyntaxError, LookupError) as error:
+        raise ValueError(str(error)) from error
 
 
 def _module_refusal(name: str) -> str | None:

@@ -26,18 +26,12 @@ class Lines:
         self._rest = b""
 
     def feed(self, data: bytes) -> bytes:
-        """Returns the lines that `data` completes, each with the prefix, as bytes."""
+        """Returns the lines that `data` completes, each with the prefix; b"" ends the last one."""
+        data = data or (b"\n" if self._rest else b"")
         *lines, self._rest = (self._rest + data).split(b"\n")
         while len(self._rest) > _LONGEST_LINE:
             lines.append(self._rest[:_LONGEST_LINE])
             self._rest = self._rest[_LONGEST_LINE:]
-        return self._prefixed(lines)
-
-    def end(self) -> bytes:
-        lines, self._rest = [self._rest] if self._rest else [], b""
-        return self._prefixed(lines)
-
-    def _prefixed(self, lines: list[bytes]) -> bytes:
         self._last.extend(lines)
         return b"".join(b"%s%s\n" % (self._prefix, line) for line in lines)
 
@@ -68,7 +62,9 @@ class Screen:
         if not self.is_terminal or (recent and self._drawn and not now):
             return
         size = shutil.get_terminal_size()
-        lines = [_plain(line)[: size.columns - 1] for line in states[: max(size.lines - 1, 1)]]
+        # What moves the cursor or changes colours is left out.
+        shown = (_CONTROL.sub("", one.replace("\t", " ")) for one in states)
+        lines = [one[: size.columns - 1] for one in shown][: max(size.lines - 1, 1)]
         drawing = "".join(f"{line}\n" for line in lines).encode(errors="replace")
         if self._drawn and drawing == self._drawing:
             return
@@ -89,8 +85,3 @@ class Screen:
                 select.select([], [fd], [])
             except OSError:  # A closed pipe, a terminal that is gone, a full disk.
                 self.closed = True
-
-
-def _plain(line: str) -> str:
-    """Returns a line without what moves a terminal's cursor or changes its colours."""
-    return _CONTROL.sub("", line.replace("\t", " "))

@@ -2,11 +2,11 @@
 """The two sides of `estimator-emb compare`, and the processes that run them."""
 
 import collections
+import contextlib
 import dataclasses
 import json
 import os
 import pathlib
-import select
 import shlex
 import shutil
 import signal
@@ -14,28 +14,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any
+from typing import Any, TextIO
 
-from estimator_emb.cli import processes, quiet_start
+from estimator_emb.cli import quiet_start
 from estimator_emb.cli import screen as screen_lib
+from estimator_emb.comparison import CannotCompare
 from estimator_emb.messages.text_columns import counted
 
-_MOST_BYTES = 2 << 30
-"""A side has a checkpoint of every step only where all of them are no larger than this."""
-
-_SEED = 1
 _SECONDS_BETWEEN_LINES = 10.0
 _LAST_LINES = 15
 _PACKAGE = pathlib.Path(__file__).absolute().parents[1]
-_PROGRAM = _PACKAGE / "cli" / "bin" / "compared_side.py"
-
-
-class CannotRun(Exception):
-    """The error of a side that did not do what is to be compared; its text says why."""
-
-
-class Interrupted(Exception):
-    """The arrival of a signal, given by its number, that ends the command."""
+_PROGRAM = _PACKAGE / "cli" / "bin" / "side.py"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,9 +58,9 @@ class SideRunner:
         self._screen = screen_lib.Screen()
 
     def run_side(self, side: Side, steps: int, again: bool = False, **start: Any) -> list[Any]:
-        """Runs a side to its end and returns its events; `processes/side.py` describes `start`.
+        """Runs a side to its end and returns its events; `bin/side.py` describes `start`.
 
-        Raises CannotRun where it did not train or failed, and Interrupted where a signal came.
+        Raises CannotCompare where it did not train or failed.
         """
         name = f"{side.label}{' again' if again else ''}"
         folder = os.path.join(self._folder, name.replace(" ", "-"))
@@ -80,8 +69,6 @@ class SideRunner:
             "kind": "stock" if side.stock else "ours",
             "launch": side.launch,
             "program": side.program,
-            "most_bytes": _MOST_BYTES,
-            "seed": _SEED,
             "package": None if side.python or side.stock else str(_PACKAGE.parent),
             "steps": steps,
             "start": [],
@@ -92,28 +79,25 @@ class SideRunner:
         with open(os.path.join(folder, "side.json"), "w") as file:
             json.dump(given, file)
         log = os.path.join(folder, "log")
-        started = time.monotonic()
-        record = _Record(os.path.join(folder, "record.jsonl"))
-        with processes.caught_signals() as wakeup:
-            with open(log, "wb") as output:
-                popen = subprocess.Popen(
-                    [side.python or sys.executable, str(_PROGRAM), folder],
-                    env=self._environment(side, folder),
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    preexec_fn=lambda: os.setpgid(0, self._group),
-                )
+        with open(log, "wb") as output, open(os.path.join(folder, "record.jsonl"), "w+") as lines:
+            record = _Record(lines, name, steps)
+            popen = subprocess.Popen(
+                [side.python or sys.executable, str(_PROGRAM), folder],
+                env=self._environment(side, folder),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                preexec_fn=lambda: os.setpgid(0, self._group),
+            )
             try:
-                self._watch(name, popen, record, steps, started, wakeup)
+                self._watch(popen, record)
             finally:
-                if popen.poll() is None:
-                    popen.kill()
-                    popen.wait()
-        record.read()
+                popen.kill()
+                popen.wait()
+                self._screen.draw([], now=True)
+            record.read()
         self._check(side, name, popen.returncode, record, log)
-        seconds = time.monotonic() - started
-        self._screen.say(f"{name}: {record.summary()}, in {seconds:.0f} s.")
+        self._screen.say(record.summary())
         return record.events
 
     def _environment(self, side: Side, folder: str) -> dict[str, str]:
@@ -132,39 +116,24 @@ class SideRunner:
             "TMPDIR": os.path.join(folder, "tmp"),
         }
 
-    def _watch(
-        self,
-        name: str,
-        popen: subprocess.Popen[bytes],
-        record: "_Record",
-        steps: int,
-        started: float,
-        wakeup: int,
-    ) -> None:
-        shown = started
+    def _watch(self, popen: subprocess.Popen[bytes], record: "_Record") -> None:
+        shown = time.monotonic()
         while popen.poll() is None:
-            readable, _, _ = select.select([wakeup], [], [], 0.2)
-            if readable:
-                for number in os.read(wakeup, 1024):
-                    if number in processes.SIGNALS:
-                        self._screen.draw([], now=True)
-                        raise Interrupted(number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                popen.wait(0.2)
             record.read()
-            now = time.monotonic()
-            state = f"{name}: {record.state(steps)}, {now - started:.0f} s"
-            self._screen.draw([state])
-            if not self._screen.is_terminal and now - shown >= _SECONDS_BETWEEN_LINES:
-                shown = now
-                self._screen.say(state)
-        self._screen.draw([], now=True)
+            self._screen.draw([record.state()])
+            if not self._screen.is_terminal and time.monotonic() - shown >= _SECONDS_BETWEEN_LINES:
+                shown = time.monotonic()
+                self._screen.say(record.state())
 
     def _check(self, side: Side, name: str, status: int, record: "_Record", log: str) -> None:
         program = " ".join(side.program[:2]) if side.program[0] == "-m" else side.program[0]
         refused = next((one for one in record.events if one["event"] == "refused"), None)
         if refused is not None:
-            raise CannotRun(f"{name} cannot run: {refused['why']}.")
-        trained = record.steps
-        when = f"after {trained:,} steps" if trained else "before it trained a step"
+            raise CannotCompare(f"{name} cannot run: {refused['why']}.")
+        trained = record.count("step")
+        when = f" after {trained:,} steps" if trained else " before it trained a step"
         if status < 0:
             how = f"was ended by {signal.Signals(-status).name}"
         elif status:
@@ -172,13 +141,10 @@ class SideRunner:
         elif not any(one["event"] == "end" for one in record.events):
             how = "was ended by os._exit"
         elif not trained:
-            raise CannotRun(
-                f"{name}: {program} ended without training a step of an Estimator."
-                + _end_of(log, side.label)
-            )
+            how, when = "ended without training a step of an Estimator", ""
         else:
             return
-        raise CannotRun(f"{name}: {program} {how} {when}.{_end_of(log, side.label)}")
+        raise CannotCompare(f"{name}: {program} {how}{when}.{_end_of(log, side.label)}")
 
 
 def _end_of(log: str, label: str) -> str:
@@ -196,46 +162,42 @@ def _end_of(log: str, label: str) -> str:
 
 
 class _Record:
-    def __init__(self, path: str):
+    def __init__(self, file: TextIO, name: str, limit: int):
         self.events: list[dict[str, Any]] = []
-        self._path = path
-        self._position = 0
+        self._file = file
+        self._rest = ""
+        self._name = name
+        self._limit = limit
+        self._started = time.monotonic()
 
     def read(self) -> None:
-        if not os.path.exists(self._path):
-            return
-        with open(self._path) as file:
-            file.seek(self._position)
-            for line in iter(file.readline, ""):
-                if not line.endswith("\n"):
-                    break  # It is being written.
-                self._position += len(line.encode())
-                self.events.append(json.loads(line))
+        *lines, self._rest = (self._rest + self._file.read()).split("\n")
+        self.events += map(json.loads, lines)
 
-    @property
-    def steps(self) -> int:
-        return self._count("step")
-
-    def _count(self, event: str) -> int:
+    def count(self, event: str) -> int:
         return sum(one["event"] == event for one in self.events)
 
-    def state(self, steps: int) -> str:
+    def state(self) -> str:
+        steps = self.count("step")
         if not self.events:
-            return "starts"
-        last = self.events[-1]
-        if last["event"] == "step":
-            return f"step {self.steps:,} of {steps:,}, loss {last['loss']:.6g}"
-        return f"{self.steps:,} steps trained" if self.steps else "builds its graph"
+            state = "starts"
+        elif self.events[-1]["event"] == "step":
+            state = f"step {steps:,} of {self._limit:,}, loss {self.events[-1]['loss']:.6g}"
+        else:
+            state = f"{steps:,} steps trained" if steps else "builds its graph"
+        return f"{self._name}: {state}, {self._seconds():.0f} s"
 
     def summary(self) -> str:
         environment = next(one for one in self.events if one["event"] == "environment")
-        parts = [f"TensorFlow {environment['tensorflow']}"]
+        parts = [f"{self._name}: TensorFlow {environment['tensorflow']}"]
         for event, *nouns in (
             ("step", "step"),
             ("evaluation", "evaluation"),
             ("predictions", "call of predict", "calls of predict"),
         ):
-            count = self._count(event)
-            if count or event == "step":
+            if count := self.count(event):
                 parts.append(counted(count, *nouns))
-        return ", ".join(parts)
+        return f"{', '.join(parts)}, in {self._seconds():.0f} s."
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._started

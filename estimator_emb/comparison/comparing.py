@@ -15,8 +15,8 @@ import numpy as np
 
 from estimator_emb.checkpoints.files.values import Values
 from estimator_emb.checkpoints.reading.differences import pairs
-from estimator_emb.comparison import distances, names
-from estimator_emb.comparison.recorded import CannotCompare, Outputs, Run, Training
+from estimator_emb.comparison import CannotCompare, distances, names
+from estimator_emb.comparison.recorded import Outputs, Run, Training
 from estimator_emb.messages.text_columns import counted
 
 SAME, DIFFERENT, CANNOT_COMPARE = 0, 1, 2

@@ -10,12 +10,10 @@ _MOST_LINES = 8
 
 def draw(comparison: Comparison, sides: Sequence[str], path: str) -> None:
     """Draws losses and differences into a new PNG file, two diagrams for each model directory."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     count = len(comparison.trainings)
     figure = Figure(figsize=(12, 0.8 + 4 * count), layout="constrained")
-    FigureCanvasAgg(figure)
     lines = [f"{label}: {_short(side)}" for label, side in zip("AB", sides, strict=True)]
     figure.suptitle("\n".join(lines), fontsize=10, x=0.01, ha="left")
     axes = figure.subplots(count, 2, squeeze=False)

@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-
-class CannotCompare(Exception):
-    """The error of two sides that cannot be compared; its message is one line."""
+from estimator_emb.comparison import CannotCompare
 
 
 @dataclasses.dataclass
@@ -48,7 +46,7 @@ class Run:
 
 
 def of_events(events: Iterable[Mapping[str, Any]]) -> Run:
-    """Returns the run that `processes/side.py` has recorded."""
+    """Returns the run that `cli/bin/side.py` has recorded."""
     run = Run()
     for event in events:
         kind = event["event"]
@@ -60,7 +58,15 @@ def of_events(events: Iterable[Mapping[str, Any]]) -> Run:
         elif kind in ("training", "start", "step", "saved"):
             while len(run.trainings) <= event["number"]:
                 run.trainings.append(Training())
-            _add(run.trainings[event["number"]], kind, event)
+            training = run.trainings[event["number"]]
+            if kind == "training":
+                training.random = training.random or event["random"]
+            elif kind == "start":
+                training.start, training.unsaved = event["saved"], event["unsaved"]
+            elif event["saved"] is not None:
+                training.saved[event["step"]] = event["saved"]
+            if kind == "step":
+                training.losses[event["step"]] = event["loss"]
         elif kind == "evaluation":
             name = f"evaluation {len(run.evaluations) + 1}"
             if event["name"]:
@@ -73,18 +79,6 @@ def of_events(events: Iterable[Mapping[str, Any]]) -> Run:
             counts = {"the number of predictions": event["count"]}
             run.predictions.append(Outputs(f"predict {event['number'] + 1}", values, counts))
     return run
-
-
-def _add(training: Training, kind: str, event: Mapping[str, Any]) -> None:
-    if kind == "training":
-        training.random = training.random or event["random"]
-    elif kind == "start":
-        training.start, training.unsaved = event["saved"], event["unsaved"]
-    else:
-        if kind == "step":
-            training.losses[event["step"]] = event["loss"]
-        if event["saved"] is not None:
-            training.saved[event["step"]] = event["saved"]
 
 
 def _metric(one: Mapping[str, Any]) -> np.ndarray:

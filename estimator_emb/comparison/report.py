@@ -77,10 +77,9 @@ def body(comparison: Comparison, repeated: Comparison | None) -> str:
         rows: list[tuple[str, ...]] = [("", "A", "B", "largest difference", "relative", "")]
         for item, a, b in comparison.outputs:
             _, largest = item.largest
-            shape = _shape(item.shape) if item.shape else ""
             past = "past the tolerance" if largest.past else ""
             past = "NaN on both sides" if largest.nan else past
-            values = [_value(a), _value(b)] if not item.shape else [shape, ""]
+            values = [_shape(item.shape), ""] if item.shape else [_value(a), _value(b)]
             rows.append(
                 (item.name, *values, f"{largest.absolute:.2g}", f"{largest.relative:.2g}", past)
             )

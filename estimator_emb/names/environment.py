@@ -2,7 +2,7 @@
 """Every environment variable of this package: its name, its meaning and its values.
 
 docs/api/index.md has the same list for users. Files that run without this package, such as
-`comparison/processes/side_*.py`, spell the names themselves; a test finds each of them here.
+`cli/bin/side_*.py`, spell the names themselves; a test finds each of them here.
 """
 
 import dataclasses

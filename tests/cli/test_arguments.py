@@ -6,17 +6,15 @@ What is wrong with a call is said before anything is imported, read or run.
 
 import itertools
 import json
-import pathlib
 import shlex
 
 import processes
 import pytest
+import saved_values
 import text_tables
 
+import estimator_emb as ee
 from estimator_emb.cli import main as main_lib
-
-SCRIPT = pathlib.Path(main_lib.__file__).with_name("bin") / "estimator-emb"
-MOD = pathlib.Path(__file__).parents[1] / "data" / "tpu_checkpoints" / "mod"
 
 CALLS = {
     "inspect": (["A"], [["--values"], ["--against", "B"], ["--plot=x.png"]]),
@@ -64,8 +62,6 @@ def test_names_that_begin_with_a_dash():
 WRONG = r"""
 run
     name one program: SCRIPT.py or -m MODULE
-run --shards=0 x.py
-    argument --shards: must be an integer >= 1; got '0'
 run --shards=12 x.py
     argument --shards: must be at most 8, which one host has, or a multiple of 8, for several
     hosts; got 12 cores.
@@ -76,26 +72,12 @@ run --device=tpu --topology=v3-32 @script
     --topology, of an emulated TPU, needs --device=host; the device is 'tpu'
 run --shards=32 --topology=v3-32 @script
     --shards and --topology both say how many cores there are
-run --steps-limit=-1 x.py
-    argument --steps-limit: must be an integer >= 1; got '-1'
 run --device=tpu --shards=2 @script
     --shards needs --device=host or --device=pjrt; the device is 'tpu'
-cluster --workers=0 @script
-    argument --workers: must be an integer >= 1; got '0'
-cluster --ps=two @script
-    argument --ps: must be an integer >= 1; got 'two'
-cluster --wait-limit=0 @script
-    argument --wait-limit: must be an integer >= 1; got '0'
-cluster
-    name one program: SCRIPT.py or -m MODULE
 check --generations=v4,v9 x.py
     argument --generations: 'v9' is none of v2, v3, v4, v5e, v5p, v6e
-check --replicas=0 x.py
-    argument --replicas/--shards: must be an integer >= 1; got '0'
 check --timeout=-1 x.py
     argument --timeout: must be a number > 0; got '-1'
-check
-    name one program: SCRIPT.py or -m MODULE
 compare --b=--shards=two @script
     --b: argument --shards: must be an integer >= 1; got 'two'
 compare --a=--steps-limit=3 @script
@@ -107,13 +89,13 @@ compare --b='-m that' @script
 compare --b=--nothing @script
     --b: unrecognized arguments: --nothing
 compare --b=--help @script
-    --b takes the options of estimator-emb run; see estimator-emb run --help
+    --b: it takes the options of estimator-emb run; see estimator-emb run --help
 compare --b='stock --shards=2' @script
     --b: stock runs the program as Python does: leave out --shards=2
 compare --a=stock --tf-v1 @script
     --a: stock runs the program as Python does: leave out --tf-v1
 compare --a=stock --map=gs://b=@folder @script
-    --a: stock runs the program as Python does: leave out --map
+    --a: stock runs the program as Python does: leave out --map=gs://b=@folder
 compare --b='--shards=2 --device=tpu' @script
     --b: --shards needs --device=host or --device=pjrt; the device is 'tpu'
 compare --b=ESTIMATOR_EMB_NATVE=0 @script
@@ -130,8 +112,6 @@ compare --b-program=@script -m program
     --b-program replaces SCRIPT.py: it does not go with -m
 compare
     name one program: SCRIPT.py or -m MODULE
-compare --steps=0 @script
-    argument --steps: must be an integer >= 1; got '0'
 compare --rtol=-1 @script
     argument --rtol: must be a number >= 0; got '-1'
 compare --atol=nan @script
@@ -142,8 +122,6 @@ compare --a-model-dir=@mod --b-model-dir=nowhere
     --b-model-dir: there is no folder 'nowhere'
 compare --a-model-dir=@folder --b-model-dir=@folder @script
     --a-model-dir and --b-model-dir compare finished runs: leave out a program
-compare --a-model-dir=@folder --b-model-dir=@folder --b=--shards=2
-    --a-model-dir and --b-model-dir compare finished runs: leave out --b
 compare --a-model-dir=@folder --b-model-dir=@folder --steps=2
     --a-model-dir and --b-model-dir compare finished runs: leave out --steps
 compare --plot=x.pdf @script
@@ -173,16 +151,10 @@ convert @folder/no @folder/new --table=words
     There is no checkpoint '@folder/no'.
 convert @mod @mod/model.ckpt-7 --table=words
     Checkpoint '@mod/model.ckpt-7' exists already.
-convert @mod @mod --table=words
-    Checkpoint '@mod/model.ckpt-7' exists already.
 convert @mod @script/new/model.ckpt-7 --table=words
     '@script' is a file; it must be a folder for '@script/new/model.ckpt-7'.
 convert @mod @folder/new --table=words --reverse
     --reverse needs --hosts, the number of TPU hosts.
-convert @mod @folder/new --table=words --hosts=0
-    argument --hosts: must be an integer >= 1; got '0'
-convert @mod @folder/new --table=words --to-hosts=0
-    argument --to-hosts: must be an integer >= 1; got '0'
 convert @mod @folder/new --table=words --to-hosts=2 --reverse --hosts=2
     argument --reverse: not allowed with argument --to-hosts
 export @folder/no @folder/new --to=npz
@@ -193,16 +165,10 @@ export @mod @folder --to=npz
     '@folder' exists already.
 export @mod @folder/new --to=keras --slots
     keras has no slots.
-export @mod @folder/new --to=saved-model --slots
-    saved-model has no slots.
-export @mod @folder/new --to=projector --slots
-    projector has no slots.
 export @mod @folder/new --to=keras --vocabulary=words=@script
     keras has no labels; leave vocabularies out.
 export @mod @folder/new --to=npz --precision=float16
     npz has no precision 'float16'; only saved-model has it.
-export @mod @folder/new --to=tf2 --vocabulary=words=@script
-    tf2 has no labels; leave vocabularies out.
 export @mod @folder/new --to=npz --allow-unlabelled
     allow_unlabelled needs vocabularies, whose rows it is about.
 export @mod @folder/new --to=npz --vocabulary=words
@@ -223,16 +189,12 @@ export @mod --like=1 --table=words --allow-unlabelled
     allow_unlabelled needs a vocabulary, whose rows it is about.
 export @mod --like=x --table=words
     label 'x' needs the vocabulary of the table.
-export @mod --like=1 --table=words --count=0
-    argument --count: must be an integer >= 1; got '0'
 migrate @folder/no.py
     @folder/no.py: there is no such file.
 compare @broken
     @broken, line 1: invalid syntax: x = = 1
 compare '--b=TF_CONFIG={}' @script
     --b: TF_CONFIG names a cluster, and a side is one process
-export A --to=npz B C
-    unrecognized arguments: C
 export A --to=npz --tables=x B
     unrecognized arguments: --tables=x B
 export A B
@@ -245,39 +207,64 @@ export A --to=npz B --like=x
 """Calls, and below each what is said of it, behind the name of the subcommand."""
 
 
+COUNTS = {
+    "run": ["--shards", "--steps-limit"],
+    "cluster": ["--workers", "--ps", "--wait-limit"],
+    "check": ["--replicas"],
+    "compare": ["--steps"],
+    "convert": ["--hosts", "--to-hosts"],
+    "export": ["--count"],
+}
+
+
+@pytest.mark.parametrize("name, flag", [(name, flag) for name in COUNTS for flag in COUNTS[name]])
+def test_a_count_is_at_least_one(name, flag, capsys):
+    for wrong in ("0", "-1", "two"):
+        with pytest.raises(SystemExit):
+            parse(name, [f"{flag}={wrong}"])
+        said = capsys.readouterr().err
+        assert f"argument {flag}" in said
+        assert said.endswith(f": must be an integer >= 1; got {wrong!r}\n")
+
+
 WITHOUT_TENSORFLOW = """
 import contextlib, io, json, runpy, sys
 script, calls = sys.argv[1:]
 sys.modules["tensorflow"] = sys.modules["numpy"] = None  # An import is an error.
 for call in json.loads(calls):
     sys.argv = [script, *call]
-    status = None
-    with contextlib.redirect_stderr(io.StringIO()) as error:
+    status, output, error = None, io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(error):
         try:
             runpy.run_path(script, run_name="__main__")
         except SystemExit as ended:
             status = ended.code
-    print(json.dumps([status, error.getvalue()]))
+    print(json.dumps([status, output.getvalue(), error.getvalue()]))
 """
+
+
+def called(calls):
+    """[status, stdout, stderr] of calls of the command where there is no TensorFlow."""
+    code = ["-c", WITHOUT_TENSORFLOW, processes.SCRIPT, json.dumps(calls)]
+    return processes.run_python(*code, status=0, ESTIMATOR_EMB_DEVICE="host").stdout
 
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
-    """Call -> its status, and what it says on stderr, with the names of places for them."""
+    """Call -> its status, and what it says, with the names of places for them."""
     folder = tmp_path_factory.mktemp("empty")
     script = tmp_path_factory.mktemp("programs") / "a.py"
     script.write_text("")
     broken = script.with_name("broken.py")
     broken.write_text("x = = 1")
-    places = {"@folder": folder, "@script": script, "@broken": broken, "@mod": MOD}
+    places = {"@folder": folder, "@script": script, "@broken": broken, "@mod": saved_values.MOD}
     calls = list(text_tables.read(WRONG))
     texts = []
     for call in calls:
         for place, path in places.items():
             call = call.replace(place, str(path))
         texts.append(shlex.split(call))
-    code = ["-c", WITHOUT_TENSORFLOW, SCRIPT, json.dumps(texts)]
-    printed = processes.run_python(*code, status=0, ESTIMATOR_EMB_DEVICE="host").stdout
+    printed = called(texts)
     for place, path in places.items():
         printed = printed.replace(str(path), place)
     assert not list(folder.iterdir())
@@ -286,12 +273,26 @@ def said(tmp_path_factory):
 
 @pytest.mark.parametrize("call, message", text_tables.read(WRONG).items())
 def test_what_is_wrong_is_a_line_and_status_2_without_tensorflow(call, message, said):
-    status, printed = said[call]
+    status, output, printed = said[call]
     name = call.split()[0]
     of_parser = f"estimator-emb {name}: error: {message}"
-    assert status == 2
+    assert (status, output) == (2, "")
     assert printed.splitlines()[-1] in (of_parser, f"estimator-emb {name}: {message}", message)
     assert printed.startswith("usage: ") == printed.endswith(f"{of_parser}\n")
+
+
+def test_help_needs_no_tensorflow():
+    names = list(main_lib.SUBCOMMANDS)
+    calls = [[], ["--help"], ["--version"], ["train"], *([name, "--help"] for name in names)]
+    nothing, listed, version, wrong, *helps = map(json.loads, called(calls).splitlines())
+    usage = "usage: estimator-emb SUBCOMMAND ARGUMENTS...\n\n  run      Runs a training "
+    assert listed[0] == 0 and listed[1].startswith(usage) and nothing == [2, "", listed[1]]
+    assert version[1].startswith(f"estimator-emb {ee.__version__}\n")
+    assert wrong[2].startswith("estimator-emb: there is no subcommand 'train'; there are run")
+    assert wrong[2].endswith(". See estimator-emb --help.\n") and wrong[0] == 2
+    for name, (status, output, _) in zip(names, helps, strict=True):
+        assert status == 0 and output.startswith(f"usage: estimator-emb {name} ")
+        assert main_lib.SUBCOMMANDS[name] in output
 
 
 @pytest.mark.parametrize(
@@ -307,9 +308,5 @@ def test_what_stands_after_a_program_is_its_own(name, before, own):
         options = parse(name, [*OF_PROGRAMS[name], *before, *spelling, *own])
         assert options.program == ["-m", "json.tool", *own]
         assert options.tf_v1 == bool(before)
-
-
-@pytest.mark.parametrize("name", OF_PROGRAMS)
-def test_a_program_behind_two_dashes(name):
-    options = parse(name, ["--tf-v1", "--", __file__, "--", "a"])
-    assert options.program == [__file__, "--", "a"] and options.tf_v1
+    options = parse(name, [*before, "--", __file__, "--", *own])
+    assert options.program == [__file__, "--", *own] and options.tf_v1 == bool(before)

@@ -133,16 +133,12 @@ def test_programs_that_do_not_train(run, do, mode):
 def test_train_and_evaluate_has_both_steps_checked(run):
     specs = "ee.TrainSpec(input_fn, max_steps=10), ee.EvalSpec(input_fn, steps=1)"
     do = f"ee.train_and_evaluate(estimator, {specs})"
-    status, out, _ = run(("--compile=no", "--replicas=4"), do=do)
+    status, out, _ = run(("--compile=no", "--shards=4"), do=do)
     assert status == 0
     steps = [line for line in out.splitlines() if line.startswith("The ")]
-    assert [line.split(":")[0] for line in steps] == [
-        "The train step of one core, one of 4",
-        "The eval step of one core, one of 4",
-    ]
-    assert [line.split(", ")[-1] for line in steps] == [
-        "8 samples per core.",
-        "4 samples per core.",
+    assert [(line.split(":")[0], line.split(", ")[-1]) for line in steps] == [
+        ("The train step of one core, one of 4", "8 samples per core."),
+        ("The eval step of one core, one of 4", "4 samples per core."),
     ]
 
 
@@ -225,11 +221,6 @@ def test_what_cannot_be_made_is_a_finding(run, tmp_path, made, refusal):
     assert "Traceback" not in err
 
 
-def test_shards_are_replicas(run):
-    _, out, _ = run(("--compile=no", "--shards=4"))
-    assert out.startswith("The train step of one core, one of 4: ")
-
-
 def test_a_training_without_an_end_is_a_finding(run):
     status, out, _ = run(do="estimator.train(input_fn)")
     assert status == 1
@@ -251,15 +242,8 @@ def test_the_compiler_that_is_asked_for_must_be_there(run, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_program_without_the_behaviour_of_tensorflow_2(tmp_path):
-    (tmp_path / "program.py").write_text(program("tf.compat.v1.disable_v2_behavior()"))
-    options = ["--compile=no", tmp_path / "program.py", tmp_path / "m"]
-    done = processes.run_command("check", *options, status=0)
-    assert done.stdout.startswith("The train step of one core, one of 8: ")
-
-
-@pytest.mark.slow
 def test_a_program_of_tensorflow_1_as_a_module(tmp_path):
+    """And without the behaviour of TensorFlow 2, which --tf-v1 disables."""
     text = program(more=TEXT).replace("tf.compat.v1.", "tf.")
     text = "from tensorflow.contrib import tpu\n" + text
     (tmp_path / "legacy.py").write_text(text)

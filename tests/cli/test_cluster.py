@@ -19,12 +19,10 @@ import time
 import processes
 import pytest
 import tensorflow as tf
+from processes import ROOT, SCRIPT
 
 from estimator_emb.cli import main as main_lib
 from estimator_emb.names import environment
-
-ROOT = pathlib.Path(__file__).parents[2]
-SCRIPT = ROOT / "estimator_emb" / "cli" / "bin" / "estimator-emb"
 
 START = """
 import importlib.util, os, pathlib, signal, sys
@@ -180,7 +178,7 @@ ENDS = {
         if job == "worker":
             print("the last words", flush=True)
             os.kill(os.getpid(), signal.SIGSEGV if index else signal.SIGKILL)
-        if job == "chief": time.sleep(1)
+        if job == "chief": time.sleep(0.7)
         """,
         0,
         [
@@ -192,9 +190,9 @@ ENDS = {
         ],
     ),
     "a server dies": (
-        {"servers": 2, "seconds": 1},
+        {"servers": 2, "seconds": 0.3},
         """
-        if job == "ps" and index == 1: time.sleep(0.5) or sys.exit(3)
+        if job == "ps" and index == 1: time.sleep(0.3) or sys.exit(3)
         if job == "chief": signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         time.sleep(100)
         """,
@@ -208,7 +206,7 @@ ENDS = {
         {},
         """
         if job == "ps": sys.exit(3)
-        time.sleep(1)
+        time.sleep(0.7)
         """,
         0,
         [
@@ -230,40 +228,27 @@ def test_what_ends_training_and_what_does_not(what, tmp_path):
 
 @pytest.mark.slow
 def test_servers_and_workers_end_when_the_chief_is_done(tmp_path):
-    """What does not end by itself is sent SIGTERM, and killed where that does not end it."""
+    """What does not end by SIGTERM is killed; but for the evaluator, which is waited for."""
     status, output, errors = run(
         tmp_path,
         """
         if job == "worker":
             signal.signal(signal.SIGTERM, lambda *_: print("told to end", flush=True))
-        if job != "chief":
+        if job in ("worker", "ps"):
             print("waits", flush=True)
             while True: time.sleep(1)
-        time.sleep(0.5)
-        """,
-        seconds=1,
-    )
-    assert status == 0
-    assert sorted(output) == ["ps 0      | waits", "worker 0  | told to end", "worker 0  | waits"]
-    assert [timeless(line) for line in errors] == ["estimator-emb: chief is done after N s."]
-
-
-@pytest.mark.slow
-def test_an_evaluator_is_waited_for(tmp_path):
-    status, output, errors = run(
-        tmp_path,
-        """
-        if job == "evaluator":
-            time.sleep(2.5)
-            print("evaluated")
+        time.sleep(2.5 if job == "evaluator" else 0.3)
+        if job == "evaluator": print("evaluated")
         """,
         evaluator=True,
         seconds=1,
     )
-    assert (status, output) == (0, ["evaluator | evaluated"])
-    said = [timeless(line) for line in own(errors)]
-    assert said[0] == "chief is done after N s."
-    assert set(said[1:]) == {
+    assert status == 0
+    waiting = ["ps 0      | waits", "worker 0  | told to end", "worker 0  | waits"]
+    assert sorted(output) == ["evaluator | evaluated", *waiting]
+    done, *reminders = map(timeless, own(errors))
+    assert done == "chief is done after N s."
+    assert set(reminders) == {
         "The chief is done; evaluator still runs, after N s. It ends when it has evaluated the "
         "last checkpoint; Ctrl-C ends it now."
     }
@@ -318,24 +303,18 @@ def test_a_signal_ends_all_and_the_servers_last(number, sent, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_second_signal_ends_all_at_once(tmp_path):
-    process, pids = hanging(tmp_path, ignore=True)
+@pytest.mark.parametrize("seconds, again", [(20, True), (1, False)])
+def test_what_ignores_a_signal_is_killed_by_a_second_one_or_in_time(seconds, again, tmp_path):
+    process, pids = hanging(tmp_path, ignore=True, seconds=seconds)
     process.send_signal(signal.SIGINT)
-    time.sleep(1.2)
-    assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=10)
+    if again:
+        time.sleep(1.2)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=15)
     assert process.returncode == 128 + signal.SIGKILL
-    assert own(errors.decode().splitlines())[1] == "SIGINT again: all processes are killed."
-    until(lambda: not any(map(is_running, pids)))
-
-
-@pytest.mark.slow
-def test_what_ignores_a_signal_is_killed_in_time(tmp_path):
-    process, pids = hanging(tmp_path, ignore=True, seconds=1)
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=15)
-    assert process.returncode == 128 + signal.SIGKILL
+    said = own(errors.decode().splitlines())[1:]
+    assert ("SIGINT again: all processes are killed." in said) == again
     until(lambda: not any(map(is_running, pids)))
 
 
@@ -371,7 +350,7 @@ def test_the_state_of_each_process_is_shown_on_a_terminal(tmp_path):
         tmp_path,
         r"""
         print("I1122 15:50:10.000001 1234 place.py:1] \x1b[31mred\x07 " + 300 * "x")
-        time.sleep(1 if job == "chief" else 0)
+        time.sleep(0.7 if job == "chief" else 0)
         sys.exit(4 if job == "worker" else 0)
         """,
         stderr=terminal,
@@ -428,12 +407,17 @@ def test_each_process_is_the_command_itself(monkeypatch, tmp_path):
 
 @pytest.mark.slow
 def test_the_example_trains_as_a_cluster_and_ends(tmp_path):
-    done = processes.run_python(
-        *(SCRIPT, "cluster", "--workers=2", "--ps=2", "--evaluator"),
-        *(ROOT / "examples" / "legacy_cluster.py", f"--model_dir={tmp_path}"),
-        *("--train_steps=400", "--save_checkpoints_steps=200"),
+    example = str(ROOT / "examples" / "legacy_cluster.py")
+    (tmp_path / "soon.py").write_text(
+        "import processes, runpy\nprocesses.join_soon()\n"
+        f"runpy.run_path({example!r}, run_name='__main__')"
     )
-    assert done.returncode == 0, done.stderr
+    done = processes.run_python(
+        *(SCRIPT, "cluster", "--workers=2", "--ps=2", "--evaluator", tmp_path / "soon.py"),
+        *(f"--model_dir={tmp_path}", "--train_steps=400", "--save_checkpoints_steps=200"),
+        status=0,
+        PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}",
+    )
     (said,) = own(done.stderr.splitlines())  # No process died.
     assert timeless(said) == "chief is done after N s."
     for server in ("ps 0", "ps 1"):

@@ -10,7 +10,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 
 import harness
@@ -23,7 +22,9 @@ import tensorflow as tf
 from estimator_emb.cli import arguments, side_processes
 from estimator_emb.cli import compare as compare_lib
 from estimator_emb.cli import main as main_lib
+from estimator_emb.comparison import CannotCompare
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 WITHIN = "within rtol 0.0001 and atol 1e-05"
 PROGRAM = pathlib.Path(__file__).with_name("compared_program.py")
 
@@ -91,8 +92,8 @@ def test_a_side_that_starts_from_a_checkpoint_of_its_own():
     events = [{"event": "training", "number": 0}, {"event": "training", "number": 1}]
     start = {"event": "start", "number": 0}
     assert compare_lib._starts([*events[:1], start], side) == {0: start}
-    kind, call = side_processes.CannotRun, compare_lib._starts
-    assert harness.refusal(kind, call, [*events, start], side) == (
+    said = harness.refusal(CannotCompare, compare_lib._starts, [*events, start], side)
+    assert said == (
         "B: program.py restored a checkpoint of its own before its first step, so the sides do not "
         "start from the same values."
     )
@@ -112,17 +113,11 @@ def finished(directory, name, steps, by=0.0):
         for step in steps
     ]
     tf.compat.v1.train.update_checkpoint_state(str(folder), prefixes[-1], prefixes)
-    with tf.compat.v2.summary.create_file_writer(str(folder)).as_default():
+    with tf.Graph().as_default(), tf.compat.v1.summary.FileWriter(folder) as writer:
+        loss = tf.compat.v1.Summary.Value(tag="loss", simple_value=0.5 + by)
         for step in steps:
-            tf.summary.experimental.write_raw_pb(_loss(0.5 + by), step=step)
+            writer.add_summary(tf.compat.v1.Summary(value=[loss]), step)
     return f"{folder}"
-
-
-def _loss(value):
-    summary = tf.compat.v1.Summary(
-        value=[tf.compat.v1.Summary.Value(tag="loss", simple_value=value)]
-    )
-    return summary.SerializeToString()
 
 
 @pytest.mark.parametrize(
@@ -146,25 +141,14 @@ def test_finished_runs(tmp_path, capsys, steps, by, status, said):
 # ---- Programs ---------------------------------------------------------------------------------
 
 
-def run(directory, *arguments, started=False):
+def run(directory, *arguments):
     """Runs the command in a folder of its own, whose one file it must leave as it is."""
     model = directory / "model"
     model.mkdir(exist_ok=True)
     (model / "mine.txt").write_text("mine")
     (directory / "tmp").mkdir(exist_ok=True)
-    arguments = ("compare", "--steps=3", *arguments)
     own = {"TMPDIR": str(directory / "tmp"), "ESTIMATOR_EMB_NATIVE": "0"}
-    if started:
-        return subprocess.Popen(
-            [sys.executable, "-m", "estimator_emb", *arguments],
-            cwd=directory,
-            env=processes.users_environment(**own),
-            stderr=subprocess.PIPE,
-            text=True,
-            # Where the tests are a background job, it is ignored.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
-    done = processes.run_command(*arguments, cwd=directory, **own)
+    done = processes.run_command("compare", "--steps=3", *arguments, cwd=directory, **own)
     assert [path.name for path in model.iterdir()] == ["mine.txt"], done.stderr
     left = [path.name for path in (directory / "tmp").glob("estimator-emb*")]
     assert all(name.endswith(".log") for name in left), left
@@ -182,7 +166,8 @@ def test_beside_stock(tmp_path, clip, status):
     if stock is None:
         pytest.skip("ESTIMATOR_EMB_STOCK_PYTHON names no Python with TensorFlow 2.15.1")
     clips = [] if clip is None else [f"--clip={clip}"]
-    done = run(tmp_path, "--a=stock", f"--a-python={stock}", *PROGRAM_AND_FLAGS, *clips)
+    options = ["--a=stock", f"--a-python={stock}", "--repeat=no"]
+    done = run(tmp_path, *options, *PROGRAM_AND_FLAGS, *clips)
     assert done.returncode == status, done.stderr
     if clip is not None:
         assert "dense_features/item_embedding/embedding_weights" in done.stdout.splitlines()[-1]
@@ -193,7 +178,11 @@ def test_beside_stock(tmp_path, clip, status):
 @pytest.mark.parametrize(
     "arguments, status, said",
     [
-        (["--b-program=other.py", "--repeat=no"], 1, [f"same {WITHIN}, from step 1 on.\n"]),
+        (
+            ["--b-program=other.py", "--repeat=no", "--plain"],
+            1,
+            [f"same {WITHIN}, from step 1 on.\n", "evaluation 1: loss"],
+        ),
         (
             ["--chance"],
             2,
@@ -213,11 +202,10 @@ def test_beside_stock(tmp_path, clip, status):
                 "Where the program would train on after 3 steps, it was ended",
             ],
         ),
-        (["--plain"], 0, ["evaluation 1: loss"]),
     ],
 )
 def test_programs(tmp_path, arguments, status, said):
-    """Another rate; chance; a failure; trainings until the steps are made; an Estimator."""
+    """Another rate of an Estimator; chance; a failure; trainings until the steps are made."""
     (tmp_path / "other.py").write_text(PROGRAM.read_text().replace("default=0.1", "default=0.11"))
     own = [one for one in arguments if one.startswith(("--b", "--repeat"))]
     done = run(tmp_path, *own, *PROGRAM_AND_FLAGS, *(one for one in arguments if one not in own))
@@ -228,56 +216,66 @@ def test_programs(tmp_path, arguments, status, said):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", ["out", "gs://b/out"])
-def test_a_program_that_writes_its_records_and_exports(place, tmp_path):
-    """In a folder that is there, and in one that is not, of a bucket that has a folder."""
+def test_a_program_that_writes_its_records_and_exports(tmp_path):
+    """On A in a folder that is there, on B in one that is not, of a bucket that has a folder."""
     for name in ("out", "bucket"):
         (tmp_path / name).mkdir()
-    done = run(tmp_path, "--map=gs://b=bucket", *PROGRAM_AND_FLAGS, f"--out={place}")
+    flags = ["--a-flags=--out=out", "--b-flags=--out=gs://b/out"]
+    done = run(tmp_path, "--map=gs://b=bucket", *flags, *PROGRAM_AND_FLAGS)
     assert done.returncode == 0, done.stderr
     assert not [*(tmp_path / "out").iterdir(), *(tmp_path / "bucket").iterdir()]
 
 
-@pytest.mark.slow
+def start(directory, interpreter):
+    """Starts the command with a program that stands for the interpreter of side A."""
+    python = directory / "python"
+    python.write_text(f"#!{sys.executable}\nimport os, pathlib, signal, sys, time\n{interpreter}")
+    python.chmod(0o755)
+    (directory / "program.py").write_text("")
+    (directory / "tmp").mkdir()
+    return subprocess.Popen(
+        [sys.executable, processes.SCRIPT, "compare", f"--a-python={python}", "program.py"],
+        cwd=directory,
+        env=processes.users_environment(TMPDIR=str(directory / "tmp")),
+        stderr=subprocess.PIPE,
+        text=True,
+        # Where the tests are a background job, or run by nohup, they are ignored.
+        preexec_fn=lambda: [signal.signal(one, signal.SIG_DFL) for one in SIGNALS],
+    )
+
+
 @pytest.mark.parametrize(
-    "program, said",
+    "records, said",
     [
-        ("import sys; sys.exit(0)", "ended without training a step of an Estimator."),
-        ("import os; os._exit(0)", "was ended by os._exit before it trained a step."),
+        ('{"event": "end"}\n', "ended without training a step of an Estimator."),
+        ("", "was ended by os._exit before it trained a step."),
     ],
 )
-def test_a_program_that_does_not_train(tmp_path, program, said):
-    (tmp_path / "program.py").write_text(program)
-    done = run(tmp_path, "program.py")
-    assert done.returncode == 2 and said in done.stderr
-    (log,) = (tmp_path / "tmp").glob("*.log")
-    assert str(log) in done.stderr
+def test_a_program_that_does_not_train(tmp_path, records, said):
+    """A side tells of its end, unless os._exit ends it."""
+    file = "pathlib.Path(sys.argv[2], 'record.jsonl')"
+    started = start(tmp_path, f"print('x'); {file}.write_text({records!r})")
+    _, stderr = started.communicate(timeout=60)
+    (log,) = (tmp_path / "tmp").iterdir()
+    kept = f"What it wrote is in {log}; the last lines:\n    x\n"
+    assert stderr == f"estimator-emb compare: A: program.py {said} {kept}"
+    assert started.returncode == 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", SIGNALS)
 def test_an_interrupt_leaves_nothing(tmp_path, number):
-    (tmp_path / "program.py").write_text(
-        textwrap.dedent(
-            """
-            import os, pathlib, signal, time
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            pathlib.Path(os.environ["TMPDIR"], "pid").write_text(str(os.getpid()))
-            time.sleep(600)
-            """
-        )
-    )
-    started = run(tmp_path, "program.py", started=True)
+    wait = "signal.signal(signal.SIGTERM, signal.SIG_IGN); print(os.getpid()); time.sleep(600)"
+    started = start(tmp_path, f"sys.stdout.reconfigure(line_buffering=True)\n{wait}")
     deadline = time.monotonic() + 60
-    while not (pids := list((tmp_path / "tmp").rglob("pid"))) or not pids[0].read_text():
+    while not (pid := "".join(one.read_text() for one in tmp_path.glob("tmp/*/A/log"))):
         assert time.monotonic() < deadline and started.poll() is None
         time.sleep(0.1)
-    pid = int(pids[0].read_text())
     started.send_signal(number)
     _, stderr = started.communicate(timeout=30)
     assert started.returncode == 128 + number
-    assert f"{number.name}: the sides were ended, and nothing is left of them." in stderr
+    said = f"{number.name}: the sides were ended, and nothing is left of them."
+    assert stderr == f"estimator-emb compare: {said}\n"
     assert list((tmp_path / "tmp").iterdir()) == []
     with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, 0)
+        os.kill(int(pid), 0)
         pytest.fail("the side still runs")

@@ -31,15 +31,16 @@ def test_lists_variables_with_their_slots(tmp_path, capsys):
     assert lines[-1] == ["9", "variables,", "0.000", "MB", "with", "slots"]
 
 
+IDS = "rows in the order of the ids"
 ALIKE = "of estimator_emb or a legacy CPU (use_tpu=False), which are alike"
 
 
 @pytest.mark.parametrize(
     "folder, kind",
     [
-        ("checkpoints/stock-2.15.1", f"{ALIKE}, rows in the order of the ids"),
-        ("checkpoints/host-2.15.1", f"{ALIKE}, rows in the order of the ids"),
-        ("tpu_checkpoints/div", "of a legacy TPU, rows in the order of the ids"),
+        ("checkpoints/stock-2.15.1", f"{ALIKE}, {IDS}"),
+        ("checkpoints/host-2.15.1", f"{ALIKE}, {IDS}"),
+        ("tpu_checkpoints/div", f"of a legacy TPU, {IDS}"),
         ("tpu_checkpoints/mod", "of a legacy TPU, rows in the order of 'mod' over 4 hosts"),
     ],
 )
@@ -51,18 +52,10 @@ def test_kinds_of_checkpoints(folder, kind, capsys):
 @pytest.mark.parametrize(
     "slots, slices, kind",
     [
-        (
-            ("/Adam", "/Adam_1"),
-            None,
-            "of a legacy CPU (use_tpu=False), rows in the order of the ids",
-        ),
-        (
-            ("/Adam/m", "/Adam/v"),
-            None,
-            "of estimator_emb or a legacy TPU of one host, rows in the order of the ids",
-        ),
-        (("/Adam/m", "/Adam/v"), 3, "of estimator_emb, on parameter servers, or of a legacy TPU"),
-        (("/Adagrad",), 3, f"{ALIKE}, on parameter servers, or of a legacy TPU"),
+        (["/Adam", "/Adam_1"], None, f"of a legacy CPU (use_tpu=False), {IDS}"),
+        (["/Adam/m", "/Adam/v"], None, f"of estimator_emb or a legacy TPU of one host, {IDS}"),
+        (["/Adam/m", "/Adam/v"], 3, "of estimator_emb, on parameter servers, or of a legacy TPU"),
+        (["/Adagrad"], 3, f"{ALIKE}, on parameter servers, or of a legacy TPU"),
     ],
 )
 def test_kinds_by_slots(slots, slices, kind, tmp_path, capsys):
@@ -112,21 +105,15 @@ def test_values_and_differences(tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[-1] == f"no difference from {first}"
 
 
-@pytest.mark.parametrize("of_other", [False, True])
-def test_a_missing_file_is_said(of_other, tmp_path, capsys):
-    """As test_export.py has it of each command, but also of the other checkpoint."""
-    paths = example(tmp_path)
-    for end, said in (
-        (
-            "data-00000-of-00001",
-            "Checkpoint '{0}' is damaged: '{0}.data-00000-of-00001' is missing",
-        ),
-        ("index", "There is no checkpoint '{0}'"),
+def test_a_missing_file_of_the_other_checkpoint(tmp_path, capsys):
+    path, other = example(tmp_path)
+    for file, said in (
+        (f"{other}.data-00000-of-00001", f"Checkpoint {other!r} is damaged: {{!r}} is missing"),
+        (f"{other}.index", f"There is no checkpoint {other!r}"),
     ):
-        os.unlink(f"{paths[of_other]}.{end}")
-        assert main_lib.main(["inspect", paths[0], "--against", paths[1]]) == 2
-        said = said.format(paths[of_other])
-        assert capsys.readouterr().err == f"estimator-emb inspect: {said}.\n"
+        os.unlink(file)
+        assert main_lib.main(["inspect", path, "--against", other]) == 2
+        assert capsys.readouterr().err == f"estimator-emb inspect: {said.format(file)}.\n"
 
 
 def test_plot(tmp_path, capsys):
@@ -141,24 +128,13 @@ def test_plot(tmp_path, capsys):
     assert bars.sum() > 500
 
 
-def test_plots_that_cannot_be(tmp_path, capsys, monkeypatch):
-    first, _ = example(tmp_path)
-    before = sorted(tmp_path.iterdir())
-    pdf, nowhere = f"{tmp_path}/norms.pdf", f"{tmp_path}/no"
-    for file, says in {
-        pdf: f"{pdf!r} must end in .png",
-        f"{nowhere}/norms.png": f"there is no folder {nowhere!r}",
-        f"{tmp_path}/norms.png": "it needs matplotlib: pip install 'estimator-emb[plot]'",
-    }.items():
-        if "needs" in says:
-            monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-        with pytest.raises(SystemExit) as ended:
-            main_lib.main(["inspect", first, "--plot", file])
-        assert ended.value.code == 2
-        said = capsys.readouterr()
-        refusal = f"\nestimator-emb inspect: error: argument --plot: {says}\n"
-        assert said.err.endswith(refusal) and not said.out
-    assert sorted(tmp_path.iterdir()) == before
+def test_a_plot_without_matplotlib(capsys, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SystemExit):
+        main_lib.main(["inspect", "a.ckpt", "--plot", "norms.png"])
+    assert capsys.readouterr().err.endswith(
+        "argument --plot: it needs matplotlib: pip install 'estimator-emb[plot]'\n"
+    )
 
 
 def test_names_move_no_cursor(tmp_path, capsys):

@@ -16,9 +16,7 @@ from legacy_checkpoint import read
 
 from estimator_emb.cli import main as main_lib
 
-REPOSITORY = pathlib.Path(__file__).parents[2]
 PROGRAMS = pathlib.Path(__file__).parent / "legacy_programs"
-SCRIPT = REPOSITORY / "estimator_emb" / "cli" / "bin" / "estimator-emb"
 
 OLD = "from tensorflow.contrib import tpu\n\nx = tpu.TPUConfig(1)\n"
 NEW = "import estimator_emb\n\nx = estimator_emb.TPUConfig(1)\n"
@@ -273,7 +271,7 @@ def test_it_needs_no_tensorflow_and_says_that_it_needs_libcst(folder):
             "import runpy, sys\n"
             f"sys.argv = ['estimator-emb', *{list(args)!r}]\n"
             f"sys.modules[{without!r}] = None\n"
-            f"runpy.run_path({str(SCRIPT)!r}, run_name='__main__')\n"
+            f"runpy.run_path({str(processes.SCRIPT)!r}, run_name='__main__')\n"
         )
         return processes.run_python("-c", code)
 
@@ -290,7 +288,7 @@ def test_it_needs_no_tensorflow_and_says_that_it_needs_libcst(folder):
 
 def test_programs_of_this_repository_that_are_moved_stay(capfdbinary):
     for name in ("census.py", "stdlib_lines.py"):
-        path = REPOSITORY / "examples" / name
+        path = processes.ROOT / "examples" / name
         status, out, err = migrate(capfdbinary, path)
         assert (status, out) == (2, "") and "Legacy names" not in err, name
 
@@ -298,13 +296,6 @@ def test_programs_of_this_repository_that_are_moved_stay(capfdbinary):
 def run_program(command, folder, **environment):
     fixed = {"PYTHONHASHSEED": "0", "ESTIMATOR_EMB_NATIVE": "0"}
     return processes.run_python(*command, cwd=folder, status=0, **fixed, **environment).stdout
-
-
-def same_checkpoints(one, other):
-    expected, actual = read(str(one)), read(str(other))
-    assert sorted(actual) == sorted(expected) and len(expected) > 2
-    for name, value in expected.items():
-        np.testing.assert_array_equal(actual[name], value, err_msg=name)
 
 
 NEVER_HAD_A_TPU = """\
@@ -404,4 +395,7 @@ def test_public_styles_train_as_they_do_unchanged(tmp_path, capfdbinary):
     after = run_program(["driver.py"], tmp_path / "after", ESTIMATOR_EMB_DEVICE="host")
     assert before == after and "classifier" in after and "recommender" in after
     for name in ("resnet", "recommender", "classifier"):
-        same_checkpoints(tmp_path / "before" / "out" / name, tmp_path / "after" / "out" / name)
+        expected, actual = (read(f"{tmp_path}/{when}/out/{name}") for when in ("before", "after"))
+        assert sorted(actual) == sorted(expected) and len(expected) > 2
+        for variable, value in expected.items():
+            np.testing.assert_array_equal(actual[variable], value, err_msg=variable)

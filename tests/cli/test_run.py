@@ -2,7 +2,6 @@
 """estimator-emb run: a program finds what Python would give it, and a TPU that is emulated."""
 
 import os
-import pathlib
 import platform
 import signal
 import subprocess
@@ -150,17 +149,6 @@ def test_the_environment_names_the_device(capsys, monkeypatch):
     )
 
 
-def test_the_command_lists_its_subcommands(capsys):
-    assert main_lib.main(["--help"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "usage: estimator-emb SUBCOMMAND ARGUMENTS..."
-    assert lines[2] == (
-        "  run      Runs a training program for TPUs as it is, by default without a TPU."
-    )
-    assert main_lib.main([]) == 2
-    assert capsys.readouterr().err.splitlines() == lines
-
-
 def test_the_command_says_its_versions(capsys, monkeypatch):
     monkeypatch.delenv("ESTIMATOR_EMB_NATIVE")
     monkeypatch.setenv("PATH", "")
@@ -178,40 +166,10 @@ def test_the_command_says_its_versions(capsys, monkeypatch):
     assert "native kernels: off, ESTIMATOR_EMB_NATIVE is 0\n" in capsys.readouterr().out
 
 
-def test_a_subcommand_that_does_not_exist(capsys):
-    assert main_lib.main(["train"]) == 2
-    message = capsys.readouterr().err
-    assert message.startswith("estimator-emb: there is no subcommand 'train'; there are run")
-    assert message.endswith(". See estimator-emb --help.\n")
-
-
-SCRIPT = pathlib.Path(main_lib.__file__).with_name("bin") / "estimator-emb"
-WITHOUT_TENSORFLOW = """
-import contextlib, runpy, sys
-script, *names = sys.argv[1:]
-calls = [[], ["--help"], ["--version"], ["train"]]
-calls += [[name, "--help"] for name in names]
-for call in calls:
-    sys.argv = [script, *call]
-    with contextlib.suppress(SystemExit):
-        runpy.run_path(script, run_name="__main__")
-heavy = {"numpy", "tensorflow", "tensorflow_estimator"}
-assert not heavy & set(sys.modules), heavy & set(sys.modules)
-"""
-
-
-def test_help_needs_no_tensorflow(tmp_path):
-    """Nor do refusals, which test_arguments.py has."""
-    code = ["-c", WITHOUT_TENSORFLOW, SCRIPT, *main_lib.SUBCOMMANDS]
-    done = processes.run_python(*code, cwd=tmp_path, status=0)
-    assert f"\nestimator-emb {ee.__version__}\n" in done.stdout
-    for name, summary in main_lib.SUBCOMMANDS.items():
-        assert f"usage: estimator-emb {name} " in done.stdout
-        assert done.stdout.count(summary) >= 2
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("command, asked", [([SCRIPT], None), (["-m", "estimator_emb"], "0")])
+@pytest.mark.parametrize(
+    "command, asked", [([processes.SCRIPT], None), (["-m", "estimator_emb"], "0")]
+)
 def test_tensorflows_start_is_quiet_unless_asked_for(command, asked, tmp_path):
     (tmp_path / "program.py").write_text(
         "import os, sys, tensorflow as tf\n"

@@ -10,9 +10,15 @@ import pytest
 import saved_values
 import tensorflow as tf
 
-from estimator_emb.checkpoints.files import values
-from estimator_emb.checkpoints.reading.differences import pairs
-from estimator_emb.comparison import comparing, distances, names, plot, recorded, report
+from estimator_emb.comparison import (
+    CannotCompare,
+    comparing,
+    distances,
+    names,
+    plot,
+    recorded,
+    report,
+)
 
 TABLE = "dense_features/x_embedding/embedding_weights"
 TOLERANCE = distances.Tolerance()
@@ -59,19 +65,9 @@ def test_names_that_do_not(a, b):
     assert (found.only_a, found.only_b) == (sorted(a), sorted(b))
 
 
-def test_equal_names_of_other_shapes_are_a_pair_that_does_not_fit():
-    assert names.match({"w": [2]}, {"w": [3]}).pairs == [("w", "w", "")]
-
-
-def test_beta_powers_are_left_out_where_slots_are_named_as_on_a_tpu():
-    stock = {TABLE: [9, 4], f"{TABLE}/Adam": [9, 4], f"{TABLE}/Adam_1": [9, 4]}
-    stock |= {"beta1_power": [], "training/beta2_power_1": []}
-    ours = {TABLE: [9, 4], f"{TABLE}/Adam/m": [9, 4], f"{TABLE}/Adam/v": [9, 4]}
-    found = names.match(stock, ours)
-    assert found.left_out == ["beta1_power", "training/beta2_power_1"]
-    assert (found.only_a, found.only_b) == ([], [])
-    # A dense Adam that one side lacks is no such case.
-    found = names.match({**stock, "w/Adam": [2]}, {TABLE: [9, 4]})
+def test_beta_powers_count_where_no_slots_are_named_as_on_a_tpu():
+    """Where some are, test_the_rules_of_names_are_listed has them left out."""
+    found = names.match({TABLE: [9, 4], "w/Adam": [2], "beta1_power": []}, {TABLE: [9, 4]})
     assert found.left_out == [] and "beta1_power" in found.only_a
 
 
@@ -134,24 +130,6 @@ def test_small_variables_are_compared_by_their_own_size():
     assert of(lambda: [(np.float32([1e-12]), np.float32([-3e-12]))], TOLERANCE).past == 0
 
 
-# ---- Checkpoints ------------------------------------------------------------------------------
-
-
-def test_variables_are_read_in_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(values, "PIECE_BYTES", 64)
-    table = np.arange(60, dtype=np.float32).reshape(15, 4)
-    whole = values.Values(
-        saved_values.write(tmp_path / "whole", {"table": table, "bias": table[0, :1]})
-    )
-    # In slices, as a partitioned variable is saved.
-    sliced = values.Values(saved_values.write(tmp_path / "sliced", {"table": table}, slices=6))
-    pieces = list(pairs(whole, "table", sliced, "table"))
-    assert [len(piece) for piece, _ in pieces] == [4, 4, 4, 3]
-    for read in zip(*pieces, strict=True):
-        assert np.array_equal(np.concatenate(read), table)
-    assert len(list(pairs(whole, "bias", whole, "bias"))) == 1
-
-
 # ---- The verdict ------------------------------------------------------------------------------
 
 
@@ -162,7 +140,7 @@ class Made:
         self._directory = directory
         self._count = 0
 
-    def __call__(self, change=None, losses=None, metrics=None, steps=(1, 2, 3)):
+    def __call__(self, change=None, losses=None, metrics=None, steps=(1, 2, 3), after=None):
         self._count += 1
         training = recorded.Training()
         for step in (0, *steps):
@@ -180,12 +158,12 @@ class Made:
             else:
                 training.start = path
         given = {"auc": np.float32(0.5)} if metrics is None else metrics
-        return recorded.Run(
-            "",
-            [training],
-            [recorded.Outputs("evaluation 1", given, {"the step": 3})],
-            [recorded.Outputs("predict 1", {"y": np.zeros([4, 1])}, {"the number": 4})],
-        )
+        evaluation = recorded.Outputs("evaluation 1", given, {"the step": 3})
+        predictions = recorded.Outputs("predict 1", {"y": np.zeros([4, 1])}, {"the number": 4})
+        run = recorded.Run("", [training], [evaluation], [predictions])
+        if after is not None:
+            after(run)
+        return run
 
 
 @pytest.fixture
@@ -229,63 +207,42 @@ def test_a_variable_that_differs(made):
     assert "from step 2" in report.body(comparison, None)
 
 
-def changed(made, change):
-    """A run of which `change` changes what it has recorded."""
-    run = made()
-    change(run)
-    return run
-
-
 def to(**values):
     return lambda variables, step: variables.update(values)
 
 
-LACKING = {
-    "metric": (lambda made: made(metrics={}), "evaluation 1: only A has the metric auc."),
-    "shape": (
-        lambda made: made(to(w=np.zeros(3, np.float32))),
-        "w has the shape (2,) on A, and (3,) on B.",
-    ),
-    "type": (
-        lambda made: made(to(w=np.zeros(2))),
-        "w has the type float32 on A, and float64 on B.",
-    ),
-    "steps": (
-        lambda made: made(steps=(1, 2)),
-        "A has losses of steps 1 to 3, B of steps 1, 2.",
-        "A has checkpoints of steps 1 to 3, B of steps 1, 2.",
-    ),
-    "no variable on A": (
-        lambda made: made(to(more=np.float32(1))),
-        "Only B has the variable more.",
-    ),
-    "no variable on B": (lambda made: made(without("w")), "Only A has the variable w."),
-    "evaluation": (
-        lambda made: changed(made, lambda run: run.evaluations.clear()),
-        "A has 1 evaluation, B 0.",
-    ),
-    "number of predictions": (
-        lambda made: changed(made, lambda run: run.predictions[0].counts.update({"the number": 5})),
-        "predict 1: the number is 4 on A, and 5 on B.",
-    ),
-    "shape of predictions": (
-        lambda made: changed(
-            made, lambda run: run.predictions[0].values.update(y=np.zeros([3, 1]))
+@pytest.mark.parametrize(
+    "differs, problems",
+    [
+        ({"metrics": {}}, ["evaluation 1: only A has the metric auc."]),
+        ({"change": to(w=np.zeros(3, "f4"))}, ["w has the shape (2,) on A, and (3,) on B."]),
+        ({"change": to(w=np.zeros(2))}, ["w has the type float32 on A, and float64 on B."]),
+        (
+            {"steps": (1, 2)},
+            [
+                "A has losses of steps 1 to 3, B of steps 1, 2.",
+                "A has checkpoints of steps 1 to 3, B of steps 1, 2.",
+            ],
         ),
-        "predict 1: y has the shape (4, 1) on A, and (3, 1) on B.",
-    ),
-    "model directory": (
-        lambda made: changed(made, lambda run: run.trainings.append(run.trainings[0])),
-        "A trains 1 model directory, B 2.",
-    ),
-}
-"""What sides differ in -> what makes B, and what is said of it."""
-
-
-@pytest.mark.parametrize("what", LACKING)
-def test_what_one_side_lacks_is_a_difference(made, what):
-    make, *problems = LACKING[what]
-    comparison, (status, line) = decide(made(), make(made), made())
+        ({"change": to(more=np.float32(1))}, ["Only B has the variable more."]),
+        ({"change": without("w")}, ["Only A has the variable w."]),
+        ({"after": lambda run: run.evaluations.clear()}, ["A has 1 evaluation, B 0."]),
+        (
+            {"after": lambda run: run.predictions[0].counts.update({"the number": 5})},
+            ["predict 1: the number is 4 on A, and 5 on B."],
+        ),
+        (
+            {"after": lambda run: run.predictions[0].values.update(y=np.zeros([3, 1]))},
+            ["predict 1: y has the shape (4, 1) on A, and (3, 1) on B."],
+        ),
+        (
+            {"after": lambda run: run.trainings.append(run.trainings[0])},
+            ["A trains 1 model directory, B 2."],
+        ),
+    ],
+)
+def test_what_one_side_lacks_is_a_difference(made, differs, problems):
+    comparison, (status, line) = decide(made(), made(**differs), made())
     assert status == 1 and "that one side lacks or that do not fit" in line
     assert comparison.problems == problems
     assert all(one in report.body(comparison, None) for one in problems)
@@ -296,7 +253,7 @@ def test_unless_it_is_ignored(made):
     comparison, (status, _) = decide(made(), other, ignore=["w", "auc"])
     assert status == 0
     assert "Ignored, as asked: w" in report.body(comparison, None)
-    with pytest.raises(recorded.CannotCompare, match="no variable is left to compare."):
+    with pytest.raises(CannotCompare, match="no variable is left to compare."):
         decide(made(), made(), ignore=["*"])
 
 
@@ -348,7 +305,7 @@ def test_a_training_that_changes_nothing_cannot_be_compared(made):
     def still(variables, step):
         variables.update({"w": np.zeros(2, np.float32), TABLE: np.zeros([3, 2], np.float32)})
 
-    said = harness.refusal(recorded.CannotCompare, comparing.check_change, made(still), "A")
+    said = harness.refusal(CannotCompare, comparing.check_change, made(still), "A")
     assert said == "A: training changes no variable but the global step."
     comparing.check_change(made(), "A")
 

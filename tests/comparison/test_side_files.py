@@ -59,7 +59,7 @@ def test_a_program_writes_no_file_of_the_users(tmp_path):
     folder.mkdir()
     for name in ("read.txt", "gone.txt", "model/checkpoint"):
         (user / name).write_text("mine")
-    here = processes.ROOT / "estimator_emb" / "comparison" / "processes"
+    here = processes.ROOT / "estimator_emb" / "cli" / "bin"
     done = processes.run_python("-c", FILES, here, folder, user, status=0)
     refused = f"estimator-emb compare does not let a program write '{user}/behind.txt'."
     assert done.stdout == refused + "\n"

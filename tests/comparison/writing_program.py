@@ -16,15 +16,14 @@ import tensorflow as tf
 
 tf1, gfile = tf.compat.v1, tf.io.gfile
 PACKAGE = pathlib.Path(__file__).parents[2] / "estimator_emb"
-sys.path.insert(0, str(PACKAGE / "comparison" / "processes"))
+sys.path.insert(0, str(PACKAGE / "cli" / "bin"))
 import side  # noqa: E402
 import side_files  # noqa: E402
 
 folder, user = sys.argv[1:]
-doors = side._load("files", str(PACKAGE / "private"))
-redirect = side._load("tensorflow_files", str(PACKAGE / "private")).redirect
 files = side_files.Files(folder)
-side_files.redirect(files, functools.partial(redirect, doors))
+redirect = side.load("private/tensorflow_files").redirect
+side_files.redirect(files, functools.partial(redirect, side.load("private/files")))
 os.chdir(user)
 
 

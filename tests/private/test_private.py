@@ -17,7 +17,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).parents[2]
 INTERNALS = ROOT / "estimator_emb" / "private"
-PROCESSES = {ROOT / "estimator_emb" / room / "processes" for room in ("preflight", "comparison")}
+PROCESSES = {ROOT / "estimator_emb" / room for room in ("preflight/processes", "cli/bin")}
 """Programs of their own, which import TensorFlow or JAX without us."""
 WITHOUT_TABLES = ("__init__", "file_paths", "patches", "tensorflow_files")
 """Files of `private` that use names and list none."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from estimator_emb.cli.migration import names
-from estimator_emb.cli.migration.program import Program, Use
+from estimator_emb.cli.migration.program import Program
 from estimator_emb.names import tf1 as tf1_names
 
 LEFT = "Legacy names that stay as they are"
@@ -81,8 +81,9 @@ class Findings:
 
     def __init__(self, program: Program):
         self._program = program
+        self._code = program.code
         self._found: dict[LeftToDo, None] = {}
-        self._names = {use.whole: self._name(use) for use in program.uses}
+        self._names = {use.whole: self._new_name(next(iter(use.paths))) for use in program.uses}
 
     def found(self) -> list[LeftToDo]:
         return sorted(self._found)
@@ -166,11 +167,8 @@ class Findings:
                 self._add(call, group, text.format(value=value))
 
     def _about_names(self) -> None:
-        makes_tables = any(
-            name
-            in (f"{names.COLUMNS}.embedding_column", f"{names.COLUMNS}.shared_embedding_columns")
-            for name in self._all_names()
-        )
+        columns = ("embedding_column", "shared_embedding_columns")
+        makes_tables = any(f"{names.COLUMNS}.{one}" in self._all_names() for one in columns)
         makes_estimator = f"{names.OURS}.TPUEstimator" in self._all_names()
         told = False
         for use in self._program.uses:
@@ -248,18 +246,12 @@ class Findings:
         imported = {self._new_name(binding.imported) for binding in self._program.bindings}
         return {*self._names.values(), *imported}
 
-    def _name(self, use: Use) -> str:
-        return self._new_name(next(iter(use.paths)))
-
     def _new_name(self, path: str) -> str:
         found = self._program.look_up(path)
         if found is not None and isinstance(found[0], names.Target):
             rest = path.split(".")[found[1] :]
             return ".".join([found[0].path, *rest])
         return path
-
-    def _code(self, node: cst.CSTNode) -> str:
-        return self._program.module.code_for_node(node).strip()
 
     def _add(self, node: cst.CSTNode, group: str, text: str) -> None:
         self._found[LeftToDo(self._program.line(node), group, text)] = None

@@ -8,6 +8,7 @@ Names are spelled as in TensorFlow 2: `tf.estimator...`, `tf.compat.v1.estimator
 import pathlib
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from estimator_emb.names import contrib as contrib_names
 from estimator_emb.names.legacy import (
@@ -63,16 +64,6 @@ def _same(owner: str, module: str, names: str, prefix: str = "") -> dict[str, Ta
     return {f"{owner}.{name}": Target(module, prefix + name) for name in names.split()}
 
 
-def _trees(owner: str) -> dict[str, Target | Advice]:
-    advice = Advice(
-        "tensorflow-estimator has no boosted trees any more; the package "
-        "tensorflow-decision-forests trains such models."
-    )
-    return {
-        f"{owner}.BoostedTrees{kind}": advice for kind in ("Classifier", "Estimator", "Regressor")
-    }
-
-
 _CLASSES = pathlib.Path(__file__).parents[2] / "optimizers" / "_classes.py"
 PARAMETERS = " ".join(re.findall(r"(\w+) as ", _CLASSES.read_text(encoding="utf-8")))
 """The optimizers of this package, read from the text of a module that needs TensorFlow."""
@@ -110,28 +101,33 @@ _EXPERIMENTAL = (
     "stop_if_lower_hook stop_if_no_decrease_hook stop_if_no_increase_hook"
 )
 
+_TREES = Advice(
+    "tensorflow-estimator has no boosted trees any more; the package "
+    "tensorflow-decision-forests trains such models."
+)
+
+
+def _api(owner: str, api: str, ours: str, stock: str, experimental: str) -> dict[str, Any]:
+    """Returns what `tf.estimator` of a TensorFlow has, whose own names are in the module `api`."""
+    return {
+        **_same(owner, OURS, f"{ours} {_PUBLIC}"),
+        **_same(owner, api, f"{stock} {_STOCK}"),
+        **_same(f"{owner}.export", f"{OURS}.export", _EXPORT),
+        **_same(f"{owner}.experimental", f"{OURS}.experimental", f"{_EXPERIMENTAL} {experimental}"),
+        **{f"{owner}.BoostedTrees{k}": _TREES for k in ("Classifier", "Estimator", "Regressor")},
+    }
+
+
 TABLE: dict[str, Target | Advice] = {
-    # tf.estimator of TensorFlow 2.
-    **_same("tf.estimator", OURS, _PUBLIC),
-    **_same("tf.estimator", API_V2, "Estimator " + _STOCK),
-    **_same("tf.estimator.export", f"{OURS}.export", _EXPORT),
-    **_same(
-        "tf.estimator.experimental",
-        f"{OURS}.experimental",
-        _EXPERIMENTAL + " RNNClassifier RNNEstimator",
-    ),
-    **_trees("tf.estimator"),
-    # tf.estimator of TensorFlow 1.
-    **_same("tf.compat.v1.estimator", OURS, "Estimator " + _PUBLIC),
-    **_same("tf.compat.v1.estimator", API_V1, _STOCK),
-    **_same("tf.compat.v1.estimator.export", f"{OURS}.export", _EXPORT),
-    **_same(
-        "tf.compat.v1.estimator.experimental",
-        f"{OURS}.experimental",
-        _EXPERIMENTAL + " KMeans dnn_logit_fn_builder linear_logit_fn_builder",
+    **_api("tf.estimator", API_V2, "", "Estimator", "RNNClassifier RNNEstimator"),
+    **_api(
+        "tf.compat.v1.estimator",
+        API_V1,
+        "Estimator",
+        "",
+        "KMeans dnn_logit_fn_builder linear_logit_fn_builder",
     ),
     **_same("tf.compat.v1.estimator.inputs", API_V1, "numpy_input_fn pandas_input_fn", "inputs."),
-    **_trees("tf.compat.v1.estimator"),
     **_same("tf.compat.v1.estimator.tpu", OURS, _TPU),
     **_same("tf.compat.v1.estimator.tpu.experimental", OURS, "EmbeddingConfigSpec"),
     # The embedding of TPUs.

@@ -58,9 +58,10 @@ class Use:
 class Program:
     """A parsed program; raises libcst.ParserSyntaxError where the source is not Python.
 
-    `bindings` are those of its imports, in order, and `stars` imports of all names of a module;
-    `uses` may stand for names of TensorFlow, by which it may mean TensorFlow 1 (`means_v1`).
-    `strings` leave out f-strings, and `identifiers` attributes and keywords.
+    `bindings` are those of its imports, in order, also `bound_by` one of them, and `stars` imports
+    of all names of a module; `uses` may stand for names of TensorFlow, by which it may mean
+    TensorFlow 1 (`means_v1`). `paths` are the dotted names of both. `strings` leave out f-strings,
+    and `identifiers` attributes and keywords.
     """
 
     def __init__(self, text: str):
@@ -91,14 +92,16 @@ class Program:
         self.identifiers: list[cst.Name] = [
             name for name in nodes[cst.Name] if not _is_part(name, self._parents[name])
         ]
-        self._by_statement: dict[cst.CSTNode, list[Binding]] = {}
+        self.bound_by: dict[cst.CSTNode, list[Binding]] = {}
         for statement in self.imports:
             self._bind(statement)
         self._alias_of: dict[cst.CSTNode, Alias | None] = {}
         for name in nodes[cst.Name]:
             if self._is_expression(name):
                 self._use(name)
-        self.means_v1 = any(self._is_tf1(path) for path in self._paths())
+        self.paths = {path for use in self.uses for path in use.paths}
+        self.paths.update(binding.imported for binding in self.bindings)
+        self.means_v1 = any(map(_is_tf1, self.paths))
 
     def start(self, node: cst.CSTNode) -> int:
         return int(self._spans[node].start)
@@ -116,6 +119,9 @@ class Program:
 
     def is_read(self, node: cst.CSTNode) -> bool:
         return self._contexts.get(node) in (None, metadata.ExpressionContext.LOAD)
+
+    def code(self, node: cst.CSTNode) -> str:
+        return self.module.code_for_node(node).strip()
 
     def line(self, node: cst.CSTNode) -> int:
         before = self._source[: self.start(node)].replace(b"\r\n", b"\n")
@@ -142,7 +148,8 @@ class Program:
         )
 
     def _bind(self, statement: cst.Import | cst.ImportFrom) -> None:
-        found = self._by_statement[statement] = []
+        found = self.bound_by[statement] = []
+        owner = ""
         if isinstance(statement, cst.ImportFrom):
             if statement.relative or statement.module is None:
                 return
@@ -150,14 +157,13 @@ class Program:
             if isinstance(statement.names, cst.ImportStar):
                 self.stars.append((statement, module))
                 return
-            for alias in statement.names:
-                path = f"{module}.{alias.evaluated_name}"
-                found.append(Binding(statement, alias, local_name(alias), path, path))
-        else:
-            for alias in statement.names:
-                imported, local = alias.evaluated_name, local_name(alias)
-                path = imported if alias.asname else local
-                found.append(Binding(statement, alias, local, path, imported))
+            owner = f"{module}."
+        assert not isinstance(statement.names, cst.ImportStar)
+        for alias in statement.names:
+            imported = f"{owner}{alias.evaluated_name}"
+            local = alias.evaluated_alias or alias.evaluated_name.partition(".")[0]
+            path = imported if owner or alias.asname else local
+            found.append(Binding(statement, alias, local, path, imported))
         self.bindings += found
 
     def _is_expression(self, name: cst.Name) -> bool:
@@ -208,8 +214,8 @@ class Program:
             assignments = [*assignments, *self._effective(scope.parent[name.value], reader)]
         for assignment in assignments:
             node: Any = getattr(assignment, "node", None)
-            if node in self._by_statement:
-                for binding in self._by_statement[node]:
+            if node in self.bound_by:
+                for binding in self.bound_by[node]:
                     if binding.local == name.value:
                         sources.append(binding)
                         if binding.path.partition(".")[0] in names.ROOTS:
@@ -292,21 +298,6 @@ class Program:
     def is_in_class(self, node: cst.CSTNode) -> bool:
         return isinstance(self._scopes.get(node), metadata.ClassScope)
 
-    def _paths(self) -> Iterator[str]:
-        for binding in self.bindings:
-            yield binding.imported
-        for use in self.uses:
-            yield from use.paths
-
-    @staticmethod
-    def _is_tf1(path: str) -> bool:
-        path = names.canonical(path)
-        if not path.startswith("tf.") or path.startswith("tf.compat."):
-            return False
-        rest = path.removeprefix("tf.")
-        is_tf1 = tf1_names.part_of(rest) is not None
-        return is_tf1 or rest.startswith(("estimator.tpu", "estimator.inputs"))
-
 
 def _nodes(module: cst.Module) -> tuple[dict[type, list[Any]], dict[cst.CSTNode, cst.CSTNode]]:
     nodes: dict[type, list[Any]] = collections.defaultdict(list)
@@ -321,17 +312,21 @@ def _nodes(module: cst.Module) -> tuple[dict[type, list[Any]], dict[cst.CSTNode,
     return nodes, parents
 
 
+def _is_tf1(path: str) -> bool:
+    path = names.canonical(path)
+    if not path.startswith("tf.") or path.startswith("tf.compat."):
+        return False
+    rest = path.removeprefix("tf.")
+    is_tf1 = tf1_names.part_of(rest) is not None
+    return is_tf1 or rest.startswith(("estimator.tpu", "estimator.inputs"))
+
+
 def _is_part(name: cst.Name, parent: cst.CSTNode) -> bool:
     if isinstance(parent, cst.Attribute):
         return parent.attr is name
     if isinstance(parent, cst.Arg):
         return parent.keyword is name
     return isinstance(parent, cst.ImportAlias) and parent.asname is not None
-
-
-def local_name(alias: cst.ImportAlias) -> str:
-    """Returns the name that an import binds."""
-    return alias.evaluated_alias or alias.evaluated_name.partition(".")[0]
 
 
 def _split(node: cst.CSTNode) -> tuple[cst.Name | None, str]:

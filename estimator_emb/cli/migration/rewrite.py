@@ -5,7 +5,6 @@ LibCST's tree and scopes decide; only parts of the source are replaced, so that 
 stays byte for byte.
 """
 
-import enum
 import re
 import warnings
 from dataclasses import dataclass
@@ -23,18 +22,6 @@ _MAKES_AN_ESTIMATOR = re.compile(
     r"tf(\.compat\.v1)?(\.estimator(\.experimental)?\.(\w*(Estimator|Classifier|Regressor)|KMeans"
     r"|LinearSDCA)|\.keras\.estimator\.model_to_estimator)"
 )
-
-
-class Outcome(enum.Enum):
-    """What becomes of an expression."""
-
-    KEPT = "kept"
-    """No legacy name, or only its import changes."""
-    EDITED = "edited"
-    LEFT = "left"
-    """A legacy name that a person must change."""
-    ALIASED = "aliased"
-    """A module to which an assignment gives another name."""
 
 
 @dataclass(frozen=True)
@@ -85,12 +72,10 @@ def _keeps_names(program: Program, is_installed: bool) -> bool:
     paths = {use.whole: names.canonical(next(iter(use.paths))) for use in program.uses}
     if not any(_MAKES_AN_ESTIMATOR.fullmatch(paths.get(call.func, "")) for call in program.calls):
         return False
-    said = {binding.imported for binding in program.bindings}
-    said.update(path for use in program.uses for path in use.paths)
-    imports_ours = any(path.partition(".")[0] == names.OURS for path in said)
+    imports_ours = any(path.partition(".")[0] == names.OURS for path in program.paths)
     if program.means_v1 or (imports_ours and not is_installed):
         return False
-    legacy = {path: found[0] for path in said if (found := program.look_up(path)) is not None}
+    legacy = {path: found[0] for path in program.paths if (found := program.look_up(path))}
     if any(program.look_up(module) for _, module in program.stars) or any(
         not (legacy.keys().isdisjoint(use.paths) or program.is_read(use.whole))
         for use in program.uses
@@ -106,7 +91,7 @@ def _rename(
     program: Program, notes: findings.Findings, edits: Edits, changes: imports.Imports
 ) -> None:
     plan = _Plan(program, notes)
-    changes.decide(plan.uses(Outcome.EDITED), plan.uses(Outcome.LEFT), plan.needed)
+    changes.decide(plan.edited, plan.left, plan.needed)
     removed = [alias.statement for alias in plan.removed]
     changes.take_names([*(node for node, _ in plan.targets.values()), *removed])
     for use, (node, target) in plan.targets.items():
@@ -118,6 +103,7 @@ def _rename(
 class _Plan:
     """Decides what becomes of the expressions of a program, and of what binds their names.
 
+    A use that is neither `edited` nor `left` to a person stays, though its import may change.
     `targets` are the parts to replace and what to put there; `removed` are assignments that nothing
     needs any more, and `needed` imports that new expressions use. `tf1` has the name by which the
     program knows `tensorflow.compat.v1` in their places; None where it must be imported.
@@ -125,8 +111,10 @@ class _Plan:
 
     def __init__(self, program: Program, notes: findings.Findings):
         self._program = program
+        self._code = program.code
         self._notes = notes
-        self._outcomes: dict[Use, Outcome] = {}
+        self._aliased: dict[Alias, Use] = {}
+        """Assignments that give a legacy module another name, and that module."""
         self._values = {alias.value: alias for alias in program.aliases}
         self._assigned = {
             names.canonical(path)
@@ -134,11 +122,13 @@ class _Plan:
             if len(use.chain) > 1 and not program.is_read(use.whole)
             for path in use.paths
         }
+        self.edited: set[Use] = set()
+        self.left: set[Use] = set()
         self.targets: dict[Use, tuple[cst.BaseExpression, names.Target]] = {}
         self.removed: set[Alias] = set()
         self.needed: set[Binding] = set()
         for use in program.uses:
-            self._outcomes[use] = self._outcome(use)
+            self._decide(use)
         self._decide_aliases()
         self.tf1 = {
             use: self._tf1_name(use)
@@ -146,10 +136,7 @@ class _Plan:
             if target.module == names.TF1
         }
 
-    def uses(self, outcome: Outcome) -> set[Use]:
-        return {use for use, one in self._outcomes.items() if one is outcome}
-
-    def _outcome(self, use: Use) -> Outcome:
+    def _decide(self, use: Use) -> None:
         found = set()
         for path, root in use.paths.items():
             result = self._program.look_up(path)
@@ -157,71 +144,67 @@ class _Plan:
                 result = None  # Its import changes.
             found.add(None if result is None else (result[0], result[1] - root))
         if found == {None}:
-            return Outcome.KEPT
+            return
         if len(found) > 1 or not use.is_certain:
             name, root_name = self._code(use.whole), self._code(use.chain[0])
             said = "" if name == root_name else f"{name}: "
-            return self._left(use, f"{said}{root_name} may be bound to something else as well.")
+            self._leave(use, f"{said}{root_name} may be bound to something else as well.")
+            return
         ((meaning, index),) = found  # type: ignore[misc]
-        if isinstance(meaning, names.Advice):
-            return self._left(use, meaning.text) if index > 0 else Outcome.KEPT
         path, root = next(iter(use.paths.items()))
         if isinstance(meaning, names.Namespace):
-            return self._outcome_of_module(use, meaning, path, root)
-        node = use.chain[index]
-        name = names.canonical(".".join(path.split(".")[: index + root]))
-        if name in self._assigned:
-            return self._left(use, f"{name} is assigned in this program.")
-        if "#" in self._code(node):
-            return self._left(use, f"{name} has a comment inside.")
-        self.targets[use] = node, meaning
-        return Outcome.EDITED
+            self._decide_module(use, meaning, path, root)
+        elif isinstance(meaning, names.Advice):
+            if index > 0:
+                self._leave(use, meaning.text)
+        else:
+            node = use.chain[index]
+            name = names.canonical(".".join(path.split(".")[: index + root]))
+            if name in self._assigned:
+                self._leave(use, f"{name} is assigned in this program.")
+            elif "#" in self._code(node):
+                self._leave(use, f"{name} has a comment inside.")
+            else:
+                self.targets[use] = node, meaning
+                self.edited.add(use)
 
-    def _outcome_of_module(
-        self, use: Use, namespace: names.Namespace, path: str, root: int
-    ) -> Outcome:
+    def _decide_module(self, use: Use, namespace: names.Namespace, path: str, root: int) -> None:
         of_root = self._program.look_up(".".join(path.split(".")[:root]))
         if namespace.is_whole:
             if namespace.moved == path:
-                return Outcome.KEPT
+                return
             is_import = all(isinstance(source, Binding) for source in use.sources)
             if is_import and of_root is not None and isinstance(of_root[0], names.Namespace):
-                return Outcome.KEPT
+                return
         if use.whole in self._values:
-            return Outcome.ALIASED
+            self._aliased[self._values[use.whole]] = use
+            return
         moved = f" Its place today is {namespace.moved}." if namespace.moved else ""
-        return self._left(
+        self._leave(
             use,
             f"{names.canonical(path)} is handed on as a module: name what is used of it.{moved}",
         )
 
     def _decide_aliases(self) -> None:
         """Removes the assignments of legacy modules whose name nothing needs any more."""
-        aliased = {self._values[use.whole]: use for use in self.uses(Outcome.ALIASED)}
         self.removed = {
             alias
-            for alias in aliased
+            for alias in self._aliased
             if not self._program.is_in_class(alias.statement)
             and not self._program.is_named_in_text(alias.local)
         }
-        before = -1
-        while before != len(self.removed):
-            before = len(self.removed)
-            self.removed = {
-                alias
-                for alias in self.removed
-                if all(
-                    self._outcomes[use] is Outcome.EDITED
-                    or self._values.get(use.whole) in self.removed
-                    for use in alias.uses
-                )
-            }
-        for alias, use in aliased.items():
+        while needed := {
+            alias for alias in self.removed if not all(map(self._is_gone, alias.uses))
+        }:
+            self.removed -= needed
+        for alias, use in self._aliased.items():
             if alias in self.removed:
-                self._outcomes[use] = Outcome.EDITED
+                self.edited.add(use)
             else:
-                text = f"{alias.local} is used as a module: name what is used of it."
-                self._outcomes[use] = self._left(use, text)
+                self._leave(use, f"{alias.local} is used as a module: name what is used of it.")
+
+    def _is_gone(self, use: Use) -> bool:
+        return use in self.edited or self._values.get(use.whole) in self.removed
 
     def _tf1_name(self, use: Use) -> str | None:
         """Returns an expression for `tensorflow.compat.v1` in the place of `use`, or None."""
@@ -245,9 +228,6 @@ class _Plan:
                     return binding.local + suffix
         return None
 
-    def _left(self, use: Use, text: str) -> Outcome:
+    def _leave(self, use: Use, text: str) -> None:
         self._notes.left(use.whole, text)
-        return Outcome.LEFT
-
-    def _code(self, node: cst.CSTNode) -> str:
-        return self._program.module.code_for_node(node)
+        self.left.add(use)

@@ -64,22 +64,18 @@ def comments_of(statement: cst.Import | cst.ImportFrom) -> dict[cst.ImportAlias,
     result = {alias: Comments() for alias in statement.names}
     if not isinstance(statement, cst.ImportFrom) or statement.lpar is None:
         return result
-    spaces: list[cst.BaseParenthesizableWhitespace | None] = [statement.lpar.whitespace_after]
-    for alias in statement.names:
-        comma = alias.comma
-        spaces.append(comma.whitespace_after if isinstance(comma, cst.Comma) else None)
     assert statement.rpar is not None
     aliases = list(statement.names)
-    for index, space in enumerate([*spaces, statement.rpar.whitespace_before]):
-        if not isinstance(space, cst.ParenthesizedWhitespace):
-            continue
-        first = space.first_line.comment
-        lines = [line.comment.value for line in space.empty_lines if line.comment]
-        before = min(index, len(aliases)) - 1
-        if first is not None:
-            if before < 0:
-                result[aliases[0]].above.insert(0, first.value)
-            else:
-                result[aliases[before]].behind = first.value
-        result[aliases[min(index, len(aliases) - 1)]].above += lines
+    behind = [getattr(alias.comma, "whitespace_after", None) for alias in aliases]
+    spaces = [statement.lpar.whitespace_after, *behind, statement.rpar.whitespace_before]
+    for index, space in enumerate(spaces):
+        if isinstance(space, cst.ParenthesizedWhitespace):
+            before, after = (aliases[min(i, len(aliases) - 1)] for i in (max(index - 1, 0), index))
+            first = space.first_line.comment
+            if first is not None and index:
+                result[before].behind = first.value
+            elif first is not None:
+                result[after].above.append(first.value)
+            lines = [line.comment.value for line in space.empty_lines if line.comment]
+            result[after].above += lines
     return result

@@ -20,27 +20,9 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string('model_dir', None, 'Where to save.')
 flags.DEFINE_string('tpu', 'my-tpu', 'Name of the Cloud TPU.')
 
-LR_SCHEDULE = [(1.0, 0), (0.1, 2)]
-
-
-def learning_rate_schedule(step):
-  rate = 0.0
-  for value, start in LR_SCHEDULE:
-    rate = tf.where(tf.less(step, start), rate, 0.05 * value)
-  return rate
-
-
 def resnet_model_fn(features, labels, mode, params):
-  """The model_fn for a small ResNet."""
-  if isinstance(features, dict):
-    features = features['feature']
   net = tf.layers.conv2d(
-    features,
-    4,
-    3,
-    padding='same',
-    use_bias=False,
-    kernel_initializer=tf.variance_scaling_initializer(seed=1),
+    features, 4, 3, kernel_initializer=tf.variance_scaling_initializer(seed=1)
   )
   net = tf.reduce_mean(tf.nn.relu(net), [1, 2])
   logits = tf.layers.dense(
@@ -57,8 +39,7 @@ def resnet_model_fn(features, labels, mode, params):
   host_call = None
   train_op = None
   if mode == tf.estimator.ModeKeys.TRAIN:
-    rate = learning_rate_schedule(global_step)
-    optimizer = contrib_tpu.CrossShardOptimizer(tf.train.MomentumOptimizer(rate, 0.9))
+    optimizer = contrib_tpu.CrossShardOptimizer(tf.train.MomentumOptimizer(0.05, 0.9))
     train_op = optimizer.minimize(loss, global_step)
 
     def host_call_fn(gs, loss):
@@ -92,16 +73,11 @@ def main(unused_argv):
     save_checkpoints_steps=None,
     save_checkpoints_secs=None,
     tpu_config=tpu_config.TPUConfig(
-      iterations_per_loop=2,
-      per_host_input_for_training=contrib_tpu.InputPipelineConfig.PER_HOST_V2,
+      2, per_host_input_for_training=contrib_tpu.InputPipelineConfig.PER_HOST_V2
     ),
   )  # pylint: disable=line-too-long
   resnet_classifier = contrib_tpu.TPUEstimator(
-    use_tpu=True,
-    model_fn=resnet_model_fn,
-    config=config,
-    train_batch_size=8,
-    export_to_tpu=False,
+    resnet_model_fn, config=config, train_batch_size=8, export_to_tpu=False
   )
   assert isinstance(resnet_classifier, estimator.Estimator)
   hooks = [

@@ -6,7 +6,6 @@ from __future__ import absolute_import
 from __future__ import division
 from __future__ import print_function
 
-import collections
 import os
 
 import numpy as np
@@ -21,18 +20,14 @@ flags.DEFINE_bool("use_tpu", True, "Whether to use TPU or GPU/CPU.")
 tf.flags.DEFINE_string("tpu_name", "my-tpu", "The Cloud TPU to use for training.")
 flags.DEFINE_integer("num_tpu_cores", 1, "Total number of TPU cores to use.")
 
-Sizes = collections.namedtuple("Sizes", ["words", "length", "hidden"])
-SIZES = Sizes(50, 6, 8)
+WORDS, HIDDEN = 50, 8
 
 
 def input_fn_builder(is_training, drop_remainder):
-  """Creates an `input_fn` closure to be passed to TPUEstimator."""
-
   def input_fn(params):
-    """The actual input function."""
     batch_size = params["batch_size"]
     draw = np.random.RandomState(0)
-    words = draw.randint(0, SIZES.words, [64, SIZES.length]).astype(np.int32)
+    words = draw.randint(0, WORDS, [64, 6]).astype(np.int32)
     d = tf.data.Dataset.range(1).apply(
       tf.contrib.data.parallel_interleave(
         lambda _: tf.data.Dataset.from_tensor_slices(
@@ -59,7 +54,7 @@ def input_fn_builder(is_training, drop_remainder):
 def create_model(input_ids, num_labels):
   table = tf.get_variable(
     "word_embeddings",
-    [SIZES.words, SIZES.hidden],
+    [WORDS, HIDDEN],
     initializer=tf.truncated_normal_initializer(stddev=0.02, seed=1),
   )
   output = tf.reduce_mean(tf.nn.embedding_lookup(table, input_ids), axis=1)
@@ -68,20 +63,15 @@ def create_model(input_ids, num_labels):
   )
   weights = tf.get_variable(
     "output_weights",
-    [num_labels, SIZES.hidden],
+    [num_labels, HIDDEN],
     initializer=tf.contrib.layers.xavier_initializer(seed=2),
   )
   return tf.matmul(output, weights, transpose_b=True)
 
 
 def model_fn_builder(learning_rate, use_tpu):
-  """Returns `model_fn` closure for TPUEstimator."""
-
   def model_fn(features, labels, mode, params):  # pylint: disable=unused-argument
-    """The `model_fn` for TPUEstimator."""
     logits = create_model(features["input_ids"], 2)
-    if mode == tf.estimator.ModeKeys.PREDICT:
-      return tf.contrib.tpu.TPUEstimatorSpec(mode=mode, predictions={"logits": logits})
     loss = tf.losses.sparse_softmax_cross_entropy(features["label_ids"], logits)
     if mode == tf.estimator.ModeKeys.EVAL:
 
@@ -107,7 +97,6 @@ def main(_):
   tpu_cluster_resolver = None
   if FLAGS.use_tpu and FLAGS.tpu_name:
     tpu_cluster_resolver = tf.contrib.cluster_resolver.TPUClusterResolver(FLAGS.tpu_name)
-  is_per_host = tf.contrib.tpu.InputPipelineConfig.PER_HOST_V2
   run_config = tf.contrib.tpu.RunConfig(
     cluster=tpu_cluster_resolver,
     model_dir=os.path.join(FLAGS.output_dir, "classifier"),
@@ -116,11 +105,9 @@ def main(_):
     tpu_config=tf.contrib.tpu.TPUConfig(
       iterations_per_loop=2,
       num_shards=FLAGS.num_tpu_cores,
-      per_host_input_for_training=is_per_host,
+      per_host_input_for_training=tf.contrib.tpu.InputPipelineConfig.PER_HOST_V2,
     ),
   )
-  # If TPU is not available, this will fall back to normal Estimator on CPU
-  # or GPU.
   estimator = tf.contrib.tpu.TPUEstimator(
     use_tpu=FLAGS.use_tpu,
     model_fn=model_fn_builder(0.01, FLAGS.use_tpu),

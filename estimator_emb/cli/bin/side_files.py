@@ -21,6 +21,7 @@ import re
 import shutil
 import sys
 
+_stat = os.stat  # As it is before `redirect`.
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -40,25 +41,27 @@ class Files:
         self._copies = os.path.join(folder, "files")
         self._hidden = set()
         """The user's files that the program must not see."""
+        self.match = None
+        """TensorFlow's own function that finds the files of a pattern."""
 
     def written(self, path):
         if (name := self.redirected(path)) is None:
             return path
         copy = self._copy(name)
-        _system.makedirs(os.path.dirname(copy))
+        os.makedirs(os.path.dirname(copy), exist_ok=True)
         return _like(path, copy)
 
     def read(self, path):
         if (name := self.redirected(path)) is None:
             return path
         copy = self._copy(name)
-        return _like(path, copy) if _system.exists(copy) or self._is_hidden(name) else path
+        return _like(path, copy) if _exists(copy) or self._is_hidden(name) else path
 
     def restored(self, path):
         if (name := self.redirected(path)) is None:
             return path
         copy = self._copy(name)
-        return _like(path, copy) if _system.exists(f"{copy}.index") else self.read(path)
+        return _like(path, copy) if _exists(f"{copy}.index") else self.read(path)
 
     saved = written
 
@@ -67,9 +70,9 @@ class Files:
         if (name := self.redirected(path)) is None:
             return names_in(path)
         copy = self._copy(name)
-        written = _system.exists(copy)
+        written = _exists(copy)
         found = names_in(_like(path, copy)) if written or self._is_hidden(name) else []
-        if not self._is_hidden(name) and (_system.exists(name) or not written):
+        if not self._is_hidden(name) and (_exists(name) or not written):
             # TensorFlow lists folders with a '/' at their ends.
             there = {os.fsdecode(one).rstrip("/") for one in found}
             for one in names_in(path):
@@ -100,7 +103,7 @@ class Files:
             return [pattern]
         found = [
             re.sub(r"([*?\[\]\\])", r"\\\1", self.read(one))
-            for one in self.matching(_system.match, pattern)
+            for one in self.matching(self.match, pattern)
         ]
         return [_like(pattern, one) for one in found] or [_like(pattern, self._copy(name))]
 
@@ -140,17 +143,20 @@ class Files:
         """Returns the place of a file that the program changes, with a copy of it there."""
         name = _absolute(path)
         place = self.written(path)
-        if place is not path and not _system.exists(place) and not self._is_hidden(name):
-            _system.copy(name, os.fsdecode(place))
+        if place is not path and not _exists(place) and not self._is_hidden(name):
+            if os.path.isdir(name):
+                shutil.copytree(name, os.fsdecode(place))
+            elif _exists(name):
+                shutil.copyfile(name, os.fsdecode(place))
         return place
 
     def removed(self, path):
         """Returns the path to remove instead of `path`; None if only the user has it."""
         if self.redirected(path) is None:
             return path
-        was_there = _system.exists(self.read(path))
+        was_there = _exists(self.read(path))
         copy = self.hide(path)
-        return None if was_there and not _system.exists(copy) else copy
+        return None if was_there and not _exists(copy) else copy
 
     def hide(self, path):
         """Hides the user's own file or folder from the program; returns the place of its copy."""
@@ -174,43 +180,18 @@ def redirect(files, redirect_tensorflow):
     """Redirects what this process writes; `tensorflow` must be imported."""
     _redirect_python(files)
     file_io = importlib.import_module("tensorflow.python.lib.io.file_io")
-    _system.match = file_io._pywrap_file_io.GetMatchingFiles
+    files.match = file_io._pywrap_file_io.GetMatchingFiles
     redirect_tensorflow(setattr, files)
     _redirect_savers(files)
     sys.addaudithook(functools.partial(_refuse, files))
 
 
-class _System:
-    """Python's own functions, as they were before `redirect`."""
-
-    def __init__(self):
-        self.mkdir, self.stat = os.mkdir, os.stat
-        self.open = builtins.open
-        self.match = None
-        """TensorFlow's own function that finds the files of a pattern."""
-
-    def exists(self, path):
-        try:
-            self.stat(path)
-        except (OSError, ValueError):
-            return False
-        return True
-
-    def makedirs(self, path):
-        if path and not self.exists(path):
-            self.makedirs(os.path.dirname(path))
-            with contextlib.suppress(FileExistsError):
-                self.mkdir(path)
-
-    def copy(self, source, destination):
-        if os.path.isdir(source):
-            shutil.copytree(source, destination)
-        elif self.exists(source):
-            with self.open(source, "rb") as old, self.open(destination, "wb") as new:
-                shutil.copyfileobj(old, new)
-
-
-_system = _System()
+def _exists(path):
+    try:
+        _stat(path)
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _is_below(name, roots):
@@ -250,8 +231,6 @@ def _redirect_python(files):
 
     builtins.open = io.open = open_
     os.open = os_open
-    for name in ("stat", "lstat", "access"):
-        _wrap(os, name, files.read)
     names_in, entries_in = os.listdir, os.scandir
 
     def listdir(path="."):
@@ -259,24 +238,17 @@ def _redirect_python(files):
 
     os.listdir = listdir
     os.scandir = lambda path=".": _Entries(files, entries_in, path)
-    for name in ("chmod", "utime", "truncate"):
-        _wrap(os, name, files.changed)
-    for name in ("mkdir", "mkfifo"):
-        _wrap(os, name, files.written)
-    for name in ("remove", "unlink", "rmdir"):
-        _wrap(os, name, files.removed)
-    for name in ("rename", "replace"):
-        _wrap(os, name, files.moved, files.written)
-    for name in ("symlink", "link"):
-        _wrap(os, name, files.read, files.written)
-    real_rmtree = shutil.rmtree
-
-    def rmtree(path, *args, **kwargs):
-        copy = files.removed(path)
-        if copy is not None:
-            real_rmtree(copy, *args, **kwargs)
-
-    shutil.rmtree = rmtree
+    for names, *places in (
+        ("stat lstat access", files.read),
+        ("chmod utime truncate", files.changed),
+        ("mkdir mkfifo", files.written),
+        ("remove unlink rmdir", files.removed),
+        ("rename replace", files.moved, files.written),
+        ("symlink link", files.read, files.written),
+    ):
+        for name in names.split():
+            _wrap(os, name, *places)
+    _wrap(shutil, "rmtree", files.removed)
     # Until Python 3.11, pathlib keeps the functions that it found when it was imported.
     kept = getattr(pathlib, "_NormalAccessor", None)
     for name in set(dir(kept)) & {*dir(os)} if kept else ():

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one side of `estimator-emb compare`, by what a folder says.
+"""Runs one side of `estimator-emb compare`, by what a folder says: python side.py FOLDER.
 
-This is a program of its own. With stock tensorflow-estimator it imports nothing of this package but
-its neighbours `side_*.py`, `names.py` and, of `private/`, `tensorflow_files.py` and `files.py`, by
-their files, so that an environment without this package can run it. FOLDER/side.json says what to
-run:
+With stock tensorflow-estimator it imports nothing of this package but its neighbours `side_*.py`
+and, by their files, `comparison/names.py` and `tensorflow_files.py` and `files.py` of `private/`,
+so that an environment without this package can run it. FOLDER/side.json says what to run:
 
   kind: 'ours', as `estimator-emb run` does, or 'stock', by this interpreter alone.
   launch: arguments of `legacy.launch.launch`; none for 'stock'.
@@ -14,14 +13,13 @@ run:
     first training; none where they start as they initialize themselves.
   all_start: whether all further model directories start from the last of these.
   every_step: whether the variables are saved after every step, or only after steps 1, 2, 4, 8, ...
-    and the last; None for every step where that takes at most `most_bytes`.
-  most_bytes: see above.
+    and the last; None for every step where that takes at most 2 GB.
   package: folder to import this package from, or None where the interpreter knows it.
-  seed: of Python, NumPy and TensorFlow.
 
 FOLDER/record.jsonl then says what happened, an event on each line; FOLDER/saved has checkpoints.
 """
 
+import argparse
 import functools
 import importlib.util
 import json
@@ -31,7 +29,10 @@ import runpy
 import sys
 import zlib
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SEED = 1
+"""The seed of Python, NumPy and TensorFlow."""
+
 MOST_PREDICTIONS = 1000
 """The most predictions of a call of `predict` that are compared."""
 
@@ -40,17 +41,14 @@ class Done(BaseException):
     """Ends the program where it would train on after its last step."""
 
 
-def main(folder, launch):
-    """Runs the side that `folder` describes, 'ours' by `launch`; returns the exit status."""
+def main(folder):
     with open(os.path.join(folder, "side.json")) as file:
         given = json.load(file)
-    side_files, side_training = _load("side_files"), _load("side_training")
-    names = _load("names", os.path.dirname(HERE))
     record = Record(folder)
     if given["package"]:
         sys.path.append(given["package"])
     # Before TensorFlow, which takes random numbers too when it is imported.
-    random.seed(given["seed"])
+    random.seed(SEED)
     if given["kind"] == "ours":
         try:
             from estimator_emb.version import __version__ as package
@@ -73,18 +71,16 @@ def main(folder, launch):
         tensorflow=tf.__version__,
         package=package if given["kind"] == "ours" else None,
     )
-    random.seed(given["seed"])
-    np.random.seed(given["seed"])
-    tf.random.set_seed(given["seed"])
+    random.seed(SEED)
+    np.random.seed(SEED)
+    tf.random.set_seed(SEED)
+    side_files = load("cli/bin/side_files")
     files = side_files.Files(folder, given["launch"].get("folders", ()))
-    watch = Watch(given, record, files, names, side_training.TrainingOfSide)
-    watch.install()
-    private = os.path.join(os.path.dirname(os.path.dirname(HERE)), "private")
-    doors = _load("files", private)
-    redirect = _load("tensorflow_files", private).redirect
-    side_files.redirect(files, functools.partial(redirect, doors))
+    Watch(given, record, files).install()
+    redirect = load("private/tensorflow_files").redirect
+    side_files.redirect(files, functools.partial(redirect, load("private/files")))
     try:
-        return _run(given, launch)
+        return _run_ours(given) if given["kind"] == "ours" else _run_stock(given["program"])
     except Done:
         record.add("done", steps=given["steps"])
         return 0
@@ -92,24 +88,35 @@ def main(folder, launch):
         record.add("end")
 
 
-def _run(given, launch):
-    if given["kind"] == "ours":
-        return launch(given["program"], **given["launch"])
-    program, *arguments = given["program"]
+def _run_ours(given):
+    from estimator_emb.cli import arguments, program_files
+    from estimator_emb.legacy import launch
+
+    try:
+        program_files.check_program(argparse.Namespace(program=given["program"], map=()))
+    except arguments.WrongArguments as error:
+        print(f"estimator-emb run: error: {error}", file=sys.stderr)
+        return 2
+    return launch.launch(given["program"], **given["launch"])
+
+
+def _run_stock(command):
+    program, *arguments = command
     if program == "-m":
         sys.argv[:] = arguments
         sys.path[0] = os.getcwd()
         runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
         return 0
-    sys.argv[:] = given["program"]
+    sys.argv[:] = command
     sys.path[0] = os.path.dirname(os.path.realpath(program))
     runpy.run_path(os.path.abspath(program), run_name="__main__")
     return 0
 
 
-def _load(name, folder=HERE):
-    path = os.path.join(folder, f"{name}.py")
-    spec = importlib.util.spec_from_file_location(f"estimator_emb_compare_{name}", path)
+def load(file):
+    """Returns a module of this package, by its file."""
+    name = f"estimator_emb_compare_{os.path.basename(file)}"
+    spec = importlib.util.spec_from_file_location(name, os.path.join(PACKAGE, f"{file}.py"))
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
@@ -137,14 +144,14 @@ def _plain(value):
 class Watch:
     """Patches tensorflow-estimator to record a program, end it early and fix its start."""
 
-    def __init__(self, given, record, files, names, training):
+    def __init__(self, given, record, files):
         self.given = given
         self.record = record
         self.files = files
-        self.names = names
-        self._new_training = training
+        self.names = load("comparison/names")
+        self._new_training = load("cli/bin/side_training").TrainingOfSide
         self._trainings = {}
-        """Model directory -> its `side_training.TrainingOfSide`."""
+        """Model directory -> its training."""
         self._predictions = 0
 
     def install(self):
@@ -165,7 +172,7 @@ class Watch:
         self._watch_training(stock)
         self._watch_evaluation(stock)
         self._watch_prediction(stock)
-        _seed_shuffles(tf.data.Dataset, self.given["seed"])
+        _seed_shuffles(tf.data.Dataset)
 
     def _prepare_constructor(self, owner):
         real = owner.__init__
@@ -175,10 +182,10 @@ class Watch:
             args = [self._prepared(value) for value in args]
             kwargs = {name: self._prepared(value) for name, value in kwargs.items()}
             if kwargs.get("model_dir") is not None:
-                kwargs["model_dir"] = self._model_dir(kwargs["model_dir"])
+                kwargs["model_dir"] = self.files.hide(kwargs["model_dir"])
             # model_fn, or the `self` of a canned estimator's subclass, comes before model_dir.
             if len(args) > 1 and isinstance(args[1], (str, bytes, os.PathLike)):
-                args[1] = self._model_dir(args[1])
+                args[1] = self.files.hide(args[1])
             real(estimator, *args, **kwargs)
 
         owner.__init__ = constructor
@@ -190,16 +197,13 @@ class Watch:
             return value
         changes = {}
         if value.model_dir is not None:
-            changes["model_dir"] = self._model_dir(value.model_dir)
+            changes["model_dir"] = self.files.hide(value.model_dir)
         if value.tf_random_seed is None:
-            changes["tf_random_seed"] = self.given["seed"]
+            changes["tf_random_seed"] = SEED
         tpu_config = getattr(value, "tpu_config", None)
         if tpu_config is not None and tpu_config.iterations_per_loop != 1:
             changes["tpu_config"] = tpu_config._replace(iterations_per_loop=1)
         return value.replace(**changes) if changes else value
-
-    def _model_dir(self, path):
-        return self.files.hide(os.fspath(path))
 
     def _watch_training(self, stock):
         watch, limit = self, self.given["steps"]
@@ -228,8 +232,8 @@ class Watch:
                 number = len(watch._trainings)
                 watch._trainings[self.model_dir] = watch._new_training(watch, number)
             training = watch._trainings[self.model_dir]
-            training.begins(spec)
-            worker_hooks.insert(0, training.hook())
+            training.prepare(spec)
+            worker_hooks.insert(0, training)
             return real_with_spec(self, spec, worker_hooks, *args, **kwargs)
 
         stock.train, stock._train_with_estimator_spec = train, train_with_spec
@@ -320,7 +324,7 @@ class Watch:
         self.record.add("predictions", number=number, count=count, path=path, keys=keys)
 
 
-def _seed_shuffles(dataset, seed):
+def _seed_shuffles(dataset):
     """Gives each shuffle without a seed one of its own, by its place in the program.
 
     TensorFlow would take it from the number of ops in the graph, which depends on the TensorFlow
@@ -339,15 +343,18 @@ def _seed_shuffles(dataset, seed):
         return not any(file.startswith(package + os.sep) for package in packages)
 
     @functools.wraps(real)
-    def shuffle(self, buffer_size, seed_=None, *args, **kwargs):
-        seed_ = kwargs.pop("seed", seed_)
-        if seed_ is None:
+    def shuffle(self, buffer_size, seed=None, *args, **kwargs):
+        if seed is None:
             frame = sys._getframe(1)
             while frame.f_back is not None and not is_of_program(frame.f_code.co_filename):
                 frame = frame.f_back
             code = frame.f_code
             line = linecache.getline(code.co_filename, frame.f_lineno).strip()
-            seed_ = (seed + zlib.crc32(f"{code.co_name}: {line}".encode())) % 2**31
-        return real(self, buffer_size, seed_, *args, **kwargs)
+            seed = (SEED + zlib.crc32(f"{code.co_name}: {line}".encode())) % 2**31
+        return real(self, buffer_size, seed, *args, **kwargs)
 
     dataset.shuffle = shuffle
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

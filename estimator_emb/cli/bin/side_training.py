@@ -4,9 +4,11 @@
 import math
 import os
 
+import tensorflow as tf
 
-class TrainingOfSide:
-    """The steps of one model directory."""
+
+class TrainingOfSide(tf.compat.v1.train.SessionRunHook):
+    """The training of one model directory: a hook of each of its calls of `train`."""
 
     def __init__(self, watch, number):
         self.made = self.step = 0
@@ -17,7 +19,7 @@ class TrainingOfSide:
         self._saved_step = None
         self._spec = None
 
-    def begins(self, spec):
+    def prepare(self, spec):
         self._spec = spec
         scaffold = spec.scaffold
         before = scaffold.init_fn
@@ -30,49 +32,31 @@ class TrainingOfSide:
         # TensorFlow calls it after the initializers, where there is no checkpoint to restore.
         scaffold._init_fn = initialize
 
-    def hook(self):
-        import tensorflow as tf
+    def begin(self):
+        loss = self._spec.loss
+        # The loss of a step of several emulated cores is that of the first.
+        means = tf.compat.v1.get_collection("estimator_emb/loss_of_all_cores")
+        self._loss = means[-1] if means else loss
+        self._global_step = tf.compat.v1.train.get_global_step()
+        random = _random_ops([self._spec.train_op, loss])
+        self._record.add("training", number=self._number, random=random)
 
-        training = self
+    def before_run(self, run_context):
+        return tf.compat.v1.train.SessionRunArgs(self._loss)
 
-        class Steps(tf.compat.v1.train.SessionRunHook):
-            def begin(self):
-                loss = training._spec.loss
-                # The loss of a step of several emulated cores is that of the first.
-                means = tf.compat.v1.get_collection("estimator_emb/loss_of_all_cores")
-                self._loss = means[-1] if means else loss
-                self._step = tf.compat.v1.train.get_global_step()
-                training._record.add(
-                    "training",
-                    number=training._number,
-                    random=_random_ops([training._spec.train_op, loss]),
-                )
-
-            def before_run(self, run_context):
-                return tf.compat.v1.train.SessionRunArgs(self._loss)
-
-            def after_run(self, run_context, run_values):
-                step = int(run_context.session.run(self._step))
-                training.after_step(step, run_values.results, run_context.session)
-
-            def end(self, session):
-                training.end(session)
-
-        return Steps()
-
-    def after_step(self, step, loss, session):
+    def after_run(self, run_context, run_values):
         self.made += 1
-        self.step = step
+        self.step = int(run_context.session.run(self._global_step))
         due = self._every_step or self.made & (self.made - 1) == 0
         self._record.add(
             "step",
             number=self._number,
-            step=step,
-            loss=float(loss),
-            saved=self._save(session, f"step-{step}") if due else None,
+            step=self.step,
+            loss=float(run_values.results),
+            saved=self._save(run_context.session, f"step-{self.step}") if due else None,
         )
         if due:
-            self._saved_step = step
+            self._saved_step = self.step
 
     def end(self, session):
         if self.made and self._saved_step != self.step:
@@ -87,8 +71,6 @@ class TrainingOfSide:
         )
 
     def _start(self, session):
-        import tensorflow as tf
-
         own = self._save(session, "own")
         start, path = self._watch.start_of(self._number), own
         if start is not None:
@@ -103,8 +85,7 @@ class TrainingOfSide:
             for name, shape in reader.get_variable_to_shape_map().items()
         )
         if self._every_step is None:
-            given = self._watch.given
-            self._every_step = size * given["steps"] <= given["most_bytes"]
+            self._every_step = size * self._watch.given["steps"] <= 2 << 30
         if reader.has_tensor("global_step"):
             self.step = int(reader.get_tensor("global_step"))
         self._record.add(
@@ -112,14 +93,11 @@ class TrainingOfSide:
             number=self._number,
             saved=path,
             every_step=self._every_step,
-            bytes=size,
             unsaved=_unsaved(session.graph, reader),
         )
 
     def _given(self, start, own):
         """Returns a checkpoint with the variables of `own`, by name with the values of `start`."""
-        import tensorflow as tf
-
         ours, theirs = (tf.train.load_checkpoint(path) for path in (own, start))
         shapes, their_shapes = (one.get_variable_to_shape_map() for one in (ours, theirs))
         dtypes, their_dtypes = (one.get_variable_to_dtype_map() for one in (ours, theirs))
@@ -154,8 +132,6 @@ class TrainingOfSide:
 
 
 def _unsaved(graph, reader):
-    import tensorflow as tf
-
     found = []
     with graph.as_default():
         for variable in tf.compat.v1.trainable_variables():
