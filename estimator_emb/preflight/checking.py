@@ -17,8 +17,6 @@ from estimator_emb.preflight.report import CannotCheck, Compilation, Finding, Re
 from estimator_emb.spec import options
 from estimator_emb.spec.generations import NO_ESTIMATOR, check_runtime
 
-MODES = (step_lib.ModeKeys.TRAIN, step_lib.ModeKeys.EVAL, step_lib.ModeKeys.PREDICT)
-
 
 def check_program(
     estimator: estimator_emb.estimator.TPUEstimator,
@@ -65,8 +63,8 @@ def check_program(
       CannotCheck: the step could not be built, or `compile` is True and there is no compiler.
       ValueError: the mode or a generation is unknown, or a number is not positive.
     """
-    if mode not in MODES:
-        raise ValueError(f"mode must be one of {MODES}; got {mode!r}.")
+    if mode not in step_lib.MODES:
+        raise ValueError(f"mode must be one of {step_lib.MODES}; got {mode!r}.")
     unknown = [name for name in generations or () if name not in GENERATIONS]
     if unknown:
         raise ValueError(f"generations must be among {tuple(GENERATIONS)}; got {unknown[0]!r}.")

@@ -11,7 +11,7 @@ from estimator_emb.preflight.step import Step
 from estimator_emb.xla import core_step
 from estimator_emb.xla.core_step import CannotLower
 
-_LEFT_OUT = ("VarHandleOp", "TPUReplicatedInput", "TPUReplicateMetadata")
+_OF_TPU = ("TPUReplicatedInput", "TPUReplicateMetadata")
 
 
 def write(step: Step, folder: pathlib.Path) -> None:
@@ -21,43 +21,23 @@ def write(step: Step, folder: pathlib.Path) -> None:
     those that they take from it results. Raises CannotLower where that or another part fails.
     """
     ops = static.reachable(step)
-    outside = {op for op in ops if static.OUTSIDE in op.node_def.attr}
-    sources = outside | {tensor.op for tensor in step.arguments}
-    arguments = {}
-    results = {tensor.name: tensor for _, tensor in step.results}
-
-    def kept(op: tf.Operation) -> bool:
-        return not (op in sources or op.type in _LEFT_OUT)
-
-    graph = tf.compat.v1.GraphDef()
-    graph.versions.CopyFrom(step.graph.graph_def_versions)
-    for op in ops:
-        if op in outside:
-            results.update({tensor.name: tensor for tensor in op.inputs if kept(tensor.op)})
-        if not kept(op):
-            continue
-        arguments.update({tensor.name: tensor for tensor in op.inputs if tensor.op in sources})
-        node = core_step.add_node(graph, op, op.inputs, filter(kept, op.control_inputs))
-        if op.type == "CrossReplicaSum":
-            _sum(node, op)
-    core_step.add_functions(graph, step.graph)
+    outside = [op for op in ops if static.OUTSIDE in op.node_def.attr]
+    left_out = {*outside, *(tensor.op for tensor in step.arguments)}
+    inside = {op.name for op in ops if op not in left_out and op.type not in _OF_TPU}
+    leaving = [*(one for _, one in step.results), *(one for op in outside for one in op.inputs)]
+    results = {one.name: one for one in leaving if one.op.name in inside}
+    train_op = step.train_op if step.train_op and step.train_op.name in inside else None
+    with step.graph.as_default():
+        taken = core_step.taken_out(ops, inside, list(results.values()), train_op)
+    for node in taken.graph.node:
+        if node.op == "CrossReplicaSum":
+            _sum(node, step.graph.get_operation_by_name(node.name))
     graphs = static.graphs_of_functions(step)
-    for function in graph.library.function:
+    for function in taken.graph.library.function:
         if function.signature.name in graphs:
             _edit_function(function, graphs[function.signature.name])
-    for name, tensor in arguments.items():
-        if not tensor.shape.is_fully_defined():
-            raise CannotLower(
-                f"outside_compilation gives the step {name} of the dynamic shape {tensor.shape}."
-            )
-    interface = core_step.interface(
-        arguments.values(),
-        [op for op in ops if op.type == "VarHandleOp"],
-        [tensor for tensor in results.values() if kept(tensor.op)],
-        step.train_op if step.train_op is not None and kept(step.train_op) else None,
-    )
-    (folder / "graph.pb").write_bytes(graph.SerializeToString())
-    (folder / "step.json").write_text(json.dumps(interface))
+    (folder / "graph.pb").write_bytes(taken.graph.SerializeToString())
+    (folder / "step.json").write_text(json.dumps(taken.interface()))
 
 
 def _sum(node: tf.compat.v1.NodeDef, op: tf.Operation) -> None:

@@ -74,9 +74,11 @@ def ops_of(step: Step) -> list[StepOp]:
             _place_softly(op, graph)
         where = program.line_of(op) or where
         found = StepOp(op.type, prefix + op.name, op.node_def.attr, where)
-        if not _is_function(op.type, graph):
+        calls = _function(op.type, graph) is not None
+        if not calls:
             ops.append(found)
-        waiting.extend(_called_on_core(op, graph, found))
+        if not found.outside and (calls or op.type in kernels()):
+            waiting.extend((*one, found) for one in called(op.node_def, graph))
 
     outside = {"TPUReplicateMetadata", *(tensor.op.name for tensor in step.arguments)}
     for op in reachable(step):
@@ -102,19 +104,11 @@ def _place_softly(op: tf.Operation, graph: Any) -> None:
 
     Source: `tf.config.set_soft_device_placement`; the pass `tf-mark-ops-for-outside-compilation`.
     """
-    known = op.type in (*_CONTROL_FLOW, *_SUMMARIES, "Placeholder") or _is_function(op.type, graph)
-    if known or OUTSIDE in op.node_def.attr:
+    known = op.type in (*_CONTROL_FLOW, *_SUMMARIES, "Placeholder")
+    if known or _function(op.type, graph) is not None or OUTSIDE in op.node_def.attr:
         return
     if op.type not in kernels() or _refused_type(op.type, op.node_def.attr) == "string":
         op._set_attr(OUTSIDE, tf.compat.v1.AttrValue(s=_SOFTLY))
-
-
-def _called_on_core(
-    op: tf.Operation, graph: tf.Graph, found: StepOp
-) -> list[tuple[str, Any, StepOp]]:
-    if found.outside or not (op.type in kernels() or _is_function(op.type, graph)):
-        return []
-    return [(name, inner, found) for name, inner in called(op.node_def, graph)]
 
 
 def reachable(step: Step) -> list[tf.Operation]:
@@ -159,10 +153,6 @@ def _function(name: str, graph: Any) -> Any:
             return graph._get_function(name)
         graph = getattr(graph, "outer_graph", None)
     return None
-
-
-def _is_function(name: str, graph: Any) -> bool:
-    return _function(name, graph) is not None
 
 
 def _graph_of(function: Any) -> Any:

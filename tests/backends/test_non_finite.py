@@ -7,6 +7,7 @@ import pytest
 import reference
 import servers
 import tensorflow as tf
+from host_engine import on_both_kernels
 
 import estimator_emb as ee
 
@@ -61,8 +62,9 @@ WAYS = (
 )
 
 
+@on_both_kernels
 @pytest.mark.parametrize("way, pipelined, accumulates, summaries", WAYS)
-def test_trains_as_numpy(way, pipelined, accumulates, summaries, kernels, tmp_path):
+def test_trains_as_numpy(way, pipelined, accumulates, summaries, tmp_path):
     config = servers.config_of(
         way, tmp_path, save_checkpoints_steps=1, save_summary_steps=summaries
     )

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 import servers
 import tensorflow as tf
+from host_engine import on_both_kernels
 
 import estimator_emb as ee
 from estimator_emb.checkpoints.restoring import live_servers
 from estimator_emb.native import choice, serving
 
+with_native = pytest.mark.parametrize("kernels", ["native"], indirect=True)
 BETA = 0.999
 OPTIMIZERS = {
     "sgd": ee.StochasticGradientDescentParameters(1.0),
@@ -49,18 +51,18 @@ KERNELS = {
 
 
 @pytest.mark.parametrize(
-    "mixed, least",
+    "mixed, least, kernels",
     [
-        (False, 100),
-        pytest.param(False, 600, marks=pytest.mark.slow),
-        pytest.param(True, 600, marks=pytest.mark.slow),
+        (False, 100, "native"),
+        pytest.param(False, 600, "native", marks=pytest.mark.slow),
+        pytest.param(False, 600, "tensorflow", marks=pytest.mark.slow),
+        pytest.param(True, 600, "native", marks=pytest.mark.slow),
     ],
+    indirect=["kernels"],
 )
-def test_no_update_of_three_trainers_is_lost(mixed, least, kernels, monkeypatch, tmp_path):
+def test_no_update_of_three_trainers_is_lost(mixed, least, monkeypatch, tmp_path):
     """Also where some of them use the native kernels of the servers and others do not."""
     if mixed:
-        if kernels == "tensorflow":
-            pytest.skip("Those of TensorFlow are the mixture's other part.")
         trainers, native = itertools.count(), choice.native_kernels
 
         def in_turn(*args):
@@ -123,6 +125,7 @@ ALL = [optimizer.parameters for optimizer in descriptors.OPTIMIZERS]
 
 
 @pytest.mark.sampled(2)
+@on_both_kernels
 @pytest.mark.parametrize(
     "optimizers, strategy",
     [
@@ -189,6 +192,7 @@ def chief_of(cluster, model_dir):
     return train
 
 
+@with_native
 @pytest.mark.slow
 def test_a_chief_that_starts_again_leaves_servers_as_they_are(said, tmp_path):
     """Whatever spelling of its folder it is given."""
@@ -235,6 +239,7 @@ NOTHING = (
 )
 
 
+@on_both_kernels
 @pytest.mark.parametrize(
     "new_chief, lost, variables, line",
     [
@@ -284,6 +289,7 @@ def test_a_worker_says_which_steps_are_lost(said):
     ]
 
 
+@with_native
 @pytest.mark.slow
 def test_servers_that_hold_another_training_are_restored(said, tmp_path):
     cluster = servers.Cluster(workers=0, servers=2)
@@ -296,16 +302,16 @@ def test_servers_that_hold_another_training_are_restored(said, tmp_path):
     np.testing.assert_array_equal(saved["x"], np.full([4, 2], -4.0))
 
 
+@with_native
 def test_a_worker_that_never_comes_holds_nobody_up(tmp_path):
     cluster = servers.Cluster(workers=1, servers=1, absent=[("worker", 0)])
     chief_of(cluster, tmp_path)(3)
     assert harness.saved(tmp_path, 3)["global_step"] == 3
 
 
+@with_native
 @pytest.mark.slow
-def test_a_server_that_is_away_is_named(kernels, monkeypatch, said, tmp_path):
-    if kernels == "tensorflow":
-        pytest.skip("Its session waits for servers.")
+def test_a_server_that_is_away_is_named(monkeypatch, said, tmp_path):
     monkeypatch.setattr(serving, "_NEXT_LINE", 0.1)
     cluster = servers.Cluster(workers=0, servers=2, absent=[("ps", 1)])
     address = cluster.cluster["ps"][1]

@@ -17,7 +17,7 @@ import tensorflow as tf
 from estimator_emb.backends.base import EstimatorRequest
 from estimator_emb.backends.emulated import input as emulated_input
 from estimator_emb.backends.emulated import refusals
-from estimator_emb.backends.emulated.computation import Computation, checked_scaffold
+from estimator_emb.backends.emulated.computation import Computation
 from estimator_emb.backends.emulated.loop import LoopHook
 from estimator_emb.backends.emulated.topology import EmulatedTPU
 from estimator_emb.checks import batch_sizes, nan_inputs, unsummed
@@ -353,7 +353,7 @@ class EmulatedStep:
             scaffold = scaffold_fn()
         if scaffold is None:
             raise ValueError("TPUEstimatorSpec.scaffold_fn returns None, which is not allowed")
-        return checked_scaffold(self._computation, scaffold)
+        return self._computation.checked_scaffold(scaffold)
 
     def _checks(self, variables: list[tf.Variable], loss: tf.Tensor) -> list[tf.Operation]:
         """Makes checks that stop a training whose variables, but not its loss, are NaN."""
