@@ -19,6 +19,15 @@ from tensorflow.python.training import evaluation, training
 import estimator_emb as ee
 import feature_columns as fc
 
+NO_ESTIMATOR = (
+    "no TPUEstimator runs by TensorFlow on TPUs v5e, v5p and v6e: their only runtime is PJRT, and "
+    "TPUEstimator stands on the infeed and outfeed of TensorFlow's older one, without which "
+    "TensorFlow says 'No TPU platform registered'. Ways round: run the model there by jax and "
+    "train the tables on the host, with TPUConfig(device='pjrt'), which nobody has tried on a TPU; "
+    "or train on the host, without the TPU, with TPUConfig(device='host'); or rewrite the program "
+    "for TensorFlow 2, where TPUEmbeddingV2 of tf.tpu.experimental.embedding drives SparseCore: "
+    "estimator_emb.embedding.to_tensorflow translates tables and features."
+)
 CORES_PER_HOST = 2
 MASTER = "grpc://described"
 POSITION = 4

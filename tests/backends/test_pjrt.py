@@ -446,6 +446,7 @@ ENDS_ITSELF = """
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("number", "owner", "function", "call"),
     [
@@ -481,6 +482,7 @@ def test_a_training_goes_on_after_a_signal(number, owner, function, call, tmp_pa
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("topology", ["v5e:2x4", "v5p:2x2x2", "v6e:2x4", "v4:2x2x1", "v2:2x2"])
 def test_libtpu_compiles_the_jit_that_runs(topology, tmp_path, monkeypatch):
     """What devices have just run is given to the compiler of TPUs, ahead of time."""
@@ -509,6 +511,7 @@ def test_libtpu_compiles_the_jit_that_runs(topology, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("program", "folder", "options"),
     [

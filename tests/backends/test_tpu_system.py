@@ -14,7 +14,7 @@ from tensorflow.core.protobuf.tpu import topology_pb2
 from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import TPUEmbeddingConfiguration
 from tensorflow.python.tpu import tpu_embedding as legacy_module
 from tensorflow_estimator.python.estimator.tpu import _tpu_estimator_embedding, tpu_estimator
-from tpu_described import POSITION, model_fn_of, sparse
+from tpu_described import NO_ESTIMATOR, POSITION, model_fn_of, sparse
 
 import estimator_emb as ee
 import feature_columns as fc
@@ -437,14 +437,7 @@ ELSEWHERE = (
 def test_a_generation_on_which_no_estimator_runs(generation, tmp_path):
     config = tpu_described.per_core_input(tpu_generation=generation)
     assert harness.refusal(ValueError, train, dict_spec(), tmp_path, tpu_config=config) == (
-        f"TPUConfig: tpu_generation is '{generation}', and no TPUEstimator runs by TensorFlow on "
-        "TPUs v5e, v5p and v6e: their only runtime is PJRT, and TPUEstimator stands on the infeed "
-        "and outfeed of TensorFlow's older one, without which TensorFlow says 'No TPU platform "
-        "registered'. Ways round: run the model there by jax and train the tables on the host, "
-        "with TPUConfig(device='pjrt'), which nobody has tried on a TPU; or train on the host, "
-        "without the TPU, with TPUConfig(device='host'); or rewrite the program for TensorFlow 2, "
-        "where TPUEmbeddingV2 of tf.tpu.experimental.embedding drives SparseCore: "
-        "estimator_emb.embedding.to_tensorflow translates tables and features."
+        f"TPUConfig: tpu_generation is '{generation}', and {NO_ESTIMATOR}"
     )
 
 

@@ -107,6 +107,7 @@ CASES = (
 )
 
 
+@pytest.mark.sampled(4)
 @on_both_kernels
 @pytest.mark.parametrize("way, pipelined, wrong, value", CASES)
 def test_stops_before_that_step_writes(way, pipelined, wrong, value, tmp_path, monkeypatch):

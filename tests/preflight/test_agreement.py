@@ -429,6 +429,7 @@ def table():
             yield pytest.param(kind, case, id=name, marks=marks)
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("kind", "case"), table())
 def test_they_agree(kind, case, tmp_path, monkeypatch):
     error = case.judged(tmp_path / "judged")

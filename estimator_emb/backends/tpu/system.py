@@ -128,38 +128,18 @@ class EmbeddingConfig:
 
     def get_tpu_embedding(self, mode: str) -> TPUEmbedding:
         if mode not in self._of_mode:
-            self._of_mode[mode] = self._create(mode)
+            with self._context.with_mode(mode) as context:
+                self._of_mode[mode] = _TablesOfSpec(self._spec, self._tables, mode, context)
         return self._of_mode[mode]
-
-    def _create(self, mode: str) -> TPUEmbedding:
-        training = mode == ModeKeys.TRAIN
-        with self._context.with_mode(mode) as context:
-            metadata = context._get_tpu_system_metadata()
-            generations.check_system(metadata, context.config.cluster)
-            embedding = _TablesOfSpec(
-                self._tables,
-                context._train_batch_size if training else context._eval_batch_size,
-                TRAINING if training else INFERENCE,
-                master=context._get_master_address(),
-                optimization_parameters=self._spec.optimization_parameters if training else None,
-                pipeline_execution_with_tensor_core=(
-                    self._spec.pipeline_execution_with_tensor_core
-                ),
-                partition_strategy=self._spec.partition_strategy,
-                profile_data_directory=self._spec.profile_data_directory,
-                master_job_name=context.master_job,
-                system_metadata=metadata,
-                clipping_limit=self._spec.clipping_limit if training else None,
-            )
-        if training:
-            logger.info(embedding.describe())
-        return embedding
 
 
 class _TablesOfSpec(TPUEmbedding):
     """A `TPUEmbedding` for the tables of a spec, named as the model's columns name them."""
 
-    def __init__(self, tables: list[Table], batch_size: int, mode: int, **kwargs: Any):
+    def __init__(self, spec: EmbeddingConfigSpec, tables: list[Table], mode: str, context: Any):
+        training = mode == ModeKeys.TRAIN
+        metadata = context._get_tpu_system_metadata()
+        generations.check_system(metadata, context.config.cluster)
         self._tables = tables
         features = {
             feature.key: FeatureConfig(table.name, feature.max_sequence_length, feature.weight_key)
@@ -167,12 +147,22 @@ class _TablesOfSpec(TPUEmbedding):
             for feature in table.features
         }
         super().__init__(
-            {table.name: table.config for table in tables}, features, batch_size, mode, **kwargs
+            {table.name: table.config for table in tables},
+            features,
+            context._train_batch_size if training else context._eval_batch_size,
+            TRAINING if training else INFERENCE,
+            master=context._get_master_address(),
+            optimization_parameters=spec.optimization_parameters if training else None,
+            pipeline_execution_with_tensor_core=spec.pipeline_execution_with_tensor_core,
+            partition_strategy=spec.partition_strategy,
+            profile_data_directory=spec.profile_data_directory,
+            master_job_name=context.master_job,
+            system_metadata=metadata,
+            clipping_limit=spec.clipping_limit if training else None,
         )
-
-    def describe(self) -> str:
-        over = counted(self._num_hosts, "host")
-        return describe(self._tables, f"on the TPU's embedding hardware, over {over}")
+        if training:
+            over = counted(self._num_hosts, "host")
+            logger.info(describe(tables, f"on the TPU's embedding hardware, over {over}"))
 
     def create_variables_and_ops(
         self,
