@@ -111,7 +111,7 @@ def test_all_fields_in_all_modes(tmp_path):
     ("shape", "cores", "weighted"),
     [
         ([4, 1], 2, True),
-        ([None, None], None, False),
+        pytest.param([None, None], None, False, marks=pytest.mark.slow),
         pytest.param([None, 1], None, True, marks=pytest.mark.slow),
         pytest.param([4, 1], None, False, marks=pytest.mark.slow),
     ],

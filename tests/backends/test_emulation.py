@@ -42,12 +42,9 @@ def on_one_core(tmp_path_factory):
     return all_of(tmp_path_factory.mktemp("one"), 1, PIPELINES.PER_HOST_V1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("cores", "pipeline"),
-    [
-        (4, PIPELINES.PER_HOST_V1),
-        pytest.param(3, PIPELINES.PER_HOST_V2, marks=pytest.mark.slow),
-    ],
+    ("cores", "pipeline"), [(4, PIPELINES.PER_HOST_V1), (3, PIPELINES.PER_HOST_V2)]
 )
 def test_n_cores_train_as_one(cores, pipeline, on_one_core, tmp_path):
     got = all_of(tmp_path, cores, pipeline)

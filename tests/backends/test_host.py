@@ -261,7 +261,7 @@ def test_what_replace_made_unusable_is_caught_at_use(case, tmp_path):
     assert harness.refusal(ValueError, train, spec, tmp_path, ONE) == message
 
 
-@pytest.mark.parametrize("cores", [None, 1, 2])
+@pytest.mark.parametrize("cores", [None, 2])
 def test_what_model_fn_returns_as_it_is_is_looked_up_too(cores, tmp_path):
     """Without any op of the program's own."""
 

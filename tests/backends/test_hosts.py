@@ -78,7 +78,7 @@ def seen_as_on_a_tpu(emulating, hosts, described, tmp_path, monkeypatch):
     return made, here
 
 
-@pytest.mark.parametrize("hosts", [1, 2])
+@pytest.mark.parametrize("hosts", [pytest.param(1, marks=pytest.mark.slow), 2])
 @pytest.mark.parametrize("pipeline", ["PER_SHARD_V1", "PER_HOST_V1", "PER_HOST_V2", "BROADCAST"])
 def test_input_fn_sees_what_it_sees_on_a_tpu(pipeline, hosts, tmp_path, monkeypatch):
     value = getattr(PIPELINES, pipeline)
@@ -105,7 +105,12 @@ def test_evaluation_is_fed_by_host_where_training_is_fed_by_core(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("replicas", "each", "hosts"), [(8, 2, 2), (4, 4, 2), (2, 16, 4), (4, 8, 4)]
+    ("replicas", "each", "hosts"),
+    [
+        (8, 2, 2),
+        (2, 16, 4),
+        *(pytest.param(4, each, hosts, marks=pytest.mark.slow) for each, hosts in ((4, 2), (8, 4))),
+    ],
 )
 def test_a_model_over_several_cores_on_several_hosts(replicas, each, hosts, tmp_path, monkeypatch):
     """The hosts that call input_fn, also where a replica spans two of them."""

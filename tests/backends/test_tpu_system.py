@@ -160,7 +160,10 @@ STOCK = {
 
 
 @pytest.mark.parametrize("how", [tpu_described.train, tpu_described.evaluate])
-@pytest.mark.parametrize("name", STOCK)
+@pytest.mark.parametrize(
+    "name",
+    [name if "," not in name else pytest.param(name, marks=pytest.mark.slow) for name in STOCK],
+)
 def test_the_whole_graph_is_the_original_one(name, how, tmp_path):
     """On TensorFlow >= 2.16 stock tensorflow-estimator finds ours under the legacy name."""
     if not HAS_ORIGINAL and not name.startswith("dicts"):
@@ -213,7 +216,11 @@ SIZES = {
 
 @pytest.mark.parametrize(
     "spec_of, hosts, strategy",
-    [(column_spec, 1, "div"), (dict_spec, 2, "div"), (dict_spec, 2, "mod")],
+    [
+        (column_spec, 1, "div"),
+        (dict_spec, 2, "mod"),
+        pytest.param(dict_spec, 2, "div", marks=pytest.mark.slow),
+    ],
 )
 def test_training(spec_of, hosts, strategy, tmp_path, caplog):
     caplog.set_level(logging.INFO, "estimator_emb")
@@ -289,11 +296,9 @@ def test_training(spec_of, hosts, strategy, tmp_path, caplog):
         assert one.device == f"/job:tpu_worker/replica:0/task:{host}/device:CPU:0"
 
 
-@pytest.mark.parametrize("strategy", ["div", "mod"])
-def test_evaluation(strategy, tmp_path):
-    estimator, reached = run(
-        tpu_described.evaluate, column_spec(partition_strategy=strategy), tmp_path, 2
-    )
+def test_evaluation(tmp_path):
+    spec = column_spec(partition_strategy="mod")
+    estimator, reached = run(tpu_described.evaluate, spec, tmp_path, 2)
     engine = engine_of(estimator)
     assert engine.config_proto.mode == TPUEmbeddingConfiguration.INFERENCE
     loads = reached.ops("LoadTPUEmbedding")
