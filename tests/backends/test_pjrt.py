@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("eight_devices")
 
 
 @pytest.mark.parametrize(
-    ("cores", "pipelined"), [(1, True), (8, False), pytest.param(8, True, marks=pytest.mark.slow)]
+    ("cores", "pipelined"), [(1, True), pytest.param(8, False, marks=pytest.mark.slow)]
 )
 def test_trains_evaluates_and_predicts_as_the_emulated_tpu(cores, pipelined, tmp_path, caplog):
     caplog.set_level(logging.INFO, "estimator_emb")
@@ -60,6 +60,7 @@ def test_trains_evaluates_and_predicts_as_the_emulated_tpu(cores, pipelined, tmp
     assert f"The model runs on {which}." in caplog.messages
 
 
+@pytest.mark.slow
 def test_every_golden_optimizer_trains_a_table(tmp_path):
     """Each is a table of one training, from a config dict, with its slots and its rates."""
     cases = [case for case in golden_training.GOLDEN["cases"] if "num_shards" not in case["hyper"]]
@@ -123,11 +124,11 @@ def of_chosen_rows(x, y):
     return 0.1 * loss, {}
 
 
-MODELS = (of_branches, of_types, of_averages, of_recurrence, of_chosen_rows)
-
-
-@pytest.mark.parametrize("of", MODELS)
-@pytest.mark.parametrize("cores", [1, 8])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("of", "cores"),
+    [(of_branches, 8), (of_types, 1), (of_averages, 8), (of_recurrence, 1), (of_chosen_rows, 8)],
+)
 def test_what_a_model_may_be(of, cores, tmp_path):
     written = []
 
@@ -211,6 +212,7 @@ def draws():
     }
 
 
+@pytest.mark.slow
 def test_random_numbers_are_of_seeds_step_and_core(tmp_path):
     def model_fn(features, labels, mode, params):
         made = draws()
@@ -249,6 +251,7 @@ def test_random_numbers_are_of_seeds_step_and_core(tmp_path):
     assert set(np.unique(at_once["dropout"])) == {0.0, np.float32(1 / 0.7)}
 
 
+@pytest.mark.slow
 def test_training_goes_on_in_turns(tmp_path):
     """Under devices, an emulated TPU and the host, with the same checkpoints."""
     for folder, ways in (
@@ -332,6 +335,7 @@ def test_an_input_that_ends_within_a_loop_saves_what_was_trained(tmp_path):
     same(every_checkpoint(tmp_path / "host"), every_checkpoint(tmp_path / "pjrt"))
 
 
+@pytest.mark.slow
 def test_reads_come_before_the_writes_of_a_step(tmp_path):
     """In host_call, and where steps are counted, whose count hooks can read after a call."""
 
@@ -378,6 +382,7 @@ def test_reads_come_before_the_writes_of_a_step(tmp_path):
     np.testing.assert_allclose(*found, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_warm_starts_and_exports(tmp_path):
     def model_fn(features, labels, mode, params):
         output = dense(features["word"], 1, "output")
