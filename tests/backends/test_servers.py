@@ -119,7 +119,7 @@ def of_every_optimizer(strategy):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @on_both_kernels
 @pytest.mark.parametrize("strategy", ["div", "mod"])
 def test_one_trainer_and_two_servers_train_as_one_process_does(strategy, kernels, said, tmp_path):
