@@ -18,7 +18,7 @@ from tpu_described import NO_ESTIMATOR, POSITION, model_fn_of, sparse
 
 import estimator_emb as ee
 import feature_columns as fc
-from estimator_emb.backends.tpu import embedding, system
+from estimator_emb.backends.tpu import backend, embedding
 from estimator_emb.spec import generations
 from estimator_emb.spec.resolved import tables_of
 from estimator_emb.tables.storage import saved_name
@@ -232,7 +232,7 @@ def test_training(spec_of, hosts, strategy, tmp_path, caplog):
         f"{'s' * (hosts > 1)}: {SIZES[spec_of]}."
     ]
     engine = engine_of(estimator)
-    assert type(engine) is system._TablesOfSpec
+    assert type(engine) is backend._TablesOfSpec
     config = engine.config_proto
     training = TPUEmbeddingConfiguration.TRAINING
     assert (config.mode, config.num_hosts, config.num_tensor_cores) == (training, hosts, 2 * hosts)
@@ -327,7 +327,7 @@ def test_an_optimizer_that_only_the_hardware_knows(tmp_path):
 
 def test_stock_tensorflow_estimator_is_left_alone():
     assert _tpu_estimator_embedding.tpu_embedding is legacy_module
-    assert _tpu_estimator_embedding.EmbeddingConfig is not system.EmbeddingConfig
+    assert _tpu_estimator_embedding.EmbeddingConfig is not backend.EmbeddingConfig
 
 
 @pytest.mark.parametrize("optimizer", ["Adam", "CenteredRmsProp", "FrequencyEstimator"])
@@ -358,9 +358,9 @@ def element_of(features, tables, dataset):
     """What becomes of one batch of features, from a dataset or as tensors."""
     if dataset:
         given = tf.data.Dataset.from_tensors((features, tf.zeros([2])))
-        ((result, _),) = system.as_hardware_reads(given, tables)
+        ((result, _),) = backend.as_hardware_reads(given, tables)
     else:
-        result, _ = system.as_hardware_reads((features, tf.zeros([2])), tables)
+        result, _ = backend.as_hardware_reads((features, tf.zeros([2])), tables)
     return result
 
 
@@ -409,14 +409,14 @@ def test_one_id_for_each_sample_stays_dense(dataset):
 def test_a_dataset_of_features_alone():
     tables = tables_of_x()
     dataset = tf.data.Dataset.from_tensors({"x": tf.constant([5, 0])})
-    (got,) = system.as_hardware_reads(dataset, tables)
+    (got,) = backend.as_hardware_reads(dataset, tables)
     assert listed(got["x"]) == ([[0, 0], [1, 0]], [5, 0], [2, 1])
 
 
 def test_a_dataset_of_sparse_ids_is_passed_on():
     tables = tables_of_x()
     dataset = tf.data.Dataset.from_tensors({"x": sparse(4), "other": tf.zeros([4])})
-    assert system.as_hardware_reads(dataset, tables) is dataset
+    assert backend.as_hardware_reads(dataset, tables) is dataset
 
 
 def test_dense_ids_are_enqueued(tmp_path):
