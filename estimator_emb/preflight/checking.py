@@ -14,6 +14,7 @@ from estimator_emb.preflight import compiler, host_calls, program, static, table
 from estimator_emb.preflight import step as step_lib
 from estimator_emb.preflight.described import Described
 from estimator_emb.preflight.report import CannotCheck, Compilation, Finding, Report
+from estimator_emb.private.estimator import ModeKeys
 from estimator_emb.spec import options
 from estimator_emb.spec.generations import NO_ESTIMATOR, check_runtime
 
@@ -143,7 +144,7 @@ def _built(
     has_steps: bool,
 ) -> _Built:
     described = Described(estimator, mode, replicas, has_steps)
-    if step_lib.is_on_host(estimator, mode):
+    if mode == ModeKeys.EVAL and not estimator.backend.request.eval_on_tpu:
         note = "This call runs on the TPU's host, and has no step on the TPU."
         return _Built(None, described.build(input_fn), notes=[note])
     try:

@@ -75,11 +75,6 @@ def build(
     return step
 
 
-def is_on_host(estimator: TPUEstimator, mode: str) -> bool:
-    """Returns whether a call in this mode runs on the host alone, even with `use_tpu=True`."""
-    return mode == ModeKeys.EVAL and not estimator.backend.request.eval_on_tpu
-
-
 def _context(estimator: TPUEstimator, config: Any, replicas: int) -> InternalTPUContext:
     asked = estimator.backend.request
     sizes = (asked.train_batch_size, asked.eval_batch_size, asked.predict_batch_size)
