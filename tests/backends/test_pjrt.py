@@ -164,12 +164,9 @@ def test_what_a_model_may_be(of, cores, tmp_path):
         dataset = tf.data.Dataset.from_tensor_slices((rows, labels)).repeat()
         return dataset.batch(params["batch_size"], drop_remainder=True)
 
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={"word": ee.FeatureConfig("words")},
-        table_to_config_dict={
-            "words": ee.TableConfig(9, 4, v1.random_uniform_initializer(1, 2, seed=1), "mean")
-        },
-        optimization_parameters=ee.AdagradParameters(0.5),
+    spec = harness.tables_spec(
+        {"word": ee.TableConfig(9, 4, v1.random_uniform_initializer(1, 2, seed=1), "mean")},
+        ee.AdagradParameters(0.5),
         experimental_gradient_multiplier_fn=lambda step: 1 / (1 + tf.cast(step, tf.float32)),
     )
     found = {}
@@ -394,15 +391,9 @@ def test_warm_starts_and_exports(tmp_path):
         words = np.arange(16)[:, None] % 9
         return tf.data.Dataset.from_tensors(({"word": words}, words.astype(np.float32))).repeat()
 
-    def receive():
-        words = v1.placeholder(tf.int64, [None, 1], name="word")
-        return ee.export.ServingInputReceiver({"word": words}, {"word": words})
-
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={"word": ee.FeatureConfig("words")},
-        table_to_config_dict={"words": ee.TableConfig(9, 4, v1.ones_initializer(), "mean")},
-        optimization_parameters=ee.AdagradParameters(0.5),
-    )
+    receive = harness.receiver_of(word=(tf.int64, [None, 1]))
+    table = ee.TableConfig(9, 4, v1.ones_initializer(), "mean")
+    spec = harness.tables_spec({"word": table}, ee.AdagradParameters(0.5))
     served = {}
     for device in ("host", "pjrt"):
         before = tmp_path / device / "before"

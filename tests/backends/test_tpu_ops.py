@@ -47,9 +47,7 @@ def contrastive(features, labels, mode, params):
 
 
 def estimator(model_fn, model_dir, cores=1, use_tpu=True):
-    tpu_config = ee.TPUConfig(num_shards=cores, device="host")
-    config = ee.RunConfig(model_dir=str(model_dir), tpu_config=tpu_config)
-    return harness.configured(model_fn, None, config, BATCH, use_tpu=use_tpu)
+    return harness.estimator(model_fn, None, model_dir, BATCH, "host", cores, use_tpu=use_tpu)
 
 
 def numpy_losses(w):
