@@ -337,7 +337,9 @@ RAISE = {
         found="experimental_gradient_multiplier_fn <lambda>",
         spec=spec(experimental_gradient_multiplier_fn=lambda step: None),
     ),
-    "a dynamic batch": Case(found="features['x'] (float32) has the dynamic shape", static=False),
+    "a dynamic batch": Case(
+        found="features['x'] (float32) has the dynamic shape (None, 3)", static=False
+    ),
     "a string for the model": Case(
         found="features['text'] holds strings, and no string reaches a TPU. Instead: turn it into "
         "numbers in input_fn, or leave it out of what input_fn returns.",
@@ -353,7 +355,9 @@ RAISE = {
     ),
     "a scaffold that reads the TPU": Case(found="use_tpu=True raises", fields=scaffold_of),
     "a scalar for the host_call": Case(
-        found="host_call[0] is a scalar", fields=host_call(lambda loss: loss, lambda loss: [loss])
+        found="host_call[0] is a scalar, but the host concatenates the tensors of all cores along "
+        "the batch. Instead: tf.reshape(tensor, [1]).",
+        fields=host_call(lambda loss: loss, lambda loss: [loss]),
     ),
     "a host_call that fails": Case(found="of the program", fields=host_call(fails)),
     "an EstimatorSpec of an evaluation": Case(
