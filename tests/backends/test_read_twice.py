@@ -219,7 +219,6 @@ def case(make, *arguments, slow=False, form="sparse", pipelined=False):
     [
         case(an_indicator_beside_a_table, v1_layer),
         case(an_indicator_beside_a_table, v1_keras_layer, slow=True, pipelined=True),
-        case(an_indicator_beside_a_table, keras_layer, slow=True),
         case(an_indicator_beside_a_table, keras_layer, slow=True, form="dense", pipelined=True),
         case(a_linear_model_beside_a_table, slow=True),
         case(weights_of_a_table_beside_it),
@@ -227,7 +226,6 @@ def case(make, *arguments, slow=False, form="sparse", pipelined=False):
         case(an_ordinary_embedding_column_is_the_programs_own, False, slow=True),
         case(a_spec_of_ordinary_columns_alone, slow=True),
         case(two_tables_of_one_feature, v1_layer),
-        case(two_tables_of_one_feature, v1_layer, True, slow=True),
         case(two_tables_of_one_feature, v1_keras_layer, slow=True),
         case(two_tables_of_one_feature, keras_layer, True, slow=True),
         case(two_tables_that_differ_in_their_initializer, slow=True),

@@ -266,7 +266,7 @@ def test_the_hardware_gets_the_rows_of_each_host_and_gives_them_back(rows, hosts
     table = np.arange(rows * 2, dtype=np.float32).reshape(rows, 2)
     padding = max(0, hosts - rows)
     engine = one_table(
-        ee.TableConfig(rows, 2, initializer=of_table(table)),
+        ee.TableConfig(rows, 2, initializer=harness.initializer(table)),
         hosts,
         partition_strategy=strategy,
         optimization_parameters=ee.AdamParameters(0.1),
@@ -303,16 +303,6 @@ def run_without_hardware(graph, tensors, before=()):
         with tf.compat.v1.Session() as session:
             session.run([one.name for one in before])
             return session.run(tf.nest.map_structure(lambda one: one.name, tensors))
-
-
-def of_table(table):
-    def initializer(shape, dtype=tf.float32, partition_info=None):
-        if partition_info is None:
-            return tf.zeros(shape, dtype)  # a row of padding
-        start = partition_info.var_offset[0]
-        return tf.constant(table[start : start + shape[0]])
-
-    return initializer
 
 
 @pytest.mark.parametrize("strategy", ["div", "mod"])

@@ -14,6 +14,7 @@ from tensorflow.core.protobuf.tpu import topology_pb2
 from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import TPUEmbeddingConfiguration
 from tensorflow.python.tpu import tpu_embedding as legacy_module
 from tensorflow_estimator.python.estimator.tpu import _tpu_estimator_embedding, tpu_estimator
+from tpu_cases import halving
 from tpu_described import NO_ESTIMATOR, POSITION, model_fn_of, sparse
 
 import estimator_emb as ee
@@ -52,10 +53,6 @@ def columns(rate=None):
             [words, history], 2, combiner="sqrtn", max_sequence_lengths=[0, 2]
         ),
     ]
-
-
-def halving(step):
-    return 1.0 / (1.0 + tf.cast(step, tf.float32))
 
 
 def column_spec(spec_class=ee.EmbeddingConfigSpec, optimizer=None, rate=None, **kwargs):
