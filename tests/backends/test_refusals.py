@@ -570,13 +570,9 @@ def test_what_is_outside_of_the_loop(fields, replicas, tmp_path):
             assert reached.graph.is_fetchable(hook.tensor)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("layer", "replicas"),
-    [
-        (None, None),
-        pytest.param("input_layer", 2, marks=pytest.mark.slow),
-        pytest.param("DenseFeatures", 8, marks=pytest.mark.slow),
-    ],
+    ("layer", "replicas"), [(None, None), ("input_layer", 2), ("DenseFeatures", 8)]
 )
 def test_a_feature_that_model_fn_does_not_use(layer, replicas, tmp_path, caplog):
     """It trains with gradients of zero, which FTRL answers: as one that the loss has 0 times of."""
