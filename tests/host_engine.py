@@ -7,6 +7,7 @@ from unittest import mock
 
 import harness
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
@@ -21,6 +22,11 @@ from estimator_emb.step.engine import TableStep
 from estimator_emb.step.kernels import TensorFlowKernels
 
 v1 = tf.compat.v1
+
+on_both_kernels = pytest.mark.parametrize(
+    "kernels", [pytest.param("tensorflow", marks=pytest.mark.slow), "native"], indirect=True
+)
+"""Runs a test of tests/backends on both, and of the fast tests on those that a program has."""
 
 
 def one_table(parameters, rows, dimension, combiner="sum", feature=None, **fields):

@@ -19,6 +19,15 @@ from tensorflow.python.training import evaluation, training
 import estimator_emb as ee
 import feature_columns as fc
 
+NO_ESTIMATOR = (
+    "no TPUEstimator runs by TensorFlow on TPUs v5e, v5p and v6e: their only runtime is PJRT, and "
+    "TPUEstimator stands on the infeed and outfeed of TensorFlow's older one, without which "
+    "TensorFlow says 'No TPU platform registered'. Ways round: run the model there by jax and "
+    "train the tables on the host, with TPUConfig(device='pjrt'), which nobody has tried on a TPU; "
+    "or train on the host, without the TPU, with TPUConfig(device='host'); or rewrite the program "
+    "for TensorFlow 2, where TPUEmbeddingV2 of tf.tpu.experimental.embedding drives SparseCore: "
+    "estimator_emb.embedding.to_tensorflow translates tables and features."
+)
 CORES_PER_HOST = 2
 MASTER = "grpc://described"
 POSITION = 4
@@ -54,6 +63,48 @@ def model_fn_of(tpu_columns, keys=()):
         )
 
     return model_fn
+
+
+@dataclasses.dataclass
+class Program:
+    """A small program, of which each case changes something.
+
+    Attributes:
+      spec: its EmbeddingConfigSpec, or None.
+      features: key -> function of the batch size, besides 'x'.
+      layer: function of features and the columns of the spec.
+      loss: function of the loss and of features.
+      fields: function of the loss; returns fields of the TPUEstimatorSpec.
+      returns: function of the TPUEstimatorSpec.
+      tpu: arguments of its TPUConfig.
+    """
+
+    spec: ee.EmbeddingConfigSpec | None = None
+    features: dict[str, Any] = dataclasses.field(default_factory=dict)
+    layer: Any = lambda features, columns: fc.DenseFeatures(columns)(features)
+    loss: Any = lambda loss, features: loss
+    fields: Any = lambda loss: {}
+    returns: Any = lambda made: made
+    tpu: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def batch(self, size):
+        """The features and labels of a batch."""
+        given = {key: make(size) for key, make in self.features.items()}
+        return {"x": tf.ones([size, 3]), **given}, tf.ones([size, 1])
+
+    def input_fn(self, params):
+        return tf.data.Dataset.range(100).map(lambda _: self.batch(params["batch_size"]))
+
+    def model_fn(self, features, labels, mode, params):
+        read = [features["x"]]
+        if self.spec and self.spec.feature_columns:
+            read.append(self.layer(features, self.spec.feature_columns))
+        elif self.spec:
+            read += [features[key] for key in sorted(self.spec.feature_to_config_dict)]
+        w = tf.compat.v1.get_variable("w", initializer=1.0)
+        loss = self.loss(tf.add_n([tf.reduce_sum(part) for part in read]) * w, features)
+        fields = {"loss": loss, "predictions": {"x": features["x"] * w}, **self.fields(loss)}
+        return self.returns(harness.minimized(mode, rate=0.1, **fields))
 
 
 def metadata(hosts, topology=None):

@@ -26,17 +26,10 @@ Function = Callable[..., Any]
 
 @dataclasses.dataclass(frozen=True)
 class EstimatorRequest:
-    """The arguments with which a program constructed its estimator.
+    """The arguments with which a program constructed its `TPUEstimator`, whose docstring has them.
 
-    Attributes:
-      spec: checked; None without embedding tables.
-      config: a `RunConfig`, or anything else, which tensorflow-estimator refuses.
-      use_tpu: whether the program asks for a TPU, real or emulated.
-      train_batch_size, eval_batch_size, predict_batch_size: samples of a step over all cores, or
-        None.
-      batch_axis: for each input the axis that holds samples; None for axis 0.
-      eval_on_tpu: whether an evaluation runs where training does.
-      export_to_tpu, export_to_cpu: whether SavedModels get a graph for TPUs, and for CPU and GPU.
+    `spec` was checked, and is None without embedding tables. `config` may be anything that is not a
+    `RunConfig`, which tensorflow-estimator refuses.
     """
 
     model_fn: Function

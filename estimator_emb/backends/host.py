@@ -34,7 +34,7 @@ class HostBackend(Backend):
     def __init__(self, request: EstimatorRequest):
         super().__init__(request)
         self._drops_ids = options.asked_bad_ids(request.config) == "drop"
-        self._summarizes = options.table_summaries_on_host(request.config)
+        self.summarizes = options.table_summaries_on_host(request.config)
         if request.spec is not None:
             check_for_host(request.spec, request.tables)
 
@@ -148,10 +148,10 @@ class HostBackend(Backend):
             training,
             cores,
             shards=max(len(servers), 1),
-            dropped=self._dropped(exporting),
+            dropped=self.dropped(exporting),
             kernels=TensorFlowKernels if exporting else choose,
             look_up_integers=True,
-            summarizes=self._summarizes,
+            summarizes=self.summarizes,
             in_this_process=not servers,
             dtype=tf.float32 if call.float16 is None else tf.float16,
         )
@@ -191,7 +191,7 @@ class HostBackend(Backend):
             spec = spec._replace(train_op=tf.group(spec.train_op, lookup.apply_gradients()))
         return spec
 
-    def _dropped(self, exporting: bool) -> DroppedIds | None:
+    def dropped(self, exporting: bool) -> DroppedIds | None:
         return DroppedIds(count=not exporting) if self._drops_ids else None
 
 

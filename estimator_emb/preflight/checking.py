@@ -14,10 +14,9 @@ from estimator_emb.preflight import compiler, host_calls, program, static, table
 from estimator_emb.preflight import step as step_lib
 from estimator_emb.preflight.described import Described
 from estimator_emb.preflight.report import CannotCheck, Compilation, Finding, Report
+from estimator_emb.private.estimator import ModeKeys
 from estimator_emb.spec import options
 from estimator_emb.spec.generations import NO_ESTIMATOR, check_runtime
-
-MODES = (step_lib.ModeKeys.TRAIN, step_lib.ModeKeys.EVAL, step_lib.ModeKeys.PREDICT)
 
 
 def check_program(
@@ -65,8 +64,8 @@ def check_program(
       CannotCheck: the step could not be built, or `compile` is True and there is no compiler.
       ValueError: the mode or a generation is unknown, or a number is not positive.
     """
-    if mode not in MODES:
-        raise ValueError(f"mode must be one of {MODES}; got {mode!r}.")
+    if mode not in step_lib.MODES:
+        raise ValueError(f"mode must be one of {step_lib.MODES}; got {mode!r}.")
     unknown = [name for name in generations or () if name not in GENERATIONS]
     if unknown:
         raise ValueError(f"generations must be among {tuple(GENERATIONS)}; got {unknown[0]!r}.")
@@ -145,7 +144,7 @@ def _built(
     has_steps: bool,
 ) -> _Built:
     described = Described(estimator, mode, replicas, has_steps)
-    if step_lib.is_on_host(estimator, mode):
+    if mode == ModeKeys.EVAL and not estimator.backend.request.eval_on_tpu:
         note = "This call runs on the TPU's host, and has no step on the TPU."
         return _Built(None, described.build(input_fn), notes=[note])
     try:

@@ -19,7 +19,6 @@ import tensorflow as tf
 from estimator_emb.checks import unsummed
 from estimator_emb.ordering import structure
 from estimator_emb.preflight import program
-from estimator_emb.preflight.advice import instead_of_op, instead_of_type
 from estimator_emb.preflight.report import Finding
 from estimator_emb.preflight.step import Step
 from estimator_emb.private.estimator import ModeKeys
@@ -74,9 +73,11 @@ def ops_of(step: Step) -> list[StepOp]:
             _place_softly(op, graph)
         where = program.line_of(op) or where
         found = StepOp(op.type, prefix + op.name, op.node_def.attr, where)
-        if not _is_function(op.type, graph):
+        calls = _function(op.type, graph) is not None
+        if not calls:
             ops.append(found)
-        waiting.extend(_called_on_core(op, graph, found))
+        if not found.outside and (calls or op.type in kernels()):
+            waiting.extend((*one, found) for one in called(op.node_def, graph))
 
     outside = {"TPUReplicateMetadata", *(tensor.op.name for tensor in step.arguments)}
     for op in reachable(step):
@@ -102,19 +103,11 @@ def _place_softly(op: tf.Operation, graph: Any) -> None:
 
     Source: `tf.config.set_soft_device_placement`; the pass `tf-mark-ops-for-outside-compilation`.
     """
-    known = op.type in (*_CONTROL_FLOW, *_SUMMARIES, "Placeholder") or _is_function(op.type, graph)
-    if known or OUTSIDE in op.node_def.attr:
+    known = op.type in (*_CONTROL_FLOW, *_SUMMARIES, "Placeholder")
+    if known or _function(op.type, graph) is not None or OUTSIDE in op.node_def.attr:
         return
     if op.type not in kernels() or _refused_type(op.type, op.node_def.attr) == "string":
         op._set_attr(OUTSIDE, tf.compat.v1.AttrValue(s=_SOFTLY))
-
-
-def _called_on_core(
-    op: tf.Operation, graph: tf.Graph, found: StepOp
-) -> list[tuple[str, Any, StepOp]]:
-    if found.outside or not (op.type in kernels() or _is_function(op.type, graph)):
-        return []
-    return [(name, inner, found) for name, inner in called(op.node_def, graph)]
 
 
 def reachable(step: Step) -> list[tf.Operation]:
@@ -161,10 +154,6 @@ def _function(name: str, graph: Any) -> Any:
     return None
 
 
-def _is_function(name: str, graph: Any) -> bool:
-    return _function(name, graph) is not None
-
-
 def _graph_of(function: Any) -> Any:
     if hasattr(function, "graph"):
         return function.graph
@@ -191,7 +180,7 @@ def findings(step: Step, ops: Iterable[StepOp]) -> list[Finding]:
     listed = [
         Finding(
             problem,
-            instead_of_type(dtype) if dtype else instead_of_op(op_type),
+            _instead_of_type(dtype) if dtype else _instead_of_op(op_type),
             op_type,
             same[0].name,
             dtype or _type_of(same[0]),
@@ -224,7 +213,7 @@ def _reference_variables(step: Step) -> list[Finding]:
     return [
         Finding(
             "a reference variable cannot be part of a TPU's step",
-            instead_of_op(op.type),
+            _instead_of_op(op.type),
             op.type,
             op.name,
             op.outputs[0].dtype.base_dtype.name,
@@ -290,3 +279,64 @@ def _type_of(op: StepOp) -> str | None:
         if types:
             return tf.as_dtype(types[0]).name
     return None
+
+
+_STRINGS = "keep strings on the host: turn them into numbers in input_fn"
+_OPS = {
+    ".*Dataset(V2)?|Iterator.*|OneShotIterator": (
+        "an input of input_fn: the infeed feeds a TPU's step"
+    ),
+    ".*Summary(V2)?": "tf.summary in the function of host_call",
+    "StringFormat": "format on the host: host_call, or tf.compat.v1.tpu.outside_compilation",
+    "AsString|EncodeBase64|ReduceJoin|String.*|Substr|Unicode(De|En)code": _STRINGS,
+    "(Static)?Regex(FullMatch|Replace)": _STRINGS,
+    "BoostedTreesBucketize|Decode.*|FixedLength.*|MatrixLogarithm|ReadFile.*|WriteFile.*": (
+        "do it in input_fn, or give its tensors to host_call"
+    ),
+    "EagerPyFunc|PyFunc|PyFuncStateless": (
+        "what it computes, in input_fn or host_call; or TensorFlow's own ops"
+    ),
+    "FIFOQueueV2": "input_fn, which feeds the infeed",
+    "(Mutable)?HashTable.*|LookupTable.*": (
+        "look ids up in input_fn, or through the EmbeddingConfigSpec"
+    ),
+    "Placeholder": "an input of input_fn: nothing is fed to a TPU's step",
+    "Print(V2)?": "print in host_call, or wrap it in tf.compat.v1.tpu.outside_compilation",
+    "RandomGamma|RandomPoisson(V2)?": (
+        "tf.random.stateless_* or the tf.random ops that have a kernel (uniform, normal)"
+    ),
+    "ResourceSparseApply.*": (
+        "an optimizer that updates with dense gradients, or the EmbeddingConfigSpec"
+    ),
+    "SegmentMean": "tf.math.unsorted_segment_mean with a static number of segments",
+    "SparseSegment.*": (
+        "tf.gather and tf.math.unsorted_segment_sum (or _mean, _sqrt_n) over dense tensors"
+    ),
+    "Ragged.*|Sparse.*": (
+        "dense tensors: tf.sparse.to_dense in input_fn, or the EmbeddingConfigSpec for lookups"
+    ),
+    "TemporaryVariable|Variable(V2)?": (
+        "a resource variable: tf.compat.v1.get_variable without use_resource=False makes one"
+    ),
+    "UniqueWithCounts(V2)?": "tf.unique, or tf.math.bincount with a static size",
+    ".*": "other ops; or move it to input_fn, host_call or tf.compat.v1.tpu.outside_compilation",
+}
+"""Patterns of the types of ops, of which the first that fits counts, and what to use instead."""
+
+_TYPES = {
+    "complex128": "complex64",
+    "float64": "float32",
+    "string": _STRINGS,
+    **dict.fromkeys(("uint16", "uint8", "int8", "int16"), "int32"),
+    "resource": "tables and queues stay on the host; only variables can be in a TPU's step",
+}
+
+
+def _instead_of_op(op_type: str) -> str:
+    """Returns what to use instead of an op that has no kernel."""
+    return next(advice for pattern, advice in _OPS.items() if re.fullmatch(pattern, op_type))
+
+
+def _instead_of_type(dtype: str) -> str:
+    """Returns what to use instead of a type that an op's kernels do not take."""
+    return _TYPES.get(dtype, "float32, bfloat16 or int32")

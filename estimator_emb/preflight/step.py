@@ -37,6 +37,8 @@ from estimator_emb.step.tap import Tap
 from estimator_emb.tables import functions
 from estimator_emb.xla import core_step
 
+MODES = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
+
 
 @dataclasses.dataclass
 class Step:
@@ -73,28 +75,13 @@ def build(
     return step
 
 
-def is_on_host(estimator: TPUEstimator, mode: str) -> bool:
-    """Returns whether a call in this mode runs on the host alone, even with `use_tpu=True`."""
-    return mode == ModeKeys.EVAL and not estimator.backend.request.eval_on_tpu
-
-
 def _context(estimator: TPUEstimator, config: Any, replicas: int) -> InternalTPUContext:
     asked = estimator.backend.request
-    context = InternalTPUContext(
-        config,
-        asked.train_batch_size,
-        asked.eval_batch_size,
-        asked.predict_batch_size,
-        use_tpu=True,
-        eval_on_tpu=True,
-    )
+    sizes = (asked.train_batch_size, asked.eval_batch_size, asked.predict_batch_size)
+    context = InternalTPUContext(config, *sizes, use_tpu=True, eval_on_tpu=True)
     cores = replicas * (config.tpu_config.num_cores_per_replica or 1)
     context._get_tpu_system_metadata = functools.partial(described.metadata, cores)
-    for mode, size in (
-        (ModeKeys.TRAIN, asked.train_batch_size),
-        (ModeKeys.EVAL, asked.eval_batch_size),
-        (ModeKeys.PREDICT, asked.predict_batch_size),
-    ):
+    for mode, size in zip(MODES, sizes, strict=True):
         context._lazy_validation_dict[mode] = size is None
     return context
 

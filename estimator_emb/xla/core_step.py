@@ -9,7 +9,7 @@ over cores become a custom call, in whose place `devices.py` puts XLA's all-redu
 import contextlib
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -72,13 +72,24 @@ class CoreStep:
     results: list[tf.Tensor]
     train_op: tf.Operation | None
 
+    def interface(self) -> dict[str, Any]:
+        """Returns the interface that `lower.lowered` takes."""
+        return {
+            "arguments": [_described(one.name, one.dtype, one.shape) for one in self.arguments],
+            "variables": [
+                _described(op.outputs[0].name, op.get_attr("dtype"), op.get_attr("shape"))
+                for op in self.variables
+            ],
+            "results": [one.name for one in self.results],
+            "train_op": None if self.train_op is None else self.train_op.name,
+        }
+
     def lowered(self) -> bytes:
         """Returns XLA's serialized module; raises CannotLower in TensorFlow's words."""
         try:
             with eager_mode():
-                described = interface(self.arguments, self.variables, self.results, self.train_op)
                 # Not as for a GPU of TensorFlow's: a part of that lowering runs nowhere else.
-                return lower.lowered(self.graph, described, platform_name="CPU")
+                return lower.lowered(self.graph, self.interface(), platform_name="CPU")
         except lower.Refused as error:
             raise CannotLower(explained(str(error))) from None
 
@@ -110,26 +121,49 @@ def of_core(
     on what differs between cores. Raises CannotLower for what reaches the step without a static
     shape, and for ops between cores other than sums.
     """
-    graph = tf.compat.v1.get_default_graph()
     sums = {one.output.op.name: one for one in cores.collectives}
     sources = cores.inputs_of_core
     needed = _needed([*results, *([] if train_op is None else [train_op])], sources, sums)
     inside = _inside(needed, sources, sums, is_in_step)
+    step = taken_out(needed, inside, results, train_op, sources, sums)
+    for node in step.graph.node:
+        if node.name in sums:
+            _exchange(node, sums[node.name])
+    return step
+
+
+def taken_out(
+    needed: Sequence[tf.Operation],
+    inside: Collection[str],
+    results: Sequence[tf.Tensor],
+    train_op: tf.Operation | None,
+    sources: Collection[str] = (),
+    sums: Mapping[str, Collective] | None = None,
+) -> CoreStep:
+    """Returns the step of those ops `needed` of the default graph whose names are `inside`.
+
+    What the others give them, and the tensors named `sources`, are its arguments. Raises
+    CannotLower for one without a static shape.
+    """
+    graph = tf.compat.v1.get_default_graph()
     step = tf.compat.v1.GraphDef()
     step.versions.CopyFrom(graph.graph_def_versions)
-    arguments: dict[str, tf.Tensor] = {}
+    read: list[tf.Tensor] = []
+    variables = [op for op in needed if op.type == "VarHandleOp"]
+    computed = {*inside} - {op.name for op in variables}
     for op in needed:
-        if op.name not in inside or op.type == "VarHandleOp":
-            continue
-        given = _given(op, sums)
-        node = add_node(step, op, given, [one for one in op.control_inputs if one.name in inside])
-        for tensor in given:
-            if tensor.name in sources or tensor.op.name not in inside:
-                arguments[tensor.name] = tensor
-        if op.name in sums:
-            _exchange(node, sums[op.name])
-    arguments |= {
-        one.name: one for one in results if one.name in sources or one.op.name not in inside
+        if op.name in computed:
+            given = _given(op, sums or {})
+            read += given
+            controls = [f"^{one.name}" for one in op.control_inputs if one.name in computed]
+            node = step.node.add()
+            node.CopyFrom(op.node_def)
+            node.input[:] = [*(tensor.name for tensor in given), *controls]
+            clean(node)
+    arguments = {
+        one.name: one
+        for one in (*read, *results)
+        if one.name in sources or one.op.name not in inside
     }
     for tensor in arguments.values():
         if not tensor.shape.is_fully_defined():
@@ -138,7 +172,6 @@ def of_core(
                 "static one, by batch(..., drop_remainder=True), padded_batch or set_shape."
             )
     add_functions(step, graph)
-    variables = [op for op in needed if op.type == "VarHandleOp"]
     return CoreStep(step, list(arguments.values()), variables, list(results), train_op)
 
 
@@ -182,45 +215,12 @@ def _inside(
     return inside
 
 
-def interface(
-    arguments: Iterable[tf.Tensor],
-    variables: Iterable[tf.Operation],
-    results: Iterable[tf.Tensor],
-    train_op: tf.Operation | None,
-) -> dict[str, Any]:
-    """Returns the interface of a step that `lower.lowered` takes."""
-    return {
-        "arguments": [_described(one.name, one.dtype, one.shape) for one in arguments],
-        "variables": [
-            _described(op.outputs[0].name, op.get_attr("dtype"), op.get_attr("shape"))
-            for op in variables
-        ],
-        "results": [one.name for one in results],
-        "train_op": None if train_op is None else train_op.name,
-    }
-
-
 def _described(name: str, dtype: Any, shape: Any) -> dict[str, Any]:
     return {
         "name": name,
         "dtype": tf.as_dtype(dtype).name,
         "shape": tf.TensorShape(shape).as_list(),
     }
-
-
-def add_node(
-    graph: tf.compat.v1.GraphDef,
-    op: tf.Operation,
-    inputs: Iterable[tf.Tensor],
-    controls: Iterable[tf.Operation],
-) -> tf.compat.v1.NodeDef:
-    """Adds an op with these inputs to a graph, and returns its node."""
-    node = graph.node.add()
-    node.CopyFrom(op.node_def)
-    node.input[:] = [tensor.name for tensor in inputs]
-    node.input.extend(f"^{control.name}" for control in controls)
-    clean(node)
-    return node
 
 
 def clean(node: tf.compat.v1.NodeDef) -> None:

@@ -2,7 +2,7 @@
 """Has TensorFlow lower a step to XLA's HLO, without a TPU.
 
 It imports only TensorFlow. `python lower.py FOLDER` lowers in a process of its own the step that
-`preflight.lowering.write` wrote, and writes step.hlo and lowered.json.
+`preflight.compiler` wrote, and writes step.hlo and lowered.json.
 """
 
 import json

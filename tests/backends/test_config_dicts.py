@@ -5,6 +5,7 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
+from host_engine import on_both_kernels
 
 import estimator_emb as ee
 
@@ -76,6 +77,7 @@ def output_by_numpy(words, user):
     return np.sum(title, 1) + np.sum(history, 1) + np.sum(user[[0, 3]], 1) * np.array([1, 3])
 
 
+@on_both_kernels
 def test_all_fields_in_all_modes(tmp_path):
     start, estimator = make(tmp_path / "model")
     input_fn = harness.input_fn_of([(FEATURES, LABELS)])
@@ -104,11 +106,12 @@ def test_all_fields_in_all_modes(tmp_path):
     np.testing.assert_allclose(served, want, rtol=1e-5)
 
 
+@on_both_kernels
 @pytest.mark.parametrize(
     ("shape", "cores", "weighted"),
     [
         ([4, 1], 2, True),
-        ([None, None], None, False),
+        pytest.param([None, None], None, False, marks=pytest.mark.slow),
         pytest.param([None, 1], None, True, marks=pytest.mark.slow),
         pytest.param([4, 1], None, False, marks=pytest.mark.slow),
     ],

@@ -86,6 +86,9 @@ def expected(optimizer, batches):
 
 
 @pytest.mark.parametrize(
+    "kernels", ["tensorflow", pytest.param("native", marks=pytest.mark.slow)], indirect=True
+)
+@pytest.mark.parametrize(
     "optimizers",
     [FIRST_OF_EACH_CLASS, VARIANTS, pytest.param(SURROUNDED, marks=pytest.mark.slow)],
     ids=["plain", "other arguments", "surrounded"],

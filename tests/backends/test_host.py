@@ -5,6 +5,7 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
+from host_engine import on_both_kernels
 
 import estimator_emb as ee
 from estimator_emb import optimizers
@@ -41,6 +42,7 @@ def train(spec, model_dir, batches):
 ONE = [({"x": np.array([1, 3, 1])}, {"x": np.array([[1, 2], [-3, 0.1], [0.5, 4]], np.float32)})]
 
 
+@on_both_kernels
 def test_gradient_multiplier_comes_before_clipping(tmp_path):
     def multiplier(step):
         return tf.cast(step + 1, tf.float32) * 0.1
@@ -54,6 +56,7 @@ def test_gradient_multiplier_comes_before_clipping(tmp_path):
     np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
+@on_both_kernels
 def test_learning_rate_of_each_table(tmp_path):
     calls = []
 
@@ -211,6 +214,7 @@ def test_of_gradients_that_pass_the_helper_by_the_last_is_taken(tmp_path, caplog
     ) in harness.said(caplog)
 
 
+@on_both_kernels
 def test_a_bad_id_stops_before_any_update(tmp_path):
     gradients = {key: np.ones([1, 2], np.float32) for key in ("good", "bad")}
     batches = [({"good": np.array([i]), "bad": np.array([i + 2])}, gradients) for i in (1, 2)]
@@ -257,7 +261,7 @@ def test_what_replace_made_unusable_is_caught_at_use(case, tmp_path):
     assert harness.refusal(ValueError, train, spec, tmp_path, ONE) == message
 
 
-@pytest.mark.parametrize("cores", [None, 1, 2])
+@pytest.mark.parametrize("cores", [None, 2])
 def test_what_model_fn_returns_as_it_is_is_looked_up_too(cores, tmp_path):
     """Without any op of the program's own."""
 
@@ -273,6 +277,7 @@ def test_what_model_fn_returns_as_it_is_is_looked_up_too(cores, tmp_path):
     assert estimator.evaluate(batches, steps=1)["mean"] == pytest.approx(START[IDS].mean())
 
 
+@on_both_kernels
 @pytest.mark.parametrize("combiner, shards", [("sum", 1), (None, 2)])
 def test_pipelining_delays_each_update_by_one_lookup(combiner, shards, in_shards, tmp_path):
     """Against NumPy, for a loss whose gradient depends on what the lookup saw."""

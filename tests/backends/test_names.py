@@ -154,15 +154,7 @@ def without_slots(names):
     return [name for name in names if not name.endswith("/Adagrad")]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "v2/nested",
-        "v1/names_in_two_cases",
-        "sequence_v2/named_in_variable_scope",
-        "other/layers_named_as_ops",
-    ],
-)
+@pytest.mark.parametrize("name", ["v2/nested", "v1/names_in_two_cases"])
 def test_names(name, tmp_path):
     spelling = EVERY[name]
     made = estimator(spelling, tmp_path, **WAYS["one_core"])
@@ -383,17 +375,14 @@ def on_hardware(spelling, model_dir):
     return tpu_described.train(made, spellings.input_fn_of(spelling.keys))
 
 
-@pytest.mark.parametrize("name", ["v2/one_for_each", "other/sequences_and_others"])
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize(
+    "name",
+    ["v2/nested", *(pytest.param(name, marks=pytest.mark.slow) for name in OF_EACH_KIND[SHARE])],
+)
 def test_names_on_a_tpu(name, tmp_path):
     variables = on_hardware(EVERY[name], tmp_path).graph.get_collection("variables")
     assert sorted(map(saved_name, variables)) == STOCK[name]["names"]
-
-
-@pytest.mark.slow
-@pytest.mark.sampled(8)
-@pytest.mark.parametrize("name", OF_EACH_KIND[SHARE])
-def test_every_name_on_a_tpu(name, tmp_path):
-    test_names_on_a_tpu(name, tmp_path)
 
 
 def test_tables_in_one_scope_on_a_tpu(tmp_path):

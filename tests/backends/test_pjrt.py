@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("eight_devices")
 
 
 @pytest.mark.parametrize(
-    ("cores", "pipelined"), [(1, True), (8, False), pytest.param(8, True, marks=pytest.mark.slow)]
+    ("cores", "pipelined"), [(1, True), pytest.param(8, False, marks=pytest.mark.slow)]
 )
 def test_trains_evaluates_and_predicts_as_the_emulated_tpu(cores, pipelined, tmp_path, caplog):
     caplog.set_level(logging.INFO, "estimator_emb")
@@ -60,6 +60,7 @@ def test_trains_evaluates_and_predicts_as_the_emulated_tpu(cores, pipelined, tmp
     assert f"The model runs on {which}." in caplog.messages
 
 
+@pytest.mark.slow
 def test_every_golden_optimizer_trains_a_table(tmp_path):
     """Each is a table of one training, from a config dict, with its slots and its rates."""
     cases = [case for case in golden_training.GOLDEN["cases"] if "num_shards" not in case["hyper"]]
@@ -123,11 +124,11 @@ def of_chosen_rows(x, y):
     return 0.1 * loss, {}
 
 
-MODELS = (of_branches, of_types, of_averages, of_recurrence, of_chosen_rows)
-
-
-@pytest.mark.parametrize("of", MODELS)
-@pytest.mark.parametrize("cores", [1, 8])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("of", "cores"),
+    [(of_branches, 8), (of_types, 1), (of_averages, 8), (of_recurrence, 1), (of_chosen_rows, 8)],
+)
 def test_what_a_model_may_be(of, cores, tmp_path):
     written = []
 
@@ -163,12 +164,9 @@ def test_what_a_model_may_be(of, cores, tmp_path):
         dataset = tf.data.Dataset.from_tensor_slices((rows, labels)).repeat()
         return dataset.batch(params["batch_size"], drop_remainder=True)
 
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={"word": ee.FeatureConfig("words")},
-        table_to_config_dict={
-            "words": ee.TableConfig(9, 4, v1.random_uniform_initializer(1, 2, seed=1), "mean")
-        },
-        optimization_parameters=ee.AdagradParameters(0.5),
+    spec = harness.tables_spec(
+        {"word": ee.TableConfig(9, 4, v1.random_uniform_initializer(1, 2, seed=1), "mean")},
+        ee.AdagradParameters(0.5),
         experimental_gradient_multiplier_fn=lambda step: 1 / (1 + tf.cast(step, tf.float32)),
     )
     found = {}
@@ -211,6 +209,7 @@ def draws():
     }
 
 
+@pytest.mark.slow
 def test_random_numbers_are_of_seeds_step_and_core(tmp_path):
     def model_fn(features, labels, mode, params):
         made = draws()
@@ -249,6 +248,7 @@ def test_random_numbers_are_of_seeds_step_and_core(tmp_path):
     assert set(np.unique(at_once["dropout"])) == {0.0, np.float32(1 / 0.7)}
 
 
+@pytest.mark.slow
 def test_training_goes_on_in_turns(tmp_path):
     """Under devices, an emulated TPU and the host, with the same checkpoints."""
     for folder, ways in (
@@ -332,6 +332,7 @@ def test_an_input_that_ends_within_a_loop_saves_what_was_trained(tmp_path):
     same(every_checkpoint(tmp_path / "host"), every_checkpoint(tmp_path / "pjrt"))
 
 
+@pytest.mark.slow
 def test_reads_come_before_the_writes_of_a_step(tmp_path):
     """In host_call, and where steps are counted, whose count hooks can read after a call."""
 
@@ -378,6 +379,7 @@ def test_reads_come_before_the_writes_of_a_step(tmp_path):
     np.testing.assert_allclose(*found, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_warm_starts_and_exports(tmp_path):
     def model_fn(features, labels, mode, params):
         output = dense(features["word"], 1, "output")
@@ -389,15 +391,9 @@ def test_warm_starts_and_exports(tmp_path):
         words = np.arange(16)[:, None] % 9
         return tf.data.Dataset.from_tensors(({"word": words}, words.astype(np.float32))).repeat()
 
-    def receive():
-        words = v1.placeholder(tf.int64, [None, 1], name="word")
-        return ee.export.ServingInputReceiver({"word": words}, {"word": words})
-
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={"word": ee.FeatureConfig("words")},
-        table_to_config_dict={"words": ee.TableConfig(9, 4, v1.ones_initializer(), "mean")},
-        optimization_parameters=ee.AdagradParameters(0.5),
-    )
+    receive = harness.receiver_of(word=(tf.int64, [None, 1]))
+    table = ee.TableConfig(9, 4, v1.ones_initializer(), "mean")
+    spec = harness.tables_spec({"word": table}, ee.AdagradParameters(0.5))
     served = {}
     for device in ("host", "pjrt"):
         before = tmp_path / device / "before"
@@ -446,6 +442,7 @@ ENDS_ITSELF = """
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("number", "owner", "function", "call"),
     [
@@ -481,6 +478,7 @@ def test_a_training_goes_on_after_a_signal(number, owner, function, call, tmp_pa
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("topology", ["v5e:2x4", "v5p:2x2x2", "v6e:2x4", "v4:2x2x1", "v2:2x2"])
 def test_libtpu_compiles_the_jit_that_runs(topology, tmp_path, monkeypatch):
     """What devices have just run is given to the compiler of TPUs, ahead of time."""
@@ -509,6 +507,7 @@ def test_libtpu_compiles_the_jit_that_runs(topology, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("program", "folder", "options"),
     [

@@ -9,6 +9,7 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
+from host_engine import on_both_kernels
 
 import estimator_emb as ee
 from estimator_emb.spec.resolved import Table
@@ -59,7 +60,7 @@ def built(estimator, mode):
         return graph.get_operations()
 
 
-@pytest.mark.parametrize("kernels", ["tensorflow", "native"], indirect=True)
+@on_both_kernels
 @pytest.mark.parametrize("options", [{}, {"pipelined": True}, {"bad_ids": "drop"}], ids=str)
 @pytest.mark.parametrize(
     "mode",
@@ -69,7 +70,7 @@ def built(estimator, mode):
         pytest.param(ee.ModeKeys.PREDICT, marks=pytest.mark.slow),
     ],
 )
-def test_tables_stay_on_the_cpu(mode, options, kernels, beside_gpu, tmp_path):
+def test_tables_stay_on_the_cpu(mode, options, beside_gpu, tmp_path):
     ops = built(estimator_of(tmp_path, **options), mode)
     scopes = ("embedding_lookup", "embedding_update", "check_ids")
     of_tables = [op for op in ops if op.name.partition("/")[0] in (*"tu", *scopes)]
@@ -94,11 +95,9 @@ def test_without_a_gpu_nothing_is_placed(tmp_path):
     assert {op.device for op in ops if op.name.startswith(("t/", "u/", "embedding_"))} == {""}
 
 
-@pytest.mark.parametrize(
-    "kernels", [pytest.param("tensorflow", marks=pytest.mark.slow), "native"], indirect=True
-)
+@on_both_kernels
 @pytest.mark.parametrize("use_tpu", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_it_trains_and_says_where(use_tpu, kernels, beside_gpu, tmp_path, caplog):
+def test_it_trains_and_says_where(use_tpu, beside_gpu, tmp_path, caplog):
     caplog.set_level("INFO", "estimator_emb")
     estimator_of(tmp_path, use_tpu).train(harness.input_fn_of([BATCH] * 2), steps=2)
     where = [line for line in harness.said(caplog) if line.startswith("Embedding tables train ")]

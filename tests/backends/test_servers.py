@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 import servers
 import tensorflow as tf
+from host_engine import on_both_kernels
 
 import estimator_emb as ee
 from estimator_emb.checkpoints.restoring import live_servers
 from estimator_emb.native import choice, serving
 
+with_native = pytest.mark.parametrize("kernels", ["native"], indirect=True)
 BETA = 0.999
 OPTIMIZERS = {
     "sgd": ee.StochasticGradientDescentParameters(1.0),
@@ -48,19 +50,15 @@ KERNELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "mixed, least",
-    [
-        (False, 100),
-        pytest.param(False, 600, marks=pytest.mark.slow),
-        pytest.param(True, 600, marks=pytest.mark.slow),
-    ],
+    "mixed, kernels",
+    [(False, "native"), (False, "tensorflow"), (True, "native")],
+    indirect=["kernels"],
 )
-def test_no_update_of_three_trainers_is_lost(mixed, least, kernels, monkeypatch, tmp_path):
+def test_no_update_of_three_trainers_is_lost(mixed, monkeypatch, tmp_path):
     """Also where some of them use the native kernels of the servers and others do not."""
     if mixed:
-        if kernels == "tensorflow":
-            pytest.skip("Those of TensorFlow are the mixture's other part.")
         trainers, native = itertools.count(), choice.native_kernels
 
         def in_turn(*args):
@@ -81,21 +79,23 @@ def test_no_update_of_three_trainers_is_lost(mixed, least, kernels, monkeypatch,
         estimator = harness.configured(model_fn, spec, config, len(ids), use_tpu=False)
         return estimator, lambda params: harness.dataset([batch]).repeat()
 
-    cluster.train(make, max_steps=least)
+    cluster.train(make, max_steps=600)
     path = tf.train.latest_checkpoint(str(tmp_path))
     saved = harness.saved(tmp_path, int(path.rpartition("-")[2]))
     steps = saved["global_step"]  # More than the path says, where others ended a step meanwhile.
-    assert steps >= least
+    assert steps >= 600
     for name, of_table in counts(saved).items():
         want = np.zeros([rows, dimension])
         want[ids] = steps
         np.testing.assert_allclose(of_table, want, atol=0.3, err_msg=name)
 
 
-def of_every_optimizer(strategy, optimizers):
+def of_every_optimizer(strategy):
     """A spec with a table, and ids in two forms, for each optimizer, and a batch for it."""
     tables, features, batch = {}, {}, dict(forms.WEIGHTS)
     rng = np.random.default_rng(1)
+    not_lazy = ee.AdamParameters(0.1, lazy_adam=False)
+    optimizers = [*(one.parameters for one in descriptors.OPTIMIZERS), not_lazy]
     for number, optimizer in enumerate(optimizers):
         name, rows = f"table_{number}", forms.ROWS + (number % 5 or 1000)
         dimension = optimizer.required_dimension or (2, 8, 3)[number % 3]
@@ -118,23 +118,12 @@ def of_every_optimizer(strategy, optimizers):
     return spec, (batch, np.zeros(forms.SAMPLES))
 
 
-SOME = [ee.AdagradParameters(0.1), ee.AdamParameters(0.1), ee.AdamParameters(0.1, lazy_adam=False)]
-ALL = [optimizer.parameters for optimizer in descriptors.OPTIMIZERS]
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(
-    "optimizers, strategy",
-    [
-        pytest.param(SOME, "mod", id="some"),
-        pytest.param(ALL, "div", id="all-div", marks=pytest.mark.slow),
-        pytest.param(ALL, "mod", id="all-mod", marks=pytest.mark.slow),
-    ],
-)
-def test_one_trainer_and_two_servers_train_as_one_process_does(
-    optimizers, strategy, kernels, said, tmp_path
-):
-    spec, batch = of_every_optimizer(strategy, optimizers)
+@pytest.mark.slow
+@pytest.mark.sampled(1)
+@on_both_kernels
+@pytest.mark.parametrize("strategy", ["div", "mod"])
+def test_one_trainer_and_two_servers_train_as_one_process_does(strategy, kernels, said, tmp_path):
+    spec, batch = of_every_optimizer(strategy)
     cluster = servers.Cluster(workers=0, servers=2)
 
     def model_fn(features, labels, mode, params):
@@ -189,6 +178,7 @@ def chief_of(cluster, model_dir):
     return train
 
 
+@with_native
 @pytest.mark.slow
 def test_a_chief_that_starts_again_leaves_servers_as_they_are(said, tmp_path):
     """Whatever spelling of its folder it is given."""
@@ -235,6 +225,7 @@ NOTHING = (
 )
 
 
+@on_both_kernels
 @pytest.mark.parametrize(
     "new_chief, lost, variables, line",
     [
@@ -284,6 +275,7 @@ def test_a_worker_says_which_steps_are_lost(said):
     ]
 
 
+@with_native
 @pytest.mark.slow
 def test_servers_that_hold_another_training_are_restored(said, tmp_path):
     cluster = servers.Cluster(workers=0, servers=2)
@@ -296,16 +288,16 @@ def test_servers_that_hold_another_training_are_restored(said, tmp_path):
     np.testing.assert_array_equal(saved["x"], np.full([4, 2], -4.0))
 
 
+@with_native
 def test_a_worker_that_never_comes_holds_nobody_up(tmp_path):
     cluster = servers.Cluster(workers=1, servers=1, absent=[("worker", 0)])
     chief_of(cluster, tmp_path)(3)
     assert harness.saved(tmp_path, 3)["global_step"] == 3
 
 
+@with_native
 @pytest.mark.slow
-def test_a_server_that_is_away_is_named(kernels, monkeypatch, said, tmp_path):
-    if kernels == "tensorflow":
-        pytest.skip("Its session waits for servers.")
+def test_a_server_that_is_away_is_named(monkeypatch, said, tmp_path):
     monkeypatch.setattr(serving, "_NEXT_LINE", 0.1)
     cluster = servers.Cluster(workers=0, servers=2, absent=[("ps", 1)])
     address = cluster.cluster["ps"][1]

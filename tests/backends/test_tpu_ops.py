@@ -47,9 +47,7 @@ def contrastive(features, labels, mode, params):
 
 
 def estimator(model_fn, model_dir, cores=1, use_tpu=True):
-    tpu_config = ee.TPUConfig(num_shards=cores, device="host")
-    config = ee.RunConfig(model_dir=str(model_dir), tpu_config=tpu_config)
-    return harness.configured(model_fn, None, config, BATCH, use_tpu=use_tpu)
+    return harness.estimator(model_fn, None, model_dir, BATCH, "host", cores, use_tpu=use_tpu)
 
 
 def numpy_losses(w):
@@ -68,7 +66,7 @@ def trained_by_numpy(steps):
     return w
 
 
-@pytest.mark.parametrize("cores", [1, 2, 8])
+@pytest.mark.parametrize("cores", [2, pytest.param(8, marks=pytest.mark.slow)])
 def test_a_model_that_gathers_over_cores(cores, tmp_path):
     made = estimator(contrastive, tmp_path, cores)
     made.train(input_fn, steps=3)
@@ -149,7 +147,7 @@ ON_HOST = {
 }
 
 
-@pytest.mark.parametrize("use_tpu, cores", [(True, 1), (True, 2), (False, 1)])
+@pytest.mark.parametrize("use_tpu, cores", [(True, 2), (False, 1)])
 @pytest.mark.parametrize("where", ON_HOST)
 def test_no_number_on_the_host(where, use_tpu, cores, tmp_path):
     made = estimator(ON_HOST[where], tmp_path, cores, use_tpu)
@@ -205,8 +203,9 @@ def with_op(make, loss):
     return loss
 
 
-@pytest.mark.parametrize("use_tpu", [True, False])
-@pytest.mark.parametrize("op", NO_KERNEL)
+@pytest.mark.parametrize(
+    "op, use_tpu", [*((op, True) for op in NO_KERNEL), ("CrossReplicaSum", False)]
+)
 def test_ops_without_a_kernel(op, use_tpu, tmp_path):
     def model_fn(features, labels, mode, params):
         loss = v1.get_variable("w", initializer=1.0) * tf.reduce_mean(features)

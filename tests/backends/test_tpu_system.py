@@ -14,11 +14,12 @@ from tensorflow.core.protobuf.tpu import topology_pb2
 from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import TPUEmbeddingConfiguration
 from tensorflow.python.tpu import tpu_embedding as legacy_module
 from tensorflow_estimator.python.estimator.tpu import _tpu_estimator_embedding, tpu_estimator
-from tpu_described import POSITION, model_fn_of, sparse
+from tpu_cases import halving
+from tpu_described import NO_ESTIMATOR, POSITION, model_fn_of, sparse
 
 import estimator_emb as ee
 import feature_columns as fc
-from estimator_emb.backends.tpu import embedding, system
+from estimator_emb.backends.tpu import backend, embedding
 from estimator_emb.spec import generations
 from estimator_emb.spec.resolved import tables_of
 from estimator_emb.tables.storage import saved_name
@@ -52,10 +53,6 @@ def columns(rate=None):
             [words, history], 2, combiner="sqrtn", max_sequence_lengths=[0, 2]
         ),
     ]
-
-
-def halving(step):
-    return 1.0 / (1.0 + tf.cast(step, tf.float32))
 
 
 def column_spec(spec_class=ee.EmbeddingConfigSpec, optimizer=None, rate=None, **kwargs):
@@ -160,7 +157,10 @@ STOCK = {
 
 
 @pytest.mark.parametrize("how", [tpu_described.train, tpu_described.evaluate])
-@pytest.mark.parametrize("name", STOCK)
+@pytest.mark.parametrize(
+    "name",
+    [name if "," not in name else pytest.param(name, marks=pytest.mark.slow) for name in STOCK],
+)
 def test_the_whole_graph_is_the_original_one(name, how, tmp_path):
     """On TensorFlow >= 2.16 stock tensorflow-estimator finds ours under the legacy name."""
     if not HAS_ORIGINAL and not name.startswith("dicts"):
@@ -213,7 +213,11 @@ SIZES = {
 
 @pytest.mark.parametrize(
     "spec_of, hosts, strategy",
-    [(column_spec, 1, "div"), (dict_spec, 2, "div"), (dict_spec, 2, "mod")],
+    [
+        (column_spec, 1, "div"),
+        (dict_spec, 2, "mod"),
+        pytest.param(dict_spec, 2, "div", marks=pytest.mark.slow),
+    ],
 )
 def test_training(spec_of, hosts, strategy, tmp_path, caplog):
     caplog.set_level(logging.INFO, "estimator_emb")
@@ -225,7 +229,7 @@ def test_training(spec_of, hosts, strategy, tmp_path, caplog):
         f"{'s' * (hosts > 1)}: {SIZES[spec_of]}."
     ]
     engine = engine_of(estimator)
-    assert type(engine) is system._TablesOfSpec
+    assert type(engine) is backend._TablesOfSpec
     config = engine.config_proto
     training = TPUEmbeddingConfiguration.TRAINING
     assert (config.mode, config.num_hosts, config.num_tensor_cores) == (training, hosts, 2 * hosts)
@@ -289,11 +293,9 @@ def test_training(spec_of, hosts, strategy, tmp_path, caplog):
         assert one.device == f"/job:tpu_worker/replica:0/task:{host}/device:CPU:0"
 
 
-@pytest.mark.parametrize("strategy", ["div", "mod"])
-def test_evaluation(strategy, tmp_path):
-    estimator, reached = run(
-        tpu_described.evaluate, column_spec(partition_strategy=strategy), tmp_path, 2
-    )
+def test_evaluation(tmp_path):
+    spec = column_spec(partition_strategy="mod")
+    estimator, reached = run(tpu_described.evaluate, spec, tmp_path, 2)
     engine = engine_of(estimator)
     assert engine.config_proto.mode == TPUEmbeddingConfiguration.INFERENCE
     loads = reached.ops("LoadTPUEmbedding")
@@ -322,7 +324,7 @@ def test_an_optimizer_that_only_the_hardware_knows(tmp_path):
 
 def test_stock_tensorflow_estimator_is_left_alone():
     assert _tpu_estimator_embedding.tpu_embedding is legacy_module
-    assert _tpu_estimator_embedding.EmbeddingConfig is not system.EmbeddingConfig
+    assert _tpu_estimator_embedding.EmbeddingConfig is not backend.EmbeddingConfig
 
 
 @pytest.mark.parametrize("optimizer", ["Adam", "CenteredRmsProp", "FrequencyEstimator"])
@@ -353,9 +355,9 @@ def element_of(features, tables, dataset):
     """What becomes of one batch of features, from a dataset or as tensors."""
     if dataset:
         given = tf.data.Dataset.from_tensors((features, tf.zeros([2])))
-        ((result, _),) = system.as_hardware_reads(given, tables)
+        ((result, _),) = backend.as_hardware_reads(given, tables)
     else:
-        result, _ = system.as_hardware_reads((features, tf.zeros([2])), tables)
+        result, _ = backend.as_hardware_reads((features, tf.zeros([2])), tables)
     return result
 
 
@@ -404,14 +406,14 @@ def test_one_id_for_each_sample_stays_dense(dataset):
 def test_a_dataset_of_features_alone():
     tables = tables_of_x()
     dataset = tf.data.Dataset.from_tensors({"x": tf.constant([5, 0])})
-    (got,) = system.as_hardware_reads(dataset, tables)
+    (got,) = backend.as_hardware_reads(dataset, tables)
     assert listed(got["x"]) == ([[0, 0], [1, 0]], [5, 0], [2, 1])
 
 
 def test_a_dataset_of_sparse_ids_is_passed_on():
     tables = tables_of_x()
     dataset = tf.data.Dataset.from_tensors({"x": sparse(4), "other": tf.zeros([4])})
-    assert system.as_hardware_reads(dataset, tables) is dataset
+    assert backend.as_hardware_reads(dataset, tables) is dataset
 
 
 def test_dense_ids_are_enqueued(tmp_path):
@@ -437,14 +439,7 @@ ELSEWHERE = (
 def test_a_generation_on_which_no_estimator_runs(generation, tmp_path):
     config = tpu_described.per_core_input(tpu_generation=generation)
     assert harness.refusal(ValueError, train, dict_spec(), tmp_path, tpu_config=config) == (
-        f"TPUConfig: tpu_generation is '{generation}', and no TPUEstimator runs by TensorFlow on "
-        "TPUs v5e, v5p and v6e: their only runtime is PJRT, and TPUEstimator stands on the infeed "
-        "and outfeed of TensorFlow's older one, without which TensorFlow says 'No TPU platform "
-        "registered'. Ways round: run the model there by jax and train the tables on the host, "
-        "with TPUConfig(device='pjrt'), which nobody has tried on a TPU; or train on the host, "
-        "without the TPU, with TPUConfig(device='host'); or rewrite the program for TensorFlow 2, "
-        "where TPUEmbeddingV2 of tf.tpu.experimental.embedding drives SparseCore: "
-        "estimator_emb.embedding.to_tensorflow translates tables and features."
+        f"TPUConfig: tpu_generation is '{generation}', and {NO_ESTIMATOR}"
     )
 
 

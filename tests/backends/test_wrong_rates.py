@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import servers
 import tensorflow as tf
+from host_engine import on_both_kernels
 
 import estimator_emb as ee
 from estimator_emb import embedding
@@ -106,10 +107,10 @@ CASES = (
 )
 
 
+@pytest.mark.sampled(4)
+@on_both_kernels
 @pytest.mark.parametrize("way, pipelined, wrong, value", CASES)
-def test_stops_before_that_step_writes(
-    way, pipelined, wrong, value, kernels, tmp_path, monkeypatch
-):
+def test_stops_before_that_step_writes(way, pipelined, wrong, value, tmp_path, monkeypatch):
     arguments, owner = wrong(turning(value))
     spec = spec_of(pipelined=pipelined, **arguments)
     config = servers.config_of(way, tmp_path, save_checkpoints_steps=1, save_summary_steps=1)

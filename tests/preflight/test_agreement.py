@@ -7,7 +7,6 @@ check is asked as the command asks it, where the environment emulates a TPU.
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import harness
@@ -111,13 +110,11 @@ def assigns_its_own(loss):
 
 
 @dataclasses.dataclass
-class Case:
-    """A program.
+class Case(tpu_described.Program):
+    """A program, fed with batches for each core.
 
     Attributes:
       found: a part of the first finding; None if the program is good.
-      spec: function that makes its EmbeddingConfigSpec; None for a program without.
-      features: key -> function of the batch size, besides 'x'.
       static: whether batches have a static size.
       given: what input_fn gives, of features and labels.
       generations: those that are checked; None for the default.
@@ -125,60 +122,30 @@ class Case:
     """
 
     found: str | None = None
-    spec: Callable[[], Any] | None = spec
+    spec: Any = dataclasses.field(default_factory=lambda: spec())
     features: dict[str, Any] = dataclasses.field(default_factory=lambda: {"a": sparse([1, 2])})
     mode: str = "train"
-    loss: Any = lambda loss, features: loss
-    fields: Any = lambda loss: {}
-    returns: Any = lambda mode, loss, train_op, fields: ee.TPUEstimatorSpec(
-        mode, loss=loss, train_op=train_op, **fields
-    )
     static: bool = True
     given: Any = lambda features, labels: (features, labels)
-    tpu_config: dict[str, Any] = dataclasses.field(default_factory=dict)
     arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
     generations: Any = None
     steps: dict[str, None] = dataclasses.field(default_factory=dict)
 
-    def input_fn(self, params):
-        size = params["batch_size"]
-        shown = size if self.static else None
-
-        def batch(_):
-            features = {"x": tf.ones([size, 3])}
-            features.update({key: make(size) for key, make in self.features.items()})
-            if not self.static:
-                features["x"] = v1.placeholder_with_default(features["x"], [shown, 3])
-            return self.given(features, tf.ones([size, 1]))
-
-        return tf.data.Dataset.range(100).map(batch)
-
-    def model_fn(self, features, labels, mode, params):
-        read = [tf.reduce_sum(tf.cast(features["x"], tf.float32))]
-        made = self.spec and self.spec()
-        if made is not None and made.feature_columns and self.mode != "infer":
-            read.append(tf.reduce_sum(fc.DenseFeatures(list(made.feature_columns))(features)))
-        elif made is not None:
-            read += [tf.reduce_sum(features[key]) for key in made.feature_to_config_dict or ()]
-        w = v1.get_variable("w", initializer=1.0)
-        loss = self.loss(tf.add_n(read) * w, features)
-        if mode == "infer":
-            predictions = {"x": tf.cast(features["x"], tf.float32) * w}
-            return ee.TPUEstimatorSpec(mode, predictions=predictions)
-        train_op = None
-        if mode == "train":
-            train_op = harness.minimized(mode, loss, 0.1).train_op
-        return self.returns(mode, loss, train_op, self.fields(loss))
+    def batch(self, size):
+        features, labels = super().batch(size)
+        if not self.static:
+            features["x"] = v1.placeholder_with_default(features["x"], [None, 3])
+        return self.given(features, labels)
 
     def estimator(self, model_dir):
-        tpu_config = {"per_host_input_for_training": PIPELINES.PER_HOST_V2, **self.tpu_config}
+        tpu_config = {"per_host_input_for_training": PIPELINES.PER_HOST_V2, **self.tpu}
         config = ee.RunConfig(
             model_dir=str(model_dir),
             master=tpu_described.MASTER,
             tpu_config=ee.TPUConfig(2, **tpu_config),
         )
-        spec, arguments = self.spec and self.spec(), {"use_tpu": True, **self.arguments}
-        return harness.configured(self.model_fn, spec, config, BATCH, **arguments)
+        arguments = {"use_tpu": True, **self.arguments}
+        return harness.configured(self.model_fn, self.spec, config, BATCH, **arguments)
 
     def judged(self, model_dir):
         """What `use_tpu=True` raises on the described TPU; None if nothing."""
@@ -201,7 +168,7 @@ class Case:
         with monkeypatch.context() as patch:
             patch.setenv("ESTIMATOR_EMB_DEVICE", "host")
             made = self.estimator(model_dir)
-        replicas = None if "num_shards" in self.tpu_config else CORES
+        replicas = None if "num_shards" in self.tpu else CORES
         return preflight.check_program(
             made,
             self.input_fn,
@@ -218,7 +185,7 @@ V1 = {"per_host_input_for_training": PIPELINES.PER_HOST_V1}
 GOOD = {
     "config dicts": Case(),
     "features of every form": Case(
-        spec=lambda: spec(
+        spec=spec(
             features={
                 "a": ee.FeatureConfig("t", max_sequence_length=3),
                 **{key: ee.FeatureConfig("t") for key in ("int32", "int16", "dense", "ragged")},
@@ -238,19 +205,17 @@ GOOD = {
             "in_a_row_weights": dense([0.5, 1.5], tf.float32),
         },
     ),
-    "one dense id for each sample": Case(
-        spec=lambda: of_table(combiner=None), features={"a": dense(1)}
-    ),
+    "one dense id for each sample": Case(spec=of_table(combiner=None), features={"a": dense(1)}),
     "columns": Case(
-        spec=lambda: of_columns(
+        spec=of_columns(
             fc.embedding_column(ids("c"), 4),
             *fc.shared_embedding_columns([ids("a"), ids("b")], 4),
         ),
         features={"a": sparse([1, 2]), "b": sparse([3], tf.int32), "c": sparse([4])},
     ),
-    "PER_HOST_V1": Case(tpu_config=V1),
+    "PER_HOST_V1": Case(tpu=V1),
     "fields of the spec": Case(
-        spec=lambda: spec(
+        spec=spec(
             partition_strategy="mod",
             pipeline_execution_with_tensor_core=True,
             clipping_limit=0.5,
@@ -278,11 +243,11 @@ GOOD = {
         mode="eval",
         spec=None,
         features={},
-        tpu_config={"eval_training_input_configuration": PIPELINES.SLICED},
+        tpu={"eval_training_input_configuration": PIPELINES.SLICED},
         loss=lambda loss, features: loss * tf.ensure_shape(features["x"], [4, 3])[0, 0],
     ),
     "two tables with optimizers and rates of their own": Case(
-        spec=lambda: spec(
+        spec=spec(
             {
                 "t": ee.TableConfig(6, 4, combiner="sum", optimization_parameters=ADAGRAD(0.1)),
                 "u": ee.TableConfig(
@@ -302,120 +267,126 @@ GOOD = {
 
 RAISE = {
     "ids that are strings": Case(
-        "Feature 'a' of table 't': SparseTensor with string as values are not supported on a TPU",
+        found="Feature 'a' of table 't': SparseTensor with string as values are not supported on a "
+        "TPU",
         features={"a": sparse(["ant", "bee"], tf.string)},
     ),
     "ids that are floats": Case(
-        "feature 'a' of table 't' holds float32, and a TPU looks up integers",
+        found="feature 'a' of table 't' holds float32, and a TPU looks up integers",
         features={"a": sparse([1.0, 2.0], tf.float32)},
     ),
     "ids of int16": Case(
-        "int16 not in list of allowed values", features={"a": sparse([1, 2], tf.int16)}
+        found="int16 not in list of allowed values", features={"a": sparse([1, 2], tf.int16)}
     ),
     "a feature that is missing": Case(
-        "input_fn does not return feature 'a' of table 't'; it returns 'b', 'x'",
+        found="input_fn does not return feature 'a' of table 't'; it returns 'b', 'x'",
         features={"b": sparse([1, 2])},
     ),
     "weights that are missing": Case(
-        "Cannot find weights w for weighted_categorical_column: input_fn does not return 'w', the "
-        "weights of feature 'a' of table 't'",
-        spec=lambda: spec(features=WEIGHTED),
+        found="Cannot find weights w for weighted_categorical_column: input_fn does not return "
+        "'w', the weights of feature 'a' of table 't'",
+        spec=spec(features=WEIGHTED),
     ),
     "dense weights of sparse ids": Case(
-        "Feature 'a' of table 't': weighted_categorical_column with weight key name w has dense "
-        "weights, and its ids are not dense. Dense weights are not supported on TPU",
-        spec=lambda: spec(features=WEIGHTED),
+        found="Feature 'a' of table 't': weighted_categorical_column with weight key name w has "
+        "dense weights, and its ids are not dense. Dense weights are not supported on TPU",
+        spec=spec(features=WEIGHTED),
         features={"a": sparse([1, 2]), "w": dense([0.5, 1.5], tf.float32)},
     ),
     "clipping without accumulation": Case(
-        "clipping_limit=0.5",
-        spec=lambda: spec(
+        found="clipping_limit=0.5",
+        spec=spec(
             clipping_limit=0.5,
             optimization_parameters=ADAGRAD(0.1, use_gradient_accumulation=False),
         ),
     ),
     "slot_variable_creation_fn": Case(
-        "works on the host only",
-        spec=lambda: of_table(embedding.Adagrad(0.1, slot_variable_creation_fn=fails)),
+        found="works on the host only",
+        spec=of_table(embedding.Adagrad(0.1, slot_variable_creation_fn=fails)),
     ),
     "an optimizer of one dimension": Case(
-        "FrequencyEstimatorParameters needs dimension 1; got 4",
-        spec=lambda: of_table(ee.FrequencyEstimatorParameters(0.2, 50.0, 3.0, 0.7)),
+        found="FrequencyEstimatorParameters needs dimension 1; got 4",
+        spec=of_table(ee.FrequencyEstimatorParameters(0.2, 50.0, 3.0, 0.7)),
     ),
-    "v6e": Case("no TPUEstimator runs by TensorFlow on TPUs", tpu_config={"tpu_generation": "v6e"}),
-    "bad_ids": Case("bad_ids='drop' works on the host only", tpu_config={"bad_ids": "drop"}),
+    "v6e": Case(found="no TPUEstimator runs by TensorFlow on TPUs", tpu={"tpu_generation": "v6e"}),
+    "bad_ids": Case(found="bad_ids='drop' works on the host only", tpu={"bad_ids": "drop"}),
     "table_summaries": Case(
-        "table_summaries=True works on the host only", tpu_config={"table_summaries": True}
+        found="table_summaries=True works on the host only", tpu={"table_summaries": True}
     ),
     "a prediction with tables": Case(
-        "use_tpu=True raises NotImplementedError: predict: tensorflow-estimator looks up no "
+        found="use_tpu=True raises NotImplementedError: predict: tensorflow-estimator looks up no "
         "embedding tables when it predicts on a TPU. Predict on the host, with a TPUEstimator of "
         "the same model_dir that has use_tpu=False or TPUConfig(device='host').",
         mode="infer",
     ),
-    "one shard": Case("num_shards", tpu_config={"num_shards": 1}),
+    "one shard": Case(found="num_shards", tpu={"num_shards": 1}),
     "a training without steps": Case(
-        "one of `steps` or `max_steps` must be set", steps={"max_steps": None}
+        found="one of `steps` or `max_steps` must be set", steps={"max_steps": None}
     ),
     "an evaluation without steps": Case(
-        "Evaluate `steps` must be set on TPU", mode="eval", steps={"steps": None}
+        found="Evaluate `steps` must be set on TPU", mode="eval", steps={"steps": None}
     ),
     "no batch size of evaluation": Case(
-        "eval_batch_size", mode="eval", arguments={"eval_batch_size": None}
+        found="eval_batch_size", mode="eval", arguments={"eval_batch_size": None}
     ),
     "a negative rate": Case(
-        "Table 't': learning_rate_fn", spec=lambda: of_table(learning_rate_fn=lambda step: -0.1)
+        found="Table 't': learning_rate_fn", spec=of_table(learning_rate_fn=lambda step: -0.1)
     ),
-    "a rate that fails": Case("of the program", spec=lambda: of_table(learning_rate_fn=fails)),
+    "a rate that fails": Case(found="of the program", spec=of_table(learning_rate_fn=fails)),
     "a multiplier that returns nothing": Case(
-        "experimental_gradient_multiplier_fn <lambda>",
-        spec=lambda: spec(experimental_gradient_multiplier_fn=lambda step: None),
+        found="experimental_gradient_multiplier_fn <lambda>",
+        spec=spec(experimental_gradient_multiplier_fn=lambda step: None),
     ),
-    "a dynamic batch": Case("features['x'] (float32) has the dynamic shape", static=False),
+    "a dynamic batch": Case(
+        found="features['x'] (float32) has the dynamic shape (None, 3)", static=False
+    ),
     "a string for the model": Case(
-        "features['text'] holds strings, and no string reaches a TPU. Instead: turn it into "
+        found="features['text'] holds strings, and no string reaches a TPU. Instead: turn it into "
         "numbers in input_fn, or leave it out of what input_fn returns.",
         features={"a": sparse([1, 2]), "text": dense("ant", tf.string)},
     ),
     "a sparse tensor for the model": Case(
-        "features['extra'] is a SparseTensor, and only dense tensors reach the model on a TPU. "
-        "Instead: make it dense in input_fn, or look it up through the EmbeddingConfigSpec.",
+        found="features['extra'] is a SparseTensor, and only dense tensors reach the model on a "
+        "TPU. Instead: make it dense in input_fn, or look it up through the EmbeddingConfigSpec.",
         features={"a": sparse([1, 2]), "extra": sparse([1, 2])},
     ),
     "features that are no dict": Case(
-        "use_tpu=True raises", given=lambda features, labels: (features["x"], labels)
+        found="use_tpu=True raises", given=lambda features, labels: (features["x"], labels)
     ),
-    "a scaffold that reads the TPU": Case("use_tpu=True raises", fields=scaffold_of),
+    "a scaffold that reads the TPU": Case(found="use_tpu=True raises", fields=scaffold_of),
     "a scalar for the host_call": Case(
-        "host_call[0] is a scalar", fields=host_call(lambda loss: loss, lambda loss: [loss])
+        found="host_call[0] is a scalar, but the host concatenates the tensors of all cores along "
+        "the batch. Instead: tf.reshape(tensor, [1]).",
+        fields=host_call(lambda loss: loss, lambda loss: [loss]),
     ),
-    "a host_call that fails": Case("of the program", fields=host_call(fails)),
+    "a host_call that fails": Case(found="of the program", fields=host_call(fails)),
     "an EstimatorSpec of an evaluation": Case(
-        "model_fn returned a EstimatorSpec in mode 'eval', where a TPU needs a TPUEstimatorSpec. "
-        "Instead: TPUEstimatorSpec, with eval_metrics=(metric_fn, tensors) for metrics.",
+        found="model_fn returned a EstimatorSpec in mode 'eval', where a TPU needs a "
+        "TPUEstimatorSpec. Instead: TPUEstimatorSpec, with eval_metrics=(metric_fn, tensors) for "
+        "metrics.",
         mode="eval",
-        returns=lambda mode, loss, train_op, fields: ee.EstimatorSpec(mode, loss=loss),
+        returns=lambda made: made.as_estimator_spec(),
     ),
 }
 
 LATER = {
     "weights that are strings": Case(
-        "the weights 'w' of feature 'a' of table 't' are of type string",
-        spec=lambda: spec(features=WEIGHTED),
+        found="the weights 'w' of feature 'a' of table 't' are of type string",
+        spec=spec(features=WEIGHTED),
         features={"a": sparse([1, 2]), "w": sparse(["ant", "bee"], tf.string)},
     ),
-    "a string op": Case("no TPU kernel has this op", loss=to_number),
-    "a rate from NumPy": Case("PyFunc", spec=lambda: of_table(learning_rate_fn=numpy_rate)),
+    "a string op": Case(found="no TPU kernel has this op", loss=to_number),
+    "a rate from NumPy": Case(found="PyFunc", spec=of_table(learning_rate_fn=numpy_rate)),
     "a host_call that assigns the step": Case(
-        "host_call assigns the variable 'global_step'", fields=host_call(assigns_step)
+        found="host_call assigns the variable 'global_step'", fields=host_call(assigns_step)
     ),
     "a host_call that assigns in a branch": Case(
-        "host_call assigns the variable 'w'", fields=host_call(assigns_in_a_branch)
+        found="host_call assigns the variable 'w'", fields=host_call(assigns_in_a_branch)
     ),
     "tables that do not fit": Case(
-        "Tables and slots take", spec=lambda: of_table(ADAGRAD(0.1), rows=2**31, dimension=64)
+        found="Tables and slots take", spec=of_table(ADAGRAD(0.1), rows=2**31, dimension=64)
     ),
-    "tables on v6e": Case("SparseCore, which", generations=["v4", "v6e"]),
+    "tables on v6e": Case(found="SparseCore, which", generations=["v4", "v6e"]),
 }
 """Programs of which `use_tpu=True` raises nothing before a session opens."""
 
@@ -429,6 +400,7 @@ def table():
             yield pytest.param(kind, case, id=name, marks=marks)
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("kind", "case"), table())
 def test_they_agree(kind, case, tmp_path, monkeypatch):
     error = case.judged(tmp_path / "judged")

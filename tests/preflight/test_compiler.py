@@ -10,12 +10,12 @@ import programs
 import pytest
 import tensorflow as tf
 from programs import line
+from tpu_described import NO_ESTIMATOR
 
 import estimator_emb as ee
 from estimator_emb import preflight
 from estimator_emb.preflight import compiler
 from estimator_emb.preflight import step as step_lib
-from estimator_emb.spec.generations import NO_ESTIMATOR
 from estimator_emb.xla import core_step, lower
 
 pytestmark = pytest.mark.usefixtures("of_the_step_alone")

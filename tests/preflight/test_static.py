@@ -389,17 +389,6 @@ def test_an_optimizer_of_one_core():
     assert one.findings == () and one.batch_per_core == 128
 
 
-def test_inputs_of_dynamic_shape():
-    def input_fn(params):
-        return programs.input_fn(params).unbatch().batch(params["batch_size"])
-
-    shape = "a static shape, by batch(..., drop_remainder=True), padded_batch or set_shape."
-    assert found(None, input_fn=input_fn) == [
-        f"features['dense'] (float32) has the dynamic shape (None, 13). Instead: {shape}",
-        f"labels (float32) has the dynamic shape (None, 1). Instead: {shape}",
-    ]
-
-
 def test_inputs_of_unknown_size_stop_the_check():
     def input_fn(params):
         unknown = tf.TensorSpec([params["batch_size"], None], tf.float32)
@@ -414,17 +403,6 @@ def test_inputs_of_unknown_size_stop_the_check():
     ]
     assert report.notes == ("The step could not be built, so its ops were not looked at.",)
     assert report.op_count == 0
-
-
-def test_scalars_for_the_host():
-    def host_call(logits, labels):
-        return lambda mean: [], [tf.reduce_mean(logits)]
-
-    assert findings_of(programs.model_fn_with(host_call=host_call)) == [
-        f"{line(host_call)}: Mean (op 'Mean_2', dtype float32): host_call[0] is a scalar, but the "
-        "host concatenates the tensors of all cores along the batch. Instead: tf.reshape(tensor, "
-        "[1])."
-    ]
 
 
 def test_functions_of_the_host_are_not_part_of_the_step():

@@ -4,6 +4,7 @@
 import harness
 import programs
 import pytest
+from tpu_described import NO_ESTIMATOR
 
 import estimator_emb as ee
 from estimator_emb import embedding, preflight
@@ -98,15 +99,6 @@ def test_the_dense_step_is_added():
     )
 
 
-NO_ESTIMATOR = (
-    "no TPUEstimator runs by TensorFlow on TPUs v5e, v5p and v6e: their only runtime is PJRT, and "
-    "TPUEstimator stands on the infeed and outfeed of TensorFlow's older one, without which "
-    "TensorFlow says 'No TPU platform registered'. Ways round: run the model there by jax and "
-    "train the tables on the host, with TPUConfig(device='pjrt'), which nobody has tried on a TPU; "
-    "or train on the host, without the TPU, with TPUConfig(device='host'); or rewrite the program "
-    "for TensorFlow 2, where TPUEmbeddingV2 of tf.tpu.experimental.embedding drives SparseCore: "
-    "estimator_emb.embedding.to_tensorflow translates tables and features."
-)
 NEITHER = "TPUEstimator cannot drive, and"
 
 

@@ -2,7 +2,7 @@
 """A TPU that is emulated on the host: `use_tpu=True` and a request to emulate."""
 
 import copy
-from typing import Any
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
@@ -34,6 +34,7 @@ class EmulatedBackend(HostBackend):
     """
 
     emulates_tpu = True
+    step: ClassVar[type[EmulatedStep]] = EmulatedStep
 
     def __init__(self, request: EstimatorRequest):
         super().__init__(request)
@@ -55,9 +56,6 @@ class EmulatedBackend(HostBackend):
             )
         return shape
 
-    def _step(self, *arguments: Any) -> EmulatedStep:
-        return EmulatedStep(*arguments)
-
     def attach(self, estimator: Any) -> None:
         names = ("train_batch_size", "eval_batch_size", "predict_batch_size", "eval_on_tpu")
         of_request = {name: getattr(self.request, name) for name in names}
@@ -78,8 +76,7 @@ class EmulatedBackend(HostBackend):
                     return on_cpu(features, labels, mode, config, params)
                 # As tensorflow-estimator does: `_call_input_fn` sets it, for this call only.
                 estimator._is_input_fn_invoked = None
-                dropped = self._dropped(exporting=False)
-                step = self._step(context, self.request, config, params, dropped, self._summarizes)
+                step = self.step(self, context, config, params)
                 # An input on this TPU is a function of the context of a core or host.
                 spec = step.build(model_fn, features, estimator)
                 estimator.current_call.lookup = step.lookup

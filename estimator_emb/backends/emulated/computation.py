@@ -7,7 +7,8 @@ and summaries.
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator
+import functools
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -99,13 +100,25 @@ class Computation:
         if not hooks:
             return hooks
         outside = self.outside("Inside a hook of model_fn")
-        return [_Enter(outside), *hooks, _Exit(outside)]
+        after = functools.partial(outside.__exit__, None, None, None)
+        return [_AtBegin(outside.__enter__), *hooks, _AtBegin(after)]
 
     def has(self, op: tf.Operation) -> bool:
         return op.name in self._ops
 
     def _has(self, leaf: Any) -> bool:
         return tf.is_tensor(leaf) and hasattr(leaf, "op") and self.has(leaf.op)
+
+    def checked_scaffold(self, scaffold: Any) -> Any:
+        """Returns a `Scaffold` whose own ops, made when a session begins, are checked too."""
+        finalize = scaffold.finalize
+
+        def checked() -> Any:
+            with self.outside("Inside Scaffold.finalize"):
+                return finalize()
+
+        scaffold.finalize = checked
+        return scaffold
 
 
 class _Outside(CapturingContext):
@@ -123,29 +136,12 @@ class _Outside(CapturingContext):
                 )
 
 
-class _Enter(tf.compat.v1.train.SessionRunHook):
-    def __init__(self, context: contextlib.AbstractContextManager):
-        self._context = context
+class _AtBegin(tf.compat.v1.train.SessionRunHook):
+    def __init__(self, call: Callable[[], Any]):
+        self._call = call
 
     def begin(self) -> None:
-        self._context.__enter__()
-
-
-class _Exit(_Enter):
-    def begin(self) -> None:
-        self._context.__exit__(None, None, None)
-
-
-def checked_scaffold(computation: Computation, scaffold: Any) -> Any:
-    """Returns a `Scaffold` whose own ops, which it makes when a session begins, are checked too."""
-    finalize = scaffold.finalize
-
-    def checked() -> Any:
-        with computation.outside("Inside Scaffold.finalize"):
-            return finalize()
-
-    scaffold.finalize = checked
-    return scaffold
+        self._call()
 
 
 def _is_of_variable(op: tf.Operation) -> bool:

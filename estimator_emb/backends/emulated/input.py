@@ -19,15 +19,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.backends.emulated import batches, refusals
+from estimator_emb.backends.emulated import refusals
 from estimator_emb.backends.emulated.topology import host_calls, replicas_of
 from estimator_emb.checks import batch_sizes, input_errors
 from estimator_emb.private.estimator import ModeKeys
 from estimator_emb.private.graphs import data_nest
 from estimator_emb.private.tpu_estimator import Inputs, InternalTPUContext, TPUContext
+from estimator_emb.step import forms
 from estimator_emb.step.checks import require
 from estimator_emb.step.cores import Cores
-from estimator_emb.step.forms import Problem
+from estimator_emb.step.inputs import SparsePlaces
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,11 +49,8 @@ class CoreInput:
     initializers: list[tf.Operation]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Batch:
-    features: Any
-    labels: Any
-    real: tf.Tensor | None = None
+_Batch = dict[str, Any]
+"""The features of a batch, its labels if it has any, and in prediction which samples are `real`."""
 
 
 def read_cores(
@@ -72,37 +70,32 @@ def read_cores(
     or labels.
     """
     fed, initializers = _fed(ctx, input_fn, batch_axis, cores.count)
+    real = [batch.pop("real") for batch, _ in fed if "real" in batch]
     parts: dict[int, _Batch] = {}
     for batch, replicas in fed:
-        kept = _Batch(_without(batch.features, consumed), batch.labels, batch.real)
-        refusals.check_infeed(_structure(kept), cores.count)
+        kept = {**batch, "features": _without(batch["features"], consumed)}
+        refusals.check_infeed(kept, cores.count)
         divided = [kept] * len(replicas)
         if len(replicas) > 1 and not _same_for_all(ctx):
             size = ctx.batch_size_for_input_fn
             divided = _split(kept, batch_axis, len(replicas), size)
         parts.update(zip(replicas, divided, strict=True))
     of_cores = [parts[core] for core in range(cores.count)]
-    structure = _structure(of_cores[0])
     for core, batch in enumerate(of_cores):
-        _check_same(structure, _structure(batch), core)
+        _check_same(of_cores[0], batch, core)
     # One batch for all cores is one set of tensors.
     distinct = of_cores[:1] if len(fed) == 1 and _same_for_all(ctx) else of_cores
-    flat = from_previous_step([data_nest.flatten(_structure(batch)) for batch in distinct])
+    flat = from_previous_step([data_nest.flatten(batch) for batch in distinct])
     if len(distinct) > 1:
         mine = [cores.per_core(values) for values in zip(*flat, strict=True)]
     else:
         mine = flat[0]
-    packed = data_nest.pack_sequence_as(structure, mine)
-    all_batches = [batch for batch, _ in fed]
+    packed = data_nest.pack_sequence_as(of_cores[0], mine)
     return CoreInput(
         features=packed["features"],
         labels=packed.get("labels"),
-        looked_up=_merged([batch.features for batch in all_batches], consumed),
-        real=(
-            None
-            if all_batches[0].real is None
-            else tf.concat([batch.real for batch in all_batches], axis=0)
-        ),
+        looked_up=_merged([batch["features"] for batch, _ in fed], consumed),
+        real=tf.concat(real, axis=0) if real else None,
         initializers=initializers,
     )
 
@@ -165,7 +158,7 @@ def _taken(
                 "`input_fn` must return a `Dataset` for the PER_HOST_V2 input pipeline "
                 "configuration."
             )
-        return [_Batch(*Inputs._parse_inputs(result))], []
+        return [_parsed(result)], []
     if ctx.is_input_sharded_per_core():
         raise TypeError(
             "`input_fn` returning `Dataset`  is not yet supported in per-Core input pipeline "
@@ -186,11 +179,9 @@ def _taken(
             element = iterator.get_next()
         before = data_nest.flatten(element)[:1]
         before = [before[0].values if hasattr(before[0], "values") else before[0]]
-        if predicting:
-            batches.append(_Batch(element["features"], element.get("labels"), element["real"]))
-        else:
-            batches.append(_Batch(*Inputs._parse_inputs(element)))
-        input_errors.note_batch(batches[-1].features, batches[-1].labels, _fed_name(ctx, replicas))
+        batch = element if predicting else _parsed(element)
+        input_errors.note_batch(batch["features"], batch.get("labels"), _fed_name(ctx, replicas))
+        batches.append(batch)
     return batches, [iterator.initializer]
 
 
@@ -221,18 +212,17 @@ def _filled_up(dataset: tf.data.Dataset, size: int, together: int) -> tf.data.Da
     """Returns {features, labels, real} of `size` samples; a step takes `together` batches."""
 
     def fill_up(*element: Any) -> dict[str, Any]:
-        features, labels = Inputs._parse_inputs(element[0] if len(element) == 1 else element)
-        samples = tf.cast(batches.samples(data_nest.flatten(features)[0]), tf.int32)
+        batch = _parsed(element[0] if len(element) == 1 else element)
+        samples = tf.cast(_samples(data_nest.flatten(batch["features"])[0]), tf.int32)
         fits = tf.debugging.assert_less_equal(
             samples, size, message=f"A batch of input_fn has more than {size} samples."
         )
         with tf.control_dependencies([fits] if fits is not None else []):
             missing = tf.cast(size - samples, tf.int32)
-        structure = _structure(_Batch(features, labels))
-        with tf.control_dependencies(_as_many(structure, features)):
+        with tf.control_dependencies(_of_one_size(batch)):
             missing = tf.identity(missing)
         return {
-            **data_nest.map_structure(lambda value: _with_empty(value, missing, size), structure),
+            **data_nest.map_structure(lambda value: _with_empty(value, missing, size), batch),
             "real": tf.range(size) < size - missing,
         }
 
@@ -245,14 +235,13 @@ def _filled_up(dataset: tf.data.Dataset, size: int, together: int) -> tf.data.Da
     return dataset.prefetch(2)
 
 
-def _as_many(structure: Any, features: Any) -> list[tf.Tensor]:
+def _of_one_size(batch: _Batch) -> list[tf.Tensor]:
     """Returns a check that each value has as many samples as the first feature."""
     (first, samples), *others = (
-        (name, batches.samples(value))
-        for name, value in batch_sizes.named({**structure, "features": features})
+        (name, _samples(value)) for name, value in batch_sizes.named(batch)
     )
 
-    def problem(name: str, size: tf.Tensor) -> Problem:
+    def problem(name: str, size: tf.Tensor) -> forms.Problem:
         text = f"{name} has {{}} samples, but {first} has {{}}. {batch_sizes.REMEDY}"
         return tf.equal(size, samples), lambda: tf.strings.format(text, (size, samples))
 
@@ -279,13 +268,12 @@ def _without(features: Any, consumed: set[str]) -> Any:
     return {key: value for key, value in features.items() if key not in consumed}
 
 
-def _structure(batch: _Batch) -> dict[str, Any]:
-    if batch.labels is None:
-        return {"features": batch.features}
-    return {"features": batch.features, "labels": batch.labels}
+def _parsed(result: Any) -> _Batch:
+    features, labels = Inputs._parse_inputs(result)
+    return {"features": features} if labels is None else {"features": features, "labels": labels}
 
 
-def _check_same(first: dict[str, Any], other: dict[str, Any], core: int) -> None:
+def _check_same(first: _Batch, other: _Batch, core: int) -> None:
     names, others = (sorted(name for name, _ in batch_sizes.named(one)) for one in (first, other))
     if names != others:
         raise ValueError(
@@ -295,8 +283,7 @@ def _check_same(first: dict[str, Any], other: dict[str, Any], core: int) -> None
 
 
 def _split(batch: _Batch, batch_axis: Sequence[int] | None, count: int, size: int) -> list[_Batch]:
-    structure = _structure(batch)
-    flat = data_nest.flatten(structure)
+    flat = data_nest.flatten(batch)
     axes = [0] * len(flat) if batch_axis is None else list(batch_axis)
     if len(axes) != len(flat):
         raise ValueError(
@@ -304,14 +291,13 @@ def _split(batch: _Batch, batch_axis: Sequence[int] | None, count: int, size: in
             "tensors of features and labels."
         )
     samples = None if any(axes) else size
-    with batch_sizes.compared(batch.features, batch.labels, samples):
+    with batch_sizes.compared(batch["features"], batch.get("labels"), samples):
         pieces = [tf.split(value, count, axis) for value, axis in zip(flat, axes, strict=True)]
     # There may be no tensor to split: each core has its batch, with nothing in it, all the same.
-    of_cores = [
-        data_nest.pack_sequence_as(structure, [piece[core] for piece in pieces])
+    return [
+        data_nest.pack_sequence_as(batch, [piece[core] for piece in pieces])
         for core in range(count)
     ]
-    return [_Batch(batch["features"], batch.get("labels")) for batch in of_cores]
 
 
 def _merged(features: list[Any], consumed: set[str]) -> Any:
@@ -320,5 +306,85 @@ def _merged(features: list[Any], consumed: set[str]) -> Any:
     of_cores = {
         key: [of_core[key] for of_core in features] for key in features[0] if key in consumed
     }
-    with batches.after_checks(of_cores):
-        return {key: batches.concatenated(values) for key, values in of_cores.items()}
+    with _after_checks(of_cores):
+        return {key: _concatenated(values) for key, values in of_cores.items()}
+
+
+def _after_checks(
+    of_cores: Mapping[str, list[Any]],
+) -> contextlib.AbstractContextManager:
+    """Makes a context for ops that join the cores' values by feature, each good by itself.
+
+    In the joined batch, an index beyond one core's samples would look like an index of the next.
+    """
+    fit, inside = [], []
+    for key, values in of_cores.items():
+        for core, value in enumerate(values):
+            owner = input_errors.owner(key, core)
+            if isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
+                fit += forms.of_parts(owner, value)
+            elif value.shape.rank == 2 and not value.shape[1:].is_fully_defined():
+                fit += _as_wide(owner, value, values[0])
+    if not fit:
+        return contextlib.nullcontext()
+    checked = require(fit, "check_forms")
+    with tf.control_dependencies([checked]):
+        for key, values in of_cores.items():
+            for core, value in enumerate(values):
+                owner = input_errors.owner(key, core)
+                if isinstance(value, tf.SparseTensor):
+                    inside.append(_inside(owner, value))
+                inside += _as_many(owner, value, values[0])
+        if inside:
+            checked = require(inside, "check_places")
+    return tf.control_dependencies([checked])
+
+
+def _concatenated(values: list[Any]) -> Any:
+    """Returns the samples of all cores, one core after the other."""
+    if not isinstance(values[0], tf.SparseTensor):
+        return tf.concat(values, axis=0)
+    if values[0].shape.rank not in (None, 2):
+        return values[0]  # `inputs.source_of` refuses it.
+    # tf.sparse.concat ends the process where the dense shapes have too many places to be counted.
+    shapes = tf.stack([value.dense_shape for value in values])
+    starts = tf.cumsum(shapes[:, 0], exclusive=True)
+    indices = [value.indices + tf.stack([starts[core], 0]) for core, value in enumerate(values)]
+    return tf.SparseTensor(
+        tf.concat(indices, axis=0),
+        tf.concat([value.values for value in values], axis=0),
+        tf.stack([tf.reduce_sum(shapes[:, 0]), tf.reduce_max(shapes[:, 1])]),
+    )
+
+
+def _as_wide(owner: str, value: tf.Tensor, first: tf.Tensor) -> list[forms.Problem]:
+    if value is first:
+        return []
+    widths = tf.shape(first)[1], tf.shape(value)[1]
+    text = f"{owner} have shape {{}}, but those of core 0 have {{}}: pad batches to one width."
+    shapes = tf.shape(value), tf.shape(first)
+    return [(tf.equal(*widths), forms.message(text, *shapes))]
+
+
+def _as_many(owner: str, value: Any, first: Any) -> list[forms.Problem]:
+    if value is first or (value.shape.rank and value.shape[0] == first.shape[0] is not None):
+        return []
+    counts = _samples(value), _samples(first)
+    text = f"{owner} have {{}} samples, but those of core 0 have {{}}."
+    return [(tf.equal(*counts), forms.message(text, *counts))]
+
+
+def _samples(value: Any) -> tf.Tensor:
+    """Returns the number of samples of a value of a batch, int64."""
+    if isinstance(value, tf.SparseTensor):
+        return value.dense_shape[0]
+    if isinstance(value, tf.RaggedTensor):
+        return tf.cast(value.nrows(), tf.int64)
+    return tf.shape(value, out_type=tf.int64)[0]
+
+
+def _inside(owner: str, value: tf.SparseTensor) -> forms.Problem:
+    places = SparsePlaces(value.indices, value.dense_shape)
+    few = tf.reduce_all(value.dense_shape >= 0) & (value.dense_shape[0] < 2**31)
+    text = f"{owner} have sparse indices outside the dense shape {{}}."
+    return few & places.all_inside(), forms.message(text, value.dense_shape)

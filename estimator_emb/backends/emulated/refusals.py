@@ -24,20 +24,16 @@ from estimator_emb.private.tpu_estimator import InputPipeline, InternalTPUContex
 from estimator_emb.spec.resolved import Table
 
 
-def check_weights(tables: Sequence[Table]) -> None:
-    """Raises ValueError for weights that two features share."""
-    for refusal in ids_on_tpus.of_shared_weights(tables).values():
-        raise ValueError(str(refusal))
-
-
 def check_features(tables: Sequence[Table], features: Any) -> None:
     """Raises ValueError for ids and weights of the input that do not reach a TPU."""
     if not isinstance(features, Mapping):
         return
+    shared = ids_on_tpus.of_shared_weights(tables)
     for table in tables:
         for feature in table.features:
             ids, weights = features.get(feature.key), features.get(feature.weight_key)
-            refusal = ids_on_tpus.of_feature(table, feature, ids, weights)
+            refusal = shared.get(feature.key)
+            refusal = refusal or ids_on_tpus.of_feature(table, feature, ids, weights)
             if refusal is not None:
                 raise ValueError(str(refusal))
 

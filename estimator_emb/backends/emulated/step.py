@@ -17,7 +17,7 @@ import tensorflow as tf
 from estimator_emb.backends.base import EstimatorRequest
 from estimator_emb.backends.emulated import input as emulated_input
 from estimator_emb.backends.emulated import refusals
-from estimator_emb.backends.emulated.computation import Computation, checked_scaffold
+from estimator_emb.backends.emulated.computation import Computation
 from estimator_emb.backends.emulated.loop import LoopHook
 from estimator_emb.backends.emulated.topology import EmulatedTPU
 from estimator_emb.checks import batch_sizes, nan_inputs, unsummed
@@ -43,7 +43,6 @@ from estimator_emb.private.tpu_estimator import (
     increase_eval_step_op,
 )
 from estimator_emb.step.cores import Cores
-from estimator_emb.step.dropped import DroppedIds
 from estimator_emb.step.engine import GradientTap, Lookup, TableStep
 from estimator_emb.tables.column_reads import ColumnReads
 
@@ -58,23 +57,15 @@ means_losses = False
 
 
 class EmulatedStep:
-    """The graph of one mode of an emulated TPU.
+    """The graph of one mode of an emulated TPU; `build` sets `lookup` to the tables, if any.
 
-    `dropped` leaves bad ids out; None makes them errors. `build` sets `lookup` to the tables, if
-    any.
+    `backend` is an `EmulatedBackend`.
     """
 
-    def __init__(
-        self,
-        ctx: EmulatedTPU,
-        request: EstimatorRequest,
-        config: Any,
-        params: Any,
-        dropped: DroppedIds | None,
-        summarizes: bool,
-    ):
+    def __init__(self, backend: Any, ctx: EmulatedTPU, config: Any, params: Any):
+        self._backend = backend
         self._ctx = ctx
-        self._request = request
+        self._request: EstimatorRequest = backend.request
         self._config = config
         self._params = params
         self._cores = self._make_cores(ctx.num_replicas)
@@ -82,18 +73,17 @@ class EmulatedStep:
         self._tables: TableStep | None = None
         self.lookup: Lookup | None = None
         self._load: tf.Operation | None = None  # Runs before each loop of steps.
-        if request.spec is not None:
-            refusals.check_weights(request.tables)
+        if self._request.spec is not None:
             self._tables = TableStep(
-                request.spec,
-                request.tables,
+                self._request.spec,
+                self._request.tables,
                 ctx.mode == ModeKeys.TRAIN,
                 cores=self._cores,
                 batch_size=ctx.global_batch_size,
                 as_parts=True,
-                dropped=dropped,
+                dropped=backend.dropped(exporting=False),
                 kernels=choice.kernels_for,
-                summarizes=summarizes,
+                summarizes=backend.summarizes,
             )
 
     def build(
@@ -353,7 +343,7 @@ class EmulatedStep:
             scaffold = scaffold_fn()
         if scaffold is None:
             raise ValueError("TPUEstimatorSpec.scaffold_fn returns None, which is not allowed")
-        return checked_scaffold(self._computation, scaffold)
+        return self._computation.checked_scaffold(scaffold)
 
     def _checks(self, variables: list[tf.Variable], loss: tf.Tensor) -> list[tf.Operation]:
         """Makes checks that stop a training whose variables, but not its loss, are NaN."""

@@ -7,7 +7,6 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.backends.emulated.backend import EmulatedBackend
-from estimator_emb.backends.emulated.step import EmulatedStep
 from estimator_emb.backends.pjrt.step import PjrtStep
 from estimator_emb.names import environment
 from estimator_emb.names.slices import Slice
@@ -24,14 +23,11 @@ class PjrtBackend(EmulatedBackend):
     Exports, and evaluations with `eval_on_tpu=False`, run as with `use_tpu=False`.
     """
 
-    def _find_shape(self, tpu_config: Any) -> Slice:
-        self._devices = chosen(tpu_config)
-        return shape_of(len(self._devices))
+    step = PjrtStep
 
-    def _step(self, *arguments: Any) -> EmulatedStep:
-        step = PjrtStep(*arguments)
-        step.devices = self._devices
-        return step
+    def _find_shape(self, tpu_config: Any) -> Slice:
+        self.devices = chosen(tpu_config)
+        return shape_of(len(self.devices))
 
 
 def shape_of(count: int) -> Slice:

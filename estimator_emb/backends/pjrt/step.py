@@ -30,9 +30,8 @@ _building = threading.RLock()
 
 
 class PjrtStep(EmulatedStep):
-    """The graph of one mode, whose step runs on `devices`, one for each core."""
+    """The graph of one mode, whose step runs on the devices of the backend, one for each core."""
 
-    devices: Sequence[Any] = ()
     _number = 0
     """Of the next step, for random numbers: not less than the global step."""
     _seed: tf.Tensor | None = None
@@ -41,7 +40,7 @@ class PjrtStep(EmulatedStep):
         return core_step.RecordingCores(count)
 
     def _describe(self) -> str:
-        return f"The model runs on {described(self.devices)}."
+        return f"The model runs on {described(self._backend.devices)}."
 
     def _call_model_fn(self) -> Any:
         with _building, _as_xla_wants(self._seed_of_core):
@@ -87,7 +86,7 @@ class PjrtStep(EmulatedStep):
 
         lowered = step.lowered()
         try:
-            on_devices = DeviceStep(lowered, len(step.arguments), self.devices)
+            on_devices = DeviceStep(lowered, len(step.arguments), self._backend.devices)
         except RuntimeError as error:  # Of XLA for these devices.
             raise core_step.CannotLower(core_step.explained(str(error))) from error
         self._on_devices = on_devices

@@ -1,14 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TPU, driven by tensorflow-estimator, with the tables in its embedding hardware."""
+"""A TPU, driven by tensorflow-estimator, with the tables in its embedding hardware.
 
+TPUEstimator asks its context for an `EmbeddingConfig`, and that for a `TPUEmbedding` for each mode.
+tensorflow-estimator's own makes one of `tensorflow.python.tpu.tpu_embedding`, names the slots of
+seven optimizers and, from TensorFlow 2.16 on, fails on feature columns. Ours replaces it in the
+context of one estimator; nothing is changed in tensorflow-estimator itself.
+"""
+
+from collections.abc import Mapping
 from typing import Any
 
+import tensorflow as tf
+
 from estimator_emb.backends.base import Backend, EstimatorRequest, Function
-from estimator_emb.backends.tpu import system
+from estimator_emb.backends.tpu.embedding import INFERENCE, TRAINING, TPUEmbedding, VariablesAndOps
 from estimator_emb.checks.program_checks import takes
+from estimator_emb.messages.console import logger
+from estimator_emb.messages.text_columns import counted
+from estimator_emb.private.estimator import ModeKeys
 from estimator_emb.private.graphs import fn_args
-from estimator_emb.spec import options
-from estimator_emb.tables import helper_variable
+from estimator_emb.spec import generations, options
+from estimator_emb.spec.config import EmbeddingConfigSpec, FeatureConfig
+from estimator_emb.spec.resolved import Table
+from estimator_emb.step.inputs import PADDING_ID
+from estimator_emb.tables import functions, helper_variable, names, scopes
+from estimator_emb.tables.sizes import describe
 
 
 class TPUBackend(Backend):
@@ -19,8 +35,13 @@ class TPUBackend(Backend):
         super().__init__(request)
 
     def attach(self, estimator: Any) -> None:
-        if self.request.spec is not None and self.request.tables:
-            system.use_hardware(estimator, self.request.spec, list(self.request.tables))
+        spec, tables = self.request.spec, list(self.request.tables)
+        if spec is not None and tables:
+            embedding_config = EmbeddingConfig(spec, tables, estimator._ctx)
+            for master in {estimator.config.master, estimator.config.evaluation_master}:
+                estimator._ctx._lazy_embedding_config_dict[master] = embedding_config
+            # Ours finds the names of the variables itself, for every optimizer.
+            estimator._embedding_from_feature_columns = False
 
     def check_prediction(self) -> None:
         if self.request.tables:
@@ -36,7 +57,7 @@ class TPUBackend(Backend):
             return input_fn
 
         def in_forms_of_hardware(**kwargs: Any) -> Any:
-            return system.as_hardware_reads(input_fn(**kwargs), tables)
+            return as_hardware_reads(input_fn(**kwargs), tables)
 
         return takes(in_forms_of_hardware, fn_args(input_fn))
 
@@ -48,3 +69,141 @@ class TPUBackend(Backend):
             # tensorflow-estimator makes a helper variable for each table, to get gradients, and
             # keeps it out of checkpoints, but not its slots.
             helper_variable.hide(keep_trainable=True)
+
+
+def as_hardware_reads(made: Any, tables: list[Table]) -> Any:
+    """Returns the dataset or element of an input_fn, with ids in the forms that are sent to a TPU.
+
+    tensorflow-estimator takes SparseTensors; it drops every 0 of dense ids. Here dense and ragged
+    ids and weights become SparseTensors first, in which `PADDING_ID` fills up and 0 is an id, as on
+    the host. Dense ids of a table with combiner None stay dense, one for each sample. An element is
+    the features dict, or a tuple beginning with it.
+    """
+    if not isinstance(made, tf.data.Dataset):
+        return _element(made, tables)
+    element = tf.nest.map_structure(lambda spec: spec.value_type, made.element_spec)
+    features = element[0] if isinstance(element, tuple) else element
+    if not isinstance(features, Mapping) or not any(
+        key in features and not issubclass(features[key], tf.SparseTensor)
+        for table in tables
+        for feature in table.features
+        for key in (feature.key, feature.weight_key)
+    ):
+        return made
+    return made.map(
+        lambda *parts: _element(parts if isinstance(element, tuple) else parts[0], tables)
+    )
+
+
+def _element(element: Any, tables: list[Table]) -> Any:
+    if isinstance(element, tuple):
+        return (_element(element[0], tables), *element[1:])
+    if not isinstance(element, Mapping):
+        return element
+    features: dict[str, Any] = dict(element)
+    for table in tables:
+        for feature in table.features:
+            if feature.key in features:
+                ids = features[feature.key]
+                one_for_each = table.config.combiner is None and not feature.max_sequence_length
+                features[feature.key] = _ids(ids, one_for_each)
+                if feature.weight_key in features:
+                    features[feature.weight_key] = _weights(features[feature.weight_key], ids)
+    return features
+
+
+def _ids(ids: Any, one_for_each: bool) -> Any:
+    if isinstance(ids, tf.RaggedTensor):
+        return ids.to_sparse()
+    if isinstance(ids, tf.SparseTensor) or not ids.dtype.is_integer:
+        return ids  # tensorflow-estimator says what it cannot read.
+    if one_for_each:
+        return ids if ids.shape.rank == 1 else tf.reshape(ids, [-1])
+    return _sparse(ids, ids)
+
+
+def _weights(weights: Any, ids: Any) -> Any:
+    if isinstance(weights, tf.RaggedTensor):
+        return weights.to_sparse()
+    dense = not isinstance(weights, tf.SparseTensor) and isinstance(ids, tf.Tensor)
+    return _sparse(weights, ids) if dense else weights
+
+
+def _sparse(values: Any, ids: Any) -> tf.SparseTensor:
+    """Returns dense values [batch] or [batch, n] as a sparse tensor that has those with an id."""
+    if ids.shape.rank == 1:
+        values, ids = values[:, None], ids[:, None]
+    places = tf.where(tf.not_equal(ids, PADDING_ID))
+    return tf.SparseTensor(places, tf.gather_nd(values, places), tf.shape(ids, out_type=tf.int64))
+
+
+class EmbeddingConfig:
+    """Replaces tensorflow-estimator's `EmbeddingConfig`: a `TPUEmbedding` for each mode.
+
+    Source: tensorflow_estimator/python/estimator/tpu/_tpu_estimator_embedding.py, 2.15.0.
+    """
+
+    def __init__(self, spec: EmbeddingConfigSpec, tables: list[Table], context: Any):
+        self._spec = spec
+        self._tables = tables
+        self._context = context
+        self._of_mode: dict[str, TPUEmbedding] = {}
+        # tensorflow-estimator sets these two.
+        self.dummy_table_variables: Any = None
+        self.tpu_embedding: TPUEmbedding | None = None
+
+    def has_embedding_tables(self) -> bool:
+        return bool(self._tables)
+
+    def get_grad_multiplier(self) -> tf.Tensor | None:
+        """Returns the factor of all gradients in this step, a float32 scalar; None without one."""
+        function = self._spec.experimental_gradient_multiplier_fn
+        if function is None:
+            return None
+        step = tf.compat.v1.train.get_global_step()
+        return functions.multiplier(function, step)
+
+    def get_tpu_embedding(self, mode: str) -> TPUEmbedding:
+        if mode not in self._of_mode:
+            with self._context.with_mode(mode) as context:
+                self._of_mode[mode] = _TablesOfSpec(self._spec, self._tables, mode, context)
+        return self._of_mode[mode]
+
+
+class _TablesOfSpec(TPUEmbedding):
+    """A `TPUEmbedding` for the tables of a spec, named as the model's columns name them."""
+
+    def __init__(self, spec: EmbeddingConfigSpec, tables: list[Table], mode: str, context: Any):
+        training = mode == ModeKeys.TRAIN
+        metadata = context._get_tpu_system_metadata()
+        generations.check_system(metadata, context.config.cluster)
+        self._tables = tables
+        features = {
+            feature.key: FeatureConfig(table.name, feature.max_sequence_length, feature.weight_key)
+            for table in tables
+            for feature in table.features
+        }
+        super().__init__(
+            {table.name: table.config for table in tables},
+            features,
+            context._train_batch_size if training else context._eval_batch_size,
+            TRAINING if training else INFERENCE,
+            master=context._get_master_address(),
+            optimization_parameters=spec.optimization_parameters if training else None,
+            pipeline_execution_with_tensor_core=spec.pipeline_execution_with_tensor_core,
+            partition_strategy=spec.partition_strategy,
+            profile_data_directory=spec.profile_data_directory,
+            master_job_name=context.master_job,
+            system_metadata=metadata,
+            clipping_limit=spec.clipping_limit if training else None,
+        )
+        if training:
+            over = counted(self._num_hosts, "host")
+            logger.info(describe(tables, f"on the TPU's embedding hardware, over {over}"))
+
+    def create_variables_and_ops(
+        self,
+        embedding_variable_name_by_table: Mapping[str, str] | None = None,
+        slot_variable_names_by_table: Mapping[str, Any] | None = None,
+    ) -> VariablesAndOps:
+        return super().create_variables_and_ops(names.variable_names(self._tables, scopes.taken()))

@@ -30,17 +30,15 @@ class DynamicRates:
         parameters: Mapping[str, OptimizationParameters],
     ):
         # No dict: a callable object may have no hash.
-        self._functions: list[tuple[Callable[..., Any], bool]] = []
-        self._owners: list[str] = []
+        self._rates: list[tuple[str, Callable[..., Any], bool]] = []
         self._tags: dict[str, int] = {}
         for name, table in tables.items():
             found = function_of(name, table, parameters[name])
             if found is not None:
-                owner, function = found[0], found[1:]
-                if function not in self._functions:
-                    self._functions.append(function)
-                    self._owners.append(owner)
-                self._tags[name] = self._functions.index(function)
+                known = [rate[1:] for rate in self._rates]
+                if found[1:] not in known:
+                    self._rates.append(found)
+                self._tags[name] = [*known, found[1:]].index(found[1:])
 
     def tag(self, table: str) -> int | None:
         return self._tags.get(table)
@@ -51,14 +49,14 @@ class DynamicRates:
         `step` is the global step before this step increments it. Raises ValueError if it is None
         and a function needs it, and what `functions.rate` raises.
         """
-        if step is None and any(takes_step for _, takes_step in self._functions):
+        if step is None and any(takes_step for *_, takes_step in self._rates):
             raise ValueError(
                 "step must be given, because tables have a learning_rate_fn, which takes it; got "
                 "None."
             )
         return [
             functions.rate(owner, function, *([step] if takes_step else []))
-            for owner, (function, takes_step) in zip(self._owners, self._functions, strict=True)
+            for owner, function, takes_step in self._rates
         ]
 
 
