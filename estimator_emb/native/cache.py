@@ -52,19 +52,17 @@ def directory() -> pathlib.Path:
     base = os.environ.get("XDG_CACHE_HOME")
     try:
         if own:
-            return _real(pathlib.Path(own).expanduser())
-        if base:
-            return _real(base, "estimator_emb")
-        home = os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
+            folder = pathlib.Path(own).expanduser()
+        elif base:
+            folder = pathlib.Path(base, "estimator_emb")
+        else:
+            home = os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
+            folder = pathlib.Path(home, ".cache", "estimator_emb")
     except (KeyError, RuntimeError):
         raise BuildError(
             "there is no home directory to keep the kernels in; set ESTIMATOR_EMB_CACHE to a folder"
         ) from None
-    return _real(home, ".cache", "estimator_emb")
-
-
-def _real(*parts: str | pathlib.Path) -> pathlib.Path:
-    return pathlib.Path(os.path.realpath(os.path.join(*parts)))
+    return pathlib.Path(os.path.realpath(folder))
 
 
 def check_folder(folder: pathlib.Path) -> None:
@@ -172,7 +170,7 @@ def locked(folder: pathlib.Path, timeout: float) -> Iterator[None]:
 def clean(folder: pathlib.Path) -> None:
     """Removes what killed builds left, unless a build is in progress or it cannot."""
     with contextlib.suppress(OSError):
-        if _left_behind(folder):
+        if any(folder.glob(f"{SCRATCH}*")):
             with _lock_file(folder) as file:
                 if _try_lock(file.fileno()):
                     _clean(folder)
@@ -197,9 +195,5 @@ def _try_lock(file: int) -> bool:
 
 
 def _clean(folder: pathlib.Path) -> None:
-    for left in _left_behind(folder):
+    for left in list(folder.glob(f"{SCRATCH}*")):
         shutil.rmtree(left, ignore_errors=True)
-
-
-def _left_behind(folder: pathlib.Path) -> list[pathlib.Path]:
-    return list(folder.glob(f"{SCRATCH}*"))

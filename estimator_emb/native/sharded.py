@@ -2,10 +2,11 @@
 """Looks up and updates tables in shards, on parameter servers or in this process.
 
 In a step each server receives one message with the rows that the batch needs of all its shards,
-returns the values of these rows, and receives their gradients. `messages.h` defines the format.
+returns the values of these rows, and receives their gradients. `ops.h` defines the format.
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from estimator_emb.native import ops, rules
-from estimator_emb.native.kernels import TENSORS, Checked, arguments, kind_of, rule_arguments
+from estimator_emb.native.kernels import TENSORS, Checked, rule_arguments
 from estimator_emb.step.inputs import Batch, Source
 from estimator_emb.step.transfer import NextStep, whole_step
 from estimator_emb.tables import exclusive
@@ -63,11 +64,8 @@ class ShardedKernels(Checked):
         self._values: list[tf.Tensor] = []
 
     def lookup(self, batch: Batch, used: Sequence[Source]) -> Iterator[tf.Tensor]:
-        raw = self.check(batch)
-        features = arguments(used, raw, [self._number[one.table.name] for one in used])
-        if self._next_step:
-            layout = {"ends": self._ends, "dimensions": self._dimensions, **self._shards}
-            self._next_step.kernels = kind_of({**features, **layout}, batch)
+        layout = {"ends": self._ends, "dimensions": self._dimensions, **self._shards}
+        features = self.check(batch, used, layout)
         with tf.control_dependencies([self.checked]):
             messages, positions = self._ops.host_tables_route(
                 F=len(used), S=len(self._servers), ends=self._ends, **features, **self._shards
@@ -94,12 +92,9 @@ class ShardedKernels(Checked):
         )
         done = []
         messages = self._features["messages"]
-        for of_server in zip(self._servers, messages, sums, self._values, strict=True):
-            server, message, gradient, values = of_server
-
-            def step(inputs: Sequence[tf.Tensor], server: _Server = server) -> tf.Operation:
-                return self._update(server, *inputs)
-
+        of_servers = zip(self._servers, messages, sums, self._values, strict=True)
+        for server, message, gradient, values in of_servers:
+            step = functools.partial(self._update, server)
             # The update must wait for the lookup, even if the gradients do not depend on it.
             with server.shards[0].device(), tf.control_dependencies([values]):
                 if server.shards[0].shared:
@@ -108,7 +103,8 @@ class ShardedKernels(Checked):
                     done.append(step([message, gradient]))
         return whole_step(done, self._next_step)
 
-    def _update(self, server: _Server, message: tf.Tensor, sums: tf.Tensor) -> tf.Operation:
+    def _update(self, server: _Server, inputs: Sequence[tf.Tensor]) -> tf.Operation:
+        message, sums = inputs
         variables = [(shard.weights, *shard.slots) for shard in server.shards]
         return self._ops.host_shards_update(
             variables=[one.handle for of_shard in variables for one in of_shard],

@@ -250,6 +250,11 @@ def _replaced(path, make):
     make(path)
 
 
+def _linked(path):
+    os.rename(path, path + ".moved")
+    os.symlink(path + ".moved", path)
+
+
 def _unreadable(path):
     os.chmod(path, 0)
     if os.access(path, os.R_OK):
@@ -267,6 +272,7 @@ DAMAGES = {
     "of another build": _of_another_build,
     "a directory": lambda path: _replaced(path, os.mkdir),
     "a link to nowhere": lambda path: _replaced(path, lambda path: os.symlink("/nowhere", path)),
+    "a link to one": _linked,
     "a pipe": lambda path: _replaced(path, os.mkfifo),
     "unreadable": _unreadable,
 }
@@ -277,7 +283,7 @@ def test_a_damaged_library_is_built_again(damage, caplog, compiler, empty_cache)
     path = build.library("quick", QUICK)
     damage(path)
     caplog.clear()
-    assert build.library("quick", QUICK) == path
+    assert build.library("quick", QUICK) == path and not os.path.islink(path)
     assert ctypes.CDLL(path).answer() == 42
     assert harness.said(caplog) == [f"{path} is damaged: it is built again."]
     assert build.library("quick", QUICK) == path
