@@ -18,6 +18,8 @@ from collections.abc import Callable
 HERE = pathlib.Path(__file__).parent
 MOST = 12
 """Trainings in which a fault must be found, of those that it can show in."""
+SOME = 3
+"""Faults of a sample."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,7 +211,7 @@ def main() -> None:
     import estimator_emb
 
     none = [Fault("", folder, _takes_turns, "") for folder in ("native/", "step/")]
-    faults = sampling.drawn(enumerate(FAULTS, 1), 5)
+    faults = sampling.drawn(enumerate(FAULTS, 1), SOME)
     found = {
         "package": estimator_emb.__file__,
         "without": [found_in(0, one, most=sampling.of(MOST, some=3)) for one in none],

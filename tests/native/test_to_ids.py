@@ -104,9 +104,16 @@ def by_tensorflow(columns, features):
         return session.run(layers)
 
 
-@pytest.mark.parametrize("form", ["vector", "column", "matrix", "sparse", "ragged"])
 @pytest.mark.parametrize(
-    "dtype", ["string", "int64", pytest.param("int32", marks=pytest.mark.slow)]
+    "dtype, form",
+    [
+        *(("string", form) for form in ("vector", "column", "matrix", "sparse", "ragged")),
+        ("int64", "sparse"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("int64", "vector"), ("int64", "ragged"), ("int32", "matrix"))
+        ),
+    ],
 )
 def test_ids_are_those_of_tensorflow(dtype, form, tmp_path):
     categorical = columns_of(dtype, tmp_path)
@@ -198,7 +205,11 @@ def trained(folder, native, bad_ids="error", **fields):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"bad_ids": "drop"}, {"pipeline_execution_with_tensor_core": True}],
+    [
+        {},
+        pytest.param({"bad_ids": "drop"}, marks=pytest.mark.slow),
+        pytest.param({"pipeline_execution_with_tensor_core": True}, marks=pytest.mark.slow),
+    ],
     ids=["plain", "dropping", "pipelined"],
 )
 def test_a_training_is_the_same_with_tensorflows_ops(options, tmp_path):

@@ -177,7 +177,7 @@ def test_random_rows_are_those_of_a_fresh_table(tmp_path):
 
 def test_new_words_of_dealt_tables_get_their_own_rows(tmp_path, in_shards):
     """Of two tables, of which the second begins on another server."""
-    in_shards(3)
+    in_shards(2)
     first, second = (
         dict.fromkeys(
             "ab",
