@@ -45,7 +45,8 @@ _SHARING = frozenset(
 )
 """Ops whose outputs may share the buffer of an input."""
 
-Fetched = tf.Operation | tf.Tensor
+Fetched = Any
+"""A `tf.Operation` or `tf.Tensor`."""
 
 
 def order(every_step: Iterable[Fetched], sometimes: Iterable[Fetched] = ()) -> int:
