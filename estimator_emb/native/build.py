@@ -77,11 +77,6 @@ def arithmetic_units(source: str, name: str, x86: bool) -> list[Unit]:
     return units
 
 
-def read_source(name: str) -> str:
-    """Returns the content of a source file of this folder."""
-    return (HERE / name).read_text()
-
-
 def sources() -> str:
     """Returns a digest of all C++ sources of this folder."""
     files = sorted((*HERE.glob("*.h"), *HERE.glob("*.cc")))

@@ -66,7 +66,7 @@ def _symbols(name: str) -> list[str]:
 
 def kernel_units(x86: bool) -> list[Unit]:
     """Returns the units that define `kernels_any`, on x86 also `kernels_avx2`."""
-    return build.arithmetic_units(build.read_source("kernels.cc"), "kernels", x86)
+    return build.arithmetic_units((build.HERE / "kernels.cc").read_text(), "kernels", x86)
 
 
 def op_unit(flags: tuple[str, ...], x86: bool) -> Unit:
@@ -76,7 +76,7 @@ def op_unit(flags: tuple[str, ...], x86: bool) -> Unit:
     flags = ("-O1", *flags, *(["-DESTIMATOR_EMB_X86"] if x86 else []))
     sources = f'-DESTIMATOR_EMB_SOURCES="{build.sources()}"'
     files = ("ops.cc", "trainers.cc", "servers.cc", "to_ids.cc")
-    return Unit("\n".join(build.read_source(name) for name in files), (*flags, sources))
+    return Unit("\n".join((build.HERE / name).read_text() for name in files), (*flags, sources))
 
 
 def prebuilt_libraries() -> tuple[str, str] | None:

@@ -50,9 +50,8 @@ class ColumnReads:
         again: Callable[[str], tf.Tensor],
         carried: Callable[[Any], Any] = lambda structure: structure,
     ):
-        self._of_columns = [
-            (table, feature) for table in tables for feature in table.features if feature.column
-        ]
+        every = [(table, feature) for table in tables for feature in table.features]
+        self._of_columns = [(table, feature) for table, feature in every if feature.column]
         own = {
             key
             for _, feature in self._of_columns
@@ -65,10 +64,7 @@ class ColumnReads:
             id(value): features[key] for key, value in self.features.items() if key in features
         }
         self._activations = {
-            id(given[feature.key]): feature.key
-            for table in tables
-            for feature in table.features
-            if feature.key in given
+            id(given[feature.key]): feature.key for _, feature in every if feature.key in given
         }
         self._again = again
         self._carried = carried
