@@ -155,36 +155,27 @@ def test_results_do_not_depend_on_threads():
 
 
 @pytest.mark.parametrize(
-    "value, message",
+    "ids, weights, message",
     [
-        ({"x": np.array([1, 5])}, "Feature x of table t: id 5 is outside [0, 5)."),
-        ({"x": np.array([-1, 2])}, "Feature x of table t: id -1 is outside [0, 5)."),
-        ({"x": np.array([[1, -1], [7, 2]])}, "Feature x of table t: id 7 is outside [0, 5)."),
-        ({"x": harness.sparse([[1, -1], [3]])}, "Feature x of table t: id -1 is outside [0, 5)."),
+        (np.array([1, 5]), None, "Feature x of table t: id 5 is outside [0, 5)."),
+        (np.array([-1, 2]), None, "Feature x of table t: id -1 is outside [0, 5)."),
+        (np.array([[1, -1], [7, 2]]), None, "Feature x of table t: id 7 is outside [0, 5)."),
+        ([[1, -1], [3]], None, "Feature x of table t: id -1 is outside [0, 5)."),
+        ([[1], [2]], [[1], [np.inf]], "Feature x of table t: weight inf is not finite."),
+        ([[1], [2]], [[1], [np.nan]], "Feature x of table t: weight nan is not finite."),
+        ([[1], [2]], [[], [1, 2]], "its weights stand at other indices than its ids."),
     ],
 )
-def test_a_bad_id_stops_the_step_before_anything_is_written(value, message):
-    spec = one_table(ee.AdagradParameters(0.1), 5, 2)
+def test_a_bad_batch_stops_the_step_before_anything_is_written(ids, weights, message):
+    batch = {"x": harness.sparse(ids) if isinstance(ids, list) else ids}
+    if weights:
+        batch["w"] = harness.sparse(weights, np.float32)
+    feature = {"weight_key": "w"} if weights else None
+    spec = one_table(ee.AdagradParameters(0.1), 5, 2, "mean", feature)
     for native in (False, True):
         with pytest.raises(tf.errors.InvalidArgumentError) as error:
-            host_engine.train(spec, [(value, {"x": np.ones([2, 2])})], native=native)
+            host_engine.train(spec, [(batch, {"x": np.ones([2, 2])})], native=native)
         assert message in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "weights, message",
-    [
-        ([[1], [np.inf]], "Feature x of table t: weight inf is not finite."),
-        ([[1], [np.nan]], "Feature x of table t: weight nan is not finite."),
-        ([[], [1, 2]], "its weights stand at other indices than its ids."),
-    ],
-)
-def test_bad_weights_stop_the_step(weights, message):
-    spec = one_table(ee.AdagradParameters(0.1), 5, 2, "mean", {"weight_key": "w"})
-    batch = {"x": harness.sparse([[1], [2]]), "w": harness.sparse(weights, np.float32)}
-    with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        host_engine.train(spec, [(batch, {"x": np.ones([2, 2])})], native=True)
-    assert message in str(error.value)
 
 
 def test_a_tensor_that_was_read_before_an_update_keeps_its_values(native):

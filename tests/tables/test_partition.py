@@ -8,11 +8,6 @@ from hypothesis import strategies as st
 from estimator_emb.tables.partition import FEW_ROWS, Partition, dealt
 
 
-def test_sizes_of_thirteen_rows_over_five_shards():
-    assert Partition(13, 5).sizes == [3, 3, 3, 2, 2]
-    assert Partition(13, 5).starts == [0, 3, 6, 9, 11]
-
-
 @settings(deadline=None)
 @given(st.integers(1, 60), st.integers(1, 70), st.sampled_from(["div", "mod"]))
 def test_shards_hold_the_ids_that_the_name_of_the_strategy_says(rows, shards, strategy):
