@@ -5,7 +5,6 @@ In a step each server receives one message with the rows that the batch needs of
 returns the values of these rows, and receives their gradients. `ops.h` defines the format.
 """
 
-import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -20,14 +19,8 @@ from estimator_emb.step.transfer import NextStep, whole_step
 from estimator_emb.tables import exclusive
 from estimator_emb.tables.storage import StoredTable, TableVariables
 
-
-@dataclasses.dataclass(frozen=True)
-class _Server:
-    """The shards on one device, in the order of messages; the rest is empty without updates."""
-
-    shards: list[TableVariables]
-    rules: list[rules.Rule]
-    every_row: list[bool]
+_Server = list[tuple[TableVariables, int]]
+"""The shards on one device, in the order of messages, each with the number of its table."""
 
 
 class ShardedKernels(Checked):
@@ -44,18 +37,16 @@ class ShardedKernels(Checked):
     ):
         super().__init__(library, tables, next_step)
         servers: dict[str, _Server] = {}
-        server_of, ends = [], []
+        server_of: list[int] = []
+        self._ends: list[int] = []
         for number, table in enumerate(tables):
             for shard in table.variables:
-                server = servers.setdefault(shard.weights.device, _Server([], [], []))
-                server.shards.append(shard)
-                if rules_of:
-                    server.rules.append(rules_of[number])
-                    server.every_row.append(table.trained_by.updates_untouched_rows)
+                servers.setdefault(shard.weights.device, []).append((shard, number))
                 server_of.append(list(servers).index(shard.weights.device))
-            ends += np.cumsum([shard.weights.shape[0] for shard in table.variables]).tolist()
+            sizes = [shard.weights.shape[0] for shard in table.variables]
+            self._ends += np.cumsum(sizes).tolist()
         self._servers = list(servers.values())
-        self._ends = ends
+        self._tables, self._rules = tables, rules_of
         self._dimensions = [table.config.dimension for table in tables]
         self._shards: dict[str, Any] = {
             "shards_of": [len(table.variables) for table in tables],
@@ -78,12 +69,10 @@ class ShardedKernels(Checked):
             "dimensions": self._dimensions,
         }
         for server, message in zip(self._servers, messages, strict=True):
-            with server.shards[0].device():
-                self._values.append(
-                    self._ops.host_shards_lookup(
-                        tables=[shard.weights.handle for shard in server.shards], message=message
-                    )
-                )
+            handles = [shard.weights.handle for shard, _ in server]
+            with server[0][0].device():
+                values = self._ops.host_shards_lookup(tables=handles, message=message)
+            self._values.append(values)
         yield from self._ops.host_tables_combine(F=len(used), values=self._values, **self._features)
 
     def update(self, gradients: Iterator[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
@@ -94,10 +83,10 @@ class ShardedKernels(Checked):
         messages = self._features["messages"]
         of_servers = zip(self._servers, messages, sums, self._values, strict=True)
         for server, message, gradient, values in of_servers:
-            step = functools.partial(self._update, server)
+            step, (shard, _) = functools.partial(self._update, server), server[0]
             # The update must wait for the lookup, even if the gradients do not depend on it.
-            with server.shards[0].device(), tf.control_dependencies([values]):
-                if server.shards[0].shared:
+            with shard.device(), tf.control_dependencies([values]):
+                if shard.shared:
                     done.append(exclusive.run_alone(step, [message, gradient]))
                 else:
                     done.append(step([message, gradient]))
@@ -105,11 +94,12 @@ class ShardedKernels(Checked):
 
     def _update(self, server: _Server, inputs: Sequence[tf.Tensor]) -> tf.Operation:
         message, sums = inputs
-        variables = [(shard.weights, *shard.slots) for shard in server.shards]
+        variables = [(shard.weights, *shard.slots) for shard, _ in server]
+        tables = [self._tables[number] for _, number in server]
         return self._ops.host_shards_update(
             variables=[one.handle for of_shard in variables for one in of_shard],
             message=message,
             sums=sums,
-            every_row=server.every_row,
-            **rule_arguments(server.rules),
+            every_row=[table.trained_by.updates_untouched_rows for table in tables],
+            **rule_arguments([self._rules[number] for _, number in server]),
         )
