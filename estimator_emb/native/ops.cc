@@ -69,11 +69,9 @@ class IdsAreGood : public FeaturesKernel {
 
   void Compute(OpKernelContext* ctx) override {
     std::vector<Feature> features;
-    int unfit = -1;
-    OP_REQUIRES_OK(ctx, read(ctx, &features, &unfit));
+    std::atomic<bool> good{read(ctx, &features).ok()};
     OpInputList others;
     OP_REQUIRES_OK(ctx, ctx->input_list("others", &others));
-    std::atomic<bool> good{unfit < 0};
     for (int i = 0; i < others.size(); ++i) {
       if (!others[i].scalar<bool>()()) good = false;
     }

@@ -103,17 +103,6 @@ class FeaturesKernel : public OpKernel {
 
  protected:
   tensorflow::Status read(OpKernelContext* ctx, std::vector<Feature>* features) const {
-    int unfit = -1;
-    TF_RETURN_IF_ERROR(read(ctx, features, &unfit));
-    if (unfit < 0) return tensorflow::Status();
-    return errors::InvalidArgument(owners_[unfit], ": its ids and what belongs to them (places, ",
-                                   "weights, batch) differ in shape.");
-  }
-
-  // Puts the number of a feature whose parts do not belong together in `unfit`, and then reads no
-  // further.
-  tensorflow::Status read(OpKernelContext* ctx, std::vector<Feature>* features,
-                          int* unfit) const {
     OpInputList ids, places, shapes, weights;
     TF_RETURN_IF_ERROR(ctx->input_list("ids", &ids));
     TF_RETURN_IF_ERROR(ctx->input_list("places", &places));
@@ -158,8 +147,8 @@ class FeaturesKernel : public OpKernel {
         f.weights = weight.flat<float>().data();
       }
       if (!fits || f.batch < 0) {
-        *unfit = i;
-        return tensorflow::Status();
+        return errors::InvalidArgument(owners_[i], ": its ids and what belongs to them (places, ",
+                                       "weights, batch) differ in shape.");
       }
       features->push_back(f);
     }
