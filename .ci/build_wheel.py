@@ -98,7 +98,7 @@ def make(folder: pathlib.Path, releases: Sequence[str], machine: str) -> None:
 
 def compile_all(folder: pathlib.Path, releases: Sequence[str], machine: str) -> None:
     """Compiles the libraries, in an environment that has this package."""
-    from estimator_emb.native import build, ops, prebuilt
+    from estimator_emb.native import build, ops, rules
 
     compiler = cross_compiler(machine)
     folder.mkdir()
@@ -106,7 +106,8 @@ def compile_all(folder: pathlib.Path, releases: Sequence[str], machine: str) -> 
     x86 = machine == "x86_64"
     own = build.Unit(OWN_SYMBOLS)
     units = [own, *ops.kernel_units(x86)]
-    for rule in prebuilt.all_rules():
+    every = (rules.trace(kind, None) for kind in ops.every_kind())
+    for rule in {rule.name: rule for rule in every}.values():
         units += build.arithmetic_units(rule.source, rule.name, x86)
     print(f"arithmetic: {len(units)} units", flush=True)
     build.compile_to(folder / "arithmetic.so", units, compiler=compiler)
@@ -114,11 +115,11 @@ def compile_all(folder: pathlib.Path, releases: Sequence[str], machine: str) -> 
         print(f"ops of TensorFlow {release}", flush=True)
         with tempfile.TemporaryDirectory() as name:
             tensorflow = _unpacked(release, machine, pathlib.Path(name))
-            flags = (f"-I{tensorflow / 'include'}", *prebuilt.TENSORFLOW_FLAGS)
-            link = (f"-L{tensorflow}", *prebuilt.TENSORFLOW_LINK)
+            flags = (f"-I{tensorflow / 'include'}", *ops.TENSORFLOW_FLAGS)
+            link = (f"-L{tensorflow}", *ops.TENSORFLOW_LINK)
             units = [own, ops.op_unit(flags, x86)]
-            build.compile_to(prebuilt.ops_of(folder, release), units, link, compiler)
-    (folder / "made_from").write_text(prebuilt.made_from(machine))
+            build.compile_to(ops.prebuilt_ops(folder, release), units, link, compiler)
+    (folder / "made_from").write_text(ops.made_from(machine))
 
 
 def _unpacked(release: str, machine: str, folder: pathlib.Path) -> pathlib.Path:

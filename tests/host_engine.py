@@ -162,33 +162,26 @@ def fields_of_features(tables, ids, form=0, limit=0, places=(), shapes=()):
     }
 
 
-def fields_of_descent(native, tables):
-    """Arguments of the native update: each table takes its gradient at a rate of 1."""
-    rule = native.rule(ee.StochasticGradientDescentParameters(1.0), None)
-    return {
-        "rates": [1.0] * tables,
-        "every_row": [False] * tables,
-        "cores": [1] * tables,
-        **rule_arguments([rule] * tables),
-    }
-
-
 def looked_up_and_descended(native, tables, features, orders=0):
     """Ops that look tables up, then take a step of descent along a gradient of ones.
 
     Returns:
       The activations, the orders and the update.
     """
-    handles = [table.handle for table in tables]
+    handles, count = [table.handle for table in tables], len(tables)
+    rule = native.rule(ee.StochasticGradientDescentParameters(1.0), None)
     activations, orders = native.ops.host_tables_lookup(
-        tables=handles, F=len(tables), N=orders, **features
+        tables=handles, F=count, N=orders, **features
     )
     with tf.control_dependencies(activations):
         update = native.ops.host_tables_update(
             variables=handles,
             gradients=[tf.ones_like(activation) for activation in activations],
             orders=orders,
-            **fields_of_descent(native, len(tables)),
+            rates=[1.0] * count,
+            every_row=[False] * count,
+            cores=[1] * count,
+            **rule_arguments([rule] * count),
             **features,
         )
     return activations, orders, update

@@ -8,6 +8,7 @@ that says why, and is not tried again while that file exists.
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import os
 import pathlib
@@ -17,7 +18,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -76,11 +77,6 @@ def arithmetic_units(source: str, name: str, x86: bool) -> list[Unit]:
     return units
 
 
-def read_source(name: str) -> str:
-    """Returns the content of a source file of this folder."""
-    return (HERE / name).read_text()
-
-
 def sources() -> str:
     """Returns a digest of all C++ sources of this folder."""
     files = sorted((*HERE.glob("*.h"), *HERE.glob("*.cc")))
@@ -125,14 +121,10 @@ def library(
         with cache.locked(directory, 2 * _TIMEOUT):
             flaw = cache.flaw(path, symbols)
             if flaw:  # Else another process has built it meanwhile.
-                _check_not_failed(path)
-                with _remembering(path, directory) as scratch:
-                    _remove_damaged(path, flaw, scratch)
-                    run = _Run(compiler, about, directory)
-                    objects = _compiled(run, units, (*_FLAGS, *sanitize), scratch)
-                    built = _linked(run, objects, (*sanitize, *link), scratch)
-                    run.done()
-                    cache.put(built, path)
+                made = functools.partial(
+                    _made, about, compiler, units, sanitize, (*sanitize, *link)
+                )
+                _put(path, flaw, made)
     except OSError as error:
         damaged = f"{path} {flaw}, and " if flaw and os.path.lexists(path) else ""
         raise BuildError(
@@ -149,48 +141,29 @@ def compile_to(
     compiler: str | None = None,
 ) -> None:
     """Builds a shared library at `path` without the cache, perhaps by a cross compiler."""
-    compiler, objects = compiler or _compiler(), []
     with tempfile.TemporaryDirectory() as name:
+        made = _made("", compiler or _compiler(), units, (), link, pathlib.Path(name))
+        shutil.copyfile(made, path)
+
+
+def _put(path: pathlib.Path, flaw: str, made: Callable[[pathlib.Path], pathlib.Path]) -> None:
+    """Puts what is made in a temporary folder to `path`, or keeps the reason if it fails."""
+    failed = path.with_suffix(".failed")
+    with contextlib.suppress(FileNotFoundError, cache.UnsafeError):
+        if reason := cache.read_safely(failed).decode(errors="replace").strip():
+            raise BuildError(reason)
+    with tempfile.TemporaryDirectory(prefix=cache.SCRATCH, dir=path.parent) as name:
         scratch = pathlib.Path(name)
-        for first in range(0, len(units), _AT_ONCE):
-            folder = scratch / str(first)
-            folder.mkdir()
-            some = units[first : first + _AT_ONCE]
-            objects += _compiled(_Run(compiler, "", path.parent), some, _FLAGS, folder)
-        shutil.copyfile(_linked(_Run(compiler, "", path.parent), objects, link, scratch), path)
-
-
-def _failed(path: pathlib.Path) -> pathlib.Path:
-    return path.with_suffix(".failed")
-
-
-def _check_not_failed(path: pathlib.Path) -> None:
-    try:
-        reason = cache.read_safely(_failed(path)).decode(errors="replace").strip()
-    except (FileNotFoundError, cache.UnsafeError):
-        return
-    if reason:
-        raise BuildError(reason)
-
-
-@contextlib.contextmanager
-def _remembering(path: pathlib.Path, folder: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Makes a temporary folder for a build of `path`, and keeps the reason if it fails."""
-    with tempfile.TemporaryDirectory(prefix=cache.SCRATCH, dir=folder) as name:
-        scratch = pathlib.Path(name)
+        if os.path.lexists(path):
+            logger.warning("%s %s: it is built again.", path, flaw)
+            os.rename(path, scratch / "damaged")
         try:
-            yield scratch
+            cache.put(made(scratch), path)
         except _Lasting as error:
-            reason = f"{error} (not tried again while {_failed(path)} exists)"
+            reason = f"{error} (not tried again while {failed} exists)"
             (scratch / "failed").write_text(reason + "\n")
-            cache.put_as_it_is(scratch / "failed", _failed(path))
+            cache.put_as_it_is(scratch / "failed", failed)
             raise BuildError(reason) from None
-
-
-def _remove_damaged(path: pathlib.Path, flaw: str, scratch: pathlib.Path) -> None:
-    if os.path.lexists(path):
-        logger.warning("%s %s: it is built again.", path, flaw)
-        os.rename(path, scratch / "damaged")
 
 
 def _compiler() -> str:
@@ -214,108 +187,89 @@ def _identity(compiler: str) -> tuple[str, int, int]:
     return real, status.st_size, int(status.st_mtime)
 
 
-@dataclasses.dataclass
-class _Run:
-    compiler: str
-    about: str
-    directory: pathlib.Path
-
-    def __post_init__(self) -> None:
-        if self.about:
-            logger.info(
-                "Building %s with %s, once, into %s: this takes some 15 s.",
-                self.about,
-                self.compiler,
-                self.directory,
-            )
-        self._started = time.monotonic()
-
-    def _seconds(self) -> float:
-        return time.monotonic() - self._started
-
-    def done(self) -> None:
-        if self.about:
-            logger.info("Built %s in %.1f s.", self.about, self._seconds())
-
-    def start(self, arguments: Sequence[str]) -> subprocess.Popen:
-        """Starts the compiler in its own process group, so that its children can be killed too."""
-        environment = dict(os.environ)
-        if sanitizes():
-            environment.pop("LD_PRELOAD", None)  # It would load the sanitizers into the compiler.
-        try:
-            return subprocess.Popen(
-                [self.compiler, *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                env=environment,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise BuildError(f"{self.compiler} cannot be run ({error.strerror})") from error
-
-    def finish(self, process: subprocess.Popen, output: pathlib.Path) -> None:
-        errors = self._wait(process).decode(errors="replace")
-        lines = errors.strip().splitlines()
-        first = next((line for line in lines if "error" in line), lines[-1] if lines else "")
-        reason = f"the compiler failed with code {process.returncode}: {first.strip()}"
-        if process.returncode < 0 or "Killed" in errors or "No space left" in errors:
-            raise BuildError(reason)  # Another attempt may succeed.
-        if process.returncode:
-            raise _Lasting(reason)
-        if not output.is_file() or not output.stat().st_size:
-            raise _Lasting(f"{self.compiler} reports success, but made no {output.suffix} file")
-
-    def _wait(self, process: subprocess.Popen) -> bytes:
-        limit = max(_TIMEOUT, self._seconds() + _PROGRESS)  # A link may begin late.
-        while (left := limit - self._seconds()) > 0:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                return process.communicate(timeout=min(_PROGRESS, left))[1]
-            if left > _PROGRESS:
-                logger.info(
-                    "%s is still at work after %.0f s, of %.0f at most. ESTIMATOR_EMB_NATIVE=0 "
-                    "trains without the kernels.",
-                    self.compiler,
-                    self._seconds(),
-                    _TIMEOUT,
-                )
-        raise _Lasting(f"the compiler took more than {_TIMEOUT:.0f} s")
-
-
-def _compiled(
-    run: _Run, units: Sequence[Unit], flags: Sequence[str], scratch: pathlib.Path
-) -> list[pathlib.Path]:
-    running: list[tuple[pathlib.Path, subprocess.Popen]] = []
-    try:
-        for number, unit in enumerate(units):
-            source, output = scratch / f"{number}.cc", scratch / f"{number}.o"
+def _made(
+    about: str,
+    compiler: str,
+    units: Sequence[Unit],
+    flags: Sequence[str],
+    link: Sequence[str],
+    scratch: pathlib.Path,
+) -> pathlib.Path:
+    """Compiles units with more `flags` than theirs, links them, and returns the library."""
+    started = time.monotonic()
+    if about:
+        text = "Building %s with %s, once, into %s: this takes some 15 s."
+        logger.info(text, about, compiler, scratch.parent)
+    objects = [scratch / f"{number}.o" for number in range(len(units))]
+    for first in range(0, len(units), _AT_ONCE):
+        commands = {}
+        for made, unit in list(zip(objects, units, strict=True))[first : first + _AT_ONCE]:
+            source = made.with_suffix(".cc")
             source.write_text(unit.source)
             # The last -O counts, so that of the sanitizers comes last.
-            arguments = [*unit.flags, *flags, f"-I{HERE}", "-c", str(source), "-o", str(output)]
-            running.append((output, run.start(arguments)))
-        for output, process in running:
-            run.finish(process, output)
-        return [output for output, _ in running]
-    finally:
-        for _, process in running:
-            _end(process)
+            commands[made] = [*unit.flags, *_FLAGS, *flags, f"-I{HERE}", "-c", str(source)]
+        _run_all(compiler, commands)
+    library = scratch / "library.so"
+    _run_all(compiler, {library: ["-shared", *map(str, objects), *link]})
+    if about:
+        logger.info("Built %s in %.1f s.", about, time.monotonic() - started)
+    return library
 
 
-def _linked(
-    run: _Run, objects: Sequence[pathlib.Path], flags: Sequence[str], scratch: pathlib.Path
-) -> pathlib.Path:
-    path = scratch / "library.so"
-    linking = run.start(["-shared", *map(str, objects), *flags, "-o", str(path)])
+def _run_all(compiler: str, commands: Mapping[pathlib.Path, Sequence[str]]) -> None:
+    """Runs the compiler at once for each file that it is to make, by the arguments for it."""
+    started = time.monotonic()
+    running: dict[pathlib.Path, subprocess.Popen] = {}
     try:
-        run.finish(linking, path)
-        return path
+        for made, arguments in commands.items():
+            running[made] = _start([compiler, *arguments, "-o", str(made)])
+        for made, process in running.items():
+            errors = _errors_of(process, compiler, started).decode(errors="replace")
+            lines = errors.strip().splitlines()
+            first = next((line for line in lines if "error" in line), lines[-1] if lines else "")
+            reason = f"the compiler failed with code {process.returncode}: {first.strip()}"
+            if process.returncode < 0 or "Killed" in errors or "No space left" in errors:
+                raise BuildError(reason)  # Another attempt may succeed.
+            if process.returncode:
+                raise _Lasting(reason)
+            if not made.is_file() or not made.stat().st_size:
+                raise _Lasting(f"{compiler} reports success, but made no {made.suffix} file")
     finally:
-        _end(linking)
+        for process in running.values():
+            with process:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
 
 
-def _end(process: subprocess.Popen) -> None:
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    if process.stderr:
-        process.stderr.close()
+def _start(command: Sequence[str]) -> subprocess.Popen:
+    """Starts the compiler in its own process group, so that its children can be killed too."""
+    environment = dict(os.environ)
+    if sanitizes():
+        environment.pop("LD_PRELOAD", None)  # It would load the sanitizers into the compiler.
+    try:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise BuildError(f"{command[0]} cannot be run ({error.strerror})") from error
+
+
+def _errors_of(process: subprocess.Popen, compiler: str, started: float) -> bytes:
+    """Waits for the compiler until `_TIMEOUT` after `started`; returns what it said of errors."""
+    while (left := started + _TIMEOUT - time.monotonic()) > 0:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.communicate(timeout=min(_PROGRESS, left))[1]
+        if left > _PROGRESS:
+            logger.info(
+                "%s is still at work after %.0f s, of %.0f at most. ESTIMATOR_EMB_NATIVE=0 trains "
+                "without the kernels.",
+                compiler,
+                time.monotonic() - started,
+                _TIMEOUT,
+            )
+    raise _Lasting(f"the compiler took more than {_TIMEOUT:.0f} s")

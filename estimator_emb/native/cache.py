@@ -52,19 +52,17 @@ def directory() -> pathlib.Path:
     base = os.environ.get("XDG_CACHE_HOME")
     try:
         if own:
-            return _real(pathlib.Path(own).expanduser())
-        if base:
-            return _real(base, "estimator_emb")
-        home = os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
+            folder = pathlib.Path(own).expanduser()
+        elif base:
+            folder = pathlib.Path(base, "estimator_emb")
+        else:
+            home = os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
+            folder = pathlib.Path(home, ".cache", "estimator_emb")
     except (KeyError, RuntimeError):
         raise BuildError(
             "there is no home directory to keep the kernels in; set ESTIMATOR_EMB_CACHE to a folder"
         ) from None
-    return _real(home, ".cache", "estimator_emb")
-
-
-def _real(*parts: str | pathlib.Path) -> pathlib.Path:
-    return pathlib.Path(os.path.realpath(os.path.join(*parts)))
+    return pathlib.Path(os.path.realpath(folder))
 
 
 def check_folder(folder: pathlib.Path) -> None:
@@ -155,7 +153,10 @@ def locked(folder: pathlib.Path, timeout: float) -> Iterator[None]:
     """Locks the folder, or raises BuildError after `timeout` seconds, and removes left files."""
     with _lock_file(folder) as file:
         started, logged = time.monotonic(), False
-        while not _try_lock(file.fileno()):
+        while True:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
             waited = time.monotonic() - started
             if waited > timeout:
                 raise BuildError(
@@ -165,17 +166,21 @@ def locked(folder: pathlib.Path, timeout: float) -> Iterator[None]:
                 logged = True
                 logger.info("Waiting for another process, which builds native kernels.")
             time.sleep(0.05)
-        _clean(folder)
+        for left in _left_behind(folder):
+            shutil.rmtree(left, ignore_errors=True)
         yield
 
 
 def clean(folder: pathlib.Path) -> None:
     """Removes what killed builds left, unless a build is in progress or it cannot."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, BuildError):
         if _left_behind(folder):
-            with _lock_file(folder) as file:
-                if _try_lock(file.fileno()):
-                    _clean(folder)
+            with locked(folder, timeout=-1.0):
+                pass
+
+
+def _left_behind(folder: pathlib.Path) -> list[pathlib.Path]:
+    return list(folder.glob(f"{SCRATCH}*"))
 
 
 def _lock_file(folder: pathlib.Path) -> IO[bytes]:
@@ -186,20 +191,3 @@ def _lock_file(folder: pathlib.Path) -> IO[bytes]:
         if not stat.S_ISREG(status.st_mode) or _by_others(status):
             os.unlink(path)
     return open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+b")
-
-
-def _try_lock(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _clean(folder: pathlib.Path) -> None:
-    for left in _left_behind(folder):
-        shutil.rmtree(left, ignore_errors=True)
-
-
-def _left_behind(folder: pathlib.Path) -> list[pathlib.Path]:
-    return list(folder.glob(f"{SCRATCH}*"))

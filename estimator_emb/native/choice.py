@@ -54,8 +54,12 @@ def native_kernels(
         ]
         if not tasks and all(len(table.variables) == 1 for table in tables):
             return NativeKernels(library, tables, rules, num_cores, next_step)
-        if num_cores > 1:
-            _check_accumulation(tables)
+        for table in tables if num_cores > 1 else ():
+            if table.optimizer is not None and not table.optimizer.use_gradient_accumulation:
+                raise CannotUse(
+                    f"table {table.name} is in shards, and its optimizer does not accumulate the "
+                    "gradients of several cores; set use_gradient_accumulation=True"
+                )
         if found := serving.obstacle(library, servers, tasks, [rule.name for rule in rules]):
             raise CannotUse(found)
         if training and tasks:
@@ -100,12 +104,3 @@ def _tasks(tables: Sequence[StoredTable], servers: Sequence[str]) -> list[int]:
                 "them"
             )
     return sorted(tasks)
-
-
-def _check_accumulation(tables: Sequence[StoredTable]) -> None:
-    for table in tables:
-        if table.optimizer is not None and not table.optimizer.use_gradient_accumulation:
-            raise CannotUse(
-                f"table {table.name} is in shards, and its optimizer does not accumulate the "
-                "gradients of several cores; set use_gradient_accumulation=True"
-            )

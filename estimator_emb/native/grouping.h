@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sorts the occurrences of a table's features by row.
 
-#ifndef ESTIMATOR_EMB_NATIVE_GROUPING_H_
-#define ESTIMATOR_EMB_NATIVE_GROUPING_H_
+#pragma once
 
 #include <math.h>
 #include <string.h>
@@ -342,5 +341,3 @@ Result write_order(const Feature* features, int count, const Extent& extent,
 
 }  // namespace
 }  // namespace estimator_emb
-
-#endif  // ESTIMATOR_EMB_NATIVE_GROUPING_H_

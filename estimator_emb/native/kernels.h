@@ -3,8 +3,7 @@
 // nothing of TensorFlow, because files that include it are compiled once for each instruction set,
 // and must not hold code that others share.
 
-#ifndef ESTIMATOR_EMB_NATIVE_KERNELS_H_
-#define ESTIMATOR_EMB_NATIVE_KERNELS_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -109,5 +108,3 @@ struct Kernels {
 };
 
 }  // namespace estimator_emb
-
-#endif  // ESTIMATOR_EMB_NATIVE_KERNELS_H_

@@ -2,22 +2,23 @@
 """Looks up all tables of a step in one op, and updates them in another."""
 
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.native import explanation, ops, to_ids
+from estimator_emb.native import ops, to_ids
 from estimator_emb.native.rules import Rule
-from estimator_emb.step import checks, forms
+from estimator_emb.step import checks, forms, inputs
 from estimator_emb.step.inputs import Batch, Source
 from estimator_emb.step.transfer import NextStep, whole_step
 from estimator_emb.tables.storage import StoredTable
 
 _ONE, _DENSE, _PLACES = range(3)  # Form, in kernels.h.
 TENSORS = ("ids", "places", "shapes", "weights")
-"""The entries of `arguments` that are tensors of a batch."""
+"""The arguments of ops that are tensors of a batch."""
 _COMBINERS = {None: 0, "sum": 0, "mean": 1, "sqrtn": 2}  # Combiner, in kernels.h.
 
 
@@ -57,27 +58,33 @@ class Checked:
             of_batch = {name: self._features[name] for name in self.carried}
             self._features.update(self._next_step.carried(of_batch))
 
-    def check(self, batch: Batch) -> "dict[str, _Occurrences]":
-        """Sets `checked` and `batch`, and returns the occurrences by feature key."""
+    def check(
+        self, batch: Batch, used: Sequence[Source], layout: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Sets `checked` and `batch`, and returns the arguments that describe features `used`.
+
+        `layout` are the arguments that say where tables are.
+        """
         self.batch = batch = to_ids.converted(self._ops, batch)
         read = batch.sources
-        raw = {source.feature.key: _occurrences(source) for source in read}
-        computed = [source.ids for source in read if not raw[source.feature.key].raw]
+        occurrences = {source.feature.key: _occurrences(source) for source in read}
+        computed = [source.ids for source in read if not occurrences[source.feature.key].raw]
         with tf.name_scope("check_ids"), checks.after_forms(computed):
             good = self._ops.host_tables_ids_are_good(
-                **arguments(read, raw, [0] * len(read)),
+                **_arguments(read, occurrences, dict.fromkeys((one.table.name for one in read), 0)),
                 others=checks.reading_holds(computed),
                 sizes=[source.table.config.vocabulary_size for source in read],
                 most_samples=[forms.most_samples(one.table, one.feature) for one in read],
                 batch_size=-1 if batch.size is None else batch.size,
             )
-            self.checked = tf.cond(
-                good, lambda: tf.constant(True), lambda: explanation.of_bad_batch(batch)
-            )
+            self.checked = tf.cond(good, lambda: tf.constant(True), lambda: _refusal(batch))
         for source in read:
-            if raw[source.feature.key].raw:
+            if occurrences[source.feature.key].raw:
                 forms.hold(source, self.checked)  # Ops that compute the lengths of a sequence.
-        return raw
+        features = _arguments(used, occurrences, self._number)
+        if self._next_step:
+            self._next_step.kernels = _kind_of({**features, **layout}, batch)
+        return features
 
 
 class NativeKernels(Checked):
@@ -105,10 +112,7 @@ class NativeKernels(Checked):
         self._orders: list[tf.Tensor] = []
 
     def lookup(self, batch: Batch, used: Sequence[Source]) -> Iterator[tf.Tensor]:
-        raw = self.check(batch)
-        self._features = arguments(used, raw, [self._number[one.table.name] for one in used])
-        if self._next_step:
-            self._next_step.kernels = kind_of(self._features, batch)
+        self._features = self.check(batch, used, {})
         with tf.control_dependencies([self.checked]):
             self._read, self._orders = self._ops.host_tables_lookup(
                 tables=[table.variables[0].weights.handle for table in self._tables],
@@ -116,20 +120,16 @@ class NativeKernels(Checked):
                 N=len(self._tables) if self._keeps_orders else 0,
                 **self._features,
             )
-
         yield from self._read
 
     def update(self, gradients: Iterator[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
         computed = list(gradients)
-        shards = [table.variables[0] for table in self._tables]
-        variables = [(shard.weights, *shard.slots) for shard in shards]
+        variables = [variable for table in self._tables for variable in table.all_variables]
         optimizers = [table.trained_by for table in self._tables]
         # The update must wait for the lookup, even if the gradients do not depend on it.
         with tf.control_dependencies(self._read):
             updated = self._ops.host_tables_update(
-                variables=[
-                    variable.handle for table_variables in variables for variable in table_variables
-                ],
+                variables=[variable.handle for variable in variables],
                 rates=tf.stack(rates),
                 gradients=computed,
                 orders=self._orders,
@@ -157,31 +157,66 @@ def _occurrences(source: Source) -> _Occurrences:
     return _Occurrences(ids.ids, _PLACES, ids.segments, ids.batch, ids.weights, False)
 
 
-def arguments(
-    used: Sequence[Source], raw: Mapping[str, _Occurrences], table_of: list[int]
+def _arguments(
+    used: Sequence[Source], occurrences: Mapping[str, _Occurrences], number_of: Mapping[str, int]
 ) -> dict[str, Any]:
     """Returns the arguments that describe features, which all ops share."""
-    occurrences = [raw[one.feature.key] for one in used]
+    of_used = [occurrences[one.feature.key] for one in used]
     return {
-        "ids": [feature.ids for feature in occurrences],
-        "places": [feature.places for feature in occurrences if feature.places is not None],
-        "shapes": [feature.shape for feature in occurrences if feature.shape is not None],
-        "weights": [feature.weights for feature in occurrences if feature.weights is not None],
-        "forms": [feature.form for feature in occurrences],
+        "ids": [feature.ids for feature in of_used],
+        "places": [feature.places for feature in of_used if feature.places is not None],
+        "shapes": [feature.shape for feature in of_used if feature.shape is not None],
+        "weights": [feature.weights for feature in of_used if feature.weights is not None],
+        "forms": [feature.form for feature in of_used],
         "combiners": [_COMBINERS[one.table.config.combiner] for one in used],
         "limits": [one.feature.max_sequence_length or 0 for one in used],
-        "weighted": [feature.weights is not None for feature in occurrences],
+        "weighted": [feature.weights is not None for feature in of_used],
         "owners": [one.owner for one in used],
-        "table_of": table_of,
+        "table_of": [number_of[one.table.name] for one in used],
     }
 
 
-def kind_of(arguments: Mapping[str, Any], batch: Batch) -> str:
+def _kind_of(arguments: Mapping[str, Any], batch: Batch) -> str:
     """Returns a name that two ops share only if the tensors in their arguments mean the same."""
     meaning = {name: value for name, value in arguments.items() if name not in TENSORS}
     form = [(tensor.dtype.name, tensor.shape.rank) for tensor in arguments["ids"]]
     text = repr((sorted(meaning.items()), form, batch.dropped))
     return f"native_{hashlib.sha256(text.encode()).hexdigest()[:16]}_"
+
+
+def _refusal(batch: Batch) -> tf.Tensor:
+    """Returns a tensor that fails, with the error of `checks.checked`, when a step computes it.
+
+    TensorFlow's ops find the problem, in a graph of their own, which no other step needs.
+    """
+    structure = [source.given for source in batch.sources]
+    tensors = inputs.tensors_in(structure)
+
+    @functools.cache
+    def graph_of_problems() -> Any:
+        with tf.Graph().as_default():
+            fed = [tf.compat.v1.placeholder(tensor.dtype, tensor.shape) for tensor in tensors]
+            ids = list(map(Source.again, batch.sources, inputs.packed(structure, fed)))
+            found = [(holds, message()) for holds, message in checks.problems(ids, batch.size)]
+            # Threads of its own: those that are shared may all wait for this.
+            config = tf.compat.v1.ConfigProto(use_per_session_threads=True, device_count={"GPU": 0})
+            return fed, found, tf.compat.v1.Session(config=config)
+
+    def explain(*values: Any) -> Any:
+        fed, found, session = graph_of_problems()
+        feed = dict(zip(fed, values, strict=True))
+        for holds, message in found:
+            if not session.run(holds, feed):
+                return session.run(message, feed)
+        return (
+            "The native kernels refuse a batch in which TensorFlow's ops find nothing wrong; "
+            "ESTIMATOR_EMB_NATIVE=0 trains without them."
+        )
+
+    message = tf.numpy_function(explain, tensors, tf.string)
+    stops = tf.raw_ops.Assert(condition=tf.constant(False), data=[message], summarize=1)
+    with tf.control_dependencies([stops]):
+        return tf.constant(False)
 
 
 def rule_arguments(rules: Sequence[Rule]) -> dict[str, Any]:

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Computes the activations of a feature from its ids.
 
-#ifndef ESTIMATOR_EMB_NATIVE_LOOKUP_H_
-#define ESTIMATOR_EMB_NATIVE_LOOKUP_H_
+#pragma once
 
 #ifdef __AVX2__
 #include <immintrin.h>
@@ -280,5 +279,3 @@ void add_rows(const uint64_t* keys, int64_t count, const Source* sources, int pa
 
 }  // namespace
 }  // namespace estimator_emb
-
-#endif  // ESTIMATOR_EMB_NATIVE_LOOKUP_H_

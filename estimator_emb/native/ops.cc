@@ -69,11 +69,9 @@ class IdsAreGood : public FeaturesKernel {
 
   void Compute(OpKernelContext* ctx) override {
     std::vector<Feature> features;
-    int unfit = -1;
-    OP_REQUIRES_OK(ctx, read(ctx, &features, &unfit));
+    std::atomic<bool> good{read(ctx, &features).ok()};
     OpInputList others;
     OP_REQUIRES_OK(ctx, ctx->input_list("others", &others));
-    std::atomic<bool> good{unfit < 0};
     for (int i = 0; i < others.size(); ++i) {
       if (!others[i].scalar<bool>()()) good = false;
     }
@@ -193,12 +191,6 @@ class Lookup : public FeaturesKernel {
             scratch_of_thread(kernels().scratch_bytes(one.features.data(), count, columns)),
             one.activations.data());
         for (int i : features_of_[one.table]) results[i] = result;
-        if (result == kGood || result == kTooMany) return;
-        for (int i : features_of_[one.table]) {  // One of them is at fault.
-          const Feature& f = features[i];
-          results[i] = kernels().lookup(&f, tables.data(one.table), tables.rows(one.table), columns,
-                                        0, f.count, 0, f.segments(), outputs[i]);
-        }
         return;
       }
       const Chunk& chunk = chunks[task - first_chunk];
@@ -210,12 +202,12 @@ class Lookup : public FeaturesKernel {
     });
     for (size_t i = 0; i < features.size(); ++i) {
       int result = results[i];
+      const int table = table_of_[i];
       if (result == kUnsorted) {
-        const int table = table_of_[i];
         result = lookup_unsorted(features[i], tables.data(table), tables.rows(table),
                                  tables.columns(table), outputs[i]);
       }
-      OP_REQUIRES_OK(ctx, explain(result, i, features[i], tables.rows(table_of_[i])));
+      OP_REQUIRES_OK(ctx, explain(result, table, features, tables.rows(table)));
     }
   }
 
@@ -338,10 +330,9 @@ class Update : public FeaturesKernel {
       std::vector<const float*> gradients;
       std::vector<float*> variables;
       const void* order = nullptr;
-      int64_t count = 0;  // Of what there is to do.
     };
     std::vector<Batch> batches(tables_.size());
-    int64_t total = 0;
+    std::vector<int64_t> counts(tables_.size());  // Of what there is to do.
     for (size_t t = 0; t < tables_.size(); ++t) {
       Batch& batch = batches[t];
       const Updated& table = tables_[t];
@@ -351,7 +342,7 @@ class Update : public FeaturesKernel {
                                            variables.columns(table.variable)));
         batch.features.push_back(features[i]);
         batch.gradients.push_back(gradients[i].flat<float>().data());
-        batch.count += features[i].count;
+        counts[t] += features[i].count;
       }
       if (orders.size() && orders[t].NumElements()) {
         OP_REQUIRES(ctx,
@@ -360,53 +351,31 @@ class Update : public FeaturesKernel {
                     errors::InvalidArgument("An order is of other features than its table's."));
         batch.order = orders[t].flat<uint8_t>().data();
       }
-      if (table.every_row) batch.count += variables.rows(table.variable);
-      total += batch.count;
+      if (table.every_row) counts[t] += variables.rows(table.variable);
     }
-
-    struct Task {
-      int64_t size;
-      int table, part, parts;
-    };
-    std::vector<Task> tasks;
-    for (size_t t = 0; t < tables_.size(); ++t) {
-      const int64_t fair = total / threads_of(ctx) + 1;
-      const int parts = std::max<int64_t>(1, (batches[t].count + fair - 1) / fair);
-      for (int part = 0; part < parts; ++part) {
-        tasks.push_back({batches[t].count / parts, static_cast<int>(t), part, parts});
-      }
-    }
-    std::stable_sort(tasks.begin(), tasks.end(),
-                     [](const Task& a, const Task& b) { return a.size > b.size; });
+    const std::vector<Part> parts = parts_of(counts.data(), counts.size(), threads_of(ctx));
     std::vector<std::atomic<int>> results(tables_.size());
-    run_all(ctx, tasks.size(), [&](int i) {
-      const Task& task = tasks[i];
-      const Updated& table = tables_[task.table];
-      const Batch& batch = batches[task.table];
+    run_all(ctx, parts.size(), [&](int i) {
+      const Part& part = parts[i];
+      const Updated& table = tables_[part.of];
+      const Batch& batch = batches[part.of];
       Rows rows{};
       rows.dimension = variables.columns(table.variable);
       rows.variables = batch.variables.data();
       rows.constants = constants_.data() + table.constant;
-      rows.learning_rate = rates->flat<float>()(task.table);
-      rows.cores = cores_[task.table];
+      rows.learning_rate = rates->flat<float>()(part.of);
+      rows.cores = cores_[part.of];
       rows.last = table.every_row;
       const int count = batch.features.size();
       const Result result = kernels().update(
           batch.features.data(), batch.gradients.data(), count, variables.rows(table.variable),
-          task.part, task.parts, table.rule, &rows, batch.order,
+          part.number, part.parts, table.rule, &rows, batch.order,
           scratch_of_thread(
               kernels().scratch_bytes(batch.features.data(), count, rows.dimension)));
-      if (result != kGood) results[task.table] = result;
+      if (result != kGood) results[part.of] = result;
     });
     for (size_t t = 0; t < tables_.size(); ++t) {
-      if (results[t] == kGood) continue;
-      const int64_t rows = variables.rows(tables_[t].variable);
-      int found = features_of_[t][0];
-      for (int i : features_of_[t]) {
-        const Feature& f = features[i];
-        if (!kernels().ids_in_range(f.ids, f.wide, f.count, rows, f.form == kDense)) found = i;
-      }
-      OP_REQUIRES_OK(ctx, explain(results[t], found, features[found], rows));
+      OP_REQUIRES_OK(ctx, explain(results[t], t, features, variables.rows(tables_[t].variable)));
     }
   }
 

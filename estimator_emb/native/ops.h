@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What all TensorFlow ops of this library share: the kernels of this machine, the rules of
-// optimizers, and how ops are told of the features of a batch.
+// optimizers, how ops are told of the features of a batch, and messages of a cluster.
 
-#ifndef ESTIMATOR_EMB_NATIVE_OPS_H_
-#define ESTIMATOR_EMB_NATIVE_OPS_H_
+#pragma once
 
 #include <atomic>
 #include <string>
@@ -104,17 +103,6 @@ class FeaturesKernel : public OpKernel {
 
  protected:
   tensorflow::Status read(OpKernelContext* ctx, std::vector<Feature>* features) const {
-    int unfit = -1;
-    TF_RETURN_IF_ERROR(read(ctx, features, &unfit));
-    if (unfit < 0) return tensorflow::Status();
-    return errors::InvalidArgument(owners_[unfit], ": its ids and what belongs to them (places, ",
-                                   "weights, batch) differ in shape.");
-  }
-
-  // Puts the number of a feature whose parts do not belong together in `unfit`, and then reads no
-  // further.
-  tensorflow::Status read(OpKernelContext* ctx, std::vector<Feature>* features,
-                          int* unfit) const {
     OpInputList ids, places, shapes, weights;
     TF_RETURN_IF_ERROR(ctx->input_list("ids", &ids));
     TF_RETURN_IF_ERROR(ctx->input_list("places", &places));
@@ -159,8 +147,8 @@ class FeaturesKernel : public OpKernel {
         f.weights = weight.flat<float>().data();
       }
       if (!fits || f.batch < 0) {
-        *unfit = i;
-        return tensorflow::Status();
+        return errors::InvalidArgument(owners_[i], ": its ids and what belongs to them (places, ",
+                                       "weights, batch) differ in shape.");
       }
       features->push_back(f);
     }
@@ -204,25 +192,29 @@ class FeaturesKernel : public OpKernel {
     return kernels().lookup_unsorted(&f, table, rows, columns, norms.data(), out);
   }
 
-  // What a kernel found in a feature of a table of `vocabulary` rows. `IdsAreGood` finds it first,
-  // unless a graph leaves it out.
-  tensorflow::Status explain(int result, int i, const Feature& f, int64_t vocabulary) const {
+  // What a kernel found in the features of a table of `vocabulary` rows. `IdsAreGood` finds it
+  // first, unless a graph leaves it out.
+  tensorflow::Status explain(int result, int table, const std::vector<Feature>& features,
+                             int64_t vocabulary) const {
     if (result == kGood) return tensorflow::Status();
-    if (result == kBadId) {
+    std::string owner;
+    for (size_t i = 0; i < features.size(); ++i) {
+      if (table_of_[i] != table) continue;
+      const Feature& f = features[i];
+      owner = owners_[i];
       for (int64_t j = 0; j < f.count; ++j) {
         const int64_t id = f.wide ? static_cast<const int64_t*>(f.ids)[j]
                                   : static_cast<const int32_t*>(f.ids)[j];
         if ((id < 0 && !(id == -1 && f.form == kDense)) || id >= vocabulary) {
-          return errors::InvalidArgument(owners_[i], ": id ", id, " is outside [0, ", vocabulary,
-                                         ").");
+          return errors::InvalidArgument(owner, ": id ", id, " is outside [0, ", vocabulary, ").");
         }
       }
+      if (f.form == kPlaces && !kernels().places_in_range(&f)) {
+        return errors::InvalidArgument(owner, ": sparse indices are outside the dense shape.");
+      }
     }
-    if (result == kBadPlace) {
-      return errors::InvalidArgument(owners_[i], ": sparse indices are outside the dense shape.");
-    }
-    return errors::InvalidArgument(owners_[i], ": its table has more ids in one batch than the ",
-                                   "native kernels can count; set ESTIMATOR_EMB_NATIVE=0.");
+    return errors::InvalidArgument(owner, ": its table has more ids in one batch than the native ",
+                                   "kernels can count; set ESTIMATOR_EMB_NATIVE=0.");
   }
 
   std::vector<int> forms_, combiners_, limits_, table_of_;
@@ -230,7 +222,44 @@ class FeaturesKernel : public OpKernel {
   std::vector<std::string> owners_;
 };
 
+// What trainers and parameter servers send one another. A step of the tables of a cluster is
+//
+//   trainer              each server          trainer                each server
+//   Route -> message     ShardsLookup         Combine -> activations
+//                        -> values            RowGradients -> sums   ShardsUpdate
+//
+// A message is int32: for each shard of the server, how many of its rows the batch has, then these
+// rows, shard by shard. Values are those rows, in that order. Sums are the learning rate of each
+// shard, then the gradient of each row. This is a message and where in it each shard's part lies.
+struct Message {
+  const int32_t* sizes = nullptr;
+  const int32_t* rows = nullptr;
+  std::vector<int64_t> starts;  // Of the rows of each shard; of the last, its end.
+
+  tensorflow::Status read(const Tensor& tensor, int shards) {
+    const int64_t length = tensor.NumElements();
+    sizes = reinterpret_cast<const int32_t*>(tensor.tensor_data().data());
+    rows = sizes + shards;
+    starts.assign(1, 0);
+    for (int i = 0; i < shards && shards <= length; ++i) {
+      if (sizes[i] < 0) break;
+      starts.push_back(starts.back() + sizes[i]);
+    }
+    if (static_cast<int>(starts.size()) != shards + 1 || starts.back() + shards != length) {
+      return errors::InvalidArgument("A message of ", length, " numbers does not hold rows of ",
+                                     shards, " shards.");
+    }
+    return tensorflow::Status();
+  }
+};
+
+const float* floats(const Tensor& tensor) {
+  return reinterpret_cast<const float*>(tensor.tensor_data().data());
+}
+
+float* floats(Tensor* tensor) {
+  return reinterpret_cast<float*>(const_cast<char*>(tensor->tensor_data().data()));
+}
+
 }  // namespace
 }  // namespace estimator_emb
-
-#endif  // ESTIMATOR_EMB_NATIVE_OPS_H_

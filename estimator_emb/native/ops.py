@@ -2,21 +2,37 @@
 """Loads the native ops, the arithmetic that they call, and the rules of optimizers.
 
 The arithmetic (kernels.cc) does not depend on TensorFlow; the ops (in the other .cc files) depend
-on its release. A wheel may contain both, as two libraries (`prebuilt`); otherwise they are built as
-one.
+on its release. A checkout and an sdist build both as one library, on first use. A platform wheel
+brings them, so that nothing is compiled on the user's machine: its folder `prebuilt`, which
+`.ci/build_wheel` creates, holds
+
+    arithmetic.so       the kernels, and the rules of all optimizers of this package
+    ops-<release>.so    the ops for one release of TensorFlow, e.g. 2.21
+    made_from           a digest of the sources of these libraries, and the machine
 """
 
 import ctypes
 import dataclasses
 import functools
+import inspect
+import itertools
+import pathlib
+import platform
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.native import build, prebuilt, rules
+from estimator_emb import optimizers
+from estimator_emb.native import build, rules
 from estimator_emb.native.build import Unit
 from estimator_emb.optimizers import OptimizationParameters
 
+PREBUILT = build.HERE / "prebuilt"
+TENSORFLOW_FLAGS = ("-D_GLIBCXX_USE_CXX11_ABI=1", "--std=c++17", "-DEIGEN_MAX_ALIGN_BYTES=64")
+"""The compile flags of every supported TensorFlow, without the path of its headers."""
+TENSORFLOW_LINK = ("-l:libtensorflow_framework.so.2",)
+"""The link flags of every supported TensorFlow, without the path of its library."""
 _TAKE, _REGISTER = "estimator_emb_take_kernels", "estimator_emb_register_rule"
 
 
@@ -41,8 +57,7 @@ def _register(library: Library, rule: rules.Rule) -> None:
     if not hasattr(loaded, f"{rule.name}_any"):
         units = build.arithmetic_units(rule.source, rule.name, build.x86())
         loaded = _open(build.library(rule.name, units, _symbols(rule.name)))
-    avx2 = getattr(loaded, f"{rule.name}_avx2") if build.x86() else None
-    library.register(rule.name.encode(), getattr(loaded, f"{rule.name}_any"), avx2)
+    library.register(rule.name.encode(), *_addresses(loaded, rule.name))
 
 
 def _symbols(name: str) -> list[str]:
@@ -51,7 +66,7 @@ def _symbols(name: str) -> list[str]:
 
 def kernel_units(x86: bool) -> list[Unit]:
     """Returns the units that define `kernels_any`, on x86 also `kernels_avx2`."""
-    return build.arithmetic_units(build.read_source("kernels.cc"), "kernels", x86)
+    return build.arithmetic_units((build.HERE / "kernels.cc").read_text(), "kernels", x86)
 
 
 def op_unit(flags: tuple[str, ...], x86: bool) -> Unit:
@@ -61,12 +76,42 @@ def op_unit(flags: tuple[str, ...], x86: bool) -> Unit:
     flags = ("-O1", *flags, *(["-DESTIMATOR_EMB_X86"] if x86 else []))
     sources = f'-DESTIMATOR_EMB_SOURCES="{build.sources()}"'
     files = ("ops.cc", "trainers.cc", "servers.cc", "to_ids.cc")
-    return Unit("\n".join(build.read_source(name) for name in files), (*flags, sources))
+    return Unit("\n".join((build.HERE / name).read_text() for name in files), (*flags, sources))
+
+
+def prebuilt_libraries() -> tuple[str, str] | None:
+    """Returns the paths of the arithmetic and the ops for this machine; None if not prebuilt."""
+    arithmetic, ops = PREBUILT / "arithmetic.so", prebuilt_ops(PREBUILT, tf.version.VERSION)
+    made = PREBUILT / "made_from"
+    if build.sanitizes() or not all(file.is_file() for file in (arithmetic, ops, made)):
+        return None
+    if made.read_text() != made_from(platform.machine()):
+        return None
+    return str(arithmetic), str(ops)
+
+
+def prebuilt_ops(folder: pathlib.Path, tensorflow: str) -> pathlib.Path:
+    """Returns the path of the ops for a version of TensorFlow such as '2.15.1'."""
+    return folder / f"ops-{'.'.join(tensorflow.split('.')[:2])}.so"
+
+
+def made_from(machine: str) -> str:
+    """Returns the content of the file `made_from` for the present sources."""
+    return f"{build.sources()} {machine}\n"
+
+
+def every_kind() -> Iterator[OptimizationParameters]:
+    """Yields optimizers of this package whose rules, of which some are equal, are all there are."""
+    for ours in optimizers.PARAMETERS:
+        arguments = inspect.signature(ours).parameters.values()
+        required = {one.name: 0.5 for one in arguments if one.default is one.empty}
+        for values in itertools.product(*ours.forms.values()):
+            yield ours(**required | dict(zip(ours.forms, values, strict=True)))
 
 
 def load() -> Library:
     """Loads the prebuilt libraries, or else builds them; raises build.BuildError."""
-    found = prebuilt.libraries()
+    found = prebuilt_libraries()
     if found is None:
         flags = tuple(tf.sysconfig.get_compile_flags())
         units = [op_unit(flags, build.x86()), *kernel_units(build.x86())]
@@ -88,17 +133,17 @@ def _load(arithmetic_path: str, ops_path: str) -> Library:
     take = opened[_TAKE]
     take.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     take.restype = None
-    take(_address(arithmetic, "kernels_any"), _address(arithmetic, "kernels_avx2"))
+    take(*_addresses(arithmetic, "kernels"))
     register = opened[_REGISTER]
     register.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p]
     register.restype = None
     return Library(ops, arithmetic, register)
 
 
-def _address(library: ctypes.CDLL, name: str) -> int | None:
-    if name == "kernels_avx2" and not build.x86():
-        return None
-    return ctypes.addressof(ctypes.c_char.in_dll(library, name))
+def _addresses(library: ctypes.CDLL, name: str) -> tuple[int, int | None]:
+    """Returns the addresses of what is named for any machine, and for AVX2 if this one is x86."""
+    found = [ctypes.addressof(ctypes.c_char.in_dll(library, symbol)) for symbol in _symbols(name)]
+    return found[0], found[1] if build.x86() else None
 
 
 def _open(path: str) -> ctypes.CDLL:

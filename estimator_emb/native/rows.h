@@ -2,8 +2,7 @@
 // Sums rows, and loops over rows around an optimizer's rule. Each file that includes this has its
 // own copy, for its own instruction set.
 
-#ifndef ESTIMATOR_EMB_NATIVE_ROWS_H_
-#define ESTIMATOR_EMB_NATIVE_ROWS_H_
+#pragma once
 
 #include "kernels.h"
 
@@ -228,5 +227,3 @@ void update_rows(const Rows* r, int slots) {
 
 }  // namespace
 }  // namespace estimator_emb
-
-#endif  // ESTIMATOR_EMB_NATIVE_ROWS_H_

@@ -6,6 +6,7 @@ function, so that optimizers that differ only in numbers share one source.
 """
 
 import dataclasses
+import functools
 import hashlib
 import inspect
 from typing import Any
@@ -49,9 +50,9 @@ def trace(parameters: OptimizationParameters, clipping_limit: float | None) -> R
     program = _Program()
     targets = [f"s{k}[i]" for k in range(len(parameters.slots))]
     *slots, lr, g, w = map(program.value, (*targets, "lr", "g[i]", "w[i]"))
-    results = step(
-        parameters, program.math(), lr, g, w, tuple(slots), clipping_limit, complete=True
-    )
+    functions = ("sqrt", "power", "minimum", "maximum", "sign", "select")
+    math = Math(*(functools.partial(program.apply, name) for name in functions))
+    results = step(parameters, math, lr, g, w, tuple(slots), clipping_limit, complete=True)
     stores = [
         f"{target} = {program.name_of(result)};"
         for target, result in zip(("w[i]", *targets), results, strict=True)
@@ -61,7 +62,7 @@ def trace(parameters: OptimizationParameters, clipping_limit: float | None) -> R
 
 
 _COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=="}
-_SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", **_COMPARISONS}
+_SIGNS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", **_COMPARISONS}
 _FUNCTIONS = {"sqrt": "sqrtf", "power": "powf"}
 _ROOTS = {0.5: "sqrtf({})", -0.5: "1.0f / sqrtf({})"}
 """Exponent -> a form that is faster than powf."""
@@ -99,12 +100,6 @@ class _Program:
         self.constants.append(float(np.float32(value)))
         return f"c{len(self.constants) - 1}"
 
-    def math(self) -> Math:
-        def function(operation: str) -> Any:
-            return lambda *operands: self.apply(operation, *operands)
-
-        return Math(*map(function, ("sqrt", "power", "minimum", "maximum", "sign", "select")))
-
     def _text(self, operation: str, operands: Any) -> str:
         by_number = not isinstance(operands[-1], _Symbol)
         if operation == "power" and by_number and operands[1] in _ROOTS:
@@ -138,24 +133,20 @@ class _Symbol:
         raise TypeError("A rule cannot branch on the rows it updates: use where().")
 
 
-def _operator(operation: str) -> Any:
-    return lambda self, other: self.program.apply(operation, self, other)
+def _add_operator(name: str) -> None:
+    def of(self: _Symbol, other: Any) -> _Symbol:
+        return self.program.apply(name, self, other)
+
+    def swapped(self: _Symbol, other: Any) -> _Symbol:
+        return self.program.apply(name, other, self)
+
+    setattr(_Symbol, f"__{name}__", of)
+    if name not in _COMPARISONS:
+        setattr(_Symbol, f"__r{name}__", swapped)
 
 
-def _swapped(operation: str) -> Any:
-    return lambda self, other: self.program.apply(operation, other, self)
-
-
-for _name, _operation in {
-    "add": "add",
-    "sub": "subtract",
-    "mul": "multiply",
-    "truediv": "divide",
-}.items():
-    setattr(_Symbol, f"__{_name}__", _operator(_operation))
-    setattr(_Symbol, f"__r{_name}__", _swapped(_operation))
-for _name in _COMPARISONS:
-    setattr(_Symbol, f"__{_name}__", _operator(_name))
+for _name in _SIGNS:
+    _add_operator(_name)
 
 
 _SOURCE = (

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the ops use of TensorFlow's runtime: its threads, and variables that they lock.
 
-#ifndef ESTIMATOR_EMB_NATIVE_RUNTIME_H_
-#define ESTIMATOR_EMB_NATIVE_RUNTIME_H_
+#pragma once
 
 #ifdef __linux__
 #include <sys/mman.h>
@@ -88,6 +87,32 @@ void run_all(OpKernelContext* ctx, int count, const std::function<void(int)>& ta
 
 int threads_of(OpKernelContext* ctx) {
   return ctx->device()->tensorflow_cpu_worker_threads()->num_threads;
+}
+
+// Part `number` of `parts` of one of several things to do: [begin, end) of its size.
+struct Part {
+  int64_t size() const { return end - begin; }
+  int of, number, parts;
+  int64_t begin, end;
+};
+
+// Parts of `count` things to do, such that every thread has about the same, the largest first.
+template <typename Size>
+std::vector<Part> parts_of(const Size* sizes, int count, int threads) {
+  int64_t total = 0;
+  for (int i = 0; i < count; ++i) total += sizes[i];
+  const int64_t fair = total / threads + 1;
+  std::vector<Part> all;
+  for (int i = 0; i < count; ++i) {
+    const int64_t size = sizes[i];
+    const int parts = (size + fair - 1) / fair;
+    for (int64_t k = 0; k < parts; ++k) {
+      all.push_back({i, static_cast<int>(k), parts, size * k / parts, size * (k + 1) / parts});
+    }
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Part& a, const Part& b) { return a.size() > b.size(); });
+  return all;
 }
 
 // Memory that a thread keeps from one task to the next.
@@ -215,5 +240,3 @@ class Variables {
 
 }  // namespace
 }  // namespace estimator_emb
-
-#endif  // ESTIMATOR_EMB_NATIVE_RUNTIME_H_

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "messages.h"
+#include "ops.h"
 
 namespace estimator_emb {
 namespace {
@@ -45,31 +45,6 @@ class Serves : public OpKernel {
   std::vector<std::string> rules_;
 };
 REGISTER_KERNEL_BUILDER(Name("HostTablesServes").Device(tensorflow::DEVICE_CPU), Serves);
-
-// Rows [begin, end) of a shard of this process.
-struct Part {
-  int64_t size() const { return end - begin; }
-  int shard;
-  int64_t begin, end;
-};
-
-// Parts of all shards, such that every thread has about the same to do, the largest first.
-template <typename Sizes>
-std::vector<Part> parts_of(const Sizes& sizes, int shards, int threads) {
-  int64_t total = 0;
-  for (int shard = 0; shard < shards; ++shard) total += sizes[shard];
-  const int64_t fair = total / threads + 1;
-  std::vector<Part> parts;
-  for (int shard = 0; shard < shards; ++shard) {
-    const int64_t rows = sizes[shard], number = (rows + fair - 1) / fair;
-    for (int64_t part = 0; part < number; ++part) {
-      parts.push_back({shard, rows * part / number, rows * (part + 1) / number});
-    }
-  }
-  std::stable_sort(parts.begin(), parts.end(),
-                   [](const Part& a, const Part& b) { return a.size() > b.size(); });
-  return parts;
-}
 
 tensorflow::Status no_such_row(const OpInputList& handles, int variable) {
   return errors::InvalidArgument(
@@ -114,13 +89,13 @@ class ShardsLookup : public OpKernel {
     run_all(ctx, parts.size(), [&](int i) {
       const Part& part = parts[i];
       Feature rows{};
-      rows.ids = message.rows + message.starts[part.shard];
-      rows.count = rows.batch = message.sizes[part.shard];
+      rows.ids = message.rows + message.starts[part.of];
+      rows.count = rows.batch = message.sizes[part.of];
       rows.stride = rows.width = 1;
-      if (kernels().lookup(&rows, tables.data(part.shard), tables.rows(part.shard),
-                           tables.columns(part.shard), part.begin, part.end, part.begin, part.end,
-                           values + starts[part.shard]) != kGood) {
-        unfit = part.shard;
+      if (kernels().lookup(&rows, tables.data(part.of), tables.rows(part.of),
+                           tables.columns(part.of), part.begin, part.end, part.begin, part.end,
+                           values + starts[part.of]) != kGood) {
+        unfit = part.of;
       }
     });
     if (unfit >= 0) OP_REQUIRES_OK(ctx, no_such_row(handles, unfit));
@@ -176,19 +151,19 @@ class ShardsUpdate : public OpKernel {
                 errors::InvalidArgument("A worker sent ", sums->NumElements(),
                                         " rates and gradients, and its rows have ", length, "."));
     const float* const rates = floats(*sums);
-    const std::vector<Part> parts = parts_of(sizes, shards, threads_of(ctx));
+    const std::vector<Part> parts = parts_of(sizes.data(), shards, threads_of(ctx));
     run_all(ctx, parts.size(), [&](int i) {
       const Part& part = parts[i];
-      const Updated& shard = shards_[part.shard];
+      const Updated& shard = shards_[part.of];
       const bool every_row = shard.every_row;
       const int64_t columns = variables.columns(shard.variable);
-      const int64_t named = message.sizes[part.shard];
+      const int64_t named = message.sizes[part.of];
       const int64_t begin = every_row ? 0 : part.begin, end = every_row ? named : part.end;
-      const int32_t* const ids = message.rows + message.starts[part.shard];
+      const int32_t* const ids = message.rows + message.starts[part.of];
       // Keys, then a sum of gradients.
       auto* const keys = static_cast<uint64_t*>(
           scratch_of_thread(sizeof(uint64_t) * (end - begin) + sizeof(float) * columns));
-      const Source source{rates + starts[part.shard], nullptr, nullptr, 1};
+      const Source source{rates + starts[part.of], nullptr, nullptr, 1};
       Rows rows{};
       for (int64_t k = begin; k < end; ++k) {
         if (every_row && (ids[k] < part.begin || ids[k] >= part.end)) continue;
@@ -205,9 +180,9 @@ class ShardsUpdate : public OpKernel {
       rows.sources = &source;
       rows.single = true;
       rows.dimension = columns;
-      rows.variables = data[part.shard].data();
+      rows.variables = data[part.of].data();
       rows.constants = constants_.data() + shard.constant;
-      rows.learning_rate = rates[part.shard];
+      rows.learning_rate = rates[part.of];
       rows.scratch = reinterpret_cast<float*>(keys + (end - begin));
       shard.rule(&rows);
     });

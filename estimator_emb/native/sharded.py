@@ -2,10 +2,10 @@
 """Looks up and updates tables in shards, on parameter servers or in this process.
 
 In a step each server receives one message with the rows that the batch needs of all its shards,
-returns the values of these rows, and receives their gradients. `messages.h` defines the format.
+returns the values of these rows, and receives their gradients. `ops.h` defines the format.
 """
 
-import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,20 +13,14 @@ import numpy as np
 import tensorflow as tf
 
 from estimator_emb.native import ops, rules
-from estimator_emb.native.kernels import TENSORS, Checked, arguments, kind_of, rule_arguments
+from estimator_emb.native.kernels import TENSORS, Checked, rule_arguments
 from estimator_emb.step.inputs import Batch, Source
 from estimator_emb.step.transfer import NextStep, whole_step
 from estimator_emb.tables import exclusive
 from estimator_emb.tables.storage import StoredTable, TableVariables
 
-
-@dataclasses.dataclass(frozen=True)
-class _Server:
-    """The shards on one device, in the order of messages; the rest is empty without updates."""
-
-    shards: list[TableVariables]
-    rules: list[rules.Rule]
-    every_row: list[bool]
+_Server = list[tuple[TableVariables, int]]
+"""The shards on one device, in the order of messages, each with the number of its table."""
 
 
 class ShardedKernels(Checked):
@@ -43,18 +37,16 @@ class ShardedKernels(Checked):
     ):
         super().__init__(library, tables, next_step)
         servers: dict[str, _Server] = {}
-        server_of, ends = [], []
+        server_of: list[int] = []
+        self._ends: list[int] = []
         for number, table in enumerate(tables):
             for shard in table.variables:
-                server = servers.setdefault(shard.weights.device, _Server([], [], []))
-                server.shards.append(shard)
-                if rules_of:
-                    server.rules.append(rules_of[number])
-                    server.every_row.append(table.trained_by.updates_untouched_rows)
+                servers.setdefault(shard.weights.device, []).append((shard, number))
                 server_of.append(list(servers).index(shard.weights.device))
-            ends += np.cumsum([shard.weights.shape[0] for shard in table.variables]).tolist()
+            sizes = [shard.weights.shape[0] for shard in table.variables]
+            self._ends += np.cumsum(sizes).tolist()
         self._servers = list(servers.values())
-        self._ends = ends
+        self._tables, self._rules = tables, rules_of
         self._dimensions = [table.config.dimension for table in tables]
         self._shards: dict[str, Any] = {
             "shards_of": [len(table.variables) for table in tables],
@@ -63,11 +55,8 @@ class ShardedKernels(Checked):
         self._values: list[tf.Tensor] = []
 
     def lookup(self, batch: Batch, used: Sequence[Source]) -> Iterator[tf.Tensor]:
-        raw = self.check(batch)
-        features = arguments(used, raw, [self._number[one.table.name] for one in used])
-        if self._next_step:
-            layout = {"ends": self._ends, "dimensions": self._dimensions, **self._shards}
-            self._next_step.kernels = kind_of({**features, **layout}, batch)
+        layout = {"ends": self._ends, "dimensions": self._dimensions, **self._shards}
+        features = self.check(batch, used, layout)
         with tf.control_dependencies([self.checked]):
             messages, positions = self._ops.host_tables_route(
                 F=len(used), S=len(self._servers), ends=self._ends, **features, **self._shards
@@ -80,12 +69,10 @@ class ShardedKernels(Checked):
             "dimensions": self._dimensions,
         }
         for server, message in zip(self._servers, messages, strict=True):
-            with server.shards[0].device():
-                self._values.append(
-                    self._ops.host_shards_lookup(
-                        tables=[shard.weights.handle for shard in server.shards], message=message
-                    )
-                )
+            handles = [shard.weights.handle for shard, _ in server]
+            with server[0][0].device():
+                values = self._ops.host_shards_lookup(tables=handles, message=message)
+            self._values.append(values)
         yield from self._ops.host_tables_combine(F=len(used), values=self._values, **self._features)
 
     def update(self, gradients: Iterator[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
@@ -94,26 +81,25 @@ class ShardedKernels(Checked):
         )
         done = []
         messages = self._features["messages"]
-        for of_server in zip(self._servers, messages, sums, self._values, strict=True):
-            server, message, gradient, values = of_server
-
-            def step(inputs: Sequence[tf.Tensor], server: _Server = server) -> tf.Operation:
-                return self._update(server, *inputs)
-
+        of_servers = zip(self._servers, messages, sums, self._values, strict=True)
+        for server, message, gradient, values in of_servers:
+            step, (shard, _) = functools.partial(self._update, server), server[0]
             # The update must wait for the lookup, even if the gradients do not depend on it.
-            with server.shards[0].device(), tf.control_dependencies([values]):
-                if server.shards[0].shared:
+            with shard.device(), tf.control_dependencies([values]):
+                if shard.shared:
                     done.append(exclusive.run_alone(step, [message, gradient]))
                 else:
                     done.append(step([message, gradient]))
         return whole_step(done, self._next_step)
 
-    def _update(self, server: _Server, message: tf.Tensor, sums: tf.Tensor) -> tf.Operation:
-        variables = [(shard.weights, *shard.slots) for shard in server.shards]
+    def _update(self, server: _Server, inputs: Sequence[tf.Tensor]) -> tf.Operation:
+        message, sums = inputs
+        variables = [(shard.weights, *shard.slots) for shard, _ in server]
+        tables = [self._tables[number] for _, number in server]
         return self._ops.host_shards_update(
             variables=[one.handle for of_shard in variables for one in of_shard],
             message=message,
             sums=sums,
-            every_row=server.every_row,
-            **rule_arguments(server.rules),
+            every_row=[table.trained_by.updates_untouched_rows for table in tables],
+            **rule_arguments([self._rules[number] for _, number in server]),
         )

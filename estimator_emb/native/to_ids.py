@@ -37,10 +37,14 @@ class _Conversion:
     vocabulary: tf.Tensor | None = None
 
     @property
+    def sparse(self) -> bool:
+        return isinstance(self.value, tf.SparseTensor)
+
+    @property
     def placed(self) -> bool:
         """True if a sparse feature may have values without an id, which are left out."""
-        sparse = isinstance(self.value, tf.SparseTensor)
-        return sparse and self.kind == _VOCABULARY and not self.buckets and self.otherwise == -1
+        misses = self.kind == _VOCABULARY and not self.buckets and self.otherwise == -1
+        return self.sparse and misses
 
     @property
     def same(self) -> tuple[Any, ...]:
@@ -57,24 +61,20 @@ def converted(ops: Any, batch: Batch) -> Batch:
     different = list({one.same: one for one in conversions if one is not None}.values())
     if not different:
         return batch
-    sparse = [isinstance(one.value, tf.SparseTensor) for one in different]
     ids, kept = ops.host_tables_to_ids(
-        values=[
-            one.value.values if is_sparse else one.value
-            for one, is_sparse in zip(different, sparse, strict=True)
-        ],
+        values=[one.value.values if one.sparse else one.value for one in different],
         vocabularies=[one.vocabulary for one in different if one.vocabulary is not None],
         places=[one.value.indices for one in different if one.placed],
         N=len(different),
         kinds=[one.kind for one in different],
         buckets=[one.buckets for one in different],
         otherwise=[one.otherwise for one in different],
-        padded=[not is_sparse for is_sparse in sparse],
+        padded=[not one.sparse for one in different],
         placed=[one.placed for one in different],
     )
     results, places = {}, iter(kept)
     for one, of_one in zip(different, ids, strict=True):
-        if isinstance(one.value, tf.SparseTensor):
+        if one.sparse:
             indices = next(places) if one.placed else one.value.indices
             of_one = tf.SparseTensor(indices, of_one, one.value.dense_shape)
         results[one.same] = of_one

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "messages.h"
+#include "ops.h"
 
 namespace estimator_emb {
 namespace {
@@ -101,7 +101,7 @@ class Route : public ShardedKernel {
     for (size_t i = 0; i < features.size(); ++i) {
       const int table = table_of_[i];
       const int64_t vocabulary = ends_[first_shard_[table] + shards_of_[table] - 1];
-      OP_REQUIRES_OK(ctx, explain(results[i], i, features[i], vocabulary));
+      OP_REQUIRES_OK(ctx, explain(results[i], table, features, vocabulary));
     }
     for (int server = 0; server < servers_; ++server) {
       int64_t length = shards_on_[server];
@@ -333,7 +333,8 @@ class Combine : public RoutedKernel {
       }
     });
     for (size_t i = 0; i < features.size(); ++i) {
-      OP_REQUIRES_OK(ctx, explain(results[i], i, features[i], rows_of(layout, table_of_[i])));
+      const int table = table_of_[i];
+      OP_REQUIRES_OK(ctx, explain(results[i], table, features, rows_of(layout, table)));
     }
   }
 };
@@ -413,8 +414,7 @@ class RowGradients : public RoutedKernel {
       });
     });
     for (int table = 0; table < tables(); ++table) {
-      const int i = features_of_[table].empty() ? 0 : features_of_[table][0];
-      OP_REQUIRES_OK(ctx, explain(results[table], i, features[i], rows_of(layout, table)));
+      OP_REQUIRES_OK(ctx, explain(results[table], table, features, rows_of(layout, table)));
     }
   }
 };

@@ -23,7 +23,8 @@ import tensorflow as tf
 from estimator_emb.messages.console import logger
 from estimator_emb.ordering import accesses, structure
 from estimator_emb.ordering.accesses import Variable
-from estimator_emb.ordering.structure import Ops
+from estimator_emb.private.estimator import EstimatorSpec
+from estimator_emb.private.tpu_estimator import OutfeedHostCallHook
 
 _LARGE = 1 << 16
 """Bytes above which no step copies a reference variable for an occasional fetch."""
@@ -57,6 +58,64 @@ def order(every_step: Iterable[Fetched], sometimes: Iterable[Fetched] = ()) -> i
     number of edges added.
     """
     return _Ordering(list(every_step), list(sometimes)).apply()
+
+
+class ReadsFirstHook(tf.compat.v1.train.SessionRunHook):
+    """Orders the reads of a step's variables before their writes, just before a session begins.
+
+    It must be the last hook, because `hooks`, the others, may add ops to the step until then.
+    """
+
+    def __init__(self, spec: EstimatorSpec, hooks: Iterable[Any]):
+        self._spec = spec
+        self._hooks = list(hooks)
+
+    def begin(self) -> None:
+        calls = [hook for hook in self._hooks if isinstance(hook, OutfeedHostCallHook)]
+        sometimes = [
+            *tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARIES),
+            *tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARY_OP),
+            tf.compat.v1.train.get_global_step(),
+            *(
+                fetched
+                for hook in self._hooks
+                for fetched in _fetched(list(vars(hook).values()))
+                if tf.is_tensor(fetched)  # An op may initialize or reset something.
+            ),
+        ]
+        every_step = [
+            self._spec.train_op,
+            self._spec.loss,
+            [update for _, update in (self._spec.eval_metric_ops or {}).values()],
+            [call._tensors for call in calls],
+        ]
+        order(_fetched(every_step), _fetched(sometimes))
+
+
+def added_to_evaluation(spec: EstimatorSpec) -> EstimatorSpec:
+    """Returns the spec of an evaluation with a `ReadsFirstHook`."""
+    hooks = list(spec.evaluation_hooks)
+    return spec._replace(evaluation_hooks=[*hooks, ReadsFirstHook(spec, hooks)])
+
+
+def added_to_training(spec: EstimatorSpec, hooks: Iterable[Any]) -> EstimatorSpec:
+    """Returns the spec with a `ReadsFirstHook`; `hooks` are the session's that it lacks."""
+    hooks = [*hooks, *spec.training_hooks, *spec.training_chief_hooks]
+    return spec._replace(training_hooks=[*spec.training_hooks, ReadsFirstHook(spec, hooks)])
+
+
+def _fetched(value: Any, depth: int = 3) -> Iterator[Fetched]:
+    if isinstance(value, (tf.Variable, tf.Tensor, tf.Operation)):
+        graph = tf.compat.v1.get_default_graph()
+        element = getattr(value, "_as_graph_element", lambda: value)()
+        if isinstance(element, (tf.Tensor, tf.Operation)) and element.graph is graph:
+            yield element
+    elif depth and isinstance(value, Mapping):
+        for part in value.values():
+            yield from _fetched(part, depth - 1)
+    elif depth and isinstance(value, (list, tuple, set)):
+        for part in value:
+            yield from _fetched(part, depth - 1)
 
 
 class _Ordering:
@@ -194,7 +253,7 @@ class _Ordering:
             shared += 1
         return [write] if shared == len(loops) else self._places.enters[loops[: shared + 1]]
 
-    def _leaving(self, read: tf.Operation, place: structure.Place) -> Ops:
+    def _leaving(self, read: tf.Operation, place: structure.Place) -> list[tf.Operation]:
         """Returns the first ops after a read, in its step, for which an op at `place` can wait."""
         if not self._later:
             for op in self._step:
@@ -202,18 +261,16 @@ class _Ordering:
                     self._later.setdefault(previous, []).append(op)
                 if op.type in ("NextIteration", "RefNextIteration"):
                     self._later.setdefault(op, []).extend(op.outputs[0].consumers())
-        first_ops: Ops = {}
-        seen, waiting = {read}, [read]
-        while waiting:
-            for op in self._later.get(waiting.pop(), ()):
-                if op in seen or op not in self._step:
-                    continue
-                seen.add(op)
-                if self._places.of_outputs(op).can_precede(place):
-                    first_ops[op] = None
-                else:
-                    waiting.append(op)
-        return first_ops
+
+        def precedes(op: tf.Operation) -> bool:
+            return self._places.of_outputs(op).can_precede(place)
+
+        def after(op: tf.Operation) -> list[tf.Operation]:
+            if precedes(op):
+                return []
+            return [later for later in self._later.get(op, ()) if later in self._step]
+
+        return [op for op in structure.reached([read], after) if precedes(op)]
 
     def _share(self, variable: Variable, read: tf.Operation) -> None:
         """Prevents a read that joins the step from copying a variable that is updated sparsely."""
@@ -262,20 +319,21 @@ class _Ordering:
             if read is not write and read not in self._before[write]:
                 wanted.setdefault(write, []).append(read)
         circular = self._circular(wanted)
-        doubtful = []
-        if circular:
-            for write, reads in wanted.items():
-                if write in circular:
-                    doubtful += [(read, write) for read in reads if read in circular]
-                    wanted[write] = [read for read in reads if read not in circular]
-        for read, write in doubtful:
-            if self._waits(read, write, wanted, circular):
-                logger.debug("%s may run before %s or after it.", read.name, write.name)
-            else:
-                wanted[write].append(read)
+        added: dict[tf.Operation, list[tf.Operation]] = {write: [] for write in wanted}
+
+        def before(op: tf.Operation) -> list[tf.Operation]:
+            return [one for one in (*self._before[op], *added.get(op, ())) if one in circular]
+
         for write, reads in wanted.items():
+            for read in reads:
+                closes = {read, write} <= circular and write in structure.reached([read], before)
+                if closes:
+                    logger.debug("%s may run before %s or after it.", read.name, write.name)
+                else:
+                    added[write].append(read)
+        for write, reads in added.items():
             write._add_control_inputs(reads)
-        return sum(map(len, wanted.values()))
+        return sum(map(len, added.values()))
 
     def _circular(self, wanted: Mapping[tf.Operation, list[tf.Operation]]) -> set[tf.Operation]:
         sorter = graphlib.TopologicalSorter(
@@ -289,19 +347,6 @@ class _Ordering:
             circular.difference_update(ready)
             sorter.done(*ready)
         return circular
-
-    def _waits(
-        self,
-        op: tf.Operation,
-        other: tf.Operation,
-        wanted: Mapping[tf.Operation, list[tf.Operation]],
-        among: set[tf.Operation],
-    ) -> bool:
-        def before(current: tf.Operation) -> list[tf.Operation]:
-            found = (*self._before[current], *wanted.get(current, ()))
-            return [previous for previous in found if previous in among]
-
-        return other in structure.reached([op], before)
 
 
 def _at_any_time(read: tf.Operation, besides: Container[tf.Operation] = ()) -> bool:

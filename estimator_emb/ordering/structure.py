@@ -50,11 +50,7 @@ def leading_to(
             before[op] = before_of(op)
         waiting.append((op, True))
         waiting += [(previous, False) for previous in before[op] if previous not in begun]
-    return _with_loops(done, before)
-
-
-def _with_loops(done: Ops, before: dict[tf.Operation, Sequence[tf.Operation]]) -> Ops:
-    """Returns `done`, and the ops that only the back edges of its loops need."""
+    # Of loops, what only the back edges need.
     backs = [
         tensor.op
         for op in done

@@ -18,6 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.private import patches
 from estimator_emb.private.columns import (
     FeatureTransformationCache,
     LazyBuilder,
@@ -49,9 +50,8 @@ class ColumnReads:
         again: Callable[[str], tf.Tensor],
         carried: Callable[[Any], Any] = lambda structure: structure,
     ):
-        self._of_columns = [
-            (table, feature) for table in tables for feature in table.features if feature.column
-        ]
+        every = [(table, feature) for table in tables for feature in table.features]
+        self._of_columns = [(table, feature) for table, feature in every if feature.column]
         own = {
             key
             for _, feature in self._of_columns
@@ -64,10 +64,7 @@ class ColumnReads:
             id(value): features[key] for key, value in self.features.items() if key in features
         }
         self._activations = {
-            id(given[feature.key]): feature.key
-            for table in tables
-            for feature in table.features
-            if feature.key in given
+            id(given[feature.key]): feature.key for _, feature in every if feature.key in given
         }
         self._again = again
         self._carried = carried
@@ -128,7 +125,6 @@ _reads: contextvars.ContextVar[ColumnReads | None] = contextvars.ContextVar("rea
 
 
 def _reading(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
     def get(reader: Any, key: Any, *args: Any, **kwargs: Any) -> Any:
         bound = functools.partial(original, **kwargs)
         reads = _reads.get()
@@ -137,8 +133,7 @@ def _reading(original: Callable[..., Any]) -> Callable[..., Any]:
     return get
 
 
-def _named(original: Callable[..., str], of: Callable[[Table, Feature], str | None]) -> Any:
-    @functools.wraps(original)
+def _named(of: Callable[[Table, Feature], str | None], original: Callable[..., str]) -> Any:
     def name(column: Any) -> Any:
         reads = _reads.get()
         own = None if reads is None else reads.feature_of(column)
@@ -151,16 +146,16 @@ def _named(original: Callable[..., str], of: Callable[[Table, Feature], str | No
 def _install() -> None:
     """Replaces the methods of TensorFlow by which columns read; other threads see no change."""
     for reader in (LazyBuilder, FeatureTransformationCache):
-        reader.get = _reading(reader.get)
+        patches.LASTING.wrap(reader, "get", _reading)
+    named = {
+        "get_feature_key_name": lambda _, feature: feature.key,
+        "get_embedding_var_name": lambda table, _: table.scope_key,
+    }
     for column in (
         LegacyTPUEmbeddingColumn,
         LegacyTPUSharedEmbeddingColumn,
         TPUEmbeddingColumn,
         TPUSharedEmbeddingColumn,
     ):
-        column.get_feature_key_name = _named(
-            column.get_feature_key_name, lambda _, feature: feature.key
-        )
-        column.get_embedding_var_name = _named(
-            column.get_embedding_var_name, lambda table, _: table.scope_key
-        )
+        for name, of in named.items():
+            patches.LASTING.wrap(column, name, functools.partial(_named, of))

@@ -17,19 +17,9 @@ from estimator_emb.optimizers._parameters import check_finite, check_not_negativ
 MULTIPLIER = "EmbeddingConfigSpec: experimental_gradient_multiplier_fn"
 
 
-def rate(owner: str, function: Callable[..., Any], *step: tf.Tensor) -> tf.Tensor:
-    """Returns the learning rate that a function gives, a float32 scalar.
-
-    `owner` names the function and its owner in messages; `step` is the global step or nothing.
-    Raises TypeError for None and what is no number, ValueError for a value that is no scalar or is
-    known to be negative, NaN or infinite, and the function's own error with `owner` in its message.
-    """
-    return _scalar(owner, function, step, may_be_negative=False)
-
-
 def multiplier(function: Callable[..., Any], step: tf.Tensor) -> tf.Tensor:
     """Returns the factor of all gradients, a float32 scalar that may be negative; see `rate`."""
-    return _scalar(MULTIPLIER, function, (step,), may_be_negative=True)
+    return rate(MULTIPLIER, function, step, may_be_negative=True)
 
 
 def name_of(function: Any) -> str:
@@ -45,9 +35,15 @@ def name_of(function: Any) -> str:
     return f"{name} ({os.path.basename(code.co_filename)}, line {code.co_firstlineno})"
 
 
-def _scalar(
-    owner: str, function: Callable[..., Any], step: tuple[tf.Tensor, ...], may_be_negative: bool
+def rate(
+    owner: str, function: Callable[..., Any], *step: tf.Tensor, may_be_negative: bool = False
 ) -> tf.Tensor:
+    """Returns the learning rate that a function gives, a float32 scalar.
+
+    `owner` names the function and its owner in messages; `step` is the global step or nothing.
+    Raises TypeError for None and what is no number, ValueError for a value that is no scalar or is
+    known to be negative, NaN or infinite, and the function's own error with `owner` in its message.
+    """
     owner = f"{owner} {name_of(function)}"
     try:
         value = function(*step)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names the variables of tables, and checks that no two tables share one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -17,32 +18,26 @@ def variable_names(tables: Sequence[Table], used: Mapping[str, str]) -> dict[str
     tables have one name, or a variable of that name is in the graph.
     """
     wanted = {table.name: _wanted(table, used) for table in tables}
-    owners: dict[str, str] = {}
-    for table, name in wanted.items():
-        first = owners.setdefault(name, table)
-        if first != table:
-            raise ValueError(
-                f"Tables {first!r} and {table!r} would share the variable {name!r}, and the "
-                "EmbeddingConfigSpec does not say that they are one table: model_fn uses the "
-                "columns of both in one scope. Use each column in a scope of its own, or make "
-                "them with shared_embedding_columns if they are to be one table."
-            )
-    check_free({table: [name] for table, name in wanted.items()})
+    names = {table: [name] for table, name in wanted.items()}
+    _check_unshared(
+        names,
+        ", and the EmbeddingConfigSpec does not say that they are one table: model_fn uses the "
+        "columns of both in one scope. Use each column in a scope of its own, or make them with "
+        "shared_embedding_columns if they are to be one table.",
+    )
+    check_free(names)
     return _as_columns_are_called(wanted, {t.name for t in tables if t.scope_key in used})
 
 
 def check_free(variables: Mapping[str, Sequence[str]]) -> None:
     """Raises ValueError if a variable's name, of weights or slots, is taken."""
+    _check_unshared(
+        variables,
+        ", which is the name of the weights or of a slot of both. Rename one of the tables.",
+    )
     existing = _existing()
-    owners: dict[str, str] = {}
     for table, names in variables.items():
         for name in names:
-            first = owners.setdefault(name, table)
-            if first != table:
-                raise ValueError(
-                    f"Tables {first!r} and {table!r} would share the variable {name!r}, which is "
-                    "the name of the weights or of a slot of both. Rename one of the tables."
-                )
             if name in existing:
                 raise ValueError(
                     f"Table {table!r} would share the variable {name!r} with model_fn, which has "
@@ -53,16 +48,24 @@ def check_free(variables: Mapping[str, Sequence[str]]) -> None:
 
 def check_distinct(variables: Mapping[str, Sequence[tf.Variable]]) -> None:
     """Raises ValueError if a variable serves two purposes, as a program's own function may do."""
-    owners: dict[int, str] = {}
-    for table, created in variables.items():
-        for variable in created:
-            first = owners.setdefault(id(variable), table)
+    _check_unshared(
+        {table: [one.ref() for one in created] for table, created in variables.items()},
+        ": slot_variable_creation_fn gave it to both. It must create variables of its own for each "
+        "table, named after the table that it is given.",
+        lambda reference: saved_name(reference.deref()),
+    )
+
+
+def _check_unshared(
+    variables: Mapping[str, Sequence[Any]], why: str, name_of: Callable[[Any], str] = str
+) -> None:
+    owners: dict[Any, str] = {}
+    for table, of_table in variables.items():
+        for one in of_table:
+            first = owners.setdefault(one, table)
             if first != table:
                 raise ValueError(
-                    f"Tables {first!r} and {table!r} would share the variable "
-                    f"{saved_name(variable)!r}: slot_variable_creation_fn gave it to both. It must "
-                    "create variables of its own for each table, named after the table that it is "
-                    "given."
+                    f"Tables {first!r} and {table!r} would share the variable {name_of(one)!r}{why}"
                 )
 
 

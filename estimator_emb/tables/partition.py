@@ -16,7 +16,6 @@ import dataclasses
 
 import numpy as np
 
-STRATEGIES = ("div", "mod")
 FEW_ROWS = 1000
 """A table of fewer rows is not dealt out: a batch has most of them, wherever they are."""
 _HEAD = 10
@@ -31,13 +30,6 @@ class Partition:
     shards: int
     strategy: str = "div"
 
-    def __post_init__(self) -> None:
-        if self.strategy not in STRATEGIES:
-            raise ValueError(f"partition strategy must be 'div' or 'mod'; got {self.strategy!r}.")
-        for name in ("vocabulary_size", "shards"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
-
     @property
     def sizes(self) -> list[int]:
         rows, more = divmod(self.vocabulary_size, self.shards)
@@ -48,19 +40,8 @@ class Partition:
         """The position of each shard when the shards are written one after the other."""
         return [0, *np.cumsum(self.sizes)[:-1].tolist()]
 
-    def ids(self, shard: int) -> np.ndarray:
-        if self.strategy == "mod":
-            return np.arange(shard, self.vocabulary_size, self.shards, dtype=np.int64)
-        start = self.starts[shard]
-        return np.arange(start, start + self.sizes[shard], dtype=np.int64)
-
-    def places(self, ids: np.ndarray | None = None) -> np.ndarray:
-        """Returns, as int64 [n], where `ids` stand when the shards are written one after the other.
-
-        None stands for all ids: `written[places()]` is the table in the order of its ids.
-        """
-        if ids is None:
-            ids = np.arange(self.vocabulary_size, dtype=np.int64)
+    def places(self, ids: np.ndarray) -> np.ndarray:
+        """Returns where `ids`, int64 [n], stand when the shards are written one after the other."""
         if self.strategy == "div":
             return ids
         return np.array(self.starts)[ids % self.shards] + ids // self.shards

@@ -23,6 +23,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.messages import console
+from estimator_emb.private import patches
 from estimator_emb.private.columns import (
     TPU_FC_TO_SCOPE,
     StateManagerImpl,
@@ -128,100 +129,86 @@ def _current() -> Uses | None:
     return next((_uses_of_graph[graph] for graph in _graphs() if graph in _uses_of_graph), None)
 
 
-def _recording_variable_scope(original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
-    def record(
-        embedding_var_name: str,
-        embedding_var_name_in_fc: str,
-        is_shared_embedding: bool = False,
-        bypass_scope_validation: bool = False,
-    ) -> None:
-        uses = _current()
-        if uses is None:
-            original(
-                embedding_var_name,
-                embedding_var_name_in_fc,
-                is_shared_embedding=is_shared_embedding,
-                bypass_scope_validation=bypass_scope_validation,
-            )
-            return
-        scope = tf.compat.v1.get_variable_scope()
-        uses.record(
-            embedding_var_name,
-            "/".join(filter(None, (scope.name, embedding_var_name_in_fc))),
-            is_shared_embedding or bypass_scope_validation,
-        )
-        if scope.regularizer:
-            uses.ignore(_REGULARIZER, embedding_var_name)
+def _replace(owner: Any, name: str, own: Callable[..., Any]) -> None:
+    """Has `own` answer for a function of TensorFlow on a TPU, in a model_fn wrapped by `recording`.
 
-    return record
+    It gets the uses of that model_fn, the function that it replaces, and the arguments.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def replacement(*args: Any, **kwargs: Any) -> Any:
+            uses = None if tpu_feature_column._is_running_on_cpu() else _current()
+            if uses is None:
+                return original(*args, **kwargs)
+            return own(uses, original, *args, **kwargs)
+
+        return replacement
+
+    patches.LASTING.wrap(owner, name, make)
 
 
-def _creating_state(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps the method that a layer calls so that a column creates its variable."""
+def _record_by_variable_scope(
+    uses: Uses,
+    _: Any,
+    embedding_var_name: str,
+    embedding_var_name_in_fc: str,
+    is_shared_embedding: bool = False,
+    bypass_scope_validation: bool = False,
+) -> str:
+    """Returns the name of the variable that the column would create in the variable scope."""
+    scope = tf.compat.v1.get_variable_scope()
+    name = "/".join(filter(None, (scope.name, embedding_var_name_in_fc)))
+    uses.record(embedding_var_name, name, is_shared_embedding or bypass_scope_validation)
+    if scope.regularizer:
+        uses.ignore(_REGULARIZER, embedding_var_name)
+    return name
 
-    @functools.wraps(original)
-    def create_state(column: Any, state_manager: Any) -> Any:
-        uses = None if tpu_feature_column._is_running_on_cpu() else _current()
-        if uses is None:
-            return original(column, state_manager)
-        scope_key = column.get_embedding_var_name()
-        by_variable_scope = type(state_manager).create_variable is StateManagerImpl.create_variable
-        scope = tf.compat.v1.get_default_graph().get_name_scope()
-        if by_variable_scope:
-            scope = tf.compat.v1.get_variable_scope().name
-            if tf.compat.v1.get_variable_scope().regularizer:
-                uses.ignore(_REGULARIZER, scope_key)
-        name = f"{scope}/embedding_weights" if scope else "embedding_weights"
+
+def _create_state(uses: Uses, original: Any, column: Any, state_manager: Any) -> None:
+    """Records where a layer has a column create its variable."""
+    scope_key, any_scope = column.get_embedding_var_name(), column._bypass_scope_validation
+    name = "embedding_weights"
+    if type(state_manager).create_variable is StateManagerImpl.create_variable:
+        name = _record_by_variable_scope(uses, original, scope_key, name, False, any_scope)
+    else:
+        name = "/".join(filter(None, (tf.compat.v1.get_default_graph().get_name_scope(), name)))
+        uses.record(scope_key, name, any_scope)
+    if not getattr(state_manager, "_trainable", True):
+        uses.ignore(_FROZEN, scope_key)
+    _built.setdefault(state_manager, {})[scope_key] = name
+
+
+def _read(
+    uses: Uses, original: Any, column: Any, transformation_cache: Any, state_manager: Any
+) -> Any:
+    """Records the use of a layer that may have been built in another graph, and outlived it."""
+    scope_key = column.get_embedding_var_name()
+    if name := _built.get(state_manager, {}).get(scope_key):
         uses.record(scope_key, name, column._bypass_scope_validation)
-        if not getattr(state_manager, "_trainable", True):
-            uses.ignore(_FROZEN, scope_key)
-        _built.setdefault(state_manager, {})[scope_key] = name
-        return None
-
-    return create_state
+    return original(column, transformation_cache, state_manager)
 
 
-def _reading(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps the method that a layer calls for the values of a column."""
-
-    @functools.wraps(original)
-    def read(column: Any, transformation_cache: Any, state_manager: Any) -> Any:
-        uses = None if tpu_feature_column._is_running_on_cpu() else _current()
-        name = _built.get(state_manager, {}).get(column.get_embedding_var_name()) if uses else None
-        if uses and name:
-            # A layer may have been built in another graph, which it has outlived.
-            uses.record(column.get_embedding_var_name(), name, column._bypass_scope_validation)
-        return original(column, transformation_cache, state_manager)
-
-    return read
-
-
-def _in_layer(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps the method that `input_layer` and `sequence_input_layer` call instead."""
-
-    @functools.wraps(original)
-    def read(
-        column: Any, inputs: Any, weight_collections: Any = None, trainable: bool | None = None
-    ) -> Any:
-        uses = None if tpu_feature_column._is_running_on_cpu() else _current()
-        if uses and trainable is False:
-            uses.ignore(_FROZEN, column.get_embedding_var_name())
-        return original(column, inputs, weight_collections, trainable)
-
-    return read
+def _read_in_layer(
+    uses: Uses,
+    original: Any,
+    column: Any,
+    inputs: Any,
+    weight_collections: Any = None,
+    trainable: bool | None = None,
+) -> Any:
+    """Notes what `input_layer` and `sequence_input_layer` ask for, which have no state."""
+    if trainable is False:
+        uses.ignore(_FROZEN, column.get_embedding_var_name())
+    return original(column, inputs, weight_collections, trainable)
 
 
 @functools.cache
 def _install() -> None:
     """Replaces TensorFlow's methods that record uses of columns; called when a program has some."""
     for module in (tpu_feature_column, tpu_feature_column_v2):
-        module._record_variable_scope_and_name = _recording_variable_scope(
-            module._record_variable_scope_and_name
-        )
-    column = TPUEmbeddingColumn
-    column.create_state = _creating_state(column.create_state)
-    column.get_dense_tensor = _reading(column.get_dense_tensor)
-    column.get_sequence_dense_tensor = _reading(column.get_sequence_dense_tensor)
-    column._get_dense_tensor = _in_layer(column._get_dense_tensor)
-    column._get_sequence_dense_tensor = _in_layer(column._get_sequence_dense_tensor)
+        _replace(module, "_record_variable_scope_and_name", _record_by_variable_scope)
+    _replace(TPUEmbeddingColumn, "create_state", _create_state)
+    for name in ("get_dense_tensor", "get_sequence_dense_tensor"):
+        _replace(TPUEmbeddingColumn, name, _read)
+    for name in ("_get_dense_tensor", "_get_sequence_dense_tensor"):
+        _replace(TPUEmbeddingColumn, name, _read_in_layer)

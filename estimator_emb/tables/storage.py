@@ -102,19 +102,20 @@ def create(
     rows = table.config.vocabulary_size
     own_slots = parameters is not None and parameters.slot_variable_creation_fn is not None
     sizes = [rows] if own_slots else partition.dealt(rows, servers, rounds)
-    places = [
-        _Place(shard, sum(sizes[:shard]), size, rows // servers, name_as_part)
-        for shard, size in enumerate(sizes)
+    named_as_part = name_as_part or len(sizes) > 1
+    shards = [
+        _Shard(table, name, number, sum(sizes[:number]), size, rows // servers, named_as_part)
+        for number, size in enumerate(sizes)
     ]
     # A scope of our own has none of the settings of the program's scopes, such as a partitioner.
     # reuse=False: no variable is returned a second time.
     with tf.compat.v1.variable_scope(tf.compat.v1.VariableScope(reuse=False)):
-        first = -first_server % len(places)
+        first = -first_server % len(shards)
         in_turn = {
-            place.shard: _shard(table, name, parameters, place, dtype)
-            for place in [*places[first:], *places[:first]]
+            shard.number: shard.create(parameters, dtype)
+            for shard in [*shards[first:], *shards[:first]]
         }
-    created = tuple(in_turn[place.shard] for place in places)
+    created = tuple(in_turn[shard.number] for shard in shards)
     if parameters is not None:
         for shard in created:
             for variable in (shard.weights, *shard.slots):
@@ -122,45 +123,107 @@ def create(
     return created
 
 
+_OF_SHAPE = (tf.keras.initializers.VarianceScaling, tf.compat.v1.orthogonal_initializer)
+"""Initializers whose values depend on the shape that they are asked for."""
+
+
 @dataclasses.dataclass(frozen=True)
-class _Place:
-    shard: int
+class _Shard:
+    """Rows [start, start + rows) of a table whose weights are called `name` in checkpoints."""
+
+    table: Table
+    name: str
+    number: int
     start: int
     rows: int
     rows_of_server: int
-    name_as_part: bool
+    named_as_part: bool
 
-
-def _shard(
-    table: Table,
-    name: str,
-    parameters: OptimizationParameters | None,
-    place: _Place,
-    dtype: tf.DType,
-) -> TableVariables:
-    # Trainable, because warm starting by pattern looks among the trainable variables. The program's
-    # optimizer has made its list of them by now, and leaves the table alone.
-    initializer = _of_shard(_unfolded(table.config.initializer), table, place)
-    if dtype != tf.float32:
-        initializer = constant(0.0)  # The table's own may give float32 only.
-    weights = _variable(table, name, initializer, place, trainable=True, dtype=dtype)
-    shard = TableVariables(weights, ())
-    if parameters is None:
-        return shard
-    if parameters.slot_variable_creation_fn:
-        return TableVariables(weights, _slots_of_program(table, weights, parameters))
-    with shard.device():
-        slots = tuple(
-            _variable(
-                table,
-                name + slot.suffix,
-                constant(parameters.initial_value(slot)),
-                place,
-                trainable=False,
+    def create(self, parameters: OptimizationParameters | None, dtype: tf.DType) -> TableVariables:
+        # The table's own initializer may give float32 only.
+        initializer = self._initializer() if dtype == tf.float32 else constant(0.0)
+        # Trainable, because warm starting by pattern looks among the trainable variables. The
+        # program's optimizer has made its list of them by now, and leaves the table alone.
+        weights = self._variable("", initializer, trainable=True, dtype=dtype)
+        shard = TableVariables(weights, ())
+        if parameters is None:
+            return shard
+        if parameters.slot_variable_creation_fn:
+            return TableVariables(weights, _slots_of_program(self.table, weights, parameters))
+        with shard.device():
+            slots = tuple(
+                self._variable(slot.suffix, constant(parameters.initial_value(slot)))
+                for slot in parameters.slots
             )
-            for slot in parameters.slots
+        return TableVariables(weights, slots)
+
+    def _variable(
+        self,
+        suffix: str,
+        initializer: Callable[..., Any],
+        trainable: bool = False,
+        dtype: tf.DType = tf.float32,
+    ) -> tf.Variable:
+        name, config = self.name + suffix, self.table.config
+        variable = tf.compat.v1.get_variable(
+            f"{name}/part_{self.number}" if self.named_as_part else name,
+            shape=[self.rows, config.dimension],
+            dtype=dtype,
+            initializer=initializer,
+            trainable=trainable,
+            use_resource=True,
         )
-    return TableVariables(weights, slots)
+        # The op has another name where the program has one of this name; checkpoints use `name`.
+        if self.named_as_part or variable.op.name != name:
+            variable._set_save_slice_info(
+                tf.Variable.SaveSliceInfo(
+                    full_name=name,
+                    full_shape=[config.vocabulary_size, config.dimension],
+                    var_offset=[self.start, 0],
+                    var_shape=[self.rows, config.dimension],
+                )
+            )
+        return variable
+
+    def _initializer(self) -> Callable[..., tf.Tensor]:
+        """Returns the table's initializer, as one for the rows of this shard.
+
+        Initializers that take `partition_info` get it, as they did from TensorFlow's partitioned
+        variables. If one returns the whole table, the shard takes its rows. Each shard changes a
+        fixed seed, because the rows of all shards would otherwise be equal.
+        """
+        initializer = _unfolded(self.table.config.initializer)
+        start, end = self.start, self.start + self.rows
+        whole = [self.table.config.vocabulary_size, self.table.config.dimension]
+        if self.rows == whole[0]:
+            return initializer
+        arguments: dict[str, Any] = {}
+        asked = [self.rows, whole[1]]
+        knows_place = "partition_info" in inspect.signature(initializer).parameters
+        if knows_place:
+            arguments["partition_info"] = PartitionInfo(whole, [start, 0])
+        if isinstance(initializer, _OF_SHAPE) or not (
+            knows_place or hasattr(initializer, "get_config")
+        ):
+            # Its values may depend on the shape, which must not be that of the few rows of a slice.
+            asked[0] = max(self.rows, self.rows_of_server)
+        if isinstance(initializer, tf.keras.initializers.Initializer):
+            arguments["partition_shape"] = tuple(asked)
+            arguments["partition_offset"] = (start, 0)
+        config: dict[str, Any] = getattr(initializer, "get_config", dict)()
+        if config.get("seed") is not None:
+            config["seed"] += self.number
+            initializer = type(initializer).from_config(config)  # type: ignore[attr-defined]
+
+        def of_shard(shape: Any, dtype: tf.DType = tf.float32, **_: Any) -> tf.Tensor:
+            if "value" in config and np.shape(config["value"]) == tuple(whole):
+                return tf.constant(config["value"][start:end], dtype)
+            value = tf.convert_to_tensor(initializer(asked, dtype=dtype, **arguments))
+            if value.shape == whole:
+                return value[start:end]
+            return value[: self.rows] if asked[0] > self.rows else value
+
+        return of_shard
 
 
 def read_table(shards: Shards, rows: tf.Tensor) -> tf.Tensor:
@@ -218,82 +281,6 @@ def _slots_of_program(
                 f"{variable!r}."
             )
     return tuple(created[name] for name in names)
-
-
-def _variable(
-    table: Table,
-    name: str,
-    initializer: Callable[..., Any],
-    place: _Place,
-    trainable: bool,
-    dtype: tf.DType = tf.float32,
-) -> tf.Variable:
-    dimension, size = table.config.dimension, table.config.vocabulary_size
-    part = place.name_as_part or place.rows < size
-    variable = tf.compat.v1.get_variable(
-        f"{name}/part_{place.shard}" if part else name,
-        shape=[place.rows, dimension],
-        dtype=dtype,
-        initializer=initializer,
-        trainable=trainable,
-        use_resource=True,
-    )
-    # The op has another name where the program has one of this name; checkpoints use `name`.
-    if part or variable.op.name != name:
-        variable._set_save_slice_info(
-            tf.Variable.SaveSliceInfo(
-                full_name=name,
-                full_shape=[size, dimension],
-                var_offset=[place.start, 0],
-                var_shape=[place.rows, dimension],
-            )
-        )
-    return variable
-
-
-_OF_SHAPE = (tf.keras.initializers.VarianceScaling, tf.compat.v1.orthogonal_initializer)
-"""Initializers whose values depend on the shape that they are asked for."""
-
-
-def _of_shard(
-    initializer: Callable[..., Any], table: Table, place: _Place
-) -> Callable[..., tf.Tensor]:
-    """Returns an initializer for the rows of one shard.
-
-    Initializers that take `partition_info` get it, as they did from TensorFlow's partitioned
-    variables. If one returns the whole table, the shard takes its rows. Each shard changes a fixed
-    seed, because the rows of all shards would otherwise be equal.
-    """
-    whole = [table.config.vocabulary_size, table.config.dimension]
-    if place.rows == whole[0]:
-        return initializer
-    arguments: dict[str, Any] = {}
-    asked = [place.rows, whole[1]]
-    knows_place = "partition_info" in inspect.signature(initializer).parameters
-    if knows_place:
-        arguments["partition_info"] = PartitionInfo(whole, [place.start, 0])
-    if isinstance(initializer, _OF_SHAPE) or not (
-        knows_place or hasattr(initializer, "get_config")
-    ):
-        # Its values may depend on the shape, which must not be that of the few rows of a slice.
-        asked[0] = max(place.rows, place.rows_of_server)
-    if isinstance(initializer, tf.keras.initializers.Initializer):
-        arguments["partition_shape"] = tuple(asked)
-        arguments["partition_offset"] = (place.start, 0)
-    config: dict[str, Any] = getattr(initializer, "get_config", dict)()
-    if config.get("seed") is not None:
-        config["seed"] += place.shard
-        initializer = type(initializer).from_config(config)  # type: ignore[attr-defined]
-
-    def shard_initializer(shape: Any, dtype: tf.DType = tf.float32, **_: Any) -> tf.Tensor:
-        if "value" in config and np.shape(config["value"]) == tuple(whole):
-            return tf.constant(config["value"][place.start : place.start + place.rows], dtype)
-        value = tf.convert_to_tensor(initializer(asked, dtype=dtype, **arguments))
-        if value.shape == whole:
-            return value[place.start : place.start + place.rows]
-        return value[: place.rows] if asked[0] > place.rows else value
-
-    return shard_initializer
 
 
 def _save_in_place(variable: tf.Variable) -> None:

@@ -27,7 +27,7 @@ def test_random_trainings(part, request):
     kernels = ("tensorflow", "native")[part % 2]
     if kernels == "native":
         request.getfixturevalue("native_library")
-    seeds = range(part * TRAININGS, (part + 1) * TRAININGS)
+    seeds = sampling.drawn(range(part * TRAININGS, (part + 1) * TRAININGS), 5)
     threads = str((1, 2, 5)[part // 2])
     processes.run("import trained; trained.main()", kernels, *seeds, TF_NUM_INTRAOP_THREADS=threads)
 
@@ -46,5 +46,5 @@ def test_planted_faults_are_found(native_library, tmp_path):
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["package"].startswith(str(tmp_path))
     assert found["without"] == [None, None]
-    assert len(found["with"]) == sampling.of(len(faults.FAULTS), some=5)
+    assert len(found["with"]) == sampling.of(len(faults.FAULTS), some=faults.SOME)
     assert None not in found["with"].values(), found["with"]

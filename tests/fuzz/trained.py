@@ -38,8 +38,10 @@ def check(training):
             if activations is not None:
                 # A lookup that runs ahead has not seen the update before.
                 looked_up = weights[max(number - training.pipelined, 0)]
-                _check_activations(training, number, activations, looked_up)
                 for name, table in training.tables.items():
+                    for key, feature in table.features.items():
+                        want = training.activation(table, feature, number, looked_up[name])
+                        _same(f"step {number}: activation {key}", activations[key], want)
                     want, known = training.updated(table, number, state[name])
                     for slot, values in enumerate(variables[name]):
                         owner = f"step {number}: {name}, variable {slot}"
@@ -47,13 +49,6 @@ def check(training):
             state = variables
             weights.append({name: arrays[0] for name, arrays in variables.items()})
     assert len(weights) == drawn.STEPS + 1
-
-
-def _check_activations(training, step, activations, weights):
-    for name, table in training.tables.items():
-        for key, feature in table.features.items():
-            want = training.activation(table, feature, step, weights[name])
-            _same(f"step {step}: activation {key}", activations[key], want)
 
 
 def _same(owner, got, want):

@@ -287,12 +287,12 @@ def cases(name, seeds, begins=lambda **about: None):
 
 
 def main():
-    configuration, first, end = sys.argv[1:]
+    configuration, *seeds = sys.argv[1:]
 
     def begins(**about):
         print(json.dumps(about), flush=True)
         signal.alarm(A_CASE)
 
-    for seed, wrong in cases(configuration, range(int(first), int(end)), begins):
+    for seed, wrong in cases(configuration, map(int, seeds), begins):
         if wrong:
             print(json.dumps({"seed": seed, "wrong": wrong}))

@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from harness import configured, minimized
+from harness import configured, input_fn_of, minimized, saved, table_spec
 
 import estimator_emb as ee
 
@@ -30,25 +30,18 @@ def test_dense_layers_in_bfloat16_leave_tables_alone(tmp_path):
         activation = tf.nn.relu(tf.matmul(features["x"], kernel))
         return minimized(mode, tf.reduce_mean(tf.matmul(activation, tf.ones([64, 1]))))
 
-    def input_fn(params):
-        ids = np.arange(128) % 50
-        return tf.data.Dataset.from_tensors({"x": tf.constant(ids)}).repeat()
-
     session = v1.ConfigProto()
     rewrites = session.graph_options.rewrite_options
     rewrites.auto_mixed_precision_onednn_bfloat16 = rewrites.ON
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={"x": ee.FeatureConfig("t")},
-        table_to_config_dict={"t": ee.TableConfig(50, 16)},
-        optimization_parameters=ee.AdagradParameters(0.1),
-    )
+    spec = table_spec(50, 16, ee.AdagradParameters(0.1), combiner="mean")
+    batch = {"x": np.arange(128) % 50}, np.zeros(128)
     hook = RunGraph()
     config = ee.RunConfig(model_dir=str(tmp_path), session_config=session)
-    configured(model_fn, spec, config, 128, use_tpu=False).train(input_fn, [hook], steps=2)
+    made = configured(model_fn, spec, config, 128, use_tpu=False)
+    made.train(input_fn_of([batch] * 2), [hook])
     of_type = {node.op: node for node in hook.nodes.values()}
     matmul = next(node for name, node in of_type.items() if "MatMul" in name)
     assert matmul.attr["T"].type == tf.bfloat16.as_datatype_enum
     assert {"HostTablesLookup", "HostTablesUpdate"} <= set(of_type)
-    saved = tf.train.load_checkpoint(str(tmp_path))
-    types = saved.get_variable_to_dtype_map()
-    assert {types[name] for name in ("t", "t/Adagrad", "kernel")} == {tf.float32}
+    found = saved(tmp_path, 2)
+    assert {found[name].dtype for name in ("t", "t/Adagrad", "kernel")} == {np.dtype(np.float32)}

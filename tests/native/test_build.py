@@ -12,7 +12,6 @@ import pwd
 import stat
 import subprocess
 import sys
-import time
 import types
 
 import harness
@@ -120,13 +119,10 @@ def test_a_compiler_that_hangs(caplog, monkeypatch, empty_cache, tmp_path):
     caplog.set_level(logging.INFO, "estimator_emb")
     monkeypatch.setattr(build, "_TIMEOUT", 0.6)
     monkeypatch.setattr(build, "_PROGRESS", 0.2)
-    alive = tmp_path / "alive"
-    program = fake_compiler(
-        monkeypatch, tmp_path, f"#!/bin/sh\n(sleep 4; echo > {alive}) &\nwait\n"
-    )
-    started = time.monotonic()
+    child = tmp_path / "child"
+    script = f"#!/bin/sh\nsleep 60 &\necho $! > {child}\nwait\n"
+    program = fake_compiler(monkeypatch, tmp_path, script)
     said = refused()
-    assert time.monotonic() - started < 4
     (failed,) = empty_cache.glob("quick-*.failed")
     assert said == f"the compiler took more than 1 s (not tried again while {failed} exists)"
     assert refused() == said
@@ -135,8 +131,8 @@ def test_a_compiler_that_hangs(caplog, monkeypatch, empty_cache, tmp_path):
         f"{program} is still at work after 0 s, of 1 at most. ESTIMATOR_EMB_NATIVE=0 trains "
         "without the kernels."
     )
-    time.sleep(max(0.0, 4.5 - (time.monotonic() - started)))
-    assert not alive.exists()  # What the compiler had started is gone too.
+    state = pathlib.Path(f"/proc/{child.read_text().strip()}/stat")
+    assert not state.exists() or " Z " in state.read_text()  # What the compiler had started.
 
 
 @pytest.mark.parametrize(
@@ -250,6 +246,11 @@ def _replaced(path, make):
     make(path)
 
 
+def _linked(path):
+    os.rename(path, path + ".moved")
+    os.symlink(path + ".moved", path)
+
+
 def _unreadable(path):
     os.chmod(path, 0)
     if os.access(path, os.R_OK):
@@ -267,6 +268,7 @@ DAMAGES = {
     "of another build": _of_another_build,
     "a directory": lambda path: _replaced(path, os.mkdir),
     "a link to nowhere": lambda path: _replaced(path, lambda path: os.symlink("/nowhere", path)),
+    "a link to one": _linked,
     "a pipe": lambda path: _replaced(path, os.mkfifo),
     "unreadable": _unreadable,
 }
@@ -277,7 +279,7 @@ def test_a_damaged_library_is_built_again(damage, caplog, compiler, empty_cache)
     path = build.library("quick", QUICK)
     damage(path)
     caplog.clear()
-    assert build.library("quick", QUICK) == path
+    assert build.library("quick", QUICK) == path and not os.path.islink(path)
     assert ctypes.CDLL(path).answer() == 42
     assert harness.said(caplog) == [f"{path} is damaged: it is built again."]
     assert build.library("quick", QUICK) == path
@@ -351,7 +353,7 @@ def test_a_failed_build_with_sanitizers_fails_the_tests(monkeypatch, empty_cache
     """Tests that skip would look as if they had passed."""
     fake_compiler(monkeypatch, tmp_path, BROKEN)
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE_SANITIZE", "1")
-    test = pathlib.Path(__file__).with_name("test_engine.py::test_bad_weights_stop_the_step")
+    test = pathlib.Path(__file__).with_name("test_engine.py::test_results_do_not_depend_on_threads")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", test], capture_output=True, text=True
     )

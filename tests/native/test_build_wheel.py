@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from estimator_emb.native import build, prebuilt, rules
+from estimator_emb.native import build, ops, rules
 from estimator_emb.optimizers import NUMPY, step
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
@@ -100,14 +100,14 @@ def built(tmp_path_factory):
 @pytest.mark.any_version
 @pytest.mark.slow
 def test_libraries_are_for_aarch64(built):
-    assert (built / "made_from").read_text() == prebuilt.made_from("aarch64")
-    arithmetic, ops = built / "arithmetic.so", prebuilt.ops_of(built, tf.version.VERSION)
-    assert set(built.iterdir()) == {arithmetic, ops, built / "made_from"}
-    for library in (arithmetic, ops):
+    assert (built / "made_from").read_text() == ops.made_from("aarch64")
+    arithmetic, of_ops = built / "arithmetic.so", ops.prebuilt_ops(built, tf.version.VERSION)
+    assert set(built.iterdir()) == {arithmetic, of_ops, built / "made_from"}
+    for library in (arithmetic, of_ops):
         header = library.read_bytes()[:20]
         assert header[:4] == b"\x7fELF"
         assert int.from_bytes(header[18:20], "little") == AARCH64
-    needed = subprocess.check_output(["readelf", "--dynamic", ops], text=True)
+    needed = subprocess.check_output(["readelf", "--dynamic", of_ops], text=True)
     assert "[libtensorflow_framework.so.2]" in needed
     assert script().platform_of(built, "aarch64") == "manylinux_2_28_aarch64"
     names = subprocess.check_output(["readelf", "--dyn-syms", "--wide", arithmetic], text=True)
@@ -137,7 +137,7 @@ def _emulated(built, tmp_path, name, arrays, sizes):
 def test_arithmetic_in_an_emulator(built, tmp_path, dimension):
     rng = np.random.default_rng(dimension)
     rate = np.float32(0.1)
-    for parameters in prebuilt._every_kind():
+    for parameters in ops.every_kind():
         rule = rules.trace(parameters, None)
         constants = np.zeros(32, np.float32)
         constants[: len(rule.constants)] = rule.constants

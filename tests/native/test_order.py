@@ -76,73 +76,59 @@ def test_a_step_equals_that_of_the_ops_of_tensorflow(rows, dimension, combiner, 
     host_engine.same(spec, batches, atol=5e-6, num_cores=cores)
 
 
-def step(native, rows, dimension, ids, limits=0, sparse=False):
-    """Looks up by the ops alone, and updates by descent along a gradient of ones.
+def order_of_step(native, rows, dimension, ids, limit=0, sparse=False):
+    """Looks up by the ops alone, and updates by descent along a gradient of ones, as they should.
 
     Returns:
-      The order of the first table, its activation and its rows.
+      The order of the first table.
     """
     start = np.random.default_rng(1).normal(size=[rows, dimension]).astype(np.float32)
-    with tf.Graph().as_default():
+    fed, form = ids, {"form": DENSE, "limit": limit}
+    if sparse:
+        places, shape = np.argwhere(ids > -9).astype(np.int64), np.array(ids.shape, np.int64)
+        fed, form = ids.reshape(-1), {"form": PLACES, "places": [places], "shapes": [shape]}
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         tables = [
             tf.compat.v1.get_variable(f"t{table}", initializer=start, use_resource=True)
             for table in range(TABLES)
         ]
-        more = {}
-        if sparse:
-            places = tf.constant(np.argwhere(ids > -9).astype(np.int64))
-            more = {
-                "form": PLACES,
-                "places": [places],
-                "shapes": [tf.constant(ids.shape, tf.int64)],
-            }
-        of_features = host_engine.fields_of_features(
-            TABLES,
-            tf.constant(ids.reshape(-1) if sparse else ids),
-            **{"form": DENSE, "limit": limits, **more},
-        )
+        features = host_engine.fields_of_features(TABLES, tf.constant(fed), **form)
         activations, orders, update = host_engine.looked_up_and_descended(
-            native, tables, of_features, TABLES
+            native, tables, features, TABLES
         )
-        with tf.compat.v1.Session() as session:
-            session.run(tf.compat.v1.global_variables_initializer())
-            order, activation, _ = session.run([orders[0], activations[0], update])
-            return start, order, activation, session.run(tables[0])
+        session.run(tf.compat.v1.global_variables_initializer())
+        order, activation, _ = session.run([orders[0], activations[0], update])
+        trained = session.run(tables[0])
+    want = start[ids] if limit else start[ids].astype(np.float64).sum(1)
+    np.testing.assert_allclose(activation, want, rtol=1e-5, atol=1e-5)
+    counts = np.bincount(ids.reshape(-1), minlength=rows)
+    np.testing.assert_allclose(trained, start - counts[:, None], rtol=1e-5, atol=1e-5)
+    return order
 
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("wide", [np.int32, np.int64])
 def test_an_order_is_written_and_followed(native, sparse, wide):
-    rng = np.random.default_rng(2)
-    ids = rng.zipf(1.3, [BATCH, 14]) * 7919 % 20_000
-    start, order, activation, trained = step(native, 20_000, 8, ids.astype(wide), sparse=sparse)
+    ids = np.random.default_rng(2).zipf(1.3, [BATCH, 14]) * 7919 % 20_000
+    order = order_of_step(native, 20_000, 8, ids.astype(wide), sparse=sparse)
     number, keys = order[:8].view(np.int64)[0], order[8 : 8 + 8 * ids.size].view(np.uint64)
     assert number == ids.size
     np.testing.assert_array_equal(keys >> 32, np.sort(ids.reshape(-1)))
-    want = start[ids].astype(np.float64).sum(1)
-    np.testing.assert_allclose(activation, want, rtol=1e-5, atol=1e-5)
-    counts = np.bincount(ids.reshape(-1), minlength=20_000)
-    np.testing.assert_allclose(trained, start - counts[:, None], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
-    "why, rows, dimension, shape, limits",
+    "why, rows, shape, limit",
     [
-        ("one id in each sample", 20_000, 8, [5_000, 1], 0),
-        ("few rows of the table occur", 200_000, 8, [90, 20], 0),
-        ("the table is in the cache", 2_000, 8, [90, 20], 0),
-        ("the activations are not", 20_000, 8, [40_000, 4], 0),
-        ("sequences", 20_000, 8, [90, 20], 20),
+        ("one id in each sample", 20_000, [5_000, 1], 0),
+        ("few rows of the table occur", 200_000, [90, 20], 0),
+        ("the table is in the cache", 2_000, [90, 20], 0),
+        ("the activations are not", 20_000, [40_000, 4], 0),
+        ("sequences", 20_000, [90, 20], 20),
     ],
 )
-def test_where_it_would_take_longer_there_is_no_order(native, why, rows, dimension, shape, limits):
+def test_where_it_would_take_longer_there_is_no_order(native, why, rows, shape, limit):
     ids = np.random.default_rng(3).integers(0, rows, shape)
-    start, order, activation, trained = step(native, rows, dimension, ids, limits)
-    assert order.size == 0, why
-    want = start[ids] if limits else start[ids].astype(np.float64).sum(1)
-    np.testing.assert_allclose(activation, want, rtol=1e-5, atol=1e-5)
-    counts = np.bincount(ids.reshape(-1), minlength=rows)
-    np.testing.assert_allclose(trained, start - counts[:, None], rtol=1e-5, atol=1e-5)
+    assert order_of_step(native, rows, 8, ids, limit).size == 0, why
 
 
 @pytest.mark.parametrize("bad", [-2, 20_000])
@@ -150,7 +136,7 @@ def test_a_bad_id_is_named(native, bad):
     ids = np.random.default_rng(4).integers(0, 20_000, [BATCH, 14])
     ids[7, 3] = bad
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        step(native, 20_000, 8, ids)
+        order_of_step(native, 20_000, 8, ids)
     assert f"Feature x of table t0: id {bad} is outside [0, 20000)." in str(error.value)
 
 

@@ -9,13 +9,13 @@ import tensorflow as tf
 from descriptors import OPTIMIZERS, SURROUNDED
 
 import estimator_emb as ee
-from estimator_emb.native import prebuilt, rules
+from estimator_emb.native import ops, rules
 
 RELEASE = ".".join(tf.version.VERSION.split(".")[:2])
 
 
 def test_every_optimizer_has_its_rule():
-    there = {rule.name for rule in prebuilt.all_rules()}
+    there = {rules.trace(kind, None).name for kind in ops.every_kind()}
     for optimizer in (*OPTIMIZERS, *SURROUNDED):
         for limit in (None, 0.5):
             rule = rules.trace(optimizer.parameters, limit)
@@ -35,23 +35,23 @@ def test_a_rule_cannot_branch_on_rows():
 def test_tensorflow_asks_for_the_flags_that_they_are_built_with():
     include, *flags = tf.sysconfig.get_compile_flags()
     assert include.startswith("-I")
-    assert tuple(flags) == prebuilt.TENSORFLOW_FLAGS
+    assert tuple(flags) == ops.TENSORFLOW_FLAGS
     folder, *link = tf.sysconfig.get_link_flags()
     assert folder.startswith("-L")
-    assert tuple(link) == prebuilt.TENSORFLOW_LINK
+    assert tuple(link) == ops.TENSORFLOW_LINK
 
 
 @pytest.fixture
 def folder(monkeypatch, tmp_path):
-    monkeypatch.setattr(prebuilt, "FOLDER", tmp_path)
+    monkeypatch.setattr(ops, "PREBUILT", tmp_path)
     for name in ("arithmetic.so", f"ops-{RELEASE}.so"):
         (tmp_path / name).write_bytes(b"")
-    (tmp_path / "made_from").write_text(prebuilt.made_from(platform.machine()))
+    (tmp_path / "made_from").write_text(ops.made_from(platform.machine()))
     return tmp_path
 
 
 def test_they_are_used(folder):
-    assert prebuilt.libraries() == (f"{folder}/arithmetic.so", f"{folder}/ops-{RELEASE}.so")
+    assert ops.prebuilt_libraries() == (f"{folder}/arithmetic.so", f"{folder}/ops-{RELEASE}.so")
 
 
 CHANGES = {
@@ -70,4 +70,4 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_those_that_do_not_fit_are_built(change, folder, monkeypatch):
     change(folder, monkeypatch)
-    assert prebuilt.libraries() is None
+    assert ops.prebuilt_libraries() is None

@@ -105,6 +105,7 @@ def test_trainers_on_the_same_tables(compiler, objects, tmp_path):
     assert (done.returncode, done.stdout) == (0, "The tables are right.\n"), done.stderr[-8000:]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("what", TAKEN_OUT)
 def test_what_keeps_threads_apart_is_needed(what, compiler, objects, tmp_path):
     name, text, instead, affected = TAKEN_OUT[what]

@@ -46,7 +46,7 @@ BAD = {
 class Model:
     """A training step with every kind of write that needs no lookup, over fed batches."""
 
-    def __init__(self, build):
+    def __init__(self, build, *arguments):
         self.fed = {
             "x": v1.placeholder(tf.int32, [None]),
             "y": v1.sparse_placeholder(tf.int64, [None, None]),
@@ -57,7 +57,7 @@ class Model:
             tap = TableStep(spec, tables_of(spec), training=True).enqueue(self.fed)
             seen = tap.features
             step = v1.train.get_or_create_global_step()
-            train_op = build(tf.reduce_sum(seen["x"]) + tf.reduce_sum(seen["y"]), step)
+            train_op = build(*arguments, tf.reduce_sum(seen["x"]) + tf.reduce_sum(seen["y"]), step)
             lookup = tap.create_tables()
             lookup.hold_writes(train_op)
             self.step = tf.group(train_op, lookup.apply_gradients())
@@ -72,59 +72,49 @@ def variable(name, resource):
     return v1.get_variable(name, [3], initializer=v1.ones_initializer(), use_resource=resource)
 
 
-def minimized(optimizer, resource):
-    def build(loss, step):
-        loss += tf.reduce_sum(variable("bias", resource))
-        rows = tf.gather(v1.get_variable("rows", [5, 2], use_resource=resource), [1, 3])
-        return optimizer().minimize(loss + tf.reduce_sum(rows), step)
-
-    return build
+def minimized(optimizer, resource, loss, step):
+    loss += tf.reduce_sum(variable("bias", resource))
+    rows = tf.gather(v1.get_variable("rows", [5, 2], use_resource=resource), [1, 3])
+    return optimizer(0.1).minimize(loss + tf.reduce_sum(rows), step)
 
 
-def assigned(resource):
-    def build(loss, step):
-        train = v1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
-        first, second = variable("first", resource), variable("second", resource)
-        many = v1.get_variable("many", [5, 2], use_resource=resource)
-        return tf.group(
-            train,
-            v1.assign_add(first, [1, 2, 3]),
-            v1.assign(second, tf.zeros([3])),
-            v1.scatter_update(many, [2], [[7.0, 7.0]]),
-        )
-
-    return build
+def assigned(resource, loss, step):
+    train = v1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
+    first, second = variable("first", resource), variable("second", resource)
+    many = v1.get_variable("many", [5, 2], use_resource=resource)
+    return tf.group(
+        train,
+        v1.assign_add(first, [1, 2, 3]),
+        v1.assign(second, tf.zeros([3])),
+        v1.scatter_update(many, [2], [[7.0, 7.0]]),
+    )
 
 
 def small():
     return v1.train.get_global_step() < 100
 
 
-def increased(within):
-    """Builds what increases a variable in what `within` makes of the function that does."""
+def increased(within, loss, step):
+    """What increases a variable in what `within` makes of the function that does."""
+    train = v1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
+    bias = variable("bias", True)
 
-    def build(loss, step):
-        train = v1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
-        bias = variable("bias", True)
+    def increase(number=0):
+        with tf.control_dependencies([bias.assign_add([1.0, 2.0, 3.0])]):
+            return number + tf.constant(1)
 
-        def increase(number=0):
-            with tf.control_dependencies([bias.assign_add([1.0, 2.0, 3.0])]):
-                return number + tf.constant(1)
-
-        return tf.group(train, within(increase))
-
-    return build
+    return tf.group(train, within(increase))
 
 
 BUILDS = {
-    "sgd": minimized(lambda: v1.train.GradientDescentOptimizer(0.1), True),
-    "adam": minimized(lambda: v1.train.AdamOptimizer(0.1), True),
-    "ftrl of ref variables": minimized(lambda: v1.train.FtrlOptimizer(0.1), False),
-    "assigned": assigned(True),
-    "ref variables assigned": assigned(False),
-    "function": increased(lambda increase: tf.function(increase)()),
-    "branch": increased(lambda increase: tf.cond(small(), increase, lambda: tf.constant(0))),
-    "loop": increased(lambda increase: tf.while_loop(lambda i: i < 3, increase, [0])),
+    "sgd": (minimized, v1.train.GradientDescentOptimizer, True),
+    "adam": (minimized, v1.train.AdamOptimizer, True),
+    "ftrl of ref variables": (minimized, v1.train.FtrlOptimizer, False),
+    "assigned": (assigned, True),
+    "ref variables assigned": (assigned, False),
+    "function": (increased, lambda increase: tf.function(increase)()),
+    "branch": (increased, lambda increase: tf.cond(small(), increase, lambda: tf.constant(0))),
+    "loop": (increased, lambda increase: tf.while_loop(lambda i: i < 3, increase, [0])),
 }
 
 
@@ -143,7 +133,7 @@ CASES = [
 def test_nothing_is_written(kind, use_native, version, native, monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", use_native)
     with delays.control_flow(version), tf.Graph().as_default(), v1.Session() as session:
-        model = Model(BUILDS[kind])
+        model = Model(*BUILDS[kind])
         session.run(v1.global_variables_initializer())
         session.run(v1.local_variables_initializer())
         for bad, message in BAD.values():

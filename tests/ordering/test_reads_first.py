@@ -6,6 +6,7 @@ expected are those of a step that computes all of its outputs from its inputs, a
 """
 
 import contextlib
+import functools
 import sys
 
 import numpy as np
@@ -27,29 +28,23 @@ def in_function(variable):
     return read()
 
 
-def in_branch(version):
-    def read(variable):
-        def late():
-            with held_back():
-                return tf.identity(variable) * 1.0
+def in_branch(version, variable):
+    def late():
+        with held_back():
+            return tf.identity(variable) * 1.0
 
-        with control_flow(version):
-            return tf.cond(slowly(tf.constant(True)), late, lambda: tf.zeros([2]))
-
-    return read
+    with control_flow(version):
+        return tf.cond(slowly(tf.constant(True)), late, lambda: tf.zeros([2]))
 
 
-def in_loop(version):
-    def read(variable):
-        def body(i, total):
-            with held_back():
-                return i + 1, total + tf.identity(variable) / 2.0
+def in_loop(version, variable):
+    def body(i, total):
+        with held_back():
+            return i + 1, total + tf.identity(variable) / 2.0
 
-        with control_flow(version):
-            loop = tf.while_loop(lambda i, _: i < 2, body, [slowly(tf.constant(0)), tf.zeros([2])])
-            return loop[1]
-
-    return read
+    with control_flow(version):
+        loop = tf.while_loop(lambda i, _: i < 2, body, [slowly(tf.constant(0)), tf.zeros([2])])
+        return loop[1]
 
 
 READS = {
@@ -57,10 +52,10 @@ READS = {
     "gather": lambda variable: tf.gather(variable, [0, 1]),
     "gather_nd": lambda variable: tf.gather_nd(variable, [[0], [1]]),
     "function": in_function,
-    "branch of v1": in_branch(1),
-    "branch of v2": in_branch(2),
-    "loop of v1": in_loop(1),
-    "loop of v2": in_loop(2),
+    "branch of v1": functools.partial(in_branch, 1),
+    "branch of v2": functools.partial(in_branch, 2),
+    "loop of v1": functools.partial(in_loop, 1),
+    "loop of v2": functools.partial(in_loop, 2),
 }
 
 
@@ -74,29 +69,23 @@ def by_function(variable):
     return calls[-1]
 
 
-def by_branch(version):
-    def write(variable):
-        with control_flow(version):
-            return tf.cond(
-                v1.placeholder_with_default(True, []),
-                lambda: tf.group(variable.assign_add([1.0, 1.0])),
-                lambda: tf.group(tf.no_op()),
-            )
-
-    return write
+def by_branch(version, variable):
+    with control_flow(version):
+        return tf.cond(
+            v1.placeholder_with_default(True, []),
+            lambda: tf.group(variable.assign_add([1.0, 1.0])),
+            lambda: tf.group(tf.no_op()),
+        )
 
 
-def by_loop(version):
-    def write(variable):
-        def body(i):
-            with tf.control_dependencies([variable.assign_add([0.5, 0.5])]):
-                return i + 1
+def by_loop(version, variable):
+    def body(i):
+        with tf.control_dependencies([variable.assign_add([0.5, 0.5])]):
+            return i + 1
 
-        with control_flow(version):
-            done = tf.while_loop(lambda i: i < 2, body, [tf.constant(0)])
-            return tf.nest.flatten(done)[0].op
-
-    return write
+    with control_flow(version):
+        done = tf.while_loop(lambda i: i < 2, body, [tf.constant(0)])
+        return tf.nest.flatten(done)[0].op
 
 
 def by_optimizer(variable):
@@ -117,10 +106,10 @@ WRITES = {
     "optimizer": by_optimizer,
     "sparse optimizer": by_sparse_optimizer,
     "function": by_function,
-    "branch of v1": by_branch(1),
-    "branch of v2": by_branch(2),
-    "loop of v1": by_loop(1),
-    "loop of v2": by_loop(2),
+    "branch of v1": functools.partial(by_branch, 1),
+    "branch of v2": functools.partial(by_branch, 2),
+    "loop of v1": functools.partial(by_loop, 1),
+    "loop of v2": functools.partial(by_loop, 2),
 }
 # TensorFlow's own: a reference variable cannot be captured by a function.
 NO_REFERENCE = {"function", "branch of v2", "loop of v2"}

@@ -54,12 +54,26 @@ def spec_of(tables):
     )
 
 
+class Fetches(v1.train.SessionRunHook):
+    """Fetches beside each step the tensor that a function returns."""
+
+    def __init__(self, function):
+        self._function = function
+        self.values = []
+
+    def before_run(self, run_context):
+        return v1.train.SessionRunArgs(self._function())
+
+    def after_run(self, run_context, run_values):
+        self.values.append(run_values.results.tolist())
+
+
 class Program:
     """A model whose variables count its steps, and whose readers of them are slow."""
 
     def __init__(self):
         self.received = []
-        self.fetched = []
+        self.fetches = Fetches(lambda: self.late)
 
     def model_fn(self, features, labels, mode, params):
         global_step = v1.train.get_global_step()
@@ -92,7 +106,7 @@ class Program:
             loss=loss,
             train_op=train_op,
             host_call=(self.host_call, late),
-            training_hooks=[] if params["use_tpu"] else [self.hook()],
+            training_hooks=[] if params["use_tpu"] else [self.fetches],
         )
 
     def host_call(self, *late):
@@ -104,18 +118,6 @@ class Program:
 
     def metrics(self, *late):
         return {f"late {i}": v1.metrics.mean(one) for i, one in enumerate(late)}
-
-    def hook(self):
-        program = self
-
-        class Fetches(v1.train.SessionRunHook):
-            def before_run(self, run_context):
-                return v1.train.SessionRunArgs(program.late)
-
-            def after_run(self, run_context, run_values):
-                program.fetched.append(run_values.results.tolist())
-
-        return Fetches()
 
 
 def input_fn(params):
@@ -152,7 +154,7 @@ def test_a_step_reads_what_the_steps_before_it_wrote(tmp_path, resource_variable
     of_steps = [[n, -n, n, 1 - n / 8] for n in range(STEPS)]
     assert program.received == [[[one] * cores for one in of_step] for of_step in of_steps]
     fetched = [] if options.get("cores") else [[float(n)] for n in range(STEPS)]
-    assert program.fetched == fetched
+    assert program.fetches.values == fetched
     # A TPU refuses summaries of its computation.
     shown = [] if options.get("cores") else list(range(STEPS))
     of_steps = harness.summaries(tmp_path).values()
@@ -171,31 +173,15 @@ def test_a_step_reads_what_the_steps_before_it_wrote(tmp_path, resource_variable
     assert [metrics[f"late {i}"] for i in (1, 2, 3)] == [-STEPS, STEPS, 1 - STEPS / 8]
 
 
-class SumsTable(v1.train.SessionRunHook):
-    """Fetches the sum of a table beside each step, as programs do that look a variable up."""
+class SumsTable(Fetches):
+    """As programs do that look a variable up."""
 
     def __init__(self):
-        self.sums = []
+        super().__init__(lambda: self.sum)
 
     def begin(self):
         tables = [one for one in v1.trainable_variables() if one.shape == (3, 2)]
-        self._sum = tf.reduce_sum(tf.identity(tables[0]))
-
-    def before_run(self, run_context):
-        return v1.train.SessionRunArgs(self._sum)
-
-    def after_run(self, run_context, run_values):
-        self.sums.append(float(run_values.results))
-        graph = run_context.session.graph
-        (read,) = (op for op in graph.get_operations() if op.name == self._sum.op.inputs[0].op.name)
-        (read,) = (tensor.op for tensor in read.inputs)
-        assert read.type == "ReadVariableOp"
-        assert [op.type for op in read.control_inputs] == ["DisableCopyOnRead"]
-        later = [op for op in read._control_outputs if op.type in TABLE_UPDATES]
-        assert later
-
-
-TABLE_UPDATES = ("HostTablesUpdate", "ResourceScatterUpdate")
+        self.sum = tf.reduce_sum(tf.identity(tables[0]))
 
 
 @pytest.mark.parametrize("kernels", ["0", "1"])
@@ -207,4 +193,9 @@ def test_a_hook_reads_a_table_before_its_update(tmp_path, monkeypatch, native, k
     trained.train(input_fn, max_steps=STEPS, hooks=[hook])
     # Two numbers of one row, each of which step n takes (1 + n) / 2 of.
     expected = [-sum(1 + n for n in range(step)) for step in range(STEPS)]
-    np.testing.assert_allclose(hook.sums, expected, rtol=1e-6)
+    np.testing.assert_allclose(hook.values, expected, rtol=1e-6)
+    read = hook.sum.op.inputs[0].op.inputs[0].op
+    assert read.type == "ReadVariableOp"
+    assert [op.type for op in read.control_inputs] == ["DisableCopyOnRead"]
+    later = {op.type for op in read._control_outputs}
+    assert later & {"HostTablesUpdate", "ResourceScatterUpdate"}

@@ -17,10 +17,10 @@ def table_of(vocabulary, initializer=None, dimension=3):
     return Table("t", ee.TableConfig(vocabulary, dimension, initializer=initializer), ())
 
 
-def three_shards(table):
-    """What they begin with."""
+def begun(table, rounds=1):
+    """What the shards of a table on three servers begin with."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        made = storage.create(table, "t", None, False, 3)
+        made = storage.create(table, "t", None, False, 3, rounds=rounds)
         session.run(tf.compat.v1.global_variables_initializer())
         return session.run([one.weights for one in made])
 
@@ -47,7 +47,7 @@ def by_place(shape, dtype=tf.float32, partition_info=None):
     ids=["v1 constant", "v2 constant", "list", "whole table", "partition_info"],
 )
 def test_initial_values_of_shards(initializer):
-    got = three_shards(table_of(7, initializer))
+    got = begun(table_of(7, initializer))
     assert [len(one) for one in got] == Partition(7, 3).sizes
     np.testing.assert_array_equal(np.concatenate(got), WHOLE)
 
@@ -65,7 +65,7 @@ def test_initial_values_of_shards(initializer):
     ids=lambda kind: f"{kind.__module__.split('.')[0]} {kind.__name__}",
 )
 def test_shards_have_different_random_rows(kind, seed):
-    got = np.concatenate(three_shards(table_of(9, kind(seed=seed))))
+    got = np.concatenate(begun(table_of(9, kind(seed=seed))))
     assert len(np.unique(got)) == got.size
 
 
@@ -80,10 +80,7 @@ def test_shards_have_different_random_rows(kind, seed):
 )
 def test_values_that_depend_on_a_shape_do_not_depend_on_slices(initializer, most):
     """But on the table, or on what one of three servers has of it."""
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        made = storage.create(table_of(3000, initializer), "t", None, False, 3, rounds=4)
-        session.run(tf.compat.v1.global_variables_initializer())
-        got = session.run([one.weights for one in made])
+    got = begun(table_of(3000, initializer), rounds=4)
     assert len(got) == 12 and len(got[0]) < 10
     values = np.concatenate(got)
     assert values.shape == (3000, 3)
@@ -93,14 +90,11 @@ def test_values_that_depend_on_a_shape_do_not_depend_on_slices(initializer, most
 def test_orthogonal_values_do_not_depend_on_slices():
     """Each column of what one of three servers has is asked for with a norm of 1."""
     initializer = tf.compat.v1.orthogonal_initializer(seed=3)
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        made = storage.create(table_of(3000, initializer), "t", None, False, 3, rounds=4)
-        session.run(tf.compat.v1.global_variables_initializer())
-        squares = np.square(np.concatenate(session.run([one.weights for one in made])))
+    squares = np.square(np.concatenate(begun(table_of(3000, initializer), rounds=4)))
     assert squares.sum() == pytest.approx(3 * 3, rel=0.1)
 
 
-@pytest.mark.parametrize("servers", [2, 4, 8])
+@pytest.mark.parametrize("servers", [2, 8])
 @pytest.mark.parametrize(
     "rows",
     [[100_000], [10_000] * 3, [3_000, 50, 400_000, 20_000, 700, 60_000], [20_000] * 13],

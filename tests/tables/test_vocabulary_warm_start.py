@@ -140,65 +140,61 @@ def test_rows_and_slots_go_by_word(kind, optimizer, way, shards, extra, tmp_path
     assert {key for key in got if key.startswith(name)} == {name + field for field in starts}
 
 
+UNCHANGED = ee.StochasticGradientDescentParameters(0.0)
+
+
+def after_a_step(model_dir, tables, warm=None):
+    """What is saved after a step that changes no row of tables."""
+
+    def model_fn(features, labels, mode, params):
+        weight = tf.compat.v1.get_variable("v", [])
+        sums = [tf.reduce_sum(activation) for activation in features.values()]
+        return harness.minimized(mode, tf.add_n(sums) * weight)
+
+    spec = harness.tables_spec(tables, UNCHANGED)
+    batch = {name: np.array([0]) for name in tables}, np.zeros(1, np.float32)
+    made = harness.estimator(model_fn, spec, model_dir, warm_start_from=warm)
+    made.train(harness.input_fn_of([batch]), steps=1)
+    return harness.saved(model_dir, 1)
+
+
 def test_random_rows_are_those_of_a_fresh_table(tmp_path):
     """Variance scaling, whose deviation depends on the table's shape: 0.1 here, not 1 or more."""
-
-    def estimator(model_dir, rows, warm=None):
-        initializer = tf.compat.v1.variance_scaling_initializer(1.0, mode="fan_out")
-        table = ee.TableConfig(rows, 100, initializer, "sum")
-        spec = harness.tables_spec({"fruit": table}, ee.StochasticGradientDescentParameters(0.0))
-
-        def model_fn(features, labels, mode, params):
-            weight = tf.compat.v1.get_variable("v", [])
-            return harness.minimized(mode, tf.reduce_sum(features["fruit"]) * weight)
-
-        return spec, harness.estimator(model_fn, spec, model_dir, warm_start_from=warm)
-
+    initializer = tf.compat.v1.variance_scaling_initializer(1.0, mode="fan_out")
+    first, second = (
+        {"fruit": ee.TableConfig(rows, 100, initializer, "sum")} for rows in (500, 900)
+    )
     words = [f"w{number}" for number in range(500)]
-    _, first = estimator(tmp_path / "old", 500)
-    train(first, [0], 1, "dicts")
-    spec, _ = estimator(None, 900)
+    before = after_a_step(tmp_path / "old", first)["fruit"]
     later = [f"w{number}" for number in range(899, -1, -1)]
+    spec = harness.tables_spec(second, UNCHANGED)
     warm = ee.vocabulary_warm_start(tmp_path / "old", spec, {"fruit": (words, later)})
-    _, second = estimator(tmp_path / "new", 900, warm)
-    train(second, [0], 1, "dicts")
-    got = harness.saved(tmp_path / "new", 1)["fruit"]
-    np.testing.assert_array_equal(got[400:][::-1], harness.saved(tmp_path / "old", 1)["fruit"])
+    got = after_a_step(tmp_path / "new", second, warm)["fruit"]
+    np.testing.assert_array_equal(got[400:][::-1], before)
     assert abs(got[:400].std() - 0.1) < 0.002
     assert len(np.unique(got[:400])) > 39_000
 
 
 def test_new_words_of_dealt_tables_get_their_own_rows(tmp_path, in_shards):
     """Of two tables, of which the second begins on another server."""
-    in_shards(3)
-    words = {"old": [f"w{number}" for number in range(1500)]}
-    words["new"] = [f"w{number}" for number in range(1999, -1, -2)]
-
-    def estimator(day, start, warm=None):
-        rows = len(words[day])
-        initializer = tf.compat.v1.constant_initializer(initial(rows, 2, start))
-        table = ee.TableConfig(rows, 2, initializer, "sum")
-        spec = harness.tables_spec(
-            dict.fromkeys("ab", table), ee.StochasticGradientDescentParameters(0.0)
+    in_shards(2)
+    first, second = (
+        dict.fromkeys(
+            "ab",
+            ee.TableConfig(
+                rows, 2, tf.compat.v1.constant_initializer(initial(rows, 2, start)), "sum"
+            ),
         )
-
-        def model_fn(features, labels, mode, params):
-            weight = tf.compat.v1.get_variable("v", [])
-            return harness.minimized(mode, tf.reduce_sum(features["a"] + features["b"]) * weight)
-
-        return spec, harness.estimator(model_fn, spec, tmp_path / day, warm_start_from=warm)
-
-    batch = ({"a": np.array([0]), "b": np.array([0])}, np.zeros(1, np.float32))
-    spec, first = estimator("old", 0.0)
-    first.train(harness.input_fn_of([batch]), steps=1)
-    spec, _ = estimator("new", 1e4)
-    warm = ee.vocabulary_warm_start(
-        tmp_path / "old", spec, dict.fromkeys("ab", (words["old"], words["new"]))
+        for rows, start in ((1500, 0.0), (1000, 1e4))
     )
-    estimator("new", 1e4, warm)[1].train(harness.input_fn_of([batch]), steps=1)
+    words = [f"w{number}" for number in range(1500)]
+    later = [f"w{number}" for number in range(1999, -1, -2)]
+    after_a_step(tmp_path / "old", first)
+    spec = harness.tables_spec(second, UNCHANGED)
+    warm = ee.vocabulary_warm_start(tmp_path / "old", spec, dict.fromkeys("ab", (words, later)))
+    got = after_a_step(tmp_path / "new", second, warm)
     want = initial(1000, 2, 1e4)
     want[250:] = initial(1500, 2, 0.0)[1499::-2]
-    got = harness.saved(tmp_path / "new", 1)
     for table in "ab":
         np.testing.assert_array_equal(got[table], want)
 

@@ -12,14 +12,9 @@ TABLES = {"words": (6, 2), "items": (4, 2)}
 
 
 def two_tables(model_dir, start=None):
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={name: ee.FeatureConfig(name) for name in TABLES},
-        table_to_config_dict={
-            name: ee.TableConfig(*shape, tf.compat.v1.constant_initializer(1.0))
-            for name, shape in TABLES.items()
-        },
-        optimization_parameters=ee.AdagradParameters(0.5, initial_accumulator=0.1),
-    )
+    one = tf.compat.v1.constant_initializer(1.0)
+    tables = {name: ee.TableConfig(*shape, one) for name, shape in TABLES.items()}
+    spec = harness.tables_spec(tables, ee.AdagradParameters(0.5, initial_accumulator=0.1))
 
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_sum(features["words"] + features["items"])
@@ -28,9 +23,11 @@ def two_tables(model_dir, start=None):
     return harness.estimator(model_fn, spec, model_dir, warm_start_from=start)
 
 
+BATCH = {name: np.zeros(2, np.int32) for name in TABLES}, np.zeros(2, np.float32)
+
+
 def train_two(estimator, steps=1):
-    batch = ({name: np.zeros(2, np.int32) for name in TABLES}, np.zeros(2, np.float32))
-    estimator.train(harness.input_fn_of([batch] * steps), steps=steps)
+    estimator.train(harness.input_fn_of([BATCH] * steps))
 
 
 @pytest.fixture(scope="module")
@@ -111,8 +108,7 @@ def test_an_evaluation_inside_a_training_needs_no_slots(two, tmp_path, caplog):
     """Its graph lacks what the pattern finds in that of the training."""
     caplog.set_level("INFO", "estimator_emb")
     estimator = two_tables(tmp_path / "new", ee.WarmStartSettings(str(two), [".*Adagrad"]))
-    batch = ({name: np.zeros(2, np.int32) for name in TABLES}, np.zeros(2, np.float32))
-    input_fn = harness.input_fn_of([batch])
+    input_fn = harness.input_fn_of([BATCH])
     hook = ee.experimental.InMemoryEvaluatorHook(estimator, input_fn, steps=1)
     estimator.train(input_fn, hooks=[hook], steps=1)
     assert len([line for line in caplog.messages if line.startswith("Warm start")]) == 1
