@@ -6,7 +6,6 @@ They are reported only if building or running a step fails.
 """
 
 import contextlib
-import copy
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -111,7 +110,7 @@ def watched(features: Any, labels: Any, samples: Any) -> tuple[Any, Any]:
     replaced = dict(zip(chosen, after, strict=True))
     for name, tensor in zip(names, after, strict=True):
         notes.watched[tensor.name] = name
-    return _with(features, replaced), _with(labels, replaced)
+    return tf.nest.map_structure(lambda value: replaced.get(id(value), value), (features, labels))
 
 
 class _Forget(tf.compat.v1.train.SessionRunHook):
@@ -216,19 +215,6 @@ def _first_dimensions(values: list[tf.Tensor], samples: Any) -> tf.Tensor:
         else:
             start += value.shape.rank
     return tf.gather(tf.concat(shapes, axis=0), places) if start > 1 else shapes[0]
-
-
-def _with(structure: Any, replaced: dict[int, tf.Tensor]) -> Any:
-    if isinstance(structure, dict):
-        copied = copy.copy(structure)
-        for key, value in structure.items():
-            copied[key] = _with(value, replaced)
-        return copied
-    if isinstance(structure, (list, tuple)) and not hasattr(structure, "_fields"):
-        return type(structure)(_with(value, replaced) for value in structure)
-    if structure is None:
-        return None
-    return data_nest.map_structure(lambda value: replaced.get(id(value), value), structure)
 
 
 def _warn_of_one(name: str, samples: int | None) -> None:

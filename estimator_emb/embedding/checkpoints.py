@@ -289,5 +289,4 @@ def _write(
             out.add("global_step", tf.int64, np.array(step, np.int64))
         for key, name in moved.items():
             out.add_rows(name, values.dtypes[key], values.shapes[key], pieces(key))
-        out.merge()
         out.finish()

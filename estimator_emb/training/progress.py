@@ -26,15 +26,11 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
     Its speed is that of the steps: evaluations and saves in between do not count.
     """
 
-    def __init__(
-        self,
-        total_steps: int | None,
-        batch_size: int | None,
-        loss: Any = None,
-        steps: int | None = None,
-    ):
+    _steps: int | None = None
+    """How many more steps to train, where `total_steps` does not say it."""
+
+    def __init__(self, total_steps: int | None, batch_size: int | None, loss: Any):
         self._total = total_steps
-        self._steps = steps
         self._batch_size = batch_size
         self._loss = loss
         self._fetches: dict[str, Any] = {}
@@ -49,9 +45,7 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
         self._fetches = {"step": self._global_step}
         loss = self._loss
         if loss is _OF_MODEL_FN:
-            # An Estimator adds the loss that model_fn returns to this collection.
-            losses = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.LOSSES)
-            loss = losses[-1] if losses else None
+            loss = _returned_loss()
         elif isinstance(loss, str):
             loss = _named(loss)
         if loss is not None:
@@ -122,7 +116,8 @@ class ProgressLog(_Progress):
     def __init__(
         self, steps: int | None, max_steps: int | None, batch_size: int | None, model_dir: str
     ):
-        super().__init__(max_steps, batch_size, _OF_MODEL_FN, steps)
+        super().__init__(max_steps, batch_size, _OF_MODEL_FN)
+        self._steps = steps
         self._model_dir = model_dir
 
     def end(self, session: Any) -> None:
@@ -159,11 +154,8 @@ class ProgressHook(_Progress):
         training loop.
     """
 
-    def __init__(self, total_steps: int, batch_size: int, loss: Any = None):
-        self._draw_with(total_steps, batch_size, loss)
-
-    def _draw_with(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, total_steps: int | None, batch_size: int | None, loss: Any = None):
+        super().__init__(total_steps, batch_size, loss)
         self._bar: Any = None
         self._lock = threading.Lock()
 
@@ -211,13 +203,6 @@ class ProgressHook(_Progress):
                 self._bar = None
 
 
-class _TrainingBar(ProgressHook):
-    """A hook that draws the bar of a training whose program gave no hook for it."""
-
-    def __init__(self, steps: int | None, max_steps: int | None, batch_size: int | None):
-        self._draw_with(max_steps, batch_size, _OF_MODEL_FN, steps)
-
-
 def log_beside(
     hooks: Any, steps: int | None, max_steps: int | None, batch_size: int | None, model_dir: str
 ) -> list[_Progress]:
@@ -228,7 +213,9 @@ def log_beside(
     if any(isinstance(hook, ProgressHook) for hook in hooks or ()):
         return []
     if console.interactive() and logger.isEnabledFor(logging.INFO):
-        return [_TrainingBar(steps, max_steps, batch_size)]
+        bar = ProgressHook(max_steps, batch_size, _OF_MODEL_FN)
+        bar._steps = steps
+        return [bar]
     return [ProgressLog(steps, max_steps, batch_size, model_dir)]
 
 
@@ -258,6 +245,12 @@ def _text(value: Any) -> str:
         return str(value)  # An evaluation does not fail for its line.
 
 
+def _returned_loss() -> tf.Tensor | None:
+    """Returns the loss of model_fn, which an Estimator adds to a collection."""
+    losses = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.LOSSES)
+    return losses[-1] if losses else None
+
+
 def _named(loss: str) -> tf.Tensor | None:
     """Returns the tensor of the loss by its name; warns and returns None if there is none."""
     name = loss if ":" in loss else f"{loss}:0"
@@ -275,9 +268,8 @@ def _named(loss: str) -> tf.Tensor | None:
             )
         if graph.is_fetchable(tensor):  # Tensors of model_fn on an emulated TPU are not.
             return tensor
-    # An Estimator adds the loss that model_fn returns to this collection.
-    losses = graph.get_collection(tf.compat.v1.GraphKeys.LOSSES)
-    if loss == "loss" and losses:
-        return losses[-1]
+    returned = _returned_loss()
+    if loss == "loss" and returned is not None:
+        return returned
     logger.warning("ProgressHook: the graph has no tensor %r; no loss is shown.", name)
     return None

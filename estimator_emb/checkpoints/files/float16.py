@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rounds tables to float16."""
 
-from collections.abc import Iterable
-
 import numpy as np
 
 LARGEST = 65504
@@ -20,13 +18,3 @@ def rounded(owner: str, table: str, rows: np.ndarray, start: int) -> np.ndarray:
             f"and float16 ends at {LARGEST}. Write the tables as float32."
         )
     return rows.astype(np.float16)
-
-
-def whole(shape: tuple[int, ...], pieces: Iterable[np.ndarray]) -> np.ndarray:
-    """Returns float16 rows as one array: TensorFlow restores no float16 that was saved in parts."""
-    table = np.empty(shape, np.float16)
-    start = 0
-    for piece in pieces:
-        table[start : start + len(piece)] = piece
-        start += len(piece)
-    return table

@@ -78,7 +78,6 @@ def write(prefix: str, tables: Sequence[Written], step: int | None) -> Keys:
                 pieces = (piece.astype(np.float32) for piece in table.pieces(table.name + suffix))
                 shape = table.rows, table.dimension
                 out.add_rows(keys[name][slot], tf.float32, shape, pieces)
-        out.merge()
         out.finish()
     return keys
 

@@ -48,11 +48,10 @@ class Float16Copy:
                         float16.rounded(_OWNER, name, values.rows(name, start, end), start)
                         for start, end in values.spans(name)
                     )
-                    out.add(name, tf.float16, float16.whole(shape, rounded))
+                    out.add_rows(name, tf.float16, shape, rounded)
                 elif shape and shape[0] and not values.is_text(name):
                     pieces = (values.rows(name, *span) for span in values.spans(name))
                     out.add_rows(name, dtype, shape, pieces)
                 else:
                     out.add(name, dtype, values.array(name))
-            out.merge()
             out.finish()
