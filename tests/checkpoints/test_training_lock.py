@@ -13,7 +13,7 @@ import time
 
 import harness
 import pytest
-import tensorflow as tf
+from harness import AfterStep
 from words_program import call, make
 
 import estimator_emb as ee
@@ -40,19 +40,6 @@ def said(error):
     return f"{before}{since}{{time}}{comma}{after}"
 
 
-class Inside(tf.compat.v1.train.SessionRunHook):
-    """Does something once while a model trains."""
-
-    def __init__(self, action):
-        self.action = action
-        self.done = False
-
-    def after_run(self, run_context, run_values):
-        if not self.done:
-            self.done = True
-            self.action()
-
-
 def lock_of(model_dir):
     return pathlib.Path(model_dir, training_lock.FILE)
 
@@ -63,6 +50,7 @@ def test_another_estimator(way, tmp_path, monkeypatch):
     model_dir = tmp_path / "model"
     (tmp_path / "link").symlink_to("model")
     estimator = make(model_dir, way)
+    done = []
 
     def inside():
         assert lock_of(model_dir).exists()
@@ -75,11 +63,11 @@ def test_another_estimator(way, tmp_path, monkeypatch):
         for reads in ("evaluate", "predict", "export"):
             call(reads, make(model_dir, way))
         call("train", make(tmp_path / "other", way))
+        done.append(True)
 
-    hook = Inside(inside)
-    for step in (1, 2):
-        call("train", estimator, hooks=[hook])
-        assert hook.done
+    for step, hooks in ((1, [AfterStep(inside)]), (2, [])):
+        call("train", estimator, hooks=hooks)
+        assert done == [True]
         assert estimator.latest_checkpoint() == f"{model_dir}/model.ckpt-{step}"
         assert not lock_of(model_dir).exists()
 
@@ -91,7 +79,7 @@ def test_a_training_that_fails_holds_nothing(tmp_path):
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        call("train", estimator, hooks=[Inside(fail)])
+        call("train", estimator, hooks=[AfterStep(fail)])
     assert not lock_of(tmp_path).exists()
     call("train", estimator)
 
@@ -126,7 +114,7 @@ def test_another_process(tmp_path):
         text = lock_of(tmp_path).read_text()
         assert text.startswith(f"process {os.getpid()} on {socket.gethostname()}, since ")
 
-    call("train", estimator, hooks=[Inside(inside)])
+    call("train", estimator, hooks=[AfterStep(inside)])
     assert not lock_of(tmp_path).exists()
 
 
@@ -142,7 +130,7 @@ def test_a_forked_process_holds_nothing(tmp_path):
             os._exit(0)
 
     estimator = make(tmp_path)
-    call("train", estimator, hooks=[Inside(fork)])
+    call("train", estimator, hooks=[AfterStep(fork)])
     try:
         call("train", estimator)
     finally:

@@ -4,6 +4,7 @@
 import logging
 import time
 
+import harness
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -33,21 +34,13 @@ def model_fn(features, labels, mode, params):
 
 
 def make(model_dir, device=None, **config):
-    return ee.TPUEstimator(
-        model_fn,
-        config=ee.RunConfig(
-            model_dir=str(model_dir), tpu_config=ee.TPUConfig(1, device=device), **config
-        ),
-        use_tpu=device is not None,
-        train_batch_size=2,
-        eval_batch_size=2,
-    )
+    tpu = ee.TPUConfig(1, device=device)
+    config = ee.RunConfig(model_dir=str(model_dir), tpu_config=tpu, **config)
+    return harness.configured(model_fn, None, config, 2, use_tpu=device is not None)
 
 
 def input_fn(params):
-    return tf.data.Dataset.from_tensors(
-        ({"id": np.ones(2, np.float32)}, np.zeros(2, np.float32))
-    ).repeat()
+    return harness.dataset([({"id": np.ones(2, np.float32)}, np.zeros(2, np.float32))]).repeat()
 
 
 @pytest.mark.parametrize("device", [None, "host"])
@@ -151,13 +144,8 @@ def test_the_speed_leaves_evaluations_and_saves_out(tmp_path, monkeypatch, caplo
     monkeypatch.setattr(progress.ProgressLog, "_ended", {})
     caplog.set_level(logging.INFO, "estimator_emb")
 
-    class Step(v1.train.SessionRunHook):
-        def after_run(self, context, values):
-            now[0] += 1.0
-
-    class Slow(v1.train.SessionRunHook):
-        def after_run(self, context, values):
-            now[0] += 1000.0
+    def hooks(seconds):
+        return [harness.AfterStep(lambda: now.__setitem__(0, now[0] + seconds))]
 
     save = v1.train.Saver.save
 
@@ -168,8 +156,8 @@ def test_the_speed_leaves_evaluations_and_saves_out(tmp_path, monkeypatch, caplo
     monkeypatch.setattr(v1.train.Saver, "save", slow_save)
     ee.train_and_evaluate(
         make(tmp_path, save_checkpoints_steps=5),
-        ee.TrainSpec(input_fn, max_steps=20, hooks=[Step()]),
-        ee.EvalSpec(input_fn, steps=1, throttle_secs=0, hooks=[Slow()]),
+        ee.TrainSpec(input_fn, max_steps=20, hooks=hooks(1.0)),
+        ee.EvalSpec(input_fn, steps=1, throttle_secs=0, hooks=hooks(1000.0)),
     )
     speeds = [line for line in caplog.messages if line.startswith("step")]
     assert speeds[-1] == "step 20 of 20, loss 14.7500, 2 examples/s", caplog.messages

@@ -169,23 +169,21 @@ def test_a_handler_of_the_programs_own_is_left(ignored, tmp_path):
 
 
 def test_an_error_stays_an_error(tmp_path):
-    class Fails(tf1.train.SessionRunHook):
-        def after_run(self, run_context, run_values):
-            os.kill(os.getpid(), signal.SIGTERM)
-            raise ValueError("of the program")
+    def fail():
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise ValueError("of the program")
 
     with pytest.raises(ValueError, match="of the program"):
-        make(tmp_path).train(input_of(16), hooks=[Fails()], max_steps=2)
+        make(tmp_path).train(input_of(16), hooks=[harness.AfterStep(fail)], max_steps=2)
 
 
 def test_another_thread_leaves_the_signals(tmp_path):
     seen = []
 
-    class Looks(tf1.train.SessionRunHook):
-        def after_run(self, run_context, run_values):
-            seen.append([signal.getsignal(number) for number in EXCEPTIONS])
+    def look():
+        seen.append([signal.getsignal(number) for number in EXCEPTIONS])
 
-    arguments = {"hooks": [Looks()], "max_steps": 1}
+    arguments = {"hooks": [harness.AfterStep(look)], "max_steps": 1}
     thread = threading.Thread(target=make(tmp_path).train, args=[input_of(16)], kwargs=arguments)
     thread.start()
     thread.join()
@@ -208,16 +206,15 @@ def test_a_wakeup_of_an_event_loop_is_left(tmp_path):
 def test_a_forked_process_has_its_own_signals(tmp_path):
     status = []
 
-    class Forks(tf1.train.SessionRunHook):
-        def after_run(self, run_context, run_values):
-            child = os.fork()
-            if not child:
-                signal.raise_signal(signal.SIGTERM)
-                os._exit(0)
-            status.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    def fork():
+        child = os.fork()
+        if not child:
+            signal.raise_signal(signal.SIGTERM)
+            os._exit(0)
+        status.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
     estimator = make(tmp_path)
-    estimator.train(input_of(16), hooks=[Forks()], max_steps=2)
+    estimator.train(input_of(16), hooks=[harness.AfterStep(fork)], max_steps=2)
     assert status == [-signal.SIGTERM] * 2
     assert estimator.get_variable_value("global_step") == 2
 
