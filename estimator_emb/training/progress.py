@@ -1,23 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shows the progress of a training in a bar or in the log."""
 
+import contextlib
 import logging
 import math
 import os
 import sys
 import threading
+import time
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.messages import bars, console, pauses
+from estimator_emb.messages import bars, console
 from estimator_emb.messages.console import logger
 
 _SECONDS_BETWEEN_LINES = 10.0
 _SECONDS_BETWEEN_UPDATES = 0.5
 _OF_MODEL_FN: Any = object()
 """Stands for the loss that model_fn returns."""
+
+
+class _Pauses(threading.local):
+    """How long a thread has evaluated or saved, and when it began to, for speeds to leave out."""
+
+    seconds = 0.0
+    began: float | None = None
+
+
+_pauses = _Pauses()
+
+
+@contextlib.contextmanager
+def pausing() -> Iterator[None]:
+    """Leaves what runs inside, in this thread, out of the speed of a training; may be nested."""
+    outer = _pauses.began is None
+    if outer:
+        _pauses.began = time.monotonic()
+    try:
+        yield
+    finally:
+        if outer and _pauses.began is not None:
+            _pauses.seconds += time.monotonic() - _pauses.began
+            _pauses.began = None
+
+
+def clock() -> float:
+    """Returns a time in seconds that stands still in this thread's pauses."""
+    return (time.monotonic() if _pauses.began is None else _pauses.began) - _pauses.seconds
 
 
 class _Progress(tf.compat.v1.train.SessionRunHook):
@@ -54,12 +86,12 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
     def after_create_session(self, session: Any, coord: Any) -> None:
         for saver in session.graph.get_collection(tf.compat.v1.GraphKeys.SAVERS):
             if not getattr(saver.save, "pauses", False):
-                saver.save = pauses.pausing()(saver.save)
+                saver.save = pausing()(saver.save)
                 saver.save.pauses = True
         self._first_step = self._shown_step = int(session.run(self._global_step))
         if self._total is None and self._steps is not None:
             self._total = self._first_step + self._steps
-        self._started = self._shown_at = pauses.clock()
+        self._started = self._shown_at = clock()
         self._losses, self._last_loss = [], None
 
     def before_run(self, run_context: Any) -> Any:
@@ -68,7 +100,7 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
     def after_run(self, run_context: Any, run_values: Any) -> None:
         if "loss" in run_values.results:
             self._losses.append(float(run_values.results["loss"]))
-        if pauses.clock() - self._shown_at >= self._pause():
+        if clock() - self._shown_at >= self._pause():
             self._show(int(run_values.results["step"]))
 
     def end(self, session: Any) -> None:
@@ -84,7 +116,7 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
         raise NotImplementedError
 
     def _show(self, step: int) -> None:
-        now = pauses.clock()
+        now = clock()
         speed = (step - self._shown_step) / max(now - self._shown_at, 1e-9)
         self._shown_step, self._shown_at = step, now
         if self._losses:
@@ -111,7 +143,7 @@ class ProgressLog(_Progress):
     """
 
     _ended: ClassVar[dict[str, float]] = {}
-    """model_dir -> pauses.clock() at its last line."""
+    """model_dir -> clock() at its last line."""
 
     def __init__(
         self, steps: int | None, max_steps: int | None, batch_size: int | None, model_dir: str
@@ -121,14 +153,14 @@ class ProgressLog(_Progress):
         self._model_dir = model_dir
 
     def end(self, session: Any) -> None:
-        now = pauses.clock()
+        now = clock()
         before = self._ended.get(self._model_dir, -math.inf)
         if now - min(self._started, before) >= _SECONDS_BETWEEN_LINES:
             super().end(session)
 
     def _write(self, step: int, parts: list[str]) -> None:
         if step > self._first_step:
-            self._ended[self._model_dir] = pauses.clock()
+            self._ended[self._model_dir] = clock()
             logger.info(self._line(step, parts))
 
 

@@ -12,7 +12,7 @@ import processes
 import pytest
 from words_program import call, make
 
-from estimator_emb.checkpoints.restoring import unfinished_saves
+from estimator_emb.checkpoints.restoring import model_directory
 
 
 def leave(model_dir, *names):
@@ -42,7 +42,7 @@ def test_where_no_lock_tells(hours, stays, tmp_path):
     then = time.time() - hours * 3600
     for file in (*folder.iterdir(), folder):
         os.utime(file, (then, then))
-    unfinished_saves.remove(str(tmp_path), alone=False)
+    model_directory.remove_unfinished_saves(str(tmp_path), alone=False)
     assert folder.exists() == stays
 
 

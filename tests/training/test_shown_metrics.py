@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb.messages import pauses
 from estimator_emb.training import progress
 
 v1 = tf.compat.v1
@@ -134,7 +133,7 @@ def test_an_early_stop_is_told_of_the_evaluations_until_then(tmp_path, caplog):
 def clock(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(pauses, "_this", pauses._OfThread())
+    monkeypatch.setattr(progress, "_pauses", progress._Pauses())
     return now
 
 
@@ -166,11 +165,11 @@ def test_the_speed_leaves_evaluations_and_saves_out(tmp_path, monkeypatch, caplo
 
 def test_pauses_are_nested_and_of_a_thread(monkeypatch):
     now = clock(monkeypatch)
-    before = pauses.clock()
-    with pauses.pausing():
+    before = progress.clock()
+    with progress.pausing():
         now[0] += 1.0
-        with pauses.pausing():
+        with progress.pausing():
             now[0] += 2.0
-        assert pauses.clock() == before
+        assert progress.clock() == before
     now[0] += 0.5
-    assert pauses.clock() == before + 0.5
+    assert progress.clock() == before + 0.5

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.checkpoints.files import float16
-from estimator_emb.checkpoints.files.values import Values
+from estimator_emb.checkpoints.files.values import Values, rounded
 from estimator_emb.checkpoints.reading import row_order, saved_variables
 from estimator_emb.checkpoints.reading.saved_variables import SavedVariable
 from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
@@ -136,7 +135,7 @@ class SavedTable:
             piece = self.read(variable, start, end)
             self.advance(piece.nbytes)
             if self.rounded_for:
-                piece = float16.rounded(self.rounded_for, self.name, piece, start)
+                piece = rounded(self.rounded_for, self.name, piece, start)
             yield np.ascontiguousarray(piece)
 
     def labels(self) -> Iterator[list[str | None]]:
