@@ -172,17 +172,17 @@ def shown(key: str) -> str:
 
 def saved_step(values: Values) -> int | None:
     """Returns the `step` of a `tf.train.Checkpoint(step=...)`; None without one."""
-    name = f"step/{_VALUE}"
-    if values.shapes.get(name) != () or not values.dtypes[name].is_integer:
-        return None
-    return int(values.whole(name))
+    return _number(values, f"step/{_VALUE}")
 
 
 def global_step(values: Values) -> int | None:
     """Returns the global step of a checkpoint of tensorflow-estimator; None without one."""
-    if values.shapes.get("global_step") != ():
-        return None
-    return int(values.whole("global_step"))
+    return _number(values, "global_step")
+
+
+def _number(values: Values, name: str) -> int | None:
+    is_one = values.shapes.get(name) == () and values.dtypes[name].is_integer
+    return int(values.whole(name)) if is_one else None
 
 
 def own_names(variables: Sequence[str]) -> dict[str, str]:

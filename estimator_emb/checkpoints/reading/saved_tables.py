@@ -12,6 +12,7 @@ from estimator_emb.checkpoints.files.values import Values, rounded
 from estimator_emb.checkpoints.reading import row_order, saved_variables
 from estimator_emb.checkpoints.reading.saved_variables import SavedVariable
 from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
+from estimator_emb.messages.arguments import check_argument
 
 
 def tables(path: str) -> dict[str, SavedVariable]:
@@ -73,8 +74,7 @@ def table_pieces(
     Raises:
       ValueError: as `table`; or `rows` is less than 1.
     """
-    if rows is not None and rows < 1:
-        raise ValueError(f"table_pieces: rows must be at least 1; got {rows}.")
+    check_argument("table_pieces", rows is None or rows >= 1, "rows", "at least 1", rows)
     with Values(saved_variables.prefix(path)) as values:
         opened = SavedTable(values, name, order)
         variable = opened.variable(slot)
@@ -89,8 +89,7 @@ class SavedTable:
     """
 
     def __init__(self, values: Values, name: str, order: str | None = None, widen: bool = False):
-        if order not in (None, "div", "mod"):
-            raise ValueError(f"table: order must be 'div' or 'mod'; got {order!r}.")
+        check_argument("table", order in (None, "div", "mod"), "order", "'div' or 'mod'", order)
         found = find(values, name)
         self.values = values
         self.name = found.name
