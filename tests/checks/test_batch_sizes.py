@@ -202,20 +202,12 @@ def test_where_a_tpu_is_emulated_unknown_shapes_are_named(tmp_path):
 def test_predicting_where_a_tpu_is_emulated(cores, sparse, tmp_path):
     """The last batch is filled up, which would give a feature that lacks samples empty ones."""
 
+    def without_labels(features, labels):
+        x = features["x"]
+        return {**features, "x": tf.sparse.from_dense(x[:, None] + 1) if sparse else x}
+
     def input_fn(params):
-        def generate():
-            for x, d in [(4, 4), (2, 3)]:
-                yield {"d": np.ones([d, 1], np.float32), "x": np.arange(x)}
-
-        def with_sparse(features):
-            return {**features, "x": tf.sparse.from_dense(features["x"][:, None] + 1)}
-
-        signature = {
-            "d": tf.TensorSpec([None, 1], tf.float32),
-            "x": tf.TensorSpec([None], tf.int64),
-        }
-        dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
-        return dataset.map(with_sparse) if sparse else dataset
+        return unknown_shapes([(4, 4, 4), (2, 3, 2)])(params).map(without_labels)
 
     estimator = harness.estimator(every_mode, SPEC, tmp_path, num_shards=cores)
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
