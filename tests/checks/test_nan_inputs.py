@@ -106,8 +106,10 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("native_kernels", "01")
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way, native_kernels",
+    [(way, one) for way, how in WAYS.items() for one in ("0" if "tables" in how else "01")],
+)
 def test_a_feature_is_named_before_its_step_writes(
     way, native_kernels, native, monkeypatch, tmp_path
 ):
