@@ -35,7 +35,7 @@ class _Keras(TableFormat):
                 group = file.create_group(table.safe_name)
                 name = f"{table.safe_name}/embeddings:0"
                 _write_names(group, "weight_names", [name])
-                values = group.create_dataset(name, (table.rows, table.dimension), table.dtype)
+                values = group.create_dataset(name, table.shape, table.dtype)
                 start = 0
                 for piece in table.pieces(table.name):
                     values[start : start + len(piece)] = piece

@@ -97,8 +97,7 @@ def _fill(path: str, tables: Mapping[str, SavedTable]) -> None:
                 if name not in tables:
                     out.add(name, dtype, small.array(name))
             for name, table in tables.items():
-                shape = table.rows, table.dimension
-                out.add_rows(name, small.dtypes[name], shape, table.pieces(table.name))
+                out.add_rows(name, small.dtypes[name], table.shape, table.pieces(table.name))
         merged = out.merge()
         for old in tf.io.gfile.glob(f"{path}.data-*"):
             tf.io.gfile.remove(old)

@@ -76,8 +76,7 @@ def write(prefix: str, tables: Sequence[Written], step: int | None) -> Keys:
         for name, table, optimizer in tables:
             for slot, suffix in suffixes(optimizer).items():
                 pieces = (piece.astype(np.float32) for piece in table.pieces(table.name + suffix))
-                shape = table.rows, table.dimension
-                out.add_rows(keys[name][slot], tf.float32, shape, pieces)
+                out.add_rows(keys[name][slot], tf.float32, table.shape, pieces)
         out.finish()
     return keys
 

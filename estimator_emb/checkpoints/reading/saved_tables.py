@@ -94,7 +94,7 @@ class SavedTable:
         self.values = values
         self.name = found.name
         self.variables = (found.name, *found.slots)
-        self.rows, self.dimension = found.shape
+        self.shape = self.rows, self.dimension = found.shape
         self.optimizer = found.optimizer
         self.vocabulary: Vocabulary | None = None
         self.rounded_for = ""
@@ -113,7 +113,7 @@ class SavedTable:
         if slot is None:
             return self.name
         name = f"{self.name}/{slot.removeprefix('/')}"
-        if self.values.shapes.get(name) != (self.rows, self.dimension):
+        if self.values.shapes.get(name) != self.shape:
             raise ValueError(
                 f"table: {self.name!r} has no slot {slot!r}; it has "
                 f"{[one.removeprefix(f'{self.name}/') for one in self.variables[1:]]}."
