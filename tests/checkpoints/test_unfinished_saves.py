@@ -51,7 +51,7 @@ def test_a_save_that_is_killed(tmp_path):
     program = """
         import sys
         import words_program
-        words_program.call("train", words_program.make(sys.argv[1], rows=6_000_000))
+        words_program.call("train", words_program.make(sys.argv[1], rows=2_000_000))
     """
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)],
@@ -66,10 +66,10 @@ def test_a_save_that_is_killed(tmp_path):
     # While it lives, another training leaves its files alone.
     process.send_signal(signal.SIGSTOP)
     with pytest.raises(RuntimeError, match=f"is held by process {process.pid} on "):
-        call("train", make(tmp_path, rows=6_000_000))
+        call("train", make(tmp_path, rows=2_000_000))
     assert all(one.exists() for one in begun)
     process.kill()
     process.wait()
     assert list(tmp_path.glob("model.ckpt-*_temp"))
-    call("train", make(tmp_path, rows=6_000_000))
+    call("train", make(tmp_path, rows=2_000_000))
     assert not list(tmp_path.glob("model.ckpt-*_temp"))

@@ -33,6 +33,11 @@ def cluster():
     return spec, {job: server.target for job, server in servers.items()}, servers
 
 
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch):
+    monkeypatch.setattr(ending, "_FOR_CHIEF_TO_HEAR", 0.2)
+
+
 def until(condition):
     deadline = time.monotonic() + 20
     while not condition():
