@@ -71,7 +71,7 @@ def check_warm_start(settings: Any, tables: Sequence[Table]) -> set[str] | None:
     infos = settings.var_name_to_vocab_info or {}
     old_names = settings.var_name_to_prev_var_name or {}
     started = here if settings.vars_to_warm_start is not None else here.keys() & infos.keys()
-    found = []
+    found: list[Misfit] = []
     for name, form in here.items():
         old_name = old_names.get(name) or name
         if name in infos:
