@@ -97,17 +97,9 @@ def advice(folder, newest="model.ckpt-2"):
     )
 
 
-@pytest.mark.parametrize(
-    "way, kind",
-    [
-        ("host", "missing"),
-        pytest.param("emulated", "missing", marks=pytest.mark.slow),
-        ("host", "empty"),
-        ("host", "damaged"),
-    ],
-)
-def test_no_state_file(way, kind, trained):
-    estimator = make(trained, way)
+@pytest.mark.parametrize("kind", ["missing", "empty", "damaged"])
+def test_no_state_file(kind, trained):
+    estimator = make(trained)
     message = f"{PHRASE}: {state(kind, trained)}.\n{advice(trained)}"
     for what in CALLS:
         assert refused(what, estimator, checkpoint_files.MissingCheckpoint) == message
@@ -268,10 +260,7 @@ KINDS = ["missing", "index", "flipped", "empty", "cut", "one byte"]
 
 @pytest.mark.parametrize(
     "way, kind",
-    [
-        *(("host", kind) for kind in KINDS),
-        *(pytest.param("emulated", kind, marks=pytest.mark.slow) for kind in ("cut", "flipped")),
-    ],
+    [*(("host", kind) for kind in KINDS), pytest.param("emulated", "cut", marks=pytest.mark.slow)],
 )
 def test_a_damaged_checkpoint(way, kind, trained):
     path = f"{trained}/model.ckpt-2"

@@ -127,18 +127,17 @@ def test_a_renamed_table(way, trained):
         np.testing.assert_array_equal(got[f"terms{field}"], want[f"words{field}"])
 
 
-@pytest.mark.parametrize("way", HOST_OR_EMULATED)
-def test_dense_variables(way, trained):
+def test_dense_variables(trained):
     path = f"{trained}/model.ckpt-1"
     for what in CALLS:
-        assert refused(what, make(trained, way, units=2, rows=51)) == unfit(
+        assert refused(what, make(trained, units=2, rows=51)) == unfit(
             path,
             "  table 'words': variable words is [51, 4] here and [50, 4] in the checkpoint",
             "  variable output/kernel is [1, 2] here and [1, 1] in the checkpoint",
             with_vocabulary(path),
             BUILD,
         )
-        assert refused(what, make(trained, way, layer="last", units=2)) == unfit(
+        assert refused(what, make(trained, layer="last", units=2)) == unfit(
             path,
             "  Key last/kernel not found in checkpoint: it is [1, 2], and of that shape the "
             "checkpoint has no other",
@@ -313,9 +312,8 @@ def test_warm_start(way, trained, tmp_path, in_shards):
     )
 
 
-@pytest.mark.parametrize("way", HOST_OR_EMULATED)
-def test_a_prediction_that_is_not_read_to_its_end(way, trained):
-    estimator = make(trained, way)
+def test_a_prediction_that_is_not_read_to_its_end(trained):
+    estimator = make(trained)
     predictions = estimator.predict(input_fn)
     first = next(predictions)
     # Another call would compare its graph with the checkpoint of the prediction.

@@ -44,25 +44,24 @@ def lock_of(model_dir):
     return pathlib.Path(model_dir, training_lock.FILE)
 
 
-@pytest.mark.parametrize("way", ["host", pytest.param("8 cores", marks=pytest.mark.slow)])
-def test_another_estimator(way, tmp_path, monkeypatch):
+def test_another_estimator(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model_dir = tmp_path / "model"
     (tmp_path / "link").symlink_to("model")
-    estimator = make(model_dir, way)
+    estimator = make(model_dir)
     done = []
 
     def inside():
         assert lock_of(model_dir).exists()
         for spelling in (model_dir, "model", f"{model_dir}/", "link", f"file://{model_dir}"):
             with pytest.raises(RuntimeError) as error:
-                call("train", make(spelling, way))
+                call("train", make(spelling))
             assert said(error.value) == refusal(spelling)
         with pytest.raises(RuntimeError):  # The same one, within its own training.
             call("train", estimator)
         for reads in ("evaluate", "predict", "export"):
-            call(reads, make(model_dir, way))
-        call("train", make(tmp_path / "other", way))
+            call(reads, make(model_dir))
+        call("train", make(tmp_path / "other"))
         done.append(True)
 
     for step, hooks in ((1, [AfterStep(inside)]), (2, [])):

@@ -22,11 +22,10 @@ def leave(model_dir, *names):
     return [model_dir / name for name in names]
 
 
-@pytest.mark.parametrize("way", ["host", pytest.param("emulated", marks=pytest.mark.slow)])
-def test_removed_when_training_begins(way, tmp_path):
+def test_removed_when_training_begins(tmp_path):
     gone = leave(tmp_path, "model.ckpt-7_temp", "model.ckpt-12_temp_5f3a")
     kept = leave(tmp_path, "model.ckpt-7_temporary", "my_model.ckpt-1_temp", "eval")
-    estimator = make(tmp_path, way)
+    estimator = make(tmp_path)
     call("evaluate", estimator)
     call("predict", estimator)
     assert all(one.exists() for one in gone)
