@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from estimator_emb.checkpoints.formats.base import TableFormat
+from estimator_emb.checkpoints.formats.exporting import TableFormat
 from estimator_emb.checkpoints.reading.saved_tables import SavedTable
 
 _LARGEST_ATTRIBUTE = 64512

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.checkpoints.formats.base import Sequential, TableFormat
+from estimator_emb.checkpoints.formats.exporting import Sequential, TableFormat
 from estimator_emb.checkpoints.reading.saved_tables import SavedTable
 
 

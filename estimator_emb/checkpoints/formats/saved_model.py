@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from estimator_emb.checkpoints.files.values import Values
 from estimator_emb.checkpoints.files.writer import Writer
-from estimator_emb.checkpoints.formats.base import TableFormat
+from estimator_emb.checkpoints.formats.exporting import TableFormat
 from estimator_emb.checkpoints.reading.saved_tables import SavedTable
 
 
