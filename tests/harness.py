@@ -210,6 +210,16 @@ def run(call, estimator, input_fn, **kwargs):
     return list(done) if call == "predict" else done
 
 
+class AfterStep(v1.train.SessionRunHook):
+    """Calls a function after each step."""
+
+    def __init__(self, function):
+        self._function = function
+
+    def after_run(self, run_context, run_values):
+        self._function()
+
+
 def summaries(model_dir):
     """The scalars {step: {tag: value}} of the event files of a directory, each written once."""
     found = {}

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program with one table, 'words', whose checkpoints tests restore in each way to run."""
 
+import traceback
+
 import harness
 import numpy as np
 import pytest
@@ -65,4 +67,6 @@ def refused(what, estimator, kind=ValueError, **kwargs):
     with pytest.raises(kind) as error:
         call(what, estimator, **kwargs)
     assert files() == before
+    shown = "".join(traceback.format_exception(error.value))
+    assert "Original stack trace" not in shown and shown.endswith(f"{error.value}\n")
     return str(error.value)

@@ -23,11 +23,14 @@ _WANTS_IDS = re.compile(
 _RESHAPES = frozenset(("ExpandDims", "Identity", "Reshape", "Squeeze", "StridedSlice"))
 
 
+def _activations(features: Any, tables: Sequence[Table]) -> set[str]:
+    given = features if isinstance(features, Mapping) else ()
+    return {feature.key for table in tables for feature in table.features}.intersection(given)
+
+
 def explain(error: Exception, features: Any, tables: Sequence[Table]) -> None:
     """Adds to an error which features are activations, if one of them was used as ids."""
-    if not isinstance(features, Mapping):
-        return
-    keys = {feature.key for table in tables for feature in table.features}.intersection(features)
+    keys = _activations(features, tables)
     if isinstance(error, AttributeError):
         owner = getattr(error, "obj", None)
         keys = {key for key in keys if features[key] is owner}
@@ -43,10 +46,8 @@ def explain(error: Exception, features: Any, tables: Sequence[Table]) -> None:
 
 def warn_of_ids(features: Any, tables: Sequence[Table]) -> None:
     """Warns if a model_fn compares activations, or casts them to integers, as if they were ids."""
-    if not isinstance(features, Mapping):
-        return
-    for key in sorted({feature.key for table in tables for feature in table.features}):
-        waiting = [features[key]] if isinstance(features.get(key), tf.Tensor) else []
+    for key in sorted(_activations(features, tables)):
+        waiting = [features[key]] if isinstance(features[key], tf.Tensor) else []
         while waiting:
             for op in waiting.pop().consumers():
                 if op.type in _RESHAPES:

@@ -6,7 +6,6 @@ They are reported only if building or running a step fails.
 """
 
 import contextlib
-import copy
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -50,8 +49,10 @@ def _explain(error: Exception, features: Any, labels: Any, samples: int | None) 
     return ValueError(f"{error}{lines} {REMEDY}") if found and plain else None
 
 
-class _Sizes:
+class _Sizes(tf.compat.v1.train.SessionRunHook):
     """The tensors of a graph whose batch sizes are known only when a step runs.
+
+    It is a hook that clears `found` before each step, so that an error reports only its own.
 
     Attributes:
       watched: name of a graph tensor -> the name of the input in messages.
@@ -62,6 +63,9 @@ class _Sizes:
         self.watched: dict[str, str] = {}
         self.found: dict[str, tuple[int, int]] = {}
         self._warned: set[str] = set()
+
+    def before_run(self, run_context: Any) -> None:
+        self.found = {}
 
     def note(self, names: list[str], sizes: np.ndarray, samples: np.ndarray) -> np.bool_:
         """Remembers which sizes are not `samples`, for the error that they may cause."""
@@ -111,17 +115,7 @@ def watched(features: Any, labels: Any, samples: Any) -> tuple[Any, Any]:
     replaced = dict(zip(chosen, after, strict=True))
     for name, tensor in zip(names, after, strict=True):
         notes.watched[tensor.name] = name
-    return _with(features, replaced), _with(labels, replaced)
-
-
-class _Forget(tf.compat.v1.train.SessionRunHook):
-    """Clears the sizes of earlier batches, so that an error reports only its own step."""
-
-    def __init__(self, notes: _Sizes):
-        self._notes = notes
-
-    def before_run(self, run_context: Any) -> None:
-        self._notes.found = {}
+    return tf.nest.map_structure(lambda value: replaced.get(id(value), value), (features, labels))
 
 
 class _SmallBatches(tf.compat.v1.train.SessionRunHook):
@@ -174,7 +168,7 @@ def _tell_if_small(declared: int, samples: int) -> bool:
 def hooks() -> list[tf.compat.v1.train.SessionRunHook]:
     """Returns the hooks that a session of the default graph needs for these checks."""
     notes = _of_graphs.get(tf.compat.v1.get_default_graph())
-    return [] if notes is None else [_Forget(notes)]
+    return [] if notes is None else [notes]
 
 
 def of_failed_step(error: tf.errors.OpError, graph: tf.Graph) -> str:
@@ -216,19 +210,6 @@ def _first_dimensions(values: list[tf.Tensor], samples: Any) -> tf.Tensor:
         else:
             start += value.shape.rank
     return tf.gather(tf.concat(shapes, axis=0), places) if start > 1 else shapes[0]
-
-
-def _with(structure: Any, replaced: dict[int, tf.Tensor]) -> Any:
-    if isinstance(structure, dict):
-        copied = copy.copy(structure)
-        for key, value in structure.items():
-            copied[key] = _with(value, replaced)
-        return copied
-    if isinstance(structure, (list, tuple)) and not hasattr(structure, "_fields"):
-        return type(structure)(_with(value, replaced) for value in structure)
-    if structure is None:
-        return None
-    return data_nest.map_structure(lambda value: replaced.get(id(value), value), structure)
 
 
 def _warn_of_one(name: str, samples: int | None) -> None:

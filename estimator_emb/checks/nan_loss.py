@@ -74,41 +74,31 @@ class NanReportHook(tf.compat.v1.train.SessionRunHook):
             raise self._error(list(self._found(run_context.session)))
 
     def _found(self, session: Any) -> Iterator[str]:
-        table_variables = set()
         for table in self._tables:
             rows: dict[str, list[int]] = {kind: [] for kind in _KINDS}
             start = 0
             for shard in table.variables:
-                table_variables.add(shard.weights.name)
-                # A view of the variable, not a copy.
-                values = session.run(shard.weights)
+                values = session.run(shard.weights)  # A view of the variable, not a copy.
                 for kind, holds in _KINDS.items():
                     rows[kind] += [start + row for row in _rows_that_hold(holds, values)]
                 start += len(values)
-            found = {
-                kind: f"in {len(ids):,} of {start:,} rows, {_some(ids)}"
-                for kind, ids in rows.items()
-                if ids
-            }
-            if found:
+            of_rows = {kind: (len(ids), _some(ids)) for kind, ids in rows.items()}
+            if found := _listed(of_rows, f"{start:,} rows"):
                 features = ", ".join(repr(feature.key) for feature in table.table.features)
-                yield f"table {table.name!r} (features {features}): {_listed(found)}"
+                yield f"table {table.name!r} (features {features}): {found}"
+        of_tables = {shard.weights.name for table in self._tables for shard in table.variables}
         for variable in tf.compat.v1.trainable_variables():
             name = variable.name
-            if name not in table_variables and variable.dtype.is_floating:
+            if name not in of_tables and variable.dtype.is_floating:
                 value = np.asarray(session.run(variable))
-                counts = {kind: int(holds(value).sum()) for kind, holds in _KINDS.items()}
-                found = {
-                    kind: f"in {count:,} of {value.size:,} numbers"
-                    for kind, count in counts.items()
-                    if count
-                }
-                if found:
-                    yield f"variable {name}: {_listed(found)} (Gradient for {name} is NaN)"
+                counts = {kind: (int(holds(value).sum()), "") for kind, holds in _KINDS.items()}
+                if found := _listed(counts, f"{value.size:,} numbers"):
+                    yield f"variable {name}: {found} (Gradient for {name} is NaN)"
 
 
-def _listed(found: dict[str, str]) -> str:
-    return "; ".join(f"{kind} {where}" for kind, where in found.items())
+def _listed(counts: dict[str, tuple[int, str]], among: str) -> str:
+    found = ((kind, *one) for kind, one in counts.items() if one[0])
+    return "; ".join(f"{kind} in {count:,} of {among}{where}" for kind, count, where in found)
 
 
 def _rows_that_hold(holds: Callable[..., Any], values: np.ndarray) -> list[int]:
@@ -121,7 +111,7 @@ def _rows_that_hold(holds: Callable[..., Any], values: np.ndarray) -> list[int]:
 
 def _some(rows: list[int]) -> str:
     shown = ", ".join(map(str, rows[:_SHOWN]))
-    return f"ids {shown}, ..." if len(rows) > _SHOWN else f"ids {shown}"
+    return f", ids {shown}, ..." if len(rows) > _SHOWN else f", ids {shown}"
 
 
 def first(spec: Any, hooks: Sequence[Any]) -> tuple[Any, list[Any]]:

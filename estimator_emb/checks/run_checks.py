@@ -27,12 +27,7 @@ class InputEndedError(tf.errors.OutOfRangeError):
         super().__init__(None, None, message)
 
 
-def no_batch(training: bool, hooks: Any = ()) -> InputEndedError:
-    """Returns the error for an input without any batch."""
-    if not training:
-        return InputEndedError(
-            f"evaluate: input_fn yielded no batch, so there is nothing to evaluate. {_PERHAPS}"
-        )
+def _no_step(hooks: Any) -> InputEndedError:
     message = (
         "train: input_fn yielded no batch: the input ended before the first step, and training "
         f"with estimator made no steps. {_PERHAPS}"
@@ -53,10 +48,10 @@ def training(hooks: Any, needs_input: bool = True) -> Iterator[tf.compat.v1.trai
         yield steps
     except tf.errors.OutOfRangeError as error:
         if steps.begun and not steps.any and not isinstance(error, InputEndedError):
-            raise no_batch(True, hooks) from error
+            raise _no_step(hooks) from error
         raise
     if steps.begun and not steps.any:
-        no_step = no_batch(True, hooks)
+        no_step = _no_step(hooks)
         if needs_input:
             raise no_step
         logger.warning(no_step.message)
@@ -78,7 +73,9 @@ class Evaluated(_Steps):
 
     def end(self, session: Any) -> None:
         if not self.any:
-            raise no_batch(False)
+            raise InputEndedError(
+                f"evaluate: input_fn yielded no batch, so there is nothing to evaluate. {_PERHAPS}"
+            )
 
 
 def say_if_reached(model_dir: str, max_steps: Any) -> None:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from estimator_emb.checkpoints.files.values import Values, counter
 from estimator_emb.checkpoints.files.writer import Writer
 from estimator_emb.checkpoints.formats import tf2
-from estimator_emb.checkpoints.formats.base import new_folder, tables_to_write
+from estimator_emb.checkpoints.formats.exporting import new_folder, tables_to_write
 from estimator_emb.checkpoints.formats.tf2 import WEIGHTS
 from estimator_emb.checkpoints.reading import row_order, saved_tables, saved_variables
 from estimator_emb.checkpoints.reading.saved_tables import SavedTable
@@ -289,5 +289,4 @@ def _write(
             out.add("global_step", tf.int64, np.array(step, np.int64))
         for key, name in moved.items():
             out.add_rows(name, values.dtypes[key], values.shapes[key], pieces(key))
-        out.merge()
         out.finish()

@@ -17,21 +17,19 @@ def say_why(hooks: Any) -> None:
     """Makes the hooks of `tf.estimator.experimental` that stop a training log one line then."""
     kinds = (StopOnPredicateHook, MultiWorkerEarlyStoppingHook)
     for hook in hooks or ():
-        if isinstance(hook, kinds) and not isinstance(hook._should_stop_fn, _Said):
-            hook._should_stop_fn = _Said(hook._should_stop_fn)
+        if isinstance(hook, kinds) and not hasattr(hook._should_stop_fn, "says_why"):
+            hook._should_stop_fn = _saying(hook._should_stop_fn)
 
 
-class _Said:
-    """A `should_stop_fn` that logs why it returns True."""
-
-    def __init__(self, should_stop_fn: Callable[[], Any]):
-        self._should_stop_fn = should_stop_fn
-
-    def __call__(self) -> Any:
-        stops = self._should_stop_fn()
+def _saying(should_stop_fn: Callable[[], Any]) -> Callable[[], Any]:
+    def said() -> Any:
+        stops = should_stop_fn()
         if stops:
-            logger.info("Early stopping: %s", _why(self._should_stop_fn))
+            logger.info("Early stopping: %s", _why(should_stop_fn))
         return stops
+
+    said.says_why = True  # type: ignore[attr-defined]
+    return said
 
 
 def _why(should_stop_fn: Callable[[], Any]) -> str:

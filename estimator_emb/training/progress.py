@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shows the progress of a training in a bar or in the log."""
 
+import contextlib
 import logging
 import math
 import os
 import sys
 import threading
+import time
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.messages import bars, console, pauses
+from estimator_emb.messages import bars, console
 from estimator_emb.messages.console import logger
 
 _SECONDS_BETWEEN_LINES = 10.0
@@ -20,21 +23,46 @@ _OF_MODEL_FN: Any = object()
 """Stands for the loss that model_fn returns."""
 
 
+class _Pauses(threading.local):
+    """How long a thread has evaluated or saved, and when it began to, for speeds to leave out."""
+
+    seconds = 0.0
+    began: float | None = None
+
+
+_pauses = _Pauses()
+
+
+@contextlib.contextmanager
+def pausing() -> Iterator[None]:
+    """Leaves what runs inside, in this thread, out of the speed of a training; may be nested."""
+    outer = _pauses.began is None
+    if outer:
+        _pauses.began = time.monotonic()
+    try:
+        yield
+    finally:
+        if outer and _pauses.began is not None:
+            _pauses.seconds += time.monotonic() - _pauses.began
+            _pauses.began = None
+
+
+def clock() -> float:
+    """Returns a time in seconds that stands still in this thread's pauses."""
+    return (time.monotonic() if _pauses.began is None else _pauses.began) - _pauses.seconds
+
+
 class _Progress(tf.compat.v1.train.SessionRunHook):
     """A hook that measures progress, and regularly calls `_write`.
 
     Its speed is that of the steps: evaluations and saves in between do not count.
     """
 
-    def __init__(
-        self,
-        total_steps: int | None,
-        batch_size: int | None,
-        loss: Any = None,
-        steps: int | None = None,
-    ):
+    _steps: int | None = None
+    """How many more steps to train, where `total_steps` does not say it."""
+
+    def __init__(self, total_steps: int | None, batch_size: int | None, loss: Any):
         self._total = total_steps
-        self._steps = steps
         self._batch_size = batch_size
         self._loss = loss
         self._fetches: dict[str, Any] = {}
@@ -49,9 +77,7 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
         self._fetches = {"step": self._global_step}
         loss = self._loss
         if loss is _OF_MODEL_FN:
-            # An Estimator adds the loss that model_fn returns to this collection.
-            losses = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.LOSSES)
-            loss = losses[-1] if losses else None
+            loss = _returned_loss()
         elif isinstance(loss, str):
             loss = _named(loss)
         if loss is not None:
@@ -60,12 +86,12 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
     def after_create_session(self, session: Any, coord: Any) -> None:
         for saver in session.graph.get_collection(tf.compat.v1.GraphKeys.SAVERS):
             if not getattr(saver.save, "pauses", False):
-                saver.save = pauses.pausing()(saver.save)
+                saver.save = pausing()(saver.save)
                 saver.save.pauses = True
         self._first_step = self._shown_step = int(session.run(self._global_step))
         if self._total is None and self._steps is not None:
             self._total = self._first_step + self._steps
-        self._started = self._shown_at = pauses.clock()
+        self._started = self._shown_at = clock()
         self._losses, self._last_loss = [], None
 
     def before_run(self, run_context: Any) -> Any:
@@ -74,7 +100,7 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
     def after_run(self, run_context: Any, run_values: Any) -> None:
         if "loss" in run_values.results:
             self._losses.append(float(run_values.results["loss"]))
-        if pauses.clock() - self._shown_at >= self._pause():
+        if clock() - self._shown_at >= self._pause():
             self._show(int(run_values.results["step"]))
 
     def end(self, session: Any) -> None:
@@ -90,7 +116,7 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
         raise NotImplementedError
 
     def _show(self, step: int) -> None:
-        now = pauses.clock()
+        now = clock()
         speed = (step - self._shown_step) / max(now - self._shown_at, 1e-9)
         self._shown_step, self._shown_at = step, now
         if self._losses:
@@ -117,23 +143,24 @@ class ProgressLog(_Progress):
     """
 
     _ended: ClassVar[dict[str, float]] = {}
-    """model_dir -> pauses.clock() at its last line."""
+    """model_dir -> clock() at its last line."""
 
     def __init__(
         self, steps: int | None, max_steps: int | None, batch_size: int | None, model_dir: str
     ):
-        super().__init__(max_steps, batch_size, _OF_MODEL_FN, steps)
+        super().__init__(max_steps, batch_size, _OF_MODEL_FN)
+        self._steps = steps
         self._model_dir = model_dir
 
     def end(self, session: Any) -> None:
-        now = pauses.clock()
+        now = clock()
         before = self._ended.get(self._model_dir, -math.inf)
         if now - min(self._started, before) >= _SECONDS_BETWEEN_LINES:
             super().end(session)
 
     def _write(self, step: int, parts: list[str]) -> None:
         if step > self._first_step:
-            self._ended[self._model_dir] = pauses.clock()
+            self._ended[self._model_dir] = clock()
             logger.info(self._line(step, parts))
 
 
@@ -159,11 +186,8 @@ class ProgressHook(_Progress):
         training loop.
     """
 
-    def __init__(self, total_steps: int, batch_size: int, loss: Any = None):
-        self._draw_with(total_steps, batch_size, loss)
-
-    def _draw_with(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, total_steps: int | None, batch_size: int | None, loss: Any = None):
+        super().__init__(total_steps, batch_size, loss)
         self._bar: Any = None
         self._lock = threading.Lock()
 
@@ -211,13 +235,6 @@ class ProgressHook(_Progress):
                 self._bar = None
 
 
-class _TrainingBar(ProgressHook):
-    """A hook that draws the bar of a training whose program gave no hook for it."""
-
-    def __init__(self, steps: int | None, max_steps: int | None, batch_size: int | None):
-        self._draw_with(max_steps, batch_size, _OF_MODEL_FN, steps)
-
-
 def log_beside(
     hooks: Any, steps: int | None, max_steps: int | None, batch_size: int | None, model_dir: str
 ) -> list[_Progress]:
@@ -228,7 +245,9 @@ def log_beside(
     if any(isinstance(hook, ProgressHook) for hook in hooks or ()):
         return []
     if console.interactive() and logger.isEnabledFor(logging.INFO):
-        return [_TrainingBar(steps, max_steps, batch_size)]
+        bar = ProgressHook(max_steps, batch_size, _OF_MODEL_FN)
+        bar._steps = steps
+        return [bar]
     return [ProgressLog(steps, max_steps, batch_size, model_dir)]
 
 
@@ -258,6 +277,12 @@ def _text(value: Any) -> str:
         return str(value)  # An evaluation does not fail for its line.
 
 
+def _returned_loss() -> tf.Tensor | None:
+    """Returns the loss of model_fn, which an Estimator adds to a collection."""
+    losses = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.LOSSES)
+    return losses[-1] if losses else None
+
+
 def _named(loss: str) -> tf.Tensor | None:
     """Returns the tensor of the loss by its name; warns and returns None if there is none."""
     name = loss if ":" in loss else f"{loss}:0"
@@ -275,9 +300,8 @@ def _named(loss: str) -> tf.Tensor | None:
             )
         if graph.is_fetchable(tensor):  # Tensors of model_fn on an emulated TPU are not.
             return tensor
-    # An Estimator adds the loss that model_fn returns to this collection.
-    losses = graph.get_collection(tf.compat.v1.GraphKeys.LOSSES)
-    if loss == "loss" and losses:
-        return losses[-1]
+    returned = _returned_loss()
+    if loss == "loss" and returned is not None:
+        return returned
     logger.warning("ProgressHook: the graph has no tensor %r; no loss is shown.", name)
     return None

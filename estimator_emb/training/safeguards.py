@@ -12,7 +12,7 @@ from typing import Any
 
 from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
 from estimator_emb.checks import call_arguments, run_checks
-from estimator_emb.messages import errors, pauses
+from estimator_emb.messages import errors
 from estimator_emb.training import early_stopping, progress, stopping
 
 Explain = Callable[[Exception], Exception | None]
@@ -56,7 +56,7 @@ def training(
 def evaluation(directory: ModelDirectory, explain: Explain, path: str | None) -> Iterator[None]:
     """Surrounds an evaluation of the checkpoint at `path`."""
     with (
-        pauses.pausing(),
+        progress.pausing(),
         stopping.at_once(),
         errors.explained(explain),
         directory.restoring(path),
@@ -73,7 +73,7 @@ def evaluate_run(
     """
     # Last, because the hook of a loop that the end of the input cuts short says more.
     hooks = [*all_hooks, run_checks.Evaluated(), stopping.EndEvaluation()]
-    with pauses.pausing():
+    with progress.pausing():
         metrics = run(all_hooks=hooks)
     progress.log_evaluation(metrics, model_dir, output_dir)
     return metrics

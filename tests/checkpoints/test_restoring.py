@@ -13,7 +13,10 @@ from words_program import CALLS, call, input_fn, make, refused
 import estimator_emb as ee
 
 HOST_OR_EMULATED = ["host", pytest.param("emulated", marks=pytest.mark.slow)]
-PHRASE = "Restoring from checkpoint failed"
+NO_ADAM = (
+    "  Key words/Adam/m not found in checkpoint (nor words/Adam/v): table 'words' trains with Adam "
+    "here, and its slots in the checkpoint are words/Adagrad of Adagrad"
+)
 BUILD = "What to do: build the model as it was when it was saved, or train in another model_dir."
 
 
@@ -49,8 +52,10 @@ def renamed(path, name, what):
     )
 
 
-def unfit(path, *lines):
-    return "\n".join([f"{PHRASE}: '{path}' does not fit the program:", *lines])
+def unfit(path, *lines, doing="Restoring"):
+    return "\n".join(
+        [f"{doing} from checkpoint failed: '{path}' does not fit the program:", *lines]
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,12 +87,12 @@ def test_a_table_of_another_shape(way, what, trained, in_shards):
 def test_slots_of_another_optimizer(way, trained):
     path = f"{trained}/model.ckpt-1"
     estimator = make(trained, way, parameters=ee.AdamParameters(0.1))
-    assert refused("train", estimator, tf.errors.NotFoundError) == (
-        f"{PHRASE}: '{path}' does not fit the program:\n"
-        "  Key words/Adam/m not found in checkpoint (nor words/Adam/v): table 'words' trains with "
-        "Adam here, and its slots in the checkpoint are words/Adagrad of Adagrad\n"
+    anew = f"warm_start_from='{path}', which takes the tables and begins their slots anew."
+    assert refused("train", estimator, tf.errors.NotFoundError) == unfit(
+        path,
+        NO_ADAM,
         "What to do: train with AdagradParameters again, or train in another model_dir with "
-        f"warm_start_from='{path}', which takes the tables and begins their slots anew."
+        f"{anew}",
     )
     for what in CALLS[1:]:
         call(what, estimator)
@@ -100,13 +105,11 @@ def test_slots_of_another_optimizer(way, trained):
     assert not np.any(got["words/Adam/m"])
     # Back from SGD, whose checkpoint has no slots.
     call("train", make(trained, way, parameters=ee.StochasticGradientDescentParameters(0.1)))
-    path = f"{trained}/model.ckpt-2"
-    assert refused("train", make(trained, way), tf.errors.NotFoundError) == (
-        f"{PHRASE}: '{path}' does not fit the program:\n"
+    assert refused("train", make(trained, way), tf.errors.NotFoundError) == unfit(
+        f"{trained}/model.ckpt-2",
         "  Key words/Adagrad not found in checkpoint: table 'words' trains with Adagrad here, and "
-        "it has no slots in the checkpoint\n"
-        "What to do: train in another model_dir with "
-        f"warm_start_from='{path}', which takes the tables and begins their slots anew."
+        "it has no slots in the checkpoint",
+        f"What to do: train in another model_dir with {anew.replace('ckpt-1', 'ckpt-2')}",
     )
 
 
@@ -124,17 +127,17 @@ def test_a_renamed_table(way, trained):
         np.testing.assert_array_equal(got[f"terms{field}"], want[f"words{field}"])
 
 
-@pytest.mark.parametrize("way", HOST_OR_EMULATED)
-def test_dense_variables(way, trained):
+def test_dense_variables(trained):
     path = f"{trained}/model.ckpt-1"
     for what in CALLS:
-        assert refused(what, make(trained, way, units=2, rows=51)) == (
-            f"{PHRASE}: '{path}' does not fit the program:\n"
-            "  table 'words': variable words is [51, 4] here and [50, 4] in the checkpoint\n"
-            "  variable output/kernel is [1, 2] here and [1, 1] in the checkpoint\n"
-            f"{with_vocabulary(path)}\n{BUILD}"
+        assert refused(what, make(trained, units=2, rows=51)) == unfit(
+            path,
+            "  table 'words': variable words is [51, 4] here and [50, 4] in the checkpoint",
+            "  variable output/kernel is [1, 2] here and [1, 1] in the checkpoint",
+            with_vocabulary(path),
+            BUILD,
         )
-        assert refused(what, make(trained, way, layer="last", units=2)) == unfit(
+        assert refused(what, make(trained, layer="last", units=2)) == unfit(
             path,
             "  Key last/kernel not found in checkpoint: it is [1, 2], and of that shape the "
             "checkpoint has no other",
@@ -251,63 +254,66 @@ def test_warm_start(way, trained, tmp_path, in_shards):
     if way == "3 servers":
         in_shards(3)
     path = f"{trained}/model.ckpt-1"
-    first = f"Warm-starting from checkpoint failed: '{path}' does not fit the program:\n"
-    vocab = "var_name_to_vocab_info={'words': VocabInfo(...)}"
-    new = tmp_path / "new"
+    new, settings = tmp_path / "new", ee.WarmStartSettings
+    words = "  table 'words': variable words is {}[50, 4] in the checkpoint"
+    dimension = "give the table its old dimension again, or leave words out of vars_to_warm_start."
+
+    def refuses(start, line, what_to_do, what="train", **table):
+        message = refused(what, make(new, way, start=start, **table))
+        assert message == unfit(path, line, f"What to do: {what_to_do}", doing="Warm-starting")
+
     for what, start in (
         ("train", str(trained)),
-        ("evaluate", ee.WarmStartSettings(path)),
-        ("predict", ee.WarmStartSettings(str(trained), ["words"])),  # And their slots.
+        ("evaluate", settings(path)),
+        ("predict", settings(str(trained), ["words"])),  # And their slots.
     ):
-        assert refused(what, make(new, way, rows=60, start=start)) == (
-            f"{first}  table 'words': variable words is [60, 4] here and [50, 4] in the "
-            f"checkpoint\nWhat to do: give {vocab}, which moves rows to their new ids, or "
-            "leave words out of vars_to_warm_start."
+        refuses(
+            start,
+            words.format("[60, 4] here and "),
+            "give var_name_to_vocab_info={'words': VocabInfo(...)}, which moves rows to their new "
+            "ids, or leave words out of vars_to_warm_start.",
+            what,
+            rows=60,
         )
-    assert refused("train", make(new, way, dimension=8, start=path)) == (
-        f"{first}  table 'words': variable words is [50, 8] here and [50, 4] in the checkpoint\n"
-        "What to do: give the table its old dimension again, or leave words out of "
-        "vars_to_warm_start."
+    refuses(path, words.format("[50, 8] here and "), dimension, dimension=8)
+    refuses(
+        path,
+        "  Key terms not found in checkpoint: table 'terms' is [50, 4], and of that shape the "
+        "checkpoint has words",
+        "if it was renamed, give var_name_to_prev_var_name={'terms': 'words'}.",
+        name="terms",
     )
-    assert refused("train", make(new, way, name="terms", start=path)) == (
-        f"{first}  Key terms not found in checkpoint: table 'terms' is [50, 4], and of that shape "
-        "the checkpoint has words\n"
-        "What to do: if it was renamed, give var_name_to_prev_var_name={'terms': 'words'}."
-    )
-    start = ee.WarmStartSettings(path, [".*"])
-    adam = make(new, way, parameters=ee.AdamParameters(0.1), start=start)
-    assert refused("train", adam) == (
-        f"{first}  Key words/Adam/m not found in checkpoint (nor words/Adam/v): table 'words' "
-        "trains with Adam here, and its slots in the checkpoint are words/Adagrad of Adagrad\n"
-        "What to do: train with AdagradParameters again, or leave words/Adam/m, words/Adam/v out "
-        "of vars_to_warm_start."
+    refuses(
+        settings(path, [".*"]),
+        NO_ADAM,
+        "train with AdagradParameters again, or leave words/Adam/m, words/Adam/v out of "
+        "vars_to_warm_start.",
+        parameters=ee.AdamParameters(0.1),
     )
     old, now = tmp_path / "old.txt", tmp_path / "new.txt"
     old.write_text("".join(f"w{i}\n" for i in range(70)))
     now.write_text("".join(f"w{i}\n" for i in range(60)))
-    info = ee.VocabInfo(str(now), 60, 0, str(old), 70)
-    start = ee.WarmStartSettings(path, var_name_to_vocab_info={"words": info})
-    assert refused("train", make(new, way, rows=60, start=start)) == (
-        f"{first}  table 'words': variable words is [50, 4] in the checkpoint, and its VocabInfo "
-        "says old_vocab_size=70\n"
-        "What to do: give the VocabInfo of the vocabulary that the checkpoint has."
+    of_70, of_50 = (
+        settings(
+            path, var_name_to_vocab_info={"words": ee.VocabInfo(str(now), 60, 0, str(old), size)}
+        )
+        for size in (70, 50)
     )
-    info = info._replace(old_vocab_size=50)
-    start = ee.WarmStartSettings(path, var_name_to_vocab_info={"words": info})
-    assert refused("train", make(new, way, rows=60, dimension=5, start=start)) == (
-        f"{first}  table 'words': variable words is [60, 5] here and [50, 4] in the checkpoint\n"
-        "What to do: give the table its old dimension again, or leave words out of "
-        "vars_to_warm_start."
+    refuses(
+        of_70,
+        f"{words.format('')}, and its VocabInfo says old_vocab_size=70",
+        "give the VocabInfo of the vocabulary that the checkpoint has.",
+        rows=60,
     )
-    call("train", make(new, way, rows=60, start=start))
+    refuses(of_50, words.format("[60, 5] here and "), dimension, rows=60, dimension=5)
+    call("train", make(new, way, rows=60, start=of_50))
     np.testing.assert_array_equal(
         harness.saved(new, 0)["words"][:50], harness.saved(trained, 1)["words"]
     )
 
 
-@pytest.mark.parametrize("way", HOST_OR_EMULATED)
-def test_a_prediction_that_is_not_read_to_its_end(way, trained):
-    estimator = make(trained, way)
+def test_a_prediction_that_is_not_read_to_its_end(trained):
+    estimator = make(trained)
     predictions = estimator.predict(input_fn)
     first = next(predictions)
     # Another call would compare its graph with the checkpoint of the prediction.

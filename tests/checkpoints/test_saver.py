@@ -84,25 +84,21 @@ def test_fewer_variables_than_cores(monkeypatch, tmp_path):
 
 
 def test_a_training_leaves_the_checkpoint_that_it_begins_with(tmp_path, monkeypatch):
-    class Looks(tf.compat.v1.train.SessionRunHook):
-        def before_run(self, run_context):
-            self.seen = self.seen or {path.name: path.stat().st_mtime_ns for path in of_step(1)}
-
-        seen = None
-
     def of_step(step):
-        return tmp_path.glob(f"model.ckpt-{step}.*")
+        return {path.name: path.stat().st_mtime_ns for path in tmp_path.glob(f"*-{step}.*")}
+
+    seen = []
 
     # With the graph, which conftest.py leaves out elsewhere.
     export = tf.compat.v1.train.Saver.export_meta_graph.__wrapped__
     monkeypatch.setattr(tf.compat.v1.train.Saver, "export_meta_graph", export)
     of = estimator(tmp_path, keep_checkpoint_max=2)
     train(of, 1)
-    before = {path.name: path.stat().st_mtime_ns for path in of_step(1)}
-    looks = Looks()
+    before = of_step(1)
+    looks = harness.AfterStep(lambda: seen.append(of_step(1)))
     of.train(harness.input_fn_of([BATCH] * 2), hooks=[looks], steps=2)
-    assert looks.seen == before and len(before) == 3
+    assert seen[0] == before and len(before) == 3
     assert list(files(tmp_path, 2)) == ["model.ckpt-2.data-00000-of-00001"]  # It is small.
     # It counts among those that are kept, and goes when it is the oldest.
-    assert not list(of_step(0)) and not list(of_step(1))
-    assert len(list(of_step(2))) == len(list(of_step(3))) == 3
+    assert not of_step(0) and not of_step(1)
+    assert len(of_step(2)) == len(of_step(3)) == 3

@@ -3,7 +3,6 @@
 
 import pathlib
 import shutil
-import tracemalloc
 
 import harness
 import numpy as np
@@ -232,24 +231,3 @@ def test_a_name_of_no_table_or_of_several(tmp_path):
         checkpoint.table(path, WORDS, "Adam/m")
     with pytest.raises(ValueError, match="'nothing' is no table of checkpoint"):
         checkpoint.statistics(path, ["nothing"])
-
-
-@pytest.mark.slow
-@pytest.mark.any_version
-def test_memory_does_not_grow_with_the_table(tmp_path, monkeypatch):
-    monkeypatch.setattr(values, "PIECE_BYTES", 1 << 16)
-    peaks = []
-    for count in (1 << 13, 1 << 15):  # Of 0.5 and 2 MB.
-        names = ("words", "words/Adam/m", "words/Adam/v")
-        table = np.zeros([count, 16], np.float32)
-        path = write(tmp_path / f"{count}.ckpt", dict.fromkeys(names, table))
-        del table
-        tracemalloc.start()
-        try:
-            (found,) = checkpoint.statistics(path)
-            assert checkpoint.differences(path, path) == []
-            peaks.append(tracemalloc.get_traced_memory()[1])
-        finally:
-            tracemalloc.stop()
-        assert found.never_trained == count
-    assert peaks[1] - peaks[0] < 1 << 19, peaks

@@ -13,7 +13,7 @@ import time
 
 import harness
 import pytest
-import tensorflow as tf
+from harness import AfterStep
 from words_program import call, make
 
 import estimator_emb as ee
@@ -40,46 +40,33 @@ def said(error):
     return f"{before}{since}{{time}}{comma}{after}"
 
 
-class Inside(tf.compat.v1.train.SessionRunHook):
-    """Does something once while a model trains."""
-
-    def __init__(self, action):
-        self.action = action
-        self.done = False
-
-    def after_run(self, run_context, run_values):
-        if not self.done:
-            self.done = True
-            self.action()
-
-
 def lock_of(model_dir):
     return pathlib.Path(model_dir, training_lock.FILE)
 
 
-@pytest.mark.parametrize("way", ["host", pytest.param("8 cores", marks=pytest.mark.slow)])
-def test_another_estimator(way, tmp_path, monkeypatch):
+def test_another_estimator(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model_dir = tmp_path / "model"
     (tmp_path / "link").symlink_to("model")
-    estimator = make(model_dir, way)
+    estimator = make(model_dir)
+    done = []
 
     def inside():
         assert lock_of(model_dir).exists()
         for spelling in (model_dir, "model", f"{model_dir}/", "link", f"file://{model_dir}"):
             with pytest.raises(RuntimeError) as error:
-                call("train", make(spelling, way))
+                call("train", make(spelling))
             assert said(error.value) == refusal(spelling)
         with pytest.raises(RuntimeError):  # The same one, within its own training.
             call("train", estimator)
         for reads in ("evaluate", "predict", "export"):
-            call(reads, make(model_dir, way))
-        call("train", make(tmp_path / "other", way))
+            call(reads, make(model_dir))
+        call("train", make(tmp_path / "other"))
+        done.append(True)
 
-    hook = Inside(inside)
-    for step in (1, 2):
-        call("train", estimator, hooks=[hook])
-        assert hook.done
+    for step, hooks in ((1, [AfterStep(inside)]), (2, [])):
+        call("train", estimator, hooks=hooks)
+        assert done == [True]
         assert estimator.latest_checkpoint() == f"{model_dir}/model.ckpt-{step}"
         assert not lock_of(model_dir).exists()
 
@@ -91,7 +78,7 @@ def test_a_training_that_fails_holds_nothing(tmp_path):
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        call("train", estimator, hooks=[Inside(fail)])
+        call("train", estimator, hooks=[AfterStep(fail)])
     assert not lock_of(tmp_path).exists()
     call("train", estimator)
 
@@ -126,7 +113,7 @@ def test_another_process(tmp_path):
         text = lock_of(tmp_path).read_text()
         assert text.startswith(f"process {os.getpid()} on {socket.gethostname()}, since ")
 
-    call("train", estimator, hooks=[Inside(inside)])
+    call("train", estimator, hooks=[AfterStep(inside)])
     assert not lock_of(tmp_path).exists()
 
 
@@ -142,7 +129,7 @@ def test_a_forked_process_holds_nothing(tmp_path):
             os._exit(0)
 
     estimator = make(tmp_path)
-    call("train", estimator, hooks=[Inside(fork)])
+    call("train", estimator, hooks=[AfterStep(fork)])
     try:
         call("train", estimator)
     finally:

@@ -12,7 +12,7 @@ import processes
 import pytest
 from words_program import call, make
 
-from estimator_emb.checkpoints.restoring import unfinished_saves
+from estimator_emb.checkpoints.restoring import model_directory
 
 
 def leave(model_dir, *names):
@@ -22,11 +22,10 @@ def leave(model_dir, *names):
     return [model_dir / name for name in names]
 
 
-@pytest.mark.parametrize("way", ["host", pytest.param("emulated", marks=pytest.mark.slow)])
-def test_removed_when_training_begins(way, tmp_path):
+def test_removed_when_training_begins(tmp_path):
     gone = leave(tmp_path, "model.ckpt-7_temp", "model.ckpt-12_temp_5f3a")
     kept = leave(tmp_path, "model.ckpt-7_temporary", "my_model.ckpt-1_temp", "eval")
-    estimator = make(tmp_path, way)
+    estimator = make(tmp_path)
     call("evaluate", estimator)
     call("predict", estimator)
     assert all(one.exists() for one in gone)
@@ -42,7 +41,7 @@ def test_where_no_lock_tells(hours, stays, tmp_path):
     then = time.time() - hours * 3600
     for file in (*folder.iterdir(), folder):
         os.utime(file, (then, then))
-    unfinished_saves.remove(str(tmp_path), alone=False)
+    model_directory.remove_unfinished_saves(str(tmp_path), alone=False)
     assert folder.exists() == stays
 
 
@@ -51,7 +50,7 @@ def test_a_save_that_is_killed(tmp_path):
     program = """
         import sys
         import words_program
-        words_program.call("train", words_program.make(sys.argv[1], rows=6_000_000))
+        words_program.call("train", words_program.make(sys.argv[1], rows=2_000_000))
     """
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)],
@@ -66,10 +65,10 @@ def test_a_save_that_is_killed(tmp_path):
     # While it lives, another training leaves its files alone.
     process.send_signal(signal.SIGSTOP)
     with pytest.raises(RuntimeError, match=f"is held by process {process.pid} on "):
-        call("train", make(tmp_path, rows=6_000_000))
+        call("train", make(tmp_path, rows=2_000_000))
     assert all(one.exists() for one in begun)
     process.kill()
     process.wait()
     assert list(tmp_path.glob("model.ckpt-*_temp"))
-    call("train", make(tmp_path, rows=6_000_000))
+    call("train", make(tmp_path, rows=2_000_000))
     assert not list(tmp_path.glob("model.ckpt-*_temp"))

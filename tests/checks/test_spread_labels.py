@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Labels [B] that meet predictions [B, 1] are warned of; a loss of pairs that is meant is not."""
 
+import re
+
 import harness
 import numpy as np
 import pytest
@@ -28,11 +30,13 @@ MEANT = {
 }
 
 
-def train(directory, loss, cores, static):
+def told_of(losses, directory, cores, static, caplog):
+    """What a training is told of the sum of its losses."""
+
     def model_fn(features, labels, mode, params):
         logits = tf.compat.v1.layers.dense(features["x"], 1)
-        loss_of_all = tf.reduce_mean(loss(logits, labels)) + tf.reduce_mean(logits)
-        return harness.minimized(mode, loss_of_all)
+        means = [tf.reduce_mean(loss(logits, labels)) for loss in losses.values()]
+        return harness.minimized(mode, tf.add_n([tf.reduce_mean(logits), *means]))
 
     def input_fn(params):
         values = {"x": np.ones([8, 3], np.float32)}, np.ones([8], np.float32)
@@ -40,27 +44,27 @@ def train(directory, loss, cores, static):
         return data.batch(params["batch_size"], drop_remainder=static)
 
     harness.estimator(model_fn, None, directory, num_shards=cores).train(input_fn, max_steps=2)
+    return [one for one in harness.said(caplog) if "pairs" in one]
 
 
 @pytest.mark.parametrize("cores, size", [(None, 4), (None, None), (2, 2)])
-@pytest.mark.parametrize("kind", MISTAKES)
-def test_labels_that_spread(kind, cores, size, tmp_path, caplog, monkeypatch):
+def test_labels_that_spread(cores, size, tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(console, "_logged", set())
-    loss = MISTAKES[kind]
-    train(tmp_path, loss, cores, static=size is not None)
-    (said,) = [one for one in harness.said(caplog) if "pairs" in one]
-    begin, _, place = said.partition(" The op ")
-    assert begin == (
-        f"The loss of model_fn is of all pairs of samples: {kind} of ({size},), from labels, and "
-        f"({size}, 1) gives ({size}, {size}). Give both one shape, as by tf.reshape(labels, "
-        "[-1, 1]) or tf.squeeze(logits, 1)."
-    )
-    assert f"test_spread_labels.py, line {loss.__code__.co_firstlineno}, in <lambda>: " in place
+    told = told_of(MISTAKES, tmp_path, cores, size is not None, caplog)
+    of_lines = {
+        int(re.search(r"labels.py, line (\d+), in <lambda>: ", one)[1]): one for one in told
+    }
+    assert len(told) == len(MISTAKES)
+    for kind, loss in MISTAKES.items():
+        begin, _, _ = of_lines[loss.__code__.co_firstlineno].partition(" The op ")
+        assert begin == (
+            f"The loss of model_fn is of all pairs of samples: {kind} of ({size},), from labels, "
+            f"and ({size}, 1) gives ({size}, {size}). Give both one shape, as by "
+            "tf.reshape(labels, [-1, 1]) or tf.squeeze(logits, 1)."
+        )
 
 
 @pytest.mark.parametrize("static", [False, True])
-@pytest.mark.parametrize("kind", MEANT)
-def test_what_is_meant(kind, static, tmp_path, caplog, monkeypatch):
+def test_what_is_meant(static, tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(console, "_logged", set())
-    train(tmp_path, MEANT[kind], None, static)
-    assert not [one for one in harness.said(caplog) if "pairs" in one]
+    assert told_of(MEANT, tmp_path, None, static, caplog) == []

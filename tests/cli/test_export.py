@@ -20,7 +20,7 @@ from tensorboard.plugins import projector
 
 from estimator_emb import checkpoint
 from estimator_emb.checkpoints.files import values, writer
-from estimator_emb.checkpoints.formats import base, exporting
+from estimator_emb.checkpoints.formats import exporting
 from estimator_emb.cli import main as main_lib
 from estimator_emb.names.formats import EXPORT_FORMATS
 
@@ -65,10 +65,12 @@ def written(to, folder, *arguments):
 
 
 def test_each_format_has_a_file_an_entry_and_a_description(capsys):
-    files = {file.stem for file in pathlib.Path(base.__file__).parent.glob("*.py")}
+    files = {file.stem for file in pathlib.Path(exporting.__file__).parent.glob("*.py")}
     formats = {entry.module for entry in EXPORT_FORMATS.values()}
-    assert formats == files - {"__init__", "base", "conversion", "exporting"}
-    assert all(isinstance(exporting.format_of(name), base.TableFormat) for name in EXPORT_FORMATS)
+    assert formats == files - {"__init__", "conversion", "exporting"}
+    assert all(
+        isinstance(exporting.format_of(name), exporting.TableFormat) for name in EXPORT_FORMATS
+    )
     page = (pathlib.Path(__file__).parents[2] / "docs" / "api" / "checkpoint.md").read_text()
     assert re.findall(r"^\* `([\w-]+)`: ", page, re.M) == list(EXPORT_FORMATS)
     with pytest.raises(SystemExit):

@@ -33,6 +33,11 @@ def cluster():
     return spec, {job: server.target for job, server in servers.items()}, servers
 
 
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch):
+    monkeypatch.setattr(ending, "_FOR_CHIEF_TO_HEAR", 0.2)
+
+
 def until(condition):
     deadline = time.monotonic() + 20
     while not condition():
@@ -235,13 +240,13 @@ def test_a_limit_that_is_none(text, monkeypatch):
 
 @pytest.mark.slow
 def test_a_cluster_ends_when_its_chief_is_done(tmp_path):
-    """A chief that is killed ends nobody, and is missed, here after 10 s; what comes late ends."""
+    """A chief that is killed ends nobody, and is missed, here after 3 s; what comes late ends."""
     model, jobs = tmp_path / "model", {"chief": 1, "worker": 1, "ps": 2}
     arguments = [str(model), "100000"]
     program = """
     from estimator_emb.training.cluster import waiting
 
-    waiting._UNTIL_SAID = 10.0
+    waiting._UNTIL_SAID, waiting._BETWEEN_KNOCKS = 3.0, 1.0
     """
     program += id_program.UNTIL_THE_END
     with processes.Processes(tmp_path, program, arguments, jobs) as cluster:

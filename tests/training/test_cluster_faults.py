@@ -24,13 +24,15 @@ import estimator_emb as ee
 
 TASKS = [("chief", 0), ("worker", 0), ("ps", 0), ("ps", 1), ("evaluator", 0)]
 ROWS, DIMENSION, IDS = 5, 2, np.array([0, 3])
-STEPS = 4_000
+STEPS = 2_500
 FAULTS = sampling.of(6, 2)
 APART = 40
 """Steps between what two trainers see at a time, while they are slow: those of two seconds."""
 PROGRAM = """
     import sys
+    import processes
     import test_cluster_faults
+    processes.join_soon()
     test_cluster_faults.train(*sys.argv[1:])
     print("goes on", flush=True)
 """
@@ -71,7 +73,7 @@ def train(directory, hurry):
 
     config = ee.RunConfig(
         model_dir=directory,
-        save_checkpoints_secs=3,
+        save_checkpoints_secs=2,
         keep_checkpoint_max=None,
         log_step_count_steps=None,
         save_summary_steps=None,
@@ -129,14 +131,14 @@ def test_whoever_is_killed_training_goes_on(seed, native_library, tmp_path):
         cluster.until(lambda: tf.train.latest_checkpoint(str(model)))
         killed = []
         for number in range(FAULTS):
-            time.sleep(chosen.uniform(0, 12))
+            time.sleep(chosen.uniform(0, 6))
             victims = chosen.sample(TASKS, chosen.choice([1, 1, 2]))
             for victim in victims:
                 assert running[victim].poll() is None, cluster.logs()
                 running[victim].kill()
                 running[victim].wait()
             killed.append(victims)
-            time.sleep(chosen.uniform(0, 6))
+            time.sleep(chosen.uniform(0, 3))
             for victim in victims:
                 comes_back = victim[0] != "worker" or number < FAULTS - 1 or chosen.random() < 0.5
                 if comes_back:
@@ -144,7 +146,7 @@ def test_whoever_is_killed_training_goes_on(seed, native_library, tmp_path):
                 else:
                     del running[victim]
         print(f"seed {seed} killed {killed}")
-        time.sleep(chosen.uniform(0, 12))
+        time.sleep(chosen.uniform(0, 6))
         hurried = time.time()
         hurry.touch()
         for process in running.values():

@@ -25,6 +25,9 @@ PROGRAM = """
     )
 """
 
+TASKS = [("chief", 0), ("ps", 0), ("ps", 1)]
+SERVES = "Parameter server {} serves tables by native kernels."
+
 ALONE = """
     import sys
     import harness, test_parameter_servers
@@ -38,19 +41,18 @@ ALONE = """
 """
 
 
-def run(program, model_dir, native=False, without_kernels=()):
+def run(program, model_dir, kernels):
     """Runs a program on a chief and two parameter servers, until the chief is done.
 
-    All load native kernels if they are wanted, but for tasks (job, index) `without_kernels`.
-    Returns what each task wrote, and the addresses by job.
+    The tasks (job, index) of `kernels` load native ones. Returns what each task wrote, and the
+    addresses by job.
     """
     folder, started = pathlib.Path(f"{model_dir}.logs"), {}
     folder.mkdir()
     jobs = {"chief": 1, "ps": 2}
     with processes.Processes(folder, program, [str(model_dir)], jobs) as cluster:
-        for task in [("chief", 0), ("ps", 0), ("ps", 1)]:
-            kernels = str(int(native and task not in without_kernels))
-            started[task] = cluster.start(*task, ESTIMATOR_EMB_NATIVE=kernels)
+        for task in TASKS:
+            started[task] = cluster.start(*task, ESTIMATOR_EMB_NATIVE=str(int(task in kernels)))
         assert started["chief", 0].wait(timeout=180) == 0
     return {task: process.log.read_text() for task, process in started.items()}, cluster.cluster
 
@@ -88,7 +90,11 @@ def batches():
 @pytest.mark.parametrize("native", [False, True])
 def test_a_chief_alone_trains_as_one_process_does(native, native_library, tmp_path):
     """Over two servers, with tables of fewer rows than servers and of an uneven number."""
-    run(ALONE, tmp_path / "cluster", native)
+    logs, _ = run(ALONE, tmp_path / "cluster", TASKS if native else [])
+    on_servers = "Tables are looked up and updated on their parameter servers, by native kernels."
+    assert (on_servers in logs["chief", 0]) == native
+    for index in (0, 1):
+        assert (SERVES.format(index) in logs["ps", index]) == native
     make(tmp_path / "process").train(harness.input_fn_of(batches()), steps=4)
     meta = tf.compat.v1.MetaGraphDef()
     meta.ParseFromString((tmp_path / "cluster" / "model.ckpt-4.meta").read_bytes())
@@ -111,27 +117,18 @@ def test_a_chief_alone_trains_as_one_process_does(native, native_library, tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("without", [[], [("ps", 1)]], ids=["all", "one without"])
-def test_kernels_run_on_servers_that_have_them(without, native_library, tmp_path):
-    logs, cluster = run(PROGRAM, tmp_path / "model", native=True, without_kernels=without)
-    serves = "Parameter server {} serves tables by native kernels."
-    assert serves.format(0) in logs["ps", 0]
-    if without:
-        assert (
-            "Parameter server 1 serves tables by TensorFlow's ops, without native kernels: "
-            "ESTIMATOR_EMB_NATIVE is 0." in logs["ps", 1]
-        )
-        assert (
-            "Tables use TensorFlow's ops, without native kernels: parameter server 1 "
-            f"({cluster['ps'][1]}) cannot: it has not loaded them, for a reason that its log tells."
-            in logs["chief", 0]
-        )
-    else:
-        assert serves.format(1) in logs["ps", 1]
-        assert (
-            "Tables are looked up and updated on their parameter servers, by native kernels."
-            in logs["chief", 0]
-        )
+def test_a_server_without_kernels(native_library, tmp_path):
+    logs, cluster = run(PROGRAM, tmp_path / "model", TASKS[:2])
+    assert SERVES.format(0) in logs["ps", 0]
+    assert (
+        "Parameter server 1 serves tables by TensorFlow's ops, without native kernels: "
+        "ESTIMATOR_EMB_NATIVE is 0." in logs["ps", 1]
+    )
+    assert (
+        "Tables use TensorFlow's ops, without native kernels: parameter server 1 "
+        f"({cluster['ps'][1]}) cannot: it has not loaded them, for a reason that its log tells."
+        in logs["chief", 0]
+    )
     first, last = (harness.saved(tmp_path / "model", step) for step in (0, 10))
     name = "history_words_shared_embedding"
     assert not np.allclose(first[name], last[name])

@@ -4,12 +4,12 @@
 import logging
 import time
 
+import harness
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb.messages import pauses
 from estimator_emb.training import progress
 
 v1 = tf.compat.v1
@@ -33,26 +33,22 @@ def model_fn(features, labels, mode, params):
 
 
 def make(model_dir, device=None, **config):
-    return ee.TPUEstimator(
-        model_fn,
-        config=ee.RunConfig(
-            model_dir=str(model_dir), tpu_config=ee.TPUConfig(1, device=device), **config
-        ),
-        use_tpu=device is not None,
-        train_batch_size=2,
-        eval_batch_size=2,
-    )
+    tpu = ee.TPUConfig(1, device=device)
+    config = ee.RunConfig(model_dir=str(model_dir), tpu_config=tpu, **config)
+    return harness.configured(model_fn, None, config, 2, use_tpu=device is not None)
 
 
 def input_fn(params):
-    return tf.data.Dataset.from_tensors(
-        ({"id": np.ones(2, np.float32)}, np.zeros(2, np.float32))
-    ).repeat()
+    return harness.dataset([({"id": np.ones(2, np.float32)}, np.zeros(2, np.float32))]).repeat()
+
+
+@pytest.fixture(autouse=True)
+def _informed(caplog):
+    caplog.set_level(logging.INFO, "estimator_emb")
 
 
 @pytest.mark.parametrize("device", [None, "host"])
 def test_an_evaluation_logs_its_metrics(device, tmp_path, caplog):
-    caplog.set_level(logging.INFO, "estimator_emb")
     estimator = make(tmp_path, device)
     estimator.train(input_fn, max_steps=3)
     for name, shown in ((None, "evaluation"), ("a/b", "evaluation 'a/b'")):
@@ -70,7 +66,6 @@ def installed():
 
 
 def test_an_estimator_without_a_tpu_logs_them_too(installed, tmp_path, caplog):
-    caplog.set_level(logging.INFO, "estimator_emb")
 
     def plain(features, labels, mode):
         loss = 1234567.0 + tf.reduce_sum(features)
@@ -83,40 +78,37 @@ def test_an_estimator_without_a_tpu_logs_them_too(installed, tmp_path, caplog):
     assert "evaluation at step 1: loss 1.2346e+06" in caplog.messages
 
 
-STOPS = {
-    "no decrease": (
-        lambda e: ee.experimental.stop_if_no_decrease_hook(
-            e, "loss", 2, run_every_secs=None, run_every_steps=1
-        ),
-        "loss has not decreased for 2 steps; its best value is 1.25, of step 1.",
-    ),
-    "higher": (
-        lambda e: ee.experimental.stop_if_higher_hook(
-            e, "ten", 22.0, min_steps=1, run_every_secs=None, run_every_steps=1
-        ),
-        "ten is greater than 22; its best value is 22.5, of step 2.",
-    ),
-    "own": (
-        lambda e: ee.experimental.make_early_stopping_hook(
-            e, enough, run_every_secs=None, run_every_steps=1
-        ),
-        "enough returned True.",
-    ),
-}
-
-
 def enough():
     return True
 
 
-@pytest.mark.parametrize("kind", STOPS)
-def test_early_stopping_says_why_and_which_step_was_best(kind, tmp_path, caplog):
-    caplog.set_level(logging.INFO, "estimator_emb")
+EACH_STEP = {"run_every_secs": None, "run_every_steps": 1}
+
+
+@pytest.mark.parametrize(
+    "make_hook, arguments, why",
+    [
+        (
+            ee.experimental.stop_if_no_decrease_hook,
+            ("loss", 2),
+            "loss has not decreased for 2 steps; its best value is 1.25, of step 1.",
+        ),
+        (
+            ee.experimental.stop_if_higher_hook,
+            ("ten", 22.0, None, 1),
+            "ten is greater than 22; its best value is 22.5, of step 2.",
+        ),
+        (ee.experimental.make_early_stopping_hook, (enough,), "enough returned True."),
+    ],
+)
+def test_early_stopping_says_why_and_which_step_was_best(
+    make_hook, arguments, why, tmp_path, caplog
+):
     estimator = make(tmp_path, save_checkpoints_steps=1)
-    hook, why = STOPS[kind]
+    hook = make_hook(estimator, *arguments, **EACH_STEP)
     ee.train_and_evaluate(
         estimator,
-        ee.TrainSpec(input_fn, max_steps=20, hooks=[hook(estimator)]),
+        ee.TrainSpec(input_fn, max_steps=20, hooks=[hook]),
         ee.EvalSpec(input_fn, steps=1, throttle_secs=0),
     )
     assert [line for line in caplog.messages if "Early" in line] == [f"Early stopping: {why}"]
@@ -124,15 +116,12 @@ def test_early_stopping_says_why_and_which_step_was_best(kind, tmp_path, caplog)
 
 def test_an_early_stop_is_told_of_the_evaluations_until_then(tmp_path, caplog):
     """As stock's hook, which stops at the first gap of all evaluations that are there."""
-    caplog.set_level(logging.INFO, "estimator_emb")
     estimator = make(tmp_path)
     with tf.Graph().as_default(), v1.summary.FileWriter(estimator.eval_dir()) as writer:
         for step, loss in ((0, 1.0), (100, 2.0), (200, 2.5), (300, 0.5)):
             value = v1.Summary.Value(tag="loss", simple_value=loss)
             writer.add_summary(v1.Summary(value=[value]), step)
-    hook = ee.experimental.stop_if_no_decrease_hook(
-        estimator, "loss", 150, run_every_secs=None, run_every_steps=1
-    )
+    hook = ee.experimental.stop_if_no_decrease_hook(estimator, "loss", 150, **EACH_STEP)
     estimator.train(input_fn, hooks=[hook], max_steps=20)
     why = "loss has not decreased for 200 steps; its best value is 1, of step 0."
     assert f"Early stopping: {why}" in caplog.messages
@@ -141,7 +130,7 @@ def test_an_early_stop_is_told_of_the_evaluations_until_then(tmp_path, caplog):
 def clock(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(pauses, "_this", pauses._OfThread())
+    monkeypatch.setattr(progress, "_pauses", progress._Pauses())
     return now
 
 
@@ -149,15 +138,9 @@ def test_the_speed_leaves_evaluations_and_saves_out(tmp_path, monkeypatch, caplo
     """A step takes a second here, a save 100 and an evaluation 1,000."""
     now = clock(monkeypatch)
     monkeypatch.setattr(progress.ProgressLog, "_ended", {})
-    caplog.set_level(logging.INFO, "estimator_emb")
 
-    class Step(v1.train.SessionRunHook):
-        def after_run(self, context, values):
-            now[0] += 1.0
-
-    class Slow(v1.train.SessionRunHook):
-        def after_run(self, context, values):
-            now[0] += 1000.0
+    def hooks(seconds):
+        return [harness.AfterStep(lambda: now.__setitem__(0, now[0] + seconds))]
 
     save = v1.train.Saver.save
 
@@ -168,8 +151,8 @@ def test_the_speed_leaves_evaluations_and_saves_out(tmp_path, monkeypatch, caplo
     monkeypatch.setattr(v1.train.Saver, "save", slow_save)
     ee.train_and_evaluate(
         make(tmp_path, save_checkpoints_steps=5),
-        ee.TrainSpec(input_fn, max_steps=20, hooks=[Step()]),
-        ee.EvalSpec(input_fn, steps=1, throttle_secs=0, hooks=[Slow()]),
+        ee.TrainSpec(input_fn, max_steps=20, hooks=hooks(1.0)),
+        ee.EvalSpec(input_fn, steps=1, throttle_secs=0, hooks=hooks(1000.0)),
     )
     speeds = [line for line in caplog.messages if line.startswith("step")]
     assert speeds[-1] == "step 20 of 20, loss 14.7500, 2 examples/s", caplog.messages
@@ -178,11 +161,11 @@ def test_the_speed_leaves_evaluations_and_saves_out(tmp_path, monkeypatch, caplo
 
 def test_pauses_are_nested_and_of_a_thread(monkeypatch):
     now = clock(monkeypatch)
-    before = pauses.clock()
-    with pauses.pausing():
+    before = progress.clock()
+    with progress.pausing():
         now[0] += 1.0
-        with pauses.pausing():
+        with progress.pausing():
             now[0] += 2.0
-        assert pauses.clock() == before
+        assert progress.clock() == before
     now[0] += 0.5
-    assert pauses.clock() == before + 0.5
+    assert progress.clock() == before + 0.5

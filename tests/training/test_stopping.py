@@ -24,6 +24,7 @@ from estimator_emb.training import stopping
 
 tf1 = tf.compat.v1
 
+SAVED = "The model is saved in {}: run the program again to go on from there."
 EXCEPTIONS = {signal.SIGTERM: SystemExit, signal.SIGINT: KeyboardInterrupt}
 
 
@@ -57,13 +58,10 @@ def input_that_sends(number, batch, repeat=1):
     return input_fn
 
 
-def warned(caplog):
-    return caplog.at_level(logging.WARNING, "estimator_emb")
-
-
 @pytest.fixture(autouse=True)
-def handlers():
+def handlers(caplog):
     """As a program finds them; whatever happens, they are put back."""
+    caplog.set_level(logging.WARNING, "estimator_emb")
     defaults = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
     before = {number: signal.signal(number, default) for number, default in defaults.items()}
     yield
@@ -85,7 +83,7 @@ def test_a_signal_ends_a_training_at_the_end_of_a_step(way, number, tmp_path, ca
     options = {**WAYS[way], "iterations": 50 if way != "host" else 1}
     estimator = make(tmp_path, **options)
     hooks = [CheckpointInputPipelineHook(estimator, "ignore")]
-    with warned(caplog), pytest.raises(EXCEPTIONS[number]) as ended:
+    with pytest.raises(EXCEPTIONS[number]) as ended:
         # Sent twice at once, as `timeout` does.
         estimator.train(input_that_sends(number, 5, 2), hooks=hooks, max_steps=50)
     if number == signal.SIGTERM:
@@ -100,8 +98,7 @@ def test_a_signal_ends_a_training_at_the_end_of_a_step(way, number, tmp_path, ca
     assert os.path.exists(f"{tmp_path}/input.ckpt-{step}.index")
     assert harness.said(caplog) == [
         f"{number.name}: training ends with this step. Another signal ends it at once.",
-        f"{number.name} ended the training at step {step}. The model is saved in {saved}: run the "
-        "program again to go on from there.",
+        f"{number.name} ended the training at step {step}. {SAVED.format(saved)}",
     ]
     # It goes on from there, and ends by itself.
     estimator.train(input_that_sends(number, 0), hooks=hooks, max_steps=step + 2)
@@ -115,7 +112,7 @@ def test_before_the_first_step_a_signal_ends_a_training_at_once(tmp_path, caplog
         os.kill(os.getpid(), signal.SIGTERM)
         raise AssertionError("The signal ends it before.")
 
-    with warned(caplog), pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as ended:
         estimator.train(input_fn, max_steps=2)
     assert ended.value.code == 143
     assert harness.said(caplog) == ["SIGTERM ended the training before its first step."]
@@ -126,7 +123,7 @@ def test_what_is_not_saved_is_told(tmp_path, caplog):
     estimator._config = estimator._config.replace(
         save_checkpoints_steps=None, save_checkpoints_secs=None
     )
-    with warned(caplog), pytest.raises(SystemExit):
+    with pytest.raises(SystemExit):
         estimator.train(input_that_sends(signal.SIGTERM, 2))
     assert harness.said(caplog)[1][:-1] in (
         f"SIGTERM ended the training at step {step}. It saves no checkpoints, so that its steps "
@@ -145,7 +142,7 @@ def test_a_damaged_model_directory_does_not_hide_the_signal(tmp_path, caplog, mo
 
     # Hooks end in the order of their list, and the estimator's own saver comes after a program's.
     saver = tf1.train.CheckpointSaverHook(str(tmp_path), save_steps=100)
-    with warned(caplog), pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as ended:
         estimator.train(input_that_sends(signal.SIGTERM, 2), hooks=[saver, Empties()])
     assert ended.value.code == 143
     state = tmp_path / "checkpoint"
@@ -169,23 +166,21 @@ def test_a_handler_of_the_programs_own_is_left(ignored, tmp_path):
 
 
 def test_an_error_stays_an_error(tmp_path):
-    class Fails(tf1.train.SessionRunHook):
-        def after_run(self, run_context, run_values):
-            os.kill(os.getpid(), signal.SIGTERM)
-            raise ValueError("of the program")
+    def fail():
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise ValueError("of the program")
 
     with pytest.raises(ValueError, match="of the program"):
-        make(tmp_path).train(input_of(16), hooks=[Fails()], max_steps=2)
+        make(tmp_path).train(input_of(16), hooks=[harness.AfterStep(fail)], max_steps=2)
 
 
 def test_another_thread_leaves_the_signals(tmp_path):
     seen = []
 
-    class Looks(tf1.train.SessionRunHook):
-        def after_run(self, run_context, run_values):
-            seen.append([signal.getsignal(number) for number in EXCEPTIONS])
+    def look():
+        seen.append([signal.getsignal(number) for number in EXCEPTIONS])
 
-    arguments = {"hooks": [Looks()], "max_steps": 1}
+    arguments = {"hooks": [harness.AfterStep(look)], "max_steps": 1}
     thread = threading.Thread(target=make(tmp_path).train, args=[input_of(16)], kwargs=arguments)
     thread.start()
     thread.join()
@@ -208,16 +203,15 @@ def test_a_wakeup_of_an_event_loop_is_left(tmp_path):
 def test_a_forked_process_has_its_own_signals(tmp_path):
     status = []
 
-    class Forks(tf1.train.SessionRunHook):
-        def after_run(self, run_context, run_values):
-            child = os.fork()
-            if not child:
-                signal.raise_signal(signal.SIGTERM)
-                os._exit(0)
-            status.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    def fork():
+        child = os.fork()
+        if not child:
+            signal.raise_signal(signal.SIGTERM)
+            os._exit(0)
+        status.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
     estimator = make(tmp_path)
-    estimator.train(input_of(16), hooks=[Forks()], max_steps=2)
+    estimator.train(input_of(16), hooks=[harness.AfterStep(fork)], max_steps=2)
     assert status == [-signal.SIGTERM] * 2
     assert estimator.get_variable_value("global_step") == 2
 
@@ -225,21 +219,16 @@ def test_a_forked_process_has_its_own_signals(tmp_path):
 @pytest.mark.parametrize("use_tpu", [False, True])
 def test_a_signal_while_a_training_evaluates(use_tpu, tmp_path, caplog):
     estimator = make(tmp_path, use_tpu=use_tpu)
-    sends, at_once = (
-        input_that_sends(signal.SIGTERM, 3),
-        {"throttle_secs": 0, "start_delay_secs": 0},
-    )
-    specs = ee.TrainSpec(input_of(400), max_steps=8), ee.EvalSpec(sends, steps=90, **at_once)
-    with warned(caplog), pytest.raises(SystemExit) as ended:
-        ee.train_and_evaluate(estimator, *specs)
+    train = ee.TrainSpec(input_of(400), max_steps=8)
+    sends = ee.EvalSpec(input_that_sends(signal.SIGTERM, 3), 90, throttle_secs=0)
+    with pytest.raises(SystemExit) as ended:
+        ee.train_and_evaluate(estimator, train, sends)
     assert ended.value.code == 143 and len(ended.traceback) < 14
     # The evaluation is given up, and what it was to evaluate is saved.
     assert estimator.latest_checkpoint() == f"{tmp_path}/model.ckpt-2"
     assert not list(tmp_path.glob("eval/events*"))
-    assert harness.said(caplog)[1:] == [
-        f"SIGTERM ended the training. The model is saved in {tmp_path}/model.ckpt-2: run the "
-        "program again to go on from there."
-    ]
+    saved = SAVED.format(f"{tmp_path}/model.ckpt-2")
+    assert harness.said(caplog)[1:] == [f"SIGTERM ended the training. {saved}"]
 
 
 @pytest.mark.parametrize("use_tpu", [False, True])
@@ -320,10 +309,8 @@ def test_a_program_ends_in_a_few_lines(runner, how, number, status, tmp_path):
         return
     saved, step = tf.train.latest_checkpoint(model_dir), harness.last_step(model_dir)
     assert lines[1].startswith(f"estimator_emb: step {step:,} of 1,000,000, loss ")
-    assert lines[2].endswith(
-        f"{number.name} ended the training at step {step}. The model is saved in {saved}: run the "
-        "program again to go on from there."
-    )
+    told = f"{number.name} ended the training at step {step}. {SAVED.format(saved)}"
+    assert lines[2].endswith(told)
     if number == signal.SIGTERM:
         assert lines[3:] == []
     elif runner == "run":
@@ -348,9 +335,6 @@ def test_a_worker_and_the_chief_of_a_cluster_end_in_order(tmp_path):
             lines = log[log.index("SIGTERM: training ends with this step.") :].splitlines()
             lines = [line for line in lines if not line.startswith("estimator_emb: step ")]
             saved, step = tf.train.latest_checkpoint(str(tmp_path)), harness.last_step(tmp_path)
-            where = (
-                f"at step {step}. The model is saved in {saved}: run the program again to go on "
-                "from there."
-            )
+            where = f"at step {step}. {SAVED.format(saved)}"
             assert "SIGTERM ended the training at step " in lines[1] and len(lines) == 2
             assert lines[1].endswith("The chief saves the model." if job == "worker" else where)

@@ -20,6 +20,7 @@ from estimator_emb.messages.text_columns import escaped
 from estimator_emb.tables.partition import Partition
 
 PIECE_BYTES = 32 << 20
+LARGEST_FLOAT16 = 65504
 
 
 class Values:
@@ -162,6 +163,20 @@ class Values:
                 f"Checkpoint '{self.path}' is damaged: variable {escaped(name)} cannot be read "
                 f"from '{checkpoint_files.file_of(self.path, name)}' ({why})."
             ) from None
+
+
+def rounded(owner: str, table: str, rows: np.ndarray, start: int) -> np.ndarray:
+    """Returns rows, from `start` on, as float16; ValueErrors of larger numbers name the `owner`."""
+    if not np.issubdtype(rows.dtype, np.floating):
+        rows = rows.astype(np.float32)  # NumPy knows little of bfloat16.
+    beyond = np.argwhere(np.isfinite(rows) & (np.abs(rows) > LARGEST_FLOAT16))
+    if len(beyond):
+        row, column = beyond[0]
+        raise ValueError(
+            f"{owner} cannot write table {table!r}: row {start + row} has {rows[row, column]:g}, "
+            f"and float16 ends at {LARGEST_FLOAT16}. Write the tables as float32."
+        )
+    return rows.astype(np.float16)
 
 
 def counter(progress: Callable[[int, int], Any] | None, total: int) -> Callable[[int], None]:

@@ -23,6 +23,7 @@ class Writer:
         self._prefixes: list[str] = []
         self._waiting: list[tuple[str, tf.DType, np.ndarray, str]] = []
         self._bytes = 0
+        self._merged = ""
 
     def __enter__(self) -> "Writer":
         folder = self._parent
@@ -53,10 +54,15 @@ class Writer:
     def add_rows(
         self, name: str, dtype: tf.DType, shape: tuple[int, ...], pieces: Iterable[np.ndarray]
     ) -> None:
-        start = 0
+        start, whole = 0, np.empty(shape, np.float16) if dtype == tf.float16 else None
         for piece in pieces:
-            self.add(name, dtype, piece, shape, None if len(piece) == shape[0] else start)
+            if whole is None:
+                self.add(name, dtype, piece, shape, None if len(piece) == shape[0] else start)
+            else:  # TensorFlow restores no float16 that was saved in parts.
+                whole[start : start + len(piece)] = piece
             start += len(piece)
+        if whole is not None:
+            self.add(name, dtype, whole)
 
     def merge(self) -> str:
         """Writes the rest, and returns the prefix of the checkpoint before it is moved."""
@@ -70,6 +76,7 @@ class Writer:
                     delete_old_dirs=False,
                 )
             )
+        self._merged = merged
         return merged
 
     def _flush(self) -> None:
@@ -89,8 +96,8 @@ class Writer:
         self._waiting, self._bytes = [], 0
 
     def finish(self) -> None:
-        """Moves the merged checkpoint, and writes a `checkpoint` file if there is none."""
-        merged = f"{self._folder}/merged"
+        """Writes the rest, moves the checkpoint, and adds a `checkpoint` file if there is none."""
+        merged = self._merged or self.merge()
         names = [name for name in tf.io.gfile.listdir(self._folder) if name.startswith("merged.")]
         moved: list[str] = []
         try:

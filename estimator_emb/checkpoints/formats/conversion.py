@@ -3,6 +3,7 @@
 
 import dataclasses
 import fnmatch
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from estimator_emb.checkpoints.files.writer import Writer
 from estimator_emb.checkpoints.reading import row_order, saved_variables
 from estimator_emb.checkpoints.reading.differences import pairs
 from estimator_emb.checkpoints.reading.saved_variables import RECORD, SavedVariable
+from estimator_emb.messages.arguments import check_argument
 from estimator_emb.messages.text_columns import escaped
 from estimator_emb.tables.partition import Partition
 
@@ -115,13 +117,11 @@ def convert(
 def _check_arguments(
     hosts: int | None, to: str, to_hosts: int | None, source_order: str | None
 ) -> None:
-    if to not in ("ids", "mod"):
-        raise ValueError(f"convert: to must be 'ids' or 'mod'; got {to!r}.")
-    if source_order not in (None, "div", "mod"):
-        raise ValueError(f"convert: source_order must be 'div' or 'mod'; got {source_order!r}.")
-    for name, value in (("hosts", hosts), ("to_hosts", to_hosts)):
-        if value is not None and value < 1:
-            raise ValueError(f"convert: {name} must be at least 1; got {value}.")
+    check = functools.partial(check_argument, "convert")
+    check(to in ("ids", "mod"), "to", "'ids' or 'mod'", to)
+    check(source_order in (None, "div", "mod"), "source_order", "'div' or 'mod'", source_order)
+    check(hosts is None or hosts >= 1, "hosts", "at least 1", hosts)
+    check(to_hosts is None or to_hosts >= 1, "to_hosts", "at least 1", to_hosts)
     if to == "ids" and to_hosts is not None:
         raise ValueError("convert: to_hosts needs to='mod'; leave it out for to='ids'.")
     if to == "mod" and hosts is None and to_hosts is None:
@@ -284,10 +284,8 @@ class _Moves:
         return count, f": table {table!r} is saved in {slices}"
 
     def _agreeing(self, hosts: int | None, told: int, why: str) -> int:
-        if hosts not in (None, told):
-            raise ValueError(
-                f"convert: hosts must be {told} for {self._values.path!r}{why}; got {hosts}."
-            )
+        allowed = f"{told} for {self._values.path!r}{why}"
+        check_argument("convert", hosts in (None, told), "hosts", allowed, hosts)
         if told == 1:
             self._why = why
         return told

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from estimator_emb.checkpoints.formats.base import TableFormat
+from estimator_emb.checkpoints.formats.exporting import TableFormat
 from estimator_emb.checkpoints.reading.saved_tables import SavedTable
 
 _LARGEST_ATTRIBUTE = 64512
@@ -35,7 +35,7 @@ class _Keras(TableFormat):
                 group = file.create_group(table.safe_name)
                 name = f"{table.safe_name}/embeddings:0"
                 _write_names(group, "weight_names", [name])
-                values = group.create_dataset(name, (table.rows, table.dimension), table.dtype)
+                values = group.create_dataset(name, table.shape, table.dtype)
                 start = 0
                 for piece in table.pieces(table.name):
                     values[start : start + len(piece)] = piece

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.checkpoints.formats.base import Sequential, TableFormat
+from estimator_emb.checkpoints.formats.exporting import Sequential, TableFormat
 from estimator_emb.checkpoints.reading.saved_tables import SavedTable
 
 
@@ -21,12 +21,11 @@ class _Npz(TableFormat):
             zipfile.ZipFile(cast(Any, Sequential(file)), "w") as archive,
         ):
             for table in tables:
-                shape = table.rows, table.dimension
                 for variable in table.variables:
                     with archive.open(
                         f"{_array_name(table, variable)}.npy", "w", force_zip64=True
                     ) as array:
-                        _write_header(array, table.dtype, shape)
+                        _write_header(array, table.dtype, table.shape)
                         for piece in table.pieces(variable):
                             array.write(piece.tobytes())
                 if table.vocabulary:

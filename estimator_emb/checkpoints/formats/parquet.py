@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.checkpoints.formats.base import Sequential, TableFormat
+from estimator_emb.checkpoints.formats.exporting import Sequential, TableFormat
 from estimator_emb.checkpoints.reading.saved_tables import SavedTable
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.checkpoints.formats.base import TableFormat, write_labels
+from estimator_emb.checkpoints.formats.exporting import TableFormat, write_labels
 from estimator_emb.checkpoints.reading.saved_tables import SavedTable
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.checkpoints.formats.base import TableFormat, write_labels
+from estimator_emb.checkpoints.formats.exporting import TableFormat, write_labels
 from estimator_emb.checkpoints.reading.saved_tables import SavedTable
 
 _TYPES = {"float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64"}

@@ -7,10 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.checkpoints.files import float16
 from estimator_emb.checkpoints.files.values import Values
 from estimator_emb.checkpoints.files.writer import Writer
-from estimator_emb.checkpoints.formats.base import TableFormat
+from estimator_emb.checkpoints.formats.exporting import TableFormat
 from estimator_emb.checkpoints.reading.saved_tables import SavedTable
 
 
@@ -98,11 +97,7 @@ def _fill(path: str, tables: Mapping[str, SavedTable]) -> None:
                 if name not in tables:
                     out.add(name, dtype, small.array(name))
             for name, table in tables.items():
-                shape = table.rows, table.dimension
-                pieces = table.pieces(table.name)
-                if small.dtypes[name] == tf.float16:
-                    pieces = iter([float16.whole(shape, pieces)])
-                out.add_rows(name, small.dtypes[name], shape, pieces)
+                out.add_rows(name, small.dtypes[name], table.shape, table.pieces(table.name))
         merged = out.merge()
         for old in tf.io.gfile.glob(f"{path}.data-*"):
             tf.io.gfile.remove(old)

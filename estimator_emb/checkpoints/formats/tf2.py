@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from estimator_emb.checkpoints.files.values import Values
 from estimator_emb.checkpoints.files.writer import Writer
-from estimator_emb.checkpoints.formats.base import TableFormat
+from estimator_emb.checkpoints.formats.exporting import TableFormat
 from estimator_emb.checkpoints.reading import saved_variables
 from estimator_emb.checkpoints.reading.saved_tables import SavedTable
 from estimator_emb.messages.text_columns import aligned
@@ -76,9 +76,7 @@ def write(prefix: str, tables: Sequence[Written], step: int | None) -> Keys:
         for name, table, optimizer in tables:
             for slot, suffix in suffixes(optimizer).items():
                 pieces = (piece.astype(np.float32) for piece in table.pieces(table.name + suffix))
-                shape = table.rows, table.dimension
-                out.add_rows(keys[name][slot], tf.float32, shape, pieces)
-        out.merge()
+                out.add_rows(keys[name][slot], tf.float32, table.shape, pieces)
         out.finish()
     return keys
 
@@ -173,17 +171,17 @@ def shown(key: str) -> str:
 
 def saved_step(values: Values) -> int | None:
     """Returns the `step` of a `tf.train.Checkpoint(step=...)`; None without one."""
-    name = f"step/{_VALUE}"
-    if values.shapes.get(name) != () or not values.dtypes[name].is_integer:
-        return None
-    return int(values.whole(name))
+    return _number(values, f"step/{_VALUE}")
 
 
 def global_step(values: Values) -> int | None:
     """Returns the global step of a checkpoint of tensorflow-estimator; None without one."""
-    if values.shapes.get("global_step") != ():
-        return None
-    return int(values.whole("global_step"))
+    return _number(values, "global_step")
+
+
+def _number(values: Values, name: str) -> int | None:
+    is_one = values.shapes.get(name) == () and values.dtypes[name].is_integer
+    return int(values.whole(name)) if is_one else None
 
 
 def own_names(variables: Sequence[str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from estimator_emb.checkpoints.files.values import Values, counter
 from estimator_emb.checkpoints.reading import saved_variables
 from estimator_emb.checkpoints.reading.saved_tables import SavedTable
 from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
+from estimator_emb.messages.arguments import check_argument
 
 
 def nearest(
@@ -44,8 +45,7 @@ def nearest(
       ValueError: there is no such checkpoint, table, id or label; the vocabulary does not fit;
         the row has no direction; `count` is less than 1; or the checkpoint is damaged.
     """
-    if count < 1:
-        raise ValueError(f"nearest: count must be at least 1; got {count}.")
+    check_argument("nearest", count >= 1, "count", "at least 1", count)
     if allow_unlabelled and vocabulary is None:
         raise ValueError("nearest: allow_unlabelled needs a vocabulary, whose rows it is about.")
     with Values(saved_variables.prefix(path)) as values:
@@ -61,8 +61,7 @@ def nearest(
             if found is None:
                 raise ValueError(f"nearest: label {like!r} is not in vocabulary {vocabulary!r}.")
             like = found
-        if not 0 <= like < rows:
-            raise ValueError(f"nearest: id must be from 0 to {rows - 1}; got {like}.")
+        check_argument("nearest", 0 <= like < rows, "id", f"from 0 to {rows - 1}", like)
         advance = counter(progress, 2 * values.size(weights.name))
         values.check(weights.name, advance)
         row = weights.read(weights.name, like, like + 1)[0].astype(np.float64)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.checkpoints.files import float16
-from estimator_emb.checkpoints.files.values import Values
+from estimator_emb.checkpoints.files.values import Values, rounded
 from estimator_emb.checkpoints.reading import row_order, saved_variables
 from estimator_emb.checkpoints.reading.saved_variables import SavedVariable
 from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
+from estimator_emb.messages.arguments import check_argument
 
 
 def tables(path: str) -> dict[str, SavedVariable]:
@@ -74,8 +74,7 @@ def table_pieces(
     Raises:
       ValueError: as `table`; or `rows` is less than 1.
     """
-    if rows is not None and rows < 1:
-        raise ValueError(f"table_pieces: rows must be at least 1; got {rows}.")
+    check_argument("table_pieces", rows is None or rows >= 1, "rows", "at least 1", rows)
     with Values(saved_variables.prefix(path)) as values:
         opened = SavedTable(values, name, order)
         variable = opened.variable(slot)
@@ -90,13 +89,12 @@ class SavedTable:
     """
 
     def __init__(self, values: Values, name: str, order: str | None = None, widen: bool = False):
-        if order not in (None, "div", "mod"):
-            raise ValueError(f"table: order must be 'div' or 'mod'; got {order!r}.")
+        check_argument("table", order in (None, "div", "mod"), "order", "'div' or 'mod'", order)
         found = find(values, name)
         self.values = values
         self.name = found.name
         self.variables = (found.name, *found.slots)
-        self.rows, self.dimension = found.shape
+        self.shape = self.rows, self.dimension = found.shape
         self.optimizer = found.optimizer
         self.vocabulary: Vocabulary | None = None
         self.rounded_for = ""
@@ -115,7 +113,7 @@ class SavedTable:
         if slot is None:
             return self.name
         name = f"{self.name}/{slot.removeprefix('/')}"
-        if self.values.shapes.get(name) != (self.rows, self.dimension):
+        if self.values.shapes.get(name) != self.shape:
             raise ValueError(
                 f"table: {self.name!r} has no slot {slot!r}; it has "
                 f"{[one.removeprefix(f'{self.name}/') for one in self.variables[1:]]}."
@@ -136,7 +134,7 @@ class SavedTable:
             piece = self.read(variable, start, end)
             self.advance(piece.nbytes)
             if self.rounded_for:
-                piece = float16.rounded(self.rounded_for, self.name, piece, start)
+                piece = rounded(self.rounded_for, self.name, piece, start)
             yield np.ascontiguousarray(piece)
 
     def labels(self) -> Iterator[list[str | None]]:

@@ -7,13 +7,14 @@ are errors before a session opens, which name variables and tables, and say what
 """
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb.checkpoints.files import checkpoint_files
-from estimator_emb.checkpoints.restoring.misfits import Form, Misfits
+from estimator_emb.checkpoints.restoring import misfits
+from estimator_emb.checkpoints.restoring.misfits import Form, Misfit, Misfits
 from estimator_emb.checkpoints.restoring.saver import PartsSaver
 from estimator_emb.private.graphs import BulkSaverBuilder, SaveableObject, object_graph_key_mapping
 from estimator_emb.spec.resolved import Table
@@ -42,15 +43,14 @@ def check_restored(
         if name in here:
             here[name] = dataclasses.replace(here[name], dtype=None)
     there = _in_checkpoint(path)
-    keys = dict(zip(here, here, strict=True))
-    if _OBJECT_GRAPH in there:
-        keys.update(object_graph_key_mapping(path))
+    keys = object_graph_key_mapping(path) if _OBJECT_GRAPH in there else {}
     any_shape = bool(getattr(saver, "_reshape", False))
-
-    def compare(name: str, misfits: Misfits) -> None:
-        _compare(name, here[name], keys[name], there, misfits, any_shape)
-
-    _raise_misfits(compare, lambda: Misfits(path, tables, here), here)
+    found = [
+        misfit
+        for name, form in here.items()
+        for misfit in _misfits(name, form, keys.get(name, name), there, any_shape)
+    ]
+    misfits.raise_error(path, tables, here, found)
 
 
 def check_warm_start(settings: Any, tables: Sequence[Table]) -> set[str] | None:
@@ -70,30 +70,16 @@ def check_warm_start(settings: Any, tables: Sequence[Table]) -> set[str] | None:
     here = _warm_started(settings.vars_to_warm_start)
     infos = settings.var_name_to_vocab_info or {}
     old_names = settings.var_name_to_prev_var_name or {}
-
-    def compare(name: str, misfits: Misfits) -> None:
-        form, old_name = here[name], old_names.get(name) or name
+    started = here if settings.vars_to_warm_start is not None else here.keys() & infos.keys()
+    found: list[Misfit] = []
+    for name, form in here.items():
+        old_name = old_names.get(name) or name
         if name in infos:
-            _compare_remapped(name, form, old_name, infos[name], there, misfits)
-        elif settings.vars_to_warm_start is not None:
-            _compare(name, form, old_name, there, misfits)
-
-    _raise_misfits(compare, lambda: Misfits(path, tables, here, warm_start=True), here)
-    return set(here) if settings.vars_to_warm_start is not None else set(here) & set(infos)
-
-
-def _raise_misfits(
-    compare: Callable[[str, Misfits], None], make: Callable[[], Misfits], here: Iterable[str]
-) -> None:
-    """Raises the error of the misfits among variables, those of tables first."""
-    misfits = make()
-    for name in here:
-        compare(name, misfits)
-    if misfits.found:  # Whose variables they are takes long to tell.
-        misfits = make()
-        for name in sorted(here, key=misfits.is_dense):
-            compare(name, misfits)
-    misfits.raise_error()
+            found += _misfits_of_rows(name, form, old_name, infos[name], there)
+        elif name in started:
+            found += _misfits(name, form, old_name, there)
+    misfits.raise_error(path, tables, here, found, warm_start=True)
+    return set(started)
 
 
 def _restored_by(saver: Any) -> dict[str, Form] | None:
@@ -165,34 +151,30 @@ def _in_checkpoint(path: str) -> dict[str, Form]:
     }
 
 
-def _compare(
-    name: str,
-    here: Form,
-    key: str,
-    there: Mapping[str, Form],
-    misfits: Misfits,
-    any_shape: bool = False,
-) -> None:
+def _misfits(
+    name: str, here: Form, key: str, there: Mapping[str, Form], any_shape: bool = False
+) -> Iterator[Misfit]:
     if key not in there:
-        misfits.missing(name, key)
+        yield Misfits.missing, name, key
         return
     if here.dtype not in (None, there[key].dtype):
-        misfits.of_type(name, here.dtype, there[key].dtype)
+        yield Misfits.of_type, name, here.dtype, there[key].dtype
     if here.shape.is_compatible_with(there[key].shape):
         return
     reshaped = any_shape and not here.in_parts
     if not reshaped or here.shape.num_elements() != there[key].shape.num_elements():
-        misfits.of_shape(name, here.shape, there[key].shape)
+        yield Misfits.of_shape, name, here.shape, there[key].shape
 
 
-def _compare_remapped(
-    name: str, here: Form, key: str, info: Any, there: Mapping[str, Form], misfits: Misfits
-) -> None:
-    _compare(name, Form(_ANY, here.dtype), key, there, misfits)
+def _misfits_of_rows(
+    name: str, here: Form, key: str, info: Any, there: Mapping[str, Form]
+) -> Iterator[Misfit]:
+    """Yields the misfits of a variable whose rows a warm start moves by a `VocabInfo`."""
+    yield from _misfits(name, Form(_ANY, here.dtype), key, there)
     if key not in there or here.shape.rank != 2 or there[key].shape.rank != 2:
         return
     old = there[key].shape
     if here.shape[1 - info.axis] != old[1 - info.axis]:
-        misfits.of_shape(name, here.shape, old)
+        yield Misfits.of_shape, name, here.shape, old
     elif info.old_vocab_size is not None and info.old_vocab_size > old[info.axis]:
-        misfits.of_old_vocabulary(name, info.old_vocab_size, old)
+        yield Misfits.of_old_vocabulary, name, info.old_vocab_size, old

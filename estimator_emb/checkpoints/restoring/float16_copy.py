@@ -7,8 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.checkpoints.files import float16
-from estimator_emb.checkpoints.files.values import Values
+from estimator_emb.checkpoints.files.values import Values, rounded
 from estimator_emb.checkpoints.files.writer import Writer
 from estimator_emb.tables.storage import saved_name
 
@@ -44,15 +43,14 @@ class Float16Copy:
                     continue
                 values.check(name)
                 if name in of_tables:
-                    rounded = (
-                        float16.rounded(_OWNER, name, values.rows(name, start, end), start)
+                    pieces = (
+                        rounded(_OWNER, name, values.rows(name, start, end), start)
                         for start, end in values.spans(name)
                     )
-                    out.add(name, tf.float16, float16.whole(shape, rounded))
+                    out.add_rows(name, tf.float16, shape, pieces)
                 elif shape and shape[0] and not values.is_text(name):
                     pieces = (values.rows(name, *span) for span in values.spans(name))
                     out.add_rows(name, dtype, shape, pieces)
                 else:
                     out.add(name, dtype, values.array(name))
-            out.merge()
             out.finish()

@@ -7,6 +7,7 @@ import difflib
 import functools
 import itertools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -53,15 +54,30 @@ class Form:
     in_parts: bool = False
 
 
+Misfit = tuple[Any, ...]
+"""A method of `Misfits`, the name of a variable, and the method's other arguments."""
+
+
+def raise_error(
+    path: str,
+    tables: Sequence[Table],
+    here: Mapping[str, Form],
+    found: Sequence[Misfit],
+    warm_start: bool = False,
+) -> None:
+    """Raises the CheckpointError of the misfits found, if any; those of tables come first."""
+    if found:
+        misfits = Misfits(path, tables, here, warm_start)
+        for note, *arguments in sorted(found, key=lambda one: misfits.is_dense(one[1])):
+            note(misfits, *arguments)
+        misfits.raise_error()
+
+
 class Misfits:
     """The differences between the variables `here` in a graph and those of a checkpoint."""
 
     def __init__(
-        self,
-        path: str,
-        tables: Sequence[Table],
-        here: Mapping[str, Form],
-        warm_start: bool = False,
+        self, path: str, tables: Sequence[Table], here: Mapping[str, Form], warm_start: bool
     ):
         self._path = path
         self._tables = tables
@@ -73,10 +89,6 @@ class Misfits:
         self._missing: set[str] = set()
         self._missing_slots: dict[str, tuple[Table, list[str]]] = {}
         self._remedies: dict[str, list[str]] = collections.defaultdict(list)
-
-    @property
-    def found(self) -> bool:
-        return bool(self._lines or self._missing or self._missing_slots)
 
     def is_dense(self, name: str) -> bool:
         return self._owner(name)[0] is None
@@ -133,8 +145,6 @@ class Misfits:
         for weights, (table, slots) in self._missing_slots.items():
             if weights not in self._missing:  # The line of a missing table says enough.
                 self._note_missing_slots(weights, table, slots)
-        if not self._lines:
-            return
         more = len(self._lines) - SHOWN
         doing = "Warm-starting" if self._warm_start else "Restoring"
         message = "\n".join(

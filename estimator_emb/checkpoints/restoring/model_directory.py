@@ -2,21 +2,23 @@
 """The checkpoints of an estimator: which one a call reads or continues from."""
 
 import contextlib
+import os
+import re
+import time
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb.checkpoints.files import checkpoint_files
-from estimator_emb.checkpoints.restoring import (
-    fitting,
-    training_lock,
-    unfinished_saves,
-    warm_starts,
-)
+from estimator_emb.checkpoints.restoring import fitting, training_lock, warm_starts
 from estimator_emb.checks import run_checks
 from estimator_emb.messages import errors
+from estimator_emb.messages.console import logger
 from estimator_emb.spec.resolved import Table
+
+OLD_SECONDS = 3600
+"""Age at which the folder of a save counts as left behind where no lock tells."""
 
 
 class ModelDirectory:
@@ -48,7 +50,7 @@ class ModelDirectory:
         checkpoint_files.make_folder(self._path)
         with training_lock.held(self._path) as alone:
             path = self.latest()
-            unfinished_saves.remove(self._path, alone)
+            remove_unfinished_saves(self._path, alone)
             with self.restoring(path):
                 yield
 
@@ -86,3 +88,32 @@ class ModelDirectory:
             found = fitting.check_warm_start(warm_start, tables)
             if trains and found is not None:
                 warm_starts.say(warm_start.ckpt_to_initialize_from, found)
+
+
+def remove_unfinished_saves(model_dir: str, alone: bool) -> None:
+    """Removes the folders that killed saves have left; unless `alone`, only old ones.
+
+    A checkpoint is written into a folder `model.ckpt-<step>_temp`, and moved to its place at the
+    end. One that is left may be as large as the checkpoint.
+    """
+    names = tf.io.gfile.listdir(model_dir) if tf.io.gfile.isdir(model_dir) else []
+    for name in sorted(name.rstrip("/") for name in names):
+        folder = os.path.join(model_dir, name)
+        is_save = re.fullmatch(r"model\.ckpt-\d+_temp(_[0-9a-f]+)?", name)
+        if not is_save or not tf.io.gfile.isdir(folder):
+            continue
+        if alone or _is_old(folder):
+            logger.info("Removing %s, which a killed save has left.", folder)
+            with contextlib.suppress(tf.errors.OpError):
+                tf.io.gfile.rmtree(folder)
+        else:
+            logger.info("Another process may be writing %s: it stays.", folder)
+
+
+def _is_old(folder: str) -> bool:
+    try:
+        names = [folder, *(f"{folder}/{name}" for name in tf.io.gfile.listdir(folder))]
+        newest = max(tf.io.gfile.stat(name).mtime_nsec for name in names) / 1e9
+    except tf.errors.OpError:
+        return False
+    return time.time() - newest > OLD_SECONDS

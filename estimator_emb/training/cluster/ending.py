@@ -45,8 +45,11 @@ class _Queues:
         self.session = tf.compat.v1.Session(target, graph, config)
 
 
-class Member:
-    """A task of job 'worker' or 'ps', which learns from the chief that training is over."""
+class Member(tf.compat.v1.train.SessionRunHook):
+    """A task of job 'worker' or 'ps', which learns from the chief that training is over.
+
+    It is a hook, which then ends a worker's training.
+    """
 
     def __init__(self, job: str, index: int):
         self._job = job
@@ -70,6 +73,13 @@ class Member:
         self._left.set()
         if self._queues is not None:
             self._queues.session.run(self._queues.leave)
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        self.begun = True
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        if self.is_over():
+            run_context.request_stop()
 
     def is_over(self) -> bool:
         return self._over.is_set()
@@ -102,20 +112,6 @@ class Member:
             self._queues.session.run(self._queues.leave)
             time.sleep(_FOR_CHIEF_TO_HEAR)
             tasks.end_process(0)
-
-
-class EndWhenOver(tf.compat.v1.train.SessionRunHook):
-    """A hook that ends a worker's training when training is over."""
-
-    def __init__(self, member: Member):
-        self._member = member
-
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        self._member.begun = True
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        if self._member.is_over():
-            run_context.request_stop()
 
 
 def end_all(target: str, cluster_spec: tf.train.ClusterSpec) -> None:

@@ -79,7 +79,7 @@ class _Executor(TrainingExecutor):
 
     def run_worker(self) -> None:
         hooks: Any = self._train_hooks  # type: ignore[has-type]
-        self._train_hooks = [*hooks, ending.EndWhenOver(self._member)]
+        self._train_hooks = [*hooks, self._member]
         super().run_worker()
         self._member.leave()
         self._watch.stop()
