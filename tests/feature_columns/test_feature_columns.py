@@ -354,12 +354,6 @@ def test_lines_after_the_declared_size_are_out_of_the_vocabulary(tmp_path, caplo
     ]
 
 
-def test_shared_columns_of_different_vocabulary_sizes():
-    with pytest.raises(ValueError, match="same number of buckets") as error:
-        fc.shared_embedding_columns([identity("a", 20), identity("b", 30)], 2)
-    assert "20" in str(error.value) and "30" in str(error.value)
-
-
 def test_integers_need_no_lookup():
     for column in (
         identity("item"),
