@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What TensorBoard shows of each table: every figure as NumPy computes it from the batch."""
 
+import functools
 import itertools
 
 import harness
@@ -203,15 +204,27 @@ WAYS = {
 }
 
 
-def check(directory, cores=1, accumulated=True, limited=True, dropping=False):
-    """Compares what trainings with summaries, in `on`, and without, in `off`, have left."""
+def check(
+    directory,
+    cores=None,
+    accumulated=True,
+    limited=True,
+    dropping=False,
+    pipelined=False,
+    config=ee.RunConfig,
+):
+    """Compares what trainings with summaries, `on`, and without, `off`, leave."""
+    spec = spec_of(accumulated, pipelined, LIMIT if limited else None)
+    for name in ("on", "off"):
+        given = inputs(dropping), cores, name == "on"
+        trained(directory / name, spec, *given, dropping=dropping, config=config)
     events = {name: harness.summaries(directory / name) for name in ("on", "off")}
     assert sorted(events["on"]) == sorted(events["off"]) == [1, 3]
     for step, values in events["on"].items():
         saved = harness.saved(directory / "on", step)
         figures = {}
         for table in SIZES:
-            figures |= expected(step, table, saved, cores, accumulated, limited, dropping)
+            figures |= expected(step, table, saved, cores or 1, accumulated, limited, dropping)
         # Beside the tables' figures there is what there is without them, with the same values.
         ours = {tag: value for tag, value in values.items() if tag.startswith("embedding/")}
         assert {tag: values[tag] for tag in values if tag not in ours} == events["off"][step]
@@ -237,31 +250,15 @@ with_each = pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("way", WAYS)
 @with_each
 def test_each_figure_is_numpys(way, tmp_path):
-    asked = {"cores": None, "accumulated": True, "pipelined": False, "limited": True}
-    asked |= {"dropping": False} | WAYS[way]
-    spec = spec_of(asked["accumulated"], asked["pipelined"], LIMIT if asked["limited"] else None)
-    given = inputs(asked["dropping"])
-    for name in ("on", "off"):
-        trained(
-            tmp_path / name, spec, given, asked["cores"], name == "on", dropping=asked["dropping"]
-        )
-    cores = asked["cores"] or 1
-    check(tmp_path, cores, asked["accumulated"], asked["limited"], asked["dropping"])
+    check(tmp_path, **WAYS[way])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pipelined", [False, True])
 @with_each
 def test_tables_on_parameter_servers(pipelined, tmp_path):
-    for name in ("on", "off"):
-        cluster = servers.Cluster(workers=0, servers=2)
-
-        def config(cluster=cluster, **kwargs):
-            return cluster.config("chief", 0, **kwargs)
-
-        spec = spec_of(pipelined=pipelined)
-        trained(tmp_path / name, spec, inputs(), summaries=name == "on", config=config)
-    check(tmp_path)
+    config = functools.partial(servers.config_of, "servers")
+    check(tmp_path, pipelined=pipelined, config=config)
 
 
 @pytest.mark.slow
