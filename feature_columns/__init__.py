@@ -20,8 +20,12 @@ from feature_columns.categorical import (
     crossed_column,
     weighted_categorical_column,
 )
-from feature_columns.dense import indicator_column, numeric_column
-from feature_columns.embedding import embedding_column, shared_embedding_columns
+from feature_columns.dense import (
+    embedding_column,
+    indicator_column,
+    numeric_column,
+    shared_embedding_columns,
+)
 from feature_columns.layers import (
     DenseFeatures,
     SequenceFeatures,

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns that give numbers to a model without an embedding table."""
+"""Dense columns, which give numbers to a model: those with an embedding table, and others."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.compat.v1.tpu import experimental as columns
 
 
 def numeric_column(
@@ -47,3 +48,90 @@ def indicator_column(categorical_column: Any) -> Any:
       ValueError: the column is not categorical.
     """
     return tf.feature_column.indicator_column(categorical_column)
+
+
+def embedding_column(
+    categorical_column: Any,
+    dimension: int,
+    combiner: str = "mean",
+    initializer: Callable[..., Any] | None = None,
+    max_sequence_length: int = 0,
+    learning_rate_fn: Callable[[tf.Tensor], Any] | None = None,
+    embedding_lookup_device: str | None = None,
+    tensor_core_shape: Sequence[int | None] | None = None,
+    use_safe_embedding_lookup: bool = True,
+) -> Any:
+    """Makes a column with a table of its own, which the spec's optimizer trains.
+
+    Args:
+      categorical_column: a categorical column. Its number of ids is the number of rows of the
+        table. On a TPU, input_fn gives the ids, so it is no `bucketized_column` or
+        `crossed_column`.
+      dimension: the length of a row, at least 1.
+      combiner: how the rows of a sample become one: 'sum'; 'mean', the sum divided by that of the
+        weights; or 'sqrtn', divided by the root of the sum of squared weights. A sequence combines
+        nothing.
+      initializer: function that returns the initial table for a shape and a dtype; None means a
+        truncated normal distribution of mean 0 and standard deviation 1 / sqrt(dimension).
+      max_sequence_length: for a sequence column, the number of positions: longer sequences are cut,
+        shorter ones padded with zeros. 0 for any other column.
+      learning_rate_fn: function of the global step that returns the learning rate of this table, a
+        number or a float32 scalar; None means the optimizer's rate.
+      embedding_lookup_device: 'tpu_embedding_core', which None means; 'tpu_tensor_core' for a table
+        that the model's own optimizer trains as one of its variables; or 'cpu' in serving.
+      tensor_core_shape: for 'tpu_tensor_core', [None, n], with n the number of values of a sample.
+      use_safe_embedding_lookup: False leaves out the checks of a lookup in exports, and in tables
+        on the tensor core.
+
+    Returns:
+      A dense column. Its activation is float32 [batch, dimension], zeros for a sample without a
+      value; of a sequence column [batch, max_sequence_length, dimension].
+
+    Raises:
+      TypeError: `categorical_column` is not categorical.
+      ValueError: `dimension` is less than 1, `initializer` is not a function, `max_sequence_length`
+        is given for a column that is not a sequence, or is 0 for one that is, or the lookup device
+        is unknown or does not go with the other arguments.
+    """
+    return columns.embedding_column(**locals())
+
+
+def shared_embedding_columns(
+    categorical_columns: Sequence[Any],
+    dimension: int,
+    combiner: str = "mean",
+    initializer: Callable[..., Any] | None = None,
+    shared_embedding_collection_name: str | None = None,
+    max_sequence_lengths: Sequence[int] | None = None,
+    learning_rate_fn: Callable[[tf.Tensor], Any] | None = None,
+    embedding_lookup_device: str | None = None,
+    tensor_core_shape: Sequence[int | None] | None = None,
+    use_safe_embedding_lookup: bool = True,
+) -> list[Any]:
+    """Makes columns that share one table.
+
+    Args:
+      categorical_columns: as in `embedding_column`, sequences included, all with the same number
+        of ids.
+      dimension: as in `embedding_column`.
+      combiner: as in `embedding_column`.
+      initializer: as in `embedding_column`.
+      shared_embedding_collection_name: name of the table; None joins the sorted names of the
+        categorical columns and 'shared_embedding' with '_'.
+      max_sequence_lengths: the `max_sequence_length` of each column; None for 0 everywhere.
+      learning_rate_fn: as in `embedding_column`.
+      embedding_lookup_device: as in `embedding_column`.
+      tensor_core_shape: as in `embedding_column`.
+      use_safe_embedding_lookup: as in `embedding_column`.
+
+    Returns:
+      A list of dense columns, in the order of `categorical_columns`, with activations as in
+      `embedding_column`.
+
+    Raises:
+      TypeError: a column is not categorical.
+      ValueError: as in `embedding_column`; or the columns have different numbers of ids, or there
+        are more or fewer of them than of `max_sequence_lengths`.
+    """
+    shared: list[Any] = columns.shared_embedding_columns(**locals())
+    return shared

@@ -2,6 +2,7 @@
 """Translates a whole `EmbeddingConfigSpec` to TensorFlow's own objects."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -126,7 +127,9 @@ def to_tensorflow(
             "sparse_core=True is for."
         )
     if type(structure).__name__ != "EmbeddingConfigSpec":
-        return translation.objects_to_tensorflow(structure, sparse_core, strict)
+        check = functools.partial(translation.check_for_sparse_core, strict=strict)
+        ours = translation.from_tensorflow(structure)
+        return translation.objects_to_tensorflow(ours, check if sparse_core else None)
     if batch_size is not None:
         config.check_integer("to_tensorflow", "batch_size", batch_size, 1)
     spec = config.validated(structure)
@@ -140,7 +143,7 @@ def to_tensorflow(
     for loss in translator.losses:
         logger.warning("%s", loss)
     return SpecTranslation(
-        translation.translated_to(features),
+        translation.objects_to_tensorflow(features),
         translator.weight_keys,
         spec.pipeline_execution_with_tensor_core,
         tuple(translator.losses),

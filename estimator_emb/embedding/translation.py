@@ -40,20 +40,26 @@ def from_tensorflow(structure: Any) -> Any:
     return tf.nest.map_structure(lambda value: _from_tensorflow(value, tables), structure)
 
 
-def objects_to_tensorflow(structure: Any, sparse_core: bool, strict: bool) -> Any:
-    """Translates our objects with the arguments of `to_tensorflow`."""
+def objects_to_tensorflow(structure: Any, check: Callable[[Any], None] | None = None) -> Any:
+    """Translates our objects, each once and after its `check`, to TensorFlow's."""
+    done: dict[int, Any] = {}
 
-    def check(value: Any) -> None:
-        if sparse_core:
-            _check_for_sparse_core(value, strict)
+    def translated(value: Any) -> Any:
+        if value is None:
+            return None
+        if id(value) not in done:
+            if check:
+                check(value)
+            is_optimizer = isinstance(value, TF2_OPTIMIZERS)
+            arguments = value.arguments() if is_optimizer else _fields(value, value)
+            for name in ("table", "optimizer", "quantization_config"):
+                if name in arguments:
+                    arguments[name] = translated(arguments[name])
+            theirs = getattr(tf.tpu.experimental.embedding, type(value).__name__)
+            done[id(value)] = theirs(**arguments)
+        return done[id(value)]
 
-    return translated_to(from_tensorflow(structure), check)
-
-
-def translated_to(ours: Any, check: Callable[[Any], None] | None = None) -> Any:
-    """Translates our objects, each after its `check`, to TensorFlow's."""
-    translated: dict[int, Any] = {}
-    return tf.nest.map_structure(lambda value: _to_tensorflow(value, translated, check), ours)
+    return tf.nest.map_structure(translated, structure)
 
 
 IGNORED_BY_SPARSE_CORE = {
@@ -68,29 +74,8 @@ IGNORED_BY_SPARSE_CORE = {
 """Argument of an optimizer that TPUEmbeddingV2 never reads -> the value used instead."""
 
 
-def _to_tensorflow(
-    value: Any, translated: dict[int, Any], check: Callable[[Any], None] | None = None
-) -> Any:
-    """Translates one object of ours; `translated` has earlier ones by their id()."""
-    if value is None:
-        return None
-    if id(value) in translated:
-        return translated[id(value)]
-    if check:
-        check(value)
-    if isinstance(value, TF2_OPTIMIZERS):
-        arguments = value.arguments()
-    else:
-        arguments = _fields(value, value)
-        for name in ("table", "optimizer", "quantization_config"):
-            if name in arguments:
-                arguments[name] = _to_tensorflow(arguments[name], translated, check)
-    theirs = getattr(tf.tpu.experimental.embedding, type(value).__name__)
-    translated[id(value)] = theirs(**arguments)
-    return translated[id(value)]
-
-
-def _check_for_sparse_core(value: Any, strict: bool) -> None:
+def check_for_sparse_core(value: Any, strict: bool) -> None:
+    """Refuses settings that TPUEmbeddingV2 lacks, or warns of those that it ignores."""
     if isinstance(value, FeatureConfig) and value.max_sequence_length:
         raise ValueError(
             "FeatureConfig: TPUEmbeddingV2 combines the ids of every sample; it has no "

@@ -33,14 +33,14 @@ class Positions:
     def are_beside(self, model: str) -> bool:
         return os.path.normpath(os.path.dirname(model)) == os.path.normpath(self.directory)
 
-    def build(self, iterators: list[Any], kept: Any) -> None:
-        """Adds to the graph the ops that save and restore iterators and `transfer.Kept`."""
+    def build(self, iterators: list[Any], kept: list[transfer.KeptTensors]) -> None:
+        """Adds to the graph the ops that save and restore iterators and what is `kept`."""
         self._iterators = tf.compat.v1.train.Saver(iterators, sharded=True, max_to_keep=None)
         self._kept = kept
         self._whole = self._iterators
-        if kept is not None:
+        if kept:
             self._whole = tf.compat.v1.train.Saver(
-                [*iterators, *kept.saveables], sharded=True, max_to_keep=None
+                [*iterators, *kept], sharded=True, max_to_keep=None
             )
 
     def steps(self) -> list[int]:
@@ -79,7 +79,7 @@ class Positions:
                 f"of this training is {', '.join(sorted(wanted))}. Train with the input_fn that "
                 "wrote it"
             )
-        elif kept and self._kept is not None and kept != _names(self._whole) - wanted:
+        elif kept and self._kept and kept != _names(self._whole) - wanted:
             other = (
                 "a lookup ahead by other features or settings (bad_ids, table_summaries, parameter "
                 "servers, ESTIMATOR_EMB_NATIVE). Train with those that wrote it"
@@ -89,11 +89,11 @@ class Positions:
                 f"CheckpointInputPipelineHook: {path} holds {other}, or remove {self._name}.ckpt-* "
                 f"from {self.directory} to begin the input at its start."
             )
-        if self._kept is not None and not kept:
+        if self._kept and not kept:
             # It was written without a lookup ahead, and so the next batch is to be looked up.
             self._iterators.restore(session, path)
-            session.run(self._kept.forget)
-            session.run(self._kept.keep)
+            session.run([one.forget for one in self._kept])
+            session.run([one.op for one in self._kept])
         else:
             self._whole.restore(session, path)
 

@@ -311,7 +311,7 @@ def _check_sparse(owner: str, feature: Feature, value: Any, weights: Any) -> Non
 
 
 def _read_sparse(source: Source) -> Ids:
-    table, feature, value, weights = source.table, source.feature, source.value, source.weights
+    value, weights = source.value, source.weights
     from_ragged = isinstance(value, tf.RaggedTensor)
     if from_ragged:
         value = value.to_sparse()
@@ -324,15 +324,14 @@ def _read_sparse(source: Source) -> Ids:
         flat_weights, fit = _fitted(ids, indices, weights.values, _of_rank_2(weights)[0])
     places = None if from_ragged else SparsePlaces(indices, shape)
     rows, columns = indices[:, 0], indices[:, 1]
-    if places and feature.max_sequence_length:
+    if places and (limit := source.feature.max_sequence_length):
         # `checks.checked` reports a misplaced id; until then it must not count in another sample.
         inside = places.inside()
         rows = tf.where(inside, rows, -1)
-        columns = tf.where(inside, columns, feature.max_sequence_length)
-    read = _occurrences(
-        table, feature, ids, rows, columns, flat_weights, shape[0], _static_batch(value)
+        columns = tf.where(inside, columns, limit)
+    return _occurrences(
+        source, ids, rows, columns, flat_weights, shape[0], _static_batch(value), fit, places
     )
-    return dataclasses.replace(read, fit=fit, places=places)
 
 
 def _of_rank_2(value: tf.SparseTensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -382,7 +381,7 @@ def _check_dense(
 
 
 def _read_dense(source: Source) -> Ids:
-    table, feature, value, weights = source.table, source.feature, source.value, source.weights
+    value, weights = source.value, source.weights
     rank = value.shape.rank
     shape = tf.shape(value, out_type=tf.int64)
     flat = tf.reshape(value, [-1])
@@ -392,22 +391,22 @@ def _read_dense(source: Source) -> Ids:
         weights_shape = tf.shape(_promised(weights, [None] * rank), out_type=tf.int64)
         weights, fit = _fitted(flat, shape, tf.reshape(weights, [-1]), weights_shape)
     if source.one_per_sample:
-        return Ids(table, feature, flat, None, weights, shape[0], _static_batch(value), fit=fit)
+        found = flat, None, weights, shape[0], _static_batch(value)
+        return Ids(source.table, source.feature, *found, fit=fit)
     padding: Any = "" if flat.dtype == tf.string else PADDING_ID
     one_wide = rank == 1 or value.shape[1] == 1
     width = tf.constant(1, tf.int64) if one_wide else shape[1]
     kept = tf.where(tf.not_equal(flat, padding))[:, 0]
-    read = _occurrences(
-        table,
-        feature,
+    return _occurrences(
+        source,
         tf.gather(flat, kept),
         kept // width,
         kept % width,
         None if weights is None else tf.gather(weights, kept),
         shape[0],
         _static_batch(value),
+        fit,
     )
-    return dataclasses.replace(read, fit=fit)
 
 
 def _fitted(
@@ -433,21 +432,23 @@ def _static_batch(value: Any) -> int | None:
 
 
 def _occurrences(
-    table: Table,
-    feature: Feature,
+    source: Source,
     ids: tf.Tensor,
     rows: tf.Tensor,
     columns: tf.Tensor,
     weights: tf.Tensor | None,
     batch: tf.Tensor,
     static_batch: int | None,
+    fit: WeightsFit | None,
+    places: SparsePlaces | None = None,
 ) -> Ids:
     """Returns the occurrences of ids or strings that stand at (row, column) of a [batch, n] matrix.
 
     A segment is a row, or for a sequence one place of the matrix. Unknown strings are left out, but
     keep their position in a sequence.
     """
-    limit, lengths, segments, uncut = feature.max_sequence_length, None, rows, None
+    feature, lengths, segments, uncut = source.feature, None, rows, None
+    limit = feature.max_sequence_length
     if limit:
         uncut = None if ids.dtype == tf.string else ids
         longest = tf.math.unsorted_segment_max(columns + 1, rows, batch)
@@ -464,7 +465,8 @@ def _occurrences(
         if weights is not None:
             weights = tf.gather(weights, known)
         ids, segments = (tf.gather(part, known) for part in (ids, segments))
-    return Ids(table, feature, ids, segments, weights, batch, static_batch, lengths, uncut)
+    given = ids, segments, weights, batch, static_batch, lengths, uncut, fit, places
+    return Ids(source.table, feature, *given)
 
 
 def _owner(table: Table, feature: Feature) -> str:

@@ -88,29 +88,16 @@ def whole_step(updates: Sequence[tf.Operation], next_step: NextStep | None) -> t
     return tf.group(*updates, *([next_step.kept] if next_step else []))
 
 
-@dataclasses.dataclass(frozen=True)
-class Kept:
-    """The content of `NextStep` in this graph, for whoever saves the position of the input.
+def kept_in_graph() -> list["KeptTensors"]:
+    """Returns what `NextStep` keeps in the default graph, for who saves the input's position."""
+    return [KeptTensors(op) for op in tf.compat.v1.get_collection(_KEPT)]
 
-    The ops `keep` read a batch and keep it.
+
+class KeptTensors(SaveableObject):
+    """The tensors that one op keeps for the next session call; saved between two calls.
+
+    `op` reads a batch and keeps it, and `forget` lets it go.
     """
-
-    saveables: list["_KeptTensors"]
-    keep: list[tf.Operation]
-    forget: list[tf.Operation]
-
-
-def kept_in_graph() -> Kept | None:
-    """Returns what `NextStep` keeps in the default graph, if anything."""
-    keep = tf.compat.v1.get_collection(_KEPT)
-    if not keep:
-        return None
-    saveables = [_KeptTensors(op) for op in keep]
-    return Kept(saveables, keep, [saveable.forget for saveable in saveables])
-
-
-class _KeptTensors(SaveableObject):
-    """The tensors that one op keeps for the next session call; saved between two calls."""
 
     def __init__(self, op: tf.Operation):
         self._dtypes = [tensor.dtype for tensor in op.inputs]

@@ -134,10 +134,6 @@ REFUSED_OF_ALL = [
     ({"learning_rate": float("nan")}, "learning_rate must not be NaN."),
     ({"learning_rate": -0.5}, "learning_rate must not be negative; got -0.5."),
     ({"learning_rate": float("inf")}, "learning_rate must be finite in float32; got inf."),
-    (
-        {"clip_weight_min": 2.0, "clip_weight_max": 1.0},
-        "clip_weight_min must not exceed clip_weight_max; got 2.0 and 1.0.",
-    ),
 ]
 """Arguments that every optimizer refuses, and what it says."""
 
@@ -197,11 +193,6 @@ REFUSED = [
         {"initial_accumulator_value": 0, "allow_zero_accumulator": True},
         "initial_accumulator_value must be positive; got 0.",
     ),
-    (
-        embedding.Adam,
-        {"lazy_adam": False, "use_gradient_accumulation": False},
-        "lazy_adam=False needs use_gradient_accumulation=True; got False.",
-    ),
     *(
         (
             embedding.TableConfig,
@@ -252,12 +243,9 @@ def test_configs_as_values():
 
 
 def test_default_initializer():
-    table = embedding.TableConfig(2000, 16)
-    values = np.array(table.initializer([2000, 16], tf.float32))
-    assert abs(values.mean()) < 0.01
-    assert np.abs(values).max() <= 2 / 4
-    # A normal of deviation 1/4 that is cut off at two deviations.
-    np.testing.assert_allclose(values.std(), 0.88 / 4, rtol=0.02)
+    initializer = embedding.TableConfig(2000, 16).initializer
+    assert isinstance(initializer, tf.compat.v1.truncated_normal_initializer)
+    assert (initializer.mean, initializer.stddev) == (0.0, 0.25)
 
 
 # TensorFlow's own objects.
@@ -355,15 +343,10 @@ def test_optimizer_fields_without_counterpart(ours):
         "low_dimensional_packing_status": True,
     }
     lost = {name: value for name, value in lost.items() if name in arguments_of(ours)}
-    advice = "Give the optimizer itself as optimization_parameters, which takes it as it is."
-    for name, value in lost.items():
-        assert refusal(ValueError, embedding.to_legacy, ours(**{name: value})) == (
-            f"{by_name(ours)}: the legacy vocabulary has no counterpart of {name}={value!r}. "
-            f"{advice}"
-        )
     listed = ", ".join(f"{name}={value!r}" for name, value in lost.items())
     assert refusal(ValueError, embedding.to_legacy, ours(**lost)) == (
-        f"{by_name(ours)}: the legacy vocabulary has no counterpart of {listed}. {advice}"
+        f"{by_name(ours)}: the legacy vocabulary has no counterpart of {listed}. Give the "
+        "optimizer itself as optimization_parameters, which takes it as it is."
     )
 
 
@@ -523,7 +506,7 @@ def row_1_minus(*amount):
     return START[1] - np.array(amount)
 
 
-@pytest.mark.parametrize("pipelined", [False, True])
+@pytest.mark.parametrize("pipelined", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_learning_rate_that_is_a_function_sees_the_step(tmp_path, pipelined):
     calls = []
 
@@ -567,8 +550,8 @@ def test_rates_are_read_before_the_step_is_incremented(tmp_path):
             step = tf.compat.v1.train.get_global_step().read_value()
         return tf.cast(step + 1, tf.float32) / 8
 
-    got = train(spec_of(embedding.SGD(rate)), tmp_path, steps=4)
-    np.testing.assert_allclose(got["t"][1], row_1_minus(1.25, 1.25))
+    got = train(spec_of(embedding.SGD(rate)), tmp_path, steps=2)
+    np.testing.assert_allclose(got["t"][1], row_1_minus(0.375, 0.375))
 
 
 def test_a_rate_may_depend_on_what_model_fn_made(tmp_path):
@@ -585,7 +568,9 @@ def test_a_rate_may_depend_on_what_model_fn_made(tmp_path):
     np.testing.assert_allclose(harness.saved(tmp_path, 1)["t"][1], row_1_minus(0.75, 0.75))
 
 
-@pytest.mark.parametrize("device", [None, "host"], ids=["cpu", "emulated"])
+@pytest.mark.parametrize(
+    "device", [None, pytest.param("host", marks=pytest.mark.slow)], ids=["cpu", "emulated"]
+)
 def test_slots_that_the_program_creates(tmp_path, device):
     called = []
 
@@ -676,19 +661,10 @@ def test_bad_slots_are_refused(tmp_path, made, message):
     assert refusal(ValueError, train, spec, tmp_path, steps=1) == OWNER + message
 
 
-def test_tensorflows_objects_train(tmp_path):
-    def rate():
-        return tf.constant(0.25)
-
-    tables = {
-        "a": {},
-        "b": {"optimization_parameters": ORIGINALS.SGD(rate, clipvalue=(None, 0.5))},
-    }
-    spec = spec_of(ORIGINALS.Adagrad(0.5, 3.0, slot_variable_creation_fn=create_slots), tables)
-    assert spec.optimization_parameters == embedding.Adagrad(
-        0.5, 3.0, slot_variable_creation_fn=create_slots
+def test_a_spec_takes_tensorflows_objects():
+    own = {"optimization_parameters": ORIGINALS.SGD(constant_rate, clipvalue=(None, 0.5))}
+    spec = spec_of(ORIGINALS.Adagrad(0.5, 3.0), {"t": own})
+    assert spec.optimization_parameters == embedding.Adagrad(0.5, 3.0)
+    assert spec.table_to_config_dict["t"].optimization_parameters == embedding.SGD(
+        constant_rate, clipvalue=(None, 0.5)
     )
-    got = train(spec, tmp_path, steps=1)
-    np.testing.assert_allclose(got["a"][1], row_1_minus(0.25, 0.25))
-    np.testing.assert_array_equal(got["program/a/of_accumulators"][1], [4.0, 4.0])
-    np.testing.assert_allclose(got["b"][1], row_1_minus(0.125, 0.125))

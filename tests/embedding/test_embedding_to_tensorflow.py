@@ -138,12 +138,6 @@ def test_what_sparse_core_refuses():
     )
 
 
-def test_other_objects_are_refused():
-    assert error(embedding.to_tensorflow, [ee.MomentumParameters(0.1, 0.5)]).startswith(
-        "Expected one of SGD, Adagrad, "
-    )
-
-
 # Whole specs.
 
 

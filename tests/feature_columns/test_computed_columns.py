@@ -16,13 +16,13 @@ BOUNDARIES = [10.0, 12.5, 30.0]
 LABELS = np.array([1.0, 2.0, 4.0, 8.0], np.float32)
 
 
-def buckets(width=1):
-    number = tf.feature_column.numeric_column("age", [width])
+def buckets(key, width=1):
+    number = tf.feature_column.numeric_column(key, [width])
     return tf.feature_column.bucketized_column(number, BOUNDARIES)
 
 
 def crossed(*others):
-    return tf.feature_column.crossed_column([buckets(), "word", *others], 11)
+    return tf.feature_column.crossed_column([buckets("age"), "word", *others], 11)
 
 
 def ids_of_tensorflow(column, features):
@@ -30,7 +30,7 @@ def ids_of_tensorflow(column, features):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         indicator = tf.feature_column.indicator_column(column)
         constants = {
-            key: tf.SparseTensor(value.indices, value.values, value.dense_shape)
+            key: tf.SparseTensor(*value)
             if isinstance(value, tf.compat.v1.SparseTensorValue)
             else tf.constant(value)
             for key, value in features.items()
@@ -39,62 +39,78 @@ def ids_of_tensorflow(column, features):
     return [np.repeat(np.arange(len(row)), row.astype(int)) for row in counts]
 
 
-TWO_WORDS = tf.compat.v1.SparseTensorValue(
-    np.array([[0, 0], [1, 0], [1, 1], [3, 0]]), np.array(["x", "y", "z", "x"]), np.array([4, 2])
-)
-CASES = {
-    "buckets": (buckets(), {"age": AGE}),
-    "buckets [batch, 1]": (buckets(), {"age": AGE[:, np.newaxis]}),
-    "buckets [batch, 2]": (buckets(2), {"age": PAIR}),
-    "crossed": (crossed(), {"age": AGE, "word": WORD}),
-    "crossed with sparse": (crossed("tags"), {"age": AGE, "word": WORD, "tags": TWO_WORDS}),
+DENSE = {
+    "age": AGE,
+    "one": AGE[:, np.newaxis],
+    "pair": PAIR,
+    "word": WORD,
+    "heavy": AGE,
+    "weight": np.array([[0.5], [2.0], [3.0], [0.25]], np.float32),
+}
+SPARSE = {
+    "age": AGE,
+    "word": WORD,
+    "tags": harness.sparse([["x"], ["y", "z"], [], ["x"]], object),
+}
+COMPUTED = {
+    "dense": (
+        DENSE,
+        [buckets("age"), buckets("one"), buckets("pair", 2), crossed()],
+    ),
+    "sparse": (SPARSE, [crossed("tags")]),
 }
 
 
-def estimator(column, model_dir, device=None):
+def estimator(columns, model_dir, device=None):
     def model_fn(features, labels, mode, params):
-        rows = fc.DenseFeatures([column])(features)
+        rows = {column.name: fc.DenseFeatures([column])(features) for column in columns}
         if mode == ee.ModeKeys.PREDICT:
-            return ee.TPUEstimatorSpec(mode, predictions={"rows": rows})
-        return harness.minimized(mode, tf.reduce_sum(rows * labels[:, tf.newaxis]), 1.0)
+            return harness.served(mode, **rows)
+        return harness.minimized(mode, tf.reduce_sum(sum(rows.values()) * labels[:, tf.newaxis]))
 
-    spec = ee.EmbeddingConfigSpec([column], ee.StochasticGradientDescentParameters(0.5))
+    spec = ee.EmbeddingConfigSpec(columns, ee.StochasticGradientDescentParameters(0.5))
     return harness.estimator(model_fn, spec, model_dir, device=device)
 
 
-def columns_of(categorical, combiner="sum"):
-    size = (
-        categorical.num_buckets if hasattr(categorical, "num_buckets") else categorical._num_buckets
-    )
+def column_of(categorical):
+    """A column with a table, and what the table begins with."""
+    size = getattr(categorical, "num_buckets", None) or categorical._num_buckets
     initial = 1.0 + np.arange(2 * size, dtype=np.float32).reshape(size, 2)
-    column = fc.embedding_column(
-        categorical, 2, combiner, tf.compat.v1.constant_initializer(initial)
-    )
-    return column, initial
+    return fc.embedding_column(categorical, 2, "sum", harness.initializer(initial)), initial
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_they_train_and_serve_off_a_tpu(name, tmp_path):
-    categorical, features = CASES[name]
-    column, table = columns_of(categorical)
-    ids = ids_of_tensorflow(categorical, features)
-    if name == "buckets":
-        assert [list(one) for one in ids] == [[one] for one in np.digitize(AGE, BOUNDARIES)]
-    built = estimator(column, tmp_path / "model")
+@pytest.mark.parametrize("form", COMPUTED)
+def test_they_train_and_serve_off_a_tpu(form, tmp_path):
+    features, computed = COMPUTED[form]
+    ids = [ids_of_tensorflow(one, features) for one in computed]
+    weights = [np.ones([4, 1], np.float32) for _ in computed]
+    if form == "dense":
+        of_ages = [[one] for one in np.digitize(AGE, BOUNDARIES)]
+        assert [list(one) for one in ids[0]] == of_ages
+        # Weights may be dense too.
+        computed = [
+            *computed,
+            tf.feature_column.weighted_categorical_column(buckets("heavy"), "weight"),
+        ]
+        ids.append(of_ages)
+        weights.append(DENSE["weight"])
+    columns, tables = zip(*map(column_of, computed), strict=True)
+    built = estimator(list(columns), tmp_path / "model")
     built.train(harness.input_fn_of([(features, LABELS)] * 2), steps=2)
-    for _ in range(2):
-        for sample, label in zip(ids, LABELS, strict=True):
-            np.subtract.at(table, sample, 0.5 * label)
     trained = harness.saved(tmp_path / "model", 2)
-    (key,) = (key for key in trained if key.endswith("embedding_weights"))
-    np.testing.assert_allclose(trained[key], table, rtol=1e-6)
-    rows = np.stack([table[sample].sum(0) for sample in ids])
+    rows = {}
+    for column, table, of_column, gains in zip(columns, tables, ids, weights, strict=True):
+        for sample, label, gain in [*zip(of_column, LABELS, gains, strict=True)] * 2:
+            np.subtract.at(table, sample, 0.5 * label * gain)
+        (saved,) = (trained[name] for name in trained if f"/{column.name}/" in name)
+        np.testing.assert_allclose(saved, table, rtol=1e-6)
+        rows[column.name] = np.stack([table[sample].sum(0) for sample in of_column]) * gains
     inputs = harness.input_fn_of([(features, LABELS)])
     loss = built.evaluate(inputs, steps=1)["loss"]
-    np.testing.assert_allclose(loss, np.sum(rows * LABELS[:, np.newaxis]), rtol=1e-6)
-    predicted = [one["rows"] for _, one in zip(ids, built.predict(inputs), strict=False)]
-    np.testing.assert_allclose(predicted, rows, rtol=1e-6)
-    if name != "crossed with sparse":
+    np.testing.assert_allclose(loss, np.sum(sum(rows.values()) * LABELS[:, np.newaxis]), rtol=1e-6)
+    predicted = list(built.predict(inputs))
+    served = {}
+    if form == "dense":
         receive = harness.receiver_of(
             **{
                 key: (tf.as_dtype(value.dtype), [None, *value.shape[1:]])
@@ -103,25 +119,16 @@ def test_they_train_and_serve_off_a_tpu(name, tmp_path):
         )
         serve = harness.exported(built, tmp_path / "out", receive)
         served = serve(**{key: tf.constant(value) for key, value in features.items()})
-        np.testing.assert_allclose(served["rows"], rows, rtol=1e-6)
+    for name, wanted in rows.items():
+        np.testing.assert_allclose([one[name] for one in predicted], wanted, rtol=1e-6)
+        if served:
+            np.testing.assert_allclose(served[name], wanted, rtol=1e-6)
 
 
-def test_their_weights_may_be_dense(tmp_path):
-    weighted = tf.feature_column.weighted_categorical_column(buckets(), "weight")
-    column, table = columns_of(weighted)
-    weights = np.array([[0.5], [2.0], [3.0], [0.25]], np.float32)
-    features = {"age": AGE, "weight": weights}
-    estimator(column, tmp_path).train(harness.input_fn_of([(features, LABELS)]), steps=1)
-    np.subtract.at(table, np.digitize(AGE, BOUNDARIES), 0.5 * weights * LABELS[:, np.newaxis])
-    trained = harness.saved(tmp_path, 1)
-    (key,) = (key for key in trained if key.endswith("embedding_weights"))
-    np.testing.assert_allclose(trained[key], table, rtol=1e-6)
-
-
-@pytest.mark.parametrize("name", ["buckets", "crossed"])
-def test_a_tpu_is_given_ids(name, tmp_path):
-    column, _ = columns_of(CASES[name][0])
-    made = lambda: estimator(column, tmp_path, device="host").train(lambda params: None, steps=1)  # noqa: E731
+@pytest.mark.parametrize("computed", [buckets("age"), crossed()], ids=["buckets", "crossed"])
+def test_a_tpu_is_given_ids(computed, tmp_path):
+    column, _ = column_of(computed)
+    made = lambda: estimator([column], tmp_path, device="host").train(lambda params: None, steps=1)  # noqa: E731
     assert harness.refusal(ValueError, made) == (
         f"Column {column.name!r}: on a TPU, input_fn gives the ids of a table, and "
         f"{column.categorical_column.name!r} computes them from other features. Compute them in "

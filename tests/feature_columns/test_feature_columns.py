@@ -354,12 +354,6 @@ def test_lines_after_the_declared_size_are_out_of_the_vocabulary(tmp_path, caplo
     ]
 
 
-def test_shared_columns_of_different_vocabulary_sizes():
-    with pytest.raises(ValueError, match="same number of buckets") as error:
-        fc.shared_embedding_columns([identity("a", 20), identity("b", 30)], 2)
-    assert "20" in str(error.value) and "30" in str(error.value)
-
-
 def test_integers_need_no_lookup():
     for column in (
         identity("item"),
@@ -375,101 +369,47 @@ def test_integers_need_no_lookup():
 # In a model
 
 
-CITIES = ["oslo", "rome", "lima"]
-TAGS = ["red", "green", "blue", "grey"]
-FILE = ["apple", "plum", "fig"]
 BATCH = {
-    "city": np.array(["rome", "oslo", "bern", "lima"]),
+    "city": np.array([["rome"], ["oslo"], ["bern"], ["lima"]]),
     "tags": harness.sparse([["blue", "nope"], [], ["red", "grey", "red"], ["green"]], object),
     "name": harness.sparse([["ann"], ["bob", "eve"], [], ["ann", "ann", "zoe"]], object),
     "word": harness.sparse([["fig"], ["plum", "fig"], ["none"], ["apple"]], object),
     "weight": harness.sparse([[0.5], [2.0, -1.0], [7.0], [1.5]], np.float32),
-    "age": np.array([[0.1], [0.2], [0.3], [0.4]], np.float32),
 }
-BUCKETS = 13
 
 
-def string_columns(path):
-    path.write_text("\n".join(FILE) + "\n")
-    city = fc.categorical_column_with_vocabulary_list("city", CITIES, num_oov_buckets=2)
-    tags = fc.categorical_column_with_vocabulary_list("tags", TAGS)
-    name = fc.categorical_column_with_hash_bucket("name", BUCKETS)
-    word = fc.weighted_categorical_column(
-        fc.categorical_column_with_vocabulary_file("word", str(path)), "weight"
-    )
-    return [
-        fc.embedding_column(city, 2),
-        fc.embedding_column(tags, 3, combiner="mean"),
-        fc.embedding_column(name, 4, combiner="sqrtn"),
-        fc.embedding_column(word, 2, combiner="sum"),
-    ]
-
-
-def known(vocabulary, strings, weights):
-    """Ids and weights of the strings that are in a vocabulary."""
-    pairs = [
-        [
-            (vocabulary.index(one), weight)
-            for one, weight in zip(*of_sample, strict=True)
-            if one in vocabulary
-        ]
-        for of_sample in zip(strings, weights, strict=True)
-    ]
-    return [[[pair[part] for pair in of_sample] for of_sample in pairs] for part in (0, 1)]
-
-
-def activations_by_numpy(tables):
-    """Of BATCH, column by column in the order of their names: city, name, tags, word."""
-
-    def hashed(strings, buckets):
-        return tf.strings.to_hash_bucket_fast(strings, buckets).numpy().tolist()
-
-    city = [
-        CITIES.index(one) if one in CITIES else 3 + hashed([one], 2)[0] for one in BATCH["city"]
-    ]
-    name, tags, word = (harness.lists(BATCH[key]) for key in ("name", "tags", "word"))
-    name = [hashed(row, BUCKETS) if row else [] for row in name]
-    of_tags = known(TAGS, tags, harness.ones(tags))
-    of_word = known(FILE, word, harness.lists(BATCH["weight"]))
-    columns = [
-        tables["city"][city],
-        reference.combine(tables["name"], name, harness.ones(name), "sqrtn"),
-        reference.combine(tables["tags"], *of_tags, "mean"),
-        reference.combine(tables["word_weighted_by_weight"], *of_word, "sum"),
-    ]
-    return np.concatenate(columns, axis=1)
-
-
-SCOPES = {
-    "city": "input_layer",
-    "name": "dense_features_1",
-    "tags": "dense_features_1",
-    "word_weighted_by_weight": "input_layer_1",
-}
-"""Column -> the layer whose scope its table is in."""
-
-
-def by_several_layers(features, columns):
-    city, tags, name, word = columns
-    parts = [
-        fc.DenseFeatures([fc.numeric_column("age")])(features),
-        fc.input_layer(features, [city]),
-        fc.DenseFeatures([name, tags])(features),
-        fc.input_layer(features, [word]),
-    ]
-    return tf.concat(parts, axis=1)
+def activation_by_numpy(column, table):
+    """Of BATCH, with the ids that `test_ids_of_strings` compares."""
+    strings = BATCH[column.get_feature_key_name()]
+    strings = strings.tolist() if isinstance(strings, np.ndarray) else harness.lists(strings)
+    weighted = column.get_weight_key_name()
+    weights = harness.lists(BATCH[weighted]) if weighted else harness.ones(strings)
+    ids = iter(ids_of(column, [one for of_sample in strings for one in of_sample]))
+    pairs = [[(next(ids), weight) for weight in of_sample] for of_sample in weights]
+    kept = [[pair for pair in of_sample if pair[0] >= 0] for of_sample in pairs]
+    ids, weights = ([[pair[part] for pair in of_sample] for of_sample in kept] for part in (0, 1))
+    return reference.combine(table, ids, weights, column.get_combiner())
 
 
 @pytest.mark.slow
 def test_strings_through_a_whole_estimator(tmp_path):
-    columns = string_columns(tmp_path / "words")
+    path = tmp_path / "words"
+    path.write_text("apple\nplum\nfig\n")
+    of_list = fc.categorical_column_with_vocabulary_list
+    word = fc.categorical_column_with_vocabulary_file("word", str(path))
+    columns = [
+        fc.embedding_column(of_list("city", ["oslo", "rome", "lima"], num_oov_buckets=2), 2),
+        fc.embedding_column(of_list("tags", ["red", "green", "blue", "grey"]), 3, "mean"),
+        fc.embedding_column(fc.categorical_column_with_hash_bucket("name", 13), 4, "sqrtn"),
+        fc.embedding_column(fc.weighted_categorical_column(word, "weight"), 2, "sum"),
+    ]
 
     def model_fn(features, labels, mode, params):
-        hidden = by_several_layers(features, columns)
+        rows = {column.name: fc.DenseFeatures([column])(features) for column in columns}
         if mode == ee.ModeKeys.PREDICT:
-            return ee.TPUEstimatorSpec(mode, predictions={"hidden": hidden})
-        loss = tf.reduce_mean(tf.square(tf.reduce_sum(hidden, 1) - labels))
-        return harness.minimized(mode, loss, 0.1)
+            return ee.TPUEstimatorSpec(mode, predictions=rows)
+        summed = tf.reduce_sum(tf.concat(list(rows.values()), axis=1), axis=1)
+        return harness.minimized(mode, tf.reduce_mean(tf.square(summed - labels)), 0.1)
 
     spec = ee.EmbeddingConfigSpec(columns, ee.StochasticGradientDescentParameters(0.1))
     estimator = harness.estimator(model_fn, spec, tmp_path / "model")
@@ -477,19 +417,11 @@ def test_strings_through_a_whole_estimator(tmp_path):
     estimator.train(input_fn, steps=1)
     predictions = list(estimator.predict(input_fn))
     variables = harness.saved(tmp_path / "model", 1)
-    tables = {
-        key: variables[f"{scope}/{key}_embedding/embedding_weights"]
-        for key, scope in SCOPES.items()
-    }
-    assert {key: table.shape for key, table in tables.items()} == {
-        "city": (5, 2),
-        "name": (BUCKETS, 4),
-        "tags": (4, 3),
-        "word_weighted_by_weight": (3, 2),
-    }
-    # All layers put age first, then the columns by name.
-    expected = np.concatenate([BATCH["age"], activations_by_numpy(tables)], axis=1)
-    np.testing.assert_allclose([one["hidden"] for one in predictions], expected, atol=1e-6)
+    for column in columns:
+        (table,) = (variables[name] for name in variables if f"/{column.name}/" in name)
+        assert table.shape == column.get_embedding_table_size()
+        expected = activation_by_numpy(column, table)
+        np.testing.assert_allclose([one[column.name] for one in predictions], expected, atol=1e-6)
 
 
 # sequence_input_layer

@@ -315,10 +315,10 @@ def test_gradient_limits_need_accumulation(ours, limits):
     )
 
 
-def test_non_lazy_adam_needs_accumulation():
+@pytest.mark.parametrize("ours", [optimizers.AdamParameters, optimizers.Adam], ids=by_name)
+def test_non_lazy_adam_needs_accumulation(ours):
     message = "lazy_adam=False needs use_gradient_accumulation=True; got False."
-    lazy = {"lazy_adam": False, "use_gradient_accumulation": False}
-    assert_refused(ValueError, message, optimizers.AdamParameters, **lazy)
+    assert_refused(ValueError, message, ours, lazy_adam=False, use_gradient_accumulation=False)
 
 
 # TensorFlow's own classes.

@@ -321,14 +321,6 @@ def test_tensorflows_configs_become_ours():
     assert harness.refusal(ValueError, ee.EmbeddingConfigSpec, **wrong) == (
         "TableConfig: learning_rate must be a number; got '0.5'."
     )
-    # As a program has it that imports `tf.compat.v1.estimator` and `tf.compat.v1.tpu`.
-    column = item_column()
-    theirs = tf.compat.v1.estimator.tpu.experimental.EmbeddingConfigSpec(
-        [column], adam, 2.0, experimental_gradient_multiplier_fn=rate, partition_strategy="mod"
-    )
-    checked = config.validated(theirs)
-    assert type(checked) is ee.EmbeddingConfigSpec
-    assert checked == ([column], [], ours, 2.0, False, rate, None, None, "mod", None)
 
 
 def test_tensorflow_estimators_spec_becomes_ours():

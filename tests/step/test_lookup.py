@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lookups of every input form against TensorFlow's own lookup and against NumPy."""
 
+import itertools
+
 import harness
 import hypothesis
 import numpy as np
 import pytest
+import reference
 import tensorflow as tf
 from hypothesis import strategies as st
 
@@ -13,7 +16,7 @@ from estimator_emb.spec.config import TableConfig
 from estimator_emb.spec.resolved import Feature, Table, tables_of_columns
 from estimator_emb.step import checks, inputs, lookup
 
-settings = hypothesis.settings(deadline=None, max_examples=40)
+settings = hypothesis.settings(deadline=None, max_examples=25)
 
 
 def make_table(vocabulary, dimension, combiner, features):
@@ -112,31 +115,6 @@ def test_sequences(data, limit):
     np.testing.assert_array_equal(read.lengths, [min(len(row), limit) for row in ids])
 
 
-@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
-def test_sparse_ids_in_any_order_and_several_at_one_index(combiner):
-    """Documented in `inputs.source_of`: each value counts, with the weight at the same place."""
-    weights = np.arange(10, dtype=np.float32).reshape(5, 2) + 1
-    table = make_table(5, 2, combiner, [Feature("x", weight_key="w")])
-    indices = [[2, 0], [0, 1], [2, 0], [0, 0]]
-    ids, gains = np.array([4, 1, 2, 3]), np.array([0.5, 2, 1, 3], np.float32)
-    features = {
-        "x": tf.SparseTensor(indices, tf.constant(ids), [3, 2]),
-        "w": tf.SparseTensor(indices, gains, [3, 2]),
-    }
-    gradient = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
-    (activation,), rows, summed = run(table, features, weights, [gradient])
-    want, slope = np.zeros([3, 2]), np.zeros([5, 2])
-    for sample, mine in ((0, [1, 3]), (2, [0, 2])):
-        norm = {"sum": 1, "mean": gains[mine].sum(), "sqrtn": np.sqrt((gains[mine] ** 2).sum())}[
-            combiner
-        ]
-        for one in mine:
-            want[sample] += gains[one] / norm * weights[ids[one]]
-            slope[ids[one]] += gains[one] / norm * gradient[sample]
-    np.testing.assert_allclose(activation, want, rtol=1e-6)
-    np.testing.assert_allclose(summed, slope[rows], rtol=1e-6)
-
-
 def test_a_sequence_in_any_order():
     weights = np.arange(10, dtype=np.float32).reshape(5, 2)
     table = make_table(5, 2, "mean", [Feature("x", max_sequence_length=2)])
@@ -148,54 +126,57 @@ def test_a_sequence_in_any_order():
     assert dict(zip(rows.tolist(), summed.tolist(), strict=True)) == slope
 
 
-@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn", None])
-@pytest.mark.parametrize("shape", [[4], [4, 1]])
-def test_one_dense_id_per_sample_keeps_id_0(combiner, shape):
+ANY_ORDER = [[2, 0], [0, 1], [2, 0], [0, 0]]
+FORMS = {
+    "vector": ([[0], [4], [0], [2]], None, tf.constant([0, 4, 0, 2])),
+    "one wide": ([[0], [4], [0], [2]], None, tf.constant([[0], [4], [0], [2]])),
+    "padded": ([[0, 3], [], [2, 2]], None, tf.constant([[0, 3, -1], [-1, -1, -1], [2, -1, 2]])),
+    "weighted": (
+        [[1, 3], [2]],
+        [[1.0, 3.0], [5.0]],
+        tf.constant([[1, 3], [2, -1]]),
+        tf.constant([[1.0, 3.0], [5.0, 9.0]]),
+    ),
+    # Documented in `inputs.source_of`: each value counts, with the weight at the same place.
+    "any order, several at one index": (
+        [[1, 3], [], [4, 2]],
+        [[2.0, 3.0], [], [0.5, 1.0]],
+        tf.SparseTensor(ANY_ORDER, tf.constant([4, 1, 2, 3]), [3, 2]),
+        tf.SparseTensor(ANY_ORDER, tf.constant([0.5, 2.0, 1.0, 3.0]), [3, 2]),
+    ),
+    **{
+        f"a normaliser of zero by {weights}": (
+            [[0, 1], [2]],
+            [weights, [2.0]],
+            tf.SparseTensor(*harness.sparse([[0, 1], [2]])),
+            tf.SparseTensor(*harness.sparse([weights, [2.0]], np.float32)),
+        )
+        for weights in ([1.0, -1.0], [0.0, 0.0])
+    },
+}
+"""Lists of ids and of weights of each sample, and the tensors that hold them."""
+
+
+@pytest.mark.parametrize(
+    "form, combiner",
+    [
+        *itertools.product(FORMS, ("sum", "mean", "sqrtn")),
+        *(("vector", None), ("one wide", None)),
+    ],
+)
+def test_forms_of_ids(form, combiner):
+    ids, given, *tensors = FORMS[form]
+    features = dict(zip("xw", tensors, strict=False))
     weights = np.arange(10, dtype=np.float32).reshape(5, 2) + 1
-    table = make_table(5, 2, combiner, [Feature("x")])
-    ids = np.array([0, 4, 0, 2])
-    gradient = np.array([[1, 2], [3, 4], [5, 6], [7, 8]], np.float32)
-    (activation,), rows, summed = run(
-        table, {"x": tf.constant(ids.reshape(shape))}, weights, [gradient]
-    )
-    np.testing.assert_array_equal(activation, weights[ids])
-    assert dict(zip(rows.tolist(), summed.tolist(), strict=True)) == {
-        0: [6, 8],
-        4: [3, 4],
-        2: [7, 8],
-    }
-
-
-def test_dense_matrix_with_padding():
-    weights = np.arange(10, dtype=np.float32).reshape(5, 2)
-    table = make_table(5, 2, "mean", [Feature("x")])
-    ids = tf.constant([[0, 3, -1], [-1, -1, -1], [2, -1, 2]])
-    (activation,), rows, _ = run(table, {"x": ids}, weights, [np.zeros([3, 2], np.float32)])
-    np.testing.assert_array_equal(activation, [(weights[0] + weights[3]) / 2, [0, 0], weights[2]])
-    assert sorted(rows.tolist()) == [0, 2, 3]
-
-
-def test_dense_weights():
-    weights = np.arange(10, dtype=np.float32).reshape(5, 2)
-    table = make_table(5, 2, "mean", [Feature("x", weight_key="w")])
-    features = {"x": tf.constant([[1, 3], [2, -1]]), "w": tf.constant([[1.0, 3.0], [5.0, 9.0]])}
-    (activation,), _, _ = run(table, features, weights, [np.zeros([2, 2], np.float32)])
-    np.testing.assert_allclose(activation, [weights[1] / 4 + weights[3] * 3 / 4, weights[2]])
-
-
-@pytest.mark.parametrize("combiner", ["mean", "sqrtn"])
-def test_a_normaliser_of_zero_gives_zero_and_no_gradient(combiner):
-    weights = np.ones([3, 2], np.float32)
-    table = make_table(3, 2, combiner, [Feature("x", weight_key="w")])
-    w = [[1.0, -1.0], [2.0]] if combiner == "mean" else [[0.0, 0.0], [2.0]]
-    features = {
-        "x": tf.SparseTensor(*harness.sparse([[0, 1], [2]])),
-        "w": tf.SparseTensor(*harness.sparse(w, np.float32)),
-    }
-    (activation,), rows, summed = run(table, features, weights, [np.ones([2, 2], np.float32)])
-    np.testing.assert_array_equal(activation, [[0, 0], [1, 1]])
-    assert rows.tolist() == [0, 1, 2]
-    np.testing.assert_array_equal(summed, [[0, 0], [0, 0], [1, 1]])
+    gradient = np.arange(1, 1 + 2 * len(ids), dtype=np.float32).reshape(-1, 2)
+    table = make_table(5, 2, combiner, [Feature("x", weight_key="w" if given else None)])
+    (activation,), rows, summed = run(table, features, weights, [gradient])
+    lists = ids, given or harness.ones(ids)
+    wanted = reference.combine(weights, *lists, combiner or "sum")
+    np.testing.assert_allclose(activation, wanted, rtol=1e-6)
+    slope = reference.row_gradients(*lists, gradient, combiner or "sum")
+    assert sorted(rows.tolist()) == sorted(slope)
+    np.testing.assert_allclose(summed, [slope[row] for row in rows], rtol=1e-6)
 
 
 def table_of_words():

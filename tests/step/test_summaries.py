@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What TensorBoard shows of each table: every figure as NumPy computes it from the batch."""
 
+import functools
 import itertools
 
 import harness
@@ -17,7 +18,7 @@ from estimator_emb.ordering import structure
 from estimator_emb.spec import options
 
 v1 = tf.compat.v1
-STEPS, BATCH, DIMENSION, LIMIT = 5, 4, 2, 0.9
+STEPS, BATCH, DIMENSION, LIMIT = 3, 4, 2, 0.9
 RATES = {"shared": 0.25, "sequences": 0.5}
 COMBINERS = {"shared": "mean", "single": "sum", "sequences": "sum"}
 SIZES = {"shared": 9, "single": 5, "sequences": 7}
@@ -158,9 +159,9 @@ def make(model_dir, spec, cores=None, summaries=True, dropping=False, config=ee.
     )
 
 
-def trained(model_dir, spec, input_fn, cores=None, summaries=True, **kwargs):
+def trained(model_dir, spec, input_fn, cores=None, summaries=True, steps=STEPS, **kwargs):
     hooks = [NothingInOtherSteps()] if summaries else None
-    make(model_dir, spec, cores, summaries, **kwargs).train(input_fn, hooks, max_steps=STEPS)
+    make(model_dir, spec, cores, summaries, **kwargs).train(input_fn, hooks, max_steps=steps)
 
 
 class NothingInOtherSteps(v1.train.SessionRunHook):
@@ -203,15 +204,27 @@ WAYS = {
 }
 
 
-def check(directory, cores=1, accumulated=True, limited=True, dropping=False):
-    """Compares what trainings with summaries, in `on`, and without, in `off`, have left."""
+def check(
+    directory,
+    cores=None,
+    accumulated=True,
+    limited=True,
+    dropping=False,
+    pipelined=False,
+    config=ee.RunConfig,
+):
+    """Compares what trainings with summaries, `on`, and without, `off`, leave."""
+    spec = spec_of(accumulated, pipelined, LIMIT if limited else None)
+    for name in ("on", "off"):
+        given = inputs(dropping), cores, name == "on"
+        trained(directory / name, spec, *given, dropping=dropping, config=config)
     events = {name: harness.summaries(directory / name) for name in ("on", "off")}
-    assert sorted(events["on"]) == sorted(events["off"]) == [1, 3, 5]
+    assert sorted(events["on"]) == sorted(events["off"]) == [1, 3]
     for step, values in events["on"].items():
         saved = harness.saved(directory / "on", step)
         figures = {}
         for table in SIZES:
-            figures |= expected(step, table, saved, cores, accumulated, limited, dropping)
+            figures |= expected(step, table, saved, cores or 1, accumulated, limited, dropping)
         # Beside the tables' figures there is what there is without them, with the same values.
         ours = {tag: value for tag, value in values.items() if tag.startswith("embedding/")}
         assert {tag: values[tag] for tag in values if tag not in ours} == events["off"][step]
@@ -237,31 +250,15 @@ with_each = pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("way", WAYS)
 @with_each
 def test_each_figure_is_numpys(way, tmp_path):
-    asked = {"cores": None, "accumulated": True, "pipelined": False, "limited": True}
-    asked |= {"dropping": False} | WAYS[way]
-    spec = spec_of(asked["accumulated"], asked["pipelined"], LIMIT if asked["limited"] else None)
-    given = inputs(asked["dropping"])
-    for name in ("on", "off"):
-        trained(
-            tmp_path / name, spec, given, asked["cores"], name == "on", dropping=asked["dropping"]
-        )
-    cores = asked["cores"] or 1
-    check(tmp_path, cores, asked["accumulated"], asked["limited"], asked["dropping"])
+    check(tmp_path, **WAYS[way])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pipelined", [False, True])
 @with_each
 def test_tables_on_parameter_servers(pipelined, tmp_path):
-    for name in ("on", "off"):
-        cluster = servers.Cluster(workers=0, servers=2)
-
-        def config(cluster=cluster, **kwargs):
-            return cluster.config("chief", 0, **kwargs)
-
-        spec = spec_of(pipelined=pipelined)
-        trained(tmp_path / name, spec, inputs(), summaries=name == "on", config=config)
-    check(tmp_path)
+    config = functools.partial(servers.config_of, "servers")
+    check(tmp_path, pipelined=pipelined, config=config)
 
 
 @pytest.mark.slow
@@ -340,24 +337,17 @@ def bad_batch(what):
 @pytest.mark.slow
 @pytest.mark.parametrize("pipelined", [False, True])
 @with_each
-def test_bad_input_is_the_same_error(pipelined, tmp_path):
+def test_bad_input_is_an_error_of_the_batch(pipelined, tmp_path):
     """It is found before the ops of the figures, which could fail in other ways, read it."""
     for what, says in {
         "id": "Feature single of table single: id 99 is outside [0, 5).",
         "weight": "Feature sparse of table shared: weight nan is not finite.",
         "shape": "table sequences: the dense shape [-4 3] of its ids is negative.",
     }.items():
-        messages = set()
-        for on in (True, False):
-            with pytest.raises(tf.errors.InvalidArgumentError) as error:
-                trained(
-                    tmp_path / f"{what}{on}",
-                    spec_of(pipelined=pipelined),
-                    lambda params, what=what: harness.dataset([bad_batch(what)]).repeat(),
-                    summaries=on,
-                )
-            messages.add(error.value.message.splitlines()[0])
-        assert len(messages) == 1 and says in messages.pop()
+        batches = harness.input_fn_of([bad_batch(what)] * 2)
+        with pytest.raises(tf.errors.InvalidArgumentError) as error:
+            trained(tmp_path / what, spec_of(pipelined=pipelined), batches)
+        assert says in error.value.message.splitlines()[0]
 
 
 @pytest.mark.slow
@@ -375,9 +365,8 @@ def test_a_pipelined_training_goes_on_where_it_was(tmp_path):
         train(tmp_path / "two", STEPS, summaries=False)
     train(tmp_path / "two", STEPS)
     one, two = (harness.summaries(tmp_path / name) for name in ("one", "two"))
-    for step in (3, 5):
-        figures = {tag: value for tag, value in one[step].items() if tag.startswith(("emb", "lo"))}
-        assert len(figures) == 22 and figures.items() <= two[step].items()
+    figures = {tag: value for tag, value in one[STEPS].items() if tag.startswith(("emb", "lo"))}
+    assert len(figures) == 22 and figures.items() <= two[STEPS].items()
 
 
 # ---- The option -------------------------------------------------------------------------------
@@ -419,7 +408,13 @@ def test_unless_asked_they_are_shown_where_they_cost_little(every, wanted, monke
     assert options.table_summaries_on_host(chosen) is bool(every and not wanted)
 
 
-@pytest.mark.parametrize("cores, variable", [(None, None), (1, None), (None, "0")])
+@pytest.mark.parametrize(
+    "cores, variable",
+    [
+        (None, None),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in ((1, None), (None, "0"))),
+    ],
+)
 def test_a_program_that_says_nothing_has_them(cores, variable, tmp_path, monkeypatch):
     monkeypatch.delenv("ESTIMATOR_EMB_TABLE_SUMMARIES", raising=False)
     if variable:
@@ -429,7 +424,7 @@ def test_a_program_that_says_nothing_has_them(cores, variable, tmp_path, monkeyp
         assert save_summary_steps < 100
         return ee.RunConfig(save_summary_steps=100, **kwargs)
 
-    trained(tmp_path, spec_of(), inputs(), cores, summaries=None, config=config)
+    trained(tmp_path, spec_of(), inputs(), cores, summaries=None, steps=1, config=config)
     tags = {tag for tag in harness.summaries(tmp_path)[1] if tag.startswith("embedding/")}
     figures = {"learning_rate", "ids", "distinct_ids", "rows_updated", "row_norm"}
     figures |= {"gradient_norm", "share_clipped"}
