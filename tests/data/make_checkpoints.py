@@ -29,7 +29,7 @@ DATA = columns_program.batches(4, seed=5, longest_history=2)
 def stock(model_dir):
     columns = columns_program.columns()
     return tpu_estimator.TPUEstimator(
-        columns_program.model_fn_of(columns, cross_shard=False),
+        columns_program.model_fn_of(columns),
         config=tpu_config.RunConfig(
             model_dir=model_dir, tf_random_seed=1, save_checkpoints_steps=1
         ),
