@@ -99,7 +99,7 @@ def _renamed(program, recorded):
     """Rule `slot names`."""
     if "slot names" not in program.rules:
         return recorded
-    slots = SLOTS[program.optimizer]
+    slots = SLOTS[program.optimizer.name]
 
     def name_of(name):
         table, _, last = name.rpartition("/")

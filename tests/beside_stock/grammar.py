@@ -136,29 +136,21 @@ class Table:
         return self.features[0].sequence
 
 
-@dataclasses.dataclass(frozen=True)
 class Program:
-    """A program, and what the comparison needs to know of it."""
+    """A program as Python source, and what the comparison needs to know of it.
 
-    seed: int
-    source: str
-    optimizer: str
-    # Of the tables that a sample without an id looks up: name -> row 0, which no id names.
-    empty_tables: dict
-    rules: frozenset  # The differences from stock that it meets; see `comparison.py`.
-    native: bool
-    # What could have been drawn, and what was, each with the line of this file that draws.
-    options: frozenset
-    drawn: frozenset
+    Attributes:
+      source: of the program.
+      optimizer: of its tables.
+      empty_tables: of the tables that a sample without an id looks up, {name: row 0}, which no id
+        names.
+      rules: the differences from stock that it meets; see `comparison.py`.
+      native: whether it is to run by the native kernels.
+      options: what could have been drawn, each with the line of this file that draws.
+      drawn: what was, likewise.
+    """
 
-
-def program(seed):
-    return _Writer(seed).program()
-
-
-class _Writer:
     def __init__(self, seed):
-        self.seed = seed
         self.random = random.Random(seed)
         self.rules = set()
         self.options = set()
@@ -166,23 +158,6 @@ class _Writer:
         self.empty_tables = {}
         self.without = []
         self.samples = BATCH_SIZE * self.choice(1, 2, 2, 3)
-
-    def choice(self, *options):
-        return self._drawn(options, self.random.choice(options))
-
-    def chance(self, probability):
-        return self._drawn((True, False), self.random.random() < probability)
-
-    def _drawn(self, options, one):
-        line = sys._getframe(2).f_lineno
-        self.options |= {(line, option) for option in options}
-        self.drawn.add((line, one))
-        return one
-
-    def number(self, low, high):
-        return round(self.random.uniform(low, high), 3)
-
-    def program(self):
         self.optimizer = self._optimizer()
         self.neutral = self.optimizer.name in NEUTRAL
         self.where = self.choice("off_tpu", "off_tpu", "emulated")
@@ -194,7 +169,7 @@ class _Writer:
         if self.optimizer.name == "Adam":
             self.rules.add("no beta powers")
         lines = [
-            f"# Program {self.seed}",
+            f"# Program {seed}",
             "import tensorflow as tf",
             "",
             "import side",
@@ -212,16 +187,23 @@ class _Writer:
             "",
             *self._calls(),
         ]
-        return Program(
-            self.seed,
-            "\n".join(lines) + "\n",
-            self.optimizer.name,
-            self.empty_tables,
-            frozenset(self.rules),
-            self.chance(0.5),
-            frozenset(self.options),
-            frozenset(self.drawn),
-        )
+        self.source = "\n".join(lines) + "\n"
+        self.native = self.chance(0.5)
+
+    def choice(self, *options):
+        return self._drawn(options, self.random.choice(options))
+
+    def chance(self, probability):
+        return self._drawn((True, False), self.random.random() < probability)
+
+    def _drawn(self, options, one):
+        line = sys._getframe(2).f_lineno
+        self.options |= {(line, option) for option in options}
+        self.drawn.add((line, one))
+        return one
+
+    def number(self, low, high):
+        return round(self.random.uniform(low, high), 3)
 
     def _optimizer(self):
         rate = self.choice(0.05, 0.1, 0.3)
@@ -656,4 +638,4 @@ class _Writer:
 
 
 if __name__ == "__main__":
-    print(program(int(sys.argv[1])).source)
+    print(Program(int(sys.argv[1])).source)

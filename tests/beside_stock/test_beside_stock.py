@@ -17,8 +17,6 @@ import grammar
 import processes
 import pytest
 
-from estimator_emb.native import build, ops
-
 SEEDS = range(300)
 CHUNK = 40
 """Programs in one process: enough that TensorFlow's import does not count."""
@@ -34,11 +32,6 @@ def results(request, tmp_path_factory):
     directory = tmp_path_factory.getbasetemp()
     if hasattr(request.config, "workerinput"):
         directory = directory.parent
-    try:
-        ops.load()
-        with_kernels = True
-    except build.BuildError:
-        with_kernels = False
     seeds = [
         item.callspec.params["seed"]
         for item in request.session.items
@@ -51,9 +44,8 @@ def results(request, tmp_path_factory):
         folder.mkdir(exist_ok=True)
         paths = {}
         for seed in seeds[number * CHUNK : (number + 1) * CHUNK]:
-            program = grammar.program(seed)
-            native = "_native" if program.native and with_kernels else ""
-            paths[seed] = folder / f"{seed}{native}.py"
+            program = grammar.Program(seed)
+            paths[seed] = folder / f"{seed}{'_native' if program.native else ''}.py"
             paths[seed].write_text(program.source)
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             run = functools.partial(comparison.results_of, paths=[*paths.values()], folder=folder)
@@ -68,7 +60,7 @@ def results(request, tmp_path_factory):
 @pytest.mark.sampled(16)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_program(seed, results):
-    program = grammar.program(seed)
+    program = grammar.Program(seed)
     stock, ours, log = results(seed)
     if None in (stock, ours):
         pytest.fail(f"a process ended before program {seed} did:\n{log}", False)
@@ -79,7 +71,7 @@ def test_program(seed, results):
 
 
 def test_every_rule_is_met_and_every_part_of_the_grammar_is_used():
-    programs = [grammar.program(seed) for seed in SEEDS]
+    programs = [grammar.Program(seed) for seed in SEEDS]
     assert set().union(*(program.rules for program in programs)) == set(comparison.RULES)
     for option in set().union(*(program.options for program in programs)):
         assert sum(option in program.drawn for program in programs) >= 3, option
