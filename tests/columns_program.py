@@ -43,7 +43,7 @@ def columns():
     ]
 
 
-def model_fn_of(tpu_columns, seen=None, cross_shard=True):
+def model_fn_of(tpu_columns, seen=None):
     def model_fn(features, labels, mode, params):
         if seen is not None:
             seen.append((dict(features), dict(params)))
@@ -59,22 +59,11 @@ def model_fn_of(tpu_columns, seen=None, cross_shard=True):
             name="output",
         )[:, 0]
         if mode == ee.ModeKeys.PREDICT:
-            return ee.TPUEstimatorSpec(
-                mode,
-                predictions={"output": output, "hidden": hidden},
-                export_outputs={"serving_default": ee.export.PredictOutput({"output": output})},
-            )
-        loss = tf.reduce_mean(tf.square(output - labels))
-        train_op = None
-        if mode == ee.ModeKeys.TRAIN:
-            optimizer = tf.compat.v1.train.AdagradOptimizer(0.1)
-            if cross_shard:
-                optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)
-            train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(
+            return harness.served(mode, output=output, hidden=hidden)
+        return harness.minimized(
             mode,
-            loss=loss,
-            train_op=train_op,
+            loss=tf.reduce_mean(tf.square(output - labels)),
+            optimizer=tf.compat.v1.train.AdagradOptimizer(0.1),
             eval_metrics=(
                 lambda output: {"mean_output": tf.compat.v1.metrics.mean(output)},
                 [output],
@@ -86,10 +75,7 @@ def model_fn_of(tpu_columns, seen=None, cross_shard=True):
 
 def make(model_dir, device=None, parameters=None, seen=None, **kwargs):
     tpu_columns = columns()
-    spec = ee.EmbeddingConfigSpec(
-        feature_columns=tpu_columns,
-        optimization_parameters=parameters or ee.AdagradParameters(0.1),
-    )
+    spec = ee.EmbeddingConfigSpec(tpu_columns, parameters or ee.AdagradParameters(0.1))
     return harness.estimator(
         model_fn_of(tpu_columns, seen), spec, model_dir, device=device, **kwargs
     )

@@ -55,6 +55,7 @@ def pytest_sessionstart(session):
     """Binds Keras 2 before a test imports TensorFlow, where this process runs tests."""
     if session.config.getoption("dist", "no") != "no":
         return
+    gc.disable()  # Until the first test: what is imported and collected stays.
     capture = session.config.pluginmanager.getplugin("capturemanager")
     capture.resume_global_capture()  # Of what TensorFlow has to say when it is imported.
     try:
@@ -142,6 +143,7 @@ def _rare_garbage_collection():
     gc.freeze()
     before = gc.get_threshold()
     gc.set_threshold(50_000, 5, 5)
+    gc.enable()
     yield
     gc.set_threshold(*before)
     gc.unfreeze()

@@ -24,11 +24,8 @@ def model_fn(features, labels, mode, params):
     if mode == ee.ModeKeys.PREDICT:
         return ee.TPUEstimatorSpec(mode, predictions={"activations": activations})
     scale = tf1.get_variable("scale", [], initializer=tf1.ones_initializer())
-    loss = scale * tf.reduce_sum(activations)
-    if mode == ee.ModeKeys.EVAL:
-        metrics = (lambda values: {"mean": tf1.metrics.mean(values)}, [activations])
-        return ee.TPUEstimatorSpec(mode, loss=loss, eval_metrics=metrics)
-    return harness.minimized(mode, loss, 0.1)
+    metrics = (lambda values: {"mean": tf1.metrics.mean(values)}, [activations])
+    return harness.minimized(mode, scale * tf.reduce_sum(activations), 0.1, eval_metrics=metrics)
 
 
 def make(model_dir, use_tpu=True, cores=1, iterations=1, pipelined=False, device="host", **kwargs):

@@ -68,10 +68,10 @@ def stock_python():
     return named or sys.executable
 
 
-def run_stock(*arguments, **more):
-    """Runs that Python, which does not find this package; what it printed."""
-    done = run_python(*arguments, python=stock_python(), status=0, PYTHONPATH="", **more)
-    return done.stdout
+def run_side(side, *arguments, timeout=None, **more):
+    """Runs Python with this package on the side "ours", and that of stock without on "stock"."""
+    python, path = (sys.executable, ROOT) if side == "ours" else (stock_python(), "")
+    return run_python(*arguments, python=python, timeout=timeout, PYTHONPATH=str(path), **more)
 
 
 def addresses(**jobs):
@@ -85,11 +85,11 @@ def addresses(**jobs):
         return {job: [free() for _ in range(count)] for job, count in jobs.items()}
 
 
-def join_soon():
+def join_soon(seconds=1):
     """Has a worker look each second, not each 30, whether the chief has begun."""
     from tensorflow.compat.v1.train import SessionManager
 
-    init = functools.partialmethod(SessionManager.__init__, recovery_wait_secs=1)
+    init = functools.partialmethod(SessionManager.__init__, recovery_wait_secs=seconds)
     SessionManager.__init__ = init
 
 

@@ -5,9 +5,9 @@
 for which `.ci/run` takes the commit; without it all cases run. Pytest's last lines say how many
 were left out, and how to have the same sample again.
 
-With ESTIMATOR_EMB_SHARE=20-60 besides, a slow test runs if the variable draws for it a number from
-20 to 59 of 100: of two TensorFlows that are given 0-50 and 50-100 each runs what the other leaves.
-Tests that are sampled, marked `any_version` or for some versions only are not shared out.
+With ESTIMATOR_EMB_SHARE=20-60 besides, a share of forty in a hundred runs of the slow tests, and of
+the sample of those that are sampled: of two TensorFlows that are given 0-50 and 50-100 each runs
+what the other leaves. Tests marked `any_version` or for some versions only are not shared out.
 
 The functions with names of pytest are its hooks, which `conftest.py` takes over.
 """
@@ -67,41 +67,42 @@ def drawn(cases, some):
 
 @pytest.hookimpl(trylast=True)  # Of what -m and -k have left.
 def pytest_collection_modifyitems(config, items):
-    """Deselects the cases that are not in the sample: the same ones in all processes."""
+    """Deselects what is not in the sample, or not in the share: the same in all processes."""
     counts = config.stash.setdefault(_COUNTS, {})
     if not seed():
         return
-    shared_out = [item for item in items if _is_shared_out(item)]
-    left_out = [item for item in shared_out if not _runs_here(item)]
-    if left_out:
-        counts["the slow tests that several TensorFlows share"] = [
-            len(shared_out) - len(left_out),
-            len(shared_out),
-        ]
-    cases = collections.defaultdict(list)
+    tests = collections.defaultdict(list)
     for item in items:
-        mark = item.get_closest_marker("sampled")
-        if mark is not None:
-            cases[item.nodeid.partition("[")[0], mark.args[0]].append(item)
-    for (test, count), of_test in cases.items():
-        drawn = random.Random(f"{seed()} {test}").sample(of_test, min(count, len(of_test)))
-        left_out += [item for item in of_test if item not in drawn]
-        counts[test] = [len(drawn), len(of_test)]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+        sampled = item.get_closest_marker("sampled")
+        count = sampled.args[0] if sampled else None
+        tests[item.nodeid.partition("[")[0], count, _is_shared_out(item)].append(item)
+    kept = set()
+    shared = [0, 0]
+    for (test, count, is_shared_out), cases in tests.items():
+        random_of_test = random.Random(f"{seed()} {test}")
+        # The cases of a test that is not sampled share its fixtures, and stay together.
+        parts = [cases]
+        if count is not None:
+            parts = [[case] for case in random_of_test.sample(cases, min(count, len(cases)))]
+        if is_shared_out:
+            start = random_of_test.random()
+            first, end = (int(len(parts) * bound / 100 + start) for bound in _share())
+            parts = parts[first:end]
+        here = [case for part in parts for case in part]
+        kept.update(here)
+        if count is not None:
+            counts[test] = [len(here), len(cases)]
+        elif is_shared_out:
+            shared = [shared[0] + len(here), shared[1] + len(cases)]
+    if shared[0] < shared[1]:
+        counts["the slow tests that several TensorFlows share"] = shared
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
 
 
 def _is_shared_out(item):
     names = {mark.name for mark in item.iter_markers()}
-    return "slow" in names and not names & {"sampled", "any_version", "skipif"}
-
-
-def _runs_here(item):
-    """Returns whether a test runs here, of those that are shared out among TensorFlows."""
-    first, end = _share()
-    drawn = random.Random(f"{seed()} {item.nodeid.partition('[')[0]}").randrange(100)
-    return first <= drawn < end
+    return "slow" in names and not names & {"any_version", "skipif"}
 
 
 def pytest_sessionfinish(session):

@@ -22,17 +22,6 @@ class _Start(tf.compat.v1.train.SessionRunHook):
         self._barrier.wait(timeout=120)
 
 
-def _workers_that_look_again_soon():
-    """Lets a worker whose model is not initialized yet look again in 0.2 s, and not in 30."""
-    manager = tf.compat.v1.train.SessionManager
-    as_it_was = manager.__init__
-
-    def soon(self, *args, **kwargs):
-        as_it_was(self, *args, **{**kwargs, "recovery_wait_secs": 0.2})
-
-    return mock.patch.object(manager, "__init__", soon)
-
-
 def counting_spec(optimizers, rows, dimension):
     """Returns a spec with a table of zeros, and its feature, for each optimizer by its name."""
     zeros = ee.TableConfig(rows, dimension, tf.zeros_initializer())
@@ -121,8 +110,11 @@ class Cluster:
                 start.abort()
                 raise
 
-        with _workers_that_look_again_soon(), pool.ThreadPool(len(estimators)) as threads:
-            threads.map_async(run, estimators).get(timeout=240)
+        manager = tf.compat.v1.train.SessionManager
+        with mock.patch.object(manager, "__init__", manager.__init__):
+            processes.join_soon(0.2)
+            with pool.ThreadPool(len(estimators)) as threads:
+                threads.map_async(run, estimators).get(timeout=240)
 
 
 def config_of(way, model_dir, **kwargs):

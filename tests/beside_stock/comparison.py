@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares what a program recorded on the two sides, but for named differences."""
+"""Runs programs on the two sides, and compares what they recorded but for named differences."""
 
+import fcntl
+import json
+import os
+import pathlib
 import re
 
 import numpy as np
+import processes
 
 RULES = {
     "the spec trains the tables": "Stock is given a twin of the spec's optimizer by hand.",
@@ -39,6 +44,29 @@ SLOTS = {
 ABSOLUTE, RELATIVE = 1e-5, 2e-5
 
 
+def results_of(side, paths, folder):
+    """Runs programs in one process of a side, but once, whichever processes of pytest ask.
+
+    Returns:
+      {path: what `run_programs.py` says of it}, of all programs up to one that ends the process,
+      and what the process printed.
+    """
+    results, log = (folder / f"{side}{end}" for end in (".json", ".log"))
+    with open(folder / f"{side}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not log.exists():
+            results.touch()
+            done = processes.run_side(
+                *(side, pathlib.Path(__file__).with_name("run_programs.py"), side, results, *paths),
+                cwd=folder,
+                ESTIMATOR_EMB_CACHE=os.environ["ESTIMATOR_EMB_CACHE"],
+                CUDA_VISIBLE_DEVICES="",
+            )
+            log.write_text(f"{side}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+    lines = results.read_text().splitlines()
+    return dict(zip(paths, map(json.loads, lines), strict=False)), log.read_text()
+
+
 def differences(program, stock, ours):
     """What differs in the results of `run_programs.py` and has no rule, as lines of text."""
     failed = [
@@ -71,7 +99,7 @@ def _renamed(program, recorded):
     """Rule `slot names`."""
     if "slot names" not in program.rules:
         return recorded
-    slots = SLOTS[program.optimizer]
+    slots = SLOTS[program.optimizer.name]
 
     def name_of(name):
         table, _, last = name.rpartition("/")

@@ -136,29 +136,21 @@ class Table:
         return self.features[0].sequence
 
 
-@dataclasses.dataclass(frozen=True)
 class Program:
-    """A program, and what the comparison needs to know of it."""
+    """A program as Python source, and what the comparison needs to know of it.
 
-    seed: int
-    source: str
-    optimizer: str
-    # Of the tables that a sample without an id looks up: name -> row 0, which no id names.
-    empty_tables: dict
-    rules: frozenset  # The differences from stock that it meets; see `comparison.py`.
-    native: bool
-    # What could have been drawn, and what was, each with the line of this file that draws.
-    options: frozenset
-    drawn: frozenset
+    Attributes:
+      source: of the program.
+      optimizer: of its tables.
+      empty_tables: of the tables that a sample without an id looks up, {name: row 0}, which no id
+        names.
+      rules: the differences from stock that it meets; see `comparison.py`.
+      native: whether it is to run by the native kernels.
+      options: what could have been drawn, each with the line of this file that draws.
+      drawn: what was, likewise.
+    """
 
-
-def program(seed):
-    return _Writer(seed).program()
-
-
-class _Writer:
     def __init__(self, seed):
-        self.seed = seed
         self.random = random.Random(seed)
         self.rules = set()
         self.options = set()
@@ -166,23 +158,6 @@ class _Writer:
         self.empty_tables = {}
         self.without = []
         self.samples = BATCH_SIZE * self.choice(1, 2, 2, 3)
-
-    def choice(self, *options):
-        return self._drawn(options, self.random.choice(options))
-
-    def chance(self, probability):
-        return self._drawn((True, False), self.random.random() < probability)
-
-    def _drawn(self, options, one):
-        line = sys._getframe(2).f_lineno
-        self.options |= {(line, option) for option in options}
-        self.drawn.add((line, one))
-        return one
-
-    def number(self, low, high):
-        return round(self.random.uniform(low, high), 3)
-
-    def program(self):
         self.optimizer = self._optimizer()
         self.neutral = self.optimizer.name in NEUTRAL
         self.where = self.choice("off_tpu", "off_tpu", "emulated")
@@ -194,7 +169,7 @@ class _Writer:
         if self.optimizer.name == "Adam":
             self.rules.add("no beta powers")
         lines = [
-            f"# Program {self.seed}",
+            f"# Program {seed}",
             "import tensorflow as tf",
             "",
             "import side",
@@ -212,16 +187,23 @@ class _Writer:
             "",
             *self._calls(),
         ]
-        return Program(
-            self.seed,
-            "\n".join(lines) + "\n",
-            self.optimizer.name,
-            self.empty_tables,
-            frozenset(self.rules),
-            self.chance(0.5),
-            frozenset(self.options),
-            frozenset(self.drawn),
-        )
+        self.source = "\n".join(lines) + "\n"
+        self.native = self.chance(0.5)
+
+    def choice(self, *options):
+        return self._drawn(options, self.random.choice(options))
+
+    def chance(self, probability):
+        return self._drawn((True, False), self.random.random() < probability)
+
+    def _drawn(self, options, one):
+        line = sys._getframe(2).f_lineno
+        self.options |= {(line, option) for option in options}
+        self.drawn.add((line, one))
+        return one
+
+    def number(self, low, high):
+        return round(self.random.uniform(low, high), 3)
 
     def _optimizer(self):
         rate = self.choice(0.05, 0.1, 0.3)
@@ -477,22 +459,12 @@ class _Writer:
             *self.before,
             "def model_fn(features, labels, mode, params):",
             *("    " + line for line in body),
-            '    if mode == "infer":',
-            "        return side.estimator.tpu.TPUEstimatorSpec(",
-            '            mode, predictions={"x": x, "logits": logits}',
-            "        )",
-            f"    loss = {loss}",
-            '    if mode == "eval":',
-            "        def metrics(labels, logits):",
-            "            return {",
-            '                "logit": tf.compat.v1.metrics.mean(logits),',
-            '                "error": tf.compat.v1.metrics.mean_squared_error(labels, logits),',
-            "            }",
-            "        return side.estimator.tpu.TPUEstimatorSpec(",
-            "            mode, loss=loss, eval_metrics=(metrics, [labels, logits])",
-            "        )",
-            *self._train_op(),
-            "    return side.estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)",
+            "    return side.spec_of(",
+            "        mode, labels,",
+            f"        lambda: {loss},",
+            f"        lambda loss: {self._train_op()},",
+            "        x=x, logits=logits,",
+            "    )",
         ]
 
     def _flat(self, tables):
@@ -580,10 +552,7 @@ class _Writer:
     def _train_op(self):
         self.multiplier, self.limit = None, None
         if self.chance(0.5):
-            return [
-                f"    optimizer = {self.optimizer.twin}",
-                "    train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())",
-            ]
+            return f"{self.optimizer.twin}.minimize(loss, tf.compat.v1.train.get_global_step())"
         self.rules.add("the spec trains the tables")
         self.multiplier = self.choice(None, None, 0.5)
         self.limit = self.choice(None, None, 0.02)
@@ -592,43 +561,27 @@ class _Writer:
         for_dense = self._dense_optimizer()
         if "Adam" in for_dense and self.dense == "none":
             self.rules.add("no beta powers")
-        return [
-            "    train_op = side.minimize(",
-            f"        loss, {for_dense},",
-            f"        {self.optimizer.twin}{arguments},",
-            "    )",
-        ]
+        return f"side.minimize(loss, {for_dense}, {self.optimizer.twin}{arguments})"
 
     def _estimator(self):
         grappler = self.choice("", "", "grappler=True")
         columns = ", ".join(f"{feature.key}_column" for feature in self.features)
-        arguments = f"side.parameters({self.optimizer.parameters})"
         more = []
         if self.limit:
             more.append(f"        clipping_limit={self.limit},")
         if self.multiplier:
-            more.append(
-                f"        experimental_gradient_multiplier_fn=lambda step: {self.multiplier},"
-            )
+            multiplier = f"lambda step: {self.multiplier}"
+            more.append(f"        experimental_gradient_multiplier_fn={multiplier},")
         if self.chance(0.2):
             # Stock has none of it off a TPU.
             more.append("        **side.mod(),")
             self.rules.add("mod")
         return [
             "def new_estimator():",
-            "    spec = side.EmbeddingConfigSpec(",
-            f"        feature_columns=[{columns}],",
-            f"        optimization_parameters={arguments},",
+            "    return side.new_estimator(",
+            f"        model_fn, {BATCH_SIZE}, [{columns}],",
+            f"        side.parameters({self.optimizer.parameters}), side.{self.where}({grappler}),",
             *more,
-            "    )",
-            "    return side.estimator.tpu.TPUEstimator(",
-            "        model_fn=model_fn,",
-            f"        train_batch_size={BATCH_SIZE},",
-            f"        eval_batch_size={BATCH_SIZE},",
-            f"        predict_batch_size={BATCH_SIZE},",
-            "        export_to_tpu=False,",
-            "        embedding_config_spec=spec,",
-            f"        **side.{self.where}({grappler}),",
             "    )",
         ]
 
@@ -660,39 +613,29 @@ class _Writer:
         return lines
 
     def _export(self):
-        lines = ["def serving_input_receiver_fn():", "    parsing = {"]
-        casts = []
+        lines = []
         for feature in self.features:
             dtypes = {feature.key: "tf.string" if feature.dtype == "string" else "tf.int64"}
             if feature.weights:
                 dtypes[f"{feature.key}_weights"] = "tf.float32"
             for key, dtype in dtypes.items():
-                lines.append(f'        "{key}": {FORMS[feature.form][1].format(dtype)},')
-            if feature.dtype == "int32":
-                casts.append(
-                    f'    parsed["{feature.key}"] = tf.cast(parsed["{feature.key}"], tf.int32)'
-                )
+                lines.append(f'    "{key}": {FORMS[feature.form][1].format(dtype)},')
+        narrow = [feature.key for feature in self.features if feature.dtype == "int32"]
         cut = [
-            f'served["{feature.key}"] = side.cut(served["{feature.key}"], '
-            f"{self.max_sequence_length})"
+            f'DATA["{feature.key}"] = side.cut(DATA["{feature.key}"], {self.max_sequence_length})'
             for feature in self.features
             if feature.sequence
         ]
         return [
+            "parsing = {",
             *lines,
-            "    }",
-            "    serialized = tf.compat.v1.placeholder(tf.string, [None])",
-            "    parsed = tf.io.parse_example(serialized, parsing)",
-            *casts,
-            "    return side.estimator.export.ServingInputReceiver(parsed, serialized)",
-            "",
-            "served = dict(DATA)",
+            "}",
+            f"receiver_fn = side.receiver_fn(parsing, {narrow})",
+            'directory = estimator.export_saved_model(side.model_dir + "/export", receiver_fn)',
             *cut,
-            'directory = estimator.export_saved_model(side.model_dir + "/export", '
-            "serving_input_receiver_fn)",
-            'side.record("serve", side.serve(directory, side.examples(served)))',
+            'side.record("serve", side.serve(directory, side.examples(DATA)))',
         ]
 
 
 if __name__ == "__main__":
-    print(program(int(sys.argv[1])).source)
+    print(Program(int(sys.argv[1])).source)

@@ -55,7 +55,7 @@ def run(side, path):
 
     side.model_dir = tempfile.mkdtemp()
     side.recorded.clear()
-    result = {"program": os.path.basename(path)}
+    result = {}
     os.environ["ESTIMATOR_EMB_NATIVE"] = "1" if path.endswith("_native.py") else "0"
     try:
         with open(path) as file:

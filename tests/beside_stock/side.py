@@ -5,6 +5,7 @@
 nothing of estimator_emb.
 """
 
+import functools
 import itertools
 import tempfile
 
@@ -14,8 +15,8 @@ import tensorflow as tf
 TABLE_MARK = "embedding"
 """Stands in the name of every table's variable, and of no other variable of a program."""
 
-estimator = None
-"""The package of estimators, and `estimator.tpu`; see `run_programs.py`."""
+estimator = EmbeddingConfigSpec = None
+"""The package of estimators, with `estimator.tpu`, and a class; `run_programs.py` fills both in."""
 
 is_stock = True
 model_dir = ""
@@ -125,6 +126,37 @@ def config(grappler, **tpu):
     )
 
 
+def new_estimator(model_fn, batch_size, columns, optimizer, where, **fields):
+    """A TPUEstimator of columns; `where` is what `off_tpu` or `emulated` returns."""
+    sizes = ("train_batch_size", "eval_batch_size", "predict_batch_size")
+    spec = EmbeddingConfigSpec(feature_columns=columns, optimization_parameters=optimizer, **fields)
+    return estimator.tpu.TPUEstimator(
+        model_fn=model_fn,
+        export_to_tpu=False,
+        embedding_config_spec=spec,
+        **dict.fromkeys(sizes, batch_size),
+        **where,
+    )
+
+
+def spec_of(mode, labels, loss, train, **predictions):
+    """The TPUEstimatorSpec of a model; `loss` returns its loss, and `train` makes the train_op."""
+    spec = functools.partial(estimator.tpu.TPUEstimatorSpec, mode)
+    if mode == "infer":
+        return spec(predictions=predictions)
+    loss = loss()
+    if mode == "train":
+        return spec(loss=loss, train_op=train(loss))
+
+    def metrics(labels, logits):
+        return {
+            "logit": tf.compat.v1.metrics.mean(logits),
+            "error": tf.compat.v1.metrics.mean_squared_error(labels, logits),
+        }
+
+    return spec(loss=loss, eval_metrics=(metrics, [labels, predictions["logits"]]))
+
+
 def mod():
     """Arguments of a spec whose tables are partitioned by 'mod', where that works."""
     return {} if is_stock else {"partition_strategy": "mod"}
@@ -185,6 +217,18 @@ def examples(features):
                 kind.int64_list.value.extend(row)
         serialized.append(example.SerializeToString())
     return serialized
+
+
+def receiver_fn(parsing, narrow):
+    """A serving_input_receiver_fn of serialized Examples, some of whose ids are then int32."""
+
+    def receive():
+        serialized = tf.compat.v1.placeholder(tf.string, [None])
+        parsed = tf.io.parse_example(serialized, parsing)
+        parsed.update({key: tf.cast(parsed[key], tf.int32) for key in narrow})
+        return estimator.export.ServingInputReceiver(parsed, serialized)
+
+    return receive
 
 
 def serve(directory, serialized):

@@ -5,12 +5,11 @@ Both train all variables by Adagrad, the tables by the spec's or, in stock, by t
 """
 
 import itertools
-import json
 
+import comparison
 import numpy as np
 import pytest
 import sampling
-import sides
 
 PROGRAM = """
 import tensorflow as tf
@@ -50,31 +49,22 @@ def scoped(name, columns):
 def model_fn(features, labels, mode, params):
     global features_of_model
     features_of_model = features
-    out = {output}
-    if mode == "infer":
-        return side.estimator.tpu.TPUEstimatorSpec(mode, predictions={{"out": out}})
-    loss = tf.reduce_mean((out - labels) ** 2)
-    if mode == "eval":
-        return side.estimator.tpu.TPUEstimatorSpec(mode, loss=loss)
-    optimizer = tf.compat.v1.train.AdagradOptimizer(0.1)
-    train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-    return side.estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+    logits = {output}
+    adagrad = tf.compat.v1.train.AdagradOptimizer(0.1)
+    return side.spec_of(
+        mode,
+        labels,
+        lambda: tf.reduce_mean((logits - labels) ** 2),
+        lambda loss: adagrad.minimize(loss, tf.compat.v1.train.get_global_step()),
+        logits=logits,
+    )
 
-estimator = side.estimator.tpu.TPUEstimator(
-    model_fn=model_fn,
-    train_batch_size=4,
-    eval_batch_size=4,
-    predict_batch_size=4,
-    export_to_tpu=False,
-    embedding_config_spec=side.EmbeddingConfigSpec(
-        feature_columns={listed}, optimization_parameters=side.parameters("AdagradParameters", 0.1)
-    ),
-    **side.off_tpu(),
-)
+parameters = side.parameters("AdagradParameters", 0.1)
+estimator = side.new_estimator(model_fn, 4, {listed}, parameters, side.off_tpu())
 estimator.train(input_fn, steps=2)
 side.record_checkpoint("checkpoint")
 side.record("evaluate", estimator.evaluate(input_fn, steps=2))
-side.record("predict", [one["out"] for one in estimator.predict(input_fn)])
+side.record("predict", [one["logits"] for one in estimator.predict(input_fn)])
 """
 OTHER = "other = tpu.embedding_column({}, 2, initializer=side.rows(0.9))"
 SHARED = "shared = tpu.shared_embedding_columns([a, b], 2, initializer=side.rows(0.9))"
@@ -124,21 +114,19 @@ CASES = {
 
 @pytest.mark.slow
 def test_programs_in_which_several_columns_read_a_feature(tmp_path):
-    names = {}
+    paths = []
     for name, words in sampling.drawn(itertools.product(CASES, (False, True)), 9):
         columns, output, listed = CASES[name]
-        path = tmp_path / f"{len(names)}.py"
-        path.write_text(PROGRAM.format(words=words, columns=columns, output=output, listed=listed))
-        names[path] = f"{name}, of {'words' if words else 'integers'}"
-    found = {}
-    for side in ("stock", "ours"):
-        results = tmp_path / side
-        log = sides.run_programs(side, results, list(names), tmp_path)
-        found[side] = [json.loads(line) for line in results.read_text().splitlines()]
-        assert len(found[side]) == len(names), log
-    for name, stock, ours in zip(names.values(), found["stock"], found["ours"], strict=True):
-        for one in (stock, ours):
+        paths.append(tmp_path / f"{name}, of {'words' if words else 'integers'}")
+        text = PROGRAM.format(words=words, columns=columns, output=output, listed=listed)
+        paths[-1].write_text(text)
+    found = {side: comparison.results_of(side, paths, tmp_path) for side in ("stock", "ours")}
+    for name in paths:
+        for results, log in found.values():
+            assert name in results, log
+            one = results[name]
             assert "error" not in one, (name, one["error"], one["traceback"])
+        stock, ours = (results[name] for results, _ in found.values())
         assert set(ours["recorded"]) == set(stock["recorded"]), name
         for key, value in stock["recorded"].items():
             got = ours["recorded"][key]["value"]

@@ -16,10 +16,14 @@ import sys
 import numpy as np
 import tensorflow as tf
 
+if sys.argv[1:2] == ["export"]:
+    import estimator_emb as ee
+
 v1 = tf.compat.v1
 IDS = np.array([[3, 7], [1, 1], [0, 9], [5, 3]])
 LABELS = np.array([[0.5], [-1.0], [2.0], [0.25]], np.float32)
 EXPORTERS = ("best", "latest", "final")
+TRAINED = ("t", "bias")
 
 
 def serialized():
@@ -32,8 +36,6 @@ def serialized():
 
 
 def estimator(folder, device):
-    import estimator_emb as ee
-
     def model_fn(features, labels, mode, params):
         y = tf.reduce_sum(features["x"] * [0.5, -1.0, 2.0], axis=1, keepdims=True)
         bias = v1.get_variable("bias", initializer=[0.1])
@@ -91,8 +93,6 @@ def input_fn(params):
 
 
 def receiver():
-    import estimator_emb as ee
-
     examples = v1.placeholder(tf.string, [None], "examples")
     features = tf.io.parse_example(examples, {"x": tf.io.VarLenFeature(tf.int64)})
     return ee.export.ServingInputReceiver(features, {"examples": examples})
@@ -108,8 +108,6 @@ def supervised():
 
 
 def export(folder, device):
-    import estimator_emb as ee
-
     made = estimator(folder, device)
     best, latest, final = EXPORTERS
     exporters = [
@@ -122,19 +120,12 @@ def export(folder, device):
         ee.TrainSpec(input_fn, max_steps=8),
         ee.EvalSpec(input_fn, steps=1, exporters=exporters, throttle_secs=0),
     )
-    modes = {
-        ee.ModeKeys.TRAIN: supervised,
-        ee.ModeKeys.EVAL: supervised,
-        ee.ModeKeys.PREDICT: receiver,
-    }
+    modes = {"train": supervised, "eval": supervised, "infer": receiver}
     made.experimental_export_all_saved_models(f"{folder}/all", modes)
     predicted = made.predict(input_fn, yield_single_examples=False)
-    expected = {key: value.tolist() for key, value in next(predicted).items()}
-    expected.update({key: float(one) for key, one in made.evaluate(input_fn, steps=1).items()})
+    expected = {**next(predicted), **made.evaluate(input_fn, steps=1)}
     made.train(input_fn, steps=1)
-    trained = {name: made.get_variable_value(name) for name in ("t", "bias")}
-    expected["trained"] = {name: value.tolist() for name, value in trained.items()}
-    return expected
+    return {**expected, "trained": {name: made.get_variable_value(name) for name in TRAINED}}
 
 
 def signatures(path):
@@ -145,9 +136,7 @@ def signatures(path):
         name: signature(**{next(iter(signature.structured_input_signature[1])): given})
         for name, signature in loaded.signatures.items()
     }
-    return {
-        name: {key: tensor.numpy() for key, tensor in one.items()} for name, one in outputs.items()
-    }
+    return tf.nest.map_structure(lambda tensor: tensor.numpy(), outputs)
 
 
 def run_graph(path, mode):
@@ -160,8 +149,7 @@ def run_graph(path, mode):
             signature.inputs["labels"].name: LABELS,
         }
         names = {key: info.name for key, info in signature.outputs.items()}
-        result = {"method": signature.method_name, "outputs": sorted(names)}
-        result["loss"] = session.run(names["loss"], feeds)
+        result = {"loss": session.run(names["loss"], feeds)}
         if mode == "eval":
             session.run(names["metrics/error/update_op"], feeds)
             result["error"] = session.run(names["metrics/error/value"])
@@ -171,21 +159,19 @@ def run_graph(path, mode):
             result["trained"] = {
                 variable.op.name: session.run(variable)
                 for variable in v1.global_variables()
-                if variable.op.name in ("t", "bias")
+                if variable.op.name in TRAINED
             }
     return result
 
 
 def serve(folder):
     assert "estimator_emb" not in sys.modules
-    served = {"version": tf.__version__}
-    for name in EXPORTERS:
-        (path,) = glob.glob(f"{folder}/model/export/{name}/*")
-        served[name] = signatures(path)
-    (path,) = glob.glob(f"{folder}/all/*")
-    served["all"] = signatures(path)
-    served["train"] = run_graph(path, "train")
-    served["eval"] = run_graph(path, "eval")
+    served = {}
+    for place in (*(f"model/export/{name}" for name in EXPORTERS), "all"):
+        (path,) = glob.glob(f"{folder}/{place}/*")
+        served[os.path.basename(place)] = signatures(path)
+    for mode in ("train", "eval"):
+        served[mode] = run_graph(path, mode)
     return served
 
 
@@ -198,7 +184,7 @@ def written(value):
 if __name__ == "__main__":
     job, directory, *device = sys.argv[1:]
     if job == "export":
-        found, name = export(directory, device[0] if device[0] != "none" else None), "expected"
+        found, name = export(directory, None if device == ["none"] else device[0]), "expected"
     else:
         found, name = serve(directory), "served"
     with open(os.path.join(directory, f"{name}.json"), "w") as file:

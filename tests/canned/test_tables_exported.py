@@ -2,30 +2,41 @@
 """Exports with tables are served by the plain TensorFlow of another version."""
 
 import json
+import pathlib
 import sys
 
 import numpy as np
 import processes
 import pytest
+import tables_exported
+import tqdm
 
-from tables_exported import EXPORTERS  # isort: skip
+import estimator_emb
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("device", ["host", "none"])
 @pytest.mark.parametrize("newer_exports", [True, False], ids=["to 2.15", "from 2.15"])
-def test_exports_serve_what_predict_gives(newer_exports, device, run_program, tmp_path):
-    exporting, serving = processes.stock_python(), sys.executable
-    if newer_exports:
-        exporting, serving = serving, exporting
-    run_program(exporting, True, "tables_exported.py", "export", tmp_path, device)
-    run_program(serving, False, "tables_exported.py", "serve", tmp_path)
+def test_exports_serve_what_predict_gives(newer_exports, device, tmp_path):
+    pythons = [processes.stock_python(), sys.executable]
+    exporting, serving = reversed(pythons) if newer_exports else pythons
+    # The stock Python need not have what estimator_emb imports beside TensorFlow.
+    for package in (estimator_emb, tqdm):
+        path = pathlib.Path(package.__file__).parent
+        (tmp_path / path.name).symlink_to(path)
+
+    def run(python, path, *arguments):
+        given = {"PYTHONPATH": str(path), "ESTIMATOR_EMB_NATIVE": "0", "timeout": None, "status": 0}
+        processes.run_python(tables_exported.__file__, *arguments, python=python, **given)
+
+    run(exporting, tmp_path, "export", tmp_path, device)
+    run(serving, "", "serve", tmp_path)
     expected = json.loads((tmp_path / "expected.json").read_text())
     served = json.loads((tmp_path / "served.json").read_text())
     y = np.array(expected["y"])
     scores = 1 / (1 + np.exp(-np.concatenate([-y, y], axis=1)))
-    for name in (*EXPORTERS, "all"):
+    for name in (*tables_exported.EXPORTERS, "all"):
         default = served[name]["serving_default"]
         np.testing.assert_allclose(default["y"], y, rtol=1e-5, err_msg=name)
         np.testing.assert_allclose(default["activation"], expected["activation"], rtol=1e-5)
