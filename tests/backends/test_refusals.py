@@ -536,7 +536,8 @@ def outfed(loss):
 
 TAKEN = {
     **{
-        dtype.name: lambda dtype=dtype: of_type(dtype) for dtype in (tf.bool, tf.uint8, tf.bfloat16)
+        dtype.name: lambda dtype=dtype: of_type(dtype)
+        for dtype in (tf.bool, tf.int8, tf.uint8, tf.uint32, tf.bfloat16)
     },
     "input_partition_dims that fit": lambda: divided({"x": [2, 1]}, [1, 1]),
 }
