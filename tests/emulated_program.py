@@ -114,9 +114,9 @@ def trained(
 
 def every_checkpoint(model_dir):
     saved = {}
-    for file in model_dir.glob("model.ckpt-*.index"):
+    for file in model_dir.rglob("model.ckpt-*.index"):
         step = file.stem.rpartition("-")[2]
-        variables = harness.saved(model_dir, step)
+        variables = harness.saved(file.parent, step)
         saved |= {f"{name} after step {step}": value for name, value in variables.items()}
     return saved
 

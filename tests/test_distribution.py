@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The wheel, which is built from the sdist, installs in an empty environment, and trains there."""
 
+import configparser
 import importlib.metadata
 import os
 import pathlib
@@ -177,3 +178,11 @@ def test_the_version_is_in_one_place():
         return  # Run from a checkout, by PYTHONPATH.
     if pathlib.Path(ee.__file__).is_relative_to(installed.locate_file("")):
         assert installed.version == ee.__version__
+
+
+def test_a_page_has_every_extra_that_users_install():
+    config = configparser.ConfigParser()
+    config.read(REPOSITORY / "setup.cfg")
+    extras = set(config["options.extras_require"]) - {"test", "dev", "docs"}
+    page = (REPOSITORY / "docs" / "support.md").read_text()
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == extras

@@ -9,6 +9,7 @@ import harness
 import pytest
 import tensorflow as tf
 from emulated_program import batches
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.tpu.ops import tpu_ops
 
 import estimator_emb as ee
@@ -119,6 +120,18 @@ def outside(loss):
     )
 
 
+def absent(loss):
+    made = gen_xla_ops.xla_custom_call_v2(
+        operands=[loss],
+        call_target_name="of_another_platform",
+        backend_config="",
+        has_side_effect=False,
+        result_dtypes=[tf.float32],
+        result_shapes=[tf.TensorShape([])],
+    )
+    return tf.stop_gradient(made[0])
+
+
 def permuted(loss):
     return tpu_ops.collective_permute(loss[None], [[0, 1], [1, 0]])
 
@@ -140,6 +153,13 @@ def unique(loss):
             "__inference_<lambda>_N[] on XLA_CPU_JIT: PyFunc (No registered 'PyFunc' OpKernel for "
             "XLA_CPU_JIT devices compatible with node PyFunc)PyFunc.",
             "The op 'PyFunc' was made by ",
+            HOST_ONLY,
+        ),
+        (
+            absent,
+            f"{CANNOT}NOT_FOUND: No registered implementation for untyped custom call to "
+            "of_another_platform for Host.",
+            None,
             HOST_ONLY,
         ),
         (

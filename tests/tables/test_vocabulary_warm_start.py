@@ -383,3 +383,13 @@ def test_a_missing_file_or_checkpoint(old, tmp_path):
         ee.vocabulary_warm_start(old, spec, {"fruit": (tmp_path / "no.txt", NEW)})
     with pytest.raises(tf.errors.NotFoundError):
         ee.vocabulary_warm_start(tmp_path, spec, {"fruit": (OLD, NEW)})
+
+
+def test_a_column_of_tensorflow_is_no_table_of_the_spec(old):
+    words = tf.feature_column.categorical_column_with_vocabulary_list("fruit", NEW)
+    columns = [tf.feature_column.embedding_column(words, 3)]
+    spec = ee.EmbeddingConfigSpec(columns, ee.AdamParameters(0.5))
+    call = ee.vocabulary_warm_start, old, spec, {"fruit": (OLD, NEW)}
+    assert harness.refusal(ValueError, *call) == (
+        f"{OURS}vocabularies has 'fruit', and the spec has no such table or feature; it has none."
+    )

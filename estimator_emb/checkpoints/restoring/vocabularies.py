@@ -105,7 +105,7 @@ def _find_table(key: str, tables: Sequence[Table]) -> Table:
     if key not in keys:
         raise ValueError(
             f"vocabulary_warm_start: vocabularies has {key!r}, and the spec has no such table or "
-            f"feature; it has {', '.join(sorted(keys))}."
+            f"feature; it has {', '.join(sorted(keys)) or 'none'}."
         )
     return keys[key]
 
