@@ -117,14 +117,10 @@ class Cores:
         return self._per_core.get(mine.name, [mine] * self.count)
 
     @property
-    def inputs_of_core(self) -> set[str]:
-        """Names of the tensors that core 0 was given, without outputs of ops between cores."""
-        return set(self._per_core) - {one.output.name for one in self.collectives}
-
-    @property
-    def inputs(self) -> list[tf.Tensor]:
-        names = self.inputs_of_core
-        return [values[0] for name, values in self._per_core.items() if name in names]
+    def inputs(self) -> dict[str, tf.Tensor]:
+        """The tensors that core 0 was given by name, without outputs of ops between cores."""
+        exchanged = {one.output.name for one in self.collectives}
+        return {name: of[0] for name, of in self._per_core.items() if name not in exchanged}
 
     def replicate(self, targets: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
         """Copies the step of core 0 for the other cores, once per graph.
