@@ -27,15 +27,10 @@ from estimator_emb.private.patches import Changes
 from estimator_emb.private.tpu import gen_tpu_ops, tpu_shard_context, xla
 
 _BETWEEN_CORES = ("cross_replica_sum", "all_to_all", "collective_permute")
-_NUMBER = ("replica_id", "xla_replica_id")
-"""Names of one op in its two modules."""
-
-_MODULES = {
-    **dict.fromkeys(_BETWEEN_CORES, gen_tpu_ops),
-    **dict(zip(_NUMBER, (xla, xla.gen_xla_ops), strict=True)),
-}
+_NUMBER = {"replica_id": xla, "xla_replica_id": xla.gen_xla_ops}
+"""One op: its name in each of its two modules."""
+_MODULES = {**dict.fromkeys(_BETWEEN_CORES, gen_tpu_ops), **_NUMBER}
 """Function to be replaced -> its module."""
-
 
 Ops = dict[str, Callable[..., tf.Tensor]]
 
