@@ -87,10 +87,8 @@ class Cores:
         }
         if numbered:
             ops.update(dict.fromkeys(_NUMBER, self._replica_id))
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(_replaced(ops))
-            if shard_context:
-                stack.enter_context(tpu_shard_context(self.count))
+        context = tpu_shard_context(self.count) if shard_context else contextlib.nullcontext()
+        with _replaced(ops), context:
             yield
 
     def per_core(self, values: Sequence[tf.Tensor]) -> tf.Tensor:
