@@ -308,13 +308,15 @@ def _check_form(owner: str, table: Table, feature: Feature, value: Any, weights:
 
 def _check_weights(owner: str, key: str | None, value: Any, weights: Any) -> None:
     sparse = is_composite(value)
-    if is_composite(weights) is not sparse:
-        form, alike, got = "dense", "of the same shape", type(weights).__name__
-        if sparse:
-            form, alike, got = "sparse", "with the same indices", "dense tensor"
+    if sparse and not is_composite(weights):
         raise ValueError(
-            f"{owner}: its ids are {form}, so its weights {key} must be {form} too, {alike}; got a "
-            f"{got}."
+            f"{owner}: its ids are sparse, so its weights {key} must be sparse too, with the same "
+            "indices; got a dense tensor."
+        )
+    if not sparse and is_composite(weights):
+        raise ValueError(
+            f"{owner}: its ids are dense, so its weights {key} must be dense too, of the same "
+            f"shape; got a {type(weights).__name__}."
         )
     if sparse and weights.shape.rank not in (None, 2):
         raise ValueError(
