@@ -125,8 +125,8 @@ def categorical_column_with_vocabulary_list(
 def crossed_column(keys: Sequence[Any], hash_bucket_size: int, hash_key: int | None = None) -> Any:
     """Makes a column of hashed combinations of the values of several features.
 
-    It reads several features and so cannot have a table in an `EmbeddingConfigSpec`; use it with
-    `linear_model`, or in `indicator_column`.
+    On a TPU it has no table in an `EmbeddingConfigSpec`, because it reads several features; use it
+    with `linear_model`, or in `indicator_column`.
 
     Args:
       keys: at least two, each the key of a string feature or a categorical column. In place of a

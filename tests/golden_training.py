@@ -16,11 +16,6 @@ GOLDEN = json.loads((pathlib.Path(__file__).parent / "golden.json").read_text())
 SAMPLES = 4
 """Samples of a golden batch."""
 
-RENAMED = {
-    "l1": "l1_regularization_strength",
-    "l2": "l2_regularization_strength",
-}
-
 
 def parameters_of(case):
     """The case's optimizer, and its learning rates where they change from step to step."""
@@ -40,11 +35,10 @@ def parameters_of(case):
         arguments = {}
     else:
         arguments["learning_rate"] = 0.5 if rates else rate
-    for name, value in hyper.items():
-        name = RENAMED.get(name, name)
-        if name == "initial_accumulator" and case["optimizer"] in ("Ftrl", "ProximalYogi"):
-            name = "initial_accumulator_value"
-        arguments[name] = value
+    renamed = {"l1": "l1_regularization_strength", "l2": "l2_regularization_strength"}
+    if case["optimizer"] in ("Ftrl", "ProximalYogi"):
+        renamed["initial_accumulator"] = "initial_accumulator_value"
+    arguments |= {renamed.get(name, name): value for name, value in hyper.items()}
     return cls(**arguments), rates
 
 

@@ -161,34 +161,36 @@ def sequence_layers() -> dict[str, Any]:
     }
 
 
+def of_list(way: Callable[[Any, list[Any]], Any]) -> Callable[..., Any]:
+    """Makes a program of a function of features and a list of columns."""
+    return lambda features, by_key: way(features, list(by_key.values()))
+
+
 def common_ways(make: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
     """Ways that every kind of layer has; `make` returns a function of the features."""
 
-    def in_scope(scope: Callable[[], Any]) -> Callable[..., Any]:
-        def way(features: Any, by_key: Any) -> Any:
-            with scope():
-                return make(list(by_key.values()))(features)
-
-        return way
-
-    def called_twice(features: Any, by_key: Any) -> Any:
-        made = make(list(by_key.values()))
+    def called_twice(features: Any, columns: Any) -> Any:
+        made = make(columns)
         return made(features), made(dict(features))
 
+    def in_name_scope(features: Any, columns: Any) -> Any:
+        with tf.name_scope("deep"):
+            return make(columns)(features)
+
     return {
-        "one_layer": in_scope(contextlib.nullcontext),
+        "one_layer": lambda features, columns: make(columns)(features),
         "one_for_each": each_in_scope(make, lambda _: contextlib.nullcontext()),
         "called_twice": called_twice,
-        "in_name_scope": in_scope(lambda: tf.name_scope("deep")),
+        "in_name_scope": in_name_scope,
     }
 
 
 def each_in_scope(make: Callable[..., Any], scope: Callable[[int], Any]) -> Callable[..., Any]:
     """Gives each column its own layer, made in a scope by the number of the column."""
 
-    def way(features: Any, by_key: Any) -> Any:
+    def way(features: Any, columns: Any) -> Any:
         made = []
-        for number, column in enumerate(by_key.values()):
+        for number, column in enumerate(columns):
             with scope(number):
                 made.append(make([column])(features))
         return made
@@ -208,41 +210,28 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
     def make(columns: Any, **kwargs: Any) -> Any:
         return layers()[layer](columns, **kwargs)
 
-    def all_of(by_key: dict[str, Any]) -> list[Any]:
-        return list(by_key.values())
-
-    def named(features: Any, by_key: Any) -> Any:
-        return make(all_of(by_key), name="inputs")(features)
-
-    def two_of_one_name(features: Any, by_key: Any) -> Any:
-        first, *others = all_of(by_key)
-        return make([first], name="inputs")(features), make(others, name="inputs")(features)
-
-    def called_twice_and_another(features: Any, by_key: Any) -> Any:
-        first, *others = all_of(by_key)
-        made = make([first])
+    def called_twice_and_another(features: Any, columns: Any) -> Any:
+        made = make(columns[:1])
         called = [made(features), made(features)]
-        return make(others)(features), called[0]
+        return make(columns[1:])(features), called[0]
 
-    def in_variable_scope(features: Any, by_key: Any) -> Any:
+    def in_variable_scope(features: Any, columns: Any) -> Any:
         with v1.variable_scope("deep"), v1.variable_scope("inputs"):
-            return make(all_of(by_key))(features)
+            return make(columns)(features)
 
-    def made_outside_of_the_scope(features: Any, by_key: Any) -> Any:
-        made = make(all_of(by_key))
+    def made_outside_of_the_scope(features: Any, columns: Any) -> Any:
+        made = make(columns)
         with v1.variable_scope("deep"):
             return made(features)
 
-    def sequential(features: Any, by_key: Any) -> Any:
-        return keras().Sequential([make(all_of(by_key)), head()])(features)
+    def functional(features: Any, columns: Any) -> Any:
+        keys = [column.get_feature_key_name() for column in columns]
+        inputs = {key: keras().Input(tensor=features[key]) for key in keys}
+        return keras().Model(inputs, head()(make(columns)(inputs))).output
 
-    def functional(features: Any, by_key: Any) -> Any:
-        inputs = {key: keras().Input(tensor=features[key]) for key in by_key}
-        return keras().Model(inputs, head()(make(all_of(by_key))(inputs))).output
-
-    def subclassed(features: Any, by_key: Any) -> Any:
+    def subclassed(features: Any, columns: Any) -> Any:
         class Tower(keras().Model):
-            def __init__(self, columns: Any):
+            def __init__(self):
                 super().__init__()
                 self.inputs_of_tower = make(columns)
                 self.head = head()
@@ -250,9 +239,9 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
             def call(self, features: Any) -> Any:
                 return self.head(self.inputs_of_tower(features))
 
-        return Tower(all_of(by_key))(features)
+        return Tower()(features)
 
-    def nested(features: Any, by_key: Any) -> Any:
+    def nested(features: Any, columns: Any) -> Any:
         class Inner(keras().layers.Layer):
             def __init__(self, columns: Any):
                 super().__init__()
@@ -262,18 +251,18 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
                 return tf.concat([layer(features) for layer in self.columns], axis=1)
 
         class Outer(keras().Model):
-            def __init__(self, columns: Any):
+            def __init__(self):
                 super().__init__(name="outer")
                 self.first, self.second = Inner(columns[:1]), Inner(columns[1:])
 
             def call(self, features: Any) -> Any:
                 return tf.concat([self.first(features), self.second(features)], axis=1)
 
-        return Outer(all_of(by_key))(features)
+        return Outer()(features)
 
-    def module(features: Any, by_key: Any) -> Any:
+    def module(features: Any, columns: Any) -> Any:
         class Tower(tf.Module):
-            def __init__(self, columns: Any):
+            def __init__(self):
                 super().__init__(name="tower")
                 self.layer = make(columns)
 
@@ -281,50 +270,48 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
             def __call__(self, features: Any) -> Any:
                 return self.layer(features)
 
-        return Tower(all_of(by_key))(features)
+        return Tower()(features)
 
-    def template(features: Any, by_key: Any) -> Any:
-        columns = all_of(by_key)
+    def template(features: Any, columns: Any) -> Any:
         return v1.make_template("tower", lambda given: make(columns)(given))(features)
 
-    def beside_dense_columns(features: Any, by_key: Any) -> Any:
+    def beside_dense_columns(features: Any, columns: Any) -> Any:
         kind = fc.categorical_column_with_identity("kind", 2)
-        return make(
-            [
-                *all_of(by_key),
-                fc.numeric_column("number"),
-                fc.indicator_column(kind),
-                fc.embedding_column(kind, 2, initializer=v1.zeros_initializer()),
-            ]
-        )(features)
+        own = fc.embedding_column(kind, 2, initializer=v1.zeros_initializer())
+        return make([*columns, fc.numeric_column("number"), fc.indicator_column(kind), own])(
+            features
+        )
 
     common = common_ways(make)
     ways = {
-        name: Spelling(way, uses=2 if name == "called_twice" else 1) for name, way in common.items()
-    }
-    ways |= {
-        way.__name__: Spelling(way)
-        for way in (
-            named,
-            two_of_one_name,
-            called_twice_and_another,
-            in_variable_scope,
-            made_outside_of_the_scope,
-            sequential,
-            functional,
-            subclassed,
-            nested,
-            module,
-            template,
-        )
+        **common,
+        "named": lambda features, columns: make(columns, name="inputs")(features),
+        "two_of_one_name": lambda features, columns: [
+            make(some, name="inputs")(features) for some in (columns[:1], columns[1:])
+        ],
+        "called_twice_and_another": called_twice_and_another,
+        "in_variable_scope": in_variable_scope,
+        "made_outside_of_the_scope": made_outside_of_the_scope,
+        "sequential": lambda features, columns: keras().Sequential([make(columns), head()])(
+            features
+        ),
+        "functional": functional,
+        "subclassed": subclassed,
+        "nested": nested,
+        "module": module,
+        "template": template,
     }
     for name, scope in {
         "each_in_one_variable_scope": lambda _: v1.variable_scope("deep", reuse=v1.AUTO_REUSE),
         "in_default_variable_scope": lambda _: v1.variable_scope(None, "tower"),
         "each_in_name_scope": lambda _: v1.name_scope("deep"),
     }.items():
-        ways[name] = Spelling(each_in_scope(make, scope))
-    ways["beside_dense_columns"] = Spelling(beside_dense_columns, beside=2.0)
+        ways[name] = each_in_scope(make, scope)
+    made = {
+        name: Spelling(of_list(way), uses=2 if name == "called_twice" else 1)
+        for name, way in ways.items()
+    }
+    made["beside_dense_columns"] = Spelling(of_list(beside_dense_columns), beside=2.0)
     for name, way in {
         "shared": common["one_layer"],
         "shared_by_two_layers": common["one_for_each"],
@@ -332,10 +319,10 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
             make, lambda number: v1.variable_scope("abc"[number])
         ),
     }.items():
-        ways[name] = Spelling(way, columns=shared_columns_of)
+        made[name] = Spelling(of_list(way), columns=shared_columns_of)
     for name, way in {"": "one_layer", "_in_two_layers": "one_for_each"}.items():
-        ways[f"names_in_two_cases{name}"] = Spelling(common[way], keys=("C0", "c0"))
-    return ways
+        made[f"names_in_two_cases{name}"] = Spelling(of_list(common[way]), keys=("C0", "c0"))
+    return made
 
 
 def sequence_ways(layer: str) -> dict[str, Spelling]:
@@ -345,79 +332,70 @@ def sequence_ways(layer: str) -> dict[str, Spelling]:
         made = sequence_layers()[layer](columns, **kwargs)
         return lambda features: made(features)[0]
 
-    def named_in_variable_scope(features: Any, by_key: Any) -> Any:
+    def named_in_variable_scope(features: Any, columns: Any) -> Any:
         with v1.variable_scope("deep"):
-            return make(list(by_key.values()), name="inputs")(features)
+            return make(columns, name="inputs")(features)
 
-    def subclassed(features: Any, by_key: Any) -> Any:
+    def subclassed(features: Any, columns: Any) -> Any:
         class Tower(tf.keras.Model):
-            def __init__(self, columns: Any):
+            def __init__(self):
                 super().__init__()
                 self.sequences = sequence_layers()[layer](columns)
 
             def call(self, features: Any) -> Any:
                 return self.sequences(features)[0]
 
-        return Tower(list(by_key.values()))(features)
+        return Tower()(features)
 
     common = common_ways(make)
     own = {"named_in_variable_scope": named_in_variable_scope, "subclassed": subclassed}
     ways = {
-        name: Spelling(way, keys=SEQUENCES, uses=2 if name == "called_twice" else 1)
+        name: Spelling(of_list(way), keys=SEQUENCES, uses=2 if name == "called_twice" else 1)
         for name, way in {**common, **own}.items()
     }
-    ways["shared"] = Spelling(common["one_layer"], keys=SEQUENCES, columns=shared_columns_of)
+    shared = of_list(common["one_layer"])
+    ways["shared"] = Spelling(shared, keys=SEQUENCES, columns=shared_columns_of)
     return ways
 
 
 def other_ways() -> dict[str, Spelling]:
     """`input_layer`, `linear_model`, and mixtures."""
     input_layer = v1.feature_column.input_layer
-
-    def one_input_layer(features: Any, by_key: Any) -> Any:
-        return input_layer(features, list(by_key.values()))
-
-    def input_layer_in_scopes(features: Any, by_key: Any) -> Any:
-        with v1.variable_scope("deep"), tf.name_scope("inner"):
-            return input_layer(features, list(by_key.values()))
-
-    def input_layer_beside_dense_columns(features: Any, by_key: Any) -> Any:
-        kind = fc.categorical_column_with_identity("kind", 2)
-        beside = [fc.numeric_column("number"), fc.indicator_column(kind)]
-        return input_layer(features, [*by_key.values(), *beside])
-
-    def input_layer_template(features: Any, by_key: Any) -> Any:
-        columns = list(by_key.values())
-        return v1.make_template("tower", lambda given: input_layer(given, columns))(features)
-
-    def linear_model(features: Any, by_key: Any) -> Any:
-        return v1.feature_column.linear_model(features, list(by_key.values()))
-
     dense, old_dense = layers()["v2"], layers()["v1"]
     sequence = sequence_layers()["v2"]
 
-    def mixture(features: Any, by_key: Any) -> Any:
-        c0, c1, c2 = by_key.values()
-        return dense([c0])(features), old_dense([c1])(features), input_layer(features, [c2])
+    def input_layer_in_scopes(features: Any, columns: Any) -> Any:
+        with v1.variable_scope("deep"), tf.name_scope("inner"):
+            return input_layer(features, columns)
 
-    def mixture_of_layers(features: Any, by_key: Any) -> Any:
-        c0, c1, c2 = by_key.values()
-        return old_dense([c0])(features), dense([c1])(features), old_dense([c2])(features)
+    def input_layer_beside_dense_columns(features: Any, columns: Any) -> Any:
+        kind = fc.categorical_column_with_identity("kind", 2)
+        beside = [fc.numeric_column("number"), fc.indicator_column(kind)]
+        return input_layer(features, [*columns, *beside])
 
-    def sequences_and_others(features: Any, by_key: Any) -> Any:
-        c0, s0 = by_key.values()
-        return dense([c0])(features), sequence([s0])(features)[0]
+    def input_layer_template(features: Any, columns: Any) -> Any:
+        return v1.make_template("tower", lambda given: input_layer(given, columns))(features)
 
-    def layers_named_as_ops(features: Any, by_key: Any) -> Any:
-        c0, c1, s0, s1 = by_key.values()
+    def mixture(features: Any, columns: Any) -> Any:
+        made = dense(columns[:1])(features), old_dense(columns[1:2])(features)
+        return *made, input_layer(features, columns[2:])
+
+    def mixture_of_layers(features: Any, columns: Any) -> Any:
+        kinds = zip((old_dense, dense, old_dense), columns, strict=True)
+        return [kind([column])(features) for kind, column in kinds]
+
+    def sequences_and_others(features: Any, columns: Any) -> Any:
+        return dense(columns[:1])(features), sequence(columns[1:])(features)[0]
+
+    def layers_named_as_ops(features: Any, columns: Any) -> Any:
         return (
-            dense([c0], name="all")(features),
-            dense([c1], name="identity")(features),
-            sequence([s0, s1], name="split")(features)[0],
+            dense(columns[:1], name="all")(features),
+            dense(columns[1:2], name="identity")(features),
+            sequence(columns[2:], name="split")(features)[0],
         )
 
-    def in_a_function(features: Any, by_key: Any) -> Any:
-        layer = dense(list(by_key.values()))
+    def in_a_function(features: Any, columns: Any) -> Any:
+        layer = dense(columns)
 
         @tf.function
         def called() -> Any:
@@ -425,31 +403,28 @@ def other_ways() -> dict[str, Spelling]:
 
         return called()
 
-    ways = {
-        way.__name__: Spelling(way)
-        for way in (
-            one_input_layer,
-            input_layer_in_scopes,
-            input_layer_template,
-            mixture,
-            mixture_of_layers,
-            in_a_function,
-        )
+    one_input_layer_for_each = each_in_scope(
+        lambda columns: lambda features: input_layer(features, columns),
+        lambda _: contextlib.nullcontext(),
+    )
+    return {
+        "one_input_layer": Spelling(of_list(input_layer)),
+        "input_layer_in_scopes": Spelling(of_list(input_layer_in_scopes)),
+        "input_layer_template": Spelling(of_list(input_layer_template)),
+        "mixture": Spelling(of_list(mixture)),
+        "mixture_of_layers": Spelling(of_list(mixture_of_layers)),
+        "in_a_function": Spelling(of_list(in_a_function)),
+        "one_input_layer_for_each": Spelling(of_list(one_input_layer_for_each)),
+        "input_layer_beside_dense_columns": Spelling(
+            of_list(input_layer_beside_dense_columns), beside=2.0
+        ),
+        # Its weights are zeros, and so are gradients and predictions.
+        "linear_model": Spelling(of_list(v1.feature_column.linear_model), uses=0),
+        "layers_named_as_ops": Spelling(
+            of_list(layers_named_as_ops), keys=("c0", "c1", "s0", "s1")
+        ),
+        "sequences_and_others": Spelling(of_list(sequences_and_others), keys=("c0", "s0")),
     }
-    ways["one_input_layer_for_each"] = Spelling(
-        each_in_scope(
-            lambda columns: lambda features: input_layer(features, columns),
-            lambda _: contextlib.nullcontext(),
-        )
-    )
-    ways["input_layer_beside_dense_columns"] = Spelling(
-        input_layer_beside_dense_columns, beside=2.0
-    )
-    # Its weights are zeros, and so are gradients and predictions.
-    ways["linear_model"] = Spelling(linear_model, uses=0)
-    ways["layers_named_as_ops"] = Spelling(layers_named_as_ops, keys=("c0", "c1", "s0", "s1"))
-    ways["sequences_and_others"] = Spelling(sequences_and_others, keys=("c0", "s0"))
-    return ways
 
 
 def every() -> dict[str, Spelling]:

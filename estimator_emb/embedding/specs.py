@@ -199,7 +199,14 @@ class _Translator:
                     name=feature.key,
                 )
         for column in spec.feature_columns or ():
-            self._vocabulary(column)
+            if recipe := _recipe(column.categorical_column):
+                kind, code = recipe
+                self._lose(
+                    f"Feature {column.get_feature_key_name()!r}",
+                    f"the {kind} of column {column.name!r}",
+                    "TPUEmbedding takes the ids of rows, and looks nothing up.",
+                    f"Make them in the input: {code}.",
+                )
         for column in spec.tensor_core_feature_columns or ():
             self._lose(
                 f"Column {column.name!r}",
@@ -208,16 +215,6 @@ class _Translator:
                 "Make a layer of the model, and export the table by itself.",
             )
         return found
-
-    def _vocabulary(self, column: Any) -> None:
-        if recipe := _recipe(column.categorical_column):
-            kind, code = recipe
-            self._lose(
-                f"Feature {column.get_feature_key_name()!r}",
-                f"the {kind} of column {column.name!r}",
-                "TPUEmbedding takes the ids of rows, and looks nothing up.",
-                f"Make them in the input: {code}.",
-            )
 
     def _table(self, table: Table) -> TableConfig:
         legacy = table.config

@@ -20,7 +20,7 @@ from estimator_emb.private.columns import (
     VocabularyListCategoricalColumn,
 )
 from estimator_emb.spec.columns import ColumnLookup
-from estimator_emb.step.inputs import Batch, Source, as_tensor, number_of_ops, ops_since
+from estimator_emb.step.inputs import Batch, Source, adding_ops, as_tensor
 
 _HASH, _VOCABULARY, _IDENTITY = range(3)  # Kind, in to_ids.cc.
 _DTYPES = (tf.string, tf.int32, tf.int64)
@@ -105,16 +105,17 @@ def _conversion(source: Source, given: Mapping[str, Any]) -> _Conversion | None:
         return _Conversion(value, _IDENTITY, column.number_buckets, column.default_value)
     if kind in (VocabularyFileCategoricalColumn, VocabularyListCategoricalColumn):
         assert feature.to_ids is not None
-        before = number_of_ops()
-        ids = feature.to_ids(tf.constant([], tf.string))
-        handles = _tables(ops_since(before), ids.graph)
+        created: set[str] = set()
+        with adding_ops(created):
+            ids = feature.to_ids(tf.constant([], tf.string))
+        handles = _tables(created, ids.graph)
         if len(handles) == 1:
             args = (column.num_oov_buckets, column.default_value)
             return _Conversion(value, _VOCABULARY, *args, handles[0])
     return None
 
 
-def _tables(names: frozenset[str], graph: tf.Graph) -> list[tf.Tensor]:
+def _tables(names: set[str], graph: tf.Graph) -> list[tf.Tensor]:
     """Returns the handles of the hash tables in which ops look values up."""
     operations = [graph.get_operation_by_name(name) for name in names]
     handles = [op.inputs[0] for op in operations if op.type == "LookupTableFindV2"]

@@ -26,16 +26,8 @@ TPUEmbeddingColumn = _tpu_feature_column_v2._TPUEmbeddingColumnV2
 TPUSharedEmbeddingColumn = _tpu_feature_column_v2._TPUSharedEmbeddingColumnV2
 """The same of today's `shared_embedding_columns`."""
 
-TPUDeviceSpecificEmbeddingColumn = _tpu_feature_column_v2._TPUDeviceSpecificEmbeddingColumnV2
-"""A column that says where its table is looked up: by the hardware, or by the model itself."""
-
-TPUSharedDeviceSpecificEmbeddingColumn = (
-    _tpu_feature_column_v2._TPUSharedDeviceSpecificEmbeddingColumnV2
-)
-"""The same for a shared table."""
-
 EmbeddingDevice = _tpu_feature_column_v2.EmbeddingDevice
-"""The places that such a column can name."""
+"""The places where a column can say that its table is looked up."""
 
 pad_sparse_embedding_lookup_indices = _tpu_feature_column_v2.pad_sparse_embedding_lookup_indices
 """Ids of fixed shape and their mask, as columns that the model looks up itself read them."""

@@ -30,12 +30,17 @@ from estimator_emb.private.columns import (
     LegacyTPUSharedEmbeddingColumn,
     NumericColumn,
     SharedEmbeddingColumn,
-    TPUDeviceSpecificEmbeddingColumn,
     TPUEmbeddingColumn,
-    TPUSharedDeviceSpecificEmbeddingColumn,
     TPUSharedEmbeddingColumn,
 )
 
+TABLE_COLUMNS = (
+    TPUEmbeddingColumn,
+    TPUSharedEmbeddingColumn,
+    LegacyTPUEmbeddingColumn,
+    LegacyTPUSharedEmbeddingColumn,
+)
+"""Classes of the columns that have a table on a TPU."""
 COMBINERS = ("mean", "sum", "sqrtn", None)
 PARTITION_STRATEGIES = ("div", "mod")
 _WIDE = 10_000
@@ -306,12 +311,6 @@ def _spec_of(cls: type[EmbeddingConfigSpec], fields: dict[str, Any]) -> Embeddin
 
 def _split_columns(columns: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """Returns (columns of TPU tables, columns whose tables are variables of the model)."""
-    supported = (
-        TPUEmbeddingColumn,
-        TPUSharedEmbeddingColumn,
-        LegacyTPUEmbeddingColumn,
-        LegacyTPUSharedEmbeddingColumn,
-    )
     # The model computes these; `tables_of_columns` rejects them on a TPU, as tensorflow-estimator
     # does.
     without_table = (
@@ -321,11 +320,10 @@ def _split_columns(columns: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         EmbeddingColumn,
         LegacySharedEmbeddingColumn,
     )
-    device_specific = (TPUDeviceSpecificEmbeddingColumn, TPUSharedDeviceSpecificEmbeddingColumn)
     embedding_core: list[Any] = []
     tensor_core: list[Any] = []
     for column in columns:
-        if not isinstance(column, (*supported, *without_table)):
+        if not isinstance(column, (*TABLE_COLUMNS, *without_table)):
             allowed = (
                 "EmbeddingConfigSpec: All feature columns must be supported types, made by "
                 "feature_columns.embedding_column or feature_columns.shared_embedding_columns; "
@@ -338,10 +336,8 @@ def _split_columns(columns: Sequence[Any]) -> tuple[list[Any], list[Any]]:
                 )
             raise TypeError(f"{allowed}got {column!r}.")
         device = getattr(column, "_embedding_lookup_device", None)
-        if isinstance(column, device_specific) and device == EmbeddingDevice.TPU_TENSOR_CORE:
-            tensor_core.append(column)
-        else:
-            embedding_core.append(column)
+        in_model = device == EmbeddingDevice.TPU_TENSOR_CORE
+        (tensor_core if in_model else embedding_core).append(column)
     return embedding_core, tensor_core
 
 

@@ -3,8 +3,7 @@
 
 from typing import Any
 
-from estimator_emb.messages.arguments import check_argument
-from estimator_emb.names.generations import GENERATIONS, PJRT
+from estimator_emb.names.generations import PJRT
 from estimator_emb.private.protos import topology_pb2
 
 _ON_HOST = (
@@ -20,12 +19,6 @@ NO_ESTIMATOR = (
     "estimator_emb.embedding.to_tensorflow translates tables and features."
 )
 """Why TensorFlow runs no TPUEstimator on the generations of `PJRT`, and what to do instead."""
-
-
-def check_generation(generation: object) -> None:
-    """Raises ValueError for an unknown generation."""
-    allowed = f"one of {', '.join(GENERATIONS)}, or None"
-    check_argument("TPUConfig", generation in GENERATIONS, "tpu_generation", allowed, generation)
 
 
 def check_runtime(generation: str | None) -> None:

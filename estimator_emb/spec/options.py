@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where and how a program runs, according to its TPUConfig or the environment."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from estimator_emb.messages.calls import method_of_program
 from estimator_emb.names import environment, slices
 from estimator_emb.names.environment import EnvironmentVariable
 from estimator_emb.names.formats import PRECISIONS
+from estimator_emb.names.generations import GENERATIONS
 from estimator_emb.private.estimator import LocalRunConfig
 from estimator_emb.private.tpu_estimator import InputPipelineConfig, StockRunConfig, StockTPUConfig
 from estimator_emb.spec import generations, tf_config
@@ -121,20 +123,18 @@ class TPUConfig(StockTPUConfig):
         fields = locals()
         tf_config.read_tf_config()  # As tensorflow-estimator's does, for the TPU's job.
         self: TPUConfig = super().__new__(cls, **{name: fields[name] for name in cls._fields})
-        for name, chosen, variable in (
-            ("device", device, environment.DEVICE),
-            ("bad_ids", bad_ids, environment.BAD_IDS),
+        for name, choices in (
+            ("device", environment.DEVICE.choices),
+            ("bad_ids", environment.BAD_IDS.choices),
+            ("serving_tables", PRECISIONS),
         ):
-            if chosen is not None:
-                _check_choice(f"TPUConfig: {name}", chosen, variable.choices)
-        if tpu_generation is not None:
-            generations.check_generation(tpu_generation)
+            if fields[name] is not None:
+                _check_choice(f"TPUConfig: {name}", fields[name], choices)
+        check = functools.partial(arguments.check_argument, "TPUConfig")
+        known, allowed = tpu_generation in (None, *GENERATIONS), f"one of {', '.join(GENERATIONS)}"
+        check(known, "tpu_generation", f"{allowed}, or None", tpu_generation)
         known = table_summaries in (None, True, False)
-        arguments.check_argument(
-            "TPUConfig", known, "table_summaries", "True or False", table_summaries
-        )
-        if serving_tables is not None:
-            _check_choice("TPUConfig: serving_tables", serving_tables, PRECISIONS)
+        check(known, "table_summaries", "True or False", table_summaries)
         for name in TPUConfig.__annotations__:
             setattr(self, name, fields[name])
         return self

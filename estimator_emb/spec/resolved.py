@@ -14,7 +14,7 @@ from estimator_emb.messages.console import logger
 from estimator_emb.optimizers import OptimizationParameters
 from estimator_emb.private.columns import LegacyTPUSharedEmbeddingColumn, TPUSharedEmbeddingColumn
 from estimator_emb.spec.columns import computed_ids, integer_lookup, string_lookup
-from estimator_emb.spec.config import EmbeddingConfigSpec, FeatureConfig, TableConfig
+from estimator_emb.spec.config import EmbeddingConfigSpec, TableConfig
 
 TABLE_PREFIX = "tbl_"
 """Prefix of the names of columns' tables, as in tensorflow-estimator."""
@@ -65,31 +65,20 @@ def tables_of(spec: EmbeddingConfigSpec | None, off_tpu: bool = False) -> list[T
     """Returns the tables of a validated spec, sorted by name, as `tables_of_columns` does."""
     if spec is None:
         return []
-    if spec.table_to_config_dict:
-        return tables_of_dicts(
-            spec.feature_to_config_dict, spec.table_to_config_dict, spec.optimization_parameters
-        )
-    return tables_of_columns(spec.feature_columns or (), spec.optimization_parameters, off_tpu)
-
-
-def tables_of_dicts(
-    features: Mapping[str, FeatureConfig],
-    tables: Mapping[str, TableConfig],
-    optimizer: OptimizationParameters | None = None,
-) -> list[Table]:
-    """Returns the tables of config dicts, sorted by name; `optimizer` is their default."""
+    if not spec.table_to_config_dict:
+        return tables_of_columns(spec.feature_columns or (), spec.optimization_parameters, off_tpu)
     return [
         Table(
             name,
             config,
             tuple(
                 Feature(key, feature.max_sequence_length, feature.weight_key)
-                for key, feature in sorted(features.items())
+                for key, feature in sorted(spec.feature_to_config_dict.items())
                 if feature.table_id == name
             ),
-            optimizer=config.optimization_parameters or optimizer,
+            optimizer=config.optimization_parameters or spec.optimization_parameters,
         )
-        for name, config in sorted(tables.items())
+        for name, config in sorted(spec.table_to_config_dict.items())
     ]
 
 

@@ -27,15 +27,10 @@ from estimator_emb.private.patches import Changes
 from estimator_emb.private.tpu import gen_tpu_ops, tpu_shard_context, xla
 
 _BETWEEN_CORES = ("cross_replica_sum", "all_to_all", "collective_permute")
-_NUMBER = ("replica_id", "xla_replica_id")
-"""Names of one op in its two modules."""
-
-_MODULES = {
-    **dict.fromkeys(_BETWEEN_CORES, gen_tpu_ops),
-    **dict(zip(_NUMBER, (xla, xla.gen_xla_ops), strict=True)),
-}
+_NUMBER = {"replica_id": xla, "xla_replica_id": xla.gen_xla_ops}
+"""One op: its name in each of its two modules."""
+_MODULES = {**dict.fromkeys(_BETWEEN_CORES, gen_tpu_ops), **_NUMBER}
 """Function to be replaced -> its module."""
-
 
 Ops = dict[str, Callable[..., tf.Tensor]]
 
@@ -92,10 +87,8 @@ class Cores:
         }
         if numbered:
             ops.update(dict.fromkeys(_NUMBER, self._replica_id))
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(_replaced(ops))
-            if shard_context:
-                stack.enter_context(tpu_shard_context(self.count))
+        context = tpu_shard_context(self.count) if shard_context else contextlib.nullcontext()
+        with _replaced(ops), context:
             yield
 
     def per_core(self, values: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -117,14 +110,10 @@ class Cores:
         return self._per_core.get(mine.name, [mine] * self.count)
 
     @property
-    def inputs_of_core(self) -> set[str]:
-        """Names of the tensors that core 0 was given, without outputs of ops between cores."""
-        return set(self._per_core) - {one.output.name for one in self.collectives}
-
-    @property
-    def inputs(self) -> list[tf.Tensor]:
-        names = self.inputs_of_core
-        return [values[0] for name, values in self._per_core.items() if name in names]
+    def inputs(self) -> dict[str, tf.Tensor]:
+        """The tensors that core 0 was given by name, without outputs of ops between cores."""
+        exchanged = {one.output.name for one in self.collectives}
+        return {name: of[0] for name, of in self._per_core.items() if name not in exchanged}
 
     def replicate(self, targets: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
         """Copies the step of core 0 for the other cores, once per graph.

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from estimator_emb.messages.console import logger
 from estimator_emb.step.checks import outside
-from estimator_emb.step.inputs import Source, number_of_ops, ops_since
+from estimator_emb.step.inputs import Source, adding_ops
 from estimator_emb.tables.storage import local_variable
 
 
@@ -30,22 +30,21 @@ class DroppedIds(tf.compat.v1.train.SessionRunHook):
     def drop(self, sources: list[Source]) -> None:
         for source in sources:
             ids = source.ids
-            before = number_of_ops()
-            kept = tf.where(tf.logical_not(outside(ids.table, ids.ids)))[:, 0]
-            if self._count:
-                # Ids beyond the length of a sequence count too, although no lookup reads them.
-                bad = outside(ids.table, ids.ids if ids.uncut is None else ids.uncut)
-                with tf.control_dependencies([self._add(ids.table.name, bad)]):
-                    kept = tf.identity(kept)
-            segments = tf.range(ids.batch) if ids.segments is None else ids.segments
-            source.ids = dataclasses.replace(
-                ids,
-                ids=tf.gather(ids.ids, kept),
-                segments=tf.gather(segments, kept),
-                weights=None if ids.weights is None else tf.gather(ids.weights, kept),
-                uncut=None,
-            )
-            source.readers |= ops_since(before)
+            with adding_ops(source.readers):
+                kept = tf.where(tf.logical_not(outside(ids.table, ids.ids)))[:, 0]
+                if self._count:
+                    # Ids beyond the length of a sequence count too, although no lookup reads them.
+                    bad = outside(ids.table, ids.ids if ids.uncut is None else ids.uncut)
+                    with tf.control_dependencies([self._add(ids.table.name, bad)]):
+                        kept = tf.identity(kept)
+                segments = tf.range(ids.batch) if ids.segments is None else ids.segments
+                source.ids = dataclasses.replace(
+                    ids,
+                    ids=tf.gather(ids.ids, kept),
+                    segments=tf.gather(segments, kept),
+                    weights=None if ids.weights is None else tf.gather(ids.weights, kept),
+                    uncut=None,
+                )
             source.dropped = True
 
     def _add(self, table: str, bad: tf.Tensor) -> tf.Operation:

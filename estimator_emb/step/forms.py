@@ -9,13 +9,13 @@ take one sample's ids for another's.
 
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb.spec.resolved import Feature, Table
-from estimator_emb.step.inputs import Ids, Source
+from estimator_emb.step.inputs import Ids, Source, is_composite, tensors_in
 
 Problem = tuple[tf.Tensor, Callable[[], tf.Tensor]]
 """A bool tensor that holds where all is well, and the message where it does not."""
@@ -28,7 +28,7 @@ def problems(ids: Ids) -> list[Problem]:
     weights = f"its weights {ids.feature.weight_key}"
     possible = []
     for what, value in (("its ids", ids.source.value), (weights, ids.source.weights)):
-        if isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
+        if is_composite(value):
             possible += of_parts(f"{ids.owner}: {what}", value)
         elif value is not None and value.shape.rank is None:
             text = f"{ids.owner}: {what} must have the rank of its ids; got shape {{}}."
@@ -50,11 +50,10 @@ def hold(source: Source | None, checked: tf.Tensor) -> None:
     """Makes the ops computed from a feature wait for `checked`, the check of its form."""
     if source is None or not source.readers:
         return
-    for value in (source.value, source.weights):
-        for part in _parts(value):
-            for reader in part.consumers():
-                if reader.name in source.readers:
-                    reader._add_control_inputs([checked.op])
+    for part in tensors_in([source.value, source.weights]):
+        for reader in part.consumers():
+            if reader.name in source.readers:
+                reader._add_control_inputs([checked.op])
 
 
 def most_samples(table: Table, feature: Feature) -> int:
@@ -68,14 +67,6 @@ def most_samples(table: Table, feature: Feature) -> int:
 @functools.cache
 def _memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _parts(value: Any) -> Sequence[tf.Tensor]:
-    if isinstance(value, tf.SparseTensor):
-        return value.indices, value.values, value.dense_shape
-    if isinstance(value, tf.RaggedTensor):
-        return value.row_splits, value.values
-    return () if value is None else (value,)
 
 
 def _of_sparse(owner: str, value: tf.SparseTensor) -> list[Problem]:

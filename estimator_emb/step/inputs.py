@@ -5,9 +5,10 @@ An occurrence has an id, a segment and a weight. A segment becomes one row of th
 a sample, or one position of a sample's sequence.
 """
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -113,17 +114,13 @@ class Source:
     weights: Any
     looked_up: bool = False
     dropped: bool = False
-    readers: frozenset[str] = dataclasses.field(default=frozenset(), init=False)
+    readers: set[str] = dataclasses.field(default_factory=set, init=False)
 
     @functools.cached_property
     def ids(self) -> Ids:
         """The occurrences of the feature; ops read them once they are asked for."""
-        before = number_of_ops()
-        if isinstance(self.value, (tf.RaggedTensor, tf.SparseTensor)):
-            ids = _read_sparse(self)
-        else:
-            ids = _read_dense(self)
-        self.readers |= ops_since(before)
+        with adding_ops(self.readers):
+            ids = _read_sparse(self) if is_composite(self.value) else _read_dense(self)
         return dataclasses.replace(ids, source=self)
 
     @property
@@ -131,12 +128,10 @@ class Source:
         """The number of samples, an unchecked int64 scalar."""
         if isinstance(self.value, tf.RaggedTensor):
             return self.ids.batch
-        before = number_of_ops()
-        sparse = isinstance(self.value, tf.SparseTensor)
-        shape = _of_rank_2(self.value)[1] if sparse else tf.shape(self.value, out_type=tf.int64)
-        samples = shape[0]
-        self.readers |= ops_since(before)
-        return samples
+        with adding_ops(self.readers):
+            sparse = isinstance(self.value, tf.SparseTensor)
+            shape = _of_rank_2(self.value)[1] if sparse else tf.shape(self.value, out_type=tf.int64)
+            return shape[0]
 
     @property
     def owner(self) -> str:
@@ -222,17 +217,18 @@ def source_of(table: Table, feature: Feature, features: Mapping[str, Any]) -> So
     value = as_tensor(features[feature.key])
     _check_dtype(owner, feature, value.dtype)
     weights = _weights(owner, feature, features)
-    if isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
-        _check_sparse(owner, feature, value, weights)
-    else:
-        _check_dense(owner, table, feature, value, weights)
+    _check_form(owner, table, feature, value, weights)
     return Source(table, feature, value, weights)
 
 
 def as_tensor(value: Any) -> Any:
     """Returns a value of a batch as a tensor, unless it is a SparseTensor or RaggedTensor."""
-    is_composite = isinstance(value, (tf.RaggedTensor, tf.SparseTensor))
-    return value if is_composite else tf.convert_to_tensor(value)
+    return value if is_composite(value) else tf.convert_to_tensor(value)
+
+
+def is_composite(value: Any) -> bool:
+    """Returns whether a value is a SparseTensor or a RaggedTensor."""
+    return isinstance(value, (tf.RaggedTensor, tf.SparseTensor))
 
 
 def tensors_in(structure: Any) -> list[tf.Tensor]:
@@ -249,19 +245,16 @@ def packed(structure: Any, tensors: Iterable[tf.Tensor]) -> Any:
     return tf.nest.pack_sequence_as(structure, filled, expand_composites=True)
 
 
-def number_of_ops() -> int:
-    """Returns the number of ops in the graph, for `ops_since`."""
+@contextlib.contextmanager
+def adding_ops(names: set[str]) -> Iterator[None]:
+    """Adds to `names` those of the ops that the context creates in the graph."""
     if tf.executing_eagerly():
-        return 0
-    return len(tf.compat.v1.get_default_graph().get_operations())
-
-
-def ops_since(before: int) -> frozenset[str]:
-    """Returns the names of the ops that were created since the graph had `before` ops."""
-    if tf.executing_eagerly():
-        return frozenset()
-    operations = tf.compat.v1.get_default_graph().get_operations()
-    return frozenset(operation.name for operation in operations[before:])
+        yield
+        return
+    graph = tf.compat.v1.get_default_graph()
+    before = len(graph.get_operations())
+    yield
+    names.update(operation.name for operation in graph.get_operations()[before:])
 
 
 def _check_dtype(owner: str, feature: Feature, dtype: tf.DType) -> None:
@@ -292,20 +285,46 @@ def _weights(owner: str, feature: Feature, features: Mapping[str, Any]) -> Any:
     return weights
 
 
-def _check_sparse(owner: str, feature: Feature, value: Any, weights: Any) -> None:
-    if value.shape.rank not in (None, 2):
-        kind = "ragged" if isinstance(value, tf.RaggedTensor) else "sparse"
-        raise ValueError(f"{owner}: {kind} ids must have shape [batch, n]; got {value.shape}.")
-    if weights is None:
-        return
-    if not isinstance(weights, (tf.RaggedTensor, tf.SparseTensor)):
+def _check_form(owner: str, table: Table, feature: Feature, value: Any, weights: Any) -> None:
+    rank = value.shape.rank
+    if is_composite(value):
+        if rank not in (None, 2):
+            kind = "ragged" if isinstance(value, tf.RaggedTensor) else "sparse"
+            raise ValueError(f"{owner}: {kind} ids must have shape [batch, n]; got {value.shape}.")
+    elif rank not in (1, 2):
         raise ValueError(
-            f"{owner}: its ids are sparse, so its weights {feature.weight_key} must be sparse "
-            "too, with the same indices; got a dense tensor."
+            f"{owner}: dense ids must have shape [batch] or [batch, n]; got {value.shape}."
+            f"{' Was the dataset batched twice?' if rank == 3 else ''}"
         )
-    if weights.shape.rank not in (None, 2):
+    if weights is not None:
+        _check_weights(owner, feature.weight_key, value, weights)
+    one_each = is_composite(value) or rank == 1 or value.shape[1] == 1
+    if table.config.combiner is None and not one_each and not feature.max_sequence_length:
         raise ValueError(
-            f"{owner}: its weights {feature.weight_key} must have shape [batch, n]; got "
+            f"{owner}: its table has combiner None, so ids must have shape [batch] or [batch, 1]; "
+            f"got {value.shape}."
+        )
+
+
+def _check_weights(owner: str, key: str | None, value: Any, weights: Any) -> None:
+    sparse = is_composite(value)
+    if sparse and not is_composite(weights):
+        raise ValueError(
+            f"{owner}: its ids are sparse, so its weights {key} must be sparse too, with the same "
+            "indices; got a dense tensor."
+        )
+    if not sparse and is_composite(weights):
+        raise ValueError(
+            f"{owner}: its ids are dense, so its weights {key} must be dense too, of the same "
+            f"shape; got a {type(weights).__name__}."
+        )
+    if sparse and weights.shape.rank not in (None, 2):
+        raise ValueError(
+            f"{owner}: its weights {key} must have shape [batch, n]; got {weights.shape}."
+        )
+    if not sparse and not weights.shape.is_compatible_with(value.shape):
+        raise ValueError(
+            f"{owner}: weights {key} must have the shape of the ids, {value.shape}; got "
             f"{weights.shape}."
         )
 
@@ -350,34 +369,6 @@ def _promised(tensor: tf.Tensor, shape: list[int | None]) -> tf.Tensor:
     tensor = tf.identity(tensor)
     tensor.set_shape(shape)
     return tensor
-
-
-def _check_dense(
-    owner: str, table: Table, feature: Feature, value: tf.Tensor, weights: Any
-) -> None:
-    rank = value.shape.rank
-    if rank not in (1, 2):
-        raise ValueError(
-            f"{owner}: dense ids must have shape [batch] or [batch, n]; got {value.shape}."
-            f"{' Was the dataset batched twice?' if rank == 3 else ''}"
-        )
-    if weights is not None:
-        if isinstance(weights, (tf.RaggedTensor, tf.SparseTensor)):
-            raise ValueError(
-                f"{owner}: its ids are dense, so its weights {feature.weight_key} must be dense "
-                f"too, of the same shape; got a {type(weights).__name__}."
-            )
-        if not weights.shape.is_compatible_with(value.shape):
-            raise ValueError(
-                f"{owner}: weights {feature.weight_key} must have the shape of the ids, "
-                f"{value.shape}; got {weights.shape}."
-            )
-    one = rank == 1 or value.shape[1] == 1
-    if table.config.combiner is None and not one and not feature.max_sequence_length:
-        raise ValueError(
-            f"{owner}: its table has combiner None, so ids must have shape [batch] or [batch, 1]; "
-            f"got {value.shape}."
-        )
 
 
 def _read_dense(source: Source) -> Ids:

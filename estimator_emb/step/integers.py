@@ -10,7 +10,7 @@ in the vocabulary are left out, but keep their position in a sequence.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -24,16 +24,14 @@ def looked_up(tables: Sequence[Table]) -> list[Table]:
 
     def reading_strings(feature: Feature) -> Feature:
         to_ids = feature.integers_to_ids
-        return feature if to_ids is None else dataclasses.replace(feature, to_ids=_parsing(to_ids))
+        if to_ids is None:
+            return feature
+        return dataclasses.replace(feature, to_ids=lambda strings: to_ids(parsed(strings)))
 
     return [
         dataclasses.replace(table, features=tuple(map(reading_strings, table.features)))
         for table in tables
     ]
-
-
-def _parsing(to_ids: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda strings: to_ids(parsed(strings))
 
 
 def parsed(strings: tf.Tensor) -> tf.Tensor:

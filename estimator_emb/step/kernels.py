@@ -2,7 +2,7 @@
 """Looks tables up and updates them: TensorFlow's own ops here, C++ in `native`, which chooses."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -58,9 +58,7 @@ class TensorFlowKernels:
         self._clipping_limit = clipping_limit
         self._num_cores = num_cores
         self._next_step = next_step
-        self._rows: dict[str, tf.Tensor] = {}
-        self._occurrences: dict[str, list[lookup.Occurrences]] = {}
-        self._weights: dict[str, tf.Tensor] = {}
+        self._looked_up: dict[str, Any] = {}
         self._read: list[tf.Tensor] = []
         self.checked: tf.Tensor | None = None
 
@@ -77,14 +75,15 @@ class TensorFlowKernels:
             self._read.append(values)
             for of_feature in occurrences:
                 yield lookup.combine(values, of_feature)
+            weights = None
             if self._next_step:
                 rows = self._next_step.carried(rows)
                 occurrences = [
                     self._next_step.carried_occurrences(of_feature) for of_feature in occurrences
                 ]
             elif not any(shard.shared for shard in table.variables):
-                self._weights[table.name] = values
-            self._rows[table.name], self._occurrences[table.name] = rows, occurrences
+                weights = values
+            self._looked_up[table.name] = rows, occurrences, weights
 
     def finish_lookup(self) -> None:
         """Does nothing: `lookup` has carried over its results, table by table."""
@@ -102,15 +101,15 @@ class TensorFlowKernels:
         return whole_step(done, self._next_step)
 
     def _updates(self, table: StoredTable, gradients: Iterator[tf.Tensor]) -> list[RowUpdate]:
-        occurrences = self._occurrences[table.name]
+        rows, occurrences, weights = self._looked_up[table.name]
         return update.of_batch(
-            self._rows[table.name],
+            rows,
             occurrences,
             [next(gradients) for _ in occurrences],
             table.trained_by,
             table.config.dimension,
             self._num_cores,
-            self._weights.get(table.name),
+            weights,
         )
 
 

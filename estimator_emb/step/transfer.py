@@ -52,7 +52,15 @@ class NextStep(tf.compat.v1.train.SessionRunHook):
         tensors = inputs.tensors_in(structure)
         if not tensors:
             return structure
-        before = self._through(tensors)
+        name = f"{KEPT_PREFIX}{self.kernels}{len(self._kept)}"
+        dtypes = [tensor.dtype for tensor in tensors]
+        with placement.on_cpu():  # Each device would have a stage of its own.
+            kept = tf.raw_ops.Stage(values=tensors, shared_name=name)
+            with tf.control_dependencies(None):  # To forget must not take a batch from the input.
+                self._forget.append(tf.raw_ops.StageClear(dtypes=dtypes, shared_name=name))
+            before = tf.raw_ops.Unstage(dtypes=dtypes, shared_name=name)
+        tf.compat.v1.add_to_collection(_KEPT, kept)
+        self._kept.append(kept)
         for present, carried in zip(tensors, before, strict=True):
             carried.set_shape(present.shape)
         return inputs.packed(structure, before)
@@ -65,18 +73,6 @@ class NextStep(tf.compat.v1.train.SessionRunHook):
         return dataclasses.replace(
             occurrences, ids=dataclasses.replace(occurrences.ids, **of_ids), **kept
         )
-
-    def _through(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        name = f"{KEPT_PREFIX}{self.kernels}{len(self._kept)}"
-        dtypes = [tensor.dtype for tensor in tensors]
-        with placement.on_cpu():  # Each device would have a stage of its own.
-            kept = tf.raw_ops.Stage(values=tensors, shared_name=name)
-            with tf.control_dependencies(None):  # To forget must not take a batch from the input.
-                self._forget.append(tf.raw_ops.StageClear(dtypes=dtypes, shared_name=name))
-            before = tf.raw_ops.Unstage(dtypes=dtypes, shared_name=name)
-        tf.compat.v1.add_to_collection(_KEPT, kept)
-        self._kept.append(kept)
-        return before
 
     def after_create_session(self, session: tf.compat.v1.Session, coord: Any) -> None:
         session.run(self._forget)

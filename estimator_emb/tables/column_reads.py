@@ -23,14 +23,11 @@ from estimator_emb.private.columns import (
     FeatureTransformationCache,
     LazyBuilder,
     LegacyNumericColumn,
-    LegacyTPUEmbeddingColumn,
-    LegacyTPUSharedEmbeddingColumn,
     NumericColumn,
-    TPUEmbeddingColumn,
-    TPUSharedEmbeddingColumn,
     sequence_length_key,
 )
 from estimator_emb.private.graphs import could_possibly_record
+from estimator_emb.spec.config import TABLE_COLUMNS
 from estimator_emb.spec.resolved import Feature, Table, signature
 
 
@@ -151,11 +148,6 @@ def _install() -> None:
         "get_feature_key_name": lambda _, feature: feature.key,
         "get_embedding_var_name": lambda table, _: table.scope_key,
     }
-    for column in (
-        LegacyTPUEmbeddingColumn,
-        LegacyTPUSharedEmbeddingColumn,
-        TPUEmbeddingColumn,
-        TPUSharedEmbeddingColumn,
-    ):
+    for column in TABLE_COLUMNS:
         for name, of in named.items():
             patches.LASTING.wrap(column, name, functools.partial(_named, of))

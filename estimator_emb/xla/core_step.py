@@ -122,7 +122,7 @@ def of_core(
     shape, and for ops between cores other than sums.
     """
     sums = {one.output.op.name: one for one in cores.collectives}
-    sources = cores.inputs_of_core
+    sources = set(cores.inputs)
     needed = _needed([*results, *([] if train_op is None else [train_op])], sources, sums)
     inside = _inside(needed, sources, sums, is_in_step)
     step = taken_out(needed, inside, results, train_op, sources, sums)

@@ -402,11 +402,6 @@ TO_LEGACY_REFUSES = [
         "lower=-1.0, upper=1.0). Only TPU hardware quantizes; set it to None.",
     ),
     (
-        embedding.TableConfig(4, 2, optimizer=embedding.SGD(constant_rate)),
-        f"SGD: {NO_COUNTERPART}learning_rate={constant_rate!r}. Give the optimizer itself as "
-        "optimization_parameters, which takes it as it is.",
-    ),
-    (
         embedding.FeatureConfig(embedding.TableConfig(4, 2), 0, False, [4]),
         f"FeatureConfig: {NO_COUNTERPART}validate_weights_and_indices=False, "
         "output_shape=TensorShape([4]). Leave them at their defaults.",

@@ -169,14 +169,9 @@ def test_a_spec_of_dicts():
 
 def test_a_spec_that_says_more():
     sgd = ee.StochasticGradientDescentParameters(0.5)
-    weighted = {"weight_key": "w"}
     assert error(embedding.from_spec, harness.table_spec(7, 3, sgd, clipping_limit=0.5)) == (
         "EmbeddingConfigSpec: the TF2 vocabulary has no counterpart of clipping_limit=0.5. Limits "
         "of gradients belong in the optimizer's clipvalue, factors in the training step."
-    )
-    assert error(embedding.from_spec, harness.table_spec(7, 3, sgd, feature=weighted)) == (
-        "FeatureConfig: the TF2 vocabulary has no counterpart of weight_key='w'. There, weights go "
-        "into the lookup beside the ids."
     )
     assert error(embedding.from_spec, harness.table_spec(7, 3, None)) == (
         "Table 't' has no optimizer: give it optimization_parameters in its TableConfig, or in the "

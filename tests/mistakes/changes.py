@@ -60,6 +60,13 @@ estimator.model_fn = None
 [build ValueError host]
 environment.ESTIMATOR_EMB_SHARDS = 'two'
     Environment variable ESTIMATOR_EMB_SHARDS must be a number of cores, at least 1; got 'two'.
+tpu.device = 'tpu'
+tpu.bad_ids = 'drop'
+    bad_ids='drop' works on the host only: a TPU does not check ids.
+tpu.device = 'tpu'
+tpu.table_summaries = True
+    table_summaries=True works on the host only, where the tables train beside the summaries;
+    leave it out of TPUConfig, and ESTIMATOR_EMB_TABLE_SUMMARIES out of the environment.
 [train KeyError cpu]
 estimator.train_batch_size = MISSING
     "params has no 'batch_size' in mode 'train': TPUEstimator was given no train_batch_size."

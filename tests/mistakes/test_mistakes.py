@@ -34,7 +34,7 @@ def trained(tmp_path_factory):
     return of
 
 
-@pytest.mark.parametrize("device", ["cpu", "host"])
+@pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.slow), "host"])
 @pytest.mark.parametrize(
     "dicts", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["columns", "dicts"]
 )
@@ -87,8 +87,7 @@ def test_a_session_is_not_started_for_a_train_op_without_step(tmp_path, caplog):
     assert tf.train.latest_checkpoint(str(tmp_path)).endswith("model.ckpt-0")
 
 
-@pytest.mark.parametrize("size", [-1, "4"])
-def test_a_batch_size_off_a_tpu_counts_where_it_is_read(size, tmp_path):
+def test_a_batch_size_off_a_tpu_counts_where_it_is_read(tmp_path):
     """Otherwise it may be anything, as in stock tensorflow-estimator, which passes it on."""
     program = Program(tmp_path, None)
     program.config.update(save_summary_steps=1, log_step_count_steps=1)
@@ -98,15 +97,15 @@ def test_a_batch_size_off_a_tpu_counts_where_it_is_read(size, tmp_path):
         given.append(params.get("batch_size"))
         return program.input_fn({"batch_size": 4})
 
-    for what in ("train", "eval", "predict"):
-        program.estimator[f"{what}_batch_size"] = size
+    sizes = {"train_batch_size": -1, "eval_batch_size": "4", "predict_batch_size": 0}
+    program.estimator |= sizes
     for arguments in (program.train, program.evaluate, program.predict):
         arguments["input_fn"] = input_fn
     program.train["max_steps"] = 2
     program.run("train")
     assert program.run("evaluate")["global_step"] == 2
     assert set(program.run("predict")) == {"logits"}
-    assert given == 3 * [size]
+    assert given == [*sizes.values()]
 
 
 class Counter(tf.compat.v1.train.SessionRunHook):

@@ -99,7 +99,7 @@ ATTRIBUTES = {
         "_bypass_scope_validation": "such a column may be used in several scopes",
         "_get_dense_tensor": "wrapped: input_layer says by it whether a table trains",
     },
-    columns.TPUDeviceSpecificEmbeddingColumn: {
+    columns.tpu_feature_column_v2._TPUDeviceSpecificEmbeddingColumnV2: {
         "_embedding_lookup_device": "who looks the table up: the hardware or the model",
         "_tensor_core_shape": "the shape to which the ids of such a column are padded",
     },

@@ -190,24 +190,8 @@ REFUSED_OF_BOTH = [
         ),
         (
             dicts(),
-            {
-                "feature_to_config_dict": {"item": ee.FeatureConfig("other")},
-                "table_to_config_dict": {"u": ee.TableConfig(5, 2), "t": ee.TableConfig(5, 2)},
-            },
-            "EmbeddingConfigSpec: feature 'item' names table 'other', which is not in "
-            "table_to_config_dict; its tables are ['t', 'u'].",
-        ),
-        (
-            dicts(),
             {"table_to_config_dict": {name: ee.TableConfig(5, 2) for name in ("u", "t", "s")}},
             "EmbeddingConfigSpec: no feature uses the tables ['s', 'u'] of table_to_config_dict.",
-        ),
-        (
-            COLUMNS,
-            {"feature_columns": ["item"]},
-            "EmbeddingConfigSpec: All feature columns must be supported types, made by "
-            "feature_columns.embedding_column or feature_columns.shared_embedding_columns; got "
-            "'item'.",
         ),
         *(
             (
@@ -225,25 +209,18 @@ REFUSED_OF_BOTH = [
     ],
 )
 def test_spec_refuses(good, change, message):
-    error = TypeError if "supported types" in message or "the config of" in message else ValueError
+    error = TypeError if "the config of" in message else ValueError
     made = harness.refusal(error, ee.EmbeddingConfigSpec, **{**good, **change})
     replaced = refusal(ee.EmbeddingConfigSpec(**good)._replace(**change), error)
     assert made == replaced == message
 
 
 @pytest.mark.parametrize(
-    "spec, shown",
-    [
-        (None, "None"),
-        (5, "5"),
-        ({"feature_columns": []}, "{'feature_columns': []}"),
-        (("a", "b"), "('a', 'b')"),
-        (ee.EmbeddingConfigSpec, "<class 'estimator_emb.spec.config.EmbeddingConfigSpec'>"),
-    ],
+    "spec", [None, 5, {"feature_columns": []}, ("a", "b"), ee.EmbeddingConfigSpec]
 )
-def test_validated_takes_specs_only(spec, shown):
+def test_validated_takes_specs_only(spec):
     assert refusal(spec, TypeError) == (
-        f"embedding_config_spec must be an EmbeddingConfigSpec; got {shown}."
+        f"embedding_config_spec must be an EmbeddingConfigSpec; got {spec!r}."
     )
 
 

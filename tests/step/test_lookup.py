@@ -193,8 +193,7 @@ def test_strings_by_the_columns_own_vocabulary():
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
             read = inputs.source_of(table, table.features[0], {"word": make(given)}).ids
             (read,), _ = checks.checked([read])
-            _, (occurrences,) = lookup.distinct([read], "sum")
-            rows, _ = lookup.distinct([read], "sum")
+            rows, (occurrences,) = lookup.distinct([read], "sum")
             activation = lookup.combine(tf.gather(weights, rows), occurrences)
             session.run(tf.compat.v1.tables_initializer())
             np.testing.assert_array_equal(

@@ -430,13 +430,3 @@ def test_a_program_that_says_nothing_has_them(cores, variable, tmp_path, monkeyp
     figures |= {"gradient_norm", "share_clipped"}
     wanted = {f"embedding/{table}/{figure}" for table in SIZES for figure in figures}
     assert tags == (set() if variable else wanted)
-
-
-def test_a_tpu_has_no_figures(tmp_path):
-    on_a_tpu = ee.TPUConfig(device="tpu", table_summaries=True)
-    config = ee.RunConfig(model_dir=str(tmp_path), tpu_config=on_a_tpu)
-    model_fn = harness.gradient_model_fn([*FEATURES])
-    assert harness.refusal(ValueError, harness.configured, model_fn, spec_of(), config) == (
-        "table_summaries=True works on the host only, where the tables train beside the summaries; "
-        "leave it out of TPUConfig, and ESTIMATOR_EMB_TABLE_SUMMARIES out of the environment."
-    )

@@ -156,7 +156,7 @@ class EmulatedStep:
         refusals.check_loss(spec.loss, training=True)
         host_call = getattr(spec, "host_call", None)
         exchanged = [one.output for one in self._cores.collectives]
-        unsummed.warn(count, spec.train_op, self._cores.inputs, exchanged)
+        unsummed.warn(count, spec.train_op, self._cores.inputs.values(), exchanged)
         gradients = self._tap.gradients() if self._tap else {}
         wanted = {"host_call": _tensors(host_call), "gradients": gradients, "loss": spec.loss}
         values, spec = self._on_cores(wanted, spec)
