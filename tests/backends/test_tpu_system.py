@@ -216,7 +216,6 @@ SIZES = {
     [
         (column_spec, 1, "div"),
         (dict_spec, 2, "mod"),
-        pytest.param(dict_spec, 2, "div", marks=pytest.mark.slow),
     ],
 )
 def test_training(spec_of, hosts, strategy, tmp_path, caplog):
