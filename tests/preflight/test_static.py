@@ -9,7 +9,7 @@ import harness
 import programs
 import pytest
 import tensorflow as tf
-from programs import line
+from programs import line, to_number
 from tensorflow.compiler.tf2xla.python import xla
 from tensorflow.python.eager import context
 from tensorflow.python.framework import function
@@ -226,10 +226,6 @@ def test_what_the_checker_cannot_follow(monkeypatch):
     monkeypatch.setattr(static, "findings", fails)
     message = harness.refusal(preflight.CannotCheck, check, programs.model_fn_with())
     assert message == ("The checker itself cannot follow this program: KeyError: 'of the checker'")
-
-
-def to_number(x):
-    return tf.strings.to_number(tf.strings.as_string(tf.stop_gradient(x)))
 
 
 def loop(x, body=to_number):
