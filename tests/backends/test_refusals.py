@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a TPU refuses, an emulated one refuses, by the same exception and phrase.
 
-The judge is tensorflow-estimator on a TPU that is only described: every program of `refused` is built
-there too, as far as a session, and must fail there as it fails here.
+The judge is tensorflow-estimator on a TPU that is only described: every program of `refused` is
+built there too, as far as a session, and must fail there as it fails here.
 """
 
 import logging
