@@ -21,11 +21,11 @@ def control_flow(request, monkeypatch):
     monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", request.param == "v2")
 
 
-def on_cores(build, count=4, values=VALUES):
+def on_cores(build):
     """What `build(x)` returns, on each core; variables are initialized."""
     with tf.Graph().as_default(), v1.Session() as session:
-        cores = Cores(count)
-        x = cores.per_core([tf.constant(value, tf.float32) for value in values[:count]])
+        cores = Cores(4)
+        x = cores.per_core([tf.constant(value, tf.float32) for value in VALUES])
         with cores.running():
             built = build(x)
         replicated = cores.replicate(tf.nest.flatten(built))
