@@ -16,7 +16,7 @@ from tensorflow.python.framework import function
 
 import estimator_emb as ee
 from estimator_emb import preflight
-from estimator_emb.preflight import static
+from estimator_emb.preflight import program, static
 
 pytestmark = pytest.mark.usefixtures("of_the_step_alone")
 
@@ -416,9 +416,8 @@ def test_failures_of_the_program_are_no_findings():
     def change(logits, features):
         return features["misspelt"]
 
-    with pytest.raises(preflight.CannotCheck) as raised:
-        check(programs.model_fn_with(change))
-    assert str(raised.value) == f"model_fn failed at {line(change)}: KeyError: 'misspelt'"
+    message = harness.refusal(program.ProgramError, check, programs.model_fn_with(change))
+    assert message == f"model_fn failed at {line(change)}: KeyError: 'misspelt'"
 
 
 def test_a_batch_that_cores_cannot_share(monkeypatch):
