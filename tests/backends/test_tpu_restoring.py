@@ -56,22 +56,27 @@ def test_compared_before_a_session_opens(hosts, tmp_path):
     listed = "['words/part_', ...]"
     first = f"Restoring from checkpoint failed: '{path}' does not fit the program:\n"
     for how in (train, evaluate):
-        assert harness.refusal(ValueError, run, how, folder, hosts, rows=40) == (
+        with pytest.raises(ValueError) as error:
+            run(how, folder, hosts, rows=40)
+        assert str(error.value) == (
             f"{first}  table 'words': variable words is [40, 4] here and [31, 4] in the "
             "checkpoint\nWhat to do: give the table its old number of rows again, or train in "
             f"another model_dir with warm_start_from=WarmStartSettings('{path}', {listed}, "
             "var_name_to_vocab_info={'words': VocabInfo(...)}), which moves rows to their new ids."
         )
-    adam, of_program = ee.AdamParameters(0.1), (train, folder, hosts)
-    assert harness.refusal(tf.errors.NotFoundError, run, *of_program, parameters=adam) == (
+    with pytest.raises(tf.errors.NotFoundError) as error:
+        run(train, folder, hosts, parameters=ee.AdamParameters(0.1))
+    assert str(error.value) == (
         f"{first}  Key words/Adam/m not found in checkpoint (nor words/Adam/v): table 'words' "
         "trains with Adam here, and its slots in the checkpoint are words/Adagrad of Adagrad\n"
         "What to do: train with AdagradParameters again, or train in another model_dir with "
         f"warm_start_from=WarmStartSettings('{path}', {listed}), which takes the tables and begins "
         "their slots anew."
     )
-    other = {"dimension": 8, "warm_start_from": ee.WarmStartSettings(path, ["words/part_"])}
-    assert harness.refusal(ValueError, run, train, tmp_path / "new", hosts, **other) == (
+    with pytest.raises(ValueError) as error:
+        settings = ee.WarmStartSettings(path, ["words/part_"])
+        run(train, tmp_path / "new", hosts, dimension=8, warm_start_from=settings)
+    assert str(error.value) == (
         f"Warm-starting from checkpoint failed: '{path}' does not fit the program:\n"
         "  table 'words': variable words is [31, 8] here and [31, 4] in the checkpoint\n"
         "What to do: give the table its old dimension again, or leave words out of "
