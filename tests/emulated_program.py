@@ -94,8 +94,26 @@ def same(one, other, tolerance=1e-5):
         )
 
 
+def batches(params):
+    return examples().repeat().batch(params["batch_size"], drop_remainder=True)
+
+
+def without_labels(params):
+    """The last batch is not full."""
+    return examples(31).map(lambda features, _: features).batch(params["batch_size"])
+
+
 def trained(
-    model_fn, model_dir, device, spec, input_fn, cores, steps=4, hooks=(), tpu=None, **more
+    model_dir,
+    device,
+    cores=1,
+    model_fn=model_fn,
+    spec=SPEC,
+    input_fn=batches,
+    steps=4,
+    hooks=(),
+    tpu=None,
+    **more,
 ):
     """The estimator, and every variable of every checkpoint of its training."""
     estimator = make(
@@ -119,7 +137,3 @@ def every_checkpoint(model_dir):
         variables = harness.saved(file.parent, step)
         saved |= {f"{name} after step {step}": value for name, value in variables.items()}
     return saved
-
-
-def batches(params):
-    return examples().repeat().batch(params["batch_size"], drop_remainder=True)

@@ -1,11 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Base of the backends: the places where a model runs and its tables live.
-
-A `Backend` stands between `TPUEstimator` and such a place; the hooks of tensorflow-estimator call
-it. `choose` makes it, once. It holds the program's request and no estimator, because copies of an
-estimator share it; a method that needs the estimator receives it. `completed` has what every graph
-gets, wherever it runs.
-"""
+"""Base of the backends; `completed` has what every graph gets, wherever it runs."""
 
 import abc
 import dataclasses
@@ -69,6 +63,9 @@ class Call:
 
 class Backend(abc.ABC):
     """A place where a model runs and its tables live; raises ValueError for what it cannot run.
+
+    The hooks of tensorflow-estimator call it. It holds no estimator, because copies of an estimator
+    share it; a method that needs the estimator receives it.
 
     Attributes:
       emulates_tpu: whether the program sees a TPU that is not there.

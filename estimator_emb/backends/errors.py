@@ -19,8 +19,6 @@ HOW_TO_OUTFEED = (
 )
 """What to do about a tensor that only a TPU sees, a real or an emulated one."""
 
-_NOT_FETCHABLE = "has been marked as not fetchable"
-
 
 def explain(error: Exception, emulates_tpu: bool) -> Exception | None:
     """Explains what `errors.explained` returned, and adds to errors about TPUs what to do."""
@@ -34,7 +32,7 @@ def explain(error: Exception, emulates_tpu: bool) -> Exception | None:
     if isinstance(error, tf.errors.InvalidArgumentError):
         error._message = checks.readable(error.message)
     elif emulates_tpu and isinstance(error, ValueError):
-        if _NOT_FETCHABLE in text and HOW_TO_OUTFEED not in text:
+        if "has been marked as not fetchable" in text and HOW_TO_OUTFEED not in text:
             error.args = (text + HOW_TO_OUTFEED, *error.args[1:])
     elif isinstance(error, RuntimeError) and "Cannot find any TPU cores" in text:
         return None if _HOW_TO_EMULATE in text else RuntimeError(text + _HOW_TO_EMULATE)

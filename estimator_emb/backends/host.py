@@ -123,12 +123,7 @@ class HostBackend(Backend):
         return takes(on_one_core, dict.fromkeys([*names, "mode"]))
 
     def _build(
-        self,
-        estimator: Any,
-        model_fn: Function,
-        features: Any,
-        mode: str,
-        kwargs: dict[str, Any],
+        self, estimator: Any, model_fn: Function, features: Any, mode: str, kwargs: dict[str, Any]
     ) -> Any:
         """Returns model_fn's `EstimatorSpec` on one core, with tables that its train_op trains."""
         call: Call = estimator.current_call
@@ -167,10 +162,7 @@ class HostBackend(Backend):
         labels = kwargs.get("labels")
         if not exporting:
             kept, labels = batch_sizes.watched(kept, labels, tap.reading.batch.samples)
-        if labels is None:
-            kept = tables.from_previous_step(kept)
-        else:
-            kept, labels = tables.from_previous_step((kept, labels))
+        kept, labels = tables.from_previous_step((kept, labels))
         if "labels" in kwargs:
             kwargs = {**kwargs, "labels": labels}
         nan_inputs.note(kept, labels)

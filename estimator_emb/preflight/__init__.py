@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks, without a TPU, whether a TPU will accept a program.
 
-`check_program` builds what `use_tpu=True` builds, on a TPU that is only described, and reports what
-that raises. It builds the step that one TPU core would run, looks every op and type up among the
-TPU's kernels, and, if the extra `[preflight]` is installed, asks the TPU's own compiler. It also
-counts the memory that tables take. docs/preflight.md says what that shows, and what it cannot.
+docs/preflight.md says what that shows, and what it cannot.
 """
 
 from estimator_emb.names.generations import GENERATIONS

@@ -33,10 +33,11 @@ def check_program(
 ) -> Report:
     """Checks whether a TPU will accept the step of an estimator in one mode.
 
-    It builds the step of one core, looks its ops up, and asks the compiler. It also builds what
-    `use_tpu=True` builds, on a TPU that is only described, and reports what that raises. So it
-    calls model_fn twice and input_fn several times, which reads no record unless input_fn does so
-    itself. It trains and writes nothing.
+    It builds the step of one core, looks every op and type up among the TPU's kernels, and, if the
+    extra `[preflight]` is installed, asks the TPU's own compiler. It counts the memory that tables
+    take. It also builds what `use_tpu=True` builds, on a TPU that is only described, and reports
+    what that raises. So it calls model_fn twice and input_fn several times, which reads no record
+    unless input_fn does so itself. It trains and writes nothing.
 
     Args:
       estimator: the estimator of the program; if it has use_tpu=False, the step is built as with

@@ -130,7 +130,9 @@ def called(node: tf.compat.v1.NodeDef, graph: tf.Graph) -> Iterator[tuple[str, A
     for name in core_step.functions_of(node):
         function = _function(name, graph)
         if function is not None:
-            yield name, _graph_of(function)
+            # Those of TensorFlow 1's Defun, and the datasets of one-shot iterators, keep no graph.
+            has_graph = hasattr(function, "graph")
+            yield name, function.graph if has_graph else function_def_to_graph(function.definition)
 
 
 def graphs_of_functions(step: Step) -> dict[str, Any]:
@@ -154,33 +156,22 @@ def _function(name: str, graph: Any) -> Any:
     return None
 
 
-def _graph_of(function: Any) -> Any:
-    if hasattr(function, "graph"):
-        return function.graph
-    # Functions of TensorFlow 1's Defun, and the datasets of one-shot iterators, keep no graph.
-    return function_def_to_graph(function.definition)
-
-
 def findings(step: Step, ops: Iterable[StepOp]) -> list[Finding]:
     """Returns the findings about ops; `Step.findings` has those about inputs and outputs."""
-    grouped: dict[tuple[str, str, str | None, str | None], list[StepOp]]
-    grouped = collections.defaultdict(list)
+    grouped: dict[Any, list[StepOp]] = collections.defaultdict(list)
     inside = [op for op in ops if not op.outside]
     for op in [*inside, *_unreached_summaries(step, inside)]:
         if op.type in _CONTROL_FLOW:
             continue
         if op.type not in kernels():
-            problem = "no TPU kernel has this op"
-            grouped[problem, op.type, None, op.where].append(op)
-            continue
-        refused = _refused_type(op.type, op.attributes)
-        if refused:
+            grouped["no TPU kernel has this op", op.type, None, op.where].append(op)
+        elif refused := _refused_type(op.type, op.attributes):
             problem = "its TPU kernel does not take this type"
             grouped[problem, op.type, refused, op.where].append(op)
     listed = [
         Finding(
             problem,
-            _instead_of_type(dtype) if dtype else _instead_of_op(op_type),
+            _TYPES.get(dtype, "float32, bfloat16 or int32") if dtype else _instead_of_op(op_type),
             op_type,
             same[0].name,
             dtype or _type_of(same[0]),
@@ -330,13 +321,8 @@ _TYPES = {
     **dict.fromkeys(("uint16", "uint8", "int8", "int16"), "int32"),
     "resource": "tables and queues stay on the host; only variables can be in a TPU's step",
 }
+"""Types that kernels do not take, and what to use instead."""
 
 
 def _instead_of_op(op_type: str) -> str:
-    """Returns what to use instead of an op that has no kernel."""
     return next(advice for pattern, advice in _OPS.items() if re.fullmatch(pattern, op_type))
-
-
-def _instead_of_type(dtype: str) -> str:
-    """Returns what to use instead of a type that an op's kernels do not take."""
-    return _TYPES.get(dtype, "float32, bfloat16 or int32")

@@ -194,23 +194,22 @@ def _outfed(name: str, tensors: Any, step: Step) -> None:
     for key, tensor in tensors.items() if isinstance(tensors, Mapping) else enumerate(tensors):
         tensor = tf.convert_to_tensor(tensor)
         step.results.append((f"{name}[{key!r}]", tensor))
-        problem = instead = ""
+        if tensor.shape.rank and tensor.shape.is_fully_defined():
+            continue
+        problem = f"has the dynamic shape {tensor.shape}"
+        instead = "a static shape, by tf.reshape or tensor.set_shape"
         if tensor.shape.rank == 0:
             problem = (
                 "is a scalar, but the host concatenates the tensors of all cores along the batch"
             )
             instead = "tf.reshape(tensor, [1])"
-        elif not tensor.shape.is_fully_defined():
-            problem = f"has the dynamic shape {tensor.shape}"
-            instead = "a static shape, by tf.reshape or tensor.set_shape"
-        if problem:
-            step.findings.append(
-                Finding(
-                    f"{name}[{key!r}] {problem}",
-                    instead,
-                    tensor.op.type,
-                    tensor.op.name,
-                    tensor.dtype.name,
-                    program.line_of(tensor.op),
-                )
+        step.findings.append(
+            Finding(
+                f"{name}[{key!r}] {problem}",
+                instead,
+                tensor.op.type,
+                tensor.op.name,
+                tensor.dtype.name,
+                program.line_of(tensor.op),
             )
+        )

@@ -7,7 +7,7 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
-from emulated_program import SPEC, examples, make, model_fn
+from emulated_program import SPEC, batches, make, model_fn, without_labels
 from tensorflow.python.ops import control_flow_util
 from tensorflow.python.ops import summary_ops_v2 as contrib_summary
 from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
@@ -19,19 +19,11 @@ PIPELINES = ee.InputPipelineConfig
 v1 = tf.compat.v1
 
 
-def train_input_fn(params):
-    return examples().repeat().batch(params["batch_size"], drop_remainder=True)
-
-
-def predict_input_fn(params):
-    return examples(31).map(lambda features, _: features).batch(params["batch_size"])
-
-
 def all_of(model_dir, cores, pipeline):
     estimator = make(model_fn, model_dir, cores, pipeline, SPEC)
-    estimator.train(train_input_fn, steps=3)
-    error = estimator.evaluate(train_input_fn, steps=2)["error"]
-    predictions = list(estimator.predict(predict_input_fn))
+    estimator.train(batches, steps=3)
+    error = estimator.evaluate(batches, steps=2)["error"]
+    predictions = list(estimator.predict(without_labels))
     assert len(predictions) == 31
     of_samples = {key: [one[key] for one in predictions] for key in ("output", "words")}
     return {**harness.saved(model_dir, 3), "error": error, **of_samples}

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 from golden_training import GOLDEN
 
-CASES = {case["name"]: case for case in GOLDEN["cases"]}
-
 
 def shards_of(case):
     return case["hyper"].get("num_shards", 1)
@@ -20,12 +18,12 @@ def shards_of(case):
     "shards",
     [
         pytest.param(number, marks=pytest.mark.slow if number == 1 else [])
-        for number in sorted({shards_of(case) for case in CASES.values()})
+        for number in sorted({shards_of(case) for case in GOLDEN["cases"]})
     ],
 )
 def test_golden_cases(shards, kernels, tmp_path):
     """Those of as many shards are tables of one training."""
-    cases = [case for case in CASES.values() if shards_of(case) == shards]
+    cases = [case for case in GOLDEN["cases"] if shards_of(case) == shards]
     golden_training.check_training(cases, tmp_path, "host", shards)
 
 

@@ -239,18 +239,6 @@ UNUSABLE = {
         {"optimization_parameters": FREQUENCY},
         "Table 'x': FrequencyEstimatorParameters needs dimension 1; got 2.",
     ),
-    "strategy": (
-        {"partition_strategy": "rows"},
-        "EmbeddingConfigSpec: partition_strategy must be 'div' or 'mod'; got 'rows'.",
-    ),
-    "clipping_limit": (
-        {"clipping_limit": -1.0},
-        "EmbeddingConfigSpec: clipping_limit must be a positive number or None; got -1.0.",
-    ),
-    "dimension": (
-        {"table_to_config_dict": {"x": ee.TableConfig(4, 2)._replace(dimension=-1)}},
-        "TableConfig: dimension must be an int >= 1; got -1.",
-    ),
 }
 
 

@@ -15,6 +15,7 @@ import tpu_described
 
 import estimator_emb as ee
 from estimator_emb.backends.emulated import topology
+from estimator_emb.spec import options
 
 v1 = tf.compat.v1
 PIPELINES = ee.InputPipelineConfig
@@ -283,9 +284,8 @@ def test_tables_train_as_on_one_host(pipeline, tmp_path, monkeypatch):
 def test_tables_of_a_divided_model_stay_on_one_host(tmp_path):
     arguments = (emulated_program.model_fn, tmp_path, 8, PIPELINES.PER_HOST_V2)
     tables = {"spec": emulated_program.SPEC, "tpu": {"num_cores_per_replica": 2}}
-    with pytest.raises(ValueError) as error:
-        emulated_program.make(*arguments, **tables)
-    assert str(error.value) == (
+    refused = options.CannotEmulate, emulated_program.make
+    assert harness.refusal(*refused, *arguments, **tables) == (
         "TPUConfig: num_cores_per_replica with embedding tables on several hosts cannot be "
         "emulated; got 2 and 2 hosts. Emulate one host, or give each replica one core."
     )

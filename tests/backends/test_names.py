@@ -43,7 +43,7 @@ def spec_of(columns):
     )
 
 
-def estimator(spelling, model_dir, by_key=None, use_tpu=None, **tpu_config):
+def estimator(spelling, model_dir, by_key=None, **tpu_config):
     by_key = by_key or spellings.columns_by_key(spelling)
     return harness.configured(
         spellings.model_fn_of(spelling, by_key, ee.TPUEstimatorSpec),

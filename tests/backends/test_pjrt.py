@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 
-import emulated_program
 import golden_training
 import harness
 import id_program
@@ -14,7 +13,7 @@ import numpy as np
 import processes
 import pytest
 import tensorflow as tf
-from emulated_program import batches, every_checkpoint, same, trained
+from emulated_program import SPEC, batches, every_checkpoint, make, same, trained, without_labels
 from tensorflow.python.ops import random_ops
 
 import estimator_emb as ee
@@ -30,26 +29,12 @@ pytestmark = pytest.mark.usefixtures("eight_devices")
 )
 def test_trains_evaluates_and_predicts_as_the_emulated_tpu(cores, pipelined, tmp_path, caplog):
     caplog.set_level(logging.INFO, "estimator_emb")
-    spec = ee.EmbeddingConfigSpec(
-        feature_columns=emulated_program.SPEC.feature_columns,
-        optimization_parameters=emulated_program.SPEC.optimization_parameters,
-        pipeline_execution_with_tensor_core=pipelined,
-    )
+    spec = SPEC._replace(pipeline_execution_with_tensor_core=pipelined)
     found = {}
     for device in ("host", "pjrt"):
-        estimator, variables = trained(
-            emulated_program.model_fn, tmp_path / device, device, spec, batches, cores
-        )
+        estimator, variables = trained(tmp_path / device, device, cores, spec=spec)
         metrics = estimator.evaluate(batches, steps=3)
-        predictions = list(
-            estimator.predict(
-                lambda params: (
-                    emulated_program.examples(31)
-                    .map(lambda features, _: features)
-                    .batch(params["batch_size"])
-                )
-            )
-        )
+        predictions = list(estimator.predict(without_labels))
         assert len(predictions) == 31
         found[device] = (variables, metrics, predictions)
     for of_host, of_devices in zip(found["host"][:2], found["pjrt"][:2], strict=True):
@@ -173,7 +158,7 @@ def test_what_a_model_may_be(of, cores, tmp_path):
     for device in ("host", "pjrt"):
         written.clear()
         _, variables = trained(
-            model_fn, tmp_path / device, device, spec, input_fn, cores,
+            tmp_path / device, device, cores, model_fn, spec, input_fn,
             steps=5, hooks=[Reads()], tpu={"iterations_per_loop": 3},
         )  # fmt: skip
         found[device] = variables, list(written)
@@ -225,8 +210,8 @@ def test_random_numbers_are_of_seeds_step_and_core(tmp_path):
         """What steps and cores draw in a training that is begun again after some steps."""
         steps.clear()
         for end in ends:
-            emulated_program.make(
-                model_fn, tmp_path / folder, 2, spec=emulated_program.SPEC, batch=16,
+            make(
+                model_fn, tmp_path / folder, 2, spec=SPEC, batch=16,
                 tpu={"device": "pjrt"}, run={"tf_random_seed": seed},
             ).train(batches, max_steps=end)  # fmt: skip
         return {name: np.stack(each) for name, *each in zip(means, *steps, strict=True)}
@@ -256,16 +241,8 @@ def test_training_goes_on_in_turns(tmp_path):
         ("in turns", ["pjrt", "off", "host", "pjrt"]),
     ):
         for number, way in enumerate(ways, start=1):
-            _, variables = trained(
-                emulated_program.model_fn,
-                tmp_path / folder,
-                way.replace("off", "host"),
-                emulated_program.SPEC,
-                batches,
-                1,
-                steps=2 * number,
-                use_tpu=way != "off",
-            )
+            device, use_tpu = way.replace("off", "host"), way != "off"
+            _, variables = trained(tmp_path / folder, device, steps=2 * number, use_tpu=use_tpu)
         if folder == "at once":
             expected = variables
     # The host saves within the loops of a TPU too.
@@ -309,14 +286,8 @@ def test_a_hook_may_write_variables(tmp_path):
         def after_run(self, run_context, run_values):
             run_context.session.run(self.halve)
 
-    each = [
-        trained(
-            emulated_program.model_fn, tmp_path / device, device, emulated_program.SPEC, batches, 2,
-            hooks=[Halves()], tpu={"iterations_per_loop": 1},
-        )[1]
-        for device in ("host", "pjrt")
-    ]  # fmt: skip
-    same(*each)
+    each = {"hooks": [Halves()], "tpu": {"iterations_per_loop": 1}}
+    same(*(trained(tmp_path / device, device, 2, **each)[1] for device in ("host", "pjrt")))
 
 
 def test_an_input_that_ends_within_a_loop_saves_what_was_trained(tmp_path):
@@ -325,10 +296,8 @@ def test_an_input_that_ends_within_a_loop_saves_what_was_trained(tmp_path):
 
     for device in ("host", "pjrt"):
         with pytest.raises(run_checks.InputEndedError, match="ended after 1 steps of a loop"):
-            trained(
-                emulated_program.model_fn, tmp_path / device, device, emulated_program.SPEC,
-                input_fn, 1, steps=8, tpu={"iterations_per_loop": 4},
-            )  # fmt: skip
+            tpu = {"iterations_per_loop": 4}
+            trained(tmp_path / device, device, input_fn=input_fn, steps=8, tpu=tpu)
     same(every_checkpoint(tmp_path / "host"), every_checkpoint(tmp_path / "pjrt"))
 
 
@@ -366,9 +335,7 @@ def test_reads_come_before_the_writes_of_a_step(tmp_path):
     found = []
     for device in ("host", "pjrt"):
         seen, counted = [], []
-        estimator, _ = trained(
-            model_fn, tmp_path / device, device, emulated_program.SPEC, batches, 1
-        )
+        estimator, _ = trained(tmp_path / device, device, model_fn=model_fn)
         of_evaluation = estimator.evaluate(batches, steps=3, hooks=[Reads()])["calls"]
         assert of_evaluation == 1.0  # The mean of 0, 1 and 2.
         assert counted == [3.0]
@@ -396,12 +363,11 @@ def test_warm_starts_and_exports(tmp_path):
     spec = harness.tables_spec({"word": table}, ee.AdagradParameters(0.5))
     served = {}
     for device in ("host", "pjrt"):
-        before = tmp_path / device / "before"
-        trained(model_fn, before, device, spec, input_fn, 2)
+        before, program = tmp_path / device / "before", (device, 2, model_fn, spec, input_fn)
+        trained(before, *program)
         after, variables = trained(
-            model_fn, tmp_path / device / "after", device, spec, input_fn, 2,
-            steps=2, warm_start_from=str(before),
-        )  # fmt: skip
+            tmp_path / device / "after", *program, steps=2, warm_start_from=str(before)
+        )
         serve = harness.exported(after, tmp_path / device / "export", receive)
         output = serve(word=tf.constant([[3], [8]], tf.int64))["output"].numpy()
         served[device] = {**variables, "served": output}
@@ -499,7 +465,7 @@ def test_libtpu_compiles_the_jit_that_runs(topology, tmp_path, monkeypatch):
             modules.append(make(*arguments)) or modules[-1]
         ),
     )
-    trained(emulated_program.model_fn, tmp_path, "pjrt", emulated_program.SPEC, batches, 8, steps=2)
+    trained(tmp_path, "pjrt", 8, steps=2)
     described = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
     compiled = devices.JittedStep(modules[0], list(described)[:8]).ahead_of_time()
     assert "all-reduce" in compiled.as_text()

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a TPU refuses, an emulated one refuses, by the same exception and phrase.
 
-The judge is tensorflow-estimator on a TPU that is only described: every program below is built
-there too, as far as a session, and must fail there as it fails here.
+The judge is tensorflow-estimator on a TPU that is only described: every program of `refused` is
+built there too, as far as a session, and must fail there as it fails here.
 """
 
-import dataclasses
 import logging
 import re
 
@@ -14,6 +13,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tpu_described
+from refused import (
+    CASES,
+    IN_LOOP,
+    OTHER_GRAPH,
+    SCALAR,
+    Fetches,
+    Program,
+    divided,
+    ids_and_weights,
+    loss_of_type,
+    of_type,
+)
 from tensorflow.python.ops import control_flow_util
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
@@ -21,9 +32,6 @@ import estimator_emb as ee
 import feature_columns as fc
 
 v1 = tf.compat.v1
-PIPELINES = ee.InputPipelineConfig
-CORES = tpu_described.CORES_PER_HOST
-BATCH = 4 * CORES
 
 
 @pytest.fixture(autouse=True)
@@ -31,291 +39,6 @@ def loops_of_the_v1_kind(monkeypatch):
     """In which a TPU's errors have the phrases that people know."""
     monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", False)
 
-
-def sparse(*values):
-    """Two values in each sample."""
-
-    def of(size):
-        places = [[sample, column] for sample in range(size) for column in range(2)]
-        return tf.SparseTensor(places, tf.tile(tf.constant(values), [size]), [size, 2])
-
-    return of
-
-
-@dataclasses.dataclass
-class Program(tpu_described.Program):
-    """A program of a number of cores, with None for `use_tpu=False`, that may read tensors."""
-
-    as_tensors: bool = False
-    replicas: int | None = CORES
-
-    def input_fn(self, params):
-        dataset = super().input_fn(params)
-        return v1.data.make_one_shot_iterator(dataset).get_next() if self.as_tensors else dataset
-
-    def emulated(self, model_dir):
-        of_tpu = {"iterations_per_loop": 2, "num_shards": self.replicas, **self.tpu}
-        tpu_config = ee.TPUConfig(**of_tpu, device="host")
-        config = ee.RunConfig(model_dir=str(model_dir), tpu_config=tpu_config)
-        use_tpu = self.replicas is not None
-        return harness.configured(self.model_fn, self.spec, config, BATCH, use_tpu=use_tpu)
-
-    def described(self, model_dir):
-        topology = None
-        if self.tpu.get("num_cores_per_replica"):
-            topology = tf.tpu.experimental.Topology(
-                mesh_shape=[1, 1, 1, 2], device_coordinates=[[[0, 0, 0, 0], [0, 0, 0, 1]]]
-            )
-        return tpu_described.estimator(
-            self.model_fn,
-            self.spec,
-            model_dir,
-            batch=BATCH,
-            topology=topology,
-            tpu_config=ee.TPUConfig(2, **self.tpu),
-        )
-
-
-PARAMETERS = ee.StochasticGradientDescentParameters(0.1)
-
-
-def weighted(keys, weight_keys, of=lambda key: fc.categorical_column_with_identity(key, 5)):
-    columns = [
-        fc.embedding_column(fc.weighted_categorical_column(of(key), weights), 2)
-        for key, weights in zip(keys, weight_keys, strict=True)
-    ]
-    return ee.EmbeddingConfigSpec(columns, PARAMETERS)
-
-
-def by_dicts(combiner="mean", **features):
-    of_keys = {key: ee.FeatureConfig("t", **config) for key, config in features.items()}
-    spec = harness.table_spec(5, 2, PARAMETERS, combiner=combiner)
-    return spec._replace(feature_to_config_dict=of_keys)
-
-
-def ids_and_weights(*keys, of=(1, 2), weights=("w",)):
-    return {**dict.fromkeys(keys, sparse(*of)), **dict.fromkeys(weights, sparse(0.5, 1.5))}
-
-
-def vocabulary(key):
-    return fc.categorical_column_with_vocabulary_list(key, ["ant", "bee", "cat"])
-
-
-def looked_up(categorical):
-    return ee.EmbeddingConfigSpec([fc.embedding_column(categorical, 2)], PARAMETERS)
-
-
-class Fetches(v1.train.SessionRunHook):
-    """Asks the session for a tensor, and may make ops of it when the session begins."""
-
-    def __init__(self, tensor, makes=False):
-        self.tensor, self.makes = tensor, makes
-
-    def begin(self):
-        if self.makes:
-            self.tensor = self.tensor * 2.0
-
-    def before_run(self, run_context):
-        return v1.train.SessionRunArgs(self.tensor)
-
-
-def summary(loss):
-    v1.summary.scalar("mine", loss)
-    return {}
-
-
-def fixed_table(loss):
-    table = tf.lookup.StaticHashTable(
-        tf.lookup.KeyValueTensorInitializer([1, 2], [3.0, 4.0], tf.int64, tf.float32), 0.0
-    )
-    return {"loss": loss + table.lookup(tf.constant(1, tf.int64))}
-
-
-def table_that_grows(loss):
-    table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, 0.0)
-    return {"loss": loss + table.lookup(tf.constant(1, tf.int64))}
-
-
-def of_type(dtype):
-    """A program with a feature of a type that no table looks up."""
-    value = "a" if dtype == tf.string else 1
-    return Program(features={"b": lambda size: tf.cast(tf.fill([size], value), dtype)})
-
-
-def loss_of_type(dtype):
-    return Program(loss=lambda loss, features: tf.cast(loss, dtype))
-
-
-def reference_variable(loss):
-    variable = v1.get_variable("r", initializer=1.0, use_resource=False)
-    return {"loss": loss + v1.assign_add(variable, 1.0)}
-
-
-def finalize_reads(loss):
-    scaffold = v1.train.Scaffold()
-    finalize = scaffold.finalize
-
-    def reading():
-        tf.identity(loss)
-        return finalize()
-
-    def scaffold_fn():
-        scaffold.finalize = reading
-        return scaffold
-
-    return {"scaffold_fn": scaffold_fn}
-
-
-IN_LOOP = "because 'mul' is in a while loop"
-NOT_FETCHABLE = "has been marked as not fetchable"
-SHARED = "weight-sharing among weighted_categorical_column is not supported on TPU"
-STRINGS = "SparseTensor with string as values are not supported"
-NO_INFEED = "{} is not a supported TPU infeed type. Supported types are: "
-OTHER_GRAPH = "must be from the same graph as"
-OTHER_KEYS = "TPUConfig.input_partition_dims[{}] mismatched {} keys. Expected {}, got {}"
-NOT_OF_RANK = "Input partition dims must have the same number of dimensions as the `Tensor` to be "
-TWO_WEIGHTED = {"features": ids_and_weights("a", "b")}
-WORDS = {"features": ids_and_weights("a", of=("ant", "bee"))}
-ONLY_WORDS = {"features": ids_and_weights("a", of=("ant", "bee"), weights=())}
-SCALAR = {"features": {"b": lambda size: tf.constant(1.0)}}
-BY_CORE = {"tpu": {"per_host_input_for_training": PIPELINES.PER_HOST_V2}}
-
-
-def divided(*dims):
-    tpu = {**BY_CORE["tpu"], "input_partition_dims": list(dims), "num_cores_per_replica": 2}
-    return Program(replicas=1, tpu=tpu)
-
-
-def of_model(fields):
-    return Program(fields=fields)
-
-
-def with_hook(make):
-    return of_model(lambda loss: {"training_hooks": [make(loss)]})
-
-
-# What is refused -> (a program, the exception, the phrase that a TPU's error has).
-CASES = {
-    "shared weights, columns": (
-        Program(weighted("ab", "ww"), **TWO_WEIGHTED), ValueError, SHARED,
-    ),
-    "shared weights, input_layer": (
-        Program(weighted("ab", "ww"), layer=fc.input_layer, **TWO_WEIGHTED), ValueError, SHARED,
-    ),
-    "shared weights, config dicts": (
-        Program(by_dicts(a={"weight_key": "w"}, b={"weight_key": "w"}), **TWO_WEIGHTED),
-        ValueError, SHARED,
-    ),
-    "shared weights, PER_HOST_V2": (
-        Program(weighted("ab", "ww"), **BY_CORE, **TWO_WEIGHTED), ValueError, SHARED,
-    ),
-    "a weighted vocabulary column": (
-        Program(weighted("a", "w", vocabulary), **WORDS), ValueError, STRINGS,
-    ),
-    "a vocabulary column": (
-        Program(looked_up(vocabulary("a")), **ONLY_WORDS), ValueError, STRINGS,
-    ),
-    "strings, config dicts": (Program(by_dicts(a={}), **ONLY_WORDS), ValueError, STRINGS),
-    "weights of dense ids, one for each sample": (
-        Program(
-            by_dicts(None, a={"weight_key": "w"}),
-            features={"a": lambda size: tf.ones([size], tf.int64), "w": lambda n: tf.ones([n])},
-        ),
-        ValueError, "Found weights w for weighted_categorical_column, which is not",
-    ),
-    "missing weights": (
-        Program(weighted("a", "w"), features=ids_and_weights("a", weights=())),
-        ValueError, "weights w",
-    ),
-    "dense weights of sparse ids": (
-        Program(
-            weighted("a", "w"),
-            features={"a": sparse(1, 2), "w": lambda size: tf.ones([size, 2])},
-        ),
-        ValueError, "weighted_categorical_column with weight key name w has dense weights",
-    ),
-    **{
-        f"a feature of {dtype.name}": (of_type(dtype), TypeError, NO_INFEED.format(dtype))
-        for dtype in (tf.string, tf.float64, tf.float16, tf.int16, tf.uint16, tf.complex128)
-    },
-    "a sparse feature": (
-        Program(features={"b": sparse(1, 2)}, **BY_CORE),
-        TypeError, "Can not convert a SparseTensor into a Tensor",
-    ),
-    "a scalar feature": (
-        Program(**SCALAR), ValueError, "Shape [] does not contain shard_dimension 0",
-    ),
-    "a scalar feature, PER_HOST_V2": (
-        Program(**SCALAR, **BY_CORE), ValueError, "Shape [] does not contain shard_dimension 0",
-    ),
-    **{
-        f"a loss of {dtype.name}": (
-            loss_of_type(dtype), TypeError,
-            "Mismatch between input types and output types for training loop body: "
-            f"[tf.int32, tf.float32] vs [tf.int32, {dtype!r}]",
-        )
-        for dtype in (tf.float64, tf.float16, tf.bfloat16)
-    },
-    "a reference variable": (
-        of_model(reference_variable), NotImplementedError,
-        "Non-resource Variables are not supported inside TPU computations (operator name: ",
-    ),
-    "a lookup table": (of_model(fixed_table), ValueError, OTHER_GRAPH),
-    "a lookup table that grows": (of_model(table_that_grows), ValueError, OTHER_GRAPH),
-    "input_partition_dims: negative": (
-        divided({"x": [-1, 2]}), ValueError, "All input partition dims must be >= 1.",
-    ),
-    "input_partition_dims: another product": (
-        divided({"x": [4, 1]}), ValueError,
-        "The product of each input partition dim should equal to num_cores_per_replica.",
-    ),
-    "input_partition_dims: another rank": (divided({"x": [2]}), ValueError, NOT_OF_RANK),
-    "input_partition_dims: other keys": (
-        divided({"y": [2, 1]}), ValueError, OTHER_KEYS.format(0, "feature", ["x"], ["y"]),
-    ),
-    "input_partition_dims: no keys": (
-        divided([2, 1]), ValueError, OTHER_KEYS.format(0, "feature", ["x"], []),
-    ),
-    "input_partition_dims: labels of other keys": (
-        divided({"x": [2, 1]}, {"y": [2, 1]}), ValueError,
-        OTHER_KEYS.format(1, "label", [], ["y"]),
-    ),
-    "input_partition_dims: labels of another rank": (
-        divided({"x": [2, 1]}, [2, 1, 1]), ValueError, NOT_OF_RANK,
-    ),
-    "a summary of model_fn": (
-        of_model(summary), ValueError,
-        "Cannot use 'mine' as input to 'Merge/MergeSummary' because 'mine' is in a while loop",
-    ),
-    "scaffold_fn with a tensor of the TPU": (
-        of_model(lambda loss: {"scaffold_fn": lambda: loss + 1.0}), ValueError, IN_LOOP,
-    ),
-    "Scaffold.finalize with a tensor of the TPU": (of_model(finalize_reads), ValueError, IN_LOOP),
-    "a hook that makes an op of a tensor of the TPU": (
-        with_hook(lambda loss: Fetches(loss, makes=True)), ValueError, IN_LOOP,
-    ),
-    "a hook that fetches a tensor of the TPU": (with_hook(Fetches), ValueError, NOT_FETCHABLE),
-    "LoggingTensorHook of the loss": (
-        with_hook(lambda loss: v1.train.LoggingTensorHook({"mine": loss}, every_n_iter=1)),
-        ValueError, NOT_FETCHABLE,
-    ),
-    "PER_HOST_V2 without a Dataset": (
-        Program(as_tensors=True, **BY_CORE), TypeError,
-        "`input_fn` must return a `Dataset` for the PER_HOST_V2",
-    ),
-    "PER_SHARD_V1 with a Dataset": (
-        Program(tpu={"per_host_input_for_training": PIPELINES.PER_SHARD_V1}), TypeError,
-        "not yet supported in per-Core input pipeline deployment",
-    ),
-    "a scalar host_call": (
-        of_model(lambda loss: {"host_call": (lambda loss: [loss], [loss])}), RuntimeError,
-        "All tensors outfed from TPU should preserve batch size dimension",
-    ),
-    "a scaffold_fn that returns None": (
-        of_model(lambda loss: {"scaffold_fn": lambda: None}), ValueError,
-        "TPUEstimatorSpec.scaffold_fn returns None, which is not allowed",
-    ),
-}  # fmt: skip
 
 OUTFEED = (
     " On a TPU, hooks, scaffold_fn and summaries cannot read what model_fn computes: give the "
@@ -536,22 +259,21 @@ def outfed(loss):
 
 TAKEN = {
     **{
-        dtype.name: lambda dtype=dtype: of_type(dtype)
-        for dtype in (tf.bool, tf.int8, tf.uint8, tf.uint32, tf.bfloat16)
+        dtype.name: of_type(dtype) for dtype in (tf.bool, tf.int8, tf.uint8, tf.uint32, tf.bfloat16)
     },
-    "input_partition_dims that fit": lambda: divided({"x": [2, 1]}, [1, 1]),
+    "input_partition_dims that fit": divided({"x": [2, 1]}, [1, 1]),
 }
 
 
 @pytest.mark.parametrize("case", TAKEN)
 def test_what_is_taken(case, tmp_path):
-    program = TAKEN[case]()
+    program = TAKEN[case]
     made = program.emulated(tmp_path / "here")
     made.train(program.input_fn, steps=1)
     assert made.get_variable_value("global_step") == 1
     reached = tpu_described.train(program.described(tmp_path / "there"), program.input_fn)
     (replicated,) = reached.ops("TPUReplicateMetadata")
-    assert replicated.get_attr("num_replicas") == (program.replicas)
+    assert replicated.get_attr("num_replicas") == program.replicas
 
 
 def test_one_core_takes_scalars(tmp_path):
@@ -572,31 +294,23 @@ def test_what_is_outside_of_the_loop(fields, replicas, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("layer", "replicas"), [(None, None), ("input_layer", 2), ("DenseFeatures", 8)]
-)
-def test_a_feature_that_model_fn_does_not_use(layer, replicas, tmp_path, caplog):
+@pytest.mark.parametrize(("by_columns", "replicas"), [(False, None), (True, 2)])
+def test_a_feature_that_model_fn_does_not_use(by_columns, replicas, tmp_path, caplog):
     """It trains with gradients of zero, which FTRL answers: as one that the loss has 0 times of."""
     caplog.set_level(logging.WARNING, logger="estimator_emb")
     ftrl, ones = ee.FtrlParameters(0.1), tf.ones_initializer()
 
     def train(model_dir, used):
-        if layer is None:
-            spec = harness.tables_spec({key: ee.TableConfig(5, 2, ones) for key in "ab"}, ftrl)
-        else:
+        spec = harness.tables_spec({key: ee.TableConfig(5, 2, ones) for key in "ab"}, ftrl)
+        if by_columns:
             ids = {key: fc.categorical_column_with_identity(key, 5) for key in "ab"}
             columns = {key: fc.embedding_column(ids[key], 2, initializer=ones) for key in "ab"}
             spec = ee.EmbeddingConfigSpec(list(columns.values()), ftrl)
 
-        def activation(features, key):
-            if layer is None:
-                return features[key]
-            if layer == "input_layer":
-                return fc.input_layer({key: features[key]}, [columns[key]])
-            return fc.DenseFeatures([columns[key]], name=f"of_{key}")(features)
-
         def model_fn(features, labels, mode, params):
-            of = {key: tf.reduce_sum(activation(features, key)) for key in used}
+            if by_columns:
+                features = {key: fc.DenseFeatures([columns[key]])(features) for key in used}
+            of = {key: tf.reduce_sum(features[key]) for key in used}
             loss = v1.get_variable("w", initializer=1.0) * of["a"] + 0.0 * of.get("b", 0.0)
             return harness.minimized(mode, loss, 0.1)
 

@@ -163,7 +163,7 @@ class Dies(tf.compat.v1.train.SessionRunHook):
 
 
 def chief_of(cluster, model_dir):
-    """Returns a function that trains the chief, and the column of updates that it has made."""
+    """Returns a function that trains the chief."""
     spec = servers.counting_spec({"x": ee.StochasticGradientDescentParameters(1.0)}, 4, 2)
     batch = ({"x": np.arange(4)}, {"x": np.ones([4, 2], np.float32)})
 

@@ -13,21 +13,18 @@ import tpu_graphs
 from google.protobuf import text_format
 from tensorflow.core.protobuf.tpu import optimization_parameters_pb2 as optimization_pb2
 from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import TPUEmbeddingConfiguration
-from tensorflow.python.tpu.tpu_embedding import TPUEmbedding as TPUEmbeddingOfTensorFlow
+from tensorflow.python.tpu import tpu_embedding as theirs
 from tpu_described import metadata
 from tpu_graphs import one_table
 
 import estimator_emb as ee
 from estimator_emb import embedding, optimizers
-from estimator_emb.backends.tpu import variables
-from estimator_emb.backends.tpu.embedding import TPUEmbedding
 from estimator_emb.legacy import tpu_embedding as ours
-from estimator_emb.tables.partition import Partition
 
 GOLDENS = json.loads((pathlib.Path(__file__).parents[1] / "data/tpu_goldens.json").read_text())
-HAS_ORIGINAL = TPUEmbeddingOfTensorFlow is not TPUEmbedding
 needs_original = pytest.mark.skipif(
-    not HAS_ORIGINAL, reason="TensorFlow >= 2.16 has no TPUEmbedding of its own to compare with"
+    theirs.TPUEmbedding is ours.TPUEmbedding,
+    reason="TensorFlow >= 2.16 has no TPUEmbedding of its own to compare with",
 )
 ALL_OPTIMIZERS = (*optimizers.PARAMETERS, optimizers.MDLAdagradLightParameters)
 MDL = optimizers.MDLAdagradLightParameters(0.3, *(i / 16 for i in range(1, 11)), True, True)
@@ -36,12 +33,6 @@ NOT_LEGACY = {
     "CenteredRMSProp": optimizers.CenteredRMSPropParameters(0.3, 0.9, 0.6, 0.01),
     "MDLAdagradLight": MDL,
 }
-
-
-def theirs():
-    from tensorflow.python.tpu import tpu_embedding
-
-    return tpu_embedding
 
 
 def message(engine):
@@ -58,7 +49,7 @@ def test_every_configuration_is_the_original_one(optimizer):
     cases = [case for case in tpu_cases.ALL if case.optimizer == optimizer]
     assert len(cases) >= 12
     for case in cases:
-        expected = case.build(theirs()).config_proto
+        expected = case.build(theirs).config_proto
         got = case.build(ours).config_proto
         assert got == expected, case.name
         assert got.SerializeToString() == expected.SerializeToString(), case.name
@@ -91,7 +82,7 @@ def test_every_kept_configuration_is_of_a_case():
 )
 def test_every_op_of_the_graph_is_the_original_one(case, ragged):
     got = tpu_graphs.build(case.build(ours), ours, ragged)
-    expected = tpu_graphs.build(case.build(theirs()), theirs(), ragged)
+    expected = tpu_graphs.build(case.build(theirs), theirs, ragged)
     assert tpu_graphs.describe(got) == tpu_graphs.describe(expected)
     for key in ("variables", "local_variables", "trainable_variables"):
         assert described_variables(got, key) == described_variables(expected, key)
@@ -262,7 +253,6 @@ def test_clipping_limit_comes_before_the_limits_of_the_optimizer(low, high, limi
 @pytest.mark.parametrize("strategy", ["div", "mod"])
 def test_the_hardware_gets_the_rows_of_each_host_and_gives_them_back(rows, hosts, strategy):
     """The load op of host i holds the ids that the strategy gives it, whatever the variables."""
-    partition = Partition(rows, hosts, strategy)
     table = np.arange(rows * 2, dtype=np.float32).reshape(rows, 2)
     padding = max(0, hosts - rows)
     engine = one_table(
@@ -274,15 +264,21 @@ def test_the_hardware_gets_the_rows_of_each_host_and_gives_them_back(rows, hosts
     with tf.Graph().as_default() as graph:
         made = engine.create_variables_and_ops()
         loaded = [list(op.inputs) for op in made.load_ops()]
-        changed = [[one + 100 * (i + 1) for i, one in enumerate(of_host)] for of_host in loaded]
-        weights, _, v = (
-            [variables._part(shards, partition, host) for host in range(hosts - padding)]
-            for shards in zip(*changed, strict=True)
-        )
+        groups = made.retrieve_ops()[: hosts - padding]
         created = [*tf.compat.v1.global_variables(), *tf.compat.v1.local_variables()]
-    in_hardware, weights, v = run_without_hardware(
-        graph, [loaded, weights, v], [one.initializer for one in created]
-    )
+    in_hardware = run_without_hardware(graph, loaded, [one.initializer for one in created])
+    retrieves = [op for op in graph.get_operations() if op.type.startswith("Retrieve")]
+    changed = {
+        one.name: value + 100 * number
+        for op, of_host in zip(retrieves, in_hardware[: hosts - padding], strict=False)
+        for number, (one, value) in enumerate(zip(op.outputs, of_host, strict=True), start=1)
+    }
+    assigned = {one.inputs[0].op.name: one.inputs[1] for op in groups for one in op.control_inputs}
+    retrieved = [
+        [assigned[f"{name}/part_{host}"] for host in range(hosts - padding)]
+        for name in ("t", "t/Adam/v")
+    ]
+    weights, v = run_without_hardware(graph, retrieved, of_hardware=changed)
     ids = np.array_split(np.arange(rows), hosts)[: hosts - padding]
     if strategy == "mod":
         ids = [np.arange(host, rows, hosts) for host in range(hosts - padding)]
@@ -293,42 +289,23 @@ def test_the_hardware_gets_the_rows_of_each_host_and_gives_them_back(rows, hosts
     np.testing.assert_array_equal(np.concatenate(v), np.full([rows, 2], 300.0))
 
 
-def run_without_hardware(graph, tensors, before=()):
-    """The values of tensors in a graph that also holds ops of the hardware, all on this host."""
+def run_without_hardware(graph, tensors, before=(), of_hardware=None):
+    """The values of tensors, all on this host; `of_hardware` has those of its ops, by name."""
     names = [one.op.name for one in tf.nest.flatten(tensors)] + [one.name for one in before]
     needed = tf.compat.v1.graph_util.extract_sub_graph(graph.as_graph_def(), names)
     for node in needed.node:
         node.device = ""
         node.attr.pop("_class", None)
     with tf.Graph().as_default():
-        tf.import_graph_def(needed, name="")
-        with tf.compat.v1.Session() as session:
+        given = {name: tf.constant(value) for name, value in (of_hardware or {}).items()}
+        tf.import_graph_def(needed, given, name="")
+        options = tf.compat.v1.GraphOptions(place_pruned_graph=True)
+        config = tf.compat.v1.ConfigProto(graph_options=options)
+        with tf.compat.v1.Session(config=config) as session:
             session.run([one.name for one in before])
-            return session.run(tf.nest.map_structure(lambda one: one.name, tensors))
-
-
-@pytest.mark.parametrize("strategy", ["div", "mod"])
-def test_retrieve_ops_assign_what_load_ops_loaded(strategy):
-    engine = one_table(hosts=2, partition_strategy=strategy)
-    with tf.Graph().as_default():
-        made = engine.create_variables_and_ops()
-        retrieve = made.retrieve_ops()
-    assert len(retrieve) == 2
-    for host, group in enumerate(retrieve):
-        assigned = {one.inputs[0].op.name: one for one in group.control_inputs}
-        assert set(assigned) == {f"t/part_{host}", f"t/Adagrad/part_{host}"}
-        for output, name in enumerate([f"t/part_{host}", f"t/Adagrad/part_{host}"]):
-            sources = sources_of(assigned[name].inputs[1])
-            hosts = {0, 1} if strategy == "mod" else {host}
-            assert sources == {(one, output) for one in hosts}
-
-
-def sources_of(tensor):
-    """(host, output) of each retrieve op that a tensor comes from."""
-    if tensor.op.type.startswith("RetrieveTPUEmbedding"):
-        return {(tensor.op.get_attr("shard_id"), tensor.value_index)}
-    found = [sources_of(one) for one in tensor.op.inputs]
-    return set().union(*found)
+            return session.run(
+                tf.nest.map_structure(lambda one: given.get(one.name, one.name), tensors)
+            )
 
 
 # What the constructor and the methods refuse.
@@ -473,15 +450,14 @@ def test_data_that_cannot_be_enqueued(caplog):
 
 @needs_original
 def test_the_legacy_module_has_the_names_of_the_original():
-    module = theirs()
     public = {
         name
-        for name, value in vars(module).items()
-        if not name.startswith("_") and getattr(value, "__module__", "") == module.__name__
+        for name, value in vars(theirs).items()
+        if not name.startswith("_") and getattr(value, "__module__", "") == theirs.__name__
     } | {"TRAINING", "INFERENCE"}
     assert public <= set(vars(ours))
     for name in public:
-        original = getattr(module, name)
+        original = getattr(theirs, name)
         if hasattr(original, "_fields"):
             assert getattr(ours, name)._fields == original._fields
             assert getattr(ours, name).__name__ == original.__name__ or name == "FtrlSlotVariable"

@@ -61,8 +61,7 @@ def test_compared_before_a_session_opens(hosts, tmp_path):
         assert str(error.value) == (
             f"{first}  table 'words': variable words is [40, 4] here and [31, 4] in the "
             "checkpoint\nWhat to do: give the table its old number of rows again, or train in "
-            f"another model_dir with warm_start_from=WarmStartSettings('{path}', "
-            f"{listed}, "
+            f"another model_dir with warm_start_from=WarmStartSettings('{path}', {listed}, "
             "var_name_to_vocab_info={'words': VocabInfo(...)}), which moves rows to their new ids."
         )
     with pytest.raises(tf.errors.NotFoundError) as error:

@@ -101,6 +101,10 @@ def estimator(model_fn, use_tpu=True, embedding_config_spec="dlrm", **tpu_config
     )
 
 
+def to_number(x):
+    return tf.strings.to_number(tf.strings.as_string(tf.stop_gradient(x)))
+
+
 def shaped_by_values(logits, features):
     """A change whose tensors have shapes that only values say."""
     values, _ = tf.unique(tf.cast(tf.reshape(logits, [-1]), tf.int32))

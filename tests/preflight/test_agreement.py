@@ -11,6 +11,7 @@ from typing import Any
 
 import harness
 import numpy as np
+import programs
 import pytest
 import tensorflow as tf
 import tpu_described
@@ -76,7 +77,7 @@ def ragged(batch):
 
 
 def to_number(loss, features):
-    return loss + tf.strings.to_number(tf.strings.as_string(tf.stop_gradient(loss)))
+    return loss + programs.to_number(loss)
 
 
 def numpy_rate(step):
@@ -315,8 +316,7 @@ RAISE = {
     ),
     "a prediction with tables": Case(
         found="use_tpu=True raises NotImplementedError: predict: tensorflow-estimator looks up no "
-        "embedding tables when it predicts on a TPU. Predict on the host, with a TPUEstimator of "
-        "the same model_dir that has use_tpu=False or TPUConfig(device='host').",
+        "embedding tables when it predicts on a TPU",
         mode="infer",
     ),
     "one shard": Case(found="num_shards", tpu={"num_shards": 1}),
@@ -347,7 +347,7 @@ RAISE = {
     ),
     "a sparse tensor for the model": Case(
         found="features['extra'] is a SparseTensor, and only dense tensors reach the model on a "
-        "TPU. Instead: make it dense in input_fn, or look it up through the EmbeddingConfigSpec.",
+        "TPU",
         features={"a": sparse([1, 2]), "extra": sparse([1, 2])},
     ),
     "features that are no dict": Case(

@@ -9,14 +9,14 @@ import harness
 import programs
 import pytest
 import tensorflow as tf
-from programs import line
+from programs import line, to_number
 from tensorflow.compiler.tf2xla.python import xla
 from tensorflow.python.eager import context
 from tensorflow.python.framework import function
 
 import estimator_emb as ee
 from estimator_emb import preflight
-from estimator_emb.preflight import static
+from estimator_emb.preflight import program, static
 
 pytestmark = pytest.mark.usefixtures("of_the_step_alone")
 
@@ -228,10 +228,6 @@ def test_what_the_checker_cannot_follow(monkeypatch):
     assert message == ("The checker itself cannot follow this program: KeyError: 'of the checker'")
 
 
-def to_number(x):
-    return tf.strings.to_number(tf.strings.as_string(tf.stop_gradient(x)))
-
-
 def loop(x, body=to_number):
     return tf.while_loop(lambda x: x < 3, lambda x: [body(x)], [x])[0]
 
@@ -420,9 +416,8 @@ def test_failures_of_the_program_are_no_findings():
     def change(logits, features):
         return features["misspelt"]
 
-    with pytest.raises(preflight.CannotCheck) as raised:
-        check(programs.model_fn_with(change))
-    assert str(raised.value) == f"model_fn failed at {line(change)}: KeyError: 'misspelt'"
+    message = harness.refusal(program.ProgramError, check, programs.model_fn_with(change))
+    assert message == f"model_fn failed at {line(change)}: KeyError: 'misspelt'"
 
 
 def test_a_batch_that_cores_cannot_share(monkeypatch):

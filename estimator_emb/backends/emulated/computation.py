@@ -16,9 +16,6 @@ import tensorflow as tf
 from estimator_emb.backends.errors import HOW_TO_OUTFEED
 from estimator_emb.private.tpu_estimator import CapturingContext
 
-_OF_TABLES = ("InitializeTable", "LookupTableExport", "LookupTableImport")
-"""Prefixes of the types of ops that fill or save a lookup table."""
-
 
 class Computation:
     """The computation of an emulated TPU in the default graph."""
@@ -61,7 +58,7 @@ class Computation:
         is not a resource.
         """
         for name, op in self._ops.items():
-            if op.type.startswith(_OF_TABLES):
+            if op.type.startswith(("InitializeTable", "LookupTableExport", "LookupTableImport")):
                 raise ValueError(
                     f"model_fn makes a lookup table on the TPU: {name!r} must be from the same "
                     "graph as 'init_all_tables' and the saver, which run on the host. Look up in "

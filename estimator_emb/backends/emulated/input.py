@@ -100,16 +100,13 @@ def read_cores(
     )
 
 
-_Fed = tuple[list[tuple[_Batch, Sequence[int]]], list[tf.Operation]]
-"""The batches of a step, each with the replicas that it feeds, in its order; and initializers."""
-
-
 def _fed(
     ctx: InternalTPUContext,
     input_fn: Callable[..., Any],
     batch_axis: Sequence[int] | None,
     count: int,
-) -> _Fed:
+) -> tuple[list[tuple[_Batch, Sequence[int]]], list[tf.Operation]]:
+    """Returns the batches of a step, each with the replicas that it feeds, and initializers."""
     fed: list[tuple[_Batch, Sequence[int]]] = []
     initializers: list[tf.Operation] = []
     broadcast = ctx.is_input_broadcast_with_iterators()

@@ -296,8 +296,8 @@ class EmulatedStep:
 
     def _on_cores(self, wanted: dict[str, Any], spec: Any) -> tuple[dict[str, Any], Any]:
         """Returns each core's tensors for those of `wanted`, and model_fn's spec for a session."""
-        leaves = iter(self._cores.replicate(tf.nest.flatten(wanted)))
-        return tf.nest.map_structure(lambda _: next(leaves), wanted), spec
+        of_cores = self._cores.replicate(tf.nest.flatten(wanted))
+        return tf.nest.pack_sequence_as(wanted, of_cores), spec
 
     def _whole_step(self, train_op: Any, updates: list[tf.Operation]) -> tf.Operation:
         return tf.group(train_op, *updates)

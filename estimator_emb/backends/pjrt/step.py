@@ -70,11 +70,11 @@ class PjrtStep(EmulatedStep):
         step = core_step.of_core(self._cores, targets, train_op, self._computation.has)
         self._take_to_devices(step)
         with tf.name_scope("pjrt"), tf.control_dependencies(None):
-            values = _by_result(self._launched(step, first), gradients)
+            values = tf.nest.pack_sequence_as(gradients, self._launched(step, first))
             with tf.control_dependencies([self._launch]):
                 numbers = range(len(first), len(step.results))
                 results = self._results(step, numbers)
-            others = _by_result(results, rest)
+            others = tf.nest.pack_sequence_as(rest, results)
         if training:
             spec = spec._replace(train_op=self._launch)
         if _LOSS in others:
@@ -97,7 +97,10 @@ class PjrtStep(EmulatedStep):
             on_devices.load(*values)
 
         with tf.name_scope("pjrt"), tf.control_dependencies(None):
-            values = [_read(*handle) for handle in self._handles]
+            values = [
+                tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
+                for handle, dtype in self._handles
+            ]
             global_step = tf.compat.v1.train.get_global_step().read_value()
             self._load = _host_op("load", load, [global_step, *values], [])[0]
 
@@ -235,15 +238,6 @@ def _host_op(
         return made, []
     outputs = list(made) if isinstance(made, (list, tuple)) else [made]
     return outputs[0].op, outputs
-
-
-def _by_result(results: list[Any], structure: Any) -> Any:
-    leaves = iter(results)
-    return tf.nest.map_structure(lambda _: next(leaves), structure)
-
-
-def _read(handle: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
 
 
 def _assign(handle: tf.Tensor, value: tf.Tensor) -> tf.Operation:

@@ -42,10 +42,6 @@ from estimator_emb.tables.partition import Partition
 
 _check = functools.partial(arguments.check_argument, "TPUEmbedding")
 
-_SHARDING = {
-    "div": TPUEmbeddingConfiguration.DIV_DEFAULT,
-    "mod": TPUEmbeddingConfiguration.MOD,
-}
 TRAINING = TPUEmbeddingConfiguration.TRAINING
 INFERENCE = TPUEmbeddingConfiguration.INFERENCE
 
@@ -112,11 +108,11 @@ class TPUEmbedding:
         self._feature_to_config_dict = collections.OrderedDict(
             sorted(feature_to_config_dict.items())
         )
-        self._table_to_features_dict: dict[str, list[str]] = collections.OrderedDict(
-            (table, []) for table in self._table_to_config_dict
+        used = [(feature, one.table_id) for feature, one in self._feature_to_config_dict.items()]
+        self._table_to_features_dict = collections.OrderedDict(
+            (table, [feature for feature, of in used if of == table])
+            for table in self._table_to_config_dict
         )
-        for feature, config in self._feature_to_config_dict.items():
-            self._table_to_features_dict[config.table_id].append(feature)
         self._partition_strategy = partition_strategy
         self._find_system(master, cluster_def, device_config, master_job_name, system_metadata)
         allowed = f"a multiple of the {self.num_cores} TPU cores"
@@ -137,11 +133,12 @@ class TPUEmbedding:
         self, pipelined: bool, directory: str | None, clipping_limit: float | None
     ) -> TPUEmbeddingConfiguration:
         """Returns what the hardware is told; the order of tables gives them their numbers."""
+        divides = self._partition_strategy == "div"
         result = TPUEmbeddingConfiguration(
             mode=self._mode,
             num_hosts=self._num_hosts,
             num_tensor_cores=self.num_cores,
-            sharding_strategy=_SHARDING[self._partition_strategy],
+            sharding_strategy="DIV_DEFAULT" if divides else "MOD",
             pipeline_execution_with_tensor_core=pipelined,
             profile_data_directory=directory or "",
         )
