@@ -136,11 +136,9 @@ def _replace_modules(changes: Changes) -> None:
 
 
 def _alias_modules(changes: Changes) -> None:
-    aliases = {**_ALIASES}
     name = "tensorflow.python.tpu.async_checkpoint"
-    if importlib.util.find_spec(name) is None:
-        aliases[name] = async_checkpoint.__name__
-    _add_aliases(changes, aliases, _API_COPIES)
+    own = {name: async_checkpoint.__name__} if _is_absent(name) else {}
+    _add_aliases(changes, {**_ALIASES, **own}, _API_COPIES)
 
 
 def _add_aliases(changes: Changes, aliases: dict[str, str], copies: dict[str, str]) -> None:

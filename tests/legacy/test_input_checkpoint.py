@@ -53,6 +53,10 @@ class KillAfterStep(tf1.train.SessionRunHook):
             raise Kill
 
 
+def kill_after(step):
+    return {"hooks": [KillAfterStep(step)]}
+
+
 def kill_while_saving(step, moment):
     def kill(session, now):
         if now >= step:
@@ -179,14 +183,6 @@ def check_equal(saved, expected):
         np.testing.assert_array_equal(saved[name], value, err_msg=name, strict=True)
 
 
-KILLS = {
-    "after a step without a checkpoint": lambda step: {"hooks": [KillAfterStep(step + 1)]},
-    "after a step with a checkpoint": lambda step: {"hooks": [KillAfterStep(step)]},
-    "between the two writes": lambda step: kill_while_saving(step, "before_save"),
-    "after both writes": lambda step: kill_while_saving(step, "after_save"),
-}
-
-
 @pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
@@ -199,21 +195,20 @@ def test_a_killed_training_ends_as_an_uninterrupted_one(
 ):
     if kernels == "native":
         request.getfixturevalue("native")
+    # There are checkpoints of even steps. The input is saved before the model.
     kills = [
-        (0, "between the two writes"),
-        (0, "after both writes"),
-        (0, "after a step with a checkpoint"),
-        (2, "between the two writes"),
-        (4, "after a step without a checkpoint"),
-        (6, "after both writes"),
-        (8, "after a step with a checkpoint"),
-        (10, "between the two writes"),
-        (10, "after a step without a checkpoint"),
+        kill_while_saving(0, "before_save"),
+        kill_while_saving(0, "after_save"),
+        kill_after(0),
+        kill_while_saving(2, "before_save"),
+        kill_after(5),
+        kill_while_saving(6, "after_save"),
+        kill_after(8),
+        kill_while_saving(10, "before_save"),
+        kill_after(11),
     ]
-    if way != "plain":
-        kills = kills[3:5]
-    for step, moment in kills:
-        killed(make(tmp_path, **WAYS[way]), **KILLS[moment](step))
+    for kill in kills if way == "plain" else kills[3:5]:
+        killed(make(tmp_path, **WAYS[way]), **kill)
     train(make(tmp_path, **WAYS[way]))
 
     saved = harness.saved(tmp_path, STEPS)
@@ -267,46 +262,37 @@ ANOTHER_LOOKUP = (
 
 
 @pytest.mark.parametrize(
-    "written_by", ["native", pytest.param("tensorflow", marks=pytest.mark.slow)]
-)
-def test_a_lookup_ahead_of_other_kernels(written_by, native, monkeypatch, tmp_path):
-    """It holds other tensors, some of the same names and types, and is not taken for ours."""
-    way = WAYS["host, pipelined"]
-    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "1" if written_by == "native" else "0")
-    train(make(tmp_path, **way), 4)
-    before = harness.saved(tmp_path, 4)
-    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "0" if written_by == "native" else "1")
-    message = harness.refusal(ValueError, train, make(tmp_path, **way), 8)
-    assert message == ANOTHER_LOOKUP.format(tmp_path)
-    check_equal(harness.saved(tmp_path, 4), before)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "kernels, before, others",
+    "before, others",
     [
-        ("native", (2, "error"), [(3, "error"), (1, "error"), (2, "drop")]),
-        ("native", (3, "drop"), [(2, "drop"), (3, "error")]),
-        ("tensorflow", (1, "drop"), [(1, "error")]),
-        ("tensorflow", (1, "error"), [(1, "drop")]),
+        # Of other kernels: other tensors, some of the same names and types.
+        (("1", 1, "error"), [("0", 1, "error")]),
+        *(
+            pytest.param(*of_one, marks=pytest.mark.slow)
+            for of_one in (
+                (("0", 1, "error"), [("1", 1, "error"), ("0", 1, "drop")]),
+                (("0", 1, "drop"), [("0", 1, "error")]),
+                (("1", 2, "error"), [("1", 3, "error"), ("1", 1, "error"), ("1", 2, "drop")]),
+                (("1", 3, "drop"), [("1", 2, "drop"), ("1", 3, "error")]),
+            )
+        ),
     ],
 )
-def test_a_lookup_ahead_of_other_shards_or_options(
-    kernels, before, others, request, in_shards, tmp_path
+def test_a_lookup_ahead_of_other_settings(
+    before, others, native_library, in_shards, monkeypatch, tmp_path
 ):
-    """What is kept depends on them."""
-    if kernels == "native":
-        request.getfixturevalue("native")
+    """What is kept depends on the kernels, the shards and bad ids."""
 
-    def estimator(shards, bad_ids):
+    def estimator(native, shards, bad_ids):
+        monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", native)
         in_shards(shards)
         return make(tmp_path, **WAYS["host, pipelined"], bad_ids=bad_ids)
 
     train(estimator(*before), 4)
+    saved = harness.saved(tmp_path, 4)
     for other in others:
         message = harness.refusal(ValueError, train, estimator(*other), 8)
         assert message == ANOTHER_LOOKUP.format(tmp_path)
-        assert harness.saved(tmp_path, 4)["global_step"] == 4
+        check_equal(harness.saved(tmp_path, 4), saved)
     train(estimator(*before), 8)
 
 
@@ -446,7 +432,7 @@ def test_tensorflows_hook_is_replaced(tmp_path, way):
     hook_class = tf.data.experimental.CheckpointInputPipelineHook
     for step in (3, 6):
         estimator = make(tmp_path, **WAYS[way])
-        killed(estimator, hooks=[KillAfterStep(step)], hook_class=hook_class)
+        killed(estimator, **kill_after(step), hook_class=hook_class)
     train(make(tmp_path, **WAYS[way]), hook_class=hook_class)
     check_all_seen_once(way, harness.saved(tmp_path, STEPS))
 
