@@ -167,12 +167,12 @@ def common_ways(make: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
     def in_scope(scope: Callable[[], Any]) -> Callable[..., Any]:
         def way(features: Any, by_key: Any) -> Any:
             with scope():
-                return make(list(by_key.values()))(features)
+                return make(by_key.values())(features)
 
         return way
 
     def called_twice(features: Any, by_key: Any) -> Any:
-        made = make(list(by_key.values()))
+        made = make(by_key.values())
         return made(features), made(dict(features))
 
     return {
@@ -206,39 +206,36 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
         return keras().layers.Dense(1, kernel_initializer="ones")
 
     def make(columns: Any, **kwargs: Any) -> Any:
-        return layers()[layer](columns, **kwargs)
-
-    def all_of(by_key: dict[str, Any]) -> list[Any]:
-        return list(by_key.values())
+        return layers()[layer](list(columns), **kwargs)
 
     def named(features: Any, by_key: Any) -> Any:
-        return make(all_of(by_key), name="inputs")(features)
+        return make(by_key.values(), name="inputs")(features)
 
     def two_of_one_name(features: Any, by_key: Any) -> Any:
-        first, *others = all_of(by_key)
+        first, *others = by_key.values()
         return make([first], name="inputs")(features), make(others, name="inputs")(features)
 
     def called_twice_and_another(features: Any, by_key: Any) -> Any:
-        first, *others = all_of(by_key)
+        first, *others = by_key.values()
         made = make([first])
         called = [made(features), made(features)]
         return make(others)(features), called[0]
 
     def in_variable_scope(features: Any, by_key: Any) -> Any:
         with v1.variable_scope("deep"), v1.variable_scope("inputs"):
-            return make(all_of(by_key))(features)
+            return make(by_key.values())(features)
 
     def made_outside_of_the_scope(features: Any, by_key: Any) -> Any:
-        made = make(all_of(by_key))
+        made = make(by_key.values())
         with v1.variable_scope("deep"):
             return made(features)
 
     def sequential(features: Any, by_key: Any) -> Any:
-        return keras().Sequential([make(all_of(by_key)), head()])(features)
+        return keras().Sequential([make(by_key.values()), head()])(features)
 
     def functional(features: Any, by_key: Any) -> Any:
         inputs = {key: keras().Input(tensor=features[key]) for key in by_key}
-        return keras().Model(inputs, head()(make(all_of(by_key))(inputs))).output
+        return keras().Model(inputs, head()(make(by_key.values())(inputs))).output
 
     def subclassed(features: Any, by_key: Any) -> Any:
         class Tower(keras().Model):
@@ -250,7 +247,7 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
             def call(self, features: Any) -> Any:
                 return self.head(self.inputs_of_tower(features))
 
-        return Tower(all_of(by_key))(features)
+        return Tower(by_key.values())(features)
 
     def nested(features: Any, by_key: Any) -> Any:
         class Inner(keras().layers.Layer):
@@ -269,7 +266,7 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
             def call(self, features: Any) -> Any:
                 return tf.concat([self.first(features), self.second(features)], axis=1)
 
-        return Outer(all_of(by_key))(features)
+        return Outer(list(by_key.values()))(features)
 
     def module(features: Any, by_key: Any) -> Any:
         class Tower(tf.Module):
@@ -281,17 +278,16 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
             def __call__(self, features: Any) -> Any:
                 return self.layer(features)
 
-        return Tower(all_of(by_key))(features)
+        return Tower(by_key.values())(features)
 
     def template(features: Any, by_key: Any) -> Any:
-        columns = all_of(by_key)
-        return v1.make_template("tower", lambda given: make(columns)(given))(features)
+        return v1.make_template("tower", lambda given: make(by_key.values())(given))(features)
 
     def beside_dense_columns(features: Any, by_key: Any) -> Any:
         kind = fc.categorical_column_with_identity("kind", 2)
         return make(
             [
-                *all_of(by_key),
+                *by_key.values(),
                 fc.numeric_column("number"),
                 fc.indicator_column(kind),
                 fc.embedding_column(kind, 2, initializer=v1.zeros_initializer()),
@@ -342,12 +338,12 @@ def sequence_ways(layer: str) -> dict[str, Spelling]:
     """Ways that each kind of `SequenceFeatures` has."""
 
     def make(columns: Any, **kwargs: Any) -> Any:
-        made = sequence_layers()[layer](columns, **kwargs)
+        made = sequence_layers()[layer](list(columns), **kwargs)
         return lambda features: made(features)[0]
 
     def named_in_variable_scope(features: Any, by_key: Any) -> Any:
         with v1.variable_scope("deep"):
-            return make(list(by_key.values()), name="inputs")(features)
+            return make(by_key.values(), name="inputs")(features)
 
     def subclassed(features: Any, by_key: Any) -> Any:
         class Tower(tf.keras.Model):
