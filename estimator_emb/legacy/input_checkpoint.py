@@ -130,12 +130,12 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
         if not self._in_thread and self._is_positioned(session):
             self._positions.remove_those_without_model(step)
 
-    def attach(self, saver_hooks: list[Any]) -> Any:
-        """Makes `saver_hooks` call this hook; without any, returns a listener for the saver."""
+    def attach(self, saver_hooks: list[Any]) -> list[Any]:
+        """Makes `saver_hooks` call this hook; without any, returns listeners for the saver."""
         self._thread = threading.current_thread()
         self._with_model = False
         if not self._saves_model:
-            return None
+            return []
         listener = _BeforeModel(self)
         for hook in saver_hooks:
             if self._positions.are_beside(hook._save_path):
@@ -143,9 +143,9 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
                 hook._listeners = [listener, *others]
                 self._with_model = True
         if saver_hooks:
-            return None
+            return []
         self._with_model = True
-        return listener
+        return [listener]
 
     def _is_positioned(self, session: Any) -> bool:
         return self._session is not None and self._session() is session
@@ -244,12 +244,9 @@ def _with_listeners(train: Any) -> Any:
                 for hook in (*worker_hooks, *hooks, *of_spec)
                 if isinstance(hook, tf.compat.v1.train.CheckpointSaverHook)
             ]
-            listeners = [hook.attach(savers) for hook in positions]
+            ours = [listener for hook in positions for listener in hook.attach(savers)]
             # Ours come first, because another listener may evaluate for a long time.
-            saving_listeners = [
-                *(listener for listener in listeners if listener is not None),
-                *(saving_listeners or ()),
-            ]
+            saving_listeners = [*ours, *(saving_listeners or ())]
         return train(
             self, estimator_spec, worker_hooks, hooks, global_step_tensor, saving_listeners
         )

@@ -3,7 +3,6 @@
 
 import functools
 import glob
-import json
 import logging
 import os
 import random
@@ -107,17 +106,14 @@ def batches(steps=STEPS):
 
 
 def model_fn(features, labels, mode, params):
-    step = tf1.train.get_global_step()
     dense = tf1.get_variable("dense", [], initializer=tf1.zeros_initializer())
     loss = (
         tf.reduce_sum(features["count"])
         + 0.1 * tf.reduce_sum(features["when"] ** 2)
         + dense * tf.reduce_mean(features["when"][0])
     )
-    optimizer = tf1.tpu.CrossShardOptimizer(
-        tf1.train.MomentumOptimizer(0.1, 0.9), reduction=tf1.losses.Reduction.SUM
-    )
-    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, step))
+    optimizer, reduction = tf1.train.MomentumOptimizer(0.1, 0.9), tf1.losses.Reduction.SUM
+    return harness.minimized(mode, loss, optimizer=optimizer, reduction=reduction)
 
 
 def plain_model_fn(features, labels, mode):
@@ -436,41 +432,6 @@ def test_tensorflows_hook_is_replaced(tmp_path, way):
         killed(estimator, **kill_after(step), hook_class=hook_class)
     train(make(tmp_path, **WAYS[way]), hook_class=hook_class)
     check_all_seen_once(way, harness.saved(tmp_path, STEPS))
-
-
-def test_a_worker_goes_on_from_what_is_not_ahead_of_the_model(tmp_path, monkeypatch):
-    cluster = {"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}
-    task = {"type": "worker", "index": 0}
-    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
-    estimator = make(tmp_path, save_checkpoints_steps=3)
-    assert not estimator.config.is_chief
-    hook = CheckpointInputPipelineHook(estimator)
-    read = []
-
-    def as_worker(first_step, last_step):
-        """Steps of a worker, whose session finds the variables initialised by the chief."""
-        with tf.Graph().as_default():
-            step = tf1.train.get_or_create_global_step()
-            iterator = tf1.data.make_initializable_iterator(tf.data.Dataset.range(100))
-            tf1.add_to_collection(tf1.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
-            fetches = [iterator.get_next(), step.assign_add(1)]
-            start = step.assign(first_step)
-            with tf1.train.MonitoredSession(hooks=[hook]) as session:
-                session.run_step_fn(lambda step_context: step_context.session.run(start))
-                while True:
-                    batch, now = session.run(fetches)
-                    read.append(int(batch))
-                    if now == last_step:
-                        raise Kill
-
-    with pytest.raises(Kill):
-        as_worker(0, 8)
-    assert read == list(range(8))
-    assert complete(tmp_path) == [f"input_worker_0.ckpt-{step}" for step in (0, 3, 6)]
-    # The whole cluster was killed, and the model is at step 5.
-    with pytest.raises(Kill):
-        as_worker(5, 6)
-    assert read[8:] == [3]
 
 
 def train_long(directory):
