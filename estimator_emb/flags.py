@@ -72,9 +72,8 @@ class TPUFlags:
             )
         config = RunConfig(**{**asked, **kwargs})
         wanted = self.use_tpu.value and self.tpu.value is not None
-        if not wanted or {"cluster", "master"} & set(kwargs):
-            return config
-        if options.asked(config) != "tpu":
+        is_given = {"cluster", "master"} & set(kwargs)
+        if not wanted or is_given or options.asked(config) != "tpu":
             return config
         cluster = tf.distribute.cluster_resolver.TPUClusterResolver(
             self.tpu.value, zone=self.tpu_zone.value, project=self.gcp_project.value

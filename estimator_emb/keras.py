@@ -39,10 +39,11 @@ def _unordered() -> bool:
     return not tf.compat.v1.get_default_graph()._add_control_dependencies
 
 
-def _check_rate(learning_rate: Any) -> None:
-    if isinstance(learning_rate, numbers.Real):
-        check_finite("Adagrad: learning_rate", learning_rate)
-        check_not_negative("Adagrad: learning_rate", learning_rate)
+def _check_number(name: str, value: Any, not_negative: bool = True) -> None:
+    if isinstance(value, numbers.Real):
+        check_finite(f"Adagrad: {name}", value)
+        if not_negative:
+            check_not_negative(f"Adagrad: {name}", value)
 
 
 class Adagrad(_KerasAdagrad):
@@ -112,12 +113,9 @@ class Adagrad(_KerasAdagrad):
     @functools.wraps(_KerasAdagrad.__init__)  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        for name in ("initial_accumulator_value", "epsilon", "weight_decay"):
-            value = getattr(self, name)
-            if isinstance(value, numbers.Real):
-                check_finite(f"Adagrad: {name}", value)
-        if isinstance(self.initial_accumulator_value, numbers.Real):
-            check_not_negative("Adagrad: initial_accumulator_value", self.initial_accumulator_value)
+        _check_number("initial_accumulator_value", self.initial_accumulator_value)
+        _check_number("epsilon", self.epsilon, not_negative=False)
+        _check_number("weight_decay", self.weight_decay, not_negative=False)
 
     def minimize(self, loss: Any, var_list: Any, tape: Any = None) -> Any:
         """Takes a step down the gradient of `loss`.
@@ -232,7 +230,7 @@ class Adagrad(_KerasAdagrad):
                 "assignment. Pass a tf.keras.optimizers.schedules.LearningRateSchedule to the "
                 "constructor, or run learning_rate.assign(...) in the session."
             )
-        _check_rate(learning_rate)
+        _check_number("learning_rate", learning_rate)
         _KerasAdagrad.learning_rate.fset(self, learning_rate)
 
     def build(self, var_list: Iterable[tf.Variable]) -> None:
@@ -329,7 +327,7 @@ class Adagrad(_KerasAdagrad):
         return iterations
 
     def _build_learning_rate(self, learning_rate: Any) -> Any:
-        _check_rate(learning_rate)
+        _check_number("learning_rate", learning_rate)
         if not _in_v1_graph():
             return super()._build_learning_rate(learning_rate)
         if not isinstance(learning_rate, _LearningRateSchedule):

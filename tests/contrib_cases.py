@@ -286,9 +286,7 @@ SIGNATURES = {
     "init_from_checkpoint get_or_create_global_step",
     "layers": "layer_norm l1_regularizer l2_regularizer variance_scaling_initializer "
     "xavier_initializer",
-    "metrics": "accuracy streaming_recall_at_k streaming_mean streaming_mean_tensor "
-    "streaming_percentage_less streaming_sparse_recall_at_k streaming_sparse_precision_at_k "
-    "streaming_sparse_average_precision_at_k " + " ".join(sorted({m[0] for m in METRICS})),
+    "metrics": " ".join(["accuracy", *OTHER_METRICS, *sorted({m[0] for m in METRICS})]),
     "opt": "AdamWOptimizer MomentumWOptimizer LARSOptimizer LazyAdamOptimizer "
     "clip_gradients_by_global_norm extend_with_decoupled_weight_decay",
     "predictor": "from_saved_model",

@@ -93,6 +93,14 @@ def join_soon(seconds=1):
     SessionManager.__init__ = init
 
 
+def until(condition, seconds=20, pause=0.02, said=str):
+    """Waits until a condition is true; fails with what `said` returns if it takes too long."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, said()
+        time.sleep(pause)
+
+
 class Processes:
     """Starts processes of a program, each a task of one cluster. As a context, it ends them all.
 
@@ -132,11 +140,7 @@ class Processes:
         return process
 
     def until(self, condition, seconds=150):
-        """Waits until a condition is true."""
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, self.logs()
-            time.sleep(0.3)
+        until(condition, seconds, 0.3, self.logs)
 
     def ended(self, *processes, status=0):
         """Waits for the end of processes, each with a status."""

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every benchmark, at a size that measures nothing, as its user starts it."""
 
-import pathlib
 import re
 import shlex
 
@@ -10,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.any_version
 
-FOLDER = pathlib.Path(__file__).resolve().parent.parent / "benchmarks"
+FOLDER = processes.ROOT / "benchmarks"
 NUMBER = r"\s+[\d,.]+"
 
 

@@ -76,21 +76,6 @@ def test_what_they_hold(built):
     assert in_sdist >= DATA | {"LICENSE", "README.md"}
 
 
-@pytest.fixture(scope="module")
-def programs(built, tmp_path_factory):
-    """The programs of an environment that nothing but the wheel and its TensorFlow was asked into.
-
-    PIP_CONSTRAINT in this process's environment may hold pip to one TensorFlow.
-    """
-    folder = tmp_path_factory.mktemp("empty")
-    run(sys.executable, "-m", "venv", folder / "env", cwd=folder)
-    found_programs = folder / "env" / "bin"
-    asked = f"{found(built, '*.whl')}[tensorflow]"
-    pip = [found_programs / "python", "-m", "pip", "install", "-q", "--no-compile"]
-    run(*pip, asked, cwd=folder)
-    return found_programs
-
-
 def train(programs, folder):
     """Trains with what is installed, far from the checkout."""
     printed = run(programs / "python", SMOKE, folder / "model", cwd=folder).stdout
@@ -100,7 +85,12 @@ def train(programs, folder):
 
 
 @pytest.mark.slow
-def test_the_wheel_trains_in_an_empty_environment(programs, tmp_path):
+def test_the_wheel_trains_in_an_empty_environment(built, tmp_path):
+    """PIP_CONSTRAINT in this process's environment may hold pip to one TensorFlow."""
+    run(sys.executable, "-m", "venv", tmp_path / "env", cwd=tmp_path)
+    programs = tmp_path / "env" / "bin"
+    asked = f"{found(built, '*.whl')}[tensorflow]"
+    run(programs / "python", "-m", "pip", "install", "-q", "--no-compile", asked, cwd=tmp_path)
     train(programs, tmp_path)
 
 

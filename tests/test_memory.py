@@ -145,8 +145,7 @@ def test_an_error_in_model_fn(graphs, tmp_path):
         with pytest.raises(ArithmeticError, match="^the program's own$"):
             one.train(input_fn_of(), steps=2)
         del one
-    of_last = len(graphs) // 3
-    assert living(graphs) <= of_last
+    assert living(graphs) <= len(graphs) // 3  # Those of the last.
     assert registered() <= before + 2
 
 

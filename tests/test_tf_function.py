@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls of an estimator in a `tf.function`: as outside of it, AutoGraph rewrites nothing."""
 
+import functools
 import traceback
 
 import harness
@@ -12,15 +13,10 @@ from words_program import call, input_fn, make
 import estimator_emb as ee
 
 
-class Stack(tf.compat.v1.train.SessionRunHook):
+def note(seen, what):
     """Notes which functions, of those that are running, AutoGraph has made."""
-
-    def __init__(self):
-        self.rewritten = None
-
-    def after_run(self, run_context, run_values):
-        frames = traceback.extract_stack()
-        self.rewritten = [one.name for one in frames if "__autograph_generated" in one.filename]
+    frames = traceback.extract_stack()
+    seen[what] = [one.name for one in frames if "__autograph_generated" in one.filename]
 
 
 def steps_of_input(params):
@@ -37,8 +33,11 @@ def steps_of_input(params):
 @pytest.mark.parametrize("way", ["host", "emulated"])
 def test_calls(way, tmp_path):
     estimators = {place: make(tmp_path / place, way) for place in ("inside", "outside")}
-    hooks = {what: Stack() for what in ("train", "evaluate", "predict")}
-    found = {}
+    found, seen = {}, {}
+    hooks = {
+        what: harness.AfterStep(functools.partial(note, seen, what))
+        for what in ("train", "evaluate", "predict")
+    }
 
     def calls(place):
         estimator = estimators[place]
@@ -53,9 +52,7 @@ def test_calls(way, tmp_path):
 
     calls("outside")
     tf.function(calls)("inside")
-    assert {what: hook.rewritten for what, hook in hooks.items()} == dict.fromkeys(
-        hooks, ["tf__calls"]
-    )
+    assert seen == dict.fromkeys(hooks, ["tf__calls"])
     inside, outside = (harness.saved(tmp_path / place, 5) for place in ("inside", "outside"))
     assert inside["global_step"] == 5
     np.testing.assert_equal(inside, outside)

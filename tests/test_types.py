@@ -3,7 +3,6 @@
 
 import pathlib
 import re
-import textwrap
 
 import pytest
 
@@ -47,7 +46,7 @@ ee.TPUEstimator(model_fn, train_batch_size="128")  # wrong type
 def test_mypy_knows_the_arguments(tmp_path, monkeypatch, request):
     api = pytest.importorskip("mypy.api", reason="mypy is not installed")
     program = tmp_path / "program.py"
-    program.write_text(textwrap.dedent(PROGRAM))
+    program.write_text(PROGRAM)
     for package in ("estimator_emb", "feature_columns"):
         # As an installation has it: what has no py.typed would not be looked at.
         assert (REPOSITORY / package / "py.typed").exists()

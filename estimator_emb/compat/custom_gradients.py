@@ -41,12 +41,27 @@ def find_local_variables() -> None:
 
 @contextlib.contextmanager
 def ending_with_graph() -> Iterator[None]:
-    """Moves custom gradients registered inside to the default graph, even after an error."""
+    """Moves custom gradients of the default graph to it, even after an error.
+
+    TensorFlow's registry finds them there.
+    """
     graph = tf.compat.v1.get_default_graph()
     try:
         yield
     finally:
-        _hand_over(graph)
+        registry = gradient_registry._registry
+        kept: dict[str, Callable[..., Any]] = getattr(graph, _KEPT, {})
+        setattr(graph, _KEPT, kept)
+        names: list[str] = []
+        for op in graph.get_operations():
+            name = _custom_gradient(op)
+            # A gradient that this graph has imported belongs to the graph that created it.
+            if name and name in registry and not isinstance(registry[name]["type"], _InGraph):
+                kept[name] = registry[name]["type"]
+                registry[name]["type"] = _InGraph(graph, name)
+                names.append(name)
+        if names:
+            weakref.finalize(graph, _forget, names).atexit = False
 
 
 @contextlib.contextmanager
@@ -58,25 +73,6 @@ def forgotten() -> Iterator[None]:
         yield
     finally:
         _forget([name for name in registry if name not in before and name.startswith(_PREFIX)])
-
-
-def _hand_over(graph: tf.Graph) -> None:
-    """Moves the functions from TensorFlow's registry to `graph`; the registry finds them there."""
-    registry = gradient_registry._registry
-    kept: dict[str, Callable[..., Any]] | None = getattr(graph, _KEPT, None)
-    if kept is None:
-        kept = {}
-        setattr(graph, _KEPT, kept)
-    names: list[str] = []
-    for op in graph.get_operations():
-        name = _custom_gradient(op)
-        # A gradient that this graph has imported belongs to the graph that created it.
-        if name and name in registry and not isinstance(registry[name]["type"], _InGraph):
-            kept[name] = registry[name]["type"]
-            registry[name]["type"] = _InGraph(graph, name)
-            names.append(name)
-    if names:
-        weakref.finalize(graph, _forget, names).atexit = False
 
 
 def _custom_gradient(op: tf.Operation) -> str | None:

@@ -220,22 +220,21 @@ def _run_one_phase(estimator, phase: str, method: str, phase_fn: Callable, hooks
     if not config.cluster_spec:
         raise ValueError(f"{call} needs a cluster to use Distribute Coordinator.")
     cluster = normalize_cluster_spec(config.cluster_spec)
+    problem = ""
     if EVALUATOR in cluster.jobs:
-        raise ValueError(
-            f"{call} does not support a cluster with an `evaluator` job: "
-            "use `tf.estimator.train_and_evaluate`."
+        problem = "does not support a cluster with an `evaluator` job"
+    elif mode != _STANDALONE:
+        problem = (
+            "supports Distribute Coordinator only as a standalone client "
+            f"(`experimental_distribute.remote_cluster`), but the mode is {mode!r}"
         )
-    if mode != _STANDALONE:
-        raise ValueError(
-            f"{call} supports Distribute Coordinator only as a standalone client "
-            f"(`experimental_distribute.remote_cluster`), but the mode is {mode!r}: "
-            "use `tf.estimator.train_and_evaluate`."
+    elif strategy.extended.experimental_between_graph:
+        problem = (
+            f"as a standalone client does not support {type(strategy).__name__}, which replicates "
+            "between graphs"
         )
-    if strategy.extended.experimental_between_graph:
-        raise ValueError(
-            f"{call} as a standalone client does not support {type(strategy).__name__}, "
-            "which replicates between graphs: use `tf.estimator.train_and_evaluate`."
-        )
+    if problem:
+        raise ValueError(f"{call} {problem}: use `tf.estimator.train_and_evaluate`.")
 
     def task(configured_strategy):
         local, context = _estimator_of_task(estimator, phase, configured_strategy)

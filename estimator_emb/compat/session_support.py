@@ -252,7 +252,6 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
 
     def after_create_session(self, session, coord) -> None:
         """Connects to the workers; only warns where there are none, or none with heartbeats."""
-        del coord
         if tf.compat.v1.train.get_global_step() is None and self.saver() is not None:
             raise ValueError(
                 "There is a saver but no global step: call `get_or_create_global_step()` in your "
@@ -285,7 +284,6 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
         return savers[0] if len(savers) == 1 else None
 
     def after_run(self, run_context, run_values) -> None:
-        del run_values
         lame_workers = self._workers and self._workers.lame_workers()
         if lame_workers is None:
             return

@@ -130,12 +130,12 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
         if not self._in_thread and self._is_positioned(session):
             self._positions.remove_those_without_model(step)
 
-    def attach(self, saver_hooks: list[Any]) -> Any:
-        """Makes `saver_hooks` call this hook; without any, returns a listener for the saver."""
+    def attach(self, saver_hooks: list[Any]) -> list[Any]:
+        """Makes `saver_hooks` call this hook; without any, returns listeners for the saver."""
         self._thread = threading.current_thread()
         self._with_model = False
         if not self._saves_model:
-            return None
+            return []
         listener = _BeforeModel(self)
         for hook in saver_hooks:
             if self._positions.are_beside(hook._save_path):
@@ -143,9 +143,9 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
                 hook._listeners = [listener, *others]
                 self._with_model = True
         if saver_hooks:
-            return None
+            return []
         self._with_model = True
-        return listener
+        return [listener]
 
     def _is_positioned(self, session: Any) -> bool:
         return self._session is not None and self._session() is session
@@ -167,23 +167,19 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
 
     def _explain(self, step: int, last: int | None, steps: list[int]) -> None:
         if last is None:
-            logger.warning(
-                "CheckpointInputPipelineHook: the model is at step %d, and the positions saved in "
-                "%s are of later steps (%s): the input begins at its start.",
-                step,
-                self._positions.directory,
-                ", ".join(str(saved) for saved in steps),
+            text = (
+                f"the model is at step {step}, and the positions saved in "
+                f"{self._positions.directory} are of later steps ({', '.join(map(str, steps))}): "
+                "the input begins at its start."
             )
-            return
-        logger.warning(
-            "CheckpointInputPipelineHook: no position of the input was saved with the model at "
-            "step %d. The input goes on from %s, where the hook last saved it: what steps %d to %d "
-            "have read since may be read again. Train with this hook each time.",
-            step,
-            self._positions.path(last),
-            last + 1,
-            step,
-        )
+        else:
+            text = (
+                f"no position of the input was saved with the model at step {step}. The input goes "
+                f"on from {self._positions.path(last)}, where the hook last saved it: what steps "
+                f"{last + 1} to {step} have read since may be read again. Train with this hook "
+                "each time."
+            )
+        logger.warning("CheckpointInputPipelineHook: %s", text)
 
     def _save(self, session: Any, step: int) -> None:
         self._positions.save(session, step)
@@ -242,22 +238,15 @@ def _with_listeners(train: Any) -> Any:
                     "CheckpointInputPipelineHook: a TPU's input is read ahead of its steps, so "
                     "after a restart some batches that were read are not trained with."
                 )
+            of_spec = (*estimator_spec.training_hooks, *estimator_spec.training_chief_hooks)
             savers = [
                 hook
-                for hook in (
-                    *worker_hooks,
-                    *hooks,
-                    *estimator_spec.training_hooks,
-                    *estimator_spec.training_chief_hooks,
-                )
+                for hook in (*worker_hooks, *hooks, *of_spec)
                 if isinstance(hook, tf.compat.v1.train.CheckpointSaverHook)
             ]
-            listeners = [hook.attach(savers) for hook in positions]
+            ours = [listener for hook in positions for listener in hook.attach(savers)]
             # Ours come first, because another listener may evaluate for a long time.
-            saving_listeners = [
-                *(listener for listener in listeners if listener is not None),
-                *(saving_listeners or ()),
-            ]
+            saving_listeners = [*ours, *(saving_listeners or ())]
         return train(
             self, estimator_spec, worker_hooks, hooks, global_step_tensor, saving_listeners
         )

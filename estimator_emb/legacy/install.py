@@ -128,19 +128,17 @@ def _replace_modules(changes: Changes) -> None:
         changes.set_module(name, shared)
         parent, _, leaf = name.rpartition(".")
         changes.set_attribute(importlib.import_module(parent), leaf, shared)
-    for api in (f"{legacy.ESTIMATOR}.api._v1", "tensorflow_estimator._api.v1"):
+    for api in (legacy.API_V1, "tensorflow_estimator._api.v1.estimator"):
         for path, api_names in _API_REPLACED.items():
-            module = importlib.import_module(f"{api}.estimator.{path}")
+            module = importlib.import_module(f"{api}.{path}")
             for name in api_names:
                 changes.set_attribute(module, name, _OURS[name])
 
 
 def _alias_modules(changes: Changes) -> None:
-    aliases = {**_ALIASES}
     name = "tensorflow.python.tpu.async_checkpoint"
-    if importlib.util.find_spec(name) is None:
-        aliases[name] = async_checkpoint.__name__
-    _add_aliases(changes, aliases, _API_COPIES)
+    own = {name: async_checkpoint.__name__} if _is_absent(name) else {}
+    _add_aliases(changes, {**_ALIASES, **own}, _API_COPIES)
 
 
 def _add_aliases(changes: Changes, aliases: dict[str, str], copies: dict[str, str]) -> None:
@@ -154,8 +152,8 @@ def _add_aliases(changes: Changes, aliases: dict[str, str], copies: dict[str, st
 
 def _extend_api(changes: Changes) -> None:
     estimators = {
-        version: importlib.import_module(f"{legacy.ESTIMATOR}.api._{version}.estimator")
-        for version in ("v1", "v2")
+        "v1": importlib.import_module(legacy.API_V1),
+        "v2": importlib.import_module(legacy.API_V2),
     }
     others = [
         importlib.import_module(f"tensorflow_estimator._api.{one}.estimator") for one in estimators

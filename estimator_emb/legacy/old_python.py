@@ -6,7 +6,10 @@ import os
 import re
 import traceback
 
-_PYTHON_2 = {
+_OLD_SYNTAX = {
+    r"(?<![\w.])(async|await)\s*[=,)\]:]|\.(async|await)\b|\bas\s+(async|await)\b": (
+        "async and await are keywords since Python 3.7: choose another name"
+    ),
     r"\bexcept\s+[\w.()]+(\s*,\s*[\w.]+)*\s*,\s*\w+\s*:": (
         "Python 3 writes it `except Error as name:`"
     ),
@@ -16,9 +19,7 @@ _PYTHON_2 = {
     r"\b\d+[lL]\b": "Python 3 writes long integers without an L",
     r"`[^`]+`": "Python 3 writes backquotes as repr(...)",
 }
-"""Pattern of Python 2 -> what to write today, where Python's error does not say it."""
-
-_KEYWORDS = r"(?<![\w.])(async|await)\s*[=,)\]:]|\.(async|await)\b|\bas\s+(async|await)\b"
+"""Pattern of an older Python -> what to write today, where Python's error does not say it."""
 
 _BUILTINS = {
     "basestring": "str",
@@ -48,6 +49,7 @@ _METHODS = {
 _ITERATORS = {"map", "filter", "zip", "dict_keys", "dict_values", "dict_items"}
 
 _ATTRIBUTES = {
+    **{f"collections.{name}": f"collections.abc.{name}" for name in collections.abc.__all__},
     "asyncio.coroutine": "async def",
     "fractions.gcd": "math.gcd",
     "inspect.formatargspec": "inspect.signature",
@@ -110,12 +112,8 @@ def what_is_wrong(error: SyntaxError) -> str:
     """Returns what a syntax error says, its line, and what to write instead."""
     line = (error.text or "").strip()
     said = f"{error.msg}: {line}" if line else str(error.msg)
-    if re.search(_KEYWORDS, line):
-        said += " (async and await are keywords since Python 3.7: choose another name)"
-    else:
-        today = next((_PYTHON_2[pattern] for pattern in _PYTHON_2 if re.search(pattern, line)), "")
-        said += f" ({today})" if today else ""
-    return said
+    today = (text for pattern, text in _OLD_SYNTAX.items() if re.search(pattern, line))
+    return next((f"{said} ({text})" for text in today), said)
 
 
 def advice_about_python(error: BaseException) -> str | None:
@@ -164,6 +162,4 @@ def _what(error: BaseException) -> str | None:
 
 def _attribute(module: str, name: str) -> str | None:
     today = _ATTRIBUTES.get(f"{module}.{name}")
-    if today is None and module == "collections" and name in collections.abc.__all__:
-        today = f"collections.abc.{name}"
     return today and f"{module}.{name} is gone; today: {today}."

@@ -521,15 +521,11 @@ def advice_about(path: str) -> str:
     if module is None:
         return f"tf.contrib.{path}: TensorFlow 1.15's tf.contrib has no module {owner!r}."
     for inner in sorted(module.inner, reverse=True):
-        if rest.startswith(inner + "."):
-            rest = rest.removeprefix(inner + ".")
-    where = module.rest
+        rest = rest.removeprefix(inner + ".")
     known = rest
-    while known:
-        if known in module.elsewhere:
-            where = module.elsewhere[known]
-            break
+    while known and known not in module.elsewhere:
         known = known.rpartition(".")[0]
+    where = module.elsewhere.get(known, module.rest)
     left = f"tf.contrib.{path} left TensorFlow with version 2"
     if where is None or where == NOTHING:
         return f"{left}, and {NOTHING}."

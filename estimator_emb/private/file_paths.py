@@ -18,7 +18,7 @@ from estimator_emb.private.patches import Changes
 _REFUSED = "/dev/null/estimator-emb has no --map for gs:/"
 """Replaces, in a graph, a path without a folder: nothing can exist there."""
 
-_installed: Changes | None = None
+_installed = Changes()
 _paths: "_Paths | None" = None
 
 
@@ -40,10 +40,9 @@ def map_paths(folders: dict[str, str], refuses_gs: bool) -> None:
 
 def unmap_paths() -> None:
     """Undoes `map_paths`."""
-    global _installed, _paths
-    if _installed is not None:
-        _installed.close()
-        _installed = _paths = None
+    global _paths
+    _installed.close()
+    _paths = None
 
 
 def local(path: str) -> str:

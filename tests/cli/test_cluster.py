@@ -87,13 +87,6 @@ def is_running(pid):
     return False
 
 
-def until(condition, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_each_process_has_its_task_and_its_lines(tmp_path):
     status, output, errors = run(
         tmp_path,
@@ -274,7 +267,7 @@ def hanging(directory, ignore=False, **kwargs):
     """Starts processes that each have a process of their own; returns it and all their ids."""
     program = HANGS.replace('sys.argv[1] == "ignore"', str(ignore))
     process = start(directory, program, evaluator=True, **kwargs)
-    until(lambda: len(list(directory.glob("started.*"))) == 4)
+    processes.until(lambda: len(list(directory.glob("started.*"))) == 4)
     pids = [int(pid) for file in directory.glob("started.*") for pid in file.read_text().split()]
     assert len(pids) == 8 and all(map(is_running, pids))
     return process, pids
@@ -299,7 +292,7 @@ def test_a_signal_ends_all_and_the_servers_last(number, sent, tmp_path):
         f"{number.name}: the chief saves the model, and all processes end, in 20 s at most. "
         "Another signal ends them at once."
     ]
-    until(lambda: not any(map(is_running, pids)))
+    processes.until(lambda: not any(map(is_running, pids)))
 
 
 @pytest.mark.slow
@@ -315,14 +308,14 @@ def test_what_ignores_a_signal_is_killed_by_a_second_one_or_in_time(seconds, aga
     assert process.returncode == 128 + signal.SIGKILL
     said = own(errors.decode().splitlines())[1:]
     assert ("SIGINT again: all processes are killed." in said) == again
-    until(lambda: not any(map(is_running, pids)))
+    processes.until(lambda: not any(map(is_running, pids)))
 
 
 def test_no_process_outlives_the_command_that_is_killed(tmp_path):
     process, pids = hanging(tmp_path)
     process.kill()
     process.wait()
-    until(lambda: not any(map(is_running, pids)), seconds=5)
+    processes.until(lambda: not any(map(is_running, pids)), seconds=5)
 
 
 def test_nobody_reads_what_is_shown(tmp_path):

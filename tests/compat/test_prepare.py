@@ -17,19 +17,13 @@ from estimator_emb import compat
 from estimator_emb.names.legacy import LACKING
 
 on_2_16 = pytest.mark.skipif(harness.IS_2_15, reason="TensorFlow 2.15 has all of this itself")
-MODULES = {
-    "tensorflow.python.distribute.estimator_training": (
-        "compat.estimator_training",
-        "train_and_evaluate",
-    ),
-    "tensorflow.python.tpu.session_support": ("compat.session_support", "GracefulShutdownHook"),
-    "tensorflow.python.tpu.tpu_embedding": ("legacy.tpu_embedding", "TPUEmbedding"),
-    "tensorflow.python.tpu.tpu_embedding_gradient": (
-        "compat.tpu_embedding_gradient",
-        "get_gradients_through_compute_gradients",
-    ),
+PUBLIC = {
+    "estimator_training": "train_and_evaluate",
+    "session_support": "GracefulShutdownHook",
+    "tpu_embedding": "TPUEmbedding",
+    "tpu_embedding_gradient": "get_gradients_through_compute_gradients",
 }
-"""Module -> the file that stands in for it, and a name that both have."""
+"""Last part of a module's name -> a name that it and our stand-in have."""
 
 KERAS_3 = (
     "estimator_emb needs Keras 2, but tf.keras is Keras 3 in this process: set the "
@@ -47,10 +41,10 @@ def run(program, status=0):
 
 @pytest.mark.parametrize("name", LACKING)
 def test_a_module_is_found_by_import_and_by_attribute(name):
-    file, public = MODULES[name]
     module = importlib.import_module(name)
     assert sys.modules[name] is module
     parent, _, attribute = name.rpartition(".")
+    public = PUBLIC[attribute]
     assert getattr(importlib.import_module(parent), attribute) is module
     scope = {}
     # TensorFlow deletes its own attribute `python`, so that the first needs the `as`.
@@ -63,13 +57,14 @@ def test_a_module_is_found_by_import_and_by_attribute(name):
         assert module.__name__ == name
         assert pathlib.Path(module.__file__).is_relative_to(pathlib.Path(tf.__file__).parent)
     else:
-        assert module is importlib.import_module(f"estimator_emb.{file}")
+        room = "legacy" if attribute == "tpu_embedding" else "compat"
+        assert module is importlib.import_module(f"estimator_emb.{room}.{attribute}")
 
 
 def test_prepare_again_changes_nothing():
     def state():
         return (
-            {name: id(sys.modules[name]) for name in MODULES},
+            {name: id(sys.modules[name]) for name in LACKING},
             dict(os.environ),
             [list(module.__path__) for module in (tf, tf.compat.v1, tf.compat.v2)],
             dict(tf_export.API_ATTRS),

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 import harness
+import processes
 import pytest
 import tensorflow as tf
 from tensorflow.core.util import event_pb2
@@ -245,13 +246,6 @@ def test_reset_in_a_monitored_session(module, monkeypatch, tmp_path):
     ]
 
 
-def wait_for(condition):
-    deadline = time.time() + 20
-    while not condition():
-        assert time.time() < deadline, "timed out"
-        time.sleep(0.005)
-
-
 def test_watchdog(module, monkeypatch):
     events = []
     give_workers(monkeypatch, module, Workers("first", events), Workers("second", events))
@@ -259,7 +253,7 @@ def test_watchdog(module, monkeypatch):
         watchdog = module.WatchdogManager(session, ping_interval=0.01, shutdown_timeout=5)
         assert watchdog.daemon
         with watchdog:
-            wait_for(lambda: events.count(("first", "ping")) >= 3)
+            processes.until(lambda: events.count(("first", "ping")) >= 3)
         assert not watchdog.is_alive()
     assert events[0] == ("first", "WAIT_FOR_COORDINATOR", 5000)
     assert ("second", "NOT_CONFIGURED", -1) in events
@@ -275,7 +269,7 @@ def test_watchdog_connects_again_and_stops_at_once(monkeypatch):
     monkeypatch.setattr(ours, "_RETRY_SECS", 0.01)
     with v1.Session(graph=tf.Graph()) as session:
         with ours.WatchdogManager(session, ping_interval=600, shutdown_timeout=5):
-            wait_for(lambda: ("second", "ping") in events)
+            processes.until(lambda: ("second", "ping") in events)
     assert events == [
         ("first", "WAIT_FOR_COORDINATOR", 5000),
         ("first", "ping"),

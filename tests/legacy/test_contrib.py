@@ -5,7 +5,6 @@ import importlib
 import importlib.util
 import json
 import operator
-import pathlib
 import re
 import sys
 
@@ -22,8 +21,7 @@ from estimator_emb.legacy.contrib import layers
 from estimator_emb.names import contrib as contrib_names
 from estimator_emb.private.patches import Changes
 
-ROOT = pathlib.Path(__file__).parents[2]
-DATA = ROOT / "tests" / "data"
+DATA = processes.ROOT / "tests" / "data"
 
 tf1 = tf.compat.v1
 
@@ -199,7 +197,7 @@ def test_advice_names_what_exists(tf_contrib):
 
 
 def test_the_documentation_has_the_table():
-    page = (ROOT / "docs/legacy_names.md").read_text()
+    page = (processes.ROOT / "docs/legacy_names.md").read_text()
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.M))
     for name, module in contrib_names.MODULES.items():
         here, _, rest = rows[name].partition(" | ")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hooks that TensorFlow 2.16 dropped; on 2.15 they are compared with TensorFlow's own."""
 
+import json
 import threading
 
 import numpy as np
@@ -18,6 +19,43 @@ def test_an_input_hook_refuses_an_unknown_policy(tmp_path):
     estimator = ee.Estimator(lambda features, labels, mode: None, str(tmp_path))
     with pytest.raises(ValueError, match="ignore"):
         input_checkpoint.CheckpointInputPipelineHook(estimator, "sometimes")
+
+
+def test_a_worker_goes_on_from_what_is_not_ahead_of_the_model(tmp_path, monkeypatch):
+    cluster = {"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}
+    task = {"type": "worker", "index": 0}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
+    config = ee.RunConfig(save_checkpoints_steps=3)
+    estimator = ee.Estimator(lambda features, labels, mode: None, str(tmp_path), config)
+    assert not estimator.config.is_chief
+    hook = input_checkpoint.CheckpointInputPipelineHook(estimator)
+    read = []
+
+    def as_worker(first_step, last_step):
+        """Steps of a worker, whose session finds the variables initialised by the chief."""
+        with tf.Graph().as_default():
+            step = tf1.train.get_or_create_global_step()
+            iterator = tf1.data.make_initializable_iterator(tf.data.Dataset.range(100))
+            tf1.add_to_collection(tf1.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
+            fetches = [iterator.get_next(), step.assign_add(1)]
+            start = step.assign(first_step)
+            with tf1.train.MonitoredSession(hooks=[hook]) as session:
+                session.run_step_fn(lambda step_context: step_context.session.run(start))
+                while True:
+                    batch, now = session.run(fetches)
+                    read.append(int(batch))
+                    if now == last_step:
+                        raise ArithmeticError("killed")
+
+    with pytest.raises(ArithmeticError, match="killed"):
+        as_worker(0, 8)
+    assert read == list(range(8))
+    saved = sorted(path.name for path in tmp_path.glob("*.index"))
+    assert saved == [f"input_worker_0.ckpt-{step}.index" for step in (0, 3, 6)]
+    # The whole cluster was killed, and the model is at step 5.
+    with pytest.raises(ArithmeticError, match="killed"):
+        as_worker(5, 6)
+    assert read[8:] == [3]
 
 
 class Listener(tf1.train.CheckpointSaverListener):

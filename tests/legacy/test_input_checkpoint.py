@@ -3,11 +3,9 @@
 
 import functools
 import glob
-import json
 import logging
 import os
 import random
-import re
 import subprocess
 import sys
 import time
@@ -51,6 +49,10 @@ class KillAfterStep(tf1.train.SessionRunHook):
     def after_run(self, run_context, run_values):
         if run_context.session.run(tf1.train.get_global_step()) >= self._at:
             raise Kill
+
+
+def kill_after(step):
+    return {"hooks": [KillAfterStep(step)]}
 
 
 def kill_while_saving(step, moment):
@@ -104,17 +106,14 @@ def batches(steps=STEPS):
 
 
 def model_fn(features, labels, mode, params):
-    step = tf1.train.get_global_step()
     dense = tf1.get_variable("dense", [], initializer=tf1.zeros_initializer())
     loss = (
         tf.reduce_sum(features["count"])
         + 0.1 * tf.reduce_sum(features["when"] ** 2)
         + dense * tf.reduce_mean(features["when"][0])
     )
-    optimizer = tf1.tpu.CrossShardOptimizer(
-        tf1.train.MomentumOptimizer(0.1, 0.9), reduction=tf1.losses.Reduction.SUM
-    )
-    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, step))
+    optimizer, reduction = tf1.train.MomentumOptimizer(0.1, 0.9), tf1.losses.Reduction.SUM
+    return harness.minimized(mode, loss, optimizer=optimizer, reduction=reduction)
 
 
 def plain_model_fn(features, labels, mode):
@@ -156,6 +155,12 @@ def files(directory):
     return sorted(os.path.basename(path) for path in glob.glob(f"{directory}/*"))
 
 
+def complete(directory, of=""):
+    """The checkpoints of a folder that have all of their files; `of` begins their names."""
+    found = [name.removesuffix(".index") for name in files(directory) if name.endswith(".index")]
+    return [name for name in found if name.startswith(of)]
+
+
 def check_counts(saved, seen):
     counts = np.bincount(np.concatenate(seen), minlength=11)
     np.testing.assert_array_equal(saved["count"], counts)
@@ -179,14 +184,6 @@ def check_equal(saved, expected):
         np.testing.assert_array_equal(saved[name], value, err_msg=name, strict=True)
 
 
-KILLS = {
-    "after a step without a checkpoint": lambda step: {"hooks": [KillAfterStep(step + 1)]},
-    "after a step with a checkpoint": lambda step: {"hooks": [KillAfterStep(step)]},
-    "between the two writes": lambda step: kill_while_saving(step, "before_save"),
-    "after both writes": lambda step: kill_while_saving(step, "after_save"),
-}
-
-
 @pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
@@ -199,33 +196,30 @@ def test_a_killed_training_ends_as_an_uninterrupted_one(
 ):
     if kernels == "native":
         request.getfixturevalue("native")
+    # There are checkpoints of even steps. The input is saved before the model.
     kills = [
-        (0, "between the two writes"),
-        (0, "after both writes"),
-        (0, "after a step with a checkpoint"),
-        (2, "between the two writes"),
-        (4, "after a step without a checkpoint"),
-        (6, "after both writes"),
-        (8, "after a step with a checkpoint"),
-        (10, "between the two writes"),
-        (10, "after a step without a checkpoint"),
+        kill_while_saving(0, "before_save"),
+        kill_while_saving(0, "after_save"),
+        kill_after(0),
+        kill_while_saving(2, "before_save"),
+        kill_after(5),
+        kill_while_saving(6, "after_save"),
+        kill_after(8),
+        kill_while_saving(10, "before_save"),
+        kill_after(11),
     ]
-    if way != "plain":
-        kills = kills[3:5]
-    for step, moment in kills:
-        killed(make(tmp_path, **WAYS[way]), **KILLS[moment](step))
+    for kill in kills if way == "plain" else kills[3:5]:
+        killed(make(tmp_path, **WAYS[way]), **kill)
     train(make(tmp_path, **WAYS[way]))
 
     saved = harness.saved(tmp_path, STEPS)
     check_all_seen_once(way, saved)
     expected = uninterrupted(way, str(tmp_path_factory.getbasetemp() / f"whole_{way}"))
     check_equal(saved, expected)
-    models = [name for name in files(tmp_path) if re.fullmatch(r"model\.ckpt-\d+\.index", name)]
-    assert models == ["model.ckpt-10.index", "model.ckpt-12.index"]
-    positions = [name for name in files(tmp_path) if name.startswith("input")]
-    assert {name.split(".")[1] for name in positions} == {"ckpt-10", "ckpt-12"}
-    assert "input.ckpt-10.index" in positions and "input.ckpt-12.index" in positions
-    assert not [name for name in files(tmp_path) if "unfinished" in name]
+    kept = [f"{what}.ckpt-{step}" for what in ("input", "model") for step in (10, 12)]
+    assert complete(tmp_path) == kept
+    of_positions = [name for name in files(tmp_path) if "input.ckpt" in name]
+    assert {".".join(name.split(".")[:2]) for name in of_positions} == {*kept[:2]}
 
 
 @pytest.mark.slow
@@ -267,46 +261,37 @@ ANOTHER_LOOKUP = (
 
 
 @pytest.mark.parametrize(
-    "written_by", ["native", pytest.param("tensorflow", marks=pytest.mark.slow)]
-)
-def test_a_lookup_ahead_of_other_kernels(written_by, native, monkeypatch, tmp_path):
-    """It holds other tensors, some of the same names and types, and is not taken for ours."""
-    way = WAYS["host, pipelined"]
-    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "1" if written_by == "native" else "0")
-    train(make(tmp_path, **way), 4)
-    before = harness.saved(tmp_path, 4)
-    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "0" if written_by == "native" else "1")
-    message = harness.refusal(ValueError, train, make(tmp_path, **way), 8)
-    assert message == ANOTHER_LOOKUP.format(tmp_path)
-    check_equal(harness.saved(tmp_path, 4), before)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "kernels, before, others",
+    "before, others",
     [
-        ("native", (2, "error"), [(3, "error"), (1, "error"), (2, "drop")]),
-        ("native", (3, "drop"), [(2, "drop"), (3, "error")]),
-        ("tensorflow", (1, "drop"), [(1, "error")]),
-        ("tensorflow", (1, "error"), [(1, "drop")]),
+        # Of other kernels: other tensors, some of the same names and types.
+        (("1", 1, "error"), [("0", 1, "error")]),
+        *(
+            pytest.param(*of_one, marks=pytest.mark.slow)
+            for of_one in (
+                (("0", 1, "error"), [("1", 1, "error"), ("0", 1, "drop")]),
+                (("0", 1, "drop"), [("0", 1, "error")]),
+                (("1", 2, "error"), [("1", 3, "error"), ("1", 1, "error"), ("1", 2, "drop")]),
+                (("1", 3, "drop"), [("1", 2, "drop"), ("1", 3, "error")]),
+            )
+        ),
     ],
 )
-def test_a_lookup_ahead_of_other_shards_or_options(
-    kernels, before, others, request, in_shards, tmp_path
+def test_a_lookup_ahead_of_other_settings(
+    before, others, native_library, in_shards, monkeypatch, tmp_path
 ):
-    """What is kept depends on them."""
-    if kernels == "native":
-        request.getfixturevalue("native")
+    """What is kept depends on the kernels, the shards and bad ids."""
 
-    def estimator(shards, bad_ids):
+    def estimator(native, shards, bad_ids):
+        monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", native)
         in_shards(shards)
         return make(tmp_path, **WAYS["host, pipelined"], bad_ids=bad_ids)
 
     train(estimator(*before), 4)
+    saved = harness.saved(tmp_path, 4)
     for other in others:
         message = harness.refusal(ValueError, train, estimator(*other), 8)
         assert message == ANOTHER_LOOKUP.format(tmp_path)
-        assert harness.saved(tmp_path, 4)["global_step"] == 4
+        check_equal(harness.saved(tmp_path, 4), saved)
     train(estimator(*before), 8)
 
 
@@ -327,14 +312,12 @@ def test_a_saver_of_the_programs_own_is_followed(elsewhere, tmp_path):
     directory = tmp_path / "elsewhere" if elsewhere else tmp_path
     for step in (4, 7):
         killed(make(tmp_path), hooks=[saver_hook(directory), KillAfterStep(step)])
-    positions = [name for name in files(tmp_path) if re.fullmatch(r"input.*index", name)]
-    if elsewhere:
-        # Where no model is saved beside it, a position is saved as the RunConfig says.
-        assert positions == [f"input.ckpt-{step}.index" for step in (0, 2, 4, 6)]
-        return
-    assert positions == [f"input.ckpt-{step}.index" for step in (3, 6)]
-    train(make(tmp_path), hooks=[saver_hook(directory)])
-    check_all_seen_once("plain", harness.saved(tmp_path, STEPS))
+    # Where no model is saved beside it, a position is saved as the RunConfig says.
+    steps = (0, 2, 4, 6) if elsewhere else (3, 6)
+    assert complete(tmp_path, "input") == [f"input.ckpt-{step}" for step in steps]
+    if not elsewhere:
+        train(make(tmp_path), hooks=[saver_hook(directory)])
+        check_all_seen_once("plain", harness.saved(tmp_path, STEPS))
 
 
 def test_a_saver_in_a_thread_is_refused(tmp_path):
@@ -446,45 +429,9 @@ def test_tensorflows_hook_is_replaced(tmp_path, way):
     hook_class = tf.data.experimental.CheckpointInputPipelineHook
     for step in (3, 6):
         estimator = make(tmp_path, **WAYS[way])
-        killed(estimator, hooks=[KillAfterStep(step)], hook_class=hook_class)
+        killed(estimator, **kill_after(step), hook_class=hook_class)
     train(make(tmp_path, **WAYS[way]), hook_class=hook_class)
     check_all_seen_once(way, harness.saved(tmp_path, STEPS))
-
-
-def test_a_worker_goes_on_from_what_is_not_ahead_of_the_model(tmp_path, monkeypatch):
-    cluster = {"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}
-    task = {"type": "worker", "index": 0}
-    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
-    estimator = make(tmp_path, save_checkpoints_steps=3)
-    assert not estimator.config.is_chief
-    hook = CheckpointInputPipelineHook(estimator)
-    read = []
-
-    def as_worker(first_step, last_step):
-        """Steps of a worker, whose session finds the variables initialised by the chief."""
-        with tf.Graph().as_default():
-            step = tf1.train.get_or_create_global_step()
-            iterator = tf1.data.make_initializable_iterator(tf.data.Dataset.range(100))
-            tf1.add_to_collection(tf1.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
-            fetches = [iterator.get_next(), step.assign_add(1)]
-            start = step.assign(first_step)
-            with tf1.train.MonitoredSession(hooks=[hook]) as session:
-                session.run_step_fn(lambda step_context: step_context.session.run(start))
-                while True:
-                    batch, now = session.run(fetches)
-                    read.append(int(batch))
-                    if now == last_step:
-                        raise Kill
-
-    with pytest.raises(Kill):
-        as_worker(0, 8)
-    assert read == list(range(8))
-    names = [name for name in files(tmp_path) if name.endswith(".index")]
-    assert names == [f"input_worker_0.ckpt-{step}.index" for step in (0, 3, 6)]
-    # The whole cluster was killed, and the model is at step 5.
-    with pytest.raises(Kill):
-        as_worker(5, 6)
-    assert read[8:] == [3]
 
 
 def train_long(directory):
@@ -512,18 +459,19 @@ def test_kills_at_any_moment(tmp_path):
 
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     killed.mkdir()
-    for _ in range(sampling.of(8, some=2)):
+
+    def start_and_kill():
         process = start(killed)
         process.stdout.readline()
         before = set(files(killed))
-        deadline = time.monotonic() + 120
         # The session of this process has begun once it writes its events.
-        while set(files(killed)) == before and process.poll() is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        processes.until(lambda: set(files(killed)) != before or process.poll() is not None, 120)
         time.sleep(moments.uniform(0.0, 1.5))
         process.kill()
         process.wait()
+
+    for _ in range(sampling.of(8, some=2)):
+        start_and_kill()
     assert start(killed).wait(600) == 0
     train_long(whole)
     check_equal(harness.saved(killed, LONG), harness.saved(whole, LONG))

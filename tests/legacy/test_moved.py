@@ -6,15 +6,15 @@ tests/data/tensorflow_2_9.json has what TensorFlow 2.9.3 defines in these module
 
 import importlib
 import json
-import pathlib
 import sys
 
+import processes
 import pytest
 
 import estimator_emb as ee
 from estimator_emb.names import moved
 
-OLD = json.loads((pathlib.Path(__file__).parents[1] / "data" / "tensorflow_2_9.json").read_text())
+OLD = json.loads((processes.ROOT / "tests" / "data" / "tensorflow_2_9.json").read_text())
 GONE = {
     "eager.def_function": "ALLOW_DYNAMIC_VARIABLE_CREATION "
     "FREQUENT_TRACING_WARNING_MAX_CALL_HISTORY "

@@ -267,12 +267,9 @@ def test_a_warm_start_begins_at_step_0_and_names_a_pattern_that_finds_nothing(tm
 
 
 def test_a_second_training_in_a_folder_is_refused(tmp_path):
-    class Trains(v1.train.SessionRunHook):
-        def after_run(self, run_context, run_values):
-            make("own", tmp_path).train(input_fn, steps=1)
-
+    trains = harness.AfterStep(lambda: make("own", tmp_path).train(input_fn, steps=1))
     with pytest.raises(RuntimeError, match=f"model_dir '{tmp_path}' is held by this process"):
-        make("own", tmp_path).train(input_fn, hooks=[Trains()], steps=1)
+        make("own", tmp_path).train(input_fn, hooks=[trains], steps=1)
 
 
 @of_each_kind

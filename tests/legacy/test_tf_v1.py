@@ -2,13 +2,11 @@
 """--tf-v1: every public module of TensorFlow 1.15, in every form of import."""
 
 import json
-import pathlib
 
 import processes
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[2]
-MODULES = json.loads((ROOT / "tests/data/tensorflow_1_15.json").read_text())["modules"]
+MODULES = json.loads((processes.ROOT / "tests/data/tensorflow_1_15.json").read_text())["modules"]
 GONE = (
     "keras.mixed_precision.experimental",
     "keras.wrappers",

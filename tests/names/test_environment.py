@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """One list of environment variables: the package reads those in it, and the page has them all."""
 
-import pathlib
 import re
+
+import processes
 
 from estimator_emb.names import environment
 
-ROOT = pathlib.Path(__file__).parents[2]
 _MACRO = "ESTIMATOR_EMB_NAME"
 """Of the C++ kernels, and no variable of the environment."""
 NAMES = {variable.name for variable in environment.VARIABLES}
@@ -14,7 +14,7 @@ NAMES = {variable.name for variable in environment.VARIABLES}
 
 def test_what_the_package_reads_is_listed():
     """A variable that a text of the package names is one of them; none is listed in vain."""
-    files = (ROOT / "estimator_emb").rglob("*.py")
+    files = (processes.ROOT / "estimator_emb").rglob("*.py")
     package = "\n".join(path.read_text() for path in files if path.name != "environment.py")
     named = set(re.findall(r"\bESTIMATOR_EMB_[A-Z_]*[A-Z]\b", package)) - {_MACRO}
     assert named <= NAMES
@@ -23,7 +23,7 @@ def test_what_the_package_reads_is_listed():
 
 
 def test_the_page_has_them_all():
-    page = (ROOT / "docs" / "api" / "index.md").read_text()
+    page = (processes.ROOT / "docs" / "api" / "index.md").read_text()
     rows = dict(re.findall(r"^\| `(ESTIMATOR_EMB_\w+)` \| (.*) \|$", page, re.M))
     assert set(rows) == NAMES
     for variable in environment.VARIABLES:

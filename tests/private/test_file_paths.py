@@ -4,7 +4,6 @@
 import functools
 import inspect
 import os
-import pathlib
 
 import processes
 import pytest
@@ -13,7 +12,6 @@ import tensorflow as tf
 from estimator_emb.cli import main as main_lib
 from estimator_emb.private import file_paths, files, tensorflow_files
 
-ROOT = pathlib.Path(__file__).parents[2]
 tf1 = tf.compat.v1
 
 PROGRAM = '''

@@ -38,13 +38,6 @@ def _soon(monkeypatch):
     monkeypatch.setattr(ending, "_FOR_CHIEF_TO_HEAR", 0.2)
 
 
-def until(condition):
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def in_thread(function, *args):
     thread = threading.Thread(target=function, args=args, daemon=True)
     thread.start()
@@ -63,7 +56,7 @@ def test_servers_end_after_the_last_step_of_the_workers(cluster, caplog):
     time.sleep(0.5)
     assert serving.is_alive() and not worker.is_over()
     chief = in_thread(ending.end_all, targets["chief"], spec)
-    until(worker.is_over)
+    processes.until(worker.is_over)
     # The worker is in its last step.
     time.sleep(1)
     assert chief.is_alive() and serving.is_alive() and not server.is_over()
@@ -90,7 +83,7 @@ def test_a_worker_that_makes_no_step_ends(begun, cluster, caplog, monkeypatch):
     started = time.monotonic()
     ending.end_all(targets["chief"], spec)  # The server does not take its word: it runs on.
     assert time.monotonic() - started < 10
-    until(lambda: statuses)
+    processes.until(lambda: statuses)
     assert statuses == [0]
     why = "'s last step does not end" if begun else " has made no step"
     said = {f"Training is over. This worker{why}: this process ends."}

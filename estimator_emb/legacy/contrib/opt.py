@@ -12,6 +12,10 @@ import tensorflow as tf
 _tf1 = tf.compat.v1
 
 
+def _called(value: Any) -> Any:
+    return value() if callable(value) else value
+
+
 class DecoupledWeightDecayExtension:
     """Decays variables by `weight_decay` times their value, before an optimizer updates them.
 
@@ -59,9 +63,7 @@ class DecoupledWeightDecayExtension:
         )
 
     def _prepare(self) -> None:
-        decay = self._weight_decay
-        if callable(decay):
-            decay = decay()
+        decay = _called(self._weight_decay)
         self._weight_decay_tensor = tf.convert_to_tensor(decay, name="weight_decay")
         super()._prepare()  # type: ignore[misc]
 
@@ -177,9 +179,7 @@ class LARSOptimizer(_tf1.train.Optimizer):  # type: ignore[misc, name-defined]
 
     def compute_lr(self, grad: Any, var: Any) -> tuple[Any, Any]:
         """Returns the rate of a variable, and its gradient with the weight decay."""
-        rate = self._learning_rate
-        if callable(rate):
-            rate = rate()
+        rate = _called(self._learning_rate)
         if any(part in var.name for part in self._skip_list or ()):
             return rate, grad
         norm, gradient_norm = tf.norm(var), tf.norm(grad)
@@ -192,10 +192,8 @@ class LARSOptimizer(_tf1.train.Optimizer):  # type: ignore[misc, name-defined]
             self._zeros_slot(variable, "momentum", self._name)
 
     def _prepare(self) -> None:
-        rate = self._learning_rate
-        self._learning_rate_tensor = tf.convert_to_tensor(
-            rate() if callable(rate) else rate, name="learning_rate"
-        )
+        rate = _called(self._learning_rate)
+        self._learning_rate_tensor = tf.convert_to_tensor(rate, name="learning_rate")
 
     def _apply_dense(self, grad: Any, var: Any) -> Any:
         rate, grad = self.compute_lr(grad, var)
