@@ -134,12 +134,12 @@ def told_of_small(spec: Any, declared: int, labels: Any, features: Any) -> Any:
     """
     sizes = (_samples(value) for _, value in named([labels, features]))
     samples = next((size for size in sizes if size is not None), None)
-    if samples is None:
-        return spec
-    if not tf.is_tensor(samples):
+    if tf.is_tensor(samples):
+        hooks = *spec.training_hooks, _SmallBatches(declared, samples)
+        return spec._replace(training_hooks=hooks)
+    if samples is not None:
         _tell_if_small(declared, samples)
-        return spec
-    return spec._replace(training_hooks=(*spec.training_hooks, _SmallBatches(declared, samples)))
+    return spec
 
 
 def _samples(value: Any) -> Any:

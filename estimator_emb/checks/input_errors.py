@@ -70,9 +70,10 @@ def note_batch(features: Any, labels: Any = None, core: str = "") -> None:
     """Records the ops that decoded a batch of an iterator; `core` is '' or, e.g., ' of core 1'."""
     of_ops = notes.of(_Reads).of_ops
     for name, value in batch_sizes.named({"features": features, "labels": labels}):
-        for part in _parts(value):
-            if part.op.type in _TAKES_APART:
-                _add(of_ops, part.op.name, name + core)
+        if isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
+            for part in tf.nest.flatten(value, expand_composites=True):
+                if part.op.type in _TAKES_APART:
+                    _add(of_ops, part.op.name, name + core)
 
 
 def note_dataset(dataset: Any) -> None:
@@ -101,8 +102,8 @@ def note_dataset(dataset: Any) -> None:
 def _note(
     of_ops: dict[str, list[str]], tensors: Iterable[Any], structure: Any, kinds: tuple[str, ...]
 ) -> None:
-    names = list(_names(structure))
-    for name, tensor in zip(names, tensors, strict=False):  # Captured tensors come last.
+    # Captured tensors come last.
+    for name, tensor in zip(_names(structure), tensors, strict=False):
         op = getattr(tensor, "op", None)
         if op is not None and op.type in ("Identity", "Reshape"):
             op = op.inputs[0].op
@@ -111,30 +112,21 @@ def _note(
 
 
 def _names(structure: Any) -> list[str]:
-    count = len(data_nest.flatten(structure))
-    numbered = data_nest.pack_sequence_as(structure, list(range(count)))
+    numbers = list(range(len(data_nest.flatten(structure))))
+    numbered = data_nest.pack_sequence_as(structure, numbers)
     if isinstance(numbered, dict) and set(numbered) >= {"features", "real"}:
         whole = numbered  # Prediction on emulated cores.
     elif isinstance(numbered, tuple) and len(numbered) == 2 and not hasattr(numbered, "_fields"):
         whole = {"features": numbered[0], "labels": numbered[1]}
     else:
         whole = {"features": numbered}
-    by_number = {number: name for name, number in batch_sizes.named(whole)}
-    return [by_number[number] for number in range(count)]
+    return [name for name, _ in sorted(batch_sizes.named(whole), key=lambda leaf: leaf[1])]
 
 
 def _add(of_ops: dict[str, list[str]], op: str, name: str) -> None:
     names = of_ops.setdefault(op, [])
     if name not in names:
         names.append(name)
-
-
-def _parts(value: Any) -> Sequence[tf.Tensor]:
-    if isinstance(value, tf.SparseTensor):
-        return value.indices, value.values, value.dense_shape
-    if isinstance(value, tf.RaggedTensor):
-        return value.row_splits, value.flat_values
-    return ()
 
 
 @contextlib.contextmanager

@@ -141,11 +141,11 @@ class _Moves:
     ):
         self._values = values
         self._force = force
-        self._record = row_order.record(values)
+        self.record = row_order.record(values)
         self._graph = row_order.saved_graph(values.path)
         listed = saved_variables.of_shapes(values.shapes, values.dtypes)
         self._variables = {variable.name: variable for variable in listed}
-        self._tables = saved_variables.tables(listed, [*self._record, *self._graph.tables])
+        self._tables = saved_variables.tables(listed, [*self.record, *self._graph.tables])
         self._named = [table for name in named for table in self._matching(name)]
         if not named:
             raise ValueError("convert: tables must name at least one table (--table).")
@@ -154,11 +154,6 @@ class _Moves:
         self.left = tuple(name for name in self._tables if name not in moved)
         self._why = ""
         self.hosts = self._hosts(hosts, source_order)
-
-    def order_of(self, name: str) -> int | None:
-        if self._record:
-            return self._record.get(name)
-        return self.hosts  # One strategy holds for all tables of a program.
 
     def check_target(self, to: str, to_hosts: int) -> None:
         if to == "mod":
@@ -225,7 +220,7 @@ class _Moves:
                     f"in {row_order.in_words(1)}{self._why}."
                 )
             return 1
-        if self._record and known is not None:
+        if self.record and known is not None:
             return self._agreeing(hosts, known, self._why)
         slices = self._hosts_of_slices()
         if known is not None:
@@ -242,21 +237,20 @@ class _Moves:
 
     def _told(self) -> tuple[str | None, int | None, str]:
         """Returns order, hosts and reason from the record or the graph, or (None, None, '')."""
-        if self._record:
-            found = {self._record.get(table.name) for table in self._named}
+        if self.record:
+            found = {self.record.get(table.name) for table in self._named}
             if len(found) > 1:
                 raise ValueError(
                     "convert: the named tables are in different orders, by the record in "
-                    f"{self._values.path!r}: {self._record}. Convert those of one order at a time."
+                    f"{self._values.path!r}: {self.record}. Convert those of one order at a time."
                 )
             (known,) = found
-            if known is not None:
-                why = f", by its record, the variable {RECORD}"
-                return ("ids" if known == 1 else "mod"), known, why
+            if known is None:
+                return None, None, ""
+            order = "ids" if known == 1 else "mod"
+            return order, known, f", by its record, the variable {RECORD}"
         graph = self._graph
-        if graph.order is None or self._record:
-            return None, None, ""
-        return graph.order, graph.hosts, f": {graph.why}"
+        return graph.order, graph.hosts, f": {graph.why}" if graph.why else ""
 
     def _undivided(self) -> str | None:
         """Returns 'ids' if no table is in slices and nothing tells of a legacy TPU; else None."""
@@ -301,14 +295,12 @@ def _write(
     advance = counter(progress, 3 * sum(values.size(name) for name in kept))
     for name in kept:
         values.check(name, advance)
-    orders: dict[str, int | None] = {name: plan.order_of(name) for name in plan.left}
-    orders.update(dict.fromkeys(plan.moved, conversion.to_hosts))
-    record = np.array(
-        row_order.contents_of_record({name: count for name, count in orders.items() if count}),
-        object,
-    )
+    # Without a record, one strategy holds for all tables of a program.
+    before = plan.record or dict.fromkeys(plan.left, plan.hosts)
+    orders = {name: before[name] for name in plan.left if name in before}
+    orders |= dict.fromkeys(plan.moved, conversion.to_hosts)
     with Writer(conversion.path) as out:
-        out.add(RECORD, tf.string, record)
+        out.add(RECORD, tf.string, np.array(row_order.contents_of_record(orders), object))
         for name in kept:
             _copy(values, name, _Order(values, name, conversion), out, advance)
         merged = out.merge()
