@@ -6,9 +6,8 @@ TensorFlow fails to encode or decode it, with an error that names only an op. So
 feature are recorded here while the graph is built.
 """
 
-import contextlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -129,18 +128,14 @@ def _add(of_ops: dict[str, list[str]], op: str, name: str) -> None:
         names.append(name)
 
 
-@contextlib.contextmanager
-def labels_needed(mode: str, labels: Any) -> Iterator[None]:
+def explain_labels(error: Exception, mode: str, labels: Any) -> None:
     """Adds to a model_fn's error about None that input_fn returned no labels."""
-    try:
-        yield
-    except (AttributeError, TypeError, ValueError) as error:
-        if labels is None and mode != ModeKeys.PREDICT and "None" in str(error):
-            error.args = (
-                f"{error} In model_fn, labels is None in mode {mode!r}, for input_fn returned only "
-                "features: return a Dataset of (features, labels), or both.",
-            )
-        raise
+    is_of_none = isinstance(error, (AttributeError, TypeError, ValueError)) and "None" in str(error)
+    if labels is None and mode != ModeKeys.PREDICT and is_of_none:
+        error.args = (
+            f"{error} In model_fn, labels is None in mode {mode!r}, for input_fn returned only "
+            "features: return a Dataset of (features, labels), or both.",
+        )
 
 
 def explain(error: tf.errors.OpError) -> None:
