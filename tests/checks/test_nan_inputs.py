@@ -65,12 +65,8 @@ def model_fn(features, labels, mode, params):
 
 
 def make(directory, cores=None, params=None, tables=True, pipelined=False, **kwargs):
-    spec = table_spec(
-        4,
-        2,
-        ee.AdagradParameters(0.1, 0.1),
-        pipeline_execution_with_tensor_core=pipelined,
-    )
+    optimizer = ee.AdagradParameters(0.1, 0.1)
+    spec = table_spec(4, 2, optimizer, pipeline_execution_with_tensor_core=pipelined)
     spec = spec if tables else None
     return harness.estimator(
         model_fn, spec, directory, num_shards=cores, params=params or {}, **kwargs
