@@ -21,6 +21,9 @@ from estimator_emb.messages.arguments import check_argument
 from estimator_emb.messages.text_columns import escaped
 from estimator_emb.tables.partition import Partition
 
+_Hosts = tuple[int, int]
+"""The numbers of hosts in whose 'mod' order the rows of a variable are, before and after."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Conversion:
@@ -292,6 +295,8 @@ def _write(
     progress: Callable[[int, int], Any] | None,
 ) -> None:
     kept = [name for name in sorted(values.shapes) if name not in (*conversion.dropped, RECORD)]
+    moves = dict.fromkeys(kept, (1, 1))
+    moves |= dict.fromkeys(plan.moved, (conversion.hosts, conversion.to_hosts))
     advance = counter(progress, 3 * sum(values.size(name) for name in kept))
     for name in kept:
         values.check(name, advance)
@@ -302,60 +307,52 @@ def _write(
     with Writer(conversion.path) as out:
         out.add(RECORD, tf.string, np.array(row_order.contents_of_record(orders), object))
         for name in kept:
-            _copy(values, name, _Order(values, name, conversion), out, advance)
+            _copy(values, name, moves[name], out, advance)
         merged = out.merge()
         with Values(merged) as written:
             for name in kept:
-                _compare(values, written, name, _Order(values, name, conversion), advance)
+                _compare(values, written, name, moves[name], advance)
         out.finish()
 
 
-class _Order:
-    """The numbers of hosts in whose 'mod' order the rows of a variable are, before and after."""
-
-    def __init__(self, values: Values, name: str, conversion: Conversion):
-        moved = name in conversion.permuted
-        self.old, self.new = (conversion.hosts, conversion.to_hosts) if moved else (1, 1)
-        parts = values.parts(name) or []
-        self._starts = [] if moved else [part.start for part in parts]
-
-    def slices(self, ids: np.ndarray) -> list[np.ndarray]:
-        """Returns the positions in `ids` of each new slice; a variable that stays keeps its own."""
-        if self.new > 1:
-            divided = [np.flatnonzero(ids % self.new == host) for host in range(self.new)]
-        else:
-            breaks = np.searchsorted(ids, self._starts)
-            divided = np.split(np.arange(len(ids)), breaks)
-        return [positions for positions in divided if len(positions)]
-
-
 def _copy(
-    values: Values, name: str, order: _Order, out: Writer, advance: Callable[[int], Any]
+    values: Values, name: str, hosts: _Hosts, out: Writer, advance: Callable[[int], Any]
 ) -> None:
     dtype, shape = values.dtypes[name], values.shapes[name]
     if values.is_text(name) or not shape or not np.prod(shape, dtype=np.int64):
         out.add(name, dtype, values.array(name))  # TensorFlow saves no slices of strings.
         advance(values.size(name))
         return
-    places = Partition(shape[0], order.new, "mod").places
+    places = Partition(shape[0], hosts[1], "mod").places
     for start, end in values.spans(name, max(1, writer.CHUNK_BYTES // values.row_bytes(name))):
         ids = np.arange(start, end)
-        rows = values.of_ids(name, start, end, order.old)
-        for positions in order.slices(ids):
+        rows = values.of_ids(name, start, end, hosts[0])
+        for positions in _slices(values, name, ids, hosts):
             piece = rows if len(positions) == len(rows) else rows[positions]
             first = None if len(piece) == shape[0] else int(places(ids[positions[:1]])[0])
             out.add(name, dtype, piece, shape, first)
         advance(rows.nbytes)
 
 
+def _slices(values: Values, name: str, ids: np.ndarray, hosts: _Hosts) -> list[np.ndarray]:
+    """Returns the positions in `ids` of each new slice; a variable that stays keeps its own."""
+    if hosts[1] > 1:
+        divided = [np.flatnonzero(ids % hosts[1] == host) for host in range(hosts[1])]
+    else:
+        kept = (values.parts(name) or []) if hosts == (1, 1) else []
+        breaks = np.searchsorted(ids, [part.start for part in kept])
+        divided = np.split(np.arange(len(ids)), breaks)
+    return [positions for positions in divided if len(positions)]
+
+
 def _compare(
-    values: Values, written: Values, name: str, order: _Order, advance: Callable[[int], Any]
+    values: Values, written: Values, name: str, hosts: _Hosts, advance: Callable[[int], Any]
 ) -> None:
     is_text = values.is_text(name)
     as_read = (written.shapes.get(name), written.dtypes.get(name))
     right = as_read == (values.shapes[name], values.dtypes[name])
     if right:
-        for old, new in pairs(values, name, written, name, (order.old, order.new)):
+        for old, new in pairs(values, name, written, name, hosts):
             same = old.tolist() == new.tolist() if is_text else old.tobytes() == new.tobytes()
             right = right and same
             advance(0 if is_text else old.nbytes)
