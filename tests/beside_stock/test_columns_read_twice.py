@@ -98,8 +98,8 @@ CASES = {
     ),
     "some features only": (
         OTHER.format("a"),
-        "linear_model(dict(a=features['a']), [a]) + input_layer(dict(a=features['a']), [deep])"
-        " + scoped('o', [other])",
+        "linear_model(dict(a=features['a']), [a]) + scoped('o', [other])"
+        " + tf.reduce_sum(input_layer(dict(a=features['a']), [deep]), 1, keepdims=True)",
         "[other, deep]",
     ),
     "two shared tables": (
