@@ -166,6 +166,16 @@ def in_shards(monkeypatch):
     return into
 
 
+@pytest.fixture
+def installed():
+    """Has the names of tensorflow-estimator stand for ours, as `estimator-emb run` does."""
+    import estimator_emb as ee
+
+    ee.install()
+    yield
+    ee.uninstall()
+
+
 @pytest.fixture(autouse=True)
 def nothing_logged(monkeypatch):
     """Has each test see what a process says once."""

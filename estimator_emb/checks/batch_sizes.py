@@ -6,13 +6,14 @@ They are reported only if building or running a step fails.
 """
 
 import contextlib
-import weakref
+import copy
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from estimator_emb.checks import notes
 from estimator_emb.messages import console, errors
 from estimator_emb.messages.console import logger
 from estimator_emb.ordering import structure
@@ -82,30 +83,26 @@ class _Sizes(tf.compat.v1.train.SessionRunHook):
         return np.bool_(True)
 
 
-_of_graphs: weakref.WeakKeyDictionary[tf.Graph, _Sizes] = weakref.WeakKeyDictionary()
-
-
 def watched(features: Any, labels: Any, samples: Any) -> tuple[Any, Any]:
     """Returns features and labels with ops that compare sizes which the graph does not know.
 
     A batch with different sizes trains all the same. `samples` is the expected size, an int or an
     integer scalar; None compares nothing.
     """
-    graph = tf.compat.v1.get_default_graph()
     structure = {"features": features, "labels": labels}
     chosen = {id(value): (name, value) for name, value in named(structure) if _may_differ(value)}
     if not chosen or samples is None:
         return features, labels
     names = [name for name, _ in chosen.values()]
     values = [value for _, value in chosen.values()]
-    notes = _of_graphs.setdefault(graph, _Sizes())
+    noted = notes.of(_Sizes)
     with tf.name_scope("batch_sizes"), tf.device("/cpu:0"):
         sizes = _first_dimensions(values, samples)
         samples = tf.cast(samples, tf.int32)
         given = [sizes, samples]
 
         def note() -> tf.Tensor:
-            return tf.numpy_function(lambda *found: notes.note(names, *found), given, tf.bool)
+            return tf.numpy_function(lambda *found: noted.note(names, *found), given, tf.bool)
 
         alike = tf.reduce_all(tf.equal(sizes, samples))
         compared = tf.cond(alike, lambda: tf.constant(True), note)
@@ -114,8 +111,8 @@ def watched(features: Any, labels: Any, samples: Any) -> tuple[Any, Any]:
             after = tf.raw_ops.IdentityN(input=values)
     replaced = dict(zip(chosen, after, strict=True))
     for name, tensor in zip(names, after, strict=True):
-        notes.watched[tensor.name] = name
-    return tf.nest.map_structure(lambda value: replaced.get(id(value), value), (features, labels))
+        noted.watched[tensor.name] = name
+    return _with(features, replaced), _with(labels, replaced)
 
 
 class _SmallBatches(tf.compat.v1.train.SessionRunHook):
@@ -137,12 +134,12 @@ def told_of_small(spec: Any, declared: int, labels: Any, features: Any) -> Any:
     """
     sizes = (_samples(value) for _, value in named([labels, features]))
     samples = next((size for size in sizes if size is not None), None)
-    if samples is None:
-        return spec
-    if not tf.is_tensor(samples):
+    if tf.is_tensor(samples):
+        hooks = *spec.training_hooks, _SmallBatches(declared, samples)
+        return spec._replace(training_hooks=hooks)
+    if samples is not None:
         _tell_if_small(declared, samples)
-        return spec
-    return spec._replace(training_hooks=(*spec.training_hooks, _SmallBatches(declared, samples)))
+    return spec
 
 
 def _samples(value: Any) -> Any:
@@ -167,21 +164,21 @@ def _tell_if_small(declared: int, samples: int) -> bool:
 
 def hooks() -> list[tf.compat.v1.train.SessionRunHook]:
     """Returns the hooks that a session of the default graph needs for these checks."""
-    notes = _of_graphs.get(tf.compat.v1.get_default_graph())
-    return [] if notes is None else [notes]
+    noted = notes.of(_Sizes)
+    return [noted] if noted.watched else []
 
 
 def of_failed_step(error: tf.errors.OpError, graph: tf.Graph) -> str:
     """Returns lines about the batch of a failed step; '' if its sizes did not cause the error."""
-    notes = _of_graphs.get(graph)
-    if notes is None or not notes.found or not isinstance(error, tf.errors.InvalidArgumentError):
+    noted = notes.of(_Sizes, graph)
+    if not noted.found or not isinstance(error, tf.errors.InvalidArgumentError):
         return ""
     op, read = error.op, None
     if op is not None and op.graph is graph:
-        read = {notes.watched[name] for name in _leading_to(op) if name in notes.watched}
-    if read is not None and read.isdisjoint(notes.found):
+        read = {noted.watched[name] for name in _leading_to(op) if name in noted.watched}
+    if read is not None and read.isdisjoint(noted.found):
         return ""
-    lines = (_line(name, size, samples) for name, (size, samples) in notes.found.items())
+    lines = (_line(name, size, samples) for name, (size, samples) in noted.found.items())
     return f"{''.join(lines)} {REMEDY}"
 
 
@@ -210,6 +207,16 @@ def _first_dimensions(values: list[tf.Tensor], samples: Any) -> tf.Tensor:
         else:
             start += value.shape.rank
     return tf.gather(tf.concat(shapes, axis=0), places) if start > 1 else shapes[0]
+
+
+def _with(structure: Any, replaced: dict[int, tf.Tensor]) -> Any:
+    if isinstance(structure, dict):
+        copied = copy.copy(structure)  # Its keys may be of types that `tf.nest` cannot sort.
+        copied.update({key: _with(value, replaced) for key, value in structure.items()})
+        return copied
+    if isinstance(structure, (list, tuple)) and not hasattr(structure, "_fields"):
+        return type(structure)(_with(value, replaced) for value in structure)
+    return tf.nest.map_structure(lambda value: replaced.get(id(value), value), structure)
 
 
 def _warn_of_one(name: str, samples: int | None) -> None:

@@ -6,15 +6,13 @@ TensorFlow fails to encode or decode it, with an error that names only an op. So
 feature are recorded here while the graph is built.
 """
 
-import contextlib
 import re
-import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.checks import batch_sizes
+from estimator_emb.checks import batch_sizes, notes
 from estimator_emb.messages import errors
 from estimator_emb.private.estimator import ModeKeys
 from estimator_emb.private.graphs import data_nest
@@ -41,8 +39,8 @@ _OF_DATASET = re.compile(
 )
 
 
-class _Notes:
-    """What is recorded of a graph.
+class _Reads:
+    """What a graph reads.
 
     Attributes:
       tables: the tables that read its features.
@@ -57,35 +55,29 @@ class _Notes:
         self.in_functions: dict[str, list[str]] = {}
 
 
-_of_graphs: weakref.WeakKeyDictionary[tf.Graph, _Notes] = weakref.WeakKeyDictionary()
-
-
-def _notes() -> _Notes:
-    return _of_graphs.setdefault(tf.compat.v1.get_default_graph(), _Notes())
-
-
 def note_tables(tables: Sequence[Table]) -> None:
     """Records the tables that read the batches of the default graph."""
-    _notes().tables = tables
+    notes.of(_Reads).tables = tables
 
 
 def owner(key: str, core: int) -> str:
     """Returns what messages call `features[key]` in the batch of a core."""
-    return _owner(f"features[{key!r}] of core {core}", _notes().tables)
+    return _owner(f"features[{key!r}] of core {core}", notes.of(_Reads).tables)
 
 
 def note_batch(features: Any, labels: Any = None, core: str = "") -> None:
     """Records the ops that decoded a batch of an iterator; `core` is '' or, e.g., ' of core 1'."""
-    notes = _notes().of_ops
+    of_ops = notes.of(_Reads).of_ops
     for name, value in batch_sizes.named({"features": features, "labels": labels}):
-        for part in _parts(value):
-            if part.op.type in _TAKES_APART:
-                _add(notes, part.op.name, name + core)
+        if isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
+            for part in tf.nest.flatten(value, expand_composites=True):
+                if part.op.type in _TAKES_APART:
+                    _add(of_ops, part.op.name, name + core)
 
 
 def note_dataset(dataset: Any) -> None:
     """Records the ops of a dataset and of its input datasets."""
-    notes = _notes()
+    reads = notes.of(_Reads)
     waiting, seen = [dataset], set()
     while waiting:
         one = waiting.pop()
@@ -95,68 +87,55 @@ def note_dataset(dataset: Any) -> None:
         waiting += one._inputs()
         made_by = one._variant_tensor
         if hasattr(made_by, "op") and made_by.op.type in _FROM_TENSORS:
-            _note(notes.of_ops, made_by.op.inputs, one.element_spec, _MAKES)
+            _note(reads.of_ops, made_by.op.inputs, one.element_spec, _MAKES)
         for function in one._functions():
             graph = getattr(function.function, "graph", None)
             if not isinstance(graph, tf.Graph):
                 continue  # Functions of TensorFlow 1 have none.
-            _note(notes.in_functions, graph.outputs, function.output_structure, _MAKES)
+            _note(reads.in_functions, graph.outputs, function.output_structure, _MAKES)
             readers = [next(iter(part.consumers()), None) for part in graph.inputs]
             first = [reader and reader.outputs and reader.outputs[0] for reader in readers]
-            _note(notes.in_functions, first, function._input_structure, _TAKES_APART)
+            _note(reads.in_functions, first, function._input_structure, _TAKES_APART)
 
 
 def _note(
-    notes: dict[str, list[str]], tensors: Iterable[Any], structure: Any, kinds: tuple[str, ...]
+    of_ops: dict[str, list[str]], tensors: Iterable[Any], structure: Any, kinds: tuple[str, ...]
 ) -> None:
-    names = list(_names(structure))
-    for name, tensor in zip(names, tensors, strict=False):  # Captured tensors come last.
+    # Captured tensors come last.
+    for name, tensor in zip(_names(structure), tensors, strict=False):
         op = getattr(tensor, "op", None)
         if op is not None and op.type in ("Identity", "Reshape"):
             op = op.inputs[0].op
         if op is not None and op.type in kinds:
-            _add(notes, op.name, name)
+            _add(of_ops, op.name, name)
 
 
 def _names(structure: Any) -> list[str]:
-    count = len(data_nest.flatten(structure))
-    numbered = data_nest.pack_sequence_as(structure, list(range(count)))
+    numbers = list(range(len(data_nest.flatten(structure))))
+    numbered = data_nest.pack_sequence_as(structure, numbers)
     if isinstance(numbered, dict) and set(numbered) >= {"features", "real"}:
         whole = numbered  # Prediction on emulated cores.
     elif isinstance(numbered, tuple) and len(numbered) == 2 and not hasattr(numbered, "_fields"):
         whole = {"features": numbered[0], "labels": numbered[1]}
     else:
         whole = {"features": numbered}
-    by_number = {number: name for name, number in batch_sizes.named(whole)}
-    return [by_number[number] for number in range(count)]
+    return [name for name, _ in sorted(batch_sizes.named(whole), key=lambda leaf: leaf[1])]
 
 
-def _add(notes: dict[str, list[str]], op: str, name: str) -> None:
-    names = notes.setdefault(op, [])
+def _add(of_ops: dict[str, list[str]], op: str, name: str) -> None:
+    names = of_ops.setdefault(op, [])
     if name not in names:
         names.append(name)
 
 
-def _parts(value: Any) -> Sequence[tf.Tensor]:
-    if isinstance(value, tf.SparseTensor):
-        return value.indices, value.values, value.dense_shape
-    if isinstance(value, tf.RaggedTensor):
-        return value.row_splits, value.flat_values
-    return ()
-
-
-@contextlib.contextmanager
-def labels_needed(mode: str, labels: Any) -> Iterator[None]:
+def explain_labels(error: Exception, mode: str, labels: Any) -> None:
     """Adds to a model_fn's error about None that input_fn returned no labels."""
-    try:
-        yield
-    except (AttributeError, TypeError, ValueError) as error:
-        if labels is None and mode != ModeKeys.PREDICT and "None" in str(error):
-            error.args = (
-                f"{error} In model_fn, labels is None in mode {mode!r}, for input_fn returned only "
-                "features: return a Dataset of (features, labels), or both.",
-            )
-        raise
+    is_of_none = isinstance(error, (AttributeError, TypeError, ValueError)) and "None" in str(error)
+    if labels is None and mode != ModeKeys.PREDICT and is_of_none:
+        error.args = (
+            f"{error} In model_fn, labels is None in mode {mode!r}, for input_fn returned only "
+            "features: return a Dataset of (features, labels), or both.",
+        )
 
 
 def explain(error: tf.errors.OpError) -> None:
@@ -165,7 +144,7 @@ def explain(error: tf.errors.OpError) -> None:
     if graph is None or hasattr(error, _EXPLAINED):  # An evaluation in a training explained it.
         return
     setattr(error, _EXPLAINED, True)
-    malformed = _malformed(error, _of_graphs.get(graph))
+    malformed = _malformed(error, notes.of(_Reads, graph))
     if malformed:
         error._message = malformed + (f"\n\n{error.message}" if errors.is_full() else "")
         return
@@ -175,19 +154,19 @@ def explain(error: tf.errors.OpError) -> None:
     error._message += of_sizes
 
 
-def _malformed(error: tf.errors.OpError, notes: _Notes | None) -> str | None:
+def _malformed(error: tf.errors.OpError, reads: _Reads) -> str | None:
     found = _NODE.search(error.message)
-    if notes is None or found is None:
+    if found is None:
         return None
     node = found[1]
     in_dataset = "[[IteratorGetNext" in error.message or "IteratorGetNext}}]]" in error.message
-    names = notes.in_functions.get(node) if in_dataset else None
-    names = names or notes.of_ops.get(node) or notes.in_functions.get(node)
+    names = reads.in_functions.get(node) if in_dataset else None
+    names = names or reads.of_ops.get(node) or reads.in_functions.get(node)
     if not names:
         return None
     kind = "Sparse" if "Sparse" in node.rpartition("/")[2] else "Ragged"
     said = _OF_DATASET.sub("", errors.cause(error.message)[0]).rstrip(".")
-    owners = " or ".join(dict.fromkeys(_owner(name, notes.tables) for name in names))
+    owners = " or ".join(dict.fromkeys(_owner(name, reads.tables) for name in names))
     return f"{owners}: malformed in its dataset. {said}. {_ALLOWED[kind]}"
 
 

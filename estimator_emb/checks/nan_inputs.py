@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.checks import batch_sizes, spread_labels
+from estimator_emb.checks import batch_sizes, notes, spread_labels
 from estimator_emb.checks.nan_loss import NanInputError
 from estimator_emb.messages.console import logger
 from estimator_emb.ordering import after_checks
@@ -42,24 +42,13 @@ class _Inputs:
         self.numbers: dict[str, list[tf.Tensor]] = {}
 
 
-_INPUTS = ("the inputs of the model",)
-"""Collection of a graph: it goes with the graph, and no text, so that no file has it."""
-
-
-def _notes() -> _Inputs:
-    notes: list[_Inputs] = tf.compat.v1.get_collection_ref(_INPUTS)
-    if not notes:
-        notes.append(_Inputs())
-    return notes[0]
-
-
 def note(
     features: Any, labels: Any, of_cores: Callable[[tf.Tensor], list[Any]] = lambda value: [value]
 ) -> None:
     """Records what model_fn gets in the default graph; `of_cores` returns each core's tensor."""
-    notes = _notes()
-    notes.tensors = list(batch_sizes.named({"features": features, "labels": labels}))
-    for name, value in notes.tensors:
+    noted = notes.of(_Inputs)
+    noted.tensors = list(batch_sizes.named({"features": features, "labels": labels}))
+    for name, value in noted.tensors:
         if isinstance(value, tf.SparseTensor):
             parts = [[value.values, value.indices]]
         elif isinstance(value, tf.RaggedTensor):
@@ -68,18 +57,17 @@ def note(
             parts = [[one] for one in of_cores(value)] if tf.is_tensor(value) else []
         for core, of_core in enumerate(parts):
             if of_core[0].dtype.is_floating:
-                notes.numbers[f"{name} of core {core}" if len(parts) > 1 else name] = of_core
+                noted.numbers[f"{name} of core {core}" if len(parts) > 1 else name] = of_core
 
 
 def note_losses(losses: Sequence[tf.Tensor]) -> None:
     """Records the loss of each core."""
-    _notes().losses = losses
+    notes.of(_Inputs).losses = losses
 
 
 def of_failed_step(graph: tf.Graph | None) -> NanInputError | None:
     """Returns the error that ended a step of a graph, if its inputs did."""
-    notes = graph.get_collection(_INPUTS) if graph is not None else []
-    return notes[0].error if notes else None
+    return notes.of(_Inputs, graph).error if graph is not None else None
 
 
 def checked(spec: Any, ahead: tf.Operation | None = None) -> Any:
@@ -87,15 +75,15 @@ def checked(spec: Any, ahead: tf.Operation | None = None) -> Any:
 
     `ahead` is what a step does for the next one, which does not wait for its loss.
     """
-    notes = _notes()
-    if spec.loss is None or not notes.tensors:
+    noted = notes.of(_Inputs)
+    if spec.loss is None or not noted.tensors:
         return spec
-    losses = list(notes.losses or [spec.loss])
-    spread_labels.warn(losses[0], notes.tensors)
-    if not notes.numbers or not losses[0].dtype.is_floating:
+    losses = list(noted.losses or [spec.loss])
+    spread_labels.warn(losses[0], noted.tensors)
+    if not noted.numbers or not losses[0].dtype.is_floating:
         return spec
     training = spec.mode == ModeKeys.TRAIN
-    counts = [len(losses), *map(len, notes.numbers.values())]
+    counts = [len(losses), *map(len, noted.numbers.values())]
 
     def look(step: Any, *values: Any) -> np.bool_:
         rest = iter(values)
@@ -103,22 +91,22 @@ def checked(spec: Any, ahead: tf.Operation | None = None) -> Any:
         is_nan = np.isnan(np.array(of_cores, np.float64)).any()
         # NaN among the inputs does not make a loss infinite.
         bad = (lambda value: ~np.isfinite(value)) if is_nan else np.isinf
-        named = zip(notes.numbers, inputs, strict=True)
+        named = zip(noted.numbers, inputs, strict=True)
         lines = [line for name, of_input in named for line in _lines(name, bad, *of_input)]
-        if lines and notes.error is None:
+        if lines and noted.error is None:
             where = f"in an evaluation after step {step}: a batch has"
             if training:
                 where = f"during training: step {step + 1} wrote nothing, for its batch has"
             begin = f"{'NaN' if is_nan else 'Infinite'} loss {where}"
-            notes.error = NanInputError([*lines, _REMEDY], begin)
+            noted.error = NanInputError([*lines, _REMEDY], begin)
             if training:
-                raise ValueError(str(notes.error))
-            logger.warning("%s", notes.error)
+                raise ValueError(str(noted.error))
+            logger.warning("%s", noted.error)
         return np.bool_(True)
 
     with tf.name_scope("check_inputs"), tf.device("/cpu:0"):
         step = tf.identity(tf.compat.v1.train.get_global_step())
-        given = [step, *losses, *(part for parts in notes.numbers.values() for part in parts)]
+        given = [step, *losses, *(part for parts in noted.numbers.values() for part in parts)]
         good = tf.cond(
             tf.reduce_all([tf.reduce_all(tf.math.is_finite(loss)) for loss in losses]),
             lambda: tf.constant(True),

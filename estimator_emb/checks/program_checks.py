@@ -234,7 +234,7 @@ def checked_model_fn(
         with (
             optimizers.watched(has_spec),
             errors.explained(_explain, features, tables, has_spec),
-            input_errors.labels_needed(mode, kwargs.get("labels")),
+            errors.explained(input_errors.explain_labels, mode, kwargs.get("labels")),
         ):
             returned = model_fn(features=features, **kwargs)
         _check_columns(tables, has_spec)

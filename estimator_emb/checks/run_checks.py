@@ -94,10 +94,8 @@ def say_if_reached(model_dir: str, max_steps: Any) -> None:
         )
 
 
-def say_if_untrained(call: str, model_dir: str, checkpoint_path: Any, warm_start: Any) -> None:
-    """Warns if an evaluation or a prediction, the `call`, has no checkpoint."""
-    if checkpoint_path:
-        return
+def say_untrained(call: str, model_dir: str, warm_start: Any) -> None:
+    """Warns that an evaluation or a prediction, the `call`, has no checkpoint."""
     begin = f"{call}: Could not find trained model in model_dir: {model_dir}."
     if warm_start:
         logger.warning(

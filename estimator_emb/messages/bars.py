@@ -13,8 +13,13 @@ from estimator_emb.messages import console
 
 
 def bar(**how: Any) -> Any:
-    """Returns a bar of tqdm, by its arguments, as wide as the terminal."""
-    return tqdm.tqdm(file=console.stream(), **_size(), **how)
+    """Returns a bar of tqdm, by its arguments, as wide as the terminal, which may not know it."""
+    try:
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns
+    except OSError:
+        columns = 0
+    size: dict[str, Any] = {"dynamic_ncols": True} if columns else {"ncols": 80, "nrows": 24}
+    return tqdm.tqdm(file=console.stream(), **size, **how)
 
 
 @contextlib.contextmanager
@@ -33,12 +38,3 @@ def of_work(
             drawn.update(done - drawn.n)
 
         yield progress
-
-
-def _size() -> dict[str, Any]:
-    """Returns tqdm's arguments for the size of the terminal, which may not know it."""
-    try:
-        columns = os.get_terminal_size(sys.stderr.fileno()).columns
-    except OSError:
-        columns = 0
-    return {"dynamic_ncols": True} if columns else {"ncols": 80, "nrows": 24}

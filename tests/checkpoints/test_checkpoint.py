@@ -128,6 +128,16 @@ def test_a_converted_checkpoint_trains_on(tmp_path, meta_graphs):
         ({"source_order": "ids"}, "convert: source_order must be 'div' or 'mod'; got 'ids'."),
         ({"tables": []}, "convert: tables must name at least one table (--table)."),
         ({"source": "{folder}/nothing"}, "There is no checkpoint '{folder}/nothing'."),
+        (
+            {"source": "{folder}/model.ckpt-7.index"},
+            "There is no checkpoint '{folder}/model.ckpt-7.index': give '{folder}/model.ckpt-7', "
+            "without the end of the file's name.",
+        ),
+        (
+            {"destination": "{folder}/model.ckpt-7.index/8"},
+            "'{folder}/model.ckpt-7.index' is a file; it must be a folder for "
+            "'{folder}/model.ckpt-7.index/8/model.ckpt-7'.",
+        ),
         ({"source": "{folder}/void"}, "Folder '{folder}/void' holds no checkpoint."),
         *(
             (

@@ -312,16 +312,6 @@ def test_several_damaged_checkpoints(trained):
     )
 
 
-def test_a_warm_start_from_a_damaged_checkpoint(trained, tmp_path):
-    path = f"{trained}/model.ckpt-2"
-    problem = damage("cut", path)
-    message = refused("train", make(tmp_path / "new", start=str(trained)), tf.errors.DataLossError)
-    assert message == (
-        f"Restoring from checkpoint failed: checkpoint '{path}' is damaged: {problem}."
-        + newest_whole(f"{trained}/checkpoint")
-    )
-
-
 def test_an_error_of_the_input_stays_as_it_is(trained):
     def bad_input_fn(params):
         def fail(_):

@@ -23,21 +23,16 @@ from estimator_emb.private import file_paths
 HERE = f"this process ({os.getpid()})"
 
 
-def refusal(model_dir, who=HERE):
-    """The message of a second training; {time} is when the first one has begun."""
-    return (
-        f"train: model_dir '{model_dir}' is held by {who}, since {{time}}, which trains there. "
+def check_refused(model_dir, who=HERE):
+    """Checks the error of a second training, which tells when the first one has begun."""
+    message = harness.refusal(RuntimeError, call, "train", make(model_dir))
+    begun = message.partition(", since ")[2].partition(",")[0]
+    assert 0 <= time.time() - time.mktime(time.strptime(begun)) < 600
+    assert message == (
+        f"train: model_dir '{model_dir}' is held by {who}, since {begun}, which trains there. "
         "Each would overwrite the checkpoints of the other, and steps would be lost.\n"
         "What to do: wait until it has ended, or end it; or give another model_dir."
     )
-
-
-def said(error):
-    """The text of an error, whose time is a recent one."""
-    before, since, after = str(error).partition(", since ")
-    begun, comma, after = after.partition(",")
-    assert 0 <= time.time() - time.mktime(time.strptime(begun)) < 600
-    return f"{before}{since}{{time}}{comma}{after}"
 
 
 def lock_of(model_dir):
@@ -54,9 +49,7 @@ def test_another_estimator(tmp_path, monkeypatch):
     def inside():
         assert lock_of(model_dir).exists()
         for spelling in (model_dir, "model", f"{model_dir}/", "link", f"file://{model_dir}"):
-            with pytest.raises(RuntimeError) as error:
-                call("train", make(spelling))
-            assert said(error.value) == refusal(spelling)
+            check_refused(spelling)
         with pytest.raises(RuntimeError):  # The same one, within its own training.
             call("train", estimator)
         for reads in ("evaluate", "predict", "export"):
@@ -99,9 +92,7 @@ def test_another_process(tmp_path):
     assert other.stdout.readline() == "ready\n"
     estimator = make(tmp_path)
     try:
-        with pytest.raises(RuntimeError) as error:
-            call("train", estimator)
-        assert said(error.value) == refusal(tmp_path, who)
+        check_refused(tmp_path, who)
         assert [file.name for file in tmp_path.iterdir()] == [training_lock.FILE]
     finally:
         other.kill()

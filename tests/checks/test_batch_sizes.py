@@ -138,6 +138,16 @@ def test_what_trains_goes_on_training(tmp_path, caplog):
     assert [line for line in harness.said(caplog) if "expected" in line] == [ONE_LABEL]
 
 
+def test_features_under_keys_that_cannot_be_sorted(tmp_path):
+    def input_fn(params):
+        unknown = tf.compat.v1.placeholder_with_default(tf.ones([4, 1]), [None, 1])
+        return {"x": tf.range(4), "d": unknown, 1: unknown}, {"y": unknown}
+
+    estimator = harness.estimator(every_mode, SPEC, tmp_path)
+    estimator.train(input_fn, steps=2)
+    assert estimator.get_variable_value("global_step") == 2
+
+
 @pytest.mark.parametrize("tables", [True, False])
 @pytest.mark.parametrize(
     "static, sizes, said",

@@ -11,8 +11,6 @@ from id_program import input_of, make
 
 import estimator_emb as ee
 from estimator_emb.checks import call_arguments
-from estimator_emb.legacy import plain_estimators
-from estimator_emb.private.patches import Changes
 
 v1 = tf.compat.v1
 HOOK = v1.train.StopAtStepHook(2)
@@ -51,7 +49,7 @@ def test_specs_are_checked_before_they_train(train, evaluate, message, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-def test_an_estimator_without_a_tpu(tmp_path):
+def test_an_estimator_without_a_tpu(installed, tmp_path):
     def model_fn(features, labels, mode):
         w = v1.get_variable("w", [])
         loss = tf.reduce_sum(w * features - labels)
@@ -61,24 +59,22 @@ def test_an_estimator_without_a_tpu(tmp_path):
     def input_fn():
         return tf.constant([1.0])
 
-    with Changes() as changes:
-        plain_estimators.replace_methods(changes)
-        estimator = ee.Estimator(model_fn, str(tmp_path))
-        assert harness.refusal(TypeError, estimator.train, input_fn, hooks=HOOK) == (
-            "train: hooks must be a list of SessionRunHook of tf.compat.v1.train; got a "
-            "StopAtStepHook. Put it into a list: hooks=[...]."
-        )
-        assert harness.refusal(TypeError, estimator.evaluate, input_fn, steps=1.5) == (
-            f"evaluate: steps {OF_STEPS} <class 'float'>: 1.5."
-        )
-        message = harness.refusal(ValueError, estimator.train, input_fn, steps=1)
-        assert message.endswith(
-            "In model_fn, labels is None in mode 'train', for input_fn returned only features: "
-            "return a Dataset of (features, labels), or both."
-        )
-        estimator.train(lambda: (tf.constant([1.0]), tf.constant([2.0])), steps=1)
-        export = estimator.export_saved_model
-        assert harness.refusal(TypeError, export, str(tmp_path / "to"), RECEIVER) == OF_RECEIVER
+    estimator = ee.Estimator(model_fn, str(tmp_path))
+    assert harness.refusal(TypeError, estimator.train, input_fn, hooks=HOOK) == (
+        "train: hooks must be a list of SessionRunHook of tf.compat.v1.train; got a "
+        "StopAtStepHook. Put it into a list: hooks=[...]."
+    )
+    assert harness.refusal(TypeError, estimator.evaluate, input_fn, steps=1.5) == (
+        f"evaluate: steps {OF_STEPS} <class 'float'>: 1.5."
+    )
+    message = harness.refusal(ValueError, estimator.train, input_fn, steps=1)
+    assert message.endswith(
+        "In model_fn, labels is None in mode 'train', for input_fn returned only features: "
+        "return a Dataset of (features, labels), or both."
+    )
+    estimator.train(lambda: (tf.constant([1.0]), tf.constant([2.0])), steps=1)
+    export = estimator.export_saved_model
+    assert harness.refusal(TypeError, export, str(tmp_path / "to"), RECEIVER) == OF_RECEIVER
 
 
 @pytest.mark.parametrize(

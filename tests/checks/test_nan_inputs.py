@@ -9,8 +9,6 @@ from harness import dataset, minimized, table_spec
 
 import estimator_emb as ee
 from estimator_emb.errors import NanLossError
-from estimator_emb.legacy import plain_estimators
-from estimator_emb.private.patches import Changes
 
 v1 = tf.compat.v1
 NAN, INF = float("nan"), float("inf")
@@ -67,12 +65,8 @@ def model_fn(features, labels, mode, params):
 
 
 def make(directory, cores=None, params=None, tables=True, pipelined=False, **kwargs):
-    spec = table_spec(
-        4,
-        2,
-        ee.AdagradParameters(0.1, 0.1),
-        pipeline_execution_with_tensor_core=pipelined,
-    )
+    optimizer = ee.AdagradParameters(0.1, 0.1)
+    spec = table_spec(4, 2, optimizer, pipeline_execution_with_tensor_core=pipelined)
     spec = spec if tables else None
     return harness.estimator(
         model_fn, spec, directory, num_shards=cores, params=params or {}, **kwargs
@@ -206,17 +200,15 @@ def test_an_evaluation_warns_once(cores, tmp_path, caplog):
     assert harness.said(caplog) == []
 
 
-def test_an_estimator_without_a_tpu(tmp_path):
+def test_an_estimator_without_a_tpu(installed, tmp_path):
     def plain_model_fn(features, labels, mode):
         loss = v1.get_variable("w", []) * tf.reduce_sum(labels["y"])
         step = v1.train.get_global_step()
         train_op = v1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
         return ee.EstimatorSpec(mode, loss=loss, train_op=train_op)
 
-    with Changes() as changes:
-        plain_estimators.replace_methods(changes)
-        estimator = ee.Estimator(plain_model_fn, str(tmp_path))
-        assert failure(estimator, batch(), batch(y={3: NAN})) == (
-            "NaN loss during training: step 2 wrote nothing, for its batch has\n"
-            f"  labels['y']: nan in sample 3, at [3], and 1 such of 4 numbers{REMEDY}"
-        )
+    estimator = ee.Estimator(plain_model_fn, str(tmp_path))
+    assert failure(estimator, batch(), batch(y={3: NAN})) == (
+        "NaN loss during training: step 2 wrote nothing, for its batch has\n"
+        f"  labels['y']: nan in sample 3, at [3], and 1 such of 4 numbers{REMEDY}"
+    )

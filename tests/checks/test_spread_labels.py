@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from estimator_emb.messages import console
-
 MISTAKES = {
     "Sub": lambda logits, labels: logits - labels,
     "SquaredDifference": lambda logits, labels: tf.math.squared_difference(labels, logits),
@@ -48,8 +46,7 @@ def told_of(losses, directory, cores, static, caplog):
 
 
 @pytest.mark.parametrize("cores, size", [(None, 4), (None, None), (2, 2)])
-def test_labels_that_spread(cores, size, tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(console, "_logged", set())
+def test_labels_that_spread(cores, size, tmp_path, caplog):
     told = told_of(MISTAKES, tmp_path, cores, size is not None, caplog)
     of_lines = {
         int(re.search(r"labels.py, line (\d+), in <lambda>: ", one)[1]): one for one in told
@@ -65,6 +62,5 @@ def test_labels_that_spread(cores, size, tmp_path, caplog, monkeypatch):
 
 
 @pytest.mark.parametrize("static", [False, True])
-def test_what_is_meant(static, tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(console, "_logged", set())
+def test_what_is_meant(static, tmp_path, caplog):
     assert told_of(MEANT, tmp_path, None, static, caplog) == []

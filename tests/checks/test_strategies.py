@@ -58,8 +58,8 @@ def test_tables_and_an_emulated_tpu_refuse_a_strategy(name, option, emulated, ta
 
 MIRRORED = """
 import sys
+import harness
 import estimator_emb as ee
-from estimator_emb.spec import options
 import tensorflow as tf
 
 (cpu,) = tf.config.list_physical_devices("CPU")
@@ -67,12 +67,7 @@ tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfigur
 
 def model_fn(features, labels, mode, params):
     weight = tf.compat.v1.get_variable("weight", initializer=1.0)
-    loss = tf.reduce_mean(weight * features["x"])
-    train_op = None
-    if mode == ee.ModeKeys.TRAIN:
-        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.5)
-        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+    return harness.minimized(mode, tf.reduce_mean(weight * features["x"]), 0.5)
 
 def input_fn(params):
     batches = tf.data.Dataset.from_tensor_slices({"x": [1.0, 3.0, 5.0, 7.0]})
@@ -82,15 +77,8 @@ def input_fn(params):
 strategy = tf.distribute.MirroredStrategy(
     ["/cpu:0", "/cpu:1"], cross_device_ops=tf.distribute.ReductionToOneDevice()
 )
-one = ee.TPUEstimator(
-    model_fn,
-    config=ee.RunConfig(
-        model_dir=sys.argv[1], train_distribute=strategy, eval_distribute=strategy
-    ),
-    use_tpu=False,
-    train_batch_size=1,
-    eval_batch_size=1,
-)
+config = ee.RunConfig(model_dir=sys.argv[1], train_distribute=strategy, eval_distribute=strategy)
+one = harness.configured(model_fn, None, config, 1, use_tpu=False)
 one.train(input_fn, steps=2)
 print("weight", one.get_variable_value("weight"))
 print("loss", one.evaluate(input_fn, steps=2)["loss"])

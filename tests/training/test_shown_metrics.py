@@ -58,15 +58,7 @@ def test_an_evaluation_logs_its_metrics(device, tmp_path, caplog):
         assert line in caplog.messages, caplog.messages
 
 
-@pytest.fixture
-def installed():
-    ee.install()
-    yield
-    ee.uninstall()
-
-
 def test_an_estimator_without_a_tpu_logs_them_too(installed, tmp_path, caplog):
-
     def plain(features, labels, mode):
         loss = 1234567.0 + tf.reduce_sum(features)
         return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=v1.assign_add(step(), 1))

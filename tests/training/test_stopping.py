@@ -11,7 +11,6 @@ import time
 
 import harness
 import id_program
-import numpy as np
 import processes
 import pytest
 import tensorflow as tf
@@ -46,14 +45,14 @@ def input_that_sends(number, batch, repeat=1):
         return ids
 
     def input_fn(params):
-        ids = tf.data.Dataset.from_tensor_slices(np.zeros([400, 1], np.int64))
-        ids = ids.batch(params["batch_size"], drop_remainder=True)
-        shape = [params["batch_size"], 1]
-        ids = ids.map(lambda ids: tf.ensure_shape(tf.numpy_function(send, [ids], tf.int64), shape))
+        def read_one(features):
+            ids = tf.numpy_function(send, [features["id"]], tf.int64)
+            return {"id": tf.ensure_shape(ids, [params["batch_size"], 1])}
+
         # A batch is read in the step that asks for it, and none ahead.
         options = tf.data.Options()
         options.experimental_optimization.inject_prefetch = False
-        return ids.map(lambda ids: {"id": ids}).with_options(options)
+        return input_of(400)(params).map(read_one).with_options(options)
 
     return input_fn
 
@@ -244,7 +243,6 @@ def test_ctrl_c_ends_an_evaluation_without_the_frames_of_tensorflow(use_tpu, tmp
 
 PROGRAM = """
 import os, signal, sys, time
-import numpy as np
 import tensorflow as tf
 import estimator_emb as ee
 import id_program as tests

@@ -3,7 +3,7 @@
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -81,17 +81,13 @@ class Writer:
 
     def _flush(self) -> None:
         prefix = f"{self._folder}/{len(self._prefixes)}"
+        names, dtypes, values, places = map(list, zip(*self._waiting, strict=True))
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-            feeds: Mapping[Any, np.ndarray] = {
-                tf.compat.v1.placeholder(dtype): value for _, dtype, value, _ in self._waiting
-            }
+            tensors = [tf.compat.v1.placeholder(dtype) for dtype in dtypes]
             save = tf.raw_ops.SaveV2(
-                prefix=prefix,
-                tensor_names=[name for name, _, _, _ in self._waiting],
-                shape_and_slices=[place for _, _, _, place in self._waiting],
-                tensors=list(feeds),
+                prefix=prefix, tensor_names=names, shape_and_slices=places, tensors=tensors
             )
-            session.run(save, feeds)
+            session.run(save, dict(zip(tensors, values, strict=True)))
         self._prefixes.append(prefix)
         self._waiting, self._bytes = [], 0
 

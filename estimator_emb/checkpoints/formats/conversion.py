@@ -21,6 +21,9 @@ from estimator_emb.messages.arguments import check_argument
 from estimator_emb.messages.text_columns import escaped
 from estimator_emb.tables.partition import Partition
 
+_Hosts = tuple[int, int]
+"""The numbers of hosts in whose 'mod' order the rows of a variable are, before and after."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Conversion:
@@ -141,11 +144,11 @@ class _Moves:
     ):
         self._values = values
         self._force = force
-        self._record = row_order.record(values)
+        self.record = row_order.record(values)
         self._graph = row_order.saved_graph(values.path)
         listed = saved_variables.of_shapes(values.shapes, values.dtypes)
         self._variables = {variable.name: variable for variable in listed}
-        self._tables = saved_variables.tables(listed, [*self._record, *self._graph.tables])
+        self._tables = saved_variables.tables(listed, [*self.record, *self._graph.tables])
         self._named = [table for name in named for table in self._matching(name)]
         if not named:
             raise ValueError("convert: tables must name at least one table (--table).")
@@ -154,11 +157,6 @@ class _Moves:
         self.left = tuple(name for name in self._tables if name not in moved)
         self._why = ""
         self.hosts = self._hosts(hosts, source_order)
-
-    def order_of(self, name: str) -> int | None:
-        if self._record:
-            return self._record.get(name)
-        return self.hosts  # One strategy holds for all tables of a program.
 
     def check_target(self, to: str, to_hosts: int) -> None:
         if to == "mod":
@@ -225,7 +223,7 @@ class _Moves:
                     f"in {row_order.in_words(1)}{self._why}."
                 )
             return 1
-        if self._record and known is not None:
+        if self.record and known is not None:
             return self._agreeing(hosts, known, self._why)
         slices = self._hosts_of_slices()
         if known is not None:
@@ -242,21 +240,20 @@ class _Moves:
 
     def _told(self) -> tuple[str | None, int | None, str]:
         """Returns order, hosts and reason from the record or the graph, or (None, None, '')."""
-        if self._record:
-            found = {self._record.get(table.name) for table in self._named}
+        if self.record:
+            found = {self.record.get(table.name) for table in self._named}
             if len(found) > 1:
                 raise ValueError(
                     "convert: the named tables are in different orders, by the record in "
-                    f"{self._values.path!r}: {self._record}. Convert those of one order at a time."
+                    f"{self._values.path!r}: {self.record}. Convert those of one order at a time."
                 )
             (known,) = found
-            if known is not None:
-                why = f", by its record, the variable {RECORD}"
-                return ("ids" if known == 1 else "mod"), known, why
+            if known is None:
+                return None, None, ""
+            order = "ids" if known == 1 else "mod"
+            return order, known, f", by its record, the variable {RECORD}"
         graph = self._graph
-        if graph.order is None or self._record:
-            return None, None, ""
-        return graph.order, graph.hosts, f": {graph.why}"
+        return graph.order, graph.hosts, f": {graph.why}" if graph.why else ""
 
     def _undivided(self) -> str | None:
         """Returns 'ids' if no table is in slices and nothing tells of a legacy TPU; else None."""
@@ -298,72 +295,64 @@ def _write(
     progress: Callable[[int, int], Any] | None,
 ) -> None:
     kept = [name for name in sorted(values.shapes) if name not in (*conversion.dropped, RECORD)]
+    moves = dict.fromkeys(kept, (1, 1))
+    moves |= dict.fromkeys(plan.moved, (conversion.hosts, conversion.to_hosts))
     advance = counter(progress, 3 * sum(values.size(name) for name in kept))
     for name in kept:
         values.check(name, advance)
-    orders: dict[str, int | None] = {name: plan.order_of(name) for name in plan.left}
-    orders.update(dict.fromkeys(plan.moved, conversion.to_hosts))
-    record = np.array(
-        row_order.contents_of_record({name: count for name, count in orders.items() if count}),
-        object,
-    )
+    # Without a record, one strategy holds for all tables of a program.
+    before = plan.record or dict.fromkeys(plan.left, plan.hosts)
+    orders = {name: before[name] for name in plan.left if name in before}
+    orders |= dict.fromkeys(plan.moved, conversion.to_hosts)
     with Writer(conversion.path) as out:
-        out.add(RECORD, tf.string, record)
+        out.add(RECORD, tf.string, np.array(row_order.contents_of_record(orders), object))
         for name in kept:
-            _copy(values, name, _Order(values, name, conversion), out, advance)
+            _copy(values, name, moves[name], out, advance)
         merged = out.merge()
         with Values(merged) as written:
             for name in kept:
-                _compare(values, written, name, _Order(values, name, conversion), advance)
+                _compare(values, written, name, moves[name], advance)
         out.finish()
 
 
-class _Order:
-    """The numbers of hosts in whose 'mod' order the rows of a variable are, before and after."""
-
-    def __init__(self, values: Values, name: str, conversion: Conversion):
-        moved = name in conversion.permuted
-        self.old, self.new = (conversion.hosts, conversion.to_hosts) if moved else (1, 1)
-        parts = values.parts(name) or []
-        self._starts = [] if moved else [part.start for part in parts]
-
-    def slices(self, ids: np.ndarray) -> list[np.ndarray]:
-        """Returns the positions in `ids` of each new slice; a variable that stays keeps its own."""
-        if self.new > 1:
-            divided = [np.flatnonzero(ids % self.new == host) for host in range(self.new)]
-        else:
-            breaks = np.searchsorted(ids, self._starts)
-            divided = np.split(np.arange(len(ids)), breaks)
-        return [positions for positions in divided if len(positions)]
-
-
 def _copy(
-    values: Values, name: str, order: _Order, out: Writer, advance: Callable[[int], Any]
+    values: Values, name: str, hosts: _Hosts, out: Writer, advance: Callable[[int], Any]
 ) -> None:
     dtype, shape = values.dtypes[name], values.shapes[name]
     if values.is_text(name) or not shape or not np.prod(shape, dtype=np.int64):
         out.add(name, dtype, values.array(name))  # TensorFlow saves no slices of strings.
         advance(values.size(name))
         return
-    places = Partition(shape[0], order.new, "mod").places
+    places = Partition(shape[0], hosts[1], "mod").places
     for start, end in values.spans(name, max(1, writer.CHUNK_BYTES // values.row_bytes(name))):
         ids = np.arange(start, end)
-        rows = values.of_ids(name, start, end, order.old)
-        for positions in order.slices(ids):
+        rows = values.of_ids(name, start, end, hosts[0])
+        for positions in _slices(values, name, ids, hosts):
             piece = rows if len(positions) == len(rows) else rows[positions]
             first = None if len(piece) == shape[0] else int(places(ids[positions[:1]])[0])
             out.add(name, dtype, piece, shape, first)
         advance(rows.nbytes)
 
 
+def _slices(values: Values, name: str, ids: np.ndarray, hosts: _Hosts) -> list[np.ndarray]:
+    """Returns the positions in `ids` of each new slice; a variable that stays keeps its own."""
+    if hosts[1] > 1:
+        divided = [np.flatnonzero(ids % hosts[1] == host) for host in range(hosts[1])]
+    else:
+        kept = (values.parts(name) or []) if hosts == (1, 1) else []
+        breaks = np.searchsorted(ids, [part.start for part in kept])
+        divided = np.split(np.arange(len(ids)), breaks)
+    return [positions for positions in divided if len(positions)]
+
+
 def _compare(
-    values: Values, written: Values, name: str, order: _Order, advance: Callable[[int], Any]
+    values: Values, written: Values, name: str, hosts: _Hosts, advance: Callable[[int], Any]
 ) -> None:
     is_text = values.is_text(name)
     as_read = (written.shapes.get(name), written.dtypes.get(name))
     right = as_read == (values.shapes[name], values.dtypes[name])
     if right:
-        for old, new in pairs(values, name, written, name, (order.old, order.new)):
+        for old, new in pairs(values, name, written, name, hosts):
             same = old.tolist() == new.tolist() if is_text else old.tobytes() == new.tobytes()
             right = right and same
             advance(0 if is_text else old.nbytes)

@@ -86,12 +86,11 @@ def tables_to_write(
             table.vocabulary = Vocabulary(
                 vocabularies[name], table.name, table.rows, allow_unlabelled
             )
+            if format.lines_of:
+                table.vocabulary.check_single_lines(format.lines_of)
+            if format.looks_labels_up:
+                table.vocabulary.check_distinct()
         tables.append(table)
-    for table in tables:
-        if table.vocabulary and format.lines_of:
-            table.vocabulary.check_single_lines(format.lines_of)
-        if table.vocabulary and format.looks_labels_up:
-            table.vocabulary.check_distinct()
     advance = counter(
         progress, 2 * sum(values.size(variable) for table in tables for variable in table.variables)
     )

@@ -175,10 +175,9 @@ def described(values: Values) -> str:
     listed = saved_variables.of_shapes(values.shapes, values.dtypes)
     tables = saved_variables.tables(listed, [*orders, *graph.tables])
     hosts = {orders[name] for name in tables if name in orders}
-    order = ""
-    if hosts == {1}:
-        order = ", rows in the order of the ids"
-    elif hosts:
+    by_id = ", rows in the order of the ids"
+    order = by_id if hosts else ""
+    if hosts - {1}:
         over = " and ".join(str(count) for count in sorted(hosts - {1}))
         order = f", rows in the order of 'mod' over {over} hosts"
         order += " in some tables" if 1 in hosts else ""
@@ -192,12 +191,11 @@ def described(values: Values) -> str:
         told = hosts_of_slices(values, tables)
         counts = sorted(set(told.values()))
         over = f" of {counts[0]} hosts" if len(counts) == 1 and counts[0] > 1 else ""
-        one_host = ", rows in the order of the ids" if counts == [1] else ""
         unknown = ", whether under 'div' or 'mod' is not known"
-        return f"of a legacy TPU{over}{one_host or unknown}"
+        return f"of a legacy TPU{over}{by_id if counts == [1] else unknown}"
     has_cpu_slots = any(saved_variables.cpu_slots(name, values.shapes) for name in tables)
     if has_cpu_slots or (graph.program == "other" and tables):
-        return "of a legacy CPU (use_tpu=False), rows in the order of the ids"
+        return f"of a legacy CPU (use_tpu=False){by_id}"
     if not tables:
         return "in which no variable is known to be an embedding table"
     divided = not all(undivided(values, name) for name in tables)
@@ -209,4 +207,4 @@ def described(values: Values) -> str:
         writers += " or a legacy TPU of one host"
     if divided:
         writers += ", on parameter servers, or of a legacy TPU"
-    return f"of {writers}" + ("" if divided else ", rows in the order of the ids")
+    return f"of {writers}{'' if divided else by_id}"

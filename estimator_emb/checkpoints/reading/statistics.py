@@ -147,7 +147,8 @@ def _of_table(
         total / finite_rows if finite_rows else float("nan"),
         _quantiles(histogram, largest),
         largest,
-        *trained.result(),
+        None if trained.why else trained.count,
+        trained.why,
         histogram,
     )
 
@@ -174,8 +175,8 @@ class _Untrained:
         self._known: dict[str, float] = {}
         self._grows: str | None = None
         self._smallest = np.inf
-        self._count = 0
-        self._why = ""
+        self.count = 0
+        self.why = ""
         on_cpu = saved_variables.cpu_slots(variable.name, values.shapes)
         if variable.optimizer:
             slots = saved_variables.optimizer_class(variable.optimizer).slots
@@ -190,24 +191,21 @@ class _Untrained:
             zero = on_cpu[1:] if "/RMSProp" in on_cpu[0] else on_cpu
             self._known = dict.fromkeys(zero, 0.0)
         elif variable.slots:
-            self._why = "its slots do not tell its optimizer"
+            self.why = "its slots do not tell its optimizer"
         else:
-            self._why = "it has no slots"
+            self.why = "it has no slots"
         if self._grows and variable.shape[1] < 2:
-            self._why = "with one column, an accumulator tells nothing"
+            self.why = "with one column, an accumulator tells nothing"
 
     def add(self, pieces: dict[str, np.ndarray]) -> None:
-        if self._why:
+        if self.why:
             return
         if self._grows is None:
             same = [(pieces[slot] == initial).all(axis=1) for slot, initial in self._known.items()]
-            self._count += int(np.logical_and.reduce(same).sum())
+            self.count += int(np.logical_and.reduce(same).sum())
             return
         piece = pieces[self._grows]
         smallest = float(np.nanmin(piece, initial=np.inf))
         if smallest < self._smallest:
-            self._smallest, self._count = smallest, 0
-        self._count += int((piece == np.float32(self._smallest)).all(axis=1).sum())
-
-    def result(self) -> tuple[int | None, str]:
-        return (None, self._why) if self._why else (self._count, "")
+            self._smallest, self.count = smallest, 0
+        self.count += int((piece == np.float32(self._smallest)).all(axis=1).sum())

@@ -3,7 +3,6 @@
 
 import tempfile
 from collections.abc import Collection
-from typing import Any
 
 import tensorflow as tf
 
@@ -14,19 +13,16 @@ from estimator_emb.tables.storage import saved_name
 _OWNER = "TPUConfig: serving_tables='float16'"
 
 
-class Float16Copy:
+class Float16Copy(tempfile.TemporaryDirectory):
     """A copy of a checkpoint, with float16 tables, that `write` makes and the end removes."""
 
     def __init__(self, checkpoint_path: str):
+        super().__init__(prefix="estimator_emb_")
         self._source = checkpoint_path
-        self._folder = tempfile.TemporaryDirectory(prefix="estimator_emb_")
-        self.path = f"{self._folder.name}/model"
+        self.path = f"{self.name}/model"
 
     def __enter__(self) -> "Float16Copy":
         return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._folder.cleanup()
 
     def write(self, tables: Collection[str]) -> None:
         """Copies the checkpoint for the default graph, rounds `tables`, and leaves out their slots.

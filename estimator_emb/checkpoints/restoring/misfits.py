@@ -18,8 +18,7 @@ from estimator_emb.messages.text_columns import escaped
 from estimator_emb.spec.resolved import Table
 from estimator_emb.tables.storage import saved_name
 
-SHOWN = 5
-"""The most differences that a message lists."""
+_SHOWN = 5
 
 _OLD_DIMENSION = "give the table its old dimension again, or {elsewhere}"
 _OLD_MODEL = "build the model as it was when it was saved, or {elsewhere}"
@@ -145,12 +144,12 @@ class Misfits:
         for weights, (table, slots) in self._missing_slots.items():
             if weights not in self._missing:  # The line of a missing table says enough.
                 self._note_missing_slots(weights, table, slots)
-        more = len(self._lines) - SHOWN
+        more = len(self._lines) - _SHOWN
         doing = "Warm-starting" if self._warm_start else "Restoring"
         message = "\n".join(
             [
                 f"{doing} from checkpoint failed: '{self._path}' does not fit the program:",
-                *(f"  {line}" for line in self._lines[:SHOWN]),
+                *(f"  {line}" for line in self._lines[:_SHOWN]),
                 *([f"  and {more} more"] if more > 0 else []),
                 *(f"What to do: {self._told(*remedy)}." for remedy in self._remedies.items()),
             ]

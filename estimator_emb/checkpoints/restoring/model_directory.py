@@ -37,7 +37,8 @@ class ModelDirectory:
         if checkpoint_path:
             return checkpoint_files.given(checkpoint_path)
         path = self.latest()
-        run_checks.say_if_untrained(call, self._path, path, warm_start)
+        if path is None:
+            run_checks.say_untrained(call, self._path, warm_start)
         return path
 
     @contextlib.contextmanager
