@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The base class of all optimizers of the TPU embedding hardware."""
+"""The base class of all optimizers of the TPU embedding hardware, and what describes them."""
 
 import dataclasses
 import inspect
@@ -9,10 +9,39 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from estimator_emb.messages import arguments
 from estimator_emb.messages.calls import method_of_program
-from estimator_emb.optimizers._math import Math
+
+
+@dataclasses.dataclass(frozen=True)
+class Math:
+    """The elementwise functions of one array library that a rule may use.
+
+    A rule is written once, with these and Python's arithmetic operators. Training runs it on
+    TensorFlow tensors, and tests on NumPy arrays; native kernels are generated from it.
+    """
+
+    sqrt: Callable[[Any], Any]
+    pow: Callable[[Any, Any], Any]
+    minimum: Callable[[Any, Any], Any]
+    maximum: Callable[[Any, Any], Any]
+    sign: Callable[[Any], Any]
+    where: Callable[[Any, Any, Any], Any]
+    divide_no_nan: Callable[[Any, Any], Any] | None = None
+    """x / y, and 0 where y is 0; if it is None, `quotient` uses `where`."""
+
+    def quotient(self, x: Any, y: Any) -> Any:
+        """Returns x / y, and 0 where y is 0; y must be at least 0."""
+        if self.divide_no_nan is None:
+            return x / self.where(y == 0, pymath.inf, y)
+        return self.divide_no_nan(x, y)
+
+
+# divide_no_nan, because `where` takes longer than the rest of Adagrad's rule.
+TENSORFLOW = Math(tf.sqrt, tf.pow, tf.minimum, tf.maximum, tf.sign, tf.where, tf.math.divide_no_nan)
+NUMPY = Math(np.sqrt, np.power, np.minimum, np.maximum, np.sign, np.where)
 
 _NO_LIMIT = {
     "clip_weight_min": -pymath.inf,

@@ -51,11 +51,7 @@ class TF2Optimizer(OptimizationParameters):
     """
 
     low_dimensional_packing_status: bool
-    _clipvalue: ClipValue | None
-
-    @property
-    def clipvalue(self) -> ClipValue | None:
-        return self._clipvalue
+    clipvalue: ClipValue | None
 
     def _compared(self) -> dict[str, Any]:
         return {**self.arguments(), "clipvalue": (self.clip_gradient_min, self.clip_gradient_max)}
@@ -65,10 +61,10 @@ class TF2Optimizer(OptimizationParameters):
         legacy_names = {name: legacy for legacy, name in self.renamed.items()}
         given = {legacy_names.get(name, name): value for name, value in arguments.items()}
         del given["self"]
-        self._clipvalue = given.pop("clipvalue")
+        self.clipvalue = given.pop("clipvalue")
         self.low_dimensional_packing_status = given.pop("low_dimensional_packing_status")
         self.slot_variable_creation_fn = creation = given.pop("slot_variable_creation_fn", None)
-        low, high = self._limits(self._clipvalue, given["use_gradient_accumulation"])
+        low, high = self._limits(self.clipvalue, given["use_gradient_accumulation"])
         super().__init__(**given, clip_gradient_min=low, clip_gradient_max=high)
         check_argument(
             type(self).__name__,

@@ -92,18 +92,6 @@ class ReadsFirstHook(tf.compat.v1.train.SessionRunHook):
         order(_fetched(every_step), _fetched(sometimes))
 
 
-def added_to_evaluation(spec: EstimatorSpec) -> EstimatorSpec:
-    """Returns the spec of an evaluation with a `ReadsFirstHook`."""
-    hooks = list(spec.evaluation_hooks)
-    return spec._replace(evaluation_hooks=[*hooks, ReadsFirstHook(spec, hooks)])
-
-
-def added_to_training(spec: EstimatorSpec, hooks: Iterable[Any]) -> EstimatorSpec:
-    """Returns the spec with a `ReadsFirstHook`; `hooks` are the session's that it lacks."""
-    hooks = [*hooks, *spec.training_hooks, *spec.training_chief_hooks]
-    return spec._replace(training_hooks=[*spec.training_hooks, ReadsFirstHook(spec, hooks)])
-
-
 def _fetched(value: Any, depth: int = 3) -> Iterator[Fetched]:
     if isinstance(value, (tf.Variable, tf.Tensor, tf.Operation)):
         graph = tf.compat.v1.get_default_graph()
