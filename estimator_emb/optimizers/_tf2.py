@@ -51,7 +51,11 @@ class TF2Optimizer(OptimizationParameters):
     """
 
     low_dimensional_packing_status: bool
-    clipvalue: ClipValue | None
+    _clipvalue: ClipValue | None
+
+    @property
+    def clipvalue(self) -> ClipValue | None:
+        return self._clipvalue
 
     def _compared(self) -> dict[str, Any]:
         return {**self.arguments(), "clipvalue": (self.clip_gradient_min, self.clip_gradient_max)}
@@ -61,10 +65,10 @@ class TF2Optimizer(OptimizationParameters):
         legacy_names = {name: legacy for legacy, name in self.renamed.items()}
         given = {legacy_names.get(name, name): value for name, value in arguments.items()}
         del given["self"]
-        self.clipvalue = given.pop("clipvalue")
+        self._clipvalue = given.pop("clipvalue")
         self.low_dimensional_packing_status = given.pop("low_dimensional_packing_status")
         self.slot_variable_creation_fn = creation = given.pop("slot_variable_creation_fn", None)
-        low, high = self._limits(self.clipvalue, given["use_gradient_accumulation"])
+        low, high = self._limits(self._clipvalue, given["use_gradient_accumulation"])
         super().__init__(**given, clip_gradient_min=low, clip_gradient_max=high)
         check_argument(
             type(self).__name__,
