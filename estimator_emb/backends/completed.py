@@ -13,7 +13,7 @@ import tensorflow as tf
 from estimator_emb.backends.base import Backend, Call
 from estimator_emb.checkpoints.restoring import live_servers, saver
 from estimator_emb.checks import batch_sizes, nan_inputs, nan_loss, program_checks, tpu_ops
-from estimator_emb.ordering import reads_first
+from estimator_emb.ordering.reads_first import ReadsFirstHook
 from estimator_emb.private.estimator import ModeKeys
 from estimator_emb.step import summaries
 
@@ -56,7 +56,7 @@ def after_model_fn(backend: Backend, spec: Any, call: Call) -> Any:
         hooks += [dropped] if dropped else []
         spec = _with_hooks(spec, hooks)
         if backend.in_session and spec.mode == ModeKeys.EVAL:
-            spec = reads_first.added_to_evaluation(spec)
+            spec = _with_hooks(spec, [ReadsFirstHook(spec, spec.evaluation_hooks)])
     backend.finish_graph()
     return spec
 
@@ -69,7 +69,9 @@ def before_training(
         if backend.request.spec is not None:
             spec = _with_saver(spec, config)
         spec, hooks = nan_loss.first(spec, hooks)
-        spec = reads_first.added_to_training(spec, [*worker_hooks, *hooks])
+        of_program = [*spec.training_hooks, *spec.training_chief_hooks]
+        reads_first = ReadsFirstHook(spec, [*worker_hooks, *hooks, *of_program])
+        spec = _with_hooks(spec, [reads_first])
     saver.take_turns([*worker_hooks, *hooks, *spec.training_hooks, *spec.training_chief_hooks])
     return spec, hooks
 

@@ -32,6 +32,7 @@ except ImportError:  # Not on Windows.
     fcntl = pwd = None  # type: ignore[assignment]
 
 SCRATCH = "estimator_emb-build-"
+_SCRATCHES = f"{SCRATCH}*"
 SEAL = b"\nestimator_emb library, sha256 "
 _LENGTH = len(SEAL) + 64
 
@@ -166,7 +167,7 @@ def locked(folder: pathlib.Path, timeout: float) -> Iterator[None]:
                 logged = True
                 logger.info("Waiting for another process, which builds native kernels.")
             time.sleep(0.05)
-        for left in _left_behind(folder):
+        for left in list(folder.glob(_SCRATCHES)):
             shutil.rmtree(left, ignore_errors=True)
         yield
 
@@ -174,13 +175,9 @@ def locked(folder: pathlib.Path, timeout: float) -> Iterator[None]:
 def clean(folder: pathlib.Path) -> None:
     """Removes what killed builds left, unless a build is in progress or it cannot."""
     with contextlib.suppress(OSError, BuildError):
-        if _left_behind(folder):
+        if any(folder.glob(_SCRATCHES)):
             with locked(folder, timeout=-1.0):
                 pass
-
-
-def _left_behind(folder: pathlib.Path) -> list[pathlib.Path]:
-    return list(folder.glob(f"{SCRATCH}*"))
 
 
 def _lock_file(folder: pathlib.Path) -> IO[bytes]:

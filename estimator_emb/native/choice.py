@@ -41,17 +41,13 @@ def native_kernels(
     servers: Sequence[str],
 ) -> NativeKernels | ShardedKernels | None:
     """Returns native kernels; None if tables cannot have them, and logs why in a training."""
-    training = any(table.optimizer is not None for table in tables)
+    optimizers = [table.optimizer for table in tables if table.optimizer is not None]
     try:
         if environment.NATIVE.value() == "0":
             raise CannotUse(f"{environment.NATIVE} is 0; unset it to have them")
         tasks = _tasks(tables, servers)
         library = ops.load()
-        rules = [
-            library.rule(table.optimizer, clipping_limit)
-            for table in tables
-            if table.optimizer is not None
-        ]
+        rules = [library.rule(one, clipping_limit) for one in optimizers]
         if not tasks and all(len(table.variables) == 1 for table in tables):
             return NativeKernels(library, tables, rules, num_cores, next_step)
         for table in tables if num_cores > 1 else ():
@@ -62,14 +58,14 @@ def native_kernels(
                 )
         if found := serving.obstacle(library, servers, tasks, [rule.name for rule in rules]):
             raise CannotUse(found)
-        if training and tasks:
+        if optimizers and tasks:
             logger.info(
                 "Tables are looked up and updated on their parameter servers, by native kernels."
             )
         return ShardedKernels(library, tables, rules, next_step)
     except (CannotUse, build.BuildError) as reason:
         text = f"Tables use TensorFlow's ops, without native kernels: {reason}."
-        if training:
+        if optimizers:
             unsafe = isinstance(reason, cache.UnsafeError)
             console.say_once(text, level=logging.WARNING if unsafe else logging.INFO)
         else:

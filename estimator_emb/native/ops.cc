@@ -131,7 +131,7 @@ class Lookup : public FeaturesKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("T", &tables));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("N", &orders));
     OP_REQUIRES(ctx, orders == 0 || orders == tables, errors::InvalidArgument(kOrders));
-    OP_REQUIRES_OK(ctx, by_table(tables, &features_of_));
+    OP_REQUIRES_OK(ctx, by_table(tables));
     if (!orders) features_of_.clear();
   }
 
@@ -273,8 +273,6 @@ class Lookup : public FeaturesKernel {
       first = last;
     }
   }
-
-  std::vector<std::vector<int>> features_of_;  // By table; empty without orders.
 };
 REGISTER_KERNEL_BUILDER(Name("HostTablesLookup").Device(tensorflow::DEVICE_CPU), Lookup);
 
@@ -296,7 +294,7 @@ class Update : public FeaturesKernel {
  public:
   explicit Update(OpKernelConstruction* ctx) : FeaturesKernel(ctx) {
     OP_REQUIRES_OK(ctx, read_rules(ctx, &tables_, &constants_));
-    OP_REQUIRES_OK(ctx, by_table(tables_.size(), &features_of_));
+    OP_REQUIRES_OK(ctx, by_table(tables_.size()));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("cores", &cores_));
     tensorflow::int64 orders;
     OP_REQUIRES_OK(ctx, ctx->GetAttr("N", &orders));
@@ -381,7 +379,6 @@ class Update : public FeaturesKernel {
 
  private:
   std::vector<Updated> tables_;
-  std::vector<std::vector<int>> features_of_;
   std::vector<int> cores_;
   std::vector<float> constants_;
 };

@@ -156,13 +156,13 @@ class FeaturesKernel : public OpKernel {
   }
 
   // Groups the numbers of features by their tables.
-  tensorflow::Status by_table(int tables, std::vector<std::vector<int>>* features) const {
-    features->resize(tables);
+  tensorflow::Status by_table(int tables) {
+    features_of_.resize(tables);
     for (size_t i = 0; i < table_of_.size(); ++i) {
       if (table_of_[i] < 0 || table_of_[i] >= tables) {
         return errors::InvalidArgument(owners_[i], ": there is no table ", table_of_[i], ".");
       }
-      (*features)[table_of_[i]].push_back(i);
+      features_of_[table_of_[i]].push_back(i);
     }
     return tensorflow::Status();
   }
@@ -220,6 +220,7 @@ class FeaturesKernel : public OpKernel {
   std::vector<int> forms_, combiners_, limits_, table_of_;
   std::vector<bool> weighted_;
   std::vector<std::string> owners_;
+  std::vector<std::vector<int>> features_of_;  // By table, after `by_table`.
 };
 
 // What trainers and parameter servers send one another. A step of the tables of a cluster is

@@ -83,11 +83,10 @@ def prebuilt_libraries() -> tuple[str, str] | None:
     """Returns the paths of the arithmetic and the ops for this machine; None if not prebuilt."""
     arithmetic, ops = PREBUILT / "arithmetic.so", prebuilt_ops(PREBUILT, tf.version.VERSION)
     made = PREBUILT / "made_from"
-    if build.sanitizes() or not all(file.is_file() for file in (arithmetic, ops, made)):
-        return None
-    if made.read_text() != made_from(platform.machine()):
-        return None
-    return str(arithmetic), str(ops)
+    there = not build.sanitizes() and all(file.is_file() for file in (arithmetic, ops, made))
+    if there and made.read_text() == made_from(platform.machine()):
+        return str(arithmetic), str(ops)
+    return None
 
 
 def prebuilt_ops(folder: pathlib.Path, tensorflow: str) -> pathlib.Path:

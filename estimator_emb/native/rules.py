@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from estimator_emb.optimizers import OptimizationParameters, step
-from estimator_emb.optimizers._math import Math
+from estimator_emb.optimizers._parameters import Math
 
 
 @dataclasses.dataclass(frozen=True)

@@ -46,13 +46,8 @@ def load(config: Any, tables: Sequence[Table], spec: EmbeddingConfigSpec | None)
                 library.rule(optimizer_of(table), spec.clipping_limit)
         except build.BuildError as error:
             reason = str(error)
-    name = f"Parameter server {config.task_id}"
-    if reason:
-        logger.info(
-            "%s serves tables by TensorFlow's ops, without native kernels: %s.", name, reason
-        )
-    else:
-        logger.info("%s serves tables by native kernels.", name)
+    how = f"TensorFlow's ops, without native kernels: {reason}" if reason else "native kernels"
+    logger.info("Parameter server %s serves tables by %s.", config.task_id, how)
 
 
 def obstacle(

@@ -39,7 +39,7 @@ class ShardedKernel : public FeaturesKernel {
                   errors::InvalidArgument("There is no server ", server, "."));
       number_on_.push_back(shards_on_[server]++);
     }
-    OP_REQUIRES_OK(ctx, by_table(tables(), &features_of_));
+    OP_REQUIRES_OK(ctx, by_table(tables()));
   }
 
  protected:
@@ -51,7 +51,6 @@ class ShardedKernel : public FeaturesKernel {
   std::vector<int> first_shard_;  // Of each table.
   std::vector<int> shards_on_;    // Of each server, how many.
   std::vector<int> number_on_;    // Of each shard, among those of its server.
-  std::vector<std::vector<int>> features_of_;
 };
 
 REGISTER_OP("HostTablesRoute")

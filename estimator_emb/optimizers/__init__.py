@@ -12,9 +12,11 @@ from typing import Any
 from estimator_emb.messages.calls import method_of_program
 from estimator_emb.optimizers import _classes
 from estimator_emb.optimizers._classes import *  # noqa: F403
-from estimator_emb.optimizers._math import NUMPY, TENSORFLOW, Math
-from estimator_emb.optimizers._parameters import OptimizationParameters, Slot
-from estimator_emb.optimizers._step import gradient_limits, step
+from estimator_emb.optimizers._parameters import NUMPY as NUMPY
+from estimator_emb.optimizers._parameters import TENSORFLOW as TENSORFLOW
+from estimator_emb.optimizers._parameters import OptimizationParameters
+from estimator_emb.optimizers._step import gradient_limits as gradient_limits
+from estimator_emb.optimizers._step import step as step
 from estimator_emb.optimizers._tf2 import clipvalue_of
 from estimator_emb.optimizers.adagrad import Adagrad
 from estimator_emb.optimizers.adagrad_momentum import AdagradMomentum
@@ -86,28 +88,3 @@ def translate(value: Any, ours: type[OptimizationParameters]) -> OptimizationPar
         elif argument.kind is not argument.KEYWORD_ONLY:
             fields[argument.name] = getattr(value, argument.name)
     return ours(**fields)
-
-
-__all__ = [
-    "Adagrad",
-    "AdagradMomentum",
-    "Adam",
-    "FTRL",
-    "Math",
-    "NUMPY",
-    "ON_TPUS",
-    "OptimizationParameters",
-    "PARAMETERS",
-    "SGD",
-    "Slot",
-    "TENSORFLOW",
-    "TF2_OPTIMIZERS",
-    "as_parameters",
-    "clipvalue_of",
-    "from_tensorflow",
-    "gradient_limits",
-    "name_in_tensorflow",
-    "step",
-    "translate",
-]
-__all__ += [one.__name__ for one in ON_TPUS]

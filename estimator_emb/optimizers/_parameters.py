@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The base class of all optimizers of the TPU embedding hardware."""
+"""The base class of all optimizers of the TPU embedding hardware, and what describes them."""
 
 import dataclasses
 import inspect
@@ -9,10 +9,38 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from estimator_emb.messages import arguments
 from estimator_emb.messages.calls import method_of_program
-from estimator_emb.optimizers._math import Math
+
+
+@dataclasses.dataclass(frozen=True)
+class Math:
+    """The elementwise functions of one array library that a rule may use.
+
+    A rule is written once, with these and Python's arithmetic operators. Training runs it on
+    TensorFlow tensors, and tests on NumPy arrays; native kernels are generated from it.
+    """
+
+    sqrt: Callable[[Any], Any]
+    pow: Callable[[Any, Any], Any]
+    minimum: Callable[[Any, Any], Any]
+    maximum: Callable[[Any, Any], Any]
+    sign: Callable[[Any], Any]
+    where: Callable[[Any, Any, Any], Any]
+    divide_no_nan: Callable[[Any, Any], Any] | None = None  # If None, `quotient` uses `where`.
+
+    def quotient(self, x: Any, y: Any) -> Any:
+        """Returns x / y, and 0 where y is 0; y must be at least 0."""
+        if self.divide_no_nan is None:
+            return x / self.where(y == 0, pymath.inf, y)
+        return self.divide_no_nan(x, y)
+
+
+# divide_no_nan, because `where` takes longer than the rest of Adagrad's rule.
+TENSORFLOW = Math(tf.sqrt, tf.pow, tf.minimum, tf.maximum, tf.sign, tf.where, tf.math.divide_no_nan)
+NUMPY = Math(np.sqrt, np.power, np.minimum, np.maximum, np.sign, np.where)
 
 _NO_LIMIT = {
     "clip_weight_min": -pymath.inf,
@@ -57,37 +85,26 @@ def check_not_negative(owner: str, value: Any) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Slot:
-    """A value that an optimizer keeps for every element of a table.
+    """A value that an optimizer keeps for every element of a table."""
 
-    Attributes:
-      name: its name in the load and retrieve ops and in the TF2 vocabulary, e.g. `accumulators`.
-      suffix: what legacy checkpoints append to the table's variable name, e.g. `/Adagrad`.
-      initial: its initial value, or the name of the constructor argument that holds it.
-      legacy_name: its field in the legacy tuples of slots, e.g. `accumulator` in
-        `AdagradSlotVariables`; '' means `name`.
-    """
-
-    name: str
-    suffix: str
-    initial: float | str = 0.0
-    legacy_name: str = ""
+    name: str  # In the load and retrieve ops and in the TF2 vocabulary, e.g. `accumulators`.
+    suffix: str  # Of the table's variable name in legacy checkpoints, e.g. `/Adagrad`.
+    initial: float | str = 0.0  # Or the name of the constructor argument that holds it.
+    legacy_name: str = ""  # In `AdagradSlotVariables` and its like; '' means `name`.
 
 
 @dataclasses.dataclass(frozen=True)
 class Hardware:
     """An optimizer's names in the TPU embedding hardware.
 
-    Attributes:
-      name: its part of the names of the ops `LoadTPUEmbedding<name>Parameters` and
-        `RetrieveTPUEmbedding<name>Parameters`. Their arguments are `parameters`, the weights, and
-        then the slots in the optimizer's order.
-      message: its field in the message `OptimizationParameters` of optimization_parameters.proto.
-      renamed: field of its own message -> the attribute of the optimizer whose value it holds, for
-        those whose names differ.
+    The arguments of the ops `LoadTPUEmbedding<name>Parameters` and
+    `RetrieveTPUEmbedding<name>Parameters` are `parameters`, the weights, and then the slots in the
+    optimizer's order.
     """
 
     name: str
-    message: str
+    message: str  # Its field in `OptimizationParameters` of optimization_parameters.proto.
+    # Field of its own message -> the optimizer's attribute that it holds, if the names differ.
     renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -120,35 +137,22 @@ class OptimizationParameters:
     Source: `_OptimizationParameters` of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1.
     """
 
-    slots: tuple[Slot, ...] = ()
-    """The slots, in the order of `update`."""
-
+    slots: tuple[Slot, ...] = ()  # In the order of `update`.
     hardware: Hardware
-
+    # True if the rule was never published, so that only TPU hardware can train with it.
     only_on_hardware = False
-    """True if the rule was never published, so that only TPU hardware can train with it."""
-
-    updates_untouched_rows = False
-    """True if a step also changes rows that are not in the batch."""
-
-    required_dimension: int | None = None
-    """The dimension that a table with this optimizer must have; None means any."""
-
+    updates_untouched_rows = False  # True if a step also changes rows that are not in the batch.
+    required_dimension: int | None = None  # Of a table with this optimizer; None means any.
+    # The program's function that creates slot variables, only in TF2 classes; None means ours.
     slot_variable_creation_fn: Callable[..., Any] | None = None
-    """The program's function that creates slot variables, only in TF2 classes; None means ours."""
-
+    # Argument that changes the operations of the rule -> one value for each form of the rule.
+    # Wheels contain kernels for each form. A number changes the operations only if a root replaces
+    # its power, or if the rule omits a part for it.
     forms: Mapping[str, tuple[Any, ...]] = {}
-    """Argument that changes the operations of the rule -> one value for each form of the rule.
-
-    Wheels contain kernels for each form. A number changes the operations only if a root replaces
-    its power, or if the rule omits a part for it.
-    """
-
+    # Argument -> the range that its value must be in, a key of `_RANGES`.
     ranges: Mapping[str, str] = {}
-    """Argument -> the range that its value must be in, a key of `_RANGES`."""
-
+    # Argument of the legacy class -> its name in the TF2 class, if they differ.
     renamed: Mapping[str, str] = {}
-    """Argument of the legacy class -> its name in the TF2 class, if they differ."""
 
     learning_rate: float | Callable[[], Any]
     use_gradient_accumulation: bool = True
@@ -242,12 +246,12 @@ class OptimizationParameters:
 
     def _check_number(self, name: str) -> None:
         value = getattr(self, name)
-        name = self.renamed.get(name, name)
+        owner = f"{type(self).__name__}: {self.renamed.get(name, name)}"
         if not isinstance(value, numbers.Real) or isinstance(value, bool):
-            raise TypeError(f"{type(self).__name__}: {name} must be a number; got {value!r}.")
-        check_finite(f"{type(self).__name__}: {name}", value, _NO_LIMIT.get(name))
+            raise TypeError(f"{owner} must be a number; got {value!r}.")
+        check_finite(owner, value, _NO_LIMIT.get(name))
         if name == "learning_rate":
-            check_not_negative(f"{type(self).__name__}: {name}", value)
+            check_not_negative(owner, value)
 
     def __repr__(self) -> str:
         given = ", ".join(f"{name}={value!r}" for name, value in self.arguments().items())

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from estimator_emb.optimizers._math import INFINITY, Math
-from estimator_emb.optimizers._parameters import OptimizationParameters
+from estimator_emb.optimizers._parameters import Math, OptimizationParameters
 
 
 def step(
@@ -36,7 +35,7 @@ def step(
     weights of updated rows decay, before the rule.
     """
     if clipping_limit is not None or complete:
-        limit = INFINITY if clipping_limit is None else clipping_limit
+        limit = np.inf if clipping_limit is None else clipping_limit
         g = _clip(math, g, -limit, limit)
     g = _clip(math, g, parameters.clip_gradient_min, parameters.clip_gradient_max, complete)
     if parameters.weight_decay_factor or complete:
@@ -51,8 +50,8 @@ def gradient_limits(
 ) -> tuple[float, float]:
     """Returns one pair of limits that acts as the two of `step` in turn; infinite ones are none."""
     low, high = parameters.clip_gradient_min, parameters.clip_gradient_max
-    low = -INFINITY if low is None else float(low)
-    high = INFINITY if high is None else float(high)
+    low = -np.inf if low is None else float(low)
+    high = np.inf if high is None else float(high)
     if clipping_limit is None:
         return low, high
     limit = float(clipping_limit)
@@ -74,7 +73,7 @@ def _decayed(
 
 def _clip(math: Math, x: Any, low: float | None, high: float | None, complete: bool = False) -> Any:
     if low is not None or complete:
-        x = math.maximum(x, np.float32(-INFINITY if low is None else low))
+        x = math.maximum(x, np.float32(-np.inf if low is None else low))
     if high is not None or complete:
-        x = math.minimum(x, np.float32(INFINITY if high is None else high))
+        x = math.minimum(x, np.float32(np.inf if high is None else high))
     return x

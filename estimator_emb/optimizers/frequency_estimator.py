@@ -17,8 +17,7 @@ float32. No gradient is used. D should start from max_delta, by the table's init
 import dataclasses
 from typing import Any
 
-from estimator_emb.optimizers._math import Math
-from estimator_emb.optimizers._parameters import Hardware, OptimizationParameters, Slot
+from estimator_emb.optimizers._parameters import Hardware, Math, OptimizationParameters, Slot
 
 
 @dataclasses.dataclass(eq=False, repr=False)

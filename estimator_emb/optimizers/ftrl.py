@@ -28,8 +28,7 @@ import dataclasses
 from typing import Any
 
 from estimator_emb.optimizers import _tf2
-from estimator_emb.optimizers._math import INFINITY, Math
-from estimator_emb.optimizers._parameters import Hardware, OptimizationParameters, Slot
+from estimator_emb.optimizers._parameters import Hardware, Math, OptimizationParameters, Slot
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -122,7 +121,7 @@ class FtrlParameters(OptimizationParameters):
         if l1 != 0:
             n = math.minimum(math.maximum(z, -c), c) - z
         # In a v1 graph `==` compares tensors as objects; `<=` compares their values.
-        return n / math.where(math.maximum(d, -d) <= 0, INFINITY, d), a, z
+        return n / math.where(math.maximum(d, -d) <= 0, float("inf"), d), a, z
 
 
 class FTRL(_tf2.TF2Optimizer, FtrlParameters):

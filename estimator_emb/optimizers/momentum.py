@@ -12,8 +12,7 @@ momentum holds the rates of past steps. Nesterov's form reads the new m.
 import dataclasses
 from typing import Any
 
-from estimator_emb.optimizers._math import Math
-from estimator_emb.optimizers._parameters import Hardware, OptimizationParameters, Slot
+from estimator_emb.optimizers._parameters import Hardware, Math, OptimizationParameters, Slot
 
 
 @dataclasses.dataclass(eq=False, repr=False)

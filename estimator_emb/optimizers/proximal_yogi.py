@@ -16,8 +16,7 @@ reading of that: `tfa.optimizers.Yogi`, which has the same defaults, without its
 import dataclasses
 from typing import Any
 
-from estimator_emb.optimizers._math import Math
-from estimator_emb.optimizers._parameters import Hardware, OptimizationParameters, Slot
+from estimator_emb.optimizers._parameters import Hardware, Math, OptimizationParameters, Slot
 
 
 @dataclasses.dataclass(eq=False, repr=False)

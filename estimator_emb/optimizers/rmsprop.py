@@ -11,8 +11,7 @@ epsilon stands inside the root, and mom holds the learning rate of the steps tha
 import dataclasses
 from typing import Any
 
-from estimator_emb.optimizers._math import Math
-from estimator_emb.optimizers._parameters import Hardware, OptimizationParameters, Slot
+from estimator_emb.optimizers._parameters import Hardware, Math, OptimizationParameters, Slot
 
 
 @dataclasses.dataclass(eq=False, repr=False)

@@ -8,8 +8,7 @@ A row moves against its gradient, and nothing is kept beside it:
 
 from typing import Any
 
-from estimator_emb.optimizers._math import Math
-from estimator_emb.optimizers._parameters import Hardware, OptimizationParameters
+from estimator_emb.optimizers._parameters import Hardware, Math, OptimizationParameters
 from estimator_emb.optimizers._tf2 import ClipValue, LearningRate, TF2Optimizer
 
 

@@ -71,7 +71,7 @@ class ReadsFirstHook(tf.compat.v1.train.SessionRunHook):
         self._hooks = list(hooks)
 
     def begin(self) -> None:
-        calls = [hook for hook in self._hooks if isinstance(hook, OutfeedHostCallHook)]
+        calls = [hook._tensors for hook in self._hooks if isinstance(hook, OutfeedHostCallHook)]
         sometimes = [
             *tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARIES),
             *tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARY_OP),
@@ -87,21 +87,9 @@ class ReadsFirstHook(tf.compat.v1.train.SessionRunHook):
             self._spec.train_op,
             self._spec.loss,
             [update for _, update in (self._spec.eval_metric_ops or {}).values()],
-            [call._tensors for call in calls],
+            calls,
         ]
         order(_fetched(every_step), _fetched(sometimes))
-
-
-def added_to_evaluation(spec: EstimatorSpec) -> EstimatorSpec:
-    """Returns the spec of an evaluation with a `ReadsFirstHook`."""
-    hooks = list(spec.evaluation_hooks)
-    return spec._replace(evaluation_hooks=[*hooks, ReadsFirstHook(spec, hooks)])
-
-
-def added_to_training(spec: EstimatorSpec, hooks: Iterable[Any]) -> EstimatorSpec:
-    """Returns the spec with a `ReadsFirstHook`; `hooks` are the session's that it lacks."""
-    hooks = [*hooks, *spec.training_hooks, *spec.training_chief_hooks]
-    return spec._replace(training_hooks=[*spec.training_hooks, ReadsFirstHook(spec, hooks)])
 
 
 def _fetched(value: Any, depth: int = 3) -> Iterator[Fetched]:
@@ -110,11 +98,8 @@ def _fetched(value: Any, depth: int = 3) -> Iterator[Fetched]:
         element = getattr(value, "_as_graph_element", lambda: value)()
         if isinstance(element, (tf.Tensor, tf.Operation)) and element.graph is graph:
             yield element
-    elif depth and isinstance(value, Mapping):
-        for part in value.values():
-            yield from _fetched(part, depth - 1)
-    elif depth and isinstance(value, (list, tuple, set)):
-        for part in value:
+    elif depth and isinstance(value, (Mapping, list, tuple, set)):
+        for part in value.values() if isinstance(value, Mapping) else value:
             yield from _fetched(part, depth - 1)
 
 

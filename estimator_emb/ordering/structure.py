@@ -135,12 +135,11 @@ class OpPlaces:
         if not places and op.type not in _SWITCHES | _ENTERS:
             return
         loops = max((place.loops for place in places), key=len, default=())
-        branch_sets = [place.branches for place in places]
         if op.type in _MERGES:
             taken = [self._taken(t).branches for t in op.inputs if t.op in before]
             branches = frozenset.intersection(*taken) if taken else frozenset()
         else:
-            branches = frozenset().union(*branch_sets)
+            branches = frozenset().union(*(place.branches for place in places))
         inside = outside = Place(loops, branches)
         if op.type in _ENTERS:
             outside = Place((*loops, op.get_attr(_FRAME)), branches)

@@ -8,7 +8,6 @@ import tensorflow as tf
 from estimator_emb.messages.console import logger
 from estimator_emb.step.checks import outside
 from estimator_emb.step.inputs import Source, adding_ops
-from estimator_emb.tables.storage import local_variable
 
 
 class DroppedIds(tf.compat.v1.train.SessionRunHook):
@@ -50,7 +49,15 @@ class DroppedIds(tf.compat.v1.train.SessionRunHook):
     def _add(self, table: str, bad: tf.Tensor) -> tf.Operation:
         if table not in self._totals:
             zero = tf.constant(0, tf.int64)
-            self._totals[table] = local_variable(f"estimator_emb_bad_ids/{table}", zero)
+            # Where ordinary ops are: workers would share a variable on a parameter server.
+            with tf.device(tf.constant(False).device):
+                self._totals[table] = tf.compat.v1.Variable(
+                    zero,
+                    name=f"estimator_emb_bad_ids/{table}",
+                    trainable=False,
+                    collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
+                    use_resource=True,
+                )
         count = tf.math.count_nonzero(bad)
         self.of_batch.setdefault(table, []).append(count)
         return self._totals[table].assign_add(count, read_value=False)

@@ -9,13 +9,13 @@ that are alike share a function of these ops, which costs a graph of many tables
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb.optimizers import gradient_limits
-from estimator_emb.optimizers._math import INFINITY
 from estimator_emb.private.estimator import LOSS_METRIC_KEY
 from estimator_emb.step import inputs, lookup, update
 from estimator_emb.step.dropped import DroppedIds
@@ -106,7 +106,7 @@ class TableSummaries:
         ]
         every_row = table.trained_by.updates_untouched_rows
         limits = gradient_limits(table.trained_by, self._clipping_limit)
-        limited = limits != (-INFINITY, INFINITY)
+        limited = limits != (-math.inf, math.inf)
 
         def figures(*tensors: tf.Tensor) -> list[tf.Tensor]:
             given, of_activations = inputs.packed(structure, tensors)

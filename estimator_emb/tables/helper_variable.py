@@ -45,6 +45,4 @@ def hide(keep_trainable: bool = False) -> None:
     hidden_from = [keys.GLOBAL_VARIABLES, *([] if keep_trainable else [keys.TRAINABLE_VARIABLES])]
     for key in hidden_from:
         collection = graph.get_collection_ref(key)
-        collection[:] = [
-            variable for variable in collection if HELPER_VARIABLE not in variable.name
-        ]
+        collection[:] = [one for one in collection if HELPER_VARIABLE not in one.name]

@@ -1,12 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Divides the rows of a table over shards, by the strategies 'div' and 'mod'.
 
-With V rows over H shards, both strategies give shard i
-
-    V // H + (1 if i < V % H else 0)
-
-rows. 'div' gives each shard a run of consecutive ids; under 'mod', id k is row k div H of shard
-k mod H. If V < H, some shards are empty.
+Of V rows, both give each of H shards V // H, and one more to each of the first V % H. 'div' gives
+each shard a run of consecutive ids; under 'mod', id k is row k div H of shard k mod H.
 
 Source: `tpu_embedding_configuration.proto` (ShardingStrategy) and `_load_operation` of
 tensorflow/python/tpu/tpu_embedding.py, TensorFlow 2.15.

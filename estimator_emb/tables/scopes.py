@@ -14,6 +14,7 @@ In a model_fn wrapped by `recording`, they record the name that the variable wou
 elsewhere nothing changes.
 """
 
+import collections
 import functools
 import logging
 import weakref
@@ -42,7 +43,7 @@ class Uses:
 
     def __init__(self) -> None:
         self.names: dict[str, str] = {}
-        self.ignored: dict[str, dict[str, None]] = {}
+        self.ignored: dict[str, dict[str, None]] = collections.defaultdict(dict)
 
     def record(self, scope_key: str, name: str, keep_first: bool) -> None:
         """Records a use of a table's column, and the variable name by it.
@@ -59,9 +60,6 @@ class Uses:
                 "whose output may be used twice, or give the second layer a column of its own, "
                 "with its own feature key."
             )
-
-    def ignore(self, asked: str, scope_key: str) -> None:
-        self.ignored.setdefault(asked, {})[scope_key] = None
 
 
 _FROZEN = "trainable=False"
@@ -160,7 +158,7 @@ def _record_by_variable_scope(
     name = "/".join(filter(None, (scope.name, embedding_var_name_in_fc)))
     uses.record(embedding_var_name, name, is_shared_embedding or bypass_scope_validation)
     if scope.regularizer:
-        uses.ignore(_REGULARIZER, embedding_var_name)
+        uses.ignored[_REGULARIZER][embedding_var_name] = None
     return name
 
 
@@ -174,7 +172,7 @@ def _create_state(uses: Uses, original: Any, column: Any, state_manager: Any) ->
         name = "/".join(filter(None, (tf.compat.v1.get_default_graph().get_name_scope(), name)))
         uses.record(scope_key, name, any_scope)
     if not getattr(state_manager, "_trainable", True):
-        uses.ignore(_FROZEN, scope_key)
+        uses.ignored[_FROZEN][scope_key] = None
     _built.setdefault(state_manager, {})[scope_key] = name
 
 
@@ -198,7 +196,7 @@ def _read_in_layer(
 ) -> Any:
     """Notes what `input_layer` and `sequence_input_layer` ask for, which have no state."""
     if trainable is False:
-        uses.ignore(_FROZEN, column.get_embedding_var_name())
+        uses.ignored[_FROZEN][column.get_embedding_var_name()] = None
     return original(column, inputs, weight_collections, trainable)
 
 

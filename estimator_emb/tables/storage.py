@@ -308,21 +308,6 @@ def names_of(name: str, parameters: OptimizationParameters | None) -> list[str]:
     return [name, *(name + slot.suffix for slot in parameters.slots)]
 
 
-def local_variable(name: str, initial: tf.Tensor) -> tf.Variable:
-    """Creates a variable of this process, in no checkpoint, whose first dimension may change."""
-    # On the device of ordinary ops, because workers would share a variable on a parameter server.
-    with tf.device(tf.constant(False).device):
-        return tf.compat.v1.Variable(
-            initial,
-            name=name,
-            trainable=False,
-            collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
-            validate_shape=False,
-            shape=tf.TensorShape([None, *initial.shape[1:]]) if initial.shape.rank else None,
-            use_resource=True,
-        )
-
-
 def constant(value: float) -> Callable[..., tf.Tensor]:
     """Returns an initializer that fills with `value`.
 

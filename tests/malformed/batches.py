@@ -18,19 +18,12 @@ WORDS = [f"w{i}" for i in range(VOCABULARY)]
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """How a feature comes.
-
-    Attributes:
-      key: of the feature.
-      form: 'sparse', 'ragged', 'dense' [batch] or 'matrix' [batch, n].
-      dtype: of the ids.
-      known: whether the graph knows the ranks.
-    """
+    """How a feature comes."""
 
     key: str
-    form: str
-    dtype: type = np.int64
-    known: bool = True
+    form: str  # 'sparse', 'ragged', 'dense' [batch] or 'matrix' [batch, n].
+    dtype: type = np.int64  # Of the ids.
+    known: bool = True  # Whether the graph knows the ranks.
     sequence: bool = False
     weighted: bool = False
     combiner: str = "mean"
@@ -269,11 +262,7 @@ def other_places_of_weights(kind, value, rng):
 def pairs_of(kind, value, batch, drop):
     """By sample, the (id, weight) or (id, position) pairs of a feature; None where it is bad.
 
-    Args:
-      kind: the kind of input that the feature is.
-      value: the feature, as input_fn gives it.
-      batch: number of samples.
-      drop: ids outside the vocabulary count for nothing.
+    With `drop`, ids outside the vocabulary count for nothing.
     """
     found = _occurrences(kind, value, batch)
     if found is None:

@@ -188,9 +188,7 @@ class Program:
     def run(self, given, slopes):
         """Core 0's activations of a step, or the message of the error it ends in.
 
-        Args:
-          given: the batches, one for all cores or one for each.
-          slopes: of all samples.
+        `given` are the batches, one for all cores or one for each; `slopes` are of all samples.
         """
         feed = {}
         parts_of_slopes = np.split(slopes, len(given))
@@ -270,12 +268,9 @@ def generated(program, rng):
 
 
 def cases(name, seeds, begins=lambda **about: None):
-    """Yields each seed with what is wrong with its case, or None; before a case, `begins` is told.
+    """Yields each seed with what is wrong with its case, or None.
 
-    Args:
-      name: of the configuration.
-      seeds: of the cases.
-      begins: called with the seed of a case and what has happened in it.
+    Before a case, `begins` is told its seed and what has happened in it.
     """
     configuration = CONFIGURATIONS[name]
     program = Program(*configuration)

@@ -23,7 +23,7 @@ from native_builds import QUICK, reasons, refused
 
 import estimator_emb as ee
 from estimator_emb.checkpoints.restoring import training_lock
-from estimator_emb.native import build, cache, choice, ops, rules
+from estimator_emb.native import build, cache, choice, ops
 from estimator_emb.spec.resolved import Table
 from estimator_emb.tables import storage
 from estimator_emb.tables.storage import StoredTable
@@ -36,11 +36,6 @@ BROKEN = "#!/bin/sh\necho 'x.cc:1: error: it is broken' >&2\nexit 3\n"
 def empty_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("ESTIMATOR_EMB_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
-
-
-@pytest.fixture
-def compiler(native_library):
-    """Skips where there is none."""
 
 
 def fake_compiler(monkeypatch, tmp_path, script):
@@ -81,7 +76,7 @@ def test_a_failed_build_is_not_tried_again(monkeypatch, empty_cache, tmp_path):
     assert runs.read_text() == "run\n" * 3
 
 
-def test_another_compiler_is_tried(monkeypatch, empty_cache, tmp_path, compiler):
+def test_another_compiler_is_tried(monkeypatch, empty_cache, tmp_path, native_library):
     path = os.environ["PATH"]
     fake_compiler(monkeypatch, tmp_path, BROKEN)
     refused()
@@ -152,7 +147,7 @@ def test_a_failure_of_the_moment_is_tried_again(script, monkeypatch, empty_cache
     assert [one.name for one in empty_cache.iterdir()] == ["lock"]
 
 
-def test_a_cache_that_cannot_be_written(caplog, monkeypatch, tmp_path, compiler):
+def test_a_cache_that_cannot_be_written(caplog, monkeypatch, tmp_path, native_library):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ESTIMATOR_EMB_CACHE", str(tmp_path / "file" / "cache"))
     assert reasons(caplog) == (
@@ -165,7 +160,7 @@ def test_turned_off(caplog):
     assert reasons(caplog, asked=False) == "ESTIMATOR_EMB_NATIVE is 0; unset it to have them."
 
 
-def test_tables_that_the_kernels_cannot_serve(caplog, compiler):
+def test_tables_that_the_kernels_cannot_serve(caplog, native_library):
     single = ee.AdagradParameters(0.1, use_gradient_accumulation=False)
     assert reasons(caplog, single, num_cores=3, shards=2) == (
         "table t is in shards, and its optimizer does not accumulate the gradients of several "
@@ -281,7 +276,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_library_is_built_again(damage, caplog, compiler, empty_cache):
+def test_a_damaged_library_is_built_again(damage, caplog, native_library, empty_cache):
     path = build.library("quick", QUICK)
     damage(path)
     caplog.clear()
@@ -292,7 +287,7 @@ def test_a_damaged_library_is_built_again(damage, caplog, compiler, empty_cache)
     assert len(harness.said(caplog)) == 1
 
 
-def test_a_damaged_library_in_a_cache_that_cannot_be_written(monkeypatch, compiler, empty_cache):
+def test_a_damaged_library_in_a_cache_nobody_can_write(monkeypatch, native_library, empty_cache):
     path = build.library("quick", QUICK)
     (empty_cache / "lock").unlink()
     (empty_cache / "lock").mkdir()  # Root may write everywhere else.
@@ -304,7 +299,7 @@ def test_a_damaged_library_in_a_cache_that_cannot_be_written(monkeypatch, compil
     )
 
 
-def test_what_killed_builds_left_is_removed(compiler, empty_cache, tmp_path):
+def test_what_killed_builds_left_is_removed(native_library, empty_cache, tmp_path):
     path = build.library("quick", QUICK)
     left, other = empty_cache / f"{cache.SCRATCH}0a1b2c3d", empty_cache / "notes"
     for folder in (left, other):
@@ -319,7 +314,7 @@ def test_what_killed_builds_left_is_removed(compiler, empty_cache, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_lock_that_is_never_given_back(caplog, monkeypatch, empty_cache, compiler):
+def test_a_lock_that_is_never_given_back(caplog, monkeypatch, empty_cache, native_library):
     caplog.set_level(logging.INFO, "estimator_emb")
     monkeypatch.setattr(build, "_TIMEOUT", 1.1)
     empty_cache.mkdir()
@@ -330,7 +325,7 @@ def test_a_lock_that_is_never_given_back(caplog, monkeypatch, empty_cache, compi
 
 
 @pytest.mark.slow
-def test_processes_build_together(compiler, monkeypatch, empty_cache, tmp_path):
+def test_processes_build_together(native_library, monkeypatch, empty_cache, tmp_path):
     """A slow compiler, three processes: one runs it, and all get the library."""
     real = build._compiler()
     script = f'#!/bin/sh\necho run >> {tmp_path}/runs\nsleep 0.5\nexec {real} "$@"\n'
@@ -341,17 +336,6 @@ def test_processes_build_together(compiler, monkeypatch, empty_cache, tmp_path):
     assert ctypes.CDLL(paths.pop()).answer() == 42
     assert (tmp_path / "runs").read_text().split() == ["run"] * 2  # Once to compile, once to link.
     assert len(list(empty_cache.iterdir())) == 2  # The library and the lock.
-
-
-def test_optimizers_that_differ_in_numbers_share_a_rule():
-    first = rules.trace(ee.AdamParameters(0.1), None)
-    second = rules.trace(ee.AdamParameters(0.2, beta1=0.5, epsilon=0.1), None)
-    assert first.name == second.name and first.constants != second.constants
-    # Limits and decay are numbers too.
-    limited = ee.AdamParameters(0.1, clip_weight_max=1.0, weight_decay_factor=0.1)
-    assert rules.trace(limited, 1.0).name == first.name
-    outside = ee.AdamParameters(0.1, sum_inside_sqrt=False)
-    assert rules.trace(outside, None).name != first.name
 
 
 @pytest.mark.slow

@@ -19,10 +19,7 @@ from estimator_emb.native import build, cache, ops
 OTHER = 54321
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
 
-
-@pytest.fixture(autouse=True)
-def compiler(native_library):
-    """Skips where there is none."""
+pytestmark = pytest.mark.usefixtures("native_library")
 
 
 @pytest.fixture

@@ -31,11 +31,7 @@ def start(rows):
 
 
 def step(native, rows):
-    """Looks up, and takes a step of descent along a gradient of ones.
-
-    Returns:
-      The activations, the tables afterwards, and for how many bytes the step asked.
-    """
+    """The activations, the tables after descent along ones, and for how many bytes it asked."""
     features = host_engine.fields_of_features(TABLES, tf.constant(IDS))
     fed = tf.compat.v1.placeholder(tf.float32, [rows, 16])
     # The sum has memory of its own, as what an initializer computes.

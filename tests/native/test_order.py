@@ -77,11 +77,7 @@ def test_a_step_equals_that_of_the_ops_of_tensorflow(rows, dimension, combiner, 
 
 
 def order_of_step(native, rows, dimension, ids, limit=0, sparse=False):
-    """Looks up by the ops alone, and updates by descent along a gradient of ones, as they should.
-
-    Returns:
-      The order of the first table.
-    """
+    """The order of the first table, of ops that look up and descend along ones as they should."""
     start = np.random.default_rng(1).normal(size=[rows, dimension]).astype(np.float32)
     fed, form = ids, {"form": DENSE, "limit": limit}
     if sparse:

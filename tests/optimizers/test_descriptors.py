@@ -33,7 +33,7 @@ def test_there_is_one_of_each_class():
     assert set(RULES) == classes
     for one in optimizers.ON_TPUS:
         assert getattr(ee, one.__name__) is getattr(optimizers, one.__name__) is one
-        assert {one.__name__} <= {*ee.__all__} & {*optimizers.__all__}
+        assert one.__name__ in ee.__all__
     assert {one.__name__ for one in optimizers.TF2_OPTIMIZERS} < {*embedding.__all__}
 
 
