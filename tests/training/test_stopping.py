@@ -242,9 +242,9 @@ def test_ctrl_c_ends_an_evaluation_without_the_frames_of_tensorflow(use_tpu, tmp
 
 
 PROGRAM = """
-import os, signal, sys, time
+import sys, time
+import numpy as np
 import tensorflow as tf
-import estimator_emb as ee
 import id_program as tests
 
 how, model_dir = sys.argv[1:]
