@@ -422,4 +422,4 @@ def test_the_example_trains_as_a_cluster_and_ends(tmp_path):
     evaluated = [
         event.step for path in events for event in tf.compat.v1.train.summary_iterator(str(path))
     ]
-    assert max(evaluated) == step
+    assert 400 <= max(evaluated) <= step  # A worker may step once more when the chief is done.
