@@ -379,6 +379,16 @@ def test_every_type_is_copied(tmp_path):
     np.testing.assert_array_equal(got["words"], WORDS[IN_ORDER_OF[3]])
 
 
+def test_float16_is_written_whole(tmp_path, monkeypatch):
+    """TensorFlow restores no float16 that was saved in parts."""
+    monkeypatch.setattr(writer, "CHUNK_BYTES", 16)
+    halves = WORDS.astype(np.float16)
+    path = save(f"{tmp_path}/halves.ckpt", {"words": halves, "dense": halves})
+    got = read(checkpoint.convert(path, f"{tmp_path}/new", ["words"], to="mod", to_hosts=3).path)
+    np.testing.assert_array_equal(got["words"], halves[IN_ORDER_OF[3]], strict=True)
+    np.testing.assert_array_equal(got["dense"], halves, strict=True)
+
+
 def test_variables_divided_by_columns_are_copied(tmp_path):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         wide = tf.compat.v1.get_variable(

@@ -23,6 +23,8 @@ class Writer:
         self._prefixes: list[str] = []
         self._waiting: list[tuple[str, tf.DType, np.ndarray, str]] = []
         self._bytes = 0
+        self._incomplete: dict[str, tuple[np.ndarray, int]] = {}
+        """Name of a float16 variable -> its rows, and how many of them are still to be added."""
         self._merged = ""
 
     def __enter__(self) -> "Writer":
@@ -42,6 +44,16 @@ class Writer:
         start: int | None = None,
     ) -> None:
         """Adds a variable, or its rows from `start` on; `shape` is then that of the variable."""
+        if start is not None and dtype == tf.float16:
+            # TensorFlow restores no float16 that was saved in parts.
+            if name not in self._incomplete:
+                self._incomplete[name] = np.empty(shape, np.float16), shape[0]
+            whole, left = self._incomplete.pop(name)
+            whole[start : start + len(value)] = value
+            if left > len(value):
+                self._incomplete[name] = whole, left - len(value)
+                return
+            value, start = whole, None
         place = ""
         if start is not None:
             rest = "".join(":-" for _ in shape[1:])
@@ -54,15 +66,10 @@ class Writer:
     def add_rows(
         self, name: str, dtype: tf.DType, shape: tuple[int, ...], pieces: Iterable[np.ndarray]
     ) -> None:
-        start, whole = 0, np.empty(shape, np.float16) if dtype == tf.float16 else None
+        start = 0
         for piece in pieces:
-            if whole is None:
-                self.add(name, dtype, piece, shape, None if len(piece) == shape[0] else start)
-            else:  # TensorFlow restores no float16 that was saved in parts.
-                whole[start : start + len(piece)] = piece
+            self.add(name, dtype, piece, shape, None if len(piece) == shape[0] else start)
             start += len(piece)
-        if whole is not None:
-            self.add(name, dtype, whole)
 
     def merge(self) -> str:
         """Writes the rest, and returns the prefix of the checkpoint before it is moved."""

@@ -67,9 +67,9 @@ def convert(
     which records the order of the rows, so that nothing is converted twice. Nothing else reads it.
 
     The values are compared with their checksums before, and with the new checkpoint after. At most
-    about 256 MB are in memory at a time. The new checkpoint appears when it is complete. If its
-    folder has no `checkpoint` file, one is written that names it, so that the folder serves as a
-    model directory.
+    about 256 MB are in memory at a time, besides a float16 variable, which is written whole. The
+    new checkpoint appears when it is complete. If its folder has no `checkpoint` file, one is
+    written that names it, so that the folder serves as a model directory.
 
     Args:
       source: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
