@@ -176,9 +176,9 @@ class ProgressHook(_Progress):
         estimator.train(input_fn, hooks=[ProgressHook(1000, 128, "loss")], max_steps=1000)
 
     Args:
-      total_steps: the global step at which training ends. The bar of a resumed training begins at
-        the step of its checkpoint.
-      batch_size: examples per step.
+      total_steps: the global step at which training ends; None shows no total. The bar of a resumed
+        training begins at the step of its checkpoint.
+      batch_size: examples per step; None shows steps per second.
       loss: 'loss' shows the loss that model_fn returns. No op should have that name: TensorFlow
         would call the curve in TensorBoard loss_1. A scalar tensor or the name of one is shown too;
         None, the default, shows no loss. If the graph has no tensor of that name, the hook warns
