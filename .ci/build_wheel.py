@@ -1,5 +1,4 @@
 #!/usr/bin/env python3
-# SPDX-License-Identifier: Apache-2.0
 """Builds a wheel that brings the native kernels, so that none are compiled where it is installed.
 
     python3 .ci/build_wheel.py FOLDER [--machine MACHINE] [--tensorflow VERSION ...]

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The embedding work of one training step on parameter servers, over the whole cluster.
 
     python benchmarks/cluster.py [--workers=1] [--servers=2] [--steps=200] [--rounds=3]

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """One process of `cluster.py`.
 
     python benchmarks/cluster_task.py PEER WORKLOAD FOLDER

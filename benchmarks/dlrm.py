@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A DLRM training program, for `whole_step.py` and `profile_step.py`.
 
     python benchmarks/dlrm.py PEER BATCH

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The DLRM of `dlrm.py` in PyTorch, for `whole_step.py`.
 
     python benchmarks/dlrm_torch.py PEER BATCH

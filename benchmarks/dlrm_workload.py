@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The model and the data of the DLRM programs, `dlrm.py` and `dlrm_torch.py`, and their clock."""
 
 import json

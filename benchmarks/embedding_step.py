@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The embedding work of one training step, ours beside what a user would pick instead.
 
     python benchmarks/embedding_step.py [--quick] [--torch_python=VENV/bin/python]

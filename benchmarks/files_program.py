@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A program that trains from a file, for `from_files.py`.
 
     python benchmarks/files_program.py PEER MODEL FORMAT FILE BATCH

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The DLRM of `files_program.py` in PyTorch with FBGEMM's tables, for `from_files.py`.
 
     python benchmarks/files_torch.py FILE BATCH

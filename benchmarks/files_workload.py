@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The files of `from_files.py`: rows of the Criteo data, or random ones like them."""
 
 import csv

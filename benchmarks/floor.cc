@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Memory bandwidth on every core: `floor COLUMNS TABLE_BYTES` prints gigabytes per second, read and
 // written together, of a copy, and of rows read and written at random places of a table.
 #include <chrono>

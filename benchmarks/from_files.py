@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Measures trainings that read files: Criteo's columns, with 26 columns of strings.
 
     python benchmarks/from_files.py [--models dlrm wdl] [--formats csv tfrecord]

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Measures how the cost of a training step grows with vocabulary, ids, tables and cores.
 
     python benchmarks/growth.py [--sweeps vocabulary ids ...] [--vocabulary=1000000]

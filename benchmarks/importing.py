@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Measures what `import estimator_emb` takes beside the import of TensorFlow itself.
 
     python benchmarks/importing.py [--rounds=7]

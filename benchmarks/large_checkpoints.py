@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Measures the memory in which the tables of large checkpoints are exported, converted and read.
 
     python benchmarks/large_checkpoints.py [--gigabytes=1] [--tasks NAME ...]

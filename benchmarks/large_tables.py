@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Measures memory and checkpoints of large tables.
 
     python benchmarks/large_tables.py [--gigabytes=1]

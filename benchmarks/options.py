@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Measures what the options of a training cost, with native kernels and with TensorFlow's ops.
 
     python benchmarks/options.py [--options NAME ...] [--steps=100] [--rounds=3] [--tables=26]

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Runs one peer of `embedding_step.py` in a process of its own.
 
     python benchmarks/peers.py PEER WORKLOAD

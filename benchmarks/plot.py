@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Draws what `embedding_step.py` measured: CPU milliseconds of a step, by workload and peer.
 
     python benchmarks/plot.py docs/embedding_step.svg FIGURES.json [FIGURES.json ...]

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Shows where the time of a whole training step goes, from TensorFlow's own trace of kernels.
 
     python benchmarks/profile_step.py [--batch=4096] [--steps=10] [--ops=5]

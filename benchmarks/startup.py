@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Measures how long a training takes to begin, which grows with the number of its tables.
 
     python benchmarks/startup.py [--tables 100 300] [--before=CHECKOUT] [--rounds=3]

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Measures whole training programs: DLRM with TPUEstimator, and as it was written without it.
 
     python benchmarks/whole_step.py [--batches 128 1024 4096] [--starts=3] [--rounds=5]

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The work of every peer of `embedding_step.py`, in NumPy; and processes for benchmarks.
 
 A step looks up the ids of one batch, combines them, takes a given gradient for each activation, and

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Turns the formulas of docstrings into MathML, which browsers draw without a script.
 
 A formula is an indented block of lines such as these, with a condition after two spaces:

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Tells Griffe, which reads the docstrings for the API reference, three things about them.
 
 Docstrings of this project describe arguments that belong together in one entry, where Griffe sees

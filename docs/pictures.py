@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Draws the pictures of these pages, each an SVG beside this file: python docs/pictures.py."""
 
 import pathlib

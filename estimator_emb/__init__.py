@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """TPUEstimator and EmbeddingConfigSpec for today's TensorFlow, also without a TPU.
 
 The names are those of `tf.estimator`, `tf.estimator.tpu` and `tf.compat.v1.tpu.experimental`.

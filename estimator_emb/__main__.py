@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """`python -m estimator_emb`: the same as the command `estimator-emb`."""
 
 import sys

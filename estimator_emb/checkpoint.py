@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Reads checkpoints without a program, and puts the rows of legacy 'mod' tables in order.
 
 A table in a checkpoint of ours is one tensor [vocabulary_size, dimension] in the order of its ids.

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Errors of this package, for programs that catch them.
 
 Each is also the error that tensorflow-estimator or TensorFlow raises in such a case. All others are

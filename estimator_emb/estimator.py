@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """`TPUEstimator`: tensorflow-estimator's, with embedding tables that also train without a TPU.
 
 A backend, which `backends.choose` makes once, does what depends on where the program runs.

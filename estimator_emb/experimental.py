@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The names of `tf.estimator.experimental`, which are tensorflow-estimator's own."""
 
 from estimator_emb.private.estimator import (

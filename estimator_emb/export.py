@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The names of `tf.estimator.export`, for model_fns and functions of serving input."""
 
 from estimator_emb.private.estimator import (

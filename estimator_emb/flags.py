@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The absl flags that TPUEstimator programs repeat, defined by one call.
 
     from estimator_emb import flags as tpu_flags

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Keras's Adagrad for the dense variables of a model, which also trains in a model_fn.
 
     a <- a + g * g

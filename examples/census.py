@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A wide-and-deep model of the census income data: who earns more than 50,000 dollars a year.
 
 Reads the files adult.data and adult.test, plain or as .gz, of the UCI data set "Adult"

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A training program for parameter servers as they were written around 2019, unchanged since.
 
 Where TF_CONFIG names a cluster, `train_and_evaluate` makes of each process what it is there: the

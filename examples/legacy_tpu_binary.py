@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A TPU training program as such programs were written around 2020, unchanged.
 
 It is for a TPU: it says use_tpu=True, resolves the name of a TPU, has tables in the TPU's embedding

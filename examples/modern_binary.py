@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """legacy_tpu_binary.py after its move to estimator_emb: what differs is what has to be changed.
 
     python examples/modern_binary.py --model_dir=/tmp/clicks

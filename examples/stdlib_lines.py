@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Learns which package of Python's standard library a line of source comes from.
 
 Nothing to download: the data is the library of the Python that runs this, its 13 largest packages

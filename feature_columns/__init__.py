@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Feature columns for programs with TPU embedding tables.
 
 The columns are TensorFlow's own, of every kind. TensorFlow spreads the functions that make them

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Categorical columns, which turn the values of a feature into ids.
 
 A feature may be a dense tensor, a `tf.SparseTensor` or a `tf.RaggedTensor`, with any number of

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Dense columns, which give numbers to a model: those with an embedding table, and others."""
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Layers that turn columns into the input of a model."""
 
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Columns of sequences, and `sequence_input_layer`, which TensorFlow 1 had in contrib."""
 
 from collections.abc import Iterable, Mapping, Sequence

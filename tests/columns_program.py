@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A program with an embedding column, a shared one and a sequence, in every mode."""
 
 import harness

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Makes `import reference` and `import harness` work in every test, and keeps TensorFlow quiet."""
 
 import functools

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What tf.contrib computes, in cases that TensorFlow 1.15 runs too.
 
     python3.7 tests/contrib_cases.py > tests/data/contrib_goldens.json

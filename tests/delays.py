@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Reads and writes that come late, for tests of their order."""
 
 import contextlib

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The one list of optimizers, with example settings and what `reference` computes for each.
 
 Suites that are about every optimizer iterate `OPTIMIZERS`; `optimizers/test_descriptors.py` holds

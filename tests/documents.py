@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The code of README and docs: what stands in a page, and a program that runs it.
 
     python tests/documents.py FOLDER PAGE...

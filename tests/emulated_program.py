@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A program with words and a sequence, on an emulated TPU of any number of cores."""
 
 import functools

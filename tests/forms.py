@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A batch that has ids in every form, and the features that look it up."""
 
 import harness

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The golden vectors as training programs, for whatever trains tables."""
 
 import functools

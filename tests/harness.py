@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Drives a whole TPUEstimator over given batches, for tests of the engine."""
 
 import numpy as np

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Runs a TableStep over batches and shows all it computes, with native kernels or without."""
 
 import os

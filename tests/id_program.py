@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A program with one table, for tests of how runs begin and end."""
 
 import harness

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A checkpoint as the legacy TPUEstimator writes it under 'mod', by four hosts."""
 
 import numpy as np

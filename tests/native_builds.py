@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Builds of native kernels that cannot be had, and why a training does without them."""
 
 import logging

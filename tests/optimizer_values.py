@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Arguments for the optimizers of both vocabularies, for tests that are about each of them."""
 
 import inspect

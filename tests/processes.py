@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Processes of programs, of the command, or of the tasks of one cluster, for tests."""
 
 import contextlib

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What the TPU embedding hardware computes, in plain NumPy float64, for tests to compare with.
 
 Written apart from `estimator_emb` on purpose and never imports it. A rule takes the learning rate,

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """TPUEmbedding of TensorFlow that restores a checkpoint, and is trained by TensorFlow's own ops."""
 
 import numpy as np

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Draws a sample of the cases of a test that has hundreds, where ESTIMATOR_EMB_SAMPLE is set.
 
 `@pytest.mark.sampled(20)` leaves 20 of a test's cases. Which ones follows from the variable's text,

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Clusters of parameter servers and trainers in one process, for tests."""
 
 import json

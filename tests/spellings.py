@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Programs that consume the columns of TPU tables in every way there is, for tests of names.
 
 Nothing here imports estimator_emb. Run as a program under TensorFlow 2.15.1, this module trains

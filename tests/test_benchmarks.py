@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Every benchmark, at a size that measures nothing, as its user starts it."""
 
 import re

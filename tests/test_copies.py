@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Copies of specs, configurations and estimators are equal and work."""
 
 import copy

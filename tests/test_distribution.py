@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The wheel, which is built from the sdist, installs in an empty environment, and trains there."""
 
 import configparser

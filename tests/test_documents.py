@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The documents say what is so: their code runs, their names exist, and no public name lacks."""
 
 import ast

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """TPUEstimator on the host: train, evaluate, predict, export, with one set of tables."""
 
 import functools

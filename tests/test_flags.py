@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The flags of TPUEstimator programs, and the RunConfig they make."""
 
 import dataclasses

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """`estimator_emb.keras.Adagrad` against Keras's own: eagerly, in a tf.function, in a v1 graph."""
 
 import contextlib

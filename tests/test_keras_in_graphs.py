@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """`estimator_emb.keras.Adagrad` in a v1 graph: its ops, in an Estimator, and what it refuses."""
 
 import harness

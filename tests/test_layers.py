@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Imports go one way: down the layers of the package, and nowhere in a circle; names say what is.
 
 Imports inside functions count, and so do imports by name.

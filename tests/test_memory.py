@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What a call has built goes with it: programs that train many times do not grow."""
 
 import ctypes

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What a program can name: a change here is a change for every program."""
 
 import importlib

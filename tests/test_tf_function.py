@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Calls of an estimator in a `tf.function`: as outside of it, AutoGraph rewrites nothing."""
 
 import functools

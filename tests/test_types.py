@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What mypy sees in a program of somebody else."""
 
 import pathlib

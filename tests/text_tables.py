@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Tables of tests that are text: cases, each with what is said of it indented below."""
 
 import re

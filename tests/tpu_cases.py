@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Cases in which the embedding hardware must be told, and its ops called, as TensorFlow 2.15 does.
 
 Each case is built with a module: TensorFlow 2.15's `tensorflow.python.tpu.tpu_embedding`, or ours

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """TPUEstimators on a TPU that is only described: they build what they build on one, then stop.
 
 Asking the TPU's master for the system's metadata gives a description of ours. What would open a

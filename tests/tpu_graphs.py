@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The embedding ops of a graph, described so that two graphs can be compared."""
 
 import collections

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A program with one table, 'words', whose checkpoints tests restore in each way to run."""
 
 import traceback

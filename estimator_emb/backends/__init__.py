@@ -1,2 +1,1 @@
-# SPDX-License-Identifier: Apache-2.0
 """The places where a program can run; `choose` takes the one that it asks for."""

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Base of the backends; `completed` has what every graph gets, wherever it runs."""
 
 import abc

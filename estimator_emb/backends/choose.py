@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Lists the backends, and is the only branch on where a program runs."""
 
 from collections.abc import Mapping

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Completes what every graph needs around its model, whichever backend builds it.
 
 `TPUEstimator` calls these functions for all backends. A check, hook, saver or summary for every

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Explains the errors that an estimator's calls raise."""
 
 import tensorflow as tf

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The model and its tables on the host, alone or in a cluster, as with `use_tpu=False`."""
 
 import functools

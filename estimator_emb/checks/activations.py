@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Finds a model_fn that uses activations of embedding tables as ids.
 
 Off a TPU, tensorflow-estimator passes ids to a model_fn. Here it receives activations as on a TPU,

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Explains errors of a model whose features and labels have different numbers of samples.
 
 Different numbers alone are no error: an input may not hold samples, or the model may flatten it.

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Checks what a program passes to `train`, `evaluate` and exports, before a graph is built."""
 
 import inspect

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Rejects clusters and strategies that cannot train tables, and prepares the sessions of others."""
 
 from typing import Any

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Finds ids and weights that a TPU does not accept, for emulated TPUs and `check`.
 
 Messages contain the phrases of a TPU's errors.

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Adds the name of the feature to errors that a step raises because of its input.
 
 A dataset encodes a SparseTensor or RaggedTensor as one variant. If its parts do not fit together,

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Names the features and labels that make the loss of a step NaN or infinite.
 
 Only a step whose loss is not finite looks at them, so that a model may mask missing values that

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Reports which tables, rows and variables hold NaN or infinity when the loss is NaN."""
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What checks note of a graph while it is built, for the errors of its steps."""
 
 from typing import Any, TypeVar

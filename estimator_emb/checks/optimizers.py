@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Rejects optimizers in a model_fn that would train nothing there, or tables wrongly.
 
 In a v1 graph, Keras's `apply_gradients` returns nothing that runs the update. A program that groups

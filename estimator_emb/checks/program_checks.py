@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Checks early what a program passes to a TPUEstimator.
 
 tensorflow-estimator would accept most mistakes, and fail later or never.

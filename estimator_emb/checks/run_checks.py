@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Reports runs of a `TPUEstimator` without input, without steps left, or without a checkpoint."""
 
 import contextlib

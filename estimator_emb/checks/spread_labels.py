@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Warns of labels [B] that meet predictions [B, 1], which makes a loss of all pairs [B, B].
 
 A loss of pairs that is meant is not warned of: both its sides come from labels or neither does, it

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Rejects ops that only a TPU runs, before a session opens."""
 
 import functools

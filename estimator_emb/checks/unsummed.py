@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Finds variables of a model whose gradients are not summed over the cores."""
 
 from collections.abc import Iterable

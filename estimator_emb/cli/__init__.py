@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The command `estimator-emb`.
 
 The installed script, bin/estimator-emb, does not run estimator_emb/__init__.py, which imports

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Parses the arguments of every subcommand, and says in a line what is wrong."""
 
 import argparse

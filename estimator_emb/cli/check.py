@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Checks whether a TPU will accept a program, without a TPU: `estimator-emb check`.
 
 It runs the script as Python would, with its flags, until it trains, evaluates or predicts for the

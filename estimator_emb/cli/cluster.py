@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Runs a program as a cluster of processes on this machine: `estimator-emb cluster`.
 
 This process, which needs no TensorFlow, watches over all of them.

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Tells whether a program trains the same under two settings: `estimator-emb compare`.
 
 Each side is a process of its own. When both have ended, this one imports TensorFlow to read what

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Puts tables of a legacy 'mod' checkpoint in the order of their ids: `estimator-emb convert`."""
 
 import argparse

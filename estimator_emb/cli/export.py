@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Writes tables for other programs, or shows the neighbours of a row: `estimator-emb export`."""
 
 import argparse

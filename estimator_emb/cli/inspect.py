@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Lists the variables of a checkpoint, and examines their values: `estimator-emb inspect`."""
 
 import argparse

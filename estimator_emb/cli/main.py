@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Runs the command `estimator-emb`: finds the subcommand, parses its arguments, does its work."""
 
 import importlib

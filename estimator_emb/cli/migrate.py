@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Moves programs to estimator_emb's names: `estimator-emb migrate`. It needs no TensorFlow."""
 
 import argparse

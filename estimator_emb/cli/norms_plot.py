@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Draws the distribution of the norms of tables' rows."""
 
 from collections.abc import Sequence

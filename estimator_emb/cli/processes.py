@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The processes of `estimator-emb cluster`, which end when it does.
 
 They are a process group of their own. Its first member ends all others as soon as the pipe that it

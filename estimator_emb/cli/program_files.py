@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Refuses a program that cannot run, before anything is imported or written."""
 
 import argparse

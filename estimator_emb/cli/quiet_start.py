@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Leaves out what TensorFlow's C++ says of this machine while it is imported.
 
 It writes these lines before it reads TF_CPP_MIN_LOG_LEVEL, or as errors which are none.

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Runs a training program for TPUs as it is: `estimator-emb run`."""
 
 import argparse

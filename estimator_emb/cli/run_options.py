@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The options of `estimator-emb run`, each in one place.
 
 `cluster` hands them on to its processes, `compare` gives them to each of its sides; `check` and

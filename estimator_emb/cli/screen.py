@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The display of `estimator-emb cluster`: the lines of all processes, above the state of each."""
 
 import collections

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The two sides of `estimator-emb compare`, and the processes that run them."""
 
 import collections

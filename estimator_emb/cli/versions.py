@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The output of `estimator-emb --version`, for reports of faults; it imports no TensorFlow."""
 
 import os

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What `estimator-emb compare` finds out about two runs when they have ended."""
 
 

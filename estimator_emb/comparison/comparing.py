@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Compares what two sides have recorded, and decides whether they are the same.
 
 Whatever would make a verdict silently wrong is reported: a variable, a metric, a model directory or

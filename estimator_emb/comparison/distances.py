@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Measures the distance of two arrays."""
 
 import dataclasses

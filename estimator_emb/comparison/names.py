@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Pairs the variables of two sides whose names differ.
 
 The process of a side loads this file by itself, also where this package is not installed: it

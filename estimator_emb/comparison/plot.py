@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Draws losses and differences of two sides."""
 
 from collections.abc import Sequence

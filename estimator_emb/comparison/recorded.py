@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Reads what a side has left behind: its losses, checkpoints, metrics and predictions."""
 
 import dataclasses

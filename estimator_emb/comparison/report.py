@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Compares what two sides have recorded, and prints the report of `estimator-emb compare`."""
 
 import argparse

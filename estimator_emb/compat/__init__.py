@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Replaces what tensorflow-estimator 2.15 needs and TensorFlow >= 2.16 no longer has.
 
 `prepare` puts our modules where tensorflow-estimator imports the missing ones. On TensorFlow 2.15,

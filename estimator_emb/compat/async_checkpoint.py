@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Replaces `tensorflow.python.tpu.async_checkpoint`, which TensorFlow >= 2.16 lacks."""
 
 import threading

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Lets custom gradients live only as long as their graph, and find local variables.
 
 `tf.custom_gradient` in a graph registers, for the one op that it makes, a function that refers to

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Replaces `tensorflow.python.distribute.estimator_training`, which TensorFlow >= 2.16 lacks.
 
 tensorflow-estimator imports it in `run_config.py` (`init_run_config`), `training.py`

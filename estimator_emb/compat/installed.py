@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Says what to install where TensorFlow, or a package that it needs, is missing or does not fit.
 
 Installing estimator_emb brings no TensorFlow: to pip, 'tensorflow-cpu' and 'tensorflow-tpu' are

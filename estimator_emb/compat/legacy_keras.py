@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Binds `tf.keras` to Keras 2.
 
 tensorflow-estimator and `DenseFeatures` are written for Keras 2. From TensorFlow 2.16 on,

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Replaces `tensorflow.python.tpu.session_support`, which TensorFlow >= 2.16 lacks.
 
 tensorflow-estimator imports it in `tpu/tpu_estimator.py`, for the worker watchdog and for the hook

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Replaces `tensorflow.python.tpu.tpu_embedding_gradient`, which TensorFlow >= 2.16 lacks.
 
 tensorflow-estimator imports it in `tpu/tpu_estimator.py`, and so does the TPUEmbedding class of

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The TF2 vocabulary: tables, features and optimizers as in `tf.tpu.experimental.embedding`.
 
 The five optimizers train wherever the legacy ones do: an `EmbeddingConfigSpec` and its tables take

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Moves checkpoints to TensorFlow 2's TPUEmbedding, and from there."""
 
 import dataclasses

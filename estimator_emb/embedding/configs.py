@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Describes tables and features in the TF2 vocabulary."""
 
 import dataclasses

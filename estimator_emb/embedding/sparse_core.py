@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The configuration of the SparseCore of TPU v5p and v6e, for `TPUEmbeddingV2`."""
 
 import functools

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Translates a whole `EmbeddingConfigSpec` to TensorFlow's own objects."""
 
 import dataclasses

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Translates between the TF2 vocabulary, the legacy one, and TensorFlow's own objects."""
 
 import dataclasses

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Replaces the functions that look TPUs up by name or start them, where something stands in.
 
 A TPU is emulated, or PJRT devices take its place.

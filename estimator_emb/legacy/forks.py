@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Recognises a program's own copy of tensorflow-estimator's tpu_estimator.py.
 
 Such a copy needs private parts of the TensorFlow that it was taken from. Where it runs, this

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A `tf.data.experimental.CheckpointInputPipelineHook` that keeps the input in step with the model.
 
 TensorFlow 2.16 has no such hook. TensorFlow 2.15's saves by its own timer, which may run at other

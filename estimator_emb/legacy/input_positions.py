@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The files that keep the positions of a training's input, one for each step."""
 
 import os

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Puts estimator_emb where programs of TensorFlow 1 and 2 look for `tf.estimator`.
 
 TensorFlow's API has several module objects for one name: `tensorflow.compat.v1`, once imported by

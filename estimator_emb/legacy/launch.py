@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Starts an unchanged program in this process, and shows how it failed."""
 
 import contextlib

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Says what to change in a program that was written for an older Python."""
 
 import collections.abc

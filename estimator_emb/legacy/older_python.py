@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Gives programs names that Python and NumPy have dropped, with their old meaning.
 
 Only absent names are added: NumPy 2 has a `numpy.bool` of its own, which stays.

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Gives `tf.estimator.Estimator`, and the canned ones, the safeguards of `TPUEstimator`.
 
 `install` replaces methods of the class from which all of them are derived.

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Makes `import tensorflow` mean TensorFlow 1, and says which programs need that."""
 
 import importlib

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Replaces `tensorflow.python.tpu.tpu_embedding`, which TensorFlow >= 2.16 lacks.
 
 Everything here is our own under its legacy name.

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Suggests the name that a misspelt one may stand for, above all for keyword arguments."""
 
 import difflib

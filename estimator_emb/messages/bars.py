@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The progress bar of trainings and of the command."""
 
 import contextlib

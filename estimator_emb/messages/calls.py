@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Wraps the calls that a program makes: checks names, shows the log, shortens tracebacks."""
 
 import functools

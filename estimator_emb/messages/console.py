@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Shows the log of a program that sets up no logging of its own, while it calls this package.
 
 In such a program, the calls of an estimator write lines of level INFO of the logger "estimator_emb"

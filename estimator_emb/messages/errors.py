@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Completes errors, and leaves out TensorFlow's stack traces.
 
 TensorFlow adds a hundred lines of its own to the message of an error that a session raises.

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Tells the program's lines from those of the libraries that it trains with."""
 
 import contextlib

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Text for a terminal: aligned columns, names of unknown origin, and counted things."""
 
 from collections.abc import Sequence

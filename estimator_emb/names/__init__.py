@@ -1,2 +1,1 @@
-# SPDX-License-Identifier: Apache-2.0
 """What is only text: names of TensorFlow 1 and of TPU slices, and where they are today."""

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Where the names of TensorFlow 1.15's `tf.contrib` are today.
 
 `MODULES` is read by `--tf-v1`, by `estimator-emb migrate` and by the errors about other names;

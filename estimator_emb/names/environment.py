@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Every environment variable of this package: its name, its meaning and its values.
 
 docs/api/index.md has the same list for users. Files that run without this package, such as

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The formats in which `estimator-emb export` writes tables: an entry here, and a file each."""
 
 import typing

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The generations of TPUs, each declared once.
 
 Source: Google Cloud's documentation of each generation for memory, SparseCores and slices; libtpu

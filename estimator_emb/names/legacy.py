@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The modules of tensorflow-estimator, by their names in programs, and what is ours in them."""
 
 ESTIMATOR = "tensorflow_estimator.python.estimator"

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Where private modules of TensorFlow, and the names in them, have moved.
 
 The tables hold what has another place in TensorFlow 2.9 or 1.15 than in 2.15 or 2.21. What lost its

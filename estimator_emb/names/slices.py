@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The slices of TPUs that can be emulated: their hosts, and the cores that each host feeds.
 
 A core is what TensorFlow shows as one TPU device: a replica, unless the model is divided.

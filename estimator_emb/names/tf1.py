@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Names that only `tf.compat.v1` has: a program that finds them in `tf` means TensorFlow 1."""
 
 import re

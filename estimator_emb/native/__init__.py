@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Kernels over lists of tables, built on first use if the machine has a C++ compiler.
 
 They compute what `step.lookup` and `step.update` compute with TensorFlow's own ops, in one op

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Builds shared libraries with the machine's C++ compiler, once, and keeps them in a cache.
 
 The file name of a library contains a hash of its sources, flags, compiler and TensorFlow version.

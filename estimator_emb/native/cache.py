@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The folder of built libraries, which processes share.
 
 It is ESTIMATOR_EMB_CACHE, or else `estimator_emb` in XDG_CACHE_HOME or ~/.cache. A library ends

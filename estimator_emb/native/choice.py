@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Chooses native kernels or TensorFlow's ops to look up and update the tables of a step."""
 
 import logging

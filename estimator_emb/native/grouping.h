@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Sorts the occurrences of a table's features by row.
 
 #pragma once

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // The kernels of one instruction set, after which ESTIMATOR_EMB_NAME is chosen.
 
 #include <math.h>

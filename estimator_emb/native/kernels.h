@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // The types that the kernels, the optimizer rules and the TensorFlow ops share. This file includes
 // nothing of TensorFlow, because files that include it are compiled once for each instruction set,
 // and must not hold code that others share.

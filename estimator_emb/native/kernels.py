@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Looks up all tables of a step in one op, and updates them in another."""
 
 import dataclasses

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Computes the activations of a feature from its ids.
 
 #pragma once

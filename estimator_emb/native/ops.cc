@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // The TensorFlow ops over lists of tables. A thread takes a table or a part of one at a time. Every
 // sum is in the order of the occurrences, whatever the number of threads, but for activations of
 // tables whose rows are read in their order: these are summed in that order.

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // What all TensorFlow ops of this library share: the kernels of this machine, the rules of
 // optimizers, how ops are told of the features of a batch, and messages of a cluster.
 

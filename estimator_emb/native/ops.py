@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Loads the native ops, the arithmetic that they call, and the rules of optimizers.
 
 The arithmetic (kernels.cc) does not depend on TensorFlow; the ops (in the other .cc files) depend

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Sums rows, and loops over rows around an optimizer's rule. Each file that includes this has its
 // own copy, for its own instruction set.
 

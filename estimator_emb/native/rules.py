@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Translates an optimizer's step to C++, by running its rule on symbols instead of arrays.
 
 The hyper-parameters, including limits and decays that are not set, become arguments of the C++
@@ -152,7 +151,6 @@ for _name in _SIGNS:
 _SOURCE = (
     inspect.cleandoc(
         """
-    // SPDX-License-Identifier: Apache-2.0
     // Generated from the optimizer's rule.
 
     #include <math.h>

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // What the ops use of TensorFlow's runtime: its threads, and variables that they lock.
 
 #pragma once

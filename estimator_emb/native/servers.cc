@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // The ops that run where the shards of tables are: on parameter servers, or here.
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Loads native kernels in parameter servers, and asks servers whether they have them.
 
 A session finds an op only in a process that has loaded it. So a server loads the ops and the rules

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Looks up and updates tables in shards, on parameter servers or in this process.
 
 In a step each server receives one message with the rows that the batch needs of all its shards,

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // The op that turns strings and integers into ids as categorical columns do, for all features of a
 // batch.
 

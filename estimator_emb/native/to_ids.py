@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Turns strings, and integers that columns look up, into ids by one op for all features.
 
 Sequences, weighted and ragged features stay with TensorFlow's ops, which do so feature by feature

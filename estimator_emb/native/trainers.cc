@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // The ops of a trainer whose tables are in shards: between the ids of a batch and the rows of all
 // servers.
 

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The optimizers of the TPU embedding hardware, one file each, listed in `_classes.py`.
 
 A file contains everything about its optimizer: its class in the legacy vocabulary and, for five of

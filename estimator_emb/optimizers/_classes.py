@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """All optimizers of the legacy vocabulary: a new one needs its own file and a line here."""
 
 from estimator_emb.optimizers.adadelta import AdadeltaParameters as AdadeltaParameters

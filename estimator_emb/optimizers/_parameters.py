@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The base class of all optimizers of the TPU embedding hardware, and what describes them."""
 
 import dataclasses

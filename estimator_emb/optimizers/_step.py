@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A step of any optimizer: its rule, with the limits and the decay around it.
 
 The order is that of the hardware, as far as it is documented: clip the summed gradient, decay the

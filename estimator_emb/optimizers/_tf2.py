@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What the TF2 classes add to their legacy classes."""
 
 import inspect

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Adadelta.
 
     a <- rho * a + (1 - rho) * g * g

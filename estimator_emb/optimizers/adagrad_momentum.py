@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Adagrad with momentum, any root and a choice of accumulator.
 
     a <- a + g * g                                      beta2 = 1

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Adam, lazy or not, without bias correction.
 
     m <- beta1 * m + (1 - beta1) * g

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """RMSProp that divides by the deviation of the gradient from its own mean.
 
     ms  <- ms + (g * g - ms) * (1 - rho)

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A frequency estimator: it estimates how many steps pass between two lookups of a row.
 
 With t the number of the step, c a clipped distance, D the table's only column and L the step of the

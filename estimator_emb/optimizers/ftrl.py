@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """FTRL-Proximal ("follow the regularized leader").
 
 With k = -learning_rate_power, a' and z' the new a and z:

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """MDL Adagrad light, which the hardware has and whose rule was never published."""
 
 import dataclasses

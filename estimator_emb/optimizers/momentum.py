@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Momentum, plain or Nesterov's.
 
     m <- momentum * m + g

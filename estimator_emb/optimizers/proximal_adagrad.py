@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Adagrad whose step is followed by a proximal step for L1 and L2 regularization.
 
     a <- a + g * g

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Yogi followed by a proximal step for L1 and L2 regularization, without bias correction.
 
     m <- beta1 * m + (1 - beta1) * g

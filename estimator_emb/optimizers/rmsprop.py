@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """RMSProp with momentum.
 
     ms  <- ms + (g * g - ms) * (1 - rho)

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Stochastic gradient descent.
 
 A row moves against its gradient, and nothing is kept beside it:

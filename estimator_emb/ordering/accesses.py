@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Finds which ops of a graph read and write which variables."""
 
 import collections

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Makes the writes of a step wait until its batch was found good.
 
 A step that ends in an error of the ids would otherwise write the global step, and a dense variable

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Makes a step read its variables before it writes them, as the cores of a TPU do.
 
 TensorFlow runs ops in any order that their inputs allow. If neither of a read and a write of one

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Finds the ops of a session call, the ops each waits for, and its loop or branch."""
 
 import dataclasses

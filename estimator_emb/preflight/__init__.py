@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Checks, without a TPU, whether a TPU will accept a program.
 
 docs/preflight.md says what that shows, and what it cannot.

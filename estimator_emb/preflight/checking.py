@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Runs the whole check: builds the step, looks its ops up, and compiles it."""
 
 import dataclasses

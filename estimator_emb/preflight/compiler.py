@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Asks the TPU's own compiler about a step, ahead of time and without a TPU.
 
 Two separate processes do so, to keep their crashes and their imports away from the program:

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Builds a program for a TPU that is only described, to see what it raises.
 
 tensorflow-estimator asks the TPU's master which hosts and cores there are. Here the answer is made

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Finds what a host_call does to the variables of the model, and what it asks of the host."""
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Finds the input of one core, and the parts of it that no TPU takes."""
 
 import copy

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Finds the lines of the program that ops and errors come from."""
 
 import itertools

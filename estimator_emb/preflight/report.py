@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The results of a check, and their text."""
 
 import dataclasses

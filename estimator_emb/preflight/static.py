@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Looks every op of a step up among the kernels of a TPU's compiler.
 
 This needs nothing but TensorFlow. The table of kernels does not say everything: an op that has one

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Builds the dense step of a program as one TPU core runs it, without a TPU.
 
 TensorFlow's own `tpu.split_compile_and_replicate` builds it, so that shards, variables, control

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Checks whether the tables of a spec can run on a generation of TPUs and fit into its memory.
 
 The embedding hardware of v2 to v4 keeps tables and slots in the memory of the chips. Each host has

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Every private name of TensorFlow and tensorflow-estimator that this package uses, in one place.
 
 A name that `tf`, `tf.compat.v1` and `tf.estimator` lack is private: a release of TensorFlow may

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Private names of TensorFlow: feature columns, its own and those of TPU tables."""
 
 from tensorflow.python.feature_column import feature_column as _feature_column

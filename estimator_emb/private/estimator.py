@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Names of tensorflow-estimator, but for its TPUEstimator.
 
 Most are public as `tf.estimator.<name>`, which TensorFlow from 2.16 on lacks. Programs import from

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Gives TensorFlow folders of this machine in place of paths such as gs://bucket/data.
 
 The program sees its own paths; they are changed on their way to TensorFlow (`tensorflow_files`).

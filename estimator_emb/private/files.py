@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Private names of TensorFlow: where a path goes from Python to TensorFlow's file systems."""
 
 from tensorflow.python import pywrap_tfe as _pywrap_tfe

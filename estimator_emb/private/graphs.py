@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Private names of TensorFlow: graphs, variables, savers, input, and how a cluster is run."""
 
 from tensorflow.python.autograph.impl import api as _autograph

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Replaces attributes and modules, which can be undone, and imports modules by other names."""
 
 import contextlib

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Private modules of TensorFlow: protocol buffers. Their fields do not change once published."""
 
 from tensorflow.core.framework import types_pb2 as _types_pb2

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Changes every path on its way from Python to TensorFlow's file systems.
 
 It changes the functions behind `tf.io.gfile`, checkpoint readers and writers of records and events,

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Private names of TensorFlow: cores, embedding ops and TPU systems."""
 
 from tensorflow.compiler.tf2xla.python import xla as _xla

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Names of tensorflow-estimator's TPUEstimator.
 
 The public ones are `tf.compat.v1.estimator.tpu.<name>`, which TensorFlow from 2.16 on lacks.

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Finds how the categorical column of an embedding column converts values to ids."""
 
 import dataclasses

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The legacy classes with which a program describes its embedding tables.
 
 They are namedtuples, because programs unpack and `_replace` them. `_replace` bypasses the

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Rejects TPUs without TPUEstimator, or without embedding hardware."""
 
 from typing import Any

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Where and how a program runs, according to its TPUConfig or the environment."""
 
 import functools

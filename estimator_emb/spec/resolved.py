@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Converts an `EmbeddingConfigSpec`, of columns or of config dicts, to a list of tables.
 
 Each table has the features that look it up, and its optimizer.

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Reads TF_CONFIG, the environment variable that defines a process's place in a cluster.
 
 tensorflow-estimator misunderstands many mistakes in it, or fails without naming TF_CONFIG. Whatever

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Finds bad input when the step runs, and stops the step before any table changes."""
 
 import contextlib

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """N cores of a TPU in one graph on the host.
 
 A program's step is built once, as core 0 sees it. `Cores.replicate` then copies, for every other

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Leaves bad ids out, and counts them, instead of stopping the program."""
 
 import dataclasses

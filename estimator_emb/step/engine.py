@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Looks up and trains the tables of one graph on the host, as the TPU hardware would.
 
 A step goes around the program's model_fn in four phases:

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Checks that the parts of a feature's tensors fit, before anything is computed from them.
 
 A SparseTensor or RaggedTensor is several tensors, and a graph does not make sure that they belong

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Reads the features of a batch, whatever tensors they are, into one form: occurrences of ids.
 
 An occurrence has an id, a segment and a weight. A segment becomes one row of the activation; it is

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Looks integers up in columns with a vocabulary of integers, hash buckets or a default value.
 
 Off a TPU, and in a SavedModel, such a column turns the integers of the batch into ids. On a TPU,

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Looks tables up and updates them: TensorFlow's own ops here, C++ in `native`, which chooses."""
 
 from collections.abc import Callable, Iterator, Sequence

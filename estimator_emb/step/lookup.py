@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Computes activations from ids, and the gradients of rows from those of activations.
 
 For each feature, with w_j the weight of occurrence j and n_b the normaliser of segment b,

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Computes the learning rate of each table in a step, and finds what may be wrong with it."""
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Shows each table in TensorBoard while it trains, unless `TPUConfig(table_summaries=False)`.
 
 The figures of a step are scalars of the graph's summaries, which tensorflow-estimator's hook

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Takes the gradients of activations on their way to the variables of the program's optimizer."""
 
 import logging

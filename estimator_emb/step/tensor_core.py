@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Pads the ids of columns whose tables are variables of the model, on the tensor core of a TPU."""
 
 from collections.abc import Mapping

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Looks up the next step beside this step: `pipeline_execution_with_tensor_core=True`.
 
 A session call of step N reads the batch of step N+1 and looks it up, while the model computes with

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Updates the rows of a table that a batch has looked up."""
 
 import dataclasses

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Lets every feature column of a model_fn read, off a TPU, what it would read without a TPU.
 
 In the features of a model_fn, activations replace the ids that TPU columns look up. Off a TPU other

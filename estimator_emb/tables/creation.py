@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Creates the variables of all tables of a step, each under a name of its own."""
 
 from collections.abc import Sequence

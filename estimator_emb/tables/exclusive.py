@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Admits one trainer at a time to the tables of a parameter server.
 
 An optimizer step on a row reads it, computes, and writes it. Nothing holds the row between graphs,

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Calls the program's own functions of the step: learning rates and the gradient multiplier.
 
 Errors of such a function are reported with its name and that of the table.

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The variable that leads a program's optimizer through the activations of its tables.
 
 An optimizer differentiates with respect to the trainable variables. Each activation depends on this

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Names the variables of tables, and checks that no two tables share one."""
 
 from collections.abc import Callable, Mapping, Sequence

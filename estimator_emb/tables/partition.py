@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Divides the rows of a table over shards, by the strategies 'div' and 'mod'.
 
 Of V rows, both give each of H shards V // H, and one more to each of the first V % H. 'div' gives

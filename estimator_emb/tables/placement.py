@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Places tables in the memory of the CPU, even if the machine has a GPU.
 
 TensorFlow would place a table on the GPU if it has a kernel for every op that uses it, which

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Records the scopes in which a model_fn uses the columns of TPU tables; they name the variables.
 
 Off a TPU, a column creates its variable where it is used, and the scope there is in the name. Which

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Tells how large tables are, and refuses those beyond the memory of this machine."""
 
 import collections

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The variables of a table: its weights and its optimizer's slots, under their legacy names."""
 
 import contextlib

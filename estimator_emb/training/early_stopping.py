@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Says why a training stops early, and which step was best."""
 
 import inspect

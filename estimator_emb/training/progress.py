@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Shows the progress of a training in a bar or in the log."""
 
 import contextlib

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What surrounds the calls of every estimator of this package, with tables or without.
 
 A training ends by SIGTERM with a checkpoint, and logs how far it is. A checkpoint that is missing,

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Lets SIGTERM and Ctrl-C end a training after the current step, with a checkpoint.
 
 This holds while a training runs in the main thread, unless the program handles these signals

@@ -1,2 +1,1 @@
-# SPDX-License-Identifier: Apache-2.0
 """The step of one core as XLA takes it, and the PJRT devices that run it."""

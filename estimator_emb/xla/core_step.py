@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Takes the step of one core out of a session's graph, so that XLA can compile it.
 
 model_fn was called once, as core 0 sees it. Its step begins at what differs between cores (their

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Runs, or compiles ahead of time, a lowered step on PJRT devices by jax.
 
 The only file of the package that imports jax. It imports nothing of the package, because

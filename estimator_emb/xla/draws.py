@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Random ops of a step, whose numbers are a function of their seeds, the step and the core.
 
 XLA ignores the seeds of TensorFlow's stateful ops. While model_fn runs, it gets stateless ones in

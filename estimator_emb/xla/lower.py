@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Has TensorFlow lower a step to XLA's HLO, without a TPU.
 
 It imports only TensorFlow. `python lower.py FOLDER` lowers in a process of its own the step that

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Chooses TensorFlow's own ops or the native kernels, and has devices of PJRT."""
 
 import pytest

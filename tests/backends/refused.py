@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Programs that a TPU refuses, with the exception and the phrase of its error."""
 
 import dataclasses

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Every backend completes its graphs in `backends.completed`."""
 
 import harness

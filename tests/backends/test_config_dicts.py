@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A spec of config dicts, with every field, in training, evaluation, prediction and export."""
 
 import harness

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What a program finds around it on the host in place of a TPU core."""
 
 import contextlib

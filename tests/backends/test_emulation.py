@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What a program observes of a TPU of N cores, without one."""
 
 import logging

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Every optimizer trains tables, with every set of kernels, as `reference` says."""
 
 import harness

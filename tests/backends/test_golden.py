@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The golden vectors, through a whole TPUEstimator on the host."""
 
 import golden_training

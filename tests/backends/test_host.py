@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What the host engine does around the optimizers, against closed-form numbers."""
 
 import harness

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The hosts of an emulated TPU: what a program sees of them, and how it trains there.
 
 The judge of what input_fn sees is tensorflow-estimator itself, on a TPU that is only described.

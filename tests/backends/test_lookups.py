@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Sequences, and ids without combiner, through the input layers, forward and backward.
 
 NumPy says what the tables, after one step of SGD of rate 1, and then the activations must be. Other

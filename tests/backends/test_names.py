@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What the variables of tables are called, for every way to consume a column; see `spellings`."""
 
 import contextlib

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A training step never reads a whole table: that is a copy of it, since the step also writes it.
 
 Grappler makes such reads: unique, ResourceGather and a segment sum become ReadVariableOp and

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A model on PJRT devices trains as on the cores of an emulated TPU."""
 
 import logging

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What PJRT devices do not train is refused by name, with the way round."""
 
 import pathlib

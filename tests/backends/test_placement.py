@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Where a GPU is visible, tables and all that is done with them stay on the CPU.
 
 There is none where these tests run: they look at the devices that the graph asks for.

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Features that several columns read, against NumPy: off a TPU they train, on one they are refused.
 
 Losses are sums of outputs times labels, and every output is linear in each variable, so that

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What a TPU refuses, an emulated one refuses, by the same exception and phrase.
 
 The judge is tensorflow-estimator on a TPU that is only described: every program of `refused` is

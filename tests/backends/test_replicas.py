@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """N cores in one graph: the copies of a step, and the ops between cores."""
 
 import harness

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Tables on parameter servers: every update counts, and the arithmetic is one process's."""
 
 import itertools

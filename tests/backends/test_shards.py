@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A checkpoint does not depend on the number of shards or on the partition strategy."""
 
 import harness

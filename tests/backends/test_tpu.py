@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The engine for TPU embedding hardware, beside TensorFlow 2.15's own and its kept results."""
 
 import json

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Ops that a TPU runs and a CPU does not: the number of a core, and what is refused by its name."""
 
 import harness

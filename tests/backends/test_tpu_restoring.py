@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """On a described TPU, a graph is compared with its checkpoint before a session opens."""
 
 import harness

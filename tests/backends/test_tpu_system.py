@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """TPUEstimator with `use_tpu=True` on a described TPU: everything but the session."""
 
 import logging

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Activations inside of what wraps a part of a model: their table gets its gradient."""
 
 import contextlib

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A rate or a multiplier that goes wrong in a step stops training before that step writes."""
 
 import harness

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Programs that change what an optimizer is to train, which here reaches no table.
 
     python changed_training.py

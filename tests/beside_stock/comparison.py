@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Runs programs on the two sides, and compares what they recorded but for named differences."""
 
 import fcntl

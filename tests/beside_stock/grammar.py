@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Random programs with embedding tables, as Python source: one for each seed.
 
 A program builds columns, a batch, a model_fn and a TPUEstimator, trains, and records what it sees.

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Runs generated programs in this process, on one side.
 
     run_programs.py stock|ours RESULTS PROGRAM...

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What a generated program imports: the same names whether it runs under stock or under ours.
 
 `run_programs.py` fills in which side this is before any program is read. The stock side imports

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Random programs, under stock tensorflow-estimator on TensorFlow 2.15.1 and under ours here.
 
 A failing program prints as source. Alone it runs by its seed:

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What docs/differences.md says of gradients and variables is so, beside stock and here."""
 
 import functools

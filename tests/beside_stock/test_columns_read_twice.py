@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Programs in which several columns read one feature, under stock tensorflow-estimator and ours.
 
 Both train all variables by Adagrad, the tables by the spec's or, in stock, by the program's.

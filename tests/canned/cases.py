@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Programs of `tf.estimator`, which return numbers: the same under stock and under ours.
 
 `GROUPS` holds them by group and name. Each is called with a new folder. Nothing here imports

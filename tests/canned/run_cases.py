@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Runs programs of `cases.py` in this process, on one side.
 
     run_cases.py stock|ours FOLDER GROUP

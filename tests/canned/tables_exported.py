@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Trains tables, exports them in every way, and serves the exports; each half in its own process.
 
     tables_exported.py export FOLDER DEVICE

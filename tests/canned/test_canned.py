@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Every name of `tf.estimator` gives the numbers of stock tensorflow-estimator on 2.15.1."""
 
 import concurrent.futures

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The suites of linear models and networks that tensorflow-estimator's wheel brings along.
 
 `canned/*_testing_utils*.py` hold their test cases; which estimators they are for is said here, as

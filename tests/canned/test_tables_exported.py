@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Exports with tables are served by the plain TensorFlow of another version."""
 
 import json

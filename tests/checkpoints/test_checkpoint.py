@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Reading and converting checkpoints, one of them as the legacy TPUEstimator writes under 'mod'."""
 
 import harness

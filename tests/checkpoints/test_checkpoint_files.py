@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Model directories whose `checkpoint` file or checkpoints are missing, damaged or elsewhere."""
 
 import os

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Checkpoints written by other TensorFlow versions, and by stock tensorflow-estimator.
 
 `tests/data/make_checkpoints.py` writes them, and says how.

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Tables that are served as float16: NumPy rounds those of the checkpoint for comparison."""
 
 import os

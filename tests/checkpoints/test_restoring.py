@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A graph that does not fit its checkpoint: an error before a session opens, with what to do."""
 
 import shutil

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Conversions of checkpoints that stock TensorFlow wrote for a TPU of four hosts.
 
 tests/data/tpu_checkpoints has them, by make_tpu_checkpoint.py; the right rows are written out here.

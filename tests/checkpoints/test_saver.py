@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Large checkpoints in several files."""
 
 import pathlib

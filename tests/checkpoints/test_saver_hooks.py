@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Several hooks of one training that save into its model directory: one writes at a time."""
 
 import importlib.util

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What the values of a checkpoint say, and reading its tables, against NumPy."""
 
 import pathlib

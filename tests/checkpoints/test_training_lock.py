@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Of two trainings in one model directory, the second is refused; nothing else is."""
 
 import errno

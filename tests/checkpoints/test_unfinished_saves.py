@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What killed saves leave is removed when training begins, and nothing that is being written."""
 
 import os

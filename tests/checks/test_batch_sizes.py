@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Labels or a feature of another batch size than the ids."""
 
 import logging

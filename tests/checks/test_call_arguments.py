@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Arguments of calls that cannot be meant; those of a TPUEstimator's own calls: tests/mistakes."""
 
 import logging

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What a cluster that TF_CONFIG names cannot do is refused, and what its sessions need is set."""
 
 import json

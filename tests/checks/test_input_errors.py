@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What a dataset itself refuses to hand on is named all the same."""
 
 import harness

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A loss that features or labels make NaN or infinite names them, and the step writes nothing."""
 
 import harness

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A loss that is NaN says which tables, rows and variables are."""
 
 import numpy as np

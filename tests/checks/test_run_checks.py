@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A training or an evaluation of nothing is an error; one of random weights, or none, is told."""
 
 import logging

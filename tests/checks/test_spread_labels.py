@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Labels [B] that meet predictions [B, 1] are warned of; a loss of pairs that is meant is not."""
 
 import re

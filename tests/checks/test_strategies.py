@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Several replicas or several trainings in one process: right, or refused by name."""
 
 import functools

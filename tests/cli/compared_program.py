@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A program of TensorFlow 1's names that runs under stock tensorflow-estimator and under ours.
 
 Its one optimizer is the spec's too, so that tables train alike on both sides; flags make it wrong.

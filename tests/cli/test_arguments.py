@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Options of every subcommand stand anywhere; what stands after a program is the program's own.
 
 What is wrong with a call is said before anything is imported, read or run.

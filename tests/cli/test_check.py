@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The command `estimator-emb check`, on programs in files."""
 
 import os

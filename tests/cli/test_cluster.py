@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """estimator-emb cluster: processes are started, shown and ended, whatever becomes of them.
 
 The programs here are of a few lines and without TensorFlow, but for the last test.

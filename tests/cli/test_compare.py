@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """estimator-emb compare: its arguments, finished runs, and programs.
 
 The programs of the slow tests are `compared_program.py`, with flags that make it wrong.

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 import legacy_checkpoint
 import numpy as np
 from legacy_checkpoint import TABLE

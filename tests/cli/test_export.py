@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Exports, each read back by the library of its format, from a 'mod' checkpoint of four hosts."""
 
 import json

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """estimator-emb migrate: what it reads, prints and writes, and that its results train the same."""
 
 import codecs

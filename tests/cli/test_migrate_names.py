@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The table of `estimator-emb migrate`: every target exists, and every legacy name is in it."""
 
 import contextlib

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """estimator-emb migrate: however a program says a name, its rewrite finds the very object."""
 
 import itertools

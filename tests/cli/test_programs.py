@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Programs that cannot run: usage, a line and status 2, before anything is imported or written."""
 
 import os

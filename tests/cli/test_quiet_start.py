@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Lines of TensorFlow's start are left out; everything else comes through, in order.
 
 A reader of stdout that goes is no error.

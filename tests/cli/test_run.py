@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """estimator-emb run: a program finds what Python would give it, and a TPU that is emulated."""
 
 import os

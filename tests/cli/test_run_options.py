@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Every option of `run` has an effect, reaches what runs programs, and stands on the page."""
 
 import inspect

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The matching of names, differences and the verdict of two runs, which are made here.
 
 What sides have recorded is made of NumPy arrays and small checkpoints; no program runs.

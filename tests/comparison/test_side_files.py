@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A side of compare writes nothing of the user's, by Python or by TensorFlow."""
 
 import pathlib

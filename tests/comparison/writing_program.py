@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Writes by every way of TensorFlow in the user's folder, as a side of compare, and reads it back.
 
     python writing_program.py FOLDER_OF_THE_SIDE FOLDER_OF_THE_USER

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Runs the tests of a stand-in, `ours`, on TensorFlow's own module as well, where it has one."""
 
 import importlib

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """`estimator_emb.experimental`: its hooks end a TPUEstimator where they end a plain Estimator.
 
 A plain `Estimator` is tensorflow-estimator's own class, with nothing of ours.

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What an import changes of a process: what docs/importing.md lists, and nothing else."""
 
 import json

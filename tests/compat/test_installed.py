@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What the import of estimator_emb says where TensorFlow, or what it needs, is missing or unfit."""
 
 import pathlib

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """`compat.prepare`: what the import of estimator_emb changes in TensorFlow, and what not."""
 
 import importlib

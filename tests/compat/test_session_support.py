@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Tests of `estimator_emb.compat.session_support`, next to TensorFlow's own on 2.15."""
 
 import contextlib

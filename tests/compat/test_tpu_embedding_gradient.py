@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Tests of `estimator_emb.compat.tpu_embedding_gradient`, next to TensorFlow's own on 2.15."""
 
 import collections

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Writes tests/data/checkpoints: three training steps, and what comes of them.
 
     PYTHONPATH=.:tests python tests/data/make_checkpoints.py

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Writes a checkpoint as a TPU of several hosts writes it with stock TensorFlow 2.15.1.
 
     python tests/data/make_tpu_checkpoint.py FOLDER {div,mod} HOSTS [OPTIMIZER]

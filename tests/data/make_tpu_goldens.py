@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Writes tpu_goldens.json: what TensorFlow 2.15's own TPUEmbedding makes of tests/tpu_cases.py.
 
 Run with TensorFlow 2.15.1, whose last version of that class it is, from the top of the repository:

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Prints the names of TensorFlow 1.15 for tensorflow_1_15.json.
 
 Run it by a Python 3.7 that has tensorflow 1.15.5 and protobuf below 3.20.

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Prints the public names of modules of TensorFlow 2.9 for tensorflow_2_9.json.
 
     python tests/data/read_tensorflow_2_9.py FOLDER

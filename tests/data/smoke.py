@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Trains, evaluates, predicts and exports a small program; started by its file in any environment.
 
 Arguments: a folder that does not exist yet. It prints the accuracy, and where the package lies.

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The TF2 vocabulary: its classes, their translation both ways, and training with them."""
 
 import importlib

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Checkpoints that go to TensorFlow 2's TPUEmbedding and back, judged by TensorFlow's own ops."""
 
 import functools

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Whole programs that leave for TensorFlow 2's TPUEmbedding, and come back."""
 
 import pathlib

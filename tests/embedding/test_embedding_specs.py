@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Whole specs handed to `tf.tpu.experimental.embedding`: what is translated, and what is lost."""
 
 import logging

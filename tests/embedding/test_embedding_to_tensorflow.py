@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Our tables, features and optimizers handed to `tf.tpu.experimental.embedding`."""
 
 import dataclasses

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Runs the example programs the way a person does, each in a process of its own."""
 
 import pathlib

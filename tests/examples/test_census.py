@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """examples/census.py, run as a program."""
 
 import gzip

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The notebook learns, and shows one bar for each training, one line for each evaluation."""
 
 import pathlib

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The progress of training on stderr, which the example programs show."""
 
 import io

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """examples/stdlib_lines.py, run as a program."""
 
 import re

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A TPU program run as it is learns what it learns after its move, which changes a few lines."""
 
 import difflib

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Tables of bucketized and crossed columns, whose ids are computed from other features."""
 
 import harness

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """From columns to tables, from strings to ids, and columns in a model of their own."""
 
 import logging

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Random trainings: tables, optimizers, forms of ids, gradients that may be infinite or NaN.
 
 Numbers are small binary fractions, and optimizers stay away from where their rules jump, so that

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Faults of rules and kernels, planted in a copy of the package, which `trained` must find.
 
 All are planted in one copy, each switched on by its number, so that the kernels are built once.

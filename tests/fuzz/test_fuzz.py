@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Random trainings beside NumPy, step by step, and the faults that they must find.
 
 A training that fails is named by its seed, with which it runs alone:

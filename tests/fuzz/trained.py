@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Trains what `drawn` draws, and compares each step with NumPy in float64.
 
 Each step is computed from what the step before has left, so that rounding does not add up. As a

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """tf.contrib's layers against NumPy, and what is said about names that are gone."""
 
 import importlib

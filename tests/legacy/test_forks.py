@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A program with its own copy of tpu_estimator.py is told so."""
 
 import pathlib

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Hooks that TensorFlow 2.16 dropped; on 2.15 they are compared with TensorFlow's own."""
 
 import json

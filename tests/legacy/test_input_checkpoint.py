@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """`CheckpointInputPipelineHook`: a training that is killed goes on with the batch that follows."""
 
 import functools

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """install(): every name a program may import by, in any order, and back again."""
 
 import sys

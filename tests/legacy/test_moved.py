@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What has moved inside TensorFlow since 2.9 is found under its old name, and is the very same.
 
 tests/data/tensorflow_2_9.json has what TensorFlow 2.9.3 defines in these modules.

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Names of older Pythons: those that --tf-v1 supplies, and advice on the others."""
 
 import collections

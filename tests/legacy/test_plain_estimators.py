@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A plain `Estimator` whose model_fn is for a TPU core, where a TPU is emulated: it is one core."""
 
 import types

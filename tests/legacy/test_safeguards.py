@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Estimators without a TPU get what TPUEstimator has, by `install`."""
 
 import functools

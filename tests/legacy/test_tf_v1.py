@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """--tf-v1: every public module of TensorFlow 1.15, in every form of import."""
 
 import json

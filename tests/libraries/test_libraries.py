@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Runs the pages about libraries that are built on `tf.estimator`, where they are installed.
 
 A library is looked for, not imported: its page imports it, in a process of its own.

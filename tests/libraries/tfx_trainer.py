@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Runs the `run_fn` of the module given as argument, as a TFX Trainer does, in this folder."""
 
 # ruff: noqa: E402, I001 - TFX is imported where tf.estimator is.

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Batches of every form, whole or damaged, and what plain Python says must come of them.
 
 Nothing of estimator_emb is asked. A batch is a dict of components by feature, as a session is fed:

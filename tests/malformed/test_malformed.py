@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Whatever a batch holds: the right numbers, or an error with its feature before any update."""
 
 import json

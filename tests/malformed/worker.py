@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Runs generated batches through whole training steps; a process of its own, for it may die.
 
 Prints a JSON line before each case, so that the last one is that in which the process died, or

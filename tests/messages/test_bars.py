@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The bar of the command's work: on a terminal alone, and only where the work takes a while."""
 
 import io

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What a program shows: what trains where, how far it is, its own lines, each once; no more."""
 
 import logging

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """How errors read: their messages, and the last lines of the terminal."""
 
 import json

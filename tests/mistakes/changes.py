@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Mistakes that are other values of the good program's attributes."""
 
 import program

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Mistakes in the functions of the good program, and in what they return."""
 
 import program

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """One good program, whose every part a mistake can replace."""
 
 import builtins

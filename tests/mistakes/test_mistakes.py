@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Mistakes that people make, each a small change of one good program, and what is said of each.
 
 The changes are in `changes.py` and `functions.py` beside this file.

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """One list of environment variables: the package reads those in it, and the page has them all."""
 
 import re

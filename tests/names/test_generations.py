@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Generations of TPUs and their slices are declared once, and the documents know them all."""
 
 import pathlib

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Looks up one batch and updates the table by one rule, with a library of arithmetic and without
 // TensorFlow, so that a library for another machine can be tried in an emulator.
 //

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """TensorFlow's mixed precision on a CPU: dense layers in bfloat16, tables and their kernels not."""
 
 import numpy as np

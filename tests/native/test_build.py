@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Where the kernels cannot be had or do not apply, TensorFlow's ops train; a line says why."""
 
 import contextlib

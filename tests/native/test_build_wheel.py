@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Libraries for aarch64, by the script that makes wheels and a cross compiler, in an emulator."""
 
 import importlib.util

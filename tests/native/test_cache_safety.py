@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What another user could have put into the cache of built libraries is not loaded."""
 
 import ctypes

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The native kernels against TensorFlow's own ops, through the same engine."""
 
 import harness

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The memory of tables: a step asks the system for large pages under them."""
 
 import pathlib

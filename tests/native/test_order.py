@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Tables whose rows are read in their order: a lookup sorts for itself and for its update."""
 
 import os

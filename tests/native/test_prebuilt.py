@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What a wheel with libraries must hold, and when its libraries are used; `.ci/run` makes one."""
 
 import platform

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What a table costs the graph of a training, which takes time before the first step."""
 
 import numpy as np

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The ops under the thread sanitizer, as several trainers of one process run them.
 
 The sanitizer must see every lock, and TensorFlow's libraries are not compiled for it. So ops and

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Ids of strings and integers by the native op, beside TensorFlow's own columns."""
 
 import host_engine

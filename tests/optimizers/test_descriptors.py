@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The list of optimizers that drives the suites holds every class that the package has."""
 
 import importlib

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The optimizer classes as values: signatures, comparison, copies, validation, translation."""
 
 import copy

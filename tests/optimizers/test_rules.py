@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The update rules against stored golden values, extremes, and TensorFlow's own kernels.
 
 Golden values: three steps of a small batch with repeated ids, weights, empty samples and one row

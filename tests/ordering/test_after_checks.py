@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A step that ends in an error of its batch has written nothing, whatever model_fn writes."""
 
 import delays

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What a step reads is what stood there before the step, whatever is slow.
 
 Each case holds the read, or what uses it, back until the write would long be done. The values

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Whole trainings and evaluations, whose every read is held back until the step would be over.
 
 What step n reads is what n steps have written, as on a TPU; the numbers follow from n alone.

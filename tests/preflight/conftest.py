@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Fixtures of the tests of the check."""
 
 import pytest

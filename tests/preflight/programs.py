@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Programs to check: a DLRM-like model, and small ones that do one thing after it."""
 
 import tensorflow as tf

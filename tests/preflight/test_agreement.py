@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """`check` and `use_tpu=True` agree on programs, good and bad.
 
 The judge is `tpu_described`: it makes the program's estimator with `use_tpu=True` and trains,

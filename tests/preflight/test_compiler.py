@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Lowering, which needs TensorFlow alone, and libtpu, where the extra is installed."""
 
 import json

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What the check finds without a compiler: whole messages, with the lines of this file."""
 
 import importlib.resources

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The memory of tables on the embedding hardware, and the generations that have it."""
 
 import harness

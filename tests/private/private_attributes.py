@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Private attributes of objects that are not ours: those that are read, set, called or overridden.
 
 Nothing imports this table but its test, `tests/private/test_private.py`: it says which attributes

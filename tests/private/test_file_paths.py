@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """--map: a program with gs:// paths in its source reads and writes folders of this machine."""
 
 import functools

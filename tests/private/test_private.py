@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """`estimator_emb.private`: that it is the only place of private names, and all exist.
 
 With a new TensorFlow, `test_names_resolve` and `test_attributes_resolve` say what it lacks. The

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """TableConfig, FeatureConfig and EmbeddingConfigSpec: what they hold, take and refuse."""
 
 import inspect

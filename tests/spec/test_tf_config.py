@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What TF_CONFIG cannot say is one error that quotes it; what stock can train with is accepted."""
 
 import json

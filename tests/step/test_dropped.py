@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Bad ids that are left out and counted, on request."""
 
 import logging

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Bad input: each kind is an error that names feature, table and value."""
 
 import dataclasses

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Columns that look integers up: off a TPU they do, emulated they read ids."""
 
 import harness

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Lookups of every input form against TensorFlow's own lookup and against NumPy."""
 
 import itertools

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What TensorBoard shows of each table: every figure as NumPy computes it from the batch."""
 
 import functools

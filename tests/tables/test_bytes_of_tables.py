@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Tables that the machine cannot hold are refused before anything is allocated."""
 
 import logging

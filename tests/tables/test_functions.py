@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What a learning rate function or gradient multiplier may return, and what is said otherwise."""
 
 import functools

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Tables in shards: lookup and update as of one variable, initial values, names."""
 
 import collections

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A vocabulary of the next day: rows and slots by word, as NumPy moves them.
 
 Asked for by `vocabulary_warm_start`, or by the VocabInfo of a program.

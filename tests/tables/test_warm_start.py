@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What a pattern of a warm start takes, and what is said of it."""
 
 import harness

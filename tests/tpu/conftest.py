@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Finds the TPU that the tests of this folder run on.
 
 The environment variable TPU_NAME names it, or gives its address; without it, the TPU of this

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Training on a TPU v2 to v4, beside the golden vectors and the host engine.
 
 By PJRT, on any TPU or GPU. Left out unless asked for; see docs/tpu.md:

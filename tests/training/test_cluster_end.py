@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The processes of a cluster end together, and name those for which they wait."""
 
 import json

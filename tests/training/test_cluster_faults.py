@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A cluster whose processes are killed at random moments, and start again or do not.
 
 Every gradient is one, so that two tables tell how many steps have updated them: one by its rows,

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Training on clusters of a chief and parameter servers, each a process."""
 
 import pathlib

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """One line after each evaluation, why a training stops early, and a speed of steps alone."""
 
 import logging

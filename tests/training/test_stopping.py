@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """SIGTERM and Ctrl-C end a training at the end of a step, and save it."""
 
 import logging

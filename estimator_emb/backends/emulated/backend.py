@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A TPU that is emulated on the host: `use_tpu=True` and a request to emulate."""
 
 import copy

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The ops that model_fn makes, which nothing outside may read.
 
 On a TPU they are in a loop that the host does not see into. Here they are ops like any others, and

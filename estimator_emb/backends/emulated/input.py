@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Feeds the cores of an emulated TPU, in each deployment of input_fn.
 
     PER_SHARD_V1  input_fn is called for each core

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The loop of an emulated TPU: many steps in a session call."""
 
 from collections.abc import Sequence

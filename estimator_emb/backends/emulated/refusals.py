@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Refuses on an emulated TPU what a TPU refuses, and the host could do.
 
 tensorflow-estimator makes its own checks here as on a TPU. This module has those of the ops of a

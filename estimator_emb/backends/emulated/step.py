@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """An emulated TPU of N cores: does in this process what tensorflow-estimator does with a TPU.
 
 `build` replaces the loop that a TPU runs. It reads the input of the cores, calls the program's

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The shape of an emulated TPU, as tensorflow-estimator sees it."""
 
 from collections.abc import Sequence

@@ -1,2 +1,1 @@
-# SPDX-License-Identifier: Apache-2.0
 """A program's TPU step on PJRT devices (CPUs, GPUs, TPUs), with its tables on the host."""

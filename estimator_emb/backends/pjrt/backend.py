@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """PJRT devices that run the model of a program for a TPU, with its tables on the host."""
 
 import importlib.util

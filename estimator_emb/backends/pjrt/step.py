@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The graph of one mode of a program whose model runs on PJRT devices.
 
 Input, lookups, updates of tables, host_call and metrics are those of an emulated TPU. In place of

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A TPU, driven by tensorflow-estimator, with the tables in its embedding hardware.
 
 TPUEstimator asks its context for an `EmbeddingConfig`, and that for a `TPUEmbedding` for each mode.

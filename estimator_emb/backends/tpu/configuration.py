@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Writes the optimizers of tables into the configuration of the TPU embedding hardware.
 
 Source: tpu_embedding_configuration.proto and optimization_parameters.proto, and what `TPUEmbedding`

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Drives the embedding hardware of TPU v2 to v4 through TensorFlow's ops.
 
 `TPUEmbedding` is the class of that name that TensorFlow 2.15 had in

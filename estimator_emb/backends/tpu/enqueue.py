@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Sends the ids of a core's batch to the TPU embedding hardware.
 
 Source: `EnqueueData`, `RaggedEnqueueData` and `generate_enqueue_ops` of

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The variables of a table on the hosts of a TPU, and the ops that load and retrieve them.
 
 The hardware holds the tables while it trains. The hosts have variables under each table's legacy

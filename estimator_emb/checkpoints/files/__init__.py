@@ -1,2 +1,1 @@
-# SPDX-License-Identifier: Apache-2.0
 """The bytes of checkpoints: their index, their values, and writing them."""

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Reads the index file of a checkpoint: where in the data files each variable is.
 
 TensorFlow's readers do not tell these places, which also show that a file is too short. The index

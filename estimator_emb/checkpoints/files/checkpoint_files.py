@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Finds the latest checkpoint of a folder, and checks whether its files are whole.
 
 TensorFlow treats a model directory whose `checkpoint` file is missing, damaged or outdated as an

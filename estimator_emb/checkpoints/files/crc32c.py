@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Computes the checksums of checkpoints, CRC-32C, with NumPy.
 
 TensorFlow compares the checksum of a tensor only where it reads all of it into memory. Here the

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Checks the paths of checkpoints, those of this machine without TensorFlow.
 
 `files` has the functions of `tf.io.gfile`.

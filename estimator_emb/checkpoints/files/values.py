@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Reads the values of a checkpoint in pieces.
 
 TensorFlow's readers bring a whole variable into memory, or the slices in which it was saved. Here

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Writes a checkpoint of any size in pieces."""
 
 import json

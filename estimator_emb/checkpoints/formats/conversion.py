@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Puts the rows of tables into another order, in a new checkpoint: `checkpoint.convert`."""
 
 import dataclasses

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Writes tables in the formats of other programs: `checkpoint.export`, and what formats share."""
 
 import contextlib

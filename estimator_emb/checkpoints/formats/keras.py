@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Writes tables as the weights of `Embedding` layers of Keras."""
 
 from collections.abc import Sequence

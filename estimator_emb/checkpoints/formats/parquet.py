@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Writes tables as files of Apache Parquet."""
 
 import importlib

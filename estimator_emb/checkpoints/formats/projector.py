@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Writes tables for TensorBoard's projector."""
 
 from collections.abc import Sequence

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Writes and reads checkpoints of `tf.tpu.experimental.embedding.TPUEmbedding`.
 
 Such a checkpoint is one of `tf.train.Checkpoint(embedding=TPUEmbedding(...))`: besides the values

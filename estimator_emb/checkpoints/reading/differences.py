@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Finds how the variables of two checkpoints differ: `checkpoint.differences`."""
 
 import dataclasses

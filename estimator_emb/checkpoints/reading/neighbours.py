@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Finds the rows of a table that are nearest to one of them: `checkpoint.nearest`."""
 
 from collections.abc import Callable

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Finds out in which order a checkpoint has the rows of its tables.
 
 Under 'mod', a legacy TPU of H hosts saved the rows of the ids i, i + H, i + 2H, ... of host i = 0,

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Reads a table of a checkpoint by its own name, in the order of its ids."""
 
 import re

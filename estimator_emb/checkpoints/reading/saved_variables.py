@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Lists the variables of a checkpoint: which slots belong to which, and which are tables."""
 
 import dataclasses

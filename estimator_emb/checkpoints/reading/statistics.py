@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Describes the values of tables in a checkpoint: `checkpoint.statistics`."""
 
 import dataclasses

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The labels of a table's rows: a vocabulary file, one label on a line, in the order of the ids."""
 
 import re

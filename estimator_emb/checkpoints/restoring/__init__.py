@@ -1,2 +1,1 @@
-# SPDX-License-Identifier: Apache-2.0
 """The checkpoints of a model directory: which are whole, which fit a program, and their saver."""

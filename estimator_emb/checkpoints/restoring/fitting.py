@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Compares a graph with the checkpoint that it is about to restore.
 
 TensorFlow lets a variable take the shape that its values have in the checkpoint, and reports a

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Copies a checkpoint for an export whose tables are float16."""
 
 import tempfile

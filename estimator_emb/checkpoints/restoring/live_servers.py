@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Keeps what parameter servers hold when the chief of a cluster starts again.
 
 The checkpoint that a new chief finds is older than what the servers hold: restoring it would

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Describes how a checkpoint differs from the program that is to restore it."""
 
 import collections

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The checkpoints of an estimator: which one a call reads or continues from."""
 
 import contextlib

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The saver of `TPUEstimator`, which writes large checkpoints as several files."""
 
 import os

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Keeps a second training out of a model directory, where the steps of one would be lost.
 
 The process that saves holds the kernel's lock on a hidden file of the directory, which says who it

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Starts a training from a checkpoint whose tables have other vocabularies: rows go by word."""
 
 import atexit

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Reads the patterns of `WarmStartSettings` as their authors mean them, and says what they find."""
 
 import re

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Runs one side of `estimator-emb compare`, by what a folder says: python side.py FOLDER.
 
 With stock tensorflow-estimator it imports nothing of this package but its neighbours `side_*.py`

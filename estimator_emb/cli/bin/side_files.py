@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Redirects what a program writes from the user's files to a folder of the comparison.
 
 The program reads its own copy where it has written one, and the user's file elsewhere; a folder

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The steps of one model directory on a side: their start, and the record of each."""
 
 import math

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What a person must decide about a program that has been rewritten."""
 
 import ast

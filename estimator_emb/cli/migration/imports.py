@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Rewrites the imports of a program, and adds those of its new names.
 
 The new ones come in time for Keras and tensorflow-estimator.

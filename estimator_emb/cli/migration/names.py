@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """What each legacy name has become: the table that `estimator-emb migrate` follows.
 
 Names are spelled as in TensorFlow 2: `tf.estimator...`, `tf.compat.v1.estimator...`,

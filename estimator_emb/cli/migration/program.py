@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Reads a program: which dotted name each expression stands for, by scopes."""
 
 import ast

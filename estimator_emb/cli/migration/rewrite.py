@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Rewrites the expressions and the imports of a program that name legacy modules.
 
 LibCST's tree and scopes decide; only parts of the source are replaced, so that everything else

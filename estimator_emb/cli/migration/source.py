@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The source of a program: replacements in it, and the comments of its imports."""
 
 import re

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The part of TensorFlow 1's `tf.contrib` that programs for TPUs use.
 
 Most of it still exists elsewhere in TensorFlow, in tensorflow-estimator or in the package tf_slim;

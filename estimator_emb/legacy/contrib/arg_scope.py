@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Default arguments for functions within a block: `arg_scope` of `tf.contrib.framework`.
 
 The package tf_slim, where installed, replaces these functions by its own, so that scopes reach its

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Functions of `tf.contrib` that take other arguments today, in `tf.train` and `tf.data`."""
 
 from collections.abc import Callable

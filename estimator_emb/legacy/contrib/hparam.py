@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """`tf.contrib.training.HParams`: typed values by name, which a text such as 'a=1,b=x' changes.
 
 Source: tensorflow/contrib/training/python/training/hparam.py, TF 1.15, whose messages these are.

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The functions of `tf.contrib.layers` that programs for TPUs use most."""
 
 from collections.abc import Callable

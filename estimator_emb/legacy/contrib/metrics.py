@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The metrics of `tf.contrib.metrics`, whose arguments have another order in `tf.metrics`.
 
 `streaming_accuracy(predictions, labels)` is `tf.compat.v1.metrics.accuracy(labels, predictions)`,

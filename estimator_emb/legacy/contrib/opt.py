@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Optimizers of `tf.contrib.opt`: decoupled weight decay, LARS and lazy Adam.
 
 Slots have the names that TensorFlow 1.15 gives them, so that its checkpoints restore.

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """`tf.contrib.predictor`: a SavedModel or an Estimator as a function of arrays.
 
 Source: tensorflow/contrib/predictor, TF 1.15.

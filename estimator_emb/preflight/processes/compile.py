@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Gives a lowered step to libtpu: python compile.py FOLDER.
 
 This program imports only jax, by `xla/devices.py`: its interpreter may have neither TensorFlow nor

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Ends a cluster: the chief tells workers and parameter servers that training is over.
 
 Each of them has two queues on its own TensorFlow server: the chief fills `over`, and a worker fills

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """The tasks of a cluster: their addresses, and whether their servers accept connections."""
 
 import contextlib

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """`train_and_evaluate`, whose cluster ends when the chief has finished.
 
 In tensorflow-estimator, parameter servers and late workers run forever. Here each of them waits for

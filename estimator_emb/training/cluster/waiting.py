@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Logs for whom a process of a cluster waits.
 
 TensorFlow waits forever for a server that does not answer, and names it only in the C++ log. Here a

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """A recommender in the style of 2020: tables in the embedding hardware, by TPU feature columns."""
 
 import argparse

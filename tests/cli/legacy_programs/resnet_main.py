@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """An image model in the style of 2019: names of tf.contrib, each imported by itself."""
 
 from __future__ import absolute_import

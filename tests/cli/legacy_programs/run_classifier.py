@@ -1,5 +1,4 @@
 # coding=utf-8
-# SPDX-License-Identifier: Apache-2.0
 """A classifier in the style of 2018: TensorFlow 1 by `import tensorflow as tf`, and tf.contrib."""
 
 from __future__ import absolute_import

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // Several trainers on the same tables at once, and one who reads them, as sessions in one process
 // or workers of a parameter server are. All numbers are whole and the rule is plain descent, so
 // that the tables at the end do not depend on the order of the steps.

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: Apache-2.0
 // As much of TensorFlow's runtime as the ops use, so that all of a program can be compiled for the
 // thread sanitizer, which sees no synchronisation in TensorFlow's own libraries. Locks, reference
 // counts and pools of threads do here what TensorFlow's do.
