@@ -37,7 +37,7 @@ def test_python_of_the_pages_runs(tmp_path):
         for page in documents.PAGES
         if documents.program_of(page) and not page.startswith(documents.LIBRARIES)
     ]
-    assert {"docs/index.md", "docs/recommender.md", "docs/preflight.md", "docs/tpu.md"} <= set(
+    assert {"docs/index.md", "docs/recommender.md", "docs/preflight.md", "docs/pjrt.md"} <= set(
         pages
     )
     printed = run(documents.__file__, tmp_path, *pages)

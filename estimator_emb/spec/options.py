@@ -69,7 +69,7 @@ class TPUConfig(StockTPUConfig):
       experimental_feed_hook: a class that replaces tensorflow-estimator's hook of the infeed.
       device: where a program with `use_tpu=True` runs: 'tpu'; 'host' to emulate a TPU; or 'pjrt'
         for the PJRT devices of this machine (CPUs, GPUs, or TPUs from v2 to v6e), which run the
-        model while the host trains the tables: see docs/tpu.md. None leaves it to the environment
+        model while the host trains the tables: see docs/pjrt.md. None leaves it to the environment
         variable ESTIMATOR_EMB_DEVICE, and that to 'tpu'.
       bad_ids: what happens on the host when an id is outside [0, vocabulary size): 'error' stops
         before any update of that step; 'drop' leaves the id out, with its weight, and counts it in
