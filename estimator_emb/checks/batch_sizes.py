@@ -172,18 +172,13 @@ def of_failed_step(error: tf.errors.OpError, graph: tf.Graph) -> str:
     noted = notes.of(_Sizes, graph)
     if not noted.found or not isinstance(error, tf.errors.InvalidArgumentError):
         return ""
-    op, read = error.op, None
-    if op is not None and op.graph is graph:
-        read = {noted.watched[name] for name in _leading_to(op) if name in noted.watched}
-    if read is not None and read.isdisjoint(noted.found):
-        return ""
+    if error.op is not None and error.op.graph is graph:
+        ops = structure.reached([error.op], lambda op: [tensor.op for tensor in op.inputs])
+        read = {noted.watched.get(tensor.name) for op in ops for tensor in op.inputs}
+        if read.isdisjoint(noted.found):
+            return ""
     lines = (_line(name, size, samples) for name, (size, samples) in noted.found.items())
     return f"{''.join(lines)} {REMEDY}"
-
-
-def _leading_to(op: tf.Operation) -> set[str]:
-    ops = structure.reached([op], lambda one: [tensor.op for tensor in one.inputs])
-    return {tensor.name for one in ops for tensor in one.inputs}
 
 
 def _may_differ(value: Any) -> bool:

@@ -5,6 +5,7 @@ TensorFlow fails to encode or decode it, with an error that names only an op. So
 feature are recorded here while the graph is built.
 """
 
+import collections
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -50,8 +51,8 @@ class _Reads:
 
     def __init__(self) -> None:
         self.tables: Sequence[Table] = ()
-        self.of_ops: dict[str, list[str]] = {}
-        self.in_functions: dict[str, list[str]] = {}
+        self.of_ops: dict[str, list[str]] = collections.defaultdict(list)
+        self.in_functions: dict[str, list[str]] = collections.defaultdict(list)
 
 
 def note_tables(tables: Sequence[Table]) -> None:
@@ -71,7 +72,7 @@ def note_batch(features: Any, labels: Any = None, core: str = "") -> None:
         if isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
             for part in tf.nest.flatten(value, expand_composites=True):
                 if part.op.type in _TAKES_APART:
-                    _add(of_ops, part.op.name, name + core)
+                    of_ops[part.op.name].append(name + core)
 
 
 def note_dataset(dataset: Any) -> None:
@@ -106,7 +107,7 @@ def _note(
         if op is not None and op.type in ("Identity", "Reshape"):
             op = op.inputs[0].op
         if op is not None and op.type in kinds:
-            _add(of_ops, op.name, name)
+            of_ops[op.name].append(name)
 
 
 def _names(structure: Any) -> list[str]:
@@ -119,12 +120,6 @@ def _names(structure: Any) -> list[str]:
     else:
         whole = {"features": numbered}
     return [name for name, _ in sorted(batch_sizes.named(whole), key=lambda leaf: leaf[1])]
-
-
-def _add(of_ops: dict[str, list[str]], op: str, name: str) -> None:
-    names = of_ops.setdefault(op, [])
-    if name not in names:
-        names.append(name)
 
 
 def explain_labels(error: Exception, mode: str, labels: Any) -> None:

@@ -7,13 +7,12 @@ a step that one side lacks, values that are NaN on both sides, and a training th
 import dataclasses
 import fnmatch
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from estimator_emb.checkpoints.files.values import Values
-from estimator_emb.checkpoints.reading.differences import pairs
 from estimator_emb.comparison import CannotCompare, distances, names
 from estimator_emb.comparison.recorded import Outputs, Run, Training
 from estimator_emb.messages.text_columns import counted
@@ -163,7 +162,7 @@ def _of_training(
                         f"{item.name} has another shape after step {step}, or is missing."
                     )
                     continue
-                pieces = functools.partial(pairs, in_a, item.name, in_b, theirs)
+                pieces = functools.partial(_pairs, in_a, item.name, in_b, theirs)
                 item.steps[step] = distances.of_pieces(pieces, tolerance)
     random = sorted({*a.random, *b.random})
     return OfTraining(losses, loss, [item for item, _ in variables], matching, random)
@@ -212,6 +211,10 @@ def _of_outputs(
     return found
 
 
+def _pairs(a: Values, ours: str, b: Values, theirs: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    return zip(a.pieces(ours), b.pieces(theirs), strict=True)
+
+
 def check_change(run: Run, label: str) -> None:
     """Raises CannotCompare if no variable of a side but its global step has changed."""
     for training in run.trainings:
@@ -222,9 +225,8 @@ def check_change(run: Run, label: str) -> None:
             for name in (before.shapes.keys() & after.shapes.keys()) - {"global_step"}:
                 if before.shapes[name] != after.shapes[name]:
                     return
-                for one, other in pairs(before, name, after, name):
-                    if not np.array_equal(one, other):
-                        return
+                if not all(map(np.array_equal, before.pieces(name), after.pieces(name))):
+                    return
     if any(training.start is not None for training in run.trainings):
         raise CannotCompare(f"{label}: training changes no variable but the global step.")
 

@@ -110,7 +110,7 @@ def checkpoint_to_tensorflow(
             written.append((table.name, found, optimizer))
         for found in chosen:
             found.check()
-        counted = tf2.global_step(values)
+        counted = tf2.step_in(values)
         with new_folder(destination) as folder:
             keys = tf2.write(f"{folder}/{tf2.FILE}", written, counted)
     moved = {name: tf2.shown(key) for one in written for name, key in tf2.moved(one, keys).items()}
@@ -236,7 +236,7 @@ def checkpoint_from_tensorflow(
                     "tables other names by variables."
                 )
             values.check(key)
-        counted = tf2.saved_step(values)
+        counted = tf2.step_in(values, tf2.STEP)
         _write(values, destination, moved, counted, progress)
     names = {tf2.shown(key): name for key, name in moved.items()}
     if counted is not None:
@@ -276,8 +276,7 @@ def _write(
     advance = counter(progress, sum(values.size(key) for key in moved))
 
     def pieces(key: str) -> Iterator[np.ndarray]:
-        for start, end in values.spans(key):
-            piece = values.rows(key, start, end)
+        for piece in values.pieces(key):
             yield piece
             advance(piece.nbytes)
 

@@ -175,10 +175,7 @@ def _kind_by_reference(op: tf.Operation, index: int) -> str:
 
 def _effects(graph: Any, name: str, calling: tuple[str, ...] = ()) -> list[str]:
     """Returns a function's access to each of its arguments; [] if it is unknown or recursive."""
-    outer = graph
-    while outer is not None and not outer._is_function(name):
-        outer = getattr(outer, "outer_graph", None)
-    body = getattr(outer and outer._get_function(name), "graph", None)
+    body = getattr(function_of(name, graph), "graph", None)
     if body is None or name in calling:
         return []
     within = functools.cache(
@@ -190,3 +187,12 @@ def _effects(graph: Any, name: str, calling: tuple[str, ...] = ()) -> list[str]:
         else ""
         for argument in body.inputs
     ]
+
+
+def function_of(name: str, graph: Any) -> Any:
+    """Returns the function that a graph, or one around it, has under a name, or None."""
+    while graph is not None:
+        if graph._is_function(name):
+            return graph._get_function(name)
+        graph = getattr(graph, "outer_graph", None)
+    return None

@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.checks import unsummed
-from estimator_emb.ordering import structure
+from estimator_emb.ordering import accesses, structure
 from estimator_emb.preflight import program
 from estimator_emb.preflight.report import Finding
 from estimator_emb.preflight.step import Step
@@ -72,7 +72,7 @@ def ops_of(step: Step) -> list[StepOp]:
             _place_softly(op, graph)
         where = program.line_of(op) or where
         found = StepOp(op.type, prefix + op.name, op.node_def.attr, where)
-        calls = _function(op.type, graph) is not None
+        calls = accesses.function_of(op.type, graph) is not None
         if not calls:
             ops.append(found)
         if not found.outside and (calls or op.type in kernels()):
@@ -103,7 +103,7 @@ def _place_softly(op: tf.Operation, graph: Any) -> None:
     Source: `tf.config.set_soft_device_placement`; the pass `tf-mark-ops-for-outside-compilation`.
     """
     known = op.type in (*_CONTROL_FLOW, *_SUMMARIES, "Placeholder")
-    if known or _function(op.type, graph) is not None or OUTSIDE in op.node_def.attr:
+    if known or accesses.function_of(op.type, graph) is not None or OUTSIDE in op.node_def.attr:
         return
     if op.type not in kernels() or _refused_type(op.type, op.node_def.attr) == "string":
         op._set_attr(OUTSIDE, tf.compat.v1.AttrValue(s=_SOFTLY))
@@ -127,7 +127,7 @@ def _needed(graph: tf.Graph, roots: list[tf.Operation]) -> list[tf.Operation]:
 def called(node: tf.compat.v1.NodeDef, graph: tf.Graph) -> Iterator[tuple[str, Any]]:
     """Yields (name, graph) of each function that an op has as an attribute or as its type."""
     for name in core_step.functions_of(node):
-        function = _function(name, graph)
+        function = accesses.function_of(name, graph)
         if function is not None:
             # Those of TensorFlow 1's Defun, and the datasets of one-shot iterators, keep no graph.
             has_graph = hasattr(function, "graph")
@@ -145,14 +145,6 @@ def graphs_of_functions(step: Step) -> dict[str, Any]:
             for op in graph.get_operations():
                 waiting.extend(called(op.node_def, graph))
     return graphs
-
-
-def _function(name: str, graph: Any) -> Any:
-    while graph is not None:
-        if graph._is_function(name):
-            return graph._get_function(name)
-        graph = getattr(graph, "outer_graph", None)
-    return None
 
 
 def findings(step: Step, ops: Iterable[StepOp]) -> list[Finding]:

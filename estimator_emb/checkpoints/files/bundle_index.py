@@ -5,8 +5,8 @@ is a sorted table of keys and values, in blocks: the key '' has the header of th
 others are variables or slices of them.
 
 Source: tensorflow/core/lib/io/table_format.txt and tensorflow/core/protobuf/tensor_bundle.proto;
-for the keys of slices, EncodeTensorNameSlice of tensorflow/core/util/saved_tensor_slice_util.h and
-OrderedCode of tensorflow/core/lib/strings/ordered_code.h; TF 2.15.1.
+for the keys of slices, which begin with the variable's name and sort as their starts do,
+EncodeTensorNameSlice of tensorflow/core/util/saved_tensor_slice_util.h; TF 2.15.1.
 """
 
 import dataclasses
@@ -52,26 +52,21 @@ class Index:
         shape = [dimension.size for dimension in entry.shape.dim]
         if not entry.slices:
             return [self._part(entry, 0, shape[0] if shape else 1)]
-        parts = []
-        for piece in entry.slices:
-            extents = [
-                (extent.start, extent.length if extent.HasField("length") else -1)
-                for extent in piece.extent
+        whole = [(0, size) for size in shape]
+        runs = sorted(
+            [
+                (extent.start, extent.length) if extent.HasField("length") else limits
+                for extent, limits in zip(piece.extent, whole, strict=True)
             ]
-            whole = [(0, size) for size in shape]
-            starts = [
-                limits if length == -1 else (start, length)
-                for (start, length), limits in zip(extents, whole, strict=True)
-            ]
-            data = self._entries.get(_key_of_slice(name, extents))
-            if data is None or not starts or starts[1:] != whole[1:]:
-                raise UnknownFormat(f"{self._path}.index: {name} is not in runs of rows.")
-            parts.append(self._part(data, *starts[0]))
-        parts.sort(key=lambda part: part.start)
-        ends = [part.start + part.rows for part in parts]
-        if [part.start for part in parts] != [0, *ends[:-1]] or ends[-1] != shape[0]:
+            for piece in entry.slices
+        )
+        begin = b"\0" + name.encode().replace(b"\0", b"\0\xff") + b"\0\1"
+        data = [one for key, one in self._entries.items() if key.startswith(begin)]
+        ends = [start + rows for (start, rows), *_ in runs]
+        follow = [start for (start, _), *_ in runs] == [0, *ends[:-1]] and ends[-1] == shape[0]
+        if not follow or len(data) != len(runs) or any(run[1:] != whole[1:] for run in runs):
             raise UnknownFormat(f"{self._path}.index: {name} is not in runs of rows.")
-        return parts
+        return [self._part(one, *run[0]) for one, run in zip(data, runs, strict=True)]
 
     def data_files(self) -> dict[str, int]:
         sizes = dict.fromkeys(range(self._count), 0)
@@ -103,29 +98,6 @@ def _read(path: str) -> tuple[int, dict[bytes, tensor_bundle_pb2.BundleEntryProt
         raise UnknownFormat(f"{path}.index cannot be read.") from error
     little = tensor_bundle_pb2.BundleHeaderProto.LITTLE
     return header.num_shards, entries, header.endianness == little
-
-
-def _key_of_slice(name: str, extents: list[tuple[int, int]]) -> bytes:
-    """Returns the key of a slice of a variable; length -1 stands for all."""
-    key = _unsigned(0)
-    key += name.encode().replace(b"\xff", b"\xff\0").replace(b"\0", b"\0\xff") + b"\0\1"
-    key += _unsigned(len(extents))
-    for start, length in extents:
-        key += _signed(start) + _signed(length)
-    return key
-
-
-def _unsigned(value: int) -> bytes:
-    size = (value.bit_length() + 7) // 8
-    return bytes([size]) + value.to_bytes(size, "big")
-
-
-def _signed(value: int) -> bytes:
-    """Returns a number in 7 bits per byte, in bytes that sort as the numbers do."""
-    size = (value if value >= 0 else ~value).bit_length() // 7 + 1
-    # As many bits in front are inverted as there are bytes.
-    front = ((1 << size) - 1) << (7 * size)
-    return ((value & ((1 << (8 * size)) - 1)) ^ front).to_bytes(size, "big")
 
 
 def _pairs(contents: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -104,6 +104,14 @@ class Values:
             values[positions] = self.rows(name, first, first + len(positions))
         return values
 
+    def pieces(self, name: str, hosts: int = 1) -> Iterator[np.ndarray]:
+        """Yields a variable piece by piece, as `of_ids` does; strings and scalars as a whole."""
+        if self.is_text(name) or not any(self.shapes[name][:1]):
+            yield self.array(name)
+            return
+        for start, end in self.spans(name):
+            yield self.of_ids(name, start, end, hosts)
+
     def _parts(self, name: str) -> list[FilePart] | None:
         """Returns the parts of a variable by row, once; None if TensorFlow has to read it."""
         if self._index is None or self.is_text(name) or not self.shapes[name]:

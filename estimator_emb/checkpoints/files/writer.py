@@ -67,8 +67,8 @@ class Writer:
     ) -> None:
         start = 0
         for piece in pieces:
-            self.add(name, dtype, piece, shape, None if len(piece) == shape[0] else start)
-            start += len(piece)
+            self.add(name, dtype, piece, shape, None if piece.shape == shape else start)
+            start += len(np.atleast_1d(piece))
 
     def merge(self) -> str:
         """Writes the rest, and returns the prefix of the checkpoint before it is moved."""

@@ -14,7 +14,6 @@ from estimator_emb.checkpoints.files.checkpoint_files import DamagedCheckpoint
 from estimator_emb.checkpoints.files.values import Values, counter
 from estimator_emb.checkpoints.files.writer import Writer
 from estimator_emb.checkpoints.reading import row_order, saved_variables
-from estimator_emb.checkpoints.reading.differences import pairs
 from estimator_emb.checkpoints.reading.saved_variables import RECORD, SavedVariable
 from estimator_emb.messages.arguments import check_argument
 from estimator_emb.messages.text_columns import escaped
@@ -351,7 +350,8 @@ def _compare(
     as_read = (written.shapes.get(name), written.dtypes.get(name))
     right = as_read == (values.shapes[name], values.dtypes[name])
     if right:
-        for old, new in pairs(values, name, written, name, hosts):
+        both = values.pieces(name, hosts[0]), written.pieces(name, hosts[1])
+        for old, new in zip(*both, strict=True):
             same = old.tolist() == new.tolist() if is_text else old.tobytes() == new.tobytes()
             right = right and same
             advance(0 if is_text else old.nbytes)

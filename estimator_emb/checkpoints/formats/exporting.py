@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import io
 import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -98,28 +99,18 @@ def tables_to_write(
     return tables
 
 
-class Sequential:
+class Sequential(io.RawIOBase):
     """A file that is written from beginning to end, by a library that would close it."""
-
-    closed = False
 
     def __init__(self, file: Any):
         self._file = file
-        self._position = 0
+
+    def writable(self) -> bool:
+        return True
 
     def write(self, data: Any) -> int:
         self._file.write(bytes(data))
-        self._position += len(data)
         return len(data)
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def tell(self) -> int:
-        return self._position
-
-    def close(self) -> None:
-        self.closed = True
 
 
 def write_labels(file: str, table: SavedTable, missing: str) -> None:

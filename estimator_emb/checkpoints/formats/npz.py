@@ -2,7 +2,7 @@
 
 import zipfile
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -17,7 +17,7 @@ class _Npz(TableFormat):
     def write(self, folder: str, tables: Sequence[SavedTable]) -> None:
         with (
             tf.io.gfile.GFile(f"{folder}/tables.npz", "wb") as file,
-            zipfile.ZipFile(cast(Any, Sequential(file)), "w") as archive,
+            zipfile.ZipFile(Sequential(file), "w") as archive,
         ):
             for table in tables:
                 for variable in table.variables:

@@ -40,6 +40,8 @@ Keys = dict[str, dict[str, str]]
 
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
+STEP = f"step/{_VALUE}"
+"""Name of the `step` of a `tf.train.Checkpoint(step=...)`."""
 _LAYOUTS = f"_sparse_core_table_layouts/{_VALUE}"
 
 
@@ -71,7 +73,7 @@ def write(prefix: str, tables: Sequence[Written], step: int | None) -> Keys:
         out.add(_GRAPH, tf.string, np.array(graph, object))
         out.add(f"save_counter/{_VALUE}", tf.int64, np.array(1, np.int64))
         if step is not None:
-            out.add(f"step/{_VALUE}", tf.int64, np.array(step, np.int64))
+            out.add(STEP, tf.int64, np.array(step, np.int64))
         for name, table, optimizer in tables:
             for slot, suffix in suffixes(optimizer).items():
                 pieces = (piece.astype(np.float32) for piece in table.pieces(table.name + suffix))
@@ -168,17 +170,8 @@ def shown(key: str) -> str:
     return re.sub(r"\.(S|\.)", lambda escaped: "/" if escaped[1] == "S" else ".", path)
 
 
-def saved_step(values: Values) -> int | None:
-    """Returns the `step` of a `tf.train.Checkpoint(step=...)`; None without one."""
-    return _number(values, f"step/{_VALUE}")
-
-
-def global_step(values: Values) -> int | None:
-    """Returns the global step of a checkpoint of tensorflow-estimator; None without one."""
-    return _number(values, "global_step")
-
-
-def _number(values: Values, name: str) -> int | None:
+def step_in(values: Values, name: str = "global_step") -> int | None:
+    """Returns the step under a name, that of tensorflow-estimator or `STEP`; None without one."""
     is_one = values.shapes.get(name) == () and values.dtypes[name].is_integer
     return int(values.whole(name)) if is_one else None
 
@@ -213,7 +206,7 @@ class _Tf2(TableFormat):
         names = own_names([table.name for table in tables])
         written = [(names[table.name], table, _of_slots(table)) for table in tables]
         source = tables[0].values
-        step = global_step(source)
+        step = step_in(source)
         keys = write(f"{folder}/{FILE}", written, step)
         described = [
             {

@@ -1,7 +1,7 @@
 """Finds how the variables of two checkpoints differ: `checkpoint.differences`."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -101,7 +101,7 @@ def _difference(
     is_text = here.is_text(name)
     of_rows = 1 if is_text or not shape else shape[0]
     rows, largest = 0, float("nan") if is_text else 0.0
-    for one, other in pairs(here, name, there, name, hosts):
+    for one, other in zip(here.pieces(name, hosts[0]), there.pieces(name, hosts[1]), strict=True):
         rows_here = len(one) if of_rows > 1 else 1
         one, other = one.reshape(rows_here, -1), other.reshape(rows_here, -1)
         differ = (one != other) & ~((one != one) & (other != other))
@@ -114,15 +114,3 @@ def _difference(
     if not rows:
         return None
     return Difference(name, "values", rows=rows, of_rows=of_rows, largest=largest)
-
-
-def pairs(
-    here: Values, name: str, there: Values, other: str, hosts: Sequence[int] = (1, 1)
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields the values of two variables piece by piece, by ids in 'mod' order over `hosts`."""
-    spans = [] if here.is_text(name) or not here.shapes[name] else [*here.spans(name)]
-    if len(spans) <= 1 and tuple(hosts) == (1, 1):
-        yield here.array(name), there.array(other)
-        return
-    for start, end in spans:
-        yield here.of_ids(name, start, end, hosts[0]), there.of_ids(other, start, end, hosts[1])

@@ -43,9 +43,6 @@ class Float16Copy(tempfile.TemporaryDirectory):
                         for start, end in values.spans(name)
                     )
                     out.add_rows(name, tf.float16, shape, pieces)
-                elif shape and shape[0] and not values.is_text(name):
-                    pieces = (values.rows(name, *span) for span in values.spans(name))
-                    out.add_rows(name, dtype, shape, pieces)
                 else:
-                    out.add(name, dtype, values.array(name))
+                    out.add_rows(name, dtype, shape, values.pieces(name))
             out.finish()
