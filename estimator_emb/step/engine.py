@@ -26,7 +26,7 @@ from estimator_emb.private.columns import sequence_length_key
 from estimator_emb.private.estimator import ExportOutput
 from estimator_emb.private.graphs import output_context
 from estimator_emb.spec.config import EmbeddingConfigSpec
-from estimator_emb.spec.resolved import Table, optimizer_of
+from estimator_emb.spec.resolved import Table
 from estimator_emb.step import checks, inputs, integers, lookup, summaries, tensor_core
 from estimator_emb.step import rates as learning_rates
 from estimator_emb.step.cores import Cores, wire
@@ -264,8 +264,7 @@ class GradientTap:
         return None if function is None else functions.multiplier(function, self.global_step)
 
     def rates(self) -> list[tf.Tensor]:
-        of_step = learning_rates.LearningRates(self.global_step)
-        rates = [of_step.of(table, optimizer_of(table)) for table in self.step.tables]
+        rates = learning_rates.of_tables(self.step.tables, self.global_step)
         # Rates may read the global step themselves: they do so before it is incremented.
         if self.tap:
             self.tap.wait_for([rate.op for rate in rates])
