@@ -73,6 +73,7 @@ class ShardedKernels(Checked):
                 values = self._ops.host_shards_lookup(tables=handles, message=message)
             self._values.append(values)
         yield from self._ops.host_tables_combine(F=len(used), values=self._values, **self._features)
+        self.carry()
 
     def update(self, gradients: Iterator[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
         sums = self._ops.host_tables_row_gradients(

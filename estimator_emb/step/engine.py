@@ -332,9 +332,8 @@ class Lookup:
                 parts = step.slices(activation)
                 for stand_in, part in zip(reading.stand_ins[key], parts, strict=True):
                     wire(stand_in, part)
-        with placement.on_cpu():
-            self.kernels.finish_lookup()
-            if step.summarizes:
+        if step.summarizes:
+            with placement.on_cpu():
                 self._summaries = summaries.TableSummaries(
                     self.kernels.batch, step.next_step, step.dropped, cores, limit
                 )
