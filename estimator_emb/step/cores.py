@@ -37,7 +37,6 @@ _ops: contextvars.ContextVar[Ops] = contextvars.ContextVar("ops", default={})  #
 """What this thread calls in place of TensorFlow's functions."""
 _lock = threading.Lock()
 _changes = Changes()
-_originals: Ops = {}
 _running = 0
 """The number of open `_replaced` contexts, over all threads."""
 
@@ -247,8 +246,7 @@ def _replaced(ops: Ops) -> Iterator[None]:
     with _lock:
         if not _running:
             for name, module in _MODULES.items():
-                _originals[name] = getattr(module, name)
-                _changes.set_attribute(module, name, functools.partial(_call, name))
+                _changes.wrap(module, name, functools.partial(_replaceable, name))
         _running += 1
     before = _ops.set(ops)
     try:
@@ -261,8 +259,8 @@ def _replaced(ops: Ops) -> Iterator[None]:
                 _changes.close()
 
 
-def _call(op: str, /, *args: Any, **kwargs: Any) -> tf.Tensor:
-    return _ops.get().get(op, _originals[op])(*args, **kwargs)
+def _replaceable(op: str, original: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    return lambda *args, **kwargs: _ops.get().get(op, original)(*args, **kwargs)
 
 
 def wire(stand_in: tf.Tensor, value: tf.Tensor) -> None:
