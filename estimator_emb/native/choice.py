@@ -27,19 +27,10 @@ def kernels_for(
     next_step: NextStep | None,
     servers: Sequence[str] = (),
 ) -> Kernels:
-    """Returns native kernels if all tables of a step can have them, else TensorFlow's ops."""
-    found = native_kernels(tables, clipping_limit, num_cores, next_step, servers)
-    return found or TensorFlowKernels(tables, clipping_limit, num_cores, next_step)
+    """Returns native kernels if all tables of a step can have them.
 
-
-def native_kernels(
-    tables: Sequence[StoredTable],
-    clipping_limit: float | None,
-    num_cores: int,
-    next_step: NextStep | None,
-    servers: Sequence[str],
-) -> NativeKernels | ShardedKernels | None:
-    """Returns native kernels; None if tables cannot have them, and logs why in a training."""
+    Else it returns TensorFlow's ops, and logs why in a training.
+    """
     optimizers = [table.optimizer for table in tables if table.optimizer is not None]
     try:
         if environment.NATIVE.value() == "0":
@@ -69,7 +60,7 @@ def native_kernels(
             console.say_once(text, level=logging.WARNING if unsafe else logging.INFO)
         else:
             logger.debug(text)
-        return None
+        return TensorFlowKernels(tables, clipping_limit, num_cores, next_step)
 
 
 def _tasks(tables: Sequence[StoredTable], servers: Sequence[str]) -> list[int]:

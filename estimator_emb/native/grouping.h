@@ -62,8 +62,10 @@ bool normalised(const Feature& f) {
 
 int64_t gains_of(const Feature& f) { return indexed(f) ? f.count : normalised(f) ? f.batch : 0; }
 
-// Where the keys of one feature's occurrences go.
-struct Collection {
+// A collector of the occurrences of one feature as keys.
+template <typename Id>
+struct Occurrences {
+  const Feature& f;
   uint64_t vocabulary;
   uint32_t part, parts;  // Only the rows of this part are collected:
   uint64_t first, last;  // [first, last), or if `last` is 0, those that a hash gives to the part.
@@ -72,12 +74,6 @@ struct Collection {
   uint32_t* segments;
   const float* gradients;  // Of the segments, to be brought into the cache; null if there are none.
   int64_t dimension;
-};
-
-// A collector of the occurrences of one feature as keys.
-template <typename Id>
-struct Occurrences : Collection {
-  const Feature& f;
 
   static bool mine(uint32_t id, uint32_t part, uint32_t parts) {
     return ((static_cast<uint64_t>(id * 2654435761u) * parts) >> 32) == part;
@@ -295,46 +291,36 @@ struct Order {
   }
 };
 
-// What is needed to sort, and not afterwards.
-struct Sorter {
-  uint64_t* other;  // [occurrences + 1]
-  float* norms;     // [batch]
-
-  Sorter(Scratch& scratch, const Extent& extent)
-      : other(scratch.take<uint64_t>(extent.occurrences + 1)),
-        norms(scratch.take<float>(extent.batch)) {}
-
-  static int64_t bytes(const Extent& extent) {
-    return sizeof(uint64_t) * (extent.occurrences + 1) + sizeof(float) * extent.batch;
-  }
-};
-
 // Writes the order of the occurrences of part `part` of `parts`, and sets the gains and segments of
-// `sources`. `gradients` may be null.
+// `sources`. `gradients` may be null. It takes keys [occurrences + 1] and floats [batch] of scratch
+// memory.
 Result write_order(const Feature* features, int count, const Extent& extent,
                    const float* const* gradients, const Rows& rows, int64_t vocabulary,
-                   int part, int parts, const Sorter& sorter, Order order, Source* sources) {
+                   int part, int parts, Scratch& scratch, Order order, Source* sources) {
   const Passes passes(extent.occurrences / parts, vocabulary);
-  uint64_t* const keys = passes.number % 2 ? sorter.other : order.keys;
+  uint64_t* const other = scratch.take<uint64_t>(extent.occurrences + 1);
+  float* const norms = scratch.take<float>(extent.batch);
+  uint64_t* const keys = passes.number % 2 ? other : order.keys;
   uint64_t* end = keys;
   for (int i = 0; i < count; ++i) {
     const Feature& f = features[i];
     float* const gains = order.take_gains(f);
     uint32_t* const segments = order.take_segments(f);
-    const Collection to{static_cast<uint64_t>(vocabulary), static_cast<uint32_t>(part),
-                        static_cast<uint32_t>(parts), static_cast<uint64_t>(rows.first),
-                        static_cast<uint64_t>(rows.last),
-                        static_cast<uint64_t>(i) << extent.payload_bits, gains, segments,
-                        gradients ? gradients[i] : nullptr, rows.dimension};
-    const Result result = f.wide ? Occurrences<int64_t>{{to}, f}.collect_all(end)
-                                 : Occurrences<int32_t>{{to}, f}.collect_all(end);
+    const auto collect = [&](auto id) {
+      return Occurrences<decltype(id)>{
+          f, static_cast<uint64_t>(vocabulary), static_cast<uint32_t>(part),
+          static_cast<uint32_t>(parts), static_cast<uint64_t>(rows.first),
+          static_cast<uint64_t>(rows.last), static_cast<uint64_t>(i) << extent.payload_bits, gains,
+          segments, gradients ? gradients[i] : nullptr, rows.dimension}.collect_all(end);
+    };
+    const Result result = f.wide ? collect(int64_t{}) : collect(int32_t{});
     if (result != kGood) return result;
-    if (gains != nullptr) finish_gains(f, gains, segments, sorter.norms);
+    if (gains != nullptr) finish_gains(f, gains, segments, norms);
     sources[i].gains = gains;
     sources[i].segments = segments;
   }
   *order.number = end - keys;
-  sort(passes, order.keys, sorter.other, *order.number);
+  sort(passes, order.keys, other, *order.number);
   return kGood;
 }
 

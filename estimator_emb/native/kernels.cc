@@ -76,8 +76,9 @@ bool single(const Source* sources, int count) {
 int64_t order_bytes(const Feature* features, int count) { return Order::bytes(features, count); }
 
 int64_t scratch_bytes(const Feature* features, int count, int64_t dimension) {
+  const Extent extent(features, count);
   return sizeof(Source) * count + Order::bytes(features, count) +
-         Sorter::bytes(Extent(features, count)) + sizeof(float) * dimension;
+         sizeof(uint64_t) * (extent.occurrences + 1) + sizeof(float) * (extent.batch + dimension);
 }
 
 Result lookup_in_order(const Feature* features, int count, const float* table, int64_t vocabulary,
@@ -91,7 +92,7 @@ Result lookup_in_order(const Feature* features, int count, const float* table, i
   every.dimension = dimension;
   const Order order(memory, extent.occurrences);
   const Result result = write_order(features, count, extent, nullptr, every, vocabulary, 0, 1,
-                                    Sorter(scratch, extent), order, sources);
+                                    scratch, order, sources);
   if (result != kGood) return result;
   for (int i = 0; i < count; ++i) clear(activations[i], features[i].batch, dimension);
   add_rows(order.keys, *order.number, sources, extent.payload_bits, single(sources, count), table,
@@ -119,12 +120,10 @@ Result update(const Feature* features, const float* const* gradients, int count,
   Scratch scratch{static_cast<char*>(memory)};
   Source* const sources = scratch.take<Source>(count);
   void* const own = scratch.take<char>(Order::bytes(features, count));
-  const Sorter sorter(scratch, extent);
-  rows->scratch = scratch.take<float>(rows->dimension);
   Order order(known == nullptr ? own : const_cast<void*>(known), extent.occurrences);
   if (known == nullptr) {
     const Result result = write_order(features, count, extent, gradients, *rows, vocabulary, part,
-                                      parts, sorter, order, sources);
+                                      parts, scratch, order, sources);
     if (result != kGood) return result;
     rows->keys = order.keys;
     rows->count = *order.number;
@@ -141,6 +140,7 @@ Result update(const Feature* features, const float* const* gradients, int count,
     sources[i].gradients = gradients[i];
     sources[i].positions = features[i].limit ? features[i].limit : 1;
   }
+  rows->scratch = scratch.take<float>(rows->dimension);
   rows->payload_bits = extent.payload_bits;
   rows->sources = sources;
   rows->single = single(sources, count);

@@ -52,7 +52,8 @@ class Checked:
         self._features: dict[str, Any] = {}
         self.checked: tf.Tensor | None = None
 
-    def finish_lookup(self) -> None:
+    def carry(self) -> None:
+        """Carries over to the update what it needs of the batch."""
         if self._next_step:
             of_batch = {name: self._features[name] for name in self.carried}
             self._features.update(self._next_step.carried(of_batch))
@@ -120,6 +121,7 @@ class NativeKernels(Checked):
                 **self._features,
             )
         yield from self._read
+        self.carry()
 
     def update(self, gradients: Iterator[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
         computed = list(gradients)

@@ -253,6 +253,7 @@ struct Message {
   }
 };
 
+// These do not check that a tensor is aligned, as what comes from another process may not be.
 const float* floats(const Tensor& tensor) {
   return reinterpret_cast<const float*>(tensor.tensor_data().data());
 }

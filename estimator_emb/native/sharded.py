@@ -15,7 +15,6 @@ from estimator_emb.native import ops, rules
 from estimator_emb.native.kernels import TENSORS, Checked, rule_arguments
 from estimator_emb.step.inputs import Batch, Source
 from estimator_emb.step.transfer import NextStep, whole_step
-from estimator_emb.tables import exclusive
 from estimator_emb.tables.storage import StoredTable, TableVariables
 
 _Server = list[tuple[TableVariables, int]]
@@ -73,6 +72,7 @@ class ShardedKernels(Checked):
                 values = self._ops.host_shards_lookup(tables=handles, message=message)
             self._values.append(values)
         yield from self._ops.host_tables_combine(F=len(used), values=self._values, **self._features)
+        self.carry()
 
     def update(self, gradients: Iterator[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
         sums = self._ops.host_tables_row_gradients(
@@ -84,11 +84,8 @@ class ShardedKernels(Checked):
         for server, message, gradient, values in of_servers:
             step, (shard, _) = functools.partial(self._update, server), server[0]
             # The update must wait for the lookup, even if the gradients do not depend on it.
-            with shard.device(), tf.control_dependencies([values]):
-                if shard.shared:
-                    done.append(exclusive.run_alone(step, [message, gradient]))
-                else:
-                    done.append(step([message, gradient]))
+            with tf.control_dependencies([values]):
+                done.append(shard.run(step, [message, gradient]))
         return whole_step(done, self._next_step)
 
     def _update(self, server: _Server, inputs: Sequence[tf.Tensor]) -> tf.Operation:

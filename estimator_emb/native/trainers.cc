@@ -228,9 +228,10 @@ class RoutedKernel : public ShardedKernel {
  protected:
   // Where the rows of each shard are in the values, or the sums, of its server.
   struct Layout {
-    std::vector<int64_t> rows;    // Of each shard.
-    std::vector<int64_t> starts;  // Of each shard, in floats, without what a server's begin with.
-    std::vector<int64_t> length;  // Of each server, likewise.
+    std::vector<int64_t> rows;      // Of each shard.
+    std::vector<int64_t> of_table;  // Rows of each table.
+    std::vector<int64_t> starts;    // Of each shard, in floats, without what a server's begin with.
+    std::vector<int64_t> length;    // Of each server, likewise.
   };
 
   tensorflow::Status read_layout(OpKernelContext* ctx, Layout* layout) const {
@@ -241,22 +242,18 @@ class RoutedKernel : public ShardedKernel {
       TF_RETURN_IF_ERROR(messages[server].read(tensors[server], shards_on_[server]));
     }
     layout->length.assign(servers_, 0);
+    layout->of_table.assign(tables(), 0);
     for (int table = 0; table < tables(); ++table) {
       for (int k = 0; k < shards_of_[table]; ++k) {
         const int shard = first_shard_[table] + k, server = server_of_[shard];
         const int64_t rows = messages[server].sizes[number_on_[shard]];
         layout->rows.push_back(rows);
+        layout->of_table[table] += rows;
         layout->starts.push_back(layout->length[server]);
         layout->length[server] += rows * dimensions_[table];
       }
     }
     return tensorflow::Status();
-  }
-
-  int64_t rows_of(const Layout& layout, int table) const {
-    int64_t rows = 0;
-    for (int k = 0; k < shards_of_[table]; ++k) rows += layout.rows[first_shard_[table] + k];
-    return rows;
   }
 
   // Calls back for each shard of a table with its server, where its rows are there, where they are
@@ -308,7 +305,7 @@ class Combine : public RoutedKernel {
     run_all(ctx, tables(), [&](int table) {
       const int64_t dimension = dimensions_[table];
       // At least one row: what a sequence cuts off names row 0, and does not read it.
-      const int64_t rows = std::max<int64_t>(rows_of(layout, table), 1);
+      const int64_t rows = std::max<int64_t>(layout.of_table[table], 1);
       const float* whole;
       if (shards_of_[table] == 1 && layout.rows[first_shard_[table]] > 0) {
         const int shard = first_shard_[table];
@@ -332,7 +329,7 @@ class Combine : public RoutedKernel {
     });
     for (size_t i = 0; i < features.size(); ++i) {
       const int table = table_of_[i];
-      OP_REQUIRES_OK(ctx, explain(results[i], table, features, rows_of(layout, table)));
+      OP_REQUIRES_OK(ctx, explain(results[i], table, features, layout.of_table[table]));
     }
   }
 };
@@ -389,7 +386,7 @@ class RowGradients : public RoutedKernel {
         given.push_back(floats(gradients[i]));
       }
       const int count = of_table.size();
-      const int64_t dimension = dimensions_[table], real = rows_of(layout, table);
+      const int64_t dimension = dimensions_[table], real = layout.of_table[table];
       if (real == 0) return;
       const int64_t bytes =
           (kernels().scratch_bytes(of_table.data(), count, dimension) + 7) / 8 * 8;
@@ -412,7 +409,7 @@ class RowGradients : public RoutedKernel {
       });
     });
     for (int table = 0; table < tables(); ++table) {
-      OP_REQUIRES_OK(ctx, explain(results[table], table, features, rows_of(layout, table)));
+      OP_REQUIRES_OK(ctx, explain(results[table], table, features, layout.of_table[table]));
     }
   }
 };

@@ -16,7 +16,6 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.backends.base import EstimatorRequest
-from estimator_emb.backends.tpu.configuration import DynamicRates
 from estimator_emb.compat import custom_gradients
 from estimator_emb.estimator import TPUEstimator
 from estimator_emb.messages import errors
@@ -32,6 +31,7 @@ from estimator_emb.private.tpu_estimator import (
     OutfeedHostCall,
     TPUEstimatorReplicaContext,
 )
+from estimator_emb.step.rates import DynamicRates
 from estimator_emb.step.tap import Tap
 from estimator_emb.tables import functions
 from estimator_emb.xla import core_step

@@ -37,7 +37,6 @@ _ops: contextvars.ContextVar[Ops] = contextvars.ContextVar("ops", default={})  #
 """What this thread calls in place of TensorFlow's functions."""
 _lock = threading.Lock()
 _changes = Changes()
-_originals: Ops = {}
 _running = 0
 """The number of open `_replaced` contexts, over all threads."""
 
@@ -62,10 +61,15 @@ class Collective:
 
 
 class Cores:
-    """The `count` cores that share a step."""
+    """The `count` cores that share a step.
 
-    def __init__(self, count: int = 1):
+    `taken_out` says that the step is taken out of the graph instead of being copied, so that what
+    one core is given counts too.
+    """
+
+    def __init__(self, count: int = 1, taken_out: bool = False):
         self.count = count
+        self._notes = count > 1 or taken_out
         self._per_core: dict[str, list[tf.Tensor]] = {}
         self.collectives: list[Collective] = []
         self._number: tf.Tensor | None = None
@@ -92,7 +96,7 @@ class Cores:
 
     def per_core(self, values: Sequence[tf.Tensor]) -> tf.Tensor:
         """Returns core 0's tensor of `values`, one for each core; `replicate` knows the others'."""
-        if self.count == 1:
+        if not self._notes:
             return values[0]
         mine = tf.identity(values[0])
         self._per_core[mine.name] = [mine, *values[1:]]
@@ -101,7 +105,7 @@ class Cores:
     def stand_ins(self, dtype: tf.DType, shape: Any) -> list[tf.Tensor]:
         """Makes a tensor for each core; `wire` gives it its value later."""
         made = [tf.identity(tf.compat.v1.placeholder(dtype, shape)) for _ in range(self.count)]
-        if self.count > 1:
+        if self._notes:
             self._per_core[made[0].name] = made
         return made
 
@@ -242,8 +246,7 @@ def _replaced(ops: Ops) -> Iterator[None]:
     with _lock:
         if not _running:
             for name, module in _MODULES.items():
-                _originals[name] = getattr(module, name)
-                _changes.set_attribute(module, name, functools.partial(_call, name))
+                _changes.wrap(module, name, functools.partial(_replaceable, name))
         _running += 1
     before = _ops.set(ops)
     try:
@@ -256,8 +259,8 @@ def _replaced(ops: Ops) -> Iterator[None]:
                 _changes.close()
 
 
-def _call(op: str, /, *args: Any, **kwargs: Any) -> tf.Tensor:
-    return _ops.get().get(op, _originals[op])(*args, **kwargs)
+def _replaceable(op: str, original: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    return lambda *args, **kwargs: _ops.get().get(op, original)(*args, **kwargs)
 
 
 def wire(stand_in: tf.Tensor, value: tf.Tensor) -> None:

@@ -26,8 +26,8 @@ from estimator_emb.private.columns import sequence_length_key
 from estimator_emb.private.estimator import ExportOutput
 from estimator_emb.private.graphs import output_context
 from estimator_emb.spec.config import EmbeddingConfigSpec
-from estimator_emb.spec.resolved import Table, optimizer_of
-from estimator_emb.step import checks, inputs, integers, lookup, summaries, tensor_core
+from estimator_emb.spec.resolved import Table
+from estimator_emb.step import checks, inputs, integers, lookup, summaries
 from estimator_emb.step import rates as learning_rates
 from estimator_emb.step.cores import Cores, wire
 from estimator_emb.step.dropped import DroppedIds
@@ -133,7 +133,7 @@ class TableStep:
             for table in self.tables
             for feature in table.features
         ]
-        padded = tensor_core.padded(self.spec, features)
+        padded = inputs.padded_for_tensor_core(self.spec, features)
         others = {key: self._core_slice(value) for key, value in padded.items()}
         if self.dropped and sources:
             self.dropped.drop(sources)
@@ -264,8 +264,7 @@ class GradientTap:
         return None if function is None else functions.multiplier(function, self.global_step)
 
     def rates(self) -> list[tf.Tensor]:
-        of_step = learning_rates.LearningRates(self.global_step)
-        rates = [of_step.of(table, optimizer_of(table)) for table in self.step.tables]
+        rates = learning_rates.of_tables(self.step.tables, self.global_step)
         # Rates may read the global step themselves: they do so before it is incremented.
         if self.tap:
             self.tap.wait_for([rate.op for rate in rates])
@@ -333,9 +332,8 @@ class Lookup:
                 parts = step.slices(activation)
                 for stand_in, part in zip(reading.stand_ins[key], parts, strict=True):
                     wire(stand_in, part)
-        with placement.on_cpu():
-            self.kernels.finish_lookup()
-            if step.summarizes:
+        if step.summarizes:
+            with placement.on_cpu():
                 self._summaries = summaries.TableSummaries(
                     self.kernels.batch, step.next_step, step.dropped, cores, limit
                 )

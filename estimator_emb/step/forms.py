@@ -6,8 +6,6 @@ any memory. Ops that read such parts fail with an error that names no feature, e
 take one sample's ids for another's.
 """
 
-import functools
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +13,7 @@ import tensorflow as tf
 
 from estimator_emb.spec.resolved import Feature, Table
 from estimator_emb.step.inputs import Ids, Source, is_composite, tensors_in
+from estimator_emb.tables import sizes
 
 Problem = tuple[tf.Tensor, Callable[[], tf.Tensor]]
 """A bool tensor that holds where all is well, and the message where it does not."""
@@ -59,13 +58,8 @@ def most_samples(table: Table, feature: Feature) -> int:
     """Returns the size of the largest batch whose activations of a feature fit into memory."""
     positions = feature.max_sequence_length or 1
     # 8 bytes: an activation and its gradient, in float32.
-    fitting = min(_memory() // (8 * table.config.dimension), 2**31 - 1)
+    fitting = min(sizes.physical() // (8 * table.config.dimension), 2**31 - 1)
     return max(fitting // positions, 1)
-
-
-@functools.cache
-def _memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _of_sparse(owner: str, value: tf.SparseTensor) -> list[Problem]:

@@ -28,9 +28,6 @@ class Kernels(Protocol):
     def lookup(self, batch: Batch, used: Sequence[Source]) -> Iterator[tf.Tensor]:
         """Yields the activations of `used`, table by table, once all of `batch` was found good."""
 
-    def finish_lookup(self) -> None:
-        """Carries the rest over to the update, outside of the scope of the lookup."""
-
     def update(self, gradients: Iterator[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
         """Returns one optimizer step of every table.
 
@@ -83,9 +80,6 @@ class TensorFlowKernels:
             elif not any(shard.shared for shard in table.variables):
                 weights = values
             self._looked_up[table.name] = rows, occurrences, weights
-
-    def finish_lookup(self) -> None:
-        """Does nothing: `lookup` has carried over its results, table by table."""
 
     def update(self, gradients: Iterator[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
         updates = [self._updates(table, gradients) for table in self._tables]

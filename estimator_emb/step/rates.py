@@ -1,6 +1,7 @@
 """Computes the learning rate of each table in a step, and finds what may be wrong with it."""
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -12,35 +13,64 @@ from estimator_emb.step.forms import Problem
 from estimator_emb.tables import functions
 
 
-class LearningRates:
-    """The learning rate of each table in a step; tables of one number or function share its value.
+class DynamicRates:
+    """The learning rates that are functions, and the number ("tag") of each.
 
-    A table's own rate, or its function of the step, takes precedence over the rate of its
-    optimizer, which is a number or, in the TF2 vocabulary, a function without arguments. `step` is
-    the global step before it is incremented.
+    Tags count up from 0 in the order in which the tables first use a function; tables that share a
+    function share its tag.
     """
 
-    def __init__(self, step: tf.Tensor):
-        self._step = step
+    def __init__(
+        self,
+        tables: Mapping[str, TableConfig],
+        parameters: Mapping[str, OptimizationParameters],
+    ):
         # No dict: a callable object may have no hash.
-        self._of_function: list[tuple[Any, tf.Tensor]] = []
-        self._of_number: dict[float, tf.Tensor] = {}
+        self._rates: list[tuple[str, Callable[..., Any], bool]] = []
+        self._tags: dict[str, int] = {}
+        for name, table in tables.items():
+            found = function_of(name, table, parameters[name])
+            if found is not None:
+                known = [rate[1:] for rate in self._rates]
+                if found[1:] not in known:
+                    self._rates.append(found)
+                self._tags[name] = [*known, found[1:]].index(found[1:])
 
-    def of(self, table: Table, parameters: OptimizationParameters) -> tf.Tensor:
-        found = function_of(table.name, table.config, parameters)
-        if found is None:
-            own = table.config.learning_rate
-            number: Any = parameters.learning_rate if own is None else own
-            if number not in self._of_number:
-                self._of_number[number] = tf.constant(number, tf.float32)
-            return self._of_number[number]
-        owner, function, takes_step = found
-        for known, rate in self._of_function:
-            if known == (function, takes_step):
-                return rate
-        rate = functions.rate(owner, function, *([self._step] if takes_step else []))
-        self._of_function.append(((function, takes_step), rate))
-        return rate
+    def tag(self, table: str) -> int | None:
+        return self._tags.get(table)
+
+    def values(self, step: Any) -> list[tf.Tensor]:
+        """Returns the rates of this step by tag, float32 scalars.
+
+        `step` is the global step before this step increments it. Raises ValueError if it is None
+        and a function needs it, and what `functions.rate` raises.
+        """
+        if step is None and any(takes_step for *_, takes_step in self._rates):
+            raise ValueError(
+                "step must be given, because tables have a learning_rate_fn, which takes it; got "
+                "None."
+            )
+        return [
+            functions.rate(owner, function, *([step] if takes_step else []))
+            for owner, function, takes_step in self._rates
+        ]
+
+
+def of_tables(tables: Sequence[Table], step: Any) -> list[tf.Tensor]:
+    """Returns the rate of each table in a step; tables of one number or function share its value.
+
+    `step` is as in `DynamicRates.values`.
+    """
+    parameters = {table.name: optimizer_of(table) for table in tables}
+    dynamic = DynamicRates({table.name: table.config for table in tables}, parameters)
+    values = dynamic.values(step)
+    constant = functools.cache(lambda number: tf.constant(number, tf.float32))
+    rates = []
+    for table in tables:
+        tag, own = dynamic.tag(table.name), table.config.learning_rate
+        number = parameters[table.name].learning_rate if own is None else own
+        rates.append(constant(number) if tag is None else values[tag])
+    return rates
 
 
 def function_of(
@@ -48,7 +78,9 @@ def function_of(
 ) -> tuple[str, Callable[..., Any], bool] | None:
     """Returns the function that gives the rate of a table; None if the rate is a number.
 
-    Before it stands its name in messages, and after it whether it takes the global step.
+    That is the table's function of the step or, in the TF2 vocabulary, its optimizer's function
+    without arguments. Before it stands its name in messages, and after it whether it takes the
+    global step.
     """
     if config.learning_rate_fn is not None:
         return f"Table {table!r}: learning_rate_fn", config.learning_rate_fn, True

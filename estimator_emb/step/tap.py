@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from estimator_emb.messages import console
 from estimator_emb.messages.console import logger
+from estimator_emb.ordering import structure
 from estimator_emb.tables import helper_variable
 
 _Call = tuple[tf.Tensor, tf.Operation]
@@ -141,21 +142,12 @@ class Tap:
 
     def _updates(self, of_helper: tf.Operation, ends: set[str]) -> bool:
         """Returns whether a gradient of the helper variable goes where that variable is written."""
-        waiting: list[tf.Operation] = [of_helper]
-        seen: set[str] = set()
-        while waiting:
-            op = waiting.pop()
-            if op.name in seen:
-                continue
-            seen.add(op.name)
-            for tensor in op.outputs:
-                if tensor.name in ends:
-                    return True
-                for reader in tensor.consumers():
-                    if self._writes(reader):
-                        return True
-                    waiting.append(reader)
-        return False
+        readers = structure.reached(
+            [of_helper], lambda op: [one for tensor in op.outputs for one in tensor.consumers()]
+        )
+        return any(
+            self._writes(op) or any(tensor.name in ends for tensor in op.outputs) for op in readers
+        )
 
 
 def _is_by_optimizer(op: tf.Operation) -> bool:

@@ -1,12 +1,12 @@
 """Updates the rows of a table that a batch has looked up."""
 
 import dataclasses
+import functools
 
 import tensorflow as tf
 
 from estimator_emb.optimizers import TENSORFLOW, OptimizationParameters, step
 from estimator_emb.step.lookup import Occurrences, row_gradients
-from estimator_emb.tables import exclusive
 from estimator_emb.tables.storage import Shards, by_shard, read_rows
 
 
@@ -100,21 +100,10 @@ def apply(
         with tf.control_dependencies([done]):
             parts = []
             for shard, part in zip(shards, _of_shards(update, shards), strict=True):
-                with shard.device():
-                    parts.append(_run(run, shard, parameters, learning_rate, part, clipping_limit))
+                step = functools.partial(run, shard, parameters, clipping_limit, part.weights)
+                parts.append(shard.run(step, [learning_rate, part.rows, part.gradients]))
             done = tf.group(*parts)
     return done
-
-
-def _run(run, shard, parameters, learning_rate, update, clipping_limit):
-    if not shard.shared:
-        return run(shard, parameters, learning_rate, update, clipping_limit)
-
-    def step(inputs):
-        rate, rows, gradients = inputs
-        return run(shard, parameters, rate, RowUpdate(rows, gradients), clipping_limit)
-
-    return exclusive.run_alone(step, [learning_rate, update.rows, update.gradients])
 
 
 def _of_shards(update: RowUpdate, shards: Shards) -> list[RowUpdate]:
@@ -126,29 +115,26 @@ def _of_shards(update: RowUpdate, shards: Shards) -> list[RowUpdate]:
     ]
 
 
-def _update_rows(variables, parameters, learning_rate, update, clipping_limit):
+def _update_rows(variables, parameters, clipping_limit, w, inputs):
+    learning_rate, rows, g = inputs
     everything = (variables.weights, *variables.slots)
-    slots = [read_rows(slot, update.rows) for slot in variables.slots]
-    w = update.weights
+    slots = [read_rows(slot, rows) for slot in variables.slots]
     if w is None:
-        w = read_rows(variables.weights, update.rows)
-    after = step(
-        parameters, TENSORFLOW, learning_rate, update.gradients, w, tuple(slots), clipping_limit
-    )
+        w = read_rows(variables.weights, rows)
+    after = step(parameters, TENSORFLOW, learning_rate, g, w, tuple(slots), clipping_limit)
     return tf.group(
         *(
-            tf.raw_ops.ResourceScatterUpdate(
-                resource=variable.handle, indices=update.rows, updates=values
-            )
+            tf.raw_ops.ResourceScatterUpdate(resource=variable.handle, indices=rows, updates=values)
             for variable, values in zip(everything, after, strict=True)
         )
     )
 
 
-def _update_all(variables, parameters, learning_rate, update, clipping_limit):
+def _update_all(variables, parameters, clipping_limit, _, inputs):
+    learning_rate, rows, gradients = inputs
     everything = (variables.weights, *variables.slots)
-    shape = tf.constant(variables.weights.shape.as_list(), update.rows.dtype)
-    g = tf.scatter_nd(tf.expand_dims(update.rows, 1), update.gradients, shape)
+    shape = tf.constant(variables.weights.shape.as_list(), rows.dtype)
+    g = tf.scatter_nd(tf.expand_dims(rows, 1), gradients, shape)
     w, *slots = (variable.read_value() for variable in everything)
     after = step(parameters, TENSORFLOW, learning_rate, g, w, tuple(slots), clipping_limit)
     with tf.control_dependencies(after):

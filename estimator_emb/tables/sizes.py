@@ -39,7 +39,7 @@ def check_fits(tables: Sequence[Table], training: bool) -> None:
     """Raises MemoryError, before allocation, for tables and slots beyond all memory and swap."""
     needed = sum(bytes_of(table, training) for table in tables)
     there = of_machine()
-    if there is None or needed <= there:
+    if needed <= there:
         return
     largest = max(tables, key=lambda table: bytes_of(table, training))
     with_slots = " with slots" if training else ""
@@ -53,17 +53,16 @@ def check_fits(tables: Sequence[Table], training: bool) -> None:
     )
 
 
-def of_machine() -> int | None:
-    """Returns the bytes of memory and swap that this process can have, if known."""
-    try:
-        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return None
-    if physical <= 0:
-        return None
+def physical() -> int:
+    """Returns the bytes of memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def of_machine() -> int:
+    """Returns the bytes of memory and swap that this process can have."""
     swap = re.search(r"^SwapTotal: *(\d+) kB", _text("/proc/meminfo"), re.MULTILINE)
     limits = [int(text) for text in map(_text, _LIMITS) if text.strip().isdigit()]
-    return min([physical + (int(swap[1]) * 1024 if swap else 0), *limits])
+    return min([physical() + (int(swap[1]) * 1024 if swap else 0), *limits])
 
 
 def _text(file: str) -> str:

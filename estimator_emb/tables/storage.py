@@ -16,6 +16,14 @@ from estimator_emb.spec.config import TableConfig
 from estimator_emb.spec.resolved import Table
 from estimator_emb.tables import partition
 
+_MUTEX = "estimator_emb_tables"
+"""A resource of a parameter server's process, which the graphs of all trainers find by this name.
+
+An optimizer step on a row reads it, computes, and writes it. Nothing holds the row between graphs,
+and the step of another trainer meanwhile would be lost. So every step on the tables of a server,
+whatever computes it, holds that server's one mutex.
+"""
+
 
 @dataclasses.dataclass(frozen=True)
 class TableVariables:
@@ -40,6 +48,31 @@ class TableVariables:
         # None undoes the device function that deals variables out to the parameter servers in turn.
         with tf.device(None), tf.device(self.weights.device):
             yield
+
+    def run(
+        self, step: Callable[[Sequence[tf.Tensor]], tf.Operation], inputs: Sequence[tf.Tensor]
+    ) -> tf.Operation:
+        """Runs a step where the variables are; on a parameter server, while no other runs there.
+
+        `step` gets `inputs` as they arrived on the device. Its ops must read everything else where
+        the tables are, so that they wait for no other process.
+        """
+        with self.device():
+            if not self.shared:
+                return step(inputs)
+            with tf.name_scope("exclusive"):
+                # Arrived before the mutex is taken: a trainer that dies while it sends holds
+                # nothing up.
+                arrived = [tf.identity(one) for one in inputs]
+                mutex = tf.raw_ops.MutexV2(shared_name=_MUTEX)
+                with tf.control_dependencies(arrived):
+                    lock = tf.raw_ops.MutexLock(mutex=mutex)
+                with tf.control_dependencies([lock]):
+                    done = step([tf.identity(one) for one in arrived])
+                # The mutex is free again when this lock is: after the step, or with it where it
+                # fails.
+                with tf.control_dependencies([done]):
+                    return tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)
 
 
 Shards = Sequence[TableVariables]

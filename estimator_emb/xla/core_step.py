@@ -47,20 +47,6 @@ def control_flow_v2() -> Iterator[None]:
             tf.compat.v1.disable_control_flow_v2()
 
 
-class RecordingCores(Cores):
-    """Cores whose step is taken out of the graph instead of being copied for each of them."""
-
-    def per_core(self, values: Sequence[tf.Tensor]) -> tf.Tensor:
-        mine = tf.identity(values[0])
-        self._per_core[mine.name] = [mine, *values[1:]]
-        return mine
-
-    def stand_ins(self, dtype: tf.DType, shape: Any) -> list[tf.Tensor]:
-        made = super().stand_ins(dtype, shape)
-        self._per_core[made[0].name] = made
-        return made
-
-
 @dataclasses.dataclass(frozen=True)
 class CoreStep:
     """The part of a graph that core 0 runs, what it reads, and what leaves it."""

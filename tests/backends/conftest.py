@@ -4,13 +4,14 @@ import pytest
 import tensorflow as tf
 
 from estimator_emb.native import choice
+from estimator_emb.step.kernels import TensorFlowKernels
 
-NATIVE = choice.native_kernels
+CHOOSE = choice.kernels_for
 
 
-def _without_falling_back(*args):
-    found = NATIVE(*args)
-    assert found is not None
+def _without_falling_back(*args, **kwargs):
+    found = CHOOSE(*args, **kwargs)
+    assert not isinstance(found, TensorFlowKernels)
     return found
 
 
@@ -20,7 +21,7 @@ def kernels(request, monkeypatch):
     asked = getattr(request, "param", "tensorflow")
     if asked == "native":
         request.getfixturevalue("native")
-        monkeypatch.setattr(choice, "native_kernels", _without_falling_back)
+        monkeypatch.setattr(choice, "kernels_for", _without_falling_back)
     else:
         monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "0")
     return asked

@@ -24,6 +24,7 @@ import estimator_emb as ee
 from estimator_emb.checkpoints.restoring import training_lock
 from estimator_emb.native import build, cache, choice, ops
 from estimator_emb.spec.resolved import Table
+from estimator_emb.step.kernels import TensorFlowKernels
 from estimator_emb.tables import storage
 from estimator_emb.tables.storage import StoredTable
 
@@ -174,10 +175,10 @@ def test_the_most_rows_of_a_table(rows, caplog, native):
     table = Table("t", ee.TableConfig(rows, 1, tf.compat.v1.zeros_initializer()), ())
     with tf.Graph().as_default():
         stored = StoredTable(table, storage.create(table, "t", sgd, False), sgd)
-        kernels = choice.native_kernels([stored], None, 1, None, ())
+        kernels = choice.kernels_for([stored], None, 1, None)
     too_many = "table t has 2^31 rows or more; divide it into smaller tables to have them."
     refused = [f"Tables use TensorFlow's ops, without native kernels: {too_many}"]
-    assert (kernels is None) == (rows == 2**31)
+    assert isinstance(kernels, TensorFlowKernels) == (rows == 2**31)
     assert harness.said(caplog) == (refused if rows == 2**31 else [])
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from estimator_emb import embedding
 from estimator_emb.spec.config import TableConfig
 from estimator_emb.spec.resolved import Feature, Table
-from estimator_emb.step.rates import LearningRates
+from estimator_emb.step import rates
 from estimator_emb.tables import functions
 
 
@@ -20,8 +20,8 @@ def rate_of(function, *, of_optimizer=False):
     config = TableConfig(4, 2, learning_rate_fn=None if of_optimizer else function)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         step = tf.compat.v1.placeholder(tf.int64, [])
-        rates = LearningRates(step)
-        rate = rates.of(Table("t", config, (Feature("f"),)), parameters)
+        table = Table("t", config, (Feature("f"),), optimizer=parameters)
+        (rate,) = rates.of_tables([table], step)
         assert (rate.dtype, rate.shape.rank) == (tf.float32, 0)
         return session.run(rate, {step: 7})
 

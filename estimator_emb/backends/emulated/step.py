@@ -9,7 +9,7 @@ Source: `TPUEstimator._augment_model_fn` of tensorflow_estimator/python/estimato
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
@@ -61,13 +61,15 @@ class EmulatedStep:
     `backend` is an `EmulatedBackend`.
     """
 
+    _takes_out: ClassVar[bool] = False
+
     def __init__(self, backend: Any, ctx: EmulatedTPU, config: Any, params: Any):
         self._backend = backend
         self._ctx = ctx
         self._request: EstimatorRequest = backend.request
         self._config = config
         self._params = params
-        self._cores = self._make_cores(ctx.num_replicas)
+        self._cores = Cores(ctx.num_replicas, taken_out=self._takes_out)
         self._tap: GradientTap | None = None
         self._tables: TableStep | None = None
         self.lookup: Lookup | None = None
@@ -289,9 +291,6 @@ class EmulatedStep:
         count, hosts = self._cores.count, self._ctx.num_hosts
         over = f" on {hosts} hosts" if hosts > 1 else ""
         return f"A TPU is emulated on the host, with {counted(count, 'core')}{over}."
-
-    def _make_cores(self, count: int) -> Cores:
-        return Cores(count)
 
     def _on_cores(self, wanted: dict[str, Any], spec: Any) -> tuple[dict[str, Any], Any]:
         """Returns each core's tensors for those of `wanted`, and model_fn's spec for a session."""

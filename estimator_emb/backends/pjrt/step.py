@@ -31,12 +31,10 @@ _building = threading.RLock()
 class PjrtStep(EmulatedStep):
     """The graph of one mode, whose step runs on the devices of the backend, one for each core."""
 
+    _takes_out = True
     _number = 0
     """Of the next step, for random numbers: not less than the global step."""
     _seed: tf.Tensor | None = None
-
-    def _make_cores(self, count: int) -> core_step.RecordingCores:
-        return core_step.RecordingCores(count)
 
     def _describe(self) -> str:
         return f"The model runs on {described(self._backend.devices)}."

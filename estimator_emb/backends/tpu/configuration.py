@@ -4,59 +4,11 @@ Source: tpu_embedding_configuration.proto and optimization_parameters.proto, and
 of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1, writes into them.
 """
 
-from collections.abc import Callable, Mapping
 from typing import Any
-
-import tensorflow as tf
 
 from estimator_emb.optimizers import OptimizationParameters, gradient_limits
 from estimator_emb.private.protos import optimization_pb2
 from estimator_emb.spec.config import TableConfig
-from estimator_emb.step.rates import function_of
-from estimator_emb.tables import functions
-
-
-class DynamicRates:
-    """The learning rates that are functions, and the number ("tag") of each.
-
-    Tags count up from 0 in the order in which the tables, sorted by name, first use a function;
-    tables that share a function share its tag.
-    """
-
-    def __init__(
-        self,
-        tables: Mapping[str, TableConfig],
-        parameters: Mapping[str, OptimizationParameters],
-    ):
-        # No dict: a callable object may have no hash.
-        self._rates: list[tuple[str, Callable[..., Any], bool]] = []
-        self._tags: dict[str, int] = {}
-        for name, table in tables.items():
-            found = function_of(name, table, parameters[name])
-            if found is not None:
-                known = [rate[1:] for rate in self._rates]
-                if found[1:] not in known:
-                    self._rates.append(found)
-                self._tags[name] = [*known, found[1:]].index(found[1:])
-
-    def tag(self, table: str) -> int | None:
-        return self._tags.get(table)
-
-    def values(self, step: Any) -> list[tf.Tensor]:
-        """Returns the rates of this step by tag, float32 scalars.
-
-        `step` is the global step before this step increments it. Raises ValueError if it is None
-        and a function needs it, and what `functions.rate` raises.
-        """
-        if step is None and any(takes_step for *_, takes_step in self._rates):
-            raise ValueError(
-                "step must be given, because tables have a learning_rate_fn, which takes it; got "
-                "None."
-            )
-        return [
-            functions.rate(owner, function, *([step] if takes_step else []))
-            for owner, function, takes_step in self._rates
-        ]
 
 
 def write_optimizer(

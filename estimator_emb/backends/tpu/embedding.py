@@ -25,7 +25,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.backends.tpu import enqueue, variables
-from estimator_emb.backends.tpu.configuration import DynamicRates, write_optimizer
+from estimator_emb.backends.tpu.configuration import write_optimizer
 from estimator_emb.messages import arguments
 from estimator_emb.optimizers import (
     OptimizationParameters,
@@ -36,6 +36,7 @@ from estimator_emb.private.protos import TPUEmbeddingConfiguration
 from estimator_emb.private.tpu import tpu_system_metadata
 from estimator_emb.spec.config import FeatureConfig, TableConfig, check_strategy
 from estimator_emb.spec.resolved import check_dimension
+from estimator_emb.step.rates import DynamicRates
 from estimator_emb.tables import names
 from estimator_emb.tables.partition import Partition
 
