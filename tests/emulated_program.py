@@ -71,26 +71,9 @@ def make(
     **more,
 ):
     """An estimator on an emulated TPU; `run` is of RunConfig, `more` of TPUEstimator."""
-    tpu_config = ee.TPUConfig(
-        **{"iterations_per_loop": 2, "device": "host", **(tpu or {})},
-        num_shards=cores,
-        per_host_input_for_training=pipeline,
-    )
+    tpu = {"iterations_per_loop": 2, "per_host_input_for_training": pipeline, **(tpu or {})}
     run = {"tf_random_seed": 1, **(run or {})}
-    config = ee.RunConfig(model_dir=str(model_dir), **run, tpu_config=tpu_config)
-    return harness.configured(model_fn, spec, config, batch, **more)
-
-
-def same(one, other, tolerance=1e-5):
-    assert one and set(one) == set(other)
-    for name, value in one.items():
-        np.testing.assert_allclose(
-            np.float64(other[name]),
-            np.float64(value),
-            rtol=tolerance,
-            atol=tolerance,
-            err_msg=name,
-        )
+    return harness.estimator(model_fn, spec, model_dir, batch, "host", cores, run, tpu, **more)
 
 
 def batches(params):

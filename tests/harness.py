@@ -133,21 +133,37 @@ def tables_spec(tables, optimizer=None, **fields):
     )
 
 
-def estimator(model_fn, spec, model_dir, batch_size=4, device=None, num_shards=None, **kwargs):
+SILENT = {"tf_random_seed": 1, "save_summary_steps": None, "log_step_count_steps": None}
+EACH_STEP = {**SILENT, "save_checkpoints_steps": 1, "keep_checkpoint_max": None}
+
+
+def estimator(
+    model_fn,
+    spec,
+    model_dir,
+    batch_size=4,
+    device=None,
+    num_shards=None,
+    run=EACH_STEP,
+    tpu=None,
+    **kwargs,
+):
     """A TPUEstimator that saves each step and logs nothing; on a TPU where there is a device.
 
-    Where only `num_shards`, the number of cores, is given, the TPU is emulated.
+    Args:
+      model_fn: of the TPUEstimator.
+      spec: its EmbeddingConfigSpec, or None.
+      model_dir: of its RunConfig.
+      batch_size: in all modes.
+      device: of its TPUConfig; "host", an emulated TPU, where only `num_shards` is given.
+      num_shards: the number of cores.
+      run: other arguments of its RunConfig.
+      tpu: other arguments of its TPUConfig.
+      **kwargs: others of the TPUEstimator.
     """
     device = device or ("host" if num_shards else None)
-    config = ee.RunConfig(
-        model_dir=str(model_dir),
-        tf_random_seed=1,
-        save_summary_steps=None,
-        log_step_count_steps=None,
-        save_checkpoints_steps=1,
-        keep_checkpoint_max=None,
-        tpu_config=ee.TPUConfig(1, device=device, num_shards=num_shards),
-    )
+    of_tpu = {"iterations_per_loop": 1, "device": device, "num_shards": num_shards, **(tpu or {})}
+    config = ee.RunConfig(model_dir=str(model_dir), tpu_config=ee.TPUConfig(**of_tpu), **run)
     kwargs.setdefault("use_tpu", device is not None)
     return configured(model_fn, spec, config, batch_size, **kwargs)
 
@@ -217,6 +233,42 @@ class AfterStep(v1.train.SessionRunHook):
 
     def after_run(self, run_context, run_values):
         self._function()
+
+
+class Reads(v1.train.SessionRunHook):
+    """After each step, keeps the value of what a function returned when the session began."""
+
+    def __init__(self, function, seen=None):
+        self._function = function
+        self.seen = [] if seen is None else seen
+
+    def begin(self):
+        self._read = self._function()
+
+    def after_run(self, run_context, run_values):
+        self.seen.append(run_context.session.run(self._read))
+
+
+class Fetches(v1.train.SessionRunHook):
+    """Fetches beside each step the tensor that a function returns."""
+
+    def __init__(self, function):
+        self._function = function
+        self.values = []
+
+    def before_run(self, run_context):
+        return v1.train.SessionRunArgs(self._function())
+
+    def after_run(self, run_context, run_values):
+        self.values.append(run_values.results.tolist())
+
+
+def same(got, want, rtol=1e-5, atol=1e-5):
+    """Asserts that dicts have the same arrays, but for rounding."""
+    assert want and got.keys() == want.keys()
+    for name, value in want.items():
+        given = np.float64(got[name]), np.float64(value)
+        np.testing.assert_allclose(*given, rtol, atol, err_msg=name)
 
 
 def summaries(model_dir):

@@ -139,9 +139,7 @@ def same(spec, batches, rtol=2e-5, atol=2e-6, **kwargs):
     want = train(spec, batches, native=False, **kwargs)
     got = train(spec, batches, native=True, **kwargs)
     for of_got, of_want in zip([*got[0], got[1]], [*want[0], want[1]], strict=True):
-        assert of_got.keys() == of_want.keys()
-        for name, value in of_want.items():
-            np.testing.assert_allclose(of_got[name], value, rtol, atol, err_msg=name)
+        harness.same(of_got, of_want, rtol, atol)
     return got
 
 

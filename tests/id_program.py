@@ -38,19 +38,14 @@ def make(model_dir, use_tpu=True, cores=1, iterations=1, pipelined=False, device
         optimization_parameters=ee.StochasticGradientDescentParameters(1.0),
         pipeline_execution_with_tensor_core=pipelined,
     )
-    tpu = ee.TPUConfig(
-        iterations,
-        num_shards=cores,
-        device=device,
-        per_host_input_for_training=ee.InputPipelineConfig.PER_HOST_V2,
+    tpu = {
+        "iterations_per_loop": iterations,
+        "per_host_input_for_training": ee.InputPipelineConfig.PER_HOST_V2,
+    }
+    run = {"save_checkpoints_steps": 2, "experimental_max_worker_delay_secs": 0}
+    return harness.estimator(
+        model_fn, spec, model_dir, 4, device, cores, run, tpu, use_tpu=use_tpu, **kwargs
     )
-    config = ee.RunConfig(
-        model_dir=str(model_dir),
-        save_checkpoints_steps=2,
-        experimental_max_worker_delay_secs=0,
-        tpu_config=tpu,
-    )
-    return harness.configured(model_fn, spec, config, use_tpu=use_tpu, **kwargs)
 
 
 def input_of(samples):

@@ -23,10 +23,10 @@ def environment(**more):
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **more}
 
 
-def _ended(command, status, cwd, timeout, env):
-    done = subprocess.run(
-        list(map(str, command)), cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout
-    )
+def ended(command, status, cwd, timeout, env, given=None):
+    """Runs a command, which is given a text, to its end; the `status` may be None for any."""
+    command, texts = list(map(str, command)), {"capture_output": True, "text": True}
+    done = subprocess.run(command, cwd=cwd, env=env, timeout=timeout, input=given, **texts)
     assert status in (None, done.returncode), done.stdout + done.stderr[-4000:]
     return done
 
@@ -34,19 +34,22 @@ def _ended(command, status, cwd, timeout, env):
 def run(program, *arguments, status=0, cwd=None, timeout=600, **more):
     """Runs Python code in a process that finds whatever this one imports; what it printed."""
     command = [sys.executable, "-c", textwrap.dedent(program), *arguments]
-    return _ended(command, status, cwd, timeout, environment(**more))
+    return ended(command, status, cwd, timeout, environment(**more))
 
 
 def users_environment(**more):
-    """The environment of a user who has this package and has set nothing of it."""
+    """The environment of a user who has this package and has set nothing of it; None unsets."""
     own = ("ESTIMATOR_EMB_", "TF_USE_LEGACY_KERAS")  # The latter is set by an import.
     kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
-    return {**kept, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **more}
+    kept |= {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **more}
+    return {name: value for name, value in kept.items() if value is not None}
 
 
-def run_python(*arguments, python=sys.executable, cwd=None, timeout=300, status=None, **more):
+def run_python(
+    *arguments, python=sys.executable, cwd=None, timeout=300, status=None, given=None, **more
+):
     """Runs Python as a user does, to its end, which must have the `status` if one is given."""
-    return _ended([python, *arguments], status, cwd, timeout, users_environment(**more))
+    return ended([python, *arguments], status, cwd, timeout, users_environment(**more), given)
 
 
 def run_command(*arguments, cwd=None, **more):

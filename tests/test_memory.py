@@ -83,9 +83,8 @@ def estimator(model_dir, cores=None, tables=True, pipelined=False, own=False):
         loss = tf.reduce_mean((output - labels) ** 2)
         return harness.minimized(mode, loss, optimizer=tf.compat.v1.train.AdagradOptimizer(0.1))
 
-    tpu_config = ee.TPUConfig(1, device="host", num_shards=cores)
-    config = ee.RunConfig(model_dir=str(model_dir), tf_random_seed=1, tpu_config=tpu_config)
-    return harness.configured(model_fn, spec, config, 8, use_tpu=cores is not None)
+    run = {"tf_random_seed": 1}
+    return harness.estimator(model_fn, spec, model_dir, 8, num_shards=cores, run=run)
 
 
 def input_fn_of(first_id=0):

@@ -2,6 +2,7 @@
 
 import pytest
 import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
 
 from estimator_emb.native import choice
 from estimator_emb.step.kernels import TensorFlowKernels
@@ -25,6 +26,12 @@ def kernels(request, monkeypatch):
     else:
         monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "0")
     return asked
+
+
+@pytest.fixture(params=["v1", "v2"])
+def control_flow(request, monkeypatch):
+    """Loops and branches as ops of the graph, and as functions."""
+    monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", request.param == "v2")
 
 
 @pytest.fixture(scope="module")

@@ -37,11 +37,9 @@ class Program(tpu_described.Program):
         return v1.data.make_one_shot_iterator(dataset).get_next() if self.as_tensors else dataset
 
     def emulated(self, model_dir):
-        of_tpu = {"iterations_per_loop": 2, "num_shards": self.replicas, **self.tpu}
-        tpu_config = ee.TPUConfig(**of_tpu, device="host")
-        config = ee.RunConfig(model_dir=str(model_dir), tpu_config=tpu_config)
-        use_tpu = self.replicas is not None
-        return harness.configured(self.model_fn, self.spec, config, BATCH, use_tpu=use_tpu)
+        tpu = {"iterations_per_loop": 2, **self.tpu}
+        program, cores = (self.model_fn, self.spec, model_dir, BATCH), self.replicas
+        return harness.estimator(*program, num_shards=cores, run={}, tpu=tpu)
 
     def described(self, model_dir):
         topology = None

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from emulated_program import SPEC, batches, make, model_fn, without_labels
-from tensorflow.python.ops import control_flow_util
 from tensorflow.python.ops import summary_ops_v2 as contrib_summary
 from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
 
@@ -39,10 +38,8 @@ def on_one_core(tmp_path_factory):
 )
 def test_n_cores_train_as_one(cores, pipeline, on_one_core, tmp_path):
     got = all_of(tmp_path, cores, pipeline)
-    assert set(got) == set(on_one_core)
     assert {"past_words_shared_embedding/Adam/m", "dense_1/kernel/Adagrad"} < set(got)
-    for name, value in on_one_core.items():
-        np.testing.assert_allclose(got[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
+    harness.same(got, on_one_core, 1e-4, 1e-6)
 
 
 # A small model, whose every number is known
@@ -96,16 +93,6 @@ def test_the_mean_of_the_cores_gradients_along_an_axis(tmp_path):
     )
 
 
-class Steps(v1.train.SessionRunHook):
-    """The global step after each session call."""
-
-    def __init__(self):
-        self.seen = []
-
-    def after_run(self, run_context, run_values):
-        self.seen.append(int(run_context.session.run(v1.train.get_global_step())))
-
-
 @pytest.mark.parametrize("pipeline", [PIPELINES.PER_HOST_V1, PIPELINES.PER_HOST_V2])
 def test_a_batch_of_nothing_but_ids(pipeline, tmp_path):
     """Two cores of two samples each; the gradient of a sample is that of its core's mean."""
@@ -127,7 +114,7 @@ def test_a_batch_of_nothing_but_ids(pipeline, tmp_path):
 
 
 def test_hooks_fire_once_a_loop(tmp_path):
-    hook, of_spec = Steps(), Steps()
+    hook, of_spec = (harness.Reads(v1.train.get_global_step) for _ in range(2))
     model_fn = one_weight(training_hooks=[of_spec])
     estimator = make(model_fn, tmp_path, 2, batch=4, tpu={"iterations_per_loop": 3})
     estimator.train(numbers(1, 2, 30, 40), steps=7, hooks=[hook])
@@ -135,7 +122,7 @@ def test_hooks_fire_once_a_loop(tmp_path):
 
 
 def test_a_loop_may_last_a_time(tmp_path):
-    hook = Steps()
+    hook = harness.Reads(v1.train.get_global_step)
     estimator = make(one_weight(), tmp_path, 1, batch=4, tpu={"iterations_per_loop": "10s"})
     estimator.train(numbers(1, 2, 30, 40), max_steps=50, hooks=[hook])
     # The first loop is of one step; then all the others fit into ten seconds.
@@ -144,7 +131,7 @@ def test_a_loop_may_last_a_time(tmp_path):
 
 def test_evaluation_is_one_loop_whose_loss_is_that_of_core_0(tmp_path):
     """As on a TPU, which returns the loss of its first core."""
-    hook = Steps()
+    hook = harness.Reads(v1.train.get_global_step)
     estimator = make(one_weight(mean), tmp_path, 2, batch=4)
     metrics = estimator.evaluate(numbers(1, 2, 30, 40, 5, 6, 70, 80), steps=2, hooks=[hook])
     assert hook.seen == [0]
@@ -175,7 +162,7 @@ def test_host_call_gets_the_tensors_of_all_cores_each_step(tmp_path):
 
 
 def test_the_summary_writer_of_a_host_call_makes_no_step(tmp_path):
-    hook = Steps()
+    hook = harness.Reads(v1.train.get_global_step)
 
     def head(features, loss):
         def host_fn(x):
@@ -243,9 +230,8 @@ def test_a_variable_that_becomes_nan_stops_training(tmp_path):
 # Errors of the legacy estimator
 
 
-def test_cross_shard_optimizer_is_asked_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", False)
-
+@pytest.mark.parametrize("control_flow", ["v1"], indirect=True)
+def test_cross_shard_optimizer_is_asked_for(control_flow, tmp_path):
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_sum(features) * v1.get_variable("w", initializer=1.0)
         descent = v1.train.GradientDescentOptimizer(1.0)

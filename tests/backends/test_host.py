@@ -280,24 +280,18 @@ def test_pipelining_delays_each_update_by_one_lookup(combiner, shards, in_shards
         {"x": {"learning_rate_fn": rate, "combiner": combiner}},
         pipeline_execution_with_tensor_core=True,
     )
-    losses = []
 
     def model_fn(features, labels, mode, params):
         return harness.minimized(
             mode, tf.reduce_sum(tf.square(features["x"]) * labels[:, None]) / 2
         )
 
-    class Loss(tf.compat.v1.train.SessionRunHook):
-        def before_run(self, run_context):
-            return tf.compat.v1.train.SessionRunArgs(run_context.original_args.fetches[1])
-
-        def after_run(self, run_context, run_values):
-            losses.append(run_values.results)
-
     # Cores as of the TPU that the program used to run on.
     estimator = harness.estimator(model_fn, spec, tmp_path, 3, num_shards=8, use_tpu=False)
     data = [({"x": np.array(ids)}, scale) for ids, scale in zip(batches, scales, strict=True)]
-    estimator.train(harness.input_fn_of(data), hooks=[Loss()])
+    loss = harness.Fetches(lambda: tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.LOSSES)[-1])
+    estimator.train(harness.input_fn_of(data), hooks=[loss])
+    losses = loss.values
     assert len(losses) == 5  # Each batch once.
 
     w, m, v = START.astype(np.float64), np.zeros([4, 2]), np.zeros([4, 2])

@@ -277,7 +277,7 @@ def test_tables_train_as_on_one_host(pipeline, tmp_path, monkeypatch):
         return harness.saved(model_dir, steps)
 
     two, one = train(tmp_path / "two", "v4-16", 2), train(tmp_path / "one", "v3-8", 1)
-    emulated_program.same(one, two, 1e-6)
+    harness.same(two, one, 1e-6, 1e-6)
 
 
 def test_tables_of_a_divided_model_stay_on_one_host(tmp_path):

@@ -14,11 +14,12 @@ import estimator_emb as ee
 import feature_columns as fc
 
 LAYERS = {
-    "DenseFeatures": lambda columns, features: fc.DenseFeatures(columns)(features),
-    "input_layer": lambda columns, features: fc.input_layer(features, columns),
-    "SequenceFeatures": lambda columns, features: fc.SequenceFeatures(columns)(features)[0],
-    "sequence_input_layer": lambda columns, features: fc.sequence_input_layer(features, columns)[0],
+    "DenseFeatures": lambda columns, features: [fc.DenseFeatures(columns)(features)],
+    "input_layer": lambda columns, features: [fc.input_layer(features, columns)],
+    "SequenceFeatures": lambda columns, features: fc.SequenceFeatures(columns)(features),
+    "sequence_input_layer": lambda columns, features: fc.sequence_input_layer(features, columns),
 }
+"""Functions that return the activations, and those of sequences their lengths."""
 WORDS = ["ant", "bee", "cat", "dog", "eel", "fox"]
 KNOWN = [*WORDS[:4], "gnu", "hen"]
 SEQUENCES = [[0, 5, 1, 0], [], [3], [4, 3, 3], [2, 2]]
@@ -26,7 +27,7 @@ LIMIT = 3
 
 
 def check(layer, columns, features, ids, tmp_path):
-    """Compares one step, and predictions after it.
+    """Compares one step, and predictions after it, which it returns.
 
     Args:
       layer: of LAYERS.
@@ -42,10 +43,10 @@ def check(layer, columns, features, ids, tmp_path):
     labels = rng.normal(size=[*shape, sum(one.shape[1] for one in start.values())]).astype("f")
 
     def model_fn(features, labels, mode, params):
-        output = LAYERS[layer](made, features)
+        outputs = dict(zip(("output", "lengths"), LAYERS[layer](made, features), strict=False))
         if mode == ee.ModeKeys.PREDICT:
-            return ee.TPUEstimatorSpec(mode, predictions={"output": output})
-        return harness.minimized(mode, tf.reduce_sum(output * labels))
+            return ee.TPUEstimatorSpec(mode, outputs)
+        return harness.minimized(mode, tf.reduce_sum(outputs["output"] * labels))
 
     spec = ee.EmbeddingConfigSpec(made, ee.StochasticGradientDescentParameters(1.0))
     estimator = harness.estimator(model_fn, spec, tmp_path, batch_size=len(labels))
@@ -61,13 +62,15 @@ def check(layer, columns, features, ids, tmp_path):
         np.testing.assert_allclose(saved[name], after[:-1], atol=1e-6, err_msg=key)
         activations.append(after[ids[key]])
         first += table.shape[1]
-    predicted = [one["output"] for one in estimator.predict(input_fn)]
-    np.testing.assert_allclose(predicted, np.concatenate(activations, axis=-1), atol=1e-6)
+    predicted = list(estimator.predict(input_fn))
+    outputs = [one["output"] for one in predicted]
+    np.testing.assert_allclose(outputs, np.concatenate(activations, axis=-1), atol=1e-6)
+    return predicted
 
 
 @pytest.mark.parametrize("layer", ["SequenceFeatures", "sequence_input_layer"])
 def test_sequences(layer, tmp_path):
-    """Some are too long; a word outside the vocabulary has a place, and no activation."""
+    """Some are too long; a word outside the vocabulary has a place, also in the length, alone."""
     categorical = {
         "numbers": fc.sequence_categorical_column_with_identity("numbers", 6),
         "words": fc.sequence_categorical_column_with_vocabulary_list("words", KNOWN),
@@ -82,7 +85,8 @@ def test_sequences(layer, tmp_path):
     features = {"numbers": harness.sparse(SEQUENCES), "words": harness.sparse(words, object)}
     numbers = np.array([(row + [-1] * LIMIT)[:LIMIT] for row in SEQUENCES])
     ids = {"numbers": numbers, "words": np.where(numbers < 4, numbers, -1)}
-    check(layer, columns, features, ids, tmp_path)
+    predicted = check(layer, columns, features, ids, tmp_path)
+    assert [one["lengths"] for one in predicted] == [3, 0, 1, 3, 2]
 
 
 @pytest.mark.parametrize("layer", ["DenseFeatures", "input_layer"])

@@ -44,18 +44,10 @@ def spec_of(columns):
 
 def estimator(spelling, model_dir, by_key=None, **tpu_config):
     by_key = by_key or spellings.columns_by_key(spelling)
-    return harness.configured(
-        spellings.model_fn_of(spelling, by_key, ee.TPUEstimatorSpec),
-        spec_of(list(by_key.values())),
-        ee.RunConfig(
-            model_dir=str(model_dir),
-            save_summary_steps=None,
-            log_step_count_steps=None,
-            tpu_config=ee.TPUConfig(1, **tpu_config),
-        ),
-        spellings.BATCH,
-        use_tpu=bool(tpu_config),
-    )
+    model_fn = spellings.model_fn_of(spelling, by_key, ee.TPUEstimatorSpec)
+    spec = spec_of(list(by_key.values()))
+    options = {"run": harness.SILENT, "use_tpu": bool(tpu_config)}
+    return harness.estimator(model_fn, spec, model_dir, spellings.BATCH, tpu=tpu_config, **options)
 
 
 def table_of(spelling, key):

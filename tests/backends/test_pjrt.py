@@ -12,7 +12,7 @@ import numpy as np
 import processes
 import pytest
 import tensorflow as tf
-from emulated_program import SPEC, batches, every_checkpoint, make, same, trained, without_labels
+from emulated_program import SPEC, batches, every_checkpoint, make, trained, without_labels
 from tensorflow.python.ops import random_ops
 
 import estimator_emb as ee
@@ -37,9 +37,9 @@ def test_trains_evaluates_and_predicts_as_the_emulated_tpu(cores, pipelined, tmp
         assert len(predictions) == 31
         found[device] = (variables, metrics, predictions)
     for of_host, of_devices in zip(found["host"][:2], found["pjrt"][:2], strict=True):
-        same(of_host, of_devices)
+        harness.same(of_host, of_devices)
     for of_host, of_devices in zip(found["host"][2], found["pjrt"][2], strict=True):
-        same(of_host, of_devices)
+        harness.same(of_host, of_devices)
     which = "a PJRT device: cpu:0" if cores == 1 else "8 PJRT devices: cpu:0 to cpu:7"
     assert f"The model runs on {which}." in caplog.messages
 
@@ -136,10 +136,6 @@ def test_what_a_model_may_be(of, cores, tmp_path):
             mode, loss=loss, train_op=train_op, host_call=(host_call, tensors), scaffold_fn=scaffold
         )
 
-    class Reads(v1.train.SessionRunHook):
-        def after_run(self, run_context, run_values):
-            written.append(run_context.session.run(v1.trainable_variables()[0]))
-
     rng = np.random.default_rng(3)
     rows = {"x": rng.normal(size=[64, 4]).astype(np.float32), "word": rng.integers(0, 9, [64, 2])}
     labels = rng.normal(size=[64, 1]).astype(np.float32)
@@ -153,15 +149,15 @@ def test_what_a_model_may_be(of, cores, tmp_path):
         ee.AdagradParameters(0.5),
         experimental_gradient_multiplier_fn=lambda step: 1 / (1 + tf.cast(step, tf.float32)),
     )
-    found = {}
+    found, reads = {}, harness.Reads(lambda: v1.trainable_variables()[0], written)
     for device in ("host", "pjrt"):
         written.clear()
         _, variables = trained(
             tmp_path / device, device, cores, model_fn, spec, input_fn,
-            steps=5, hooks=[Reads()], tpu={"iterations_per_loop": 3},
+            steps=5, hooks=[reads], tpu={"iterations_per_loop": 3},
         )  # fmt: skip
         found[device] = variables, list(written)
-    same(*(variables for variables, _ in found.values()))
+    harness.same(*(variables for variables, _ in found.values()))
     of_host, of_devices = (notes for _, notes in found.values())
     assert len(of_host) == len(of_devices) and of_devices[0] == "initialized"
     for one, other in zip(of_host[1:], of_devices[1:], strict=True):
@@ -245,7 +241,7 @@ def test_training_goes_on_in_turns(tmp_path):
         if folder == "at once":
             expected = variables
     # The host saves within the loops of a TPU too.
-    same(expected, {name: variables[name] for name in expected})
+    harness.same(expected, {name: variables[name] for name in expected})
 
 
 def test_the_next_lookup_overlaps_the_devices(tmp_path, monkeypatch):
@@ -277,16 +273,12 @@ def test_the_next_lookup_overlaps_the_devices(tmp_path, monkeypatch):
 
 
 def test_a_hook_may_write_variables(tmp_path):
-    class Halves(v1.train.SessionRunHook):
-        def begin(self):
-            kernel = next(one for one in v1.trainable_variables() if "kernel" in one.name)
-            self.halve = kernel.assign(kernel / 2)
+    def halve():
+        kernel = next(one for one in v1.trainable_variables() if "kernel" in one.name)
+        return kernel.assign(kernel / 2)
 
-        def after_run(self, run_context, run_values):
-            run_context.session.run(self.halve)
-
-    each = {"hooks": [Halves()], "tpu": {"iterations_per_loop": 1}}
-    same(*(trained(tmp_path / device, device, 2, **each)[1] for device in ("host", "pjrt")))
+    each = {"hooks": [harness.Reads(halve)], "tpu": {"iterations_per_loop": 1}}
+    harness.same(*(trained(tmp_path / device, device, 2, **each)[1] for device in ("host", "pjrt")))
 
 
 def test_an_input_that_ends_within_a_loop_saves_what_was_trained(tmp_path):
@@ -297,7 +289,7 @@ def test_an_input_that_ends_within_a_loop_saves_what_was_trained(tmp_path):
         with pytest.raises(run_checks.InputEndedError, match="ended after 1 steps of a loop"):
             tpu = {"iterations_per_loop": 4}
             trained(tmp_path / device, device, input_fn=input_fn, steps=8, tpu=tpu)
-    same(every_checkpoint(tmp_path / "host"), every_checkpoint(tmp_path / "pjrt"))
+    harness.same(every_checkpoint(tmp_path / "host"), every_checkpoint(tmp_path / "pjrt"))
 
 
 @pytest.mark.slow
@@ -324,22 +316,18 @@ def test_reads_come_before_the_writes_of_a_step(tmp_path):
     def note(read):
         seen.append(float(read[0]))
 
-    class Reads(v1.train.SessionRunHook):
-        def begin(self):
-            self.calls = next(one for one in v1.global_variables() if one.op.name == "calls")
-
-        def after_run(self, run_context, run_values):
-            counted.append(float(run_context.session.run(self.calls)))
+    def count():
+        return next(one for one in v1.global_variables() if one.op.name == "calls")
 
     found = []
     for device in ("host", "pjrt"):
-        seen, counted = [], []
+        seen, counted = [], harness.Reads(count)
         estimator, _ = trained(tmp_path / device, device, model_fn=model_fn)
-        of_evaluation = estimator.evaluate(batches, steps=3, hooks=[Reads()])["calls"]
+        of_evaluation = estimator.evaluate(batches, steps=3, hooks=[counted])["calls"]
         assert of_evaluation == 1.0  # The mean of 0, 1 and 2.
-        assert counted == [3.0]
-        list(estimator.predict(lambda params: batches(params).take(2), hooks=[Reads()]))
-        assert counted[1:3] == [1.0, 2.0]
+        assert counted.seen == [3.0]
+        list(estimator.predict(lambda params: batches(params).take(2), hooks=[counted]))
+        assert counted.seen[1:3] == [1.0, 2.0]
         found.append(seen)
     assert seen[0] == 1.0 and len(seen) == 4
     np.testing.assert_allclose(*found, rtol=1e-5)
@@ -370,7 +358,7 @@ def test_warm_starts_and_exports(tmp_path):
         serve = harness.exported(after, tmp_path / device / "export", receive)
         output = serve(word=tf.constant([[3], [8]], tf.int64))["output"].numpy()
         served[device] = {**variables, "served": output}
-    same(served["host"], served["pjrt"])
+    harness.same(served["host"], served["pjrt"])
 
 
 def test_a_bad_id_is_named_and_nothing_is_written(tmp_path):
@@ -439,7 +427,7 @@ def test_a_training_goes_on_after_a_signal(number, owner, function, call, tmp_pa
     at_once, went_on = (every_checkpoint(tmp_path / device) for device in ("host", "pjrt"))
     both = at_once.keys() & went_on.keys()
     assert {name for name in at_once if name.endswith("step 20")} <= both
-    same(*({name: of_one[name] for name in both} for of_one in (at_once, went_on)))
+    harness.same(*({name: of_one[name] for name in both} for of_one in (at_once, went_on)))
 
 
 @pytest.mark.slow
@@ -502,4 +490,4 @@ def test_programs_of_2018_run_unchanged(program, folder, options, tmp_path):
         assert "TPU_ACCELERATOR_TYPE" not in done.stderr, "libtpu has looked for a TPU"
     says_nothing = "run_classifier" in program  # It shows warnings only.
     assert says_nothing or "The model runs on 2 PJRT devices: cpu:0 to cpu:1." in done.stderr
-    same(*(every_checkpoint(tmp_path / device) for device in ("host", "pjrt")))
+    harness.same(*(every_checkpoint(tmp_path / device) for device in ("host", "pjrt")))

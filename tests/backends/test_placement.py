@@ -42,9 +42,10 @@ def estimator_of(model_dir, use_tpu=False, **config):
             return ee.TPUEstimatorSpec(mode, predictions={"output": output})
         return harness.minimized(mode, tf.reduce_mean(output), 0.1)
 
-    tpu_config = ee.TPUConfig(device="host", bad_ids=config.pop("bad_ids", "error"))
-    config = ee.RunConfig(model_dir=str(model_dir), tpu_config=tpu_config, **config)
-    return harness.configured(model_fn, spec, config, use_tpu=use_tpu)
+    tpu = {"iterations_per_loop": 2, "bad_ids": config.pop("bad_ids", "error")}
+    return harness.estimator(
+        model_fn, spec, model_dir, device="host", run=config, tpu=tpu, use_tpu=use_tpu
+    )
 
 
 BATCH = {**forms.IDS, **forms.WEIGHTS}, np.zeros([forms.SAMPLES, 1], np.float32)

@@ -2,9 +2,7 @@
 
 import harness
 import numpy as np
-import pytest
 import tensorflow as tf
-from tensorflow.python.ops import control_flow_util
 from tensorflow.python.tpu.ops import tpu_ops
 
 from estimator_emb.step.cores import Cores
@@ -12,12 +10,6 @@ from estimator_emb.step.cores import Cores
 v1 = tf.compat.v1
 
 VALUES = [np.array([[1.0, 2.0], [3.0, 4.0]]) * scale for scale in (1, 10, 100, 1000)]
-
-
-@pytest.fixture(params=["v1", "v2"])
-def control_flow(request, monkeypatch):
-    """Loops and branches as ops of the graph, and as functions."""
-    monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", request.param == "v2")
 
 
 def on_cores(build):

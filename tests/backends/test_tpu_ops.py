@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.compiler.tf2xla.python import xla
-from tensorflow.python.ops import control_flow_util, gen_tpu_ops
+from tensorflow.python.ops import gen_tpu_ops
 from tensorflow.python.tpu.ops import tpu_ops
 
 import estimator_emb as ee
@@ -91,11 +91,9 @@ WAYS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("control_flow_v2", [False, True])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("count", [1, 3])
-def test_number_of_a_core(count, way, control_flow_v2, monkeypatch):
-    monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", control_flow_v2)
+def test_number_of_a_core(count, way, control_flow):
     with tf.Graph().as_default() as graph, v1.Session() as session:
         cores = Cores(count)
         with cores.running(numbered=True):

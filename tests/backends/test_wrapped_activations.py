@@ -7,7 +7,6 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.python.ops import control_flow_util
 
 import estimator_emb as ee
 import feature_columns as fc
@@ -156,13 +155,9 @@ def test_other_spellings_of_the_optimizer(wrapped, apply, tmp_path):
     check(trained(tmp_path, lambda features, w: WRAPPED[wrapped](features["x"], w), apply))
 
 
-@pytest.fixture
-def control_flow_of_tensorflow_1(monkeypatch):
-    monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", False)
-
-
 @pytest.mark.parametrize("wrapped", ["recompute_grad", "scan", "cond"])
-def test_control_flow_of_tensorflow_1(wrapped, control_flow_of_tensorflow_1, tmp_path):
+@pytest.mark.parametrize("control_flow", ["v1"], indirect=True)
+def test_control_flow_of_tensorflow_1(wrapped, control_flow, tmp_path):
     check(trained(tmp_path, lambda features, w: WRAPPED[wrapped](features["x"], w)))
 
 
@@ -194,11 +189,7 @@ def test_a_layer_and_the_activation_itself(tmp_path):
     check(trained(tmp_path, output, column=column))
 
 
-@pytest.mark.parametrize("flow", ["v1", "v2"])
-def test_an_optimizer_in_a_branch_is_refused(flow, request, tmp_path):
-    if flow == "v1":
-        request.getfixturevalue("control_flow_of_tensorflow_1")
-
+def test_an_optimizer_in_a_branch_is_refused(control_flow, tmp_path):
     def in_branch(optimizer, loss, step):
         return tf.cond(step < 9, lambda: optimizer.minimize(loss, step), tf.no_op)
 

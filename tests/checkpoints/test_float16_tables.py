@@ -60,9 +60,8 @@ def make(folder, spec, serving="float16", device=None, num_shards=None):
             features["x_weights"] = harness.sparse([[1, 2], [3, 4]], np.float32)
         return harness.dataset([(features, np.zeros(2, np.float32))])
 
-    options = ee.TPUConfig(1, num_shards, device=device, serving_tables=serving)
-    config = ee.RunConfig(model_dir=str(folder / "model"), tpu_config=options)
-    made = harness.configured(model_fn, spec, config, 2, use_tpu=device is not None)
+    tpu, path = {"serving_tables": serving}, folder / "model"
+    made = harness.estimator(model_fn, spec, path, 2, device, num_shards, run={}, tpu=tpu)
     if not made.latest_checkpoint():
         made.train(input_fn, steps=1)
     return made

@@ -21,9 +21,8 @@ def estimator(folder, model_fn=None, **config):
     initializer = tf.compat.v1.random_uniform_initializer(seed=1)
     tables = {key: ee.TableConfig(rows, 8, initializer) for key, rows in ROWS.items()}
     spec = harness.tables_spec(tables, ee.AdagradParameters(0.1))
-    made = harness.estimator(model_fn or harness.gradient_model_fn(list(ROWS)), spec, folder)
-    made._config = made.config.replace(**config)
-    return made
+    model_fn = model_fn or harness.gradient_model_fn(list(ROWS))
+    return harness.estimator(model_fn, spec, folder, run={**harness.EACH_STEP, **config})
 
 
 def train(of, steps):

@@ -31,15 +31,10 @@ def make(tmp_path, cores=None):
         fc.embedding_column(fc.categorical_column_with_identity("x", 5), 2, combiner="sum"),
         fc.embedding_column(weighted, 2, combiner="sum"),
     ]
-    tpu_config = ee.TPUConfig(
-        1,
-        device=cores and "host",
-        num_shards=cores,
-        per_host_input_for_training=ee.InputPipelineConfig.PER_HOST_V2,
-    )
-    config = ee.RunConfig(model_dir=str(tmp_path), tpu_config=tpu_config)
+    tpu = {"per_host_input_for_training": ee.InputPipelineConfig.PER_HOST_V2}
     spec = ee.EmbeddingConfigSpec(columns, ee.StochasticGradientDescentParameters(0.5))
-    return harness.configured(model_fn, spec, config, 2 * (cores or 1), use_tpu=cores is not None)
+    batch_size = 2 * (cores or 1)
+    return harness.estimator(model_fn, spec, tmp_path, batch_size, num_shards=cores, tpu=tpu)
 
 
 def sparse(values):

@@ -156,8 +156,7 @@ def test_missing_values_that_the_model_masks_train_as_ever(plus, cores, tmp_path
         batches = [batch(x={(1, 1): value})] * 2
         estimator.train(lambda params, batches=batches: dataset(batches), max_steps=2)
         trained.append(harness.saved(tmp_path / name, 2))
-    for name, values in trained[0].items():
-        np.testing.assert_array_equal(values, trained[1][name])
+    np.testing.assert_equal(*trained)
 
 
 def test_a_number_that_is_of_no_sample(tmp_path):

@@ -3,7 +3,6 @@
 A reader of stdout that goes is no error.
 """
 
-import pathlib
 import re
 import signal
 import subprocess
@@ -49,17 +48,8 @@ print("|after", file=sys.stderr)
 
 
 def run(how, **more):
-    environment = processes.users_environment(**more)
-    if not more:
-        del environment[quiet_start.LEVEL]
-    return subprocess.run(
-        [sys.executable, "-c", CODE, pathlib.Path(quiet_start.__file__), how],
-        input=LEFT_OUT + KEPT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    code, level = ("-c", CODE, quiet_start.__file__, how), {quiet_start.LEVEL: None, **more}
+    return processes.run_python(*code, timeout=60, given=LEFT_OUT + KEPT, **level)
 
 
 @pytest.mark.parametrize(

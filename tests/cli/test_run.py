@@ -3,8 +3,6 @@
 import os
 import platform
 import signal
-import subprocess
-import sys
 import textwrap
 
 import numpy as np
@@ -177,15 +175,9 @@ def test_tensorflows_start_is_quiet_unless_asked_for(command, asked, tmp_path):
         "print('its own line', file=sys.stderr)\n"
         "os.abort()"
     )
-    environment = {**processes.users_environment(), "TF_CPP_MIN_LOG_LEVEL": asked}
-    done = subprocess.run(
-        [sys.executable, *command, "run", "program.py"],
-        cwd=tmp_path,
-        env={name: value for name, value in environment.items() if value is not None},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == -signal.SIGABRT and done.stdout == f"{asked or '2'}\n"
+    ends = {"cwd": tmp_path, "status": -signal.SIGABRT}
+    done = processes.run_python(*command, "run", "program.py", TF_CPP_MIN_LOG_LEVEL=asked, **ends)
+    assert done.stdout == f"{asked or '2'}\n"
     *lines, last = done.stderr.splitlines()
     assert last == "its own line"
     assert (

@@ -1,13 +1,12 @@
 """What the import of estimator_emb says where TensorFlow, or what it needs, is missing or unfit."""
 
 import pathlib
-import subprocess
 import sys
 
 import packaging
+import processes
 import pytest
 
-REPOSITORY = pathlib.Path(__file__).parents[2]
 NEEDED = "estimator_emb needs TensorFlow 2.15.1 to 2.21, and"
 OURS = "pip install 'estimator-emb[tensorflow]'"
 
@@ -29,16 +28,14 @@ def error_of_import(folder):
     (folder / "packaging").symlink_to(pathlib.Path(packaging.__file__).parent)
     program = f"""
 import sys
-sys.path[:0] = [{str(folder)!r}, {str(REPOSITORY)!r}]
+sys.path[:0] = [{str(folder)!r}, {str(processes.ROOT)!r}]
 try:
     import estimator_emb
 except ImportError as error:
     print(error)
 """
     command = [sys.executable, "-S", "-c", program]
-    done = subprocess.run(command, cwd=folder, env={}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.removesuffix("\n")
+    return processes.ended(command, 0, folder, None, {}).stdout.removesuffix("\n")
 
 
 @pytest.mark.parametrize("remains", [False, True], ids=["nothing", "a folder of one"])

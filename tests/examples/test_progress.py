@@ -10,7 +10,6 @@ import harness
 import pytest
 import tensorflow as tf
 
-import estimator_emb as ee
 from estimator_emb.training import progress
 
 pytestmark = pytest.mark.any_version
@@ -126,10 +125,8 @@ def test_training_and_evaluation_are_one_curve(tmp_path, device, tag, monkeypatc
         data = tf.data.Dataset.from_tensors(tf.ones([2, 1]))
         return data.repeat().map(lambda x: (x, x))
 
-    config = ee.RunConfig(
-        model_dir=str(tmp_path), save_summary_steps=1, tpu_config=ee.TPUConfig(1, device=device)
-    )
-    estimator = harness.configured(model_fn, None, config, 2, use_tpu=device is not None)
+    run = {"save_summary_steps": 1}
+    estimator = harness.estimator(model_fn, None, tmp_path, 2, device, run=run)
     estimator.train(input_fn, hooks=[progress.ProgressHook(2, 2, "loss")], max_steps=2)
     estimator.evaluate(input_fn, steps=1)
     (line,) = sys.stderr.getvalue().splitlines()

@@ -72,13 +72,11 @@ def make(
     config.setdefault("log_step_count_steps", None)
     if use_tpu is None:
         return ee.Estimator(plain_model_fn, str(model_dir), ee.RunConfig(**config))
-    tpu_config = ee.TPUConfig(
-        iterations,
-        num_shards=cores,
-        device="host",
-        bad_ids=bad_ids,
-        per_host_input_for_training=ee.InputPipelineConfig.PER_HOST_V2,
-    )
+    tpu = {
+        "iterations_per_loop": iterations,
+        "bad_ids": bad_ids,
+        "per_host_input_for_training": ee.InputPipelineConfig.PER_HOST_V2,
+    }
     spec = harness.tables_spec(
         {
             name: ee.TableConfig(11, 2, tf1.constant_initializer(initial), "sum")
@@ -87,8 +85,9 @@ def make(
         ee.StochasticGradientDescentParameters(1.0),
         pipeline_execution_with_tensor_core=pipelined,
     )
-    config = ee.RunConfig(model_dir=str(model_dir), tpu_config=tpu_config, **config)
-    return harness.configured(model_fn, spec, config, use_tpu=use_tpu)
+    return harness.estimator(
+        model_fn, spec, model_dir, 4, "host", cores, config, tpu, use_tpu=use_tpu
+    )
 
 
 def input_fn(params=None, steps=STEPS + 8):

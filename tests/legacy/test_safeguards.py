@@ -144,24 +144,16 @@ def test_a_training_without_input_is_a_warning(tmp_path, caplog):
 
 @of_each_kind
 def test_the_log_says_where_and_how_far(kind, tmp_path, caplog):
-    losses = []
-
-    class Losses(v1.train.SessionRunHook):
-        def before_run(self, run_context):
-            return v1.train.SessionRunArgs(v1.get_collection(v1.GraphKeys.LOSSES)[-1])
-
-        def after_run(self, run_context, run_values):
-            losses.append(run_values.results)
-
+    losses = harness.Fetches(lambda: v1.get_collection(v1.GraphKeys.LOSSES)[-1])
     with caplog.at_level(logging.INFO, "estimator_emb"):
-        make(kind, tmp_path).train(input_fn, hooks=[Losses()], max_steps=3)
+        make(kind, tmp_path).train(input_fn, hooks=[losses], max_steps=3)
     count, size = SIZES[kind]
     said = harness.said(caplog)
     assert said[0] == (
         f"{NAMES[kind]} trains on the CPU: {count} variable{'s' * (count > 1)}, {size} parameters."
     )
-    assert len(said) == 2 and len(losses) == 3
-    loss = f"{np.mean(losses):.4f}"
+    assert len(said) == 2 and len(losses.values) == 3
+    loss = f"{np.mean(losses.values):.4f}"
     assert re.fullmatch(rf"step 3 of 3, loss {loss}, [\d,]+\.\d steps/s", said[1])
 
 

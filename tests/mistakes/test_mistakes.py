@@ -107,15 +107,11 @@ def test_a_batch_size_off_a_tpu_counts_where_it_is_read(tmp_path):
     assert given == [*sizes.values()]
 
 
-class Counter(tf.compat.v1.train.SessionRunHook):
+class Counter(harness.Reads):
     """Increases the global step after each step, as AdaNet's hooks do."""
 
-    def begin(self):
-        step = tf.compat.v1.train.get_global_step()
-        self.increase = step.assign_add(1, use_locking=True).op
-
-    def after_run(self, run_context, run_values):
-        run_context.session.run(self.increase)
+    def __init__(self):
+        super().__init__(lambda: tf.compat.v1.train.get_global_step().assign_add(1).op)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from harness import configured, input_fn_of, minimized, saved, table_spec
+from harness import estimator, input_fn_of, minimized, saved, table_spec
 
 import estimator_emb as ee
 
@@ -35,8 +35,7 @@ def test_dense_layers_in_bfloat16_leave_tables_alone(tmp_path):
     spec = table_spec(50, 16, ee.AdagradParameters(0.1), combiner="mean")
     batch = {"x": np.arange(128) % 50}, np.zeros(128)
     hook = RunGraph()
-    config = ee.RunConfig(model_dir=str(tmp_path), session_config=session)
-    made = configured(model_fn, spec, config, 128, use_tpu=False)
+    made = estimator(model_fn, spec, tmp_path, 128, run={"session_config": session})
     made.train(input_fn_of([batch] * 2), [hook])
     of_type = {node.op: node for node in hook.nodes.values()}
     matmul = next(node for name, node in of_type.items() if "MatMul" in name)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from harness import configured, input_fn_of, minimized, saved, tables_spec
+from harness import estimator, input_fn_of, minimized, saved, tables_spec
 
 import estimator_emb as ee
 import feature_columns as fc
@@ -37,8 +37,7 @@ def graph_of(tables, kind, model_dir):
         return minimized(mode, tf.reduce_mean(tf.concat(activations, axis=1)))
 
     batch = dict.fromkeys(keys, ["a", "b"] if kind == "strings" else [1, 2])
-    config = ee.RunConfig(model_dir=str(model_dir))
-    made = configured(model_fn, spec, config, 2, use_tpu=False)
+    made = estimator(model_fn, spec, model_dir, 2, run={})
     made.train(input_fn_of([(batch, [0.0, 0.0])]), steps=1)
     return graphs[0]
 
@@ -66,8 +65,8 @@ def test_tables_begin_as_variables_that_are_created_after_the_models(tmp_path):
         activations = tf.concat([features[key] for key in keys], axis=1)
         return minimized(mode, tf.reduce_mean(tf.matmul(activations, kernel)))
 
-    config = ee.RunConfig(model_dir=str(tmp_path), tf_random_seed=7, save_checkpoints_steps=1)
-    made = configured(model_fn, spec, config, 2, use_tpu=False)
+    run = {"tf_random_seed": 7, "save_checkpoints_steps": 1}
+    made = estimator(model_fn, spec, tmp_path, 2, run=run)
     made.train(input_fn_of([(dict.fromkeys(keys, [1, 2]), [0.0, 0.0])]), steps=1)
     found = saved(tmp_path, 0)
     with tf.Graph().as_default(), v1.Session() as session:

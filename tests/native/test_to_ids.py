@@ -4,7 +4,7 @@ import host_engine
 import numpy as np
 import pytest
 import tensorflow as tf
-from harness import configured, estimator, input_fn_of, minimized, sparse
+from harness import estimator, input_fn_of, minimized, same, sparse
 
 import estimator_emb as ee
 import feature_columns as fc
@@ -191,14 +191,11 @@ def trained(folder, native, bad_ids="error", **fields):
         total = tf.reduce_sum(tf.sin(dense), 1) + tf.reduce_sum(tf.cos(sequence), [1, 2])
         return minimized(mode, tf.reduce_mean(tf.square(total - labels)), 0.1)
 
-    config = ee.RunConfig(
-        model_dir=str(folder), save_summary_steps=None, tpu_config=ee.TPUConfig(1, bad_ids=bad_ids)
-    )
     spec = ee.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.1), **fields)
     labels = np.array([1.0, -1.0, 2.0, 0.5], np.float32)
-    ops = Ops()
+    ops, tpu = Ops(), {"bad_ids": bad_ids}
     with host_engine.native_is(native):
-        made = configured(model_fn, spec, config, use_tpu=False)
+        made = estimator(model_fn, spec, folder, run={"save_summary_steps": None}, tpu=tpu)
         made.train(input_fn_of([(BATCH, labels)] * 2), hooks=[ops])
     return {name: made.get_variable_value(name) for name in made.get_variable_names()}, ops.of_type
 
@@ -215,9 +212,7 @@ def trained(folder, native, bad_ids="error", **fields):
 def test_a_training_is_the_same_with_tensorflows_ops(options, tmp_path):
     native, ops = trained(tmp_path / "native", True, **options)
     plain, _ = trained(tmp_path / "plain", False, **options)
-    assert set(native) == set(plain)
-    for name, values in plain.items():
-        np.testing.assert_allclose(native[name], values, rtol=1e-5, atol=1e-6, err_msg=name)
+    same(native, plain, 1e-5, 1e-6)
     if "bad_ids" in options:
         assert "HostTablesToIds" not in ops
     else:

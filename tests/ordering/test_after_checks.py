@@ -141,8 +141,7 @@ def test_nothing_is_written(kind, use_native, version, native, monkeypatch):
                 model.run(session, **bad)
             found = error.value.message.replace("\\'", "'")
             assert f"assertion failed: [{message}]" in found
-            for name, value in session.run(model.variables).items():
-                np.testing.assert_array_equal(value, before[name], err_msg=name)
+            np.testing.assert_equal(session.run(model.variables), before)
         model.run(session)
         for name, value in session.run(model.variables).items():
             if HELPER_VARIABLE not in name:

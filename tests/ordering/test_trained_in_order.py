@@ -53,26 +53,12 @@ def spec_of(tables):
     )
 
 
-class Fetches(v1.train.SessionRunHook):
-    """Fetches beside each step the tensor that a function returns."""
-
-    def __init__(self, function):
-        self._function = function
-        self.values = []
-
-    def before_run(self, run_context):
-        return v1.train.SessionRunArgs(self._function())
-
-    def after_run(self, run_context, run_values):
-        self.values.append(run_values.results.tolist())
-
-
 class Program:
     """A model whose variables count its steps, and whose readers of them are slow."""
 
     def __init__(self):
         self.received = []
-        self.fetches = Fetches(lambda: self.late)
+        self.fetches = harness.Fetches(lambda: self.late)
 
     def model_fn(self, features, labels, mode, params):
         global_step = v1.train.get_global_step()
@@ -126,18 +112,15 @@ def input_fn(params):
 
 
 def estimator(program, directory, cores=None, tables=False, loop=1, **_):
-    config = ee.RunConfig(
-        model_dir=str(directory),
-        save_summary_steps=1,
-        log_step_count_steps=None,
-        tpu_config=ee.TPUConfig(loop, num_shards=cores, device="host" if cores else None),
-    )
-
     def model_fn(features, labels, mode, params):
         given = features if tables else {"other": features["other"]}
         return program.model_fn(given, labels, mode, params)
 
-    return harness.configured(model_fn, spec_of(tables), config, 8, use_tpu=cores is not None)
+    run = {**harness.SILENT, "save_summary_steps": 1}
+    tpu = {"iterations_per_loop": loop}
+    return harness.estimator(
+        model_fn, spec_of(tables), directory, 8, num_shards=cores, run=run, tpu=tpu
+    )
 
 
 @pytest.mark.slow
@@ -172,7 +155,7 @@ def test_a_step_reads_what_the_steps_before_it_wrote(tmp_path, resource_variable
     assert [metrics[f"late {i}"] for i in (1, 2, 3)] == [-STEPS, STEPS, 1 - STEPS / 8]
 
 
-class SumsTable(Fetches):
+class SumsTable(harness.Fetches):
     """As programs do that look a variable up."""
 
     def __init__(self):

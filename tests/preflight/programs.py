@@ -1,5 +1,6 @@
 """Programs to check: a DLRM-like model, and small ones that do one thing after it."""
 
+import harness
 import tensorflow as tf
 
 import estimator_emb as ee
@@ -88,16 +89,9 @@ def model_fn_with(change=None, logits_of=linear, optimizer=None, **fields):
 def estimator(model_fn, use_tpu=True, embedding_config_spec="dlrm", **tpu_config):
     tpu_config.setdefault("num_shards", REPLICAS)
     tpu_config.setdefault("per_host_input_for_training", ee.InputPipelineConfig.PER_HOST_V2)
-    return ee.TPUEstimator(
-        model_fn,
-        config=ee.RunConfig(tpu_config=ee.TPUConfig(**tpu_config)),
-        params={},
-        use_tpu=use_tpu,
-        train_batch_size=BATCH,
-        eval_batch_size=BATCH,
-        predict_batch_size=BATCH,
-        embedding_config_spec=spec() if embedding_config_spec == "dlrm" else embedding_config_spec,
-    )
+    config = ee.RunConfig(tpu_config=ee.TPUConfig(**tpu_config))
+    tables = spec() if embedding_config_spec == "dlrm" else embedding_config_spec
+    return harness.configured(model_fn, tables, config, BATCH, params={}, use_tpu=use_tpu)
 
 
 def to_number(x):

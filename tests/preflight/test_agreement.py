@@ -149,14 +149,10 @@ class Case(tpu_described.Program):
         return self.given(features, labels)
 
     def estimator(self, model_dir):
-        tpu_config = {"per_host_input_for_training": PIPELINES.PER_HOST_V2, **self.tpu}
-        config = ee.RunConfig(
-            model_dir=str(model_dir),
-            master=tpu_described.MASTER,
-            tpu_config=ee.TPUConfig(2, **tpu_config),
-        )
-        arguments = {"use_tpu": True, **self.arguments}
-        return harness.configured(self.model_fn, self.spec, config, BATCH, **arguments)
+        program = self.model_fn, self.spec, model_dir, BATCH
+        tpu = {"per_host_input_for_training": PIPELINES.PER_HOST_V2, **self.tpu}
+        options = {"tpu": {"iterations_per_loop": 2, **tpu}, "use_tpu": True, **self.arguments}
+        return harness.estimator(*program, run={"master": tpu_described.MASTER}, **options)
 
     def judged(self, model_dir):
         """What `use_tpu=True` raises on the described TPU; None if nothing."""

@@ -54,9 +54,9 @@ def make(model_dir, bad_ids):
     table = ee.TableConfig(5, 2, harness.initializer(ROWS), "sum")
     sgd = ee.StochasticGradientDescentParameters(0.5)
     spec = harness.tables_spec(dict.fromkeys("xy", table), sgd)
-    tpu_config = ee.TPUConfig(bad_ids=bad_ids)
-    config = ee.RunConfig(model_dir=str(model_dir), save_summary_steps=1, tpu_config=tpu_config)
-    return harness.configured(harness.gradient_model_fn(["x", "y"]), spec, config, 2, use_tpu=False)
+    model_fn = harness.gradient_model_fn(["x", "y"])
+    run, tpu = {"save_summary_steps": 1}, {"bad_ids": bad_ids}
+    return harness.estimator(model_fn, spec, model_dir, 2, run=run, tpu=tpu)
 
 
 def batch(x, y):
@@ -75,9 +75,7 @@ def test_trains_evaluates_predicts_and_counts(tmp_path, caplog):
     want["x"][1] -= [0.5, 1]
     want["y"][[0, 1, 3]] -= [[0.5, 1], [2, 4], [0.5, 1]]
     got = harness.saved(tmp_path, 2)
-    assert set(got) == {"global_step", "x", "y"}
-    for name, value in want.items():
-        np.testing.assert_allclose(got[name], value)
+    harness.same(got, {"global_step": 2, **want}, 1e-7, 0.0)
     of_steps = harness.summaries(tmp_path)
     counted = [[of_steps[step][f"bad_ids/{name}"] for name in "xy"] for step in (1, 2)]
     assert counted == [[1, 0], [3, 1]]

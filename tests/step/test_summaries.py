@@ -139,23 +139,12 @@ def expected(step, table, saved, cores, accumulated, limited, dropping):
 
 def make(model_dir, spec, cores=None, summaries=True, dropping=False, config=ee.RunConfig):
     bad_ids = "drop" if dropping else "error"
-    return harness.configured(
-        harness.gradient_model_fn([*FEATURES]),
-        spec,
-        config(
-            model_dir=str(model_dir),
-            tf_random_seed=1,
-            save_summary_steps=2,
-            save_checkpoints_steps=1,
-            keep_checkpoint_max=None,
-            log_step_count_steps=None,
-            tpu_config=ee.TPUConfig(
-                1, num_shards=cores, device="host", bad_ids=bad_ids, table_summaries=summaries
-            ),
-        ),
-        BATCH,
-        use_tpu=cores is not None,
+    tpu = ee.TPUConfig(
+        1, num_shards=cores, device="host", bad_ids=bad_ids, table_summaries=summaries
     )
+    run = {**harness.EACH_STEP, "save_summary_steps": 2, "tpu_config": tpu}
+    made, model_fn = config(model_dir=str(model_dir), **run), harness.gradient_model_fn(FEATURES)
+    return harness.configured(model_fn, spec, made, BATCH, use_tpu=cores is not None)
 
 
 def trained(model_dir, spec, input_fn, cores=None, summaries=True, steps=STEPS, **kwargs):
@@ -227,13 +216,8 @@ def check(
         # Beside the tables' figures there is what there is without them, with the same values.
         ours = {tag: value for tag, value in values.items() if tag.startswith("embedding/")}
         assert {tag: values[tag] for tag in values if tag not in ours} == events["off"][step]
-        assert sorted(ours) == sorted(figures)
-        for tag, value in figures.items():
-            np.testing.assert_allclose(ours[tag], value, rtol=1e-5, err_msg=f"{tag} of {step}")
-        without = harness.saved(directory / "off", step)
-        assert saved.keys() == without.keys()
-        for name, value in saved.items():
-            np.testing.assert_array_equal(value, without[name], err_msg=name)
+        harness.same(ours, figures, 1e-5, 0.0)
+        np.testing.assert_equal(saved, harness.saved(directory / "off", step))
 
 
 @pytest.fixture(params=["1", "0"], ids=["native", "ops"])
@@ -289,12 +273,8 @@ def test_strings_and_scopes(pipelined, own, tmp_path):
         ee.StochasticGradientDescentParameters(0.5),
         pipeline_execution_with_tensor_core=pipelined,
     )
-    estimator = harness.configured(
-        model_fn,
-        spec,
-        ee.RunConfig(model_dir=str(tmp_path), tpu_config=ee.TPUConfig(table_summaries=True)),
-        2,
-        use_tpu=False,
+    estimator = harness.estimator(
+        model_fn, spec, tmp_path, 2, run={}, tpu={"table_summaries": True}
     )
     estimator.train(input_fn, max_steps=1)
     evaluated = estimator.evaluate(input_fn, steps=1)
@@ -309,10 +289,8 @@ def test_strings_and_scopes(pipelined, own, tmp_path):
         "gradient_norm": 1.5 * np.sqrt(5),  # Row a is in two samples, row b in one.
     }
     prefix = "embedding/tbl_words/"
-    ours = {tag for tag in values if tag.startswith("embedding/")}
-    assert ours == {prefix + name for name in figures}
-    for name, value in figures.items():
-        np.testing.assert_allclose(values[prefix + name], value, rtol=1e-5, err_msg=name)
+    ours = {tag: value for tag, value in values.items() if tag.startswith("embedding/")}
+    harness.same(ours, {prefix + name: value for name, value in figures.items()}, 1e-5, 0.0)
     # Under one tag, although the model has an op of that name.
     assert values["loss"] == (7.0 if own else values["loss_1"])
     (of_evaluation,) = harness.summaries(tmp_path / "eval").values()

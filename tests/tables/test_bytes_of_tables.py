@@ -11,16 +11,10 @@ from estimator_emb.tables import sizes
 
 
 def estimator(model_dir, device):
-    return harness.configured(
-        harness.gradient_model_fn(["large"]),
-        harness.tables_spec(
-            {"large": ee.TableConfig(250_000, 10), "small": ee.TableConfig(10, 10)},
-            ee.AdamParameters(0.1),
-        ),
-        ee.RunConfig(model_dir=str(model_dir), tpu_config=ee.TPUConfig(2, device=device or None)),
-        8,
-        use_tpu=device is not None,
-    )
+    tables = {"large": ee.TableConfig(250_000, 10), "small": ee.TableConfig(10, 10)}
+    spec = harness.tables_spec(tables, ee.AdamParameters(0.1))
+    model_fn = harness.gradient_model_fn(["large"])
+    return harness.estimator(model_fn, spec, model_dir, 8, device, run={})
 
 
 IDS = np.zeros([8, 1], np.int64)

@@ -32,9 +32,7 @@ def model_fn(features, labels, mode, params):
 
 
 def make(model_dir, device=None, **config):
-    tpu = ee.TPUConfig(1, device=device)
-    config = ee.RunConfig(model_dir=str(model_dir), tpu_config=tpu, **config)
-    return harness.configured(model_fn, None, config, 2, use_tpu=device is not None)
+    return harness.estimator(model_fn, None, model_dir, 2, device, run=config)
 
 
 def input_fn(params):
