@@ -3,7 +3,9 @@
 import logging
 
 import harness
+import numpy as np
 import pytest
+import reference
 import tensorflow as tf
 from tensorflow_estimator.python.estimator.tpu import _tpu_estimator_embedding
 
@@ -340,6 +342,64 @@ def test_integers_need_no_lookup():
         length = int("Sequence" in type(column).__name__)
         embedding = fc.embedding_column(column, 2, max_sequence_length=length)
         assert only_table(embedding).features[0].to_ids is None
+
+
+# In a model
+
+
+BATCH = {
+    "city": np.array([["rome"], ["oslo"], ["bern"], ["lima"]]),
+    "tags": harness.sparse([["blue", "nope"], [], ["red", "grey", "red"], ["green"]], object),
+    "name": harness.sparse([["ann"], ["bob", "eve"], [], ["ann", "ann", "zoe"]], object),
+    "word": harness.sparse([["fig"], ["plum", "fig"], ["none"], ["apple"]], object),
+    "weight": harness.sparse([[0.5], [2.0, -1.0], [7.0], [1.5]], np.float32),
+}
+
+
+def activation_by_numpy(column, table):
+    """Of BATCH, with the ids that `test_ids_of_strings` compares."""
+    strings = BATCH[column.get_feature_key_name()]
+    strings = strings.tolist() if isinstance(strings, np.ndarray) else harness.lists(strings)
+    weighted = column.get_weight_key_name()
+    weights = harness.lists(BATCH[weighted]) if weighted else harness.ones(strings)
+    ids = iter(ids_of(column, [one for of_sample in strings for one in of_sample]))
+    pairs = [[(next(ids), weight) for weight in of_sample] for of_sample in weights]
+    kept = [[pair for pair in of_sample if pair[0] >= 0] for of_sample in pairs]
+    ids, weights = ([[pair[part] for pair in of_sample] for of_sample in kept] for part in (0, 1))
+    return reference.combine(table, ids, weights, column.get_combiner())
+
+
+@pytest.mark.slow
+def test_strings_through_a_whole_estimator(tmp_path):
+    path = tmp_path / "words"
+    path.write_text("apple\nplum\nfig\n")
+    of_list = fc.categorical_column_with_vocabulary_list
+    word = fc.categorical_column_with_vocabulary_file("word", str(path))
+    columns = [
+        fc.embedding_column(of_list("city", ["oslo", "rome", "lima"], num_oov_buckets=2), 2),
+        fc.embedding_column(of_list("tags", ["red", "green", "blue", "grey"]), 3, "mean"),
+        fc.embedding_column(fc.categorical_column_with_hash_bucket("name", 13), 4, "sqrtn"),
+        fc.embedding_column(fc.weighted_categorical_column(word, "weight"), 2, "sum"),
+    ]
+
+    def model_fn(features, labels, mode, params):
+        rows = {column.name: fc.DenseFeatures([column])(features) for column in columns}
+        if mode == ee.ModeKeys.PREDICT:
+            return ee.TPUEstimatorSpec(mode, predictions=rows)
+        summed = tf.reduce_sum(tf.concat(list(rows.values()), axis=1), axis=1)
+        return harness.minimized(mode, tf.reduce_mean(tf.square(summed - labels)), 0.1)
+
+    spec = ee.EmbeddingConfigSpec(columns, ee.StochasticGradientDescentParameters(0.1))
+    estimator = harness.estimator(model_fn, spec, tmp_path / "model")
+    input_fn = harness.input_fn_of([(BATCH, np.array([1.0, -1.0, 2.0, 0.5], np.float32))])
+    estimator.train(input_fn, steps=1)
+    predictions = list(estimator.predict(input_fn))
+    variables = harness.saved(tmp_path / "model", 1)
+    for column in columns:
+        (table,) = (variables[name] for name in variables if f"/{column.name}/" in name)
+        assert table.shape == column.get_embedding_table_size()
+        expected = activation_by_numpy(column, table)
+        np.testing.assert_allclose([one[column.name] for one in predictions], expected, atol=1e-6)
 
 
 # sequence_input_layer
