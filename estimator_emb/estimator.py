@@ -30,8 +30,6 @@ from estimator_emb.spec.resolved import tables_of
 from estimator_emb.training import safeguards
 
 _ASKED = {field.name for field in dataclasses.fields(EstimatorRequest)}
-_NOT_GIVEN = ("self", "__class__")
-"""The local variables of a constructor that are no arguments."""
 
 
 class TPUEstimator(StockTPUEstimator):
@@ -98,8 +96,7 @@ class TPUEstimator(StockTPUEstimator):
         export_saved_model_api_version: Any = ExportSavedModelApiVersion.V1,
     ):
         arguments = dict(locals())  # At once: a debugger adds to them, line by line.
-        for name in _NOT_GIVEN:
-            arguments.pop(name, None)
+        del arguments["self"], arguments["__class__"]
         tf_config.read_tf_config()
         model_fn = program_checks.checked_callable(model_fn)
         if use_tpu:  # Elsewhere, a size counts where the program reads it.

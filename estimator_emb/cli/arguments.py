@@ -57,6 +57,9 @@ class Parser(argparse.ArgumentParser):
             "neither a record nor a graph (its .meta file) says it",
         )
 
+    def add_plot(self, text: str) -> None:
+        self.add_argument("--plot", type=_plot, metavar="FILE.png", help=text)
+
     def parse(self, args: Sequence[str]) -> argparse.Namespace:
         if self._takes_program:
             return self._parse_before_program(list(args))
@@ -99,8 +102,7 @@ def number(
 at_least_one = number(int, "an integer >= 1", lambda value: value >= 1)
 
 
-def plot(text: str) -> str:
-    """Returns the name of a file that can be drawn; the type of --plot."""
+def _plot(text: str) -> str:
     if not text.endswith(".png"):
         raise argparse.ArgumentTypeError(f"{text!r} must end in .png")
     if not os.path.isdir(os.path.dirname(text) or "."):

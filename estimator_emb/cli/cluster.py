@@ -93,7 +93,11 @@ def start(
         "no_grpc_proxy": ",".join(filter(None, [direct, "localhost"])),
     }
     launcher = _Launcher(command)
-    with processes.caught_signals() as signals, processes.process_group() as group:
+    signals: list[int] = []
+    with (
+        processes.handled_signals(lambda number, _: signals.append(number)),
+        processes.process_group() as group,
+    ):
         for job, index in tasks:
             task = {"cluster": cluster, "task": {"type": job, "index": index}}
             try:
@@ -144,13 +148,13 @@ class _Launcher:
             lines = screen_lib.Lines(f"{name:<9} | ", last)
             self._selector.register(stream, selectors.EVENT_READ, (process, lines, fd))
 
-    def wait(self, signals: list[signal.Signals]) -> int:
+    def wait(self, signals: list[int]) -> int:
         """Returns the status when all have ended; each of `signals` is taken from the list."""
         while self._running():
             for key, _ in self._selector.select(timeout=0.2):
                 self._read(key)
             while signals:
-                self._interrupt(signals.pop(0))
+                self._interrupt(signal.Signals(signals.pop(0)))
             for process in self._running():
                 if process.popen.poll() is not None:
                     process.ended = time.monotonic()

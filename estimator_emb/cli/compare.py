@@ -95,12 +95,7 @@ def fill_parser(parser: arguments.Parser) -> None:
         help="runs side A twice, to tell chance from a difference of the sides: if they differ "
         "(auto, the default), always, or never",
     )
-    parser.add_argument(
-        "--plot",
-        type=arguments.plot,
-        metavar="FILE.png",
-        help="draws losses and differences; needs matplotlib",
-    )
+    parser.add_plot("draws losses and differences; needs matplotlib")
     run_options.add_to(parser, run_options.OF_ANY_PROGRAM)
     parser.add_program()
     parser.usage = (
@@ -119,25 +114,23 @@ def main(options: argparse.Namespace) -> int:
             if start is None:
                 raise WrongArguments(f"there is no checkpoint {options.start!r}")
         options.start = os.path.abspath(start)
-    defaults = (signal.SIG_DFL, signal.default_int_handler)  # Ignored signals stay ignored.
-    caught = [one for one in processes.SIGNALS if signal.getsignal(one) in defaults]
-    before = {number: signal.signal(number, _interrupt) for number in caught}
-    folder = tempfile.mkdtemp(prefix="estimator-emb-compare-")
     try:
-        if both[0].model_dir is not None:
-            return _report(options, both, [], [], None)
-        with processes.process_group() as group:
-            return _run(options, both, folder, group)
+        with (
+            processes.handled_signals(_interrupt),
+            tempfile.TemporaryDirectory(
+                prefix="estimator-emb-compare-", ignore_cleanup_errors=True
+            ) as folder,
+        ):
+            if both[0].model_dir is not None:
+                return _report(options, both, [], [], None)
+            with processes.process_group() as group:
+                return _run(options, both, folder, group)
     except CannotCompare as error:
         return _cannot(str(error))
     except _Interrupted as interrupted:
         (number,) = interrupted.args
         _cannot(f"{number.name}: the sides were ended, and nothing is left of them.")
         return 128 + int(number)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class _Interrupted(BaseException):

@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from estimator_emb.checkpoints.files import paths
 from estimator_emb.cli import arguments
@@ -21,6 +21,11 @@ tells. Slots of embedding optimizers are listed below their table. Without optio
 read. With them, each is read once, in pieces.
 """
 
+_MOST_TABLES = 24
+"""A figure has at most this many tables, the largest."""
+
+_BARS = 60
+
 
 def fill_parser(parser: arguments.Parser) -> None:
     """Adds the arguments."""
@@ -36,11 +41,8 @@ def fill_parser(parser: arguments.Parser) -> None:
         metavar="OTHER",
         help="also compares all values with those of another checkpoint",
     )
-    parser.add_argument(
-        "--plot",
-        type=arguments.plot,
-        metavar="FILE.png",
-        help="also draws how the norms of the rows of each table are distributed; needs matplotlib",
+    parser.add_plot(
+        "also draws how the norms of the rows of each table are distributed; needs matplotlib"
     )
 
 
@@ -52,7 +54,6 @@ def _check(options: argparse.Namespace) -> None:
 
 def _print(options: argparse.Namespace) -> None:
     from estimator_emb import checkpoint
-    from estimator_emb.cli import norms_plot
     from estimator_emb.messages import bars
 
     _list(options.checkpoint)
@@ -61,7 +62,7 @@ def _print(options: argparse.Namespace) -> None:
             found = checkpoint.statistics(options.checkpoint, progress=progress)
         _print_values(found)
         if options.plot:
-            norms_plot.draw(found, options.plot)
+            _plot(found, options.plot)
             print(f"norms of the rows are drawn in {options.plot}")
     if options.against is not None:
         with bars.of_work(stays=False) as progress:
@@ -127,6 +128,52 @@ def _print_differences(differences: Sequence["checkpoint.Difference"], other: st
             text = "only here" if one.what == "only in the first" else "only there"
         rows.append((one.name, text))
     print(aligned(rows))
+
+
+def _plot(tables: Sequence["checkpoint.TableStatistics"], file: str) -> None:
+    """Draws how norms are distributed, in one panel for each of the largest tables."""
+    from matplotlib.figure import Figure
+
+    chosen = sorted(tables, key=lambda table: -table.bytes)[:_MOST_TABLES]
+    columns = min(3, max(1, len(chosen)))
+    lines = -(-max(1, len(chosen)) // columns)
+    figure = Figure(figsize=(4.6 * columns, 0.5 + 2.9 * lines), layout="constrained")
+    for index, table in enumerate(chosen):
+        _plot_table(figure.add_subplot(lines, columns, index + 1), table)
+    left = len(tables) - len(chosen)
+    more = f"; {left} smaller tables are left out" if left else ""
+    figure.suptitle(
+        f"Rows by their Euclidean norm, with 5 %, 50 % and 95 % of them{more}", fontsize=11
+    )
+    figure.savefig(file)
+
+
+def _plot_table(axes: Any, table: "checkpoint.TableStatistics") -> None:
+    import numpy as np
+
+    from estimator_emb.checkpoints.reading.statistics import norms_of_bins
+
+    name = table.name if len(table.name) <= 44 else f"...{table.name[-41:]}"
+    axes.set_title(name, fontsize=9)
+    axes.tick_params(labelsize=8)
+    text = f"{table.rows:,} rows"
+    if table.never_trained is not None:
+        text += f", {table.never_trained:,} never trained"
+    if table.nan or table.infinite:
+        text += f"\n{table.nan:,} NaN, {table.infinite:,} infinite"
+    axes.set_xlabel(f"norm\n{text}", fontsize=8)
+    axes.set_ylabel("rows", fontsize=8)
+    if not table.histogram.sum():
+        axes.text(0.5, 0.5, "no finite row", ha="center", transform=axes.transAxes, fontsize=8)
+        return
+    used = np.flatnonzero(table.histogram)
+    middles = np.where(np.arange(1 << 16) == 0, 0, norms_of_bins())[used].astype(np.float64)
+    top = table.largest_norm or 1.0
+    counts, edges = np.histogram(middles, _BARS, (0.0, top * 1.004), weights=table.histogram[used])
+    axes.stairs(counts, edges, fill=True, color="#4477aa")
+    for norm, style in zip(table.norm_quantiles, (":", "-", ":"), strict=True):
+        axes.axvline(norm, color="#cc3311", linestyle=style, linewidth=1)
+    axes.set_xlim(0, edges[-1])
 
 
 main = arguments.prints_errors(_check, _print)

@@ -12,7 +12,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -23,21 +23,16 @@ _HEAD_OF_LOG = re.compile(r"^[IWEF]\d{4} \S+ +\d+ \S+\] ")
 
 
 @contextlib.contextmanager
-def caught_signals() -> Iterator[list[signal.Signals]]:
-    """Yields a list to which each of SIGNALS is added when it comes."""
-    caught: list[signal.Signals] = []
-
-    def catch(number: int, frame: Any) -> None:
-        caught.append(signal.Signals(number))
-
+def handled_signals(handler: Callable[[int, Any], None]) -> Iterator[None]:
+    """Has `handler` called inside for each of SIGNALS, by its number and a frame."""
     # Ignored signals stay ignored: `nohup`, and a shell's background, ask for it.
     numbers = [one for one in SIGNALS if signal.getsignal(one) != signal.SIG_IGN]
-    before = {one: signal.signal(one, catch) for one in numbers}
+    before = {one: signal.signal(one, handler) for one in numbers}
     try:
-        yield caught
+        yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 @contextlib.contextmanager

@@ -92,13 +92,10 @@ def _module_refusal(name: str) -> str | None:
 
 def _find(name: str, path: list[str] | None) -> importlib.machinery.ModuleSpec | None:
     for finder in sys.meta_path:
-        find = getattr(finder, "find_spec", None)
         # By its whole name, a folder without __init__.py would ask for the package that it is in,
         # which nothing has imported.
         by_path = finder is importlib.machinery.PathFinder
-        spec = (
-            find(name.rpartition(".")[2] if by_path else name, path) if find is not None else None
-        )
+        spec = finder.find_spec(name.rpartition(".")[2] if by_path else name, path)
         if spec is not None:
             return spec
     return None

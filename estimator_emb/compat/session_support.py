@@ -153,7 +153,6 @@ class WatchdogManager(threading.Thread):
         self.shutdown_timeout = shutdown_timeout
         self._session = session.sess_str, session._config
         self._devices = devices
-        self._worker_manager: Any = None
         self._stopping = threading.Event()
 
     def configure_and_run(self) -> None:
@@ -246,8 +245,6 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
         self._checkpoint_prefix = checkpoint_prefix
         self._saver = saver
         self._on_shutdown_hooks = on_shutdown_hooks or []
-        self._workers: Any = None
-        """The workers, where they support heartbeats."""
 
     def after_create_session(self, session, coord) -> None:
         """Connects to the workers; only warns where there are none, or none with heartbeats."""
@@ -257,7 +254,8 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
                 "model definition, so that checkpoints can be saved."
             )
         logging.info("Installing the graceful shutdown hook.")
-        self._workers = None
+        self._workers: Any = None
+        """The workers, where they support heartbeats."""
         workers, _ = _connected(session.sess_str, session._config)
         if not workers.num_workers():
             logging.warning("No worker supports heartbeats: failures are not handled.")

@@ -5,6 +5,7 @@ A TPU is emulated, or PJRT devices take its place.
 Each call reads the environment variable ESTIMATOR_EMB_DEVICE.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -36,7 +37,7 @@ def replace_lookups(changes: Changes) -> None:
         (tpu_strategy_util, "shutdown_tpu_system_impl", _shut_down),
         (Estimator, "_call_model_fn", _call_model_fn),
     ):
-        changes.wrap(owner, name, _choosing(emulated))
+        changes.wrap(owner, name, functools.partial(_choosing, emulated))
 
 
 def is_emulated() -> bool:
@@ -50,16 +51,13 @@ def _shape() -> Slice:
     return shape_of(len(chosen(TPUConfig(num_shards=options.asked_shards()))))
 
 
-def _choosing(emulated: Callable[..., Any]) -> Callable[..., Any]:
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def choosing(*args: Any, **kwargs: Any) -> Any:
-            if is_emulated():
-                return emulated(original, *args, **kwargs)
-            return original(*args, **kwargs)
+def _choosing(emulated: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    def choosing(*args: Any, **kwargs: Any) -> Any:
+        if is_emulated():
+            return emulated(original, *args, **kwargs)
+        return original(*args, **kwargs)
 
-        return choosing
-
-    return make
+    return choosing
 
 
 def _make_resolver(

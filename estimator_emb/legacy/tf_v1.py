@@ -1,5 +1,6 @@
 """Makes `import tensorflow` mean TensorFlow 1, and says which programs need that."""
 
+import functools
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -34,9 +35,8 @@ _API = re.compile(
 )
 _HINT = "tf.contrib is a part of TensorFlow 1: try --tf-v1."
 
-_is_bound = False
 
-
+@functools.cache
 def bind() -> None:
     """Gives programs TensorFlow 1's API, behaviour and `tf.contrib`; a second call does nothing.
 
@@ -46,9 +46,6 @@ def bind() -> None:
     as in TensorFlow 1 (`tf.compat.v1.disable_v2_behavior`). Names that Python and NumPy have
     dropped are there again (`older_python`).
     """
-    global _is_bound
-    if _is_bound:
-        return
     import tensorflow as tf2
 
     install()
@@ -68,7 +65,6 @@ def bind() -> None:
         changes.add_finder(finder)
         older_python.supply(changes)
         changes.pop_all()  # They stay.
-    _is_bound = True
 
 
 def advice_about_name(error: BaseException) -> str | None:

@@ -97,21 +97,15 @@ def _op_in_function(error: tf.errors.OpError) -> Any:
 
 @functools.cache
 def _short_class(kind: Any) -> type:
-    def message_only(self: Any) -> str:
-        return self.message
-
-    def as_of_tensorflow(self: Any) -> Any:
-        # The class of TensorFlow knows the arguments of its constructor.
-        return kind, kind.__reduce__(self)[1]
-
     return type(
         kind.__name__,
         (kind,),
         {
             "__doc__": kind.__doc__,
             "__module__": kind.__module__,
-            "__str__": message_only,
-            "__reduce__": as_of_tensorflow,
+            "__str__": lambda self: self.message,
+            # The class of TensorFlow knows the arguments of its constructor.
+            "__reduce__": lambda self: (kind, kind.__reduce__(self)[1]),
             "_is_short": True,
         },
     )

@@ -64,16 +64,10 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
         self._total = total_steps
         self._batch_size = batch_size
         self._loss = loss
-        self._fetches: dict[str, Any] = {}
-        self._global_step: Any = None
-        self._first_step = self._shown_step = 0
-        self._started = self._shown_at = 0.0
-        self._losses: list[float] = []
-        self._last_loss: float | None = None
 
     def begin(self) -> None:
         self._global_step = tf.compat.v1.train.get_or_create_global_step()
-        self._fetches = {"step": self._global_step}
+        self._fetches: dict[str, Any] = {"step": self._global_step}
         loss = self._loss
         if loss is _OF_MODEL_FN:
             loss = _returned_loss()
@@ -91,7 +85,8 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
         if self._total is None and self._steps is not None:
             self._total = self._first_step + self._steps
         self._started = self._shown_at = clock()
-        self._losses, self._last_loss = [], None
+        self._losses: list[float] = []
+        self._last_loss: float | None = None
 
     def before_run(self, run_context: Any) -> Any:
         return tf.compat.v1.train.SessionRunArgs(self._fetches)

@@ -14,7 +14,6 @@ from estimator_emb.comparison import (
     comparing,
     distances,
     names,
-    plot,
     recorded,
     report,
 )
@@ -351,6 +350,6 @@ def test_the_rules_of_names_are_listed(made):
 def test_a_plot(made, tmp_path):
     pytest.importorskip("matplotlib")
     comparison, _ = decide(made(), made(from_step(2, "w", np.float32(0.1))))
-    plot.draw(comparison, ["--shards=1", "--shards=8"], str(tmp_path / "plot.png"))
+    report.draw(comparison, ["--shards=1", "--shards=8"], str(tmp_path / "plot.png"))
     width, height = tf.io.decode_png((tmp_path / "plot.png").read_bytes()).shape[:2]
     assert width > 300 and height > 600

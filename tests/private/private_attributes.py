@@ -158,13 +158,15 @@ ATTRIBUTES = {
     _v1.train.Optimizer: {
         "_apply_dense": "overridden: LARS, and the decay of weights before the update",
         "_apply_sparse": "overridden: the same, and Adam of the rows of a gradient alone",
-        "_create_slots": "overridden: LARS has a slot",
-        "_name": "names the slots of LARS",
         "_prepare": "overridden: rates that are functions become tensors",
         "_resource_apply_dense": "as `_apply_dense`",
         "_resource_apply_sparse": "as `_apply_sparse`",
         "_use_locking": "the decay locks variables as the update does",
-        "_zeros_slot": "makes the slot of LARS",
+    },
+    _v1.train.MomentumOptimizer: {
+        "_learning_rate": "LARS scales it by the norms of a variable and its gradient",
+        "_momentum_tensor": "LARS has the hyperparameters of SGD with momentum",
+        "_use_nesterov": "as `_momentum_tensor`",
     },
     _v1.train.AdamOptimizer: {
         "_beta1_t": "Adam of the rows of a gradient alone has Adam's hyperparameters",

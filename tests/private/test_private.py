@@ -45,15 +45,18 @@ def nodes(path):
 def names_of(path):
     """{name: (module of TensorFlow, attribute of it or None, reason)} of a module of internals."""
     modules, names = {}, {}
-    body = tree(path).body
+    body, lines = tree(path).body, path.read_text().splitlines()
     for statement, after in zip(body, [*body[1:], None], strict=True):
         if isinstance(statement, ast.ImportFrom):
             for one in statement.names:
                 if one.asname and one.asname.startswith("_"):
                     modules[one.asname] = f"{statement.module}.{one.name}"
-                else:
+                elif statement.module.startswith("tensorflow_estimator"):
                     # For programs, as the file says.
                     names[one.asname or one.name] = statement.module, one.name, body[0].value.value
+                else:
+                    reason = lines[one.lineno - 2].partition("# ")[2]
+                    names[one.asname or one.name] = statement.module, one.name, reason
         elif isinstance(statement, ast.Assign):
             (target,) = statement.targets
             value = statement.value
@@ -121,7 +124,7 @@ def test_names_resolve():
         if not_imported and module.startswith("tensorflow_estimator"):
             continue
         try:
-            found = importlib.import_module(module)
+            found = __import__(module, fromlist=[attribute or ""])
             if attribute is not None:
                 getattr(found, attribute)
         except (ImportError, AttributeError) as error:

@@ -62,14 +62,12 @@ class Imports:
         self._source = edits.source
         self._is_package = is_package
         self._parts = {binding: Part(binding, binding.imported) for binding in program.bindings}
-        self._removed: set[cst.CSTNode] = set()
         self._notes = notes
         self._newline = program.module.default_newline
         self._statements = list(program.module.body)
         self._bindings: dict[cst.CSTNode, list[Binding]] = {one: [] for one in self._statements}
         for binding in program.bindings:
             self._bindings[program.top_level(binding.statement)].append(binding)
-        self._taken: set[str] = set()
         self._new: dict[str, str] = {}
         """Module -> its new local name."""
 
@@ -280,7 +278,7 @@ class Imports:
         return end
 
     def write(self, removed: Sequence[cst.Assign], has_edits: bool) -> None:
-        self._removed = set(removed)
+        self._removed: set[cst.CSTNode] = set(removed)
         changed: dict[cst.CSTNode, list[Part]] = {
             statement: self._parts_of(statement)
             for statement in self._program.imports

@@ -138,10 +138,7 @@ class Program:
         return self._parents[self._parents[statement]] is self.module
 
     def binds(self, use: cst.CSTNode, binding: Binding) -> bool:
-        scope = self._scopes.get(use)
-        if scope is None:
-            return False
-        found = scope[binding.local]
+        found = self._scopes[use][binding.local]
         return bool(found) and all(
             isinstance(one, metadata.Assignment) and one.node is binding.statement for one in found
         )

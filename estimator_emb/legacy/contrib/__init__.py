@@ -78,9 +78,6 @@ def _installed(package: str) -> bool:
 class _Finder(importlib.abc.MetaPathFinder):
     """A finder that explains imports of missing modules; all others are in `sys.modules`."""
 
-    def __init__(self) -> None:
-        self._slim = AliasFinder({f"{NAME}.slim": "tf_slim"})
-
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
@@ -90,7 +87,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         if rest.partition(".")[0] == "slim" and _installed("tf_slim"):
             # In TensorFlow 1.15's slim, the nets are below python.slim too.
             fullname = fullname.replace(".slim.python.slim", ".slim")
-            return self._slim.find_spec(fullname, path, target)
+            return AliasFinder({f"{NAME}.slim": "tf_slim"}).find_spec(fullname, path, target)
         parent, _, leaf = fullname.rpartition(".")
         if isinstance(getattr(sys.modules.get(parent), leaf, None), ModuleType):
             module = getattr(sys.modules[parent], leaf)  # Such as framework.nest.

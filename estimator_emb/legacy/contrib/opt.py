@@ -33,7 +33,6 @@ class DecoupledWeightDecayExtension:
     def __init__(self, weight_decay: Any, *args: Any, **kwargs: Any):
         self._decayed: frozenset[Any] = frozenset()
         self._weight_decay = weight_decay
-        self._weight_decay_tensor: Any = None
         super().__init__(*args, **kwargs)
 
     def minimize(
@@ -137,7 +136,7 @@ class MomentumWOptimizer(DecoupledWeightDecayExtension, _tf1.train.MomentumOptim
         super().__init__(weight_decay, learning_rate, momentum, use_locking, name, use_nesterov)
 
 
-class LARSOptimizer(_tf1.train.Optimizer):  # type: ignore[misc, name-defined]
+class LARSOptimizer(_tf1.train.MomentumOptimizer):  # type: ignore[misc, name-defined]
     """SGD with momentum, whose rate is scaled for each variable by its norm and its gradient's.
 
     With variable v, gradient g and weight decay w, where both norms are positive:
@@ -167,14 +166,11 @@ class LARSOptimizer(_tf1.train.Optimizer):  # type: ignore[misc, name-defined]
         for what, value in (("momentum", momentum), ("weight_decay", weight_decay)):
             if value < 0.0:
                 raise ValueError(f"LARSOptimizer: {what} should be positive; got {value}.")
-        super().__init__(use_locking=False, name=name)
-        self._learning_rate = learning_rate
-        self._momentum = momentum
+        super().__init__(learning_rate, momentum, name=name, use_nesterov=use_nesterov)
         self._weight_decay = weight_decay
         self._eeta = eeta
         self._epsilon = epsilon
         self._skip_list = skip_list
-        self._use_nesterov = use_nesterov
 
     def compute_lr(self, grad: Any, var: Any) -> tuple[Any, Any]:
         """Returns the rate of a variable, and its gradient with the weight decay."""
@@ -186,40 +182,21 @@ class LARSOptimizer(_tf1.train.Optimizer):  # type: ignore[misc, name-defined]
         trust = tf.where((norm > 0) & (gradient_norm > 0), trust, tf.ones_like(trust))
         return rate * trust, grad + self._weight_decay * var
 
-    def _create_slots(self, var_list: Any) -> None:
-        for variable in var_list:
-            self._zeros_slot(variable, "momentum", self._name)
-
-    def _prepare(self) -> None:
-        rate = _called(self._learning_rate)
-        self._learning_rate_tensor = tf.convert_to_tensor(rate, name="learning_rate")
-
     def _apply_dense(self, grad: Any, var: Any) -> Any:
         rate, grad = self.compute_lr(grad, var)
-        return self._apply("ApplyMomentum", var, 1.0, grad * rate)
-
-    _resource_apply_dense = _apply_dense
-
-    def _apply_sparse(self, grad: Any, var: Any) -> Any:
-        return self._resource_apply_sparse(grad.values, var, grad.indices)
-
-    def _resource_apply_sparse(self, grad: Any, var: Any, indices: Any) -> Any:
-        rate = self._learning_rate_tensor
-        return self._apply("SparseApplyMomentum", var, rate, grad, indices=indices)
-
-    def _apply(self, name: str, var: Any, rate: Any, grad: Any, **indices: Any) -> Any:
         slot = self.get_slot(var, "momentum")
-        op = getattr(tf.raw_ops, f"Resource{name}" if hasattr(var, "handle") else name)
-        updated = op(
+        kind = "ResourceApplyMomentum" if hasattr(var, "handle") else "ApplyMomentum"
+        updated = getattr(tf.raw_ops, kind)(
             var=getattr(var, "handle", var),
             accum=getattr(slot, "handle", slot),
-            lr=tf.cast(rate, grad.dtype),
-            grad=grad,
-            momentum=tf.cast(self._momentum, grad.dtype),
+            lr=tf.ones([], grad.dtype),
+            grad=grad * rate,
+            momentum=tf.cast(self._momentum_tensor, grad.dtype),
             use_nesterov=self._use_nesterov,
-            **indices,
         )
         return getattr(updated, "op", updated)
+
+    _resource_apply_dense = _apply_dense
 
 
 class LazyAdamOptimizer(_tf1.train.AdamOptimizer):  # type: ignore[misc, name-defined]
