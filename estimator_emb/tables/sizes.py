@@ -4,6 +4,7 @@ import collections
 import os
 import pathlib
 import re
+import sys
 from collections.abc import Sequence
 
 from estimator_emb.messages.text_columns import counted
@@ -54,8 +55,11 @@ def check_fits(tables: Sequence[Table], training: bool) -> None:
 
 
 def physical() -> int:
-    """Returns the bytes of memory of this machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """Returns the bytes of memory of this machine; as good as endless where it does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # Windows, and what else is no Linux.
+        return sys.maxsize
 
 
 def of_machine() -> int:

@@ -155,6 +155,8 @@ class _Training(tf.compat.v1.train.SessionRunHook):
 
     def _watch(self) -> None:
         """Starts a thread that receives signals even while the main thread is in TensorFlow."""
+        if os.name != "posix":
+            return
         reading, self._wakeup = os.pipe()
         os.set_blocking(self._wakeup, False)
         others = signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
@@ -205,4 +207,5 @@ def _in_forked_process() -> None:
         _training = None
 
 
-os.register_at_fork(after_in_child=_in_forked_process)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_forked_process)
