@@ -26,6 +26,7 @@ import contextlib
 import ctypes
 import fcntl
 import json
+import math
 import os
 import pathlib
 import socket
@@ -127,12 +128,13 @@ class Cluster:
         after, now = self._cpu(), traffic()
         spent = {task: after[task] - before[task] for task in after}
         of_servers = [ms for (job, _), ms in spent.items() if job == "ps"]
+        mean = statistics.mean(of_servers) or math.nan  # Less than a tick of the clock.
         taken = steps * len(self._trainers)
         return {
             "cpu": sum(spent.values()) / taken,
             "trainers": sum(spent[task] for task in self._trainers) / taken,
             "servers": sum(of_servers) / taken,
-            "busiest": max(of_servers) / statistics.mean(of_servers),
+            "busiest": max(of_servers) / mean,
             "MB": (now[0] - sent[0]) / taken / 1e6,
             "packets": (now[1] - sent[1]) / taken,
             "examples": taken * self._work.batch / seconds,

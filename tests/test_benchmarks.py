@@ -36,7 +36,7 @@ COMMANDS = {
         f"{NUMBER} +1 +4096 +1 +0{NUMBER * 7}",
         f"{NUMBER} +1 +8192 +1 +8{NUMBER * 5}",
     ],
-    "cluster.py --workers=2 --tables=2 --vocabulary=100 --batch=8 --steps=2 --rounds=1 "
+    "cluster.py --workers=2 --tables=2 --vocabulary=100 --batch=8 --steps=200 --rounds=1 "
     "--peers ours transport": [f"{peer}{NUMBER * 6}" for peer in ("ours", "transport")],
     "options.py --options 'every row' 'table summaries, each step' 'eight cores, not accumulated' "
     "--steps=2 --rounds=1 --tables=2 --vocabulary=99 --batch=8": [
