@@ -208,7 +208,7 @@ class Misfits:
     def _owner(self, name: str) -> tuple[Table | None, str]:
         """Returns (table of a variable or None, name of its weights)."""
         for table in self._tables:
-            weights = weights_of(table, name)
+            weights = _weights(table, name)
             if weights:
                 return table, weights
         return None, ""
@@ -227,7 +227,7 @@ def _list(shape: tf.TensorShape) -> str:
     return str(shape.as_list()) if shape.rank is not None else str(shape)
 
 
-def weights_of(table: Table, name: str) -> str | None:
+def _weights(table: Table, name: str) -> str | None:
     """Returns the weights of a table if `name` is theirs or that of a slot, else None."""
     parts = name.split("/")
     if table.scope_key is None:

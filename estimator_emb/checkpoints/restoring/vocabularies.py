@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
-from estimator_emb.checkpoints.restoring.misfits import weights_of
 from estimator_emb.private.estimator import VocabInfo, WarmStartSettings
 from estimator_emb.spec.config import EmbeddingConfigSpec
 from estimator_emb.spec.resolved import Table, tables_of
@@ -111,14 +110,21 @@ def _find_table(key: str, tables: Sequence[Table]) -> Table:
 
 
 def _find_variable(table: Table, saved: Mapping[str, Any], path: str) -> str:
-    names = [name for name in sorted(saved) if weights_of(table, name) == name]
+    if table.scope_key is None:
+        names = {table.name} & set(saved)
+    else:
+        columns = [feature.column_name for feature in table.features]
+        ends = [f"{column}/embedding_weights" for column in columns]
+        if f"{table.scope_key}_embedding" not in columns:  # Shared columns.
+            ends.append(table.scope_key)
+        names = {name for name in saved for end in ends if f"/{name}".endswith(f"/{end}")}
     if len(names) != 1:
         raise ValueError(
             f"vocabulary_warm_start: table {table.name!r} must fit one variable of checkpoint "
-            f"{path!r}, but fits {', '.join(names) or 'none'}. Name the table or its "
+            f"{path!r}, but fits {', '.join(sorted(names)) or 'none'}. Name the table or its "
             "column as in the training that wrote the checkpoint, or write the VocabInfo yourself."
         )
-    return names[0]
+    return names.pop()
 
 
 def _read_words(source: _Words, day: str, table: str, rows: int) -> list[str]:
