@@ -26,19 +26,13 @@ def findings(step: Step) -> list[Finding]:
     made = step.graph.get_operations()[len(older) :]
     names = {op.name for op in older}
     found: dict[tuple[str, str | None], tf.Operation] = {}
-    for variable in accesses.variables_of(step.graph):
-        for op in variable.writes if variable.name in names else ():
-            if op in made:
-                inside = [
-                    write
-                    for _, body in static.called(op.node_def, step.graph)
-                    for same in accesses.variables_of(body)
-                    if same.name == variable.name
-                    for write in same.writes
-                ]
-                for write in inside or [op]:
-                    where = program.line_of(write) or program.line_of(op)
-                    found.setdefault((variable.name, where), write)
+    bodies = [(body, op) for op in made for _, body in static.called(op.node_def, step.graph)]
+    for graph, call in [(step.graph, None), *bodies]:
+        for variable in accesses.variables_of(graph):
+            for op in variable.writes if variable.name in names else ():
+                if (call or op in made) and not any(static.called(op.node_def, graph)):
+                    where = program.line_of(op) or (call and program.line_of(call))
+                    found.setdefault((variable.name, where), op)
     numbers = [
         Finding(
             "host_call asks for the number of a core, and its host has none",
