@@ -17,7 +17,6 @@ from estimator_emb.messages import console, errors
 from estimator_emb.messages.arguments import suggest, suggestion
 from estimator_emb.messages.console import logger
 from estimator_emb.optimizers import OptimizationParameters
-from estimator_emb.ordering import accesses
 from estimator_emb.private.estimator import AnyTPUEstimatorSpec, EstimatorSpec, ModeKeys
 from estimator_emb.private.graphs import fn_args, has_kwargs
 from estimator_emb.private.tpu_estimator import TPUEstimatorSpec
@@ -35,6 +34,7 @@ BATCH_SIZES = {
 _INPUT_ARGUMENTS = ("params", "config", "mode", "input_context")
 _MODEL_ARGUMENTS = ("features", "labels", "mode", "params", "config", "self")
 _METHODS = ("minimize", "apply_gradients", "compute_gradients")
+_READS = {"Identity", "IsVariableInitialized", "ReadVariableOp", "VarIsInitializedOp"}
 _WITHOUT_COUNTERS = ("estimator_emb", "tensorflow", "tensorflow_estimator")
 _DATASETS = (tf.data.Dataset, tf.compat.v1.data.Dataset)
 
@@ -372,15 +372,29 @@ def check_global_step(must_count: bool, hooks: Iterable[type]) -> None:
 def _has_counter() -> bool:
     step = tf.compat.v1.train.get_global_step()
     try:
-        name, initial = step.op.name, step.initializer
+        tensor = step.handle if hasattr(step, "handle") else step.op.outputs[0]
+        initial = step.initializer
+        return any(op is not initial and _may_assign(op) for op in tensor.consumers())
     except AttributeError:
         return True  # A variable of a distribution strategy.
-    return any(
-        op is not initial
-        for variable in accesses.variables_of(tf.compat.v1.get_default_graph())
-        if variable.name == name
-        for op in variable.writes
-    )
+
+
+def _may_assign(op: Any) -> bool:
+    functions = [
+        name for name in (attribute.func.name for attribute in op.node_def.attr.values()) if name
+    ]
+    if not functions:
+        return op.type not in _READS
+    for name in functions:
+        definition = op.graph._get_function(name)
+        nodes = getattr(getattr(definition, "definition", None), "node_def", None)
+        # Functions that it calls may assign too; they are not searched.
+        if nodes is None or any(
+            "Assign" in node.op or any(attribute.func.name for attribute in node.attr.values())
+            for node in nodes
+        ):
+            return True
+    return False
 
 
 def takes(function: Callable[..., Any], arguments: Any) -> Callable[..., Any]:

@@ -1,15 +1,22 @@
 """Finds what a host_call does to the variables of the model, and what it asks of the host."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb.checks import tpu_ops
-from estimator_emb.ordering import accesses
 from estimator_emb.preflight import program, static
 from estimator_emb.preflight.report import Finding
 from estimator_emb.preflight.step import Step
+
+_WRITES = (
+    "Assign",
+    "ResourceApply",
+    "ResourceScatter",
+    "ResourceSparseApply",
+    "ResourceStridedSliceAssign",
+)
 
 
 def findings(step: Step) -> list[Finding]:
@@ -17,22 +24,17 @@ def findings(step: Step) -> list[Finding]:
     if step.host_call is None:
         return []
     function, tensors = step.host_call
-    older = step.graph.get_operations()
+    before = len(step.graph.get_operations())
     with step.graph.as_default(), tf.name_scope("host_call"):
         try:
             _call(function, tensors, step.replicas)
         except Exception:
             return []
-    made = step.graph.get_operations()[len(older) :]
-    names = {op.name for op in older}
+    made = step.graph.get_operations()[before:]
     found: dict[tuple[str, str | None], tf.Operation] = {}
-    bodies = [(body, op) for op in made for _, body in static.called(op.node_def, step.graph)]
-    for graph, call in [(step.graph, None), *bodies]:
-        for variable in accesses.variables_of(graph):
-            for op in variable.writes if variable.name in names else ():
-                if (call or op in made) and not any(static.called(op.node_def, graph)):
-                    where = program.line_of(op) or (call and program.line_of(call))
-                    found.setdefault((variable.name, where), op)
+    for op in made:
+        for variable, write in _written(op, made):
+            found.setdefault((variable.name, program.line_of(write) or program.line_of(op)), write)
     numbers = [
         Finding(
             "host_call asks for the number of a core, and its host has none",
@@ -69,3 +71,32 @@ def _call(function: Any, tensors: Any, replicas: int) -> None:
         function(**{key: placeholder(tensor) for key, tensor in tensors.items()})
     else:
         function(*[placeholder(tensor) for tensor in tensors])
+
+
+def _written(op: tf.Operation, made: list[tf.Operation]) -> Iterator[tuple[Any, Any]]:
+    """Yields (variable, op that writes it) for variables older than the host_call."""
+    variables = [
+        tensor.op
+        for tensor in op.inputs
+        if tensor.op.type == "VarHandleOp" and tensor.op not in made
+    ]
+    if not variables:
+        return
+    if op.type.startswith(_WRITES):
+        yield variables[0], op
+    for _, graph in static.called(op.node_def, op.graph):
+        for inner in graph.get_operations():
+            if inner.type.startswith(_WRITES):
+                outer = _outer(inner.inputs[0], graph, op)
+                if outer in variables:
+                    yield outer, inner
+
+
+def _outer(resource: tf.Tensor, graph: Any, call: tf.Operation) -> Any:
+    for captured, inner in getattr(graph, "captures", ()):
+        if inner is resource:
+            return captured.op
+    for argument, inner in zip(reversed(list(call.inputs)), reversed(graph.inputs), strict=False):
+        if inner is resource:
+            return argument.op
+    return None
