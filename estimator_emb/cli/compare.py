@@ -181,9 +181,13 @@ def _starts(events: list[dict[str, Any]], side: Side) -> dict[int, dict[str, Any
 
 def _report(*args: Any) -> int:
     load_package()
+    from estimator_emb.checkpoints.files.checkpoint_files import CheckpointError
     from estimator_emb.comparison import report
 
-    return report.report(*args)
+    try:
+        return report.report(*args)
+    except CheckpointError as error:
+        raise CannotCompare(error.message) from error
 
 
 def _cannot(why: str) -> int:

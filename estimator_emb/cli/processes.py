@@ -26,7 +26,8 @@ _HEAD_OF_LOG = re.compile(r"^[IWEF]\d{4} \S+ +\d+ \S+\] ")
 def handled_signals(handler: Callable[[int, Any], None]) -> Iterator[None]:
     """Has `handler` called inside for each of SIGNALS, by its number and a frame."""
     # Ignored signals stay ignored: `nohup`, and a shell's background, ask for it.
-    numbers = [one for one in SIGNALS if signal.getsignal(one) != signal.SIG_IGN]
+    # None, a handler that C has set, could not be put back.
+    numbers = [one for one in SIGNALS if signal.getsignal(one) not in (signal.SIG_IGN, None)]
     before = {one: signal.signal(one, handler) for one in numbers}
     try:
         yield

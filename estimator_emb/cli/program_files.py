@@ -92,10 +92,11 @@ def _module_refusal(name: str) -> str | None:
 
 def _find(name: str, path: list[str] | None) -> importlib.machinery.ModuleSpec | None:
     for finder in sys.meta_path:
+        find = getattr(finder, "find_spec", None)  # Python passes over one of old.
         # By its whole name, a folder without __init__.py would ask for the package that it is in,
         # which nothing has imported.
         by_path = finder is importlib.machinery.PathFinder
-        spec = finder.find_spec(name.rpartition(".")[2] if by_path else name, path)
+        spec = find and find(name.rpartition(".")[2] if by_path else name, path)
         if spec is not None:
             return spec
     return None

@@ -57,9 +57,10 @@ def check_fits(tables: Sequence[Table], training: bool) -> None:
 def physical() -> int:
     """Returns the bytes of memory of this machine; as good as endless where it does not tell."""
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):  # Windows, and what else is no Linux.
-        return sys.maxsize
+        found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # Windows has no sysconf.
+        found = 0
+    return found if found > 0 else sys.maxsize
 
 
 def of_machine() -> int:

@@ -137,6 +137,16 @@ def test_finished_runs(tmp_path, capsys, steps, by, status, said):
     assert before == sorted(path.name for path in tmp_path.rglob("*"))
 
 
+def test_a_damaged_checkpoint_is_not_compared(tmp_path, capsys):
+    a, b = finished(tmp_path, "a", (0, 5)), finished(tmp_path, "b", (0, 5))
+    (data,) = (tmp_path / "b").glob("model.ckpt-5.data-*")
+    contents = bytearray(data.read_bytes())
+    contents[contents.index(np.float32(5).tobytes())] ^= 1
+    data.write_bytes(contents)
+    assert main_lib.main(["compare", f"--a-model-dir={a}", f"--b-model-dir={b}"]) == 2
+    assert "model.ckpt-5' is damaged: variable w cannot be read" in capsys.readouterr().err
+
+
 # ---- Programs ---------------------------------------------------------------------------------
 
 

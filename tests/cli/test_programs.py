@@ -8,6 +8,7 @@ import pytest
 import text_tables
 
 from estimator_emb.cli import main as main_lib
+from estimator_emb.cli import program_files
 from estimator_emb.legacy import launch
 
 CANNOT = """
@@ -140,6 +141,12 @@ def test_a_module_finds_what_python_gives_it(module, tmp_path, monkeypatch, caps
         for name in set(sys.modules) - before:
             del sys.modules[name]
     assert expected and capsys.readouterr().out == expected
+
+
+def test_a_finder_of_old_is_passed_over_as_by_python(monkeypatch):
+    monkeypatch.setattr(sys, "meta_path", [object(), *sys.meta_path])
+    assert program_files._module_refusal("json.tool") is None
+    assert program_files._module_refusal("json.nothing") is not None
 
 
 def test_a_file_that_may_not_be_read(folder, capsys):

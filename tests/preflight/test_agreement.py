@@ -104,6 +104,22 @@ def assigns_in_a_branch(loss):
     return tf.cond(loss[0] > 0, lambda: w.assign(2.0).op, lambda: tf.no_op())
 
 
+def assigns_an_argument(loss):
+    (w,) = [one for one in v1.global_variables() if one.op.name == "w"]
+
+    @tf.function
+    def assign(handle):
+        tf.raw_ops.AssignVariableOp(resource=handle, value=2.0)
+        return loss[0]
+
+    return assign(w.handle)
+
+
+def reads_in_a_dataset(loss):
+    (w,) = [one for one in v1.global_variables() if one.op.name == "w"]
+    return tf.data.Dataset.range(2).reduce(loss[0], lambda total, _: total + tf.reduce_sum(w))
+
+
 def assigns_its_own(loss):
     own = v1.get_local_variable("of_host_call", initializer=0.0)
     return own.assign_add(loss[0])
@@ -219,6 +235,7 @@ GOOD = {
         )
     ),
     "a host_call with a variable of its own": Case(fields=host_call(assigns_its_own)),
+    "a host_call that reads in a dataset": Case(fields=host_call(reads_in_a_dataset)),
     "an evaluation": Case(mode="eval"),
     "an evaluation on the host without steps": Case(
         mode="eval",
@@ -377,6 +394,9 @@ LATER = {
     ),
     "a host_call that assigns in a branch": Case(
         found="host_call assigns the variable 'w'", fields=host_call(assigns_in_a_branch)
+    ),
+    "a host_call that assigns an argument": Case(
+        found="host_call assigns the variable 'w'", fields=host_call(assigns_an_argument)
     ),
     "tables that do not fit": Case(
         found="Tables and slots take", spec=of_table(ADAGRAD(0.1), rows=2**31, dimension=64)

@@ -32,7 +32,7 @@ WAYS = {
 NAMES = {
     "dicts": "fruit",
     "column": "dense_features/fruit_embedding/embedding_weights",
-    "shared": "fruit_other_shared_embedding",
+    "shared": "food/fruits",
 }
 
 
@@ -56,7 +56,9 @@ def spec_of(kind, words, extra, optimizer, start=0.0, dimension=None):
         for key in ("fruit", "other")
     ]
     if kind == "shared":
-        columns = fc.shared_embedding_columns(made, dimension, "sum", initializer, **rate)
+        columns = fc.shared_embedding_columns(
+            made, dimension, "sum", initializer, "food/fruits", **rate
+        )
     else:
         columns = [fc.embedding_column(made[0], dimension, "sum", initializer, **rate)]
     return ee.EmbeddingConfigSpec(columns, parameters), columns

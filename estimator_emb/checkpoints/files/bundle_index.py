@@ -9,6 +9,7 @@ for the keys of slices, which begin with the variable's name and sort as their s
 EncodeTensorNameSlice of tensorflow/core/util/saved_tensor_slice_util.h; TF 2.15.1.
 """
 
+import bisect
 import dataclasses
 from collections.abc import Iterator
 
@@ -43,6 +44,7 @@ class Index:
     def __init__(self, path: str):
         self._path = path
         self._count, self._entries, self._little_endian = _read(path)
+        self._keys = sorted(self._entries)
 
     def parts(self, name: str) -> list[FilePart]:
         """Returns a variable's parts in the order of their rows, or raises UnknownFormat."""
@@ -61,7 +63,8 @@ class Index:
             for piece in entry.slices
         )
         begin = b"\0" + name.encode().replace(b"\0", b"\0\xff") + b"\0\1"
-        data = [one for key, one in self._entries.items() if key.startswith(begin)]
+        first, end = (bisect.bisect(self._keys, key) for key in (begin, begin + b"\xff"))
+        data = [self._entries[key] for key in self._keys[first:end]]
         ends = [start + rows for (start, rows), *_ in runs]
         follow = [start for (start, _), *_ in runs] == [0, *ends[:-1]] and ends[-1] == shape[0]
         if not follow or len(data) != len(runs) or any(run[1:] != whole[1:] for run in runs):

@@ -105,11 +105,15 @@ class Values:
         return values
 
     def pieces(self, name: str, hosts: int = 1) -> Iterator[np.ndarray]:
-        """Yields a variable piece by piece, as `of_ids` does; strings and scalars as a whole."""
-        if self.is_text(name) or not any(self.shapes[name][:1]):
+        """Yields a variable piece by piece, as `of_ids` does; strings and scalars as a whole.
+
+        TensorFlow reads what is a single piece, and checks it: this needs no `check` before.
+        """
+        spans = [] if self.is_text(name) or not self.shapes[name] else [*self.spans(name)]
+        if len(spans) <= 1 and hosts == 1:
             yield self.array(name)
             return
-        for start, end in self.spans(name):
+        for start, end in spans:
             yield self.of_ids(name, start, end, hosts)
 
     def _parts(self, name: str) -> list[FilePart] | None:
