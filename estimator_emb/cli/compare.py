@@ -183,9 +183,11 @@ def _report(*args: Any) -> int:
     load_package()
     from estimator_emb.checkpoints.files.checkpoint_files import CheckpointError
     from estimator_emb.comparison import report
+    from estimator_emb.messages import console
 
     try:
-        return report.report(*args)
+        with console.shown():  # Without notices of deprecation.
+            return report.report(*args)
     except CheckpointError as error:
         raise CannotCompare(error.message) from error
 
