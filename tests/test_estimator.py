@@ -11,7 +11,7 @@ from columns_program import batches, columns, make, model_fn_of
 
 import estimator_emb as ee
 import feature_columns as fc
-from estimator_emb.step import inputs
+from estimator_emb.step import tensor_core
 
 ITEM = "dense_features/item_embedding/embedding_weights"
 SHARED = "history_words_shared_embedding"
@@ -215,7 +215,7 @@ def test_a_table_on_the_tensor_core_trains_with_the_model(tmp_path):
 def test_a_feature_under_the_key_of_a_mask():
     _, spec = on_the_tensor_core()
     features = {"x": tf.sparse.from_dense([[1, 3]]), "x__TENSOR_CORE_MASK": tf.ones([1, 2])}
-    assert harness.refusal(ValueError, inputs.padded_for_tensor_core, spec, features) == (
+    assert harness.refusal(ValueError, tensor_core.padded, spec, features) == (
         "Mask key x__TENSOR_CORE_MASK for Tensor Core embedding is already in use, of column "
         "x_embedding: rename the feature in input_fn."
     )

@@ -27,7 +27,7 @@ from estimator_emb.private.estimator import ExportOutput
 from estimator_emb.private.graphs import output_context
 from estimator_emb.spec.config import EmbeddingConfigSpec
 from estimator_emb.spec.resolved import Table
-from estimator_emb.step import checks, inputs, integers, lookup, summaries
+from estimator_emb.step import checks, inputs, integers, lookup, summaries, tensor_core
 from estimator_emb.step import rates as learning_rates
 from estimator_emb.step.cores import Cores, wire
 from estimator_emb.step.dropped import DroppedIds
@@ -133,7 +133,7 @@ class TableStep:
             for table in self.tables
             for feature in table.features
         ]
-        padded = inputs.padded_for_tensor_core(self.spec, features)
+        padded = tensor_core.padded(self.spec, features)
         others = {key: self._core_slice(value) for key, value in padded.items()}
         if self.dropped and sources:
             self.dropped.drop(sources)
