@@ -100,8 +100,8 @@ def apply(
         with tf.control_dependencies([done]):
             parts = []
             for shard, part in zip(shards, _of_shards(update, shards), strict=True):
-                step = functools.partial(run, shard, parameters, clipping_limit, part.weights)
-                parts.append(shard.run(step, [learning_rate, part.rows, part.gradients]))
+                of_shard = functools.partial(run, shard, parameters, clipping_limit, part.weights)
+                parts.append(shard.run(of_shard, [learning_rate, part.rows, part.gradients]))
             done = tf.group(*parts)
     return done
 

@@ -14,12 +14,12 @@ import estimator_emb as ee
 import feature_columns as fc
 
 LAYERS = {
-    "DenseFeatures": lambda columns, features: [fc.DenseFeatures(columns)(features)],
+    "dense_features": lambda columns, features: [fc.DenseFeatures(columns)(features)],
     "input_layer": lambda columns, features: [fc.input_layer(features, columns)],
-    "SequenceFeatures": lambda columns, features: fc.SequenceFeatures(columns)(features),
+    "sequence_features": lambda columns, features: fc.SequenceFeatures(columns)(features),
     "sequence_input_layer": lambda columns, features: fc.sequence_input_layer(features, columns),
 }
-"""Functions that return the activations, and those of sequences their lengths."""
+"""Scope of the tables -> function that returns activations, and of sequences the lengths too."""
 WORDS = ["ant", "bee", "cat", "dog", "eel", "fox"]
 KNOWN = [*WORDS[:4], "gnu", "hen"]
 SEQUENCES = [[0, 5, 1, 0], [], [3], [4, 3, 3], [2, 2]]
@@ -58,8 +58,8 @@ def check(layer, columns, features, ids, tmp_path):
         gradient = labels[..., first : first + table.shape[1]]
         np.subtract.at(after, ids[key], gradient)
         after[-1] = 0  # What -1 looks up.
-        (name,) = [one for one in saved if f"{key}_embedding/" in one]
-        np.testing.assert_allclose(saved[name], after[:-1], atol=1e-6, err_msg=key)
+        of_table = saved[f"{layer}/{key}_embedding/embedding_weights"]
+        np.testing.assert_allclose(of_table, after[:-1], atol=1e-6, err_msg=key)
         activations.append(after[ids[key]])
         first += table.shape[1]
     predicted = list(estimator.predict(input_fn))
@@ -68,7 +68,7 @@ def check(layer, columns, features, ids, tmp_path):
     return predicted
 
 
-@pytest.mark.parametrize("layer", ["SequenceFeatures", "sequence_input_layer"])
+@pytest.mark.parametrize("layer", ["sequence_features", "sequence_input_layer"])
 def test_sequences(layer, tmp_path):
     """Some are too long; a word outside the vocabulary has a place, also in the length, alone."""
     categorical = {
@@ -89,7 +89,7 @@ def test_sequences(layer, tmp_path):
     assert [one["lengths"] for one in predicted] == [3, 0, 1, 3, 2]
 
 
-@pytest.mark.parametrize("layer", ["DenseFeatures", "input_layer"])
+@pytest.mark.parametrize("layer", ["dense_features", "input_layer"])
 def test_a_dense_column_without_combiner(layer, tmp_path):
     """Combiner None: one id per sample, and id 0 is one."""
     categorical = fc.categorical_column_with_identity("x", 6)

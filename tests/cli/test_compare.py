@@ -137,6 +137,14 @@ def test_finished_runs(tmp_path, capsys, steps, by, status, said):
     assert before == sorted(path.name for path in tmp_path.rglob("*"))
 
 
+@pytest.mark.slow
+def test_finished_runs_bring_no_notices_of_deprecation(tmp_path):
+    folder = finished(tmp_path, "a", (0, 5))
+    sides = f"--a-model-dir={folder}", f"--b-model-dir={folder}"
+    done = processes.run_command("compare", *sides, status=0)
+    assert "The sides are the same" in done.stdout and "deprecated" not in done.stderr
+
+
 def test_a_damaged_checkpoint_is_not_compared(tmp_path, capsys):
     a, b = finished(tmp_path, "a", (0, 5)), finished(tmp_path, "b", (0, 5))
     (data,) = (tmp_path / "b").glob("model.ckpt-5.data-*")
