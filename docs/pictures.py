@@ -130,7 +130,7 @@ def overview():
             54,
             GREEN,
             [
-                "*with estimator_emb, TensorFlow 2.15.1 to 2.21",
+                "*with estimator_emb, TensorFlow 2.15.1 to 2.22",
                 "estimator-emb run, migrate, or install()",
             ],
         ),

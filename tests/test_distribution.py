@@ -99,6 +99,7 @@ BESIDE = {
     "2.15.1": ["tensorflow==2.15.1"],
     "2.18": ["tensorflow==2.18.1"],
     "2.20": ["tensorflow==2.20.0"],  # With which pip brings a protobuf that it does not take.
+    "2.22, without a tf-keras of its own": ["tensorflow==2.22.0rc0"],
     "2.15.1, a numpy that it does not take": ["tensorflow==2.15.1"],
 }
 """What somebody may have installed before this package -> how it came there."""

@@ -59,7 +59,7 @@ COMMANDS = {
     "python3 -m venv .venv && .venv/bin/pip install -q '.[tensorflow]' && ": (
         "test_distribution.py installs; test_stdlib_lines.py runs the example."
     ),
-    "python3 -m venv .venv && .venv/bin/pip install -q -e '.[test": "It starts these tests.",
+    "python3 -m venv .venv && .venv/bin/pip install -q -e '.[tens": "It starts these tests.",
     "pip install": "Installs; test_distribution.py does.",
     "python3 -m venv ~/compiler": "Installs the TPU's compiler, of 1.1 GB.",
     "~/compiler/bin/pip install": "Installs the TPU's compiler, of 1.1 GB.",

@@ -6,9 +6,10 @@ which has them all, it changes nothing.
 
 import importlib
 import importlib.util
+import logging
 import sys
 
-from estimator_emb.compat import legacy_keras
+from estimator_emb.compat import installed, legacy_keras
 from estimator_emb.names.legacy import LACKING
 
 
@@ -16,10 +17,11 @@ def prepare(tpu_embedding: str) -> None:
     """Makes `import tensorflow_estimator` work on this TensorFlow; a second call changes nothing.
 
     The module named `tpu_embedding` stands for tensorflow.python.tpu.tpu_embedding; the other
-    stand-ins are in this folder. Raises ImportError where Keras 3 is already bound to `tf.keras`,
-    or tf-keras is missing.
+    stand-ins are in this folder. Warns of a TensorFlow that is newer than any that was tried.
+    Raises ImportError where Keras 3 is already bound to `tf.keras`, tf-keras is missing, or a newer
+    TensorFlow lacks a private name.
     """
-    legacy_keras.require()
+    tensorflow_version = legacy_keras.require().__version__
     _restore_api_names()
     for name in LACKING:
         if name in sys.modules or importlib.util.find_spec(name) is not None:
@@ -28,6 +30,10 @@ def prepare(tpu_embedding: str) -> None:
         stand_in = tpu_embedding if attribute == "tpu_embedding" else f"{__name__}.{attribute}"
         module = sys.modules[name] = importlib.import_module(stand_in)
         setattr(importlib.import_module(parent), attribute, module)
+    from estimator_emb import private
+
+    if warning := installed.newer_than_tried(tensorflow_version, private):
+        logging.getLogger("estimator_emb").warning(warning)
 
 
 def _restore_api_names() -> None:

@@ -5,18 +5,21 @@ other packages than 'tensorflow', which would replace or double them. So version
 when estimator_emb is imported.
 """
 
+import importlib
 import importlib.util
+import pkgutil
+from collections.abc import Iterator
 from importlib import metadata
 from types import ModuleType
 
-SUPPORTED = ">=2.15.1,<2.22"
-_IN_WORDS = "2.15.1 to 2.21"
+_SUPPORTED = ">=2.15.1"
+_NEWEST_TRIED = (2, 22)
 _OURS = "estimator-emb[tensorflow]"
 
 
 def tensorflow() -> ModuleType:
     """Imports TensorFlow, or raises ImportError, where there is none that works, for pip."""
-    needed = f"estimator_emb needs TensorFlow {_IN_WORDS}, and"
+    needed = "estimator_emb needs TensorFlow 2.15.1 or newer, and"
     spec = importlib.util.find_spec("tensorflow")
     if spec is None or spec.origin is None:  # A folder without a module remains of an old one.
         raise ImportError(f"{needed} none is installed: pip install '{_OURS}'")
@@ -44,36 +47,75 @@ def tensorflow() -> ModuleType:
 def check_beside(tensorflow_version: str, needs_tf_keras: bool) -> None:
     """Checks the versions of tf-keras and protobuf, which pip does not.
 
-    Raises ImportError, with a line for pip, where TensorFlow < 2.21 has protobuf 7, with which it
-    cannot write a graph, or `needs_tf_keras` (Keras 2 for TensorFlow >= 2.16) and tf-keras is
-    missing or of another minor version.
+    Raises ImportError, with a line for pip, if TensorFlow < 2.21 has protobuf 7, with which it
+    cannot write a graph. The same if `needs_tf_keras` (Keras 2 for TensorFlow >= 2.16) and tf-keras
+    is missing or unfit: TensorFlow up to 2.21 takes the tf-keras of its own minor version, a newer
+    TensorFlow any from 2.21 up to its own, because each tf-keras is released weeks later.
     """
     release = _release(tensorflow_version)
     problems, wanted = [], []
     protobuf = version("protobuf")
-    if protobuf and release != "2.21" and int(protobuf.split(".")[0]) >= 7:
+    if protobuf and release < (2, 21) and int(protobuf.split(".")[0]) >= 7:
         problems.append(f"TensorFlow {tensorflow_version} does not work with protobuf {protobuf}")
         wanted.append("protobuf<7")
     tf_keras = version("tf-keras")
     # It may have been installed without pip.
     missing = not tf_keras and not importlib.util.find_spec("tf_keras")
-    if needs_tf_keras and (missing or (tf_keras and _release(tf_keras) != release)):
+    oldest = min(release, (2, 21))
+    if needs_tf_keras and (missing or (tf_keras and not oldest <= _release(tf_keras) <= release)):
         problems.append(
             "estimator_emb needs Keras 2, and the package tf-keras, which brings it to TensorFlow "
             f"{tensorflow_version}, is {tf_keras or 'not installed'}"
         )
-        wanted.append(f"tf-keras=={release}.*")
+        own = f"=={release[0]}.{release[1]}.*"
+        wanted.append(f"tf-keras{own if oldest == release else f'>=2.21,<{_after(release)}'}")
     if not wanted:
         return
-    # tf-keras asks pip for a package called tensorflow, whatever TensorFlow there is.
+    # tf-keras asks pip for a package called tensorflow, of its own minor version.
     distribution = _distribution()
-    alone = "" if distribution and distribution.name == "tensorflow" else "--no-deps "
+    alone = "--no-deps "
+    if distribution and distribution.name == "tensorflow" and oldest == release:
+        alone = ""
     line = " ".join(f"'{one}'" for one in wanted)
     raise ImportError(f"{'. And '.join(problems)}: pip install {alone}{line}")
 
 
-def _release(version: str) -> str:
-    return ".".join(version.split(".")[:2])
+def newer_than_tried(tensorflow_version: str, private: ModuleType) -> str | None:
+    """Returns a warning if this TensorFlow is newer than any that was tried, else None.
+
+    Raises ImportError if the TensorFlow lacks a name that a module of the package `private` takes
+    from it.
+    """
+    if _release(tensorflow_version) <= _NEWEST_TRIED:
+        return None
+    newest = ".".join(map(str, _NEWEST_TRIED))
+    untried = f"TensorFlow {tensorflow_version} is newer than any that estimator_emb was tried with"
+    if problems := list(_failures(private)):
+        raise ImportError(
+            f"{untried}, and lacks names that estimator_emb needs: {'; '.join(problems)}. Look "
+            f"for a newer estimator_emb, or: {_line(_after(_NEWEST_TRIED))}"
+        )
+    return (
+        f"{untried}, which is {newest}. All private names that estimator_emb needs are there; "
+        "compare the results with an older TensorFlow."
+    )
+
+
+def _failures(package: ModuleType) -> Iterator[str]:
+    for module in pkgutil.iter_modules(package.__path__):
+        try:
+            importlib.import_module(f"{package.__name__}.{module.name}")
+        except (ImportError, AttributeError) as error:
+            yield str(error)
+
+
+def _release(version: str) -> tuple[int, int]:
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
+
+
+def _after(release: tuple[int, int]) -> str:
+    return f"{release[0]}.{release[1] + 1}"
 
 
 def version(name: str) -> str | None:
@@ -87,16 +129,19 @@ def version(name: str) -> str | None:
 def _is_supported(version: str) -> bool:
     from packaging import specifiers  # TensorFlow needs it too.
 
-    return specifiers.SpecifierSet(SUPPORTED).contains(version, prereleases=True)
+    return specifiers.SpecifierSet(_SUPPORTED).contains(version, prereleases=True)
 
 
-def _line() -> str:
+def _line(below: str = "") -> str:
+    """Returns the line for pip that installs a supported TensorFlow, older than `below`."""
     distribution = _distribution()
-    if distribution is None or distribution.name == "tensorflow":
-        return f"pip install '{_OURS}'"
-    if distribution.name in ("tf-nightly", "tf_nightly"):  # Has no releases of its own.
-        return f"pip uninstall -y tf-nightly && pip install '{_OURS}'"
-    return f"pip install '{distribution.name}{SUPPORTED}'"
+    name = distribution.name if distribution else "tensorflow"
+    ours = f"pip install '{_OURS}'" + (below and f" 'tensorflow<{below}'")
+    if name == "tensorflow":
+        return ours
+    if name in ("tf-nightly", "tf_nightly"):  # Has no releases of its own.
+        return f"pip uninstall -y tf-nightly && {ours}"
+    return f"pip install '{name}{_SUPPORTED}{below and ',<' + below}'"
 
 
 def _distribution() -> metadata.Distribution | None:

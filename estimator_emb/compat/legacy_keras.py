@@ -19,15 +19,15 @@ is_variable_ours = False
 """Whether the variable is set by this module, rather than by the user."""
 
 
-def require() -> None:
-    """Makes TensorFlow use Keras 2; ImportError where it cannot (see `installed`)."""
+def require() -> ModuleType:
+    """Makes TensorFlow use Keras 2, and returns it; ImportError where it cannot."""
     if "tensorflow" not in sys.modules and _VARIABLE not in os.environ and not _is_2_15():
         _set_variable()  # Set before the import, it also avoids loading Keras 3.
     tf = installed.tensorflow()
     newer = tuple(int(part) for part in tf.__version__.split(".")[:2]) >= (2, 16)
     installed.check_beside(tf.__version__, newer or os.environ.get(_VARIABLE) in _ON)
     if not newer:
-        return
+        return tf
     if os.environ.get(_VARIABLE, "1") not in _ON or _keras_3_is_bound(tf):
         raise ImportError(
             "estimator_emb needs Keras 2, but tf.keras is Keras 3 in this process: set the "
@@ -44,6 +44,7 @@ def require() -> None:
             folder = os.path.dirname(spec.submodule_search_locations[0])
             if folder not in module.__path__:
                 module.__path__ = [folder, *module.__path__]
+    return tf
 
 
 def _set_variable() -> None:

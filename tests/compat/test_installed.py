@@ -1,13 +1,18 @@
 """What the import of estimator_emb says where TensorFlow, or what it needs, is missing or unfit."""
 
+import logging
 import pathlib
 import sys
+import types
 
 import packaging
 import processes
 import pytest
 
-NEEDED = "estimator_emb needs TensorFlow 2.15.1 to 2.21, and"
+from estimator_emb import compat, private
+from estimator_emb.compat import installed, legacy_keras
+
+NEEDED = "estimator_emb needs TensorFlow 2.15.1 or newer, and"
 OURS = "pip install 'estimator-emb[tensorflow]'"
 
 
@@ -50,13 +55,12 @@ def test_there_is_no_tensorflow(tmp_path, remains):
     [
         ("tensorflow", "2.14.0", OURS),
         ("tensorflow", "2.15.0", OURS),
-        ("tensorflow", "2.22.0", OURS),
-        ("tf-nightly", "2.22.0.dev20261101", f"pip uninstall -y tf-nightly && {OURS}"),
-        ("tensorflow-cpu", "2.22.0", "pip install 'tensorflow-cpu>=2.15.1,<2.22'"),
-        ("tensorflow-tpu", "2.14.0", "pip install 'tensorflow-tpu>=2.15.1,<2.22'"),
+        ("tf-nightly", "2.14.0.dev20230601", f"pip uninstall -y tf-nightly && {OURS}"),
+        ("tensorflow-cpu", "2.13.1", "pip install 'tensorflow-cpu>=2.15.1'"),
+        ("tensorflow-tpu", "2.14.0", "pip install 'tensorflow-tpu>=2.15.1'"),
     ],
 )
-def test_tensorflow_is_too_old_or_too_new(tmp_path, name, version, line):
+def test_tensorflow_is_too_old(tmp_path, name, version, line):
     install(tmp_path, name, version, "tensorflow")
     assert error_of_import(tmp_path) == f"{NEEDED} {version} is installed: {line}"
 
@@ -66,6 +70,16 @@ def test_tensorflow_is_too_old_or_too_new(tmp_path, name, version, line):
     [
         ("tensorflow", "2.18.1", None, "is not installed", "pip install 'tf-keras==2.18.*'"),
         ("tensorflow", "2.21.0", "2.20.1", "is 2.20.1", "pip install 'tf-keras==2.21.*'"),
+        *(
+            (name, version, keras, problem, f"pip install --no-deps 'tf-keras>=2.21,<{above}'")
+            for name in ("tensorflow", "tensorflow-cpu")
+            for version, above in (("2.22.0rc0", "2.23"), ("2.22.1", "2.23"), ("2.23.0", "2.24"))
+            for keras, problem in (
+                (None, "is not installed"),
+                ("2.20.1", "is 2.20.1"),
+                ("2.24.0", "is 2.24.0"),
+            )
+        ),
         *(
             (name, "2.16.2", keras, problem, "pip install --no-deps 'tf-keras==2.16.*'")
             for name in ("tensorflow-cpu", "tensorflow-tpu", "intel-tensorflow")
@@ -130,6 +144,72 @@ def test_protobuf_with_which_no_graph_can_be_written(tmp_path, name, version, pr
         f"TensorFlow {version} does not work with protobuf {protobuf}. And estimator_emb needs "
         f"Keras 2, and the package tf-keras, which brings it to TensorFlow {version}, is not "
         f"installed: {line}"
+    )
+
+
+@pytest.mark.parametrize(
+    "tensorflow, protobuf, tf_keras",
+    [
+        ("2.16.2", "4.25.0", "2.16.0"),
+        ("2.21.0", "6.33.0", "2.21.0"),
+        ("2.21.0", "7.36.2", "2.21.0"),
+        ("2.22.0rc0", "7.37.0rc1", "2.21.0"),
+        ("2.22.0", "7.37.0", "2.22.0"),
+        ("2.23.0", "7.37.0", "2.21.0"),
+    ],
+)
+def test_check_beside_accepts(monkeypatch, tensorflow, protobuf, tf_keras):
+    monkeypatch.setattr(installed, "version", {"protobuf": protobuf, "tf-keras": tf_keras}.get)
+    installed.check_beside(tensorflow, needs_tf_keras=True)
+
+
+@pytest.mark.parametrize("version", ["2.15.1", "2.21.0", "2.22.0rc0", "2.22.3"])
+def test_a_tensorflow_that_was_tried_brings_no_warning(version):
+    assert installed.newer_than_tried(version, private) is None
+
+
+@pytest.mark.parametrize("version", ["2.23.0", "2.30.0.dev20261101", "3.0.0"])
+def test_prepare_warns_of_a_tensorflow_newer_than_any_tried(version, monkeypatch, caplog):
+    newer = types.SimpleNamespace(__version__=version)
+    monkeypatch.setattr(legacy_keras, "require", lambda: newer)
+    compat.prepare("estimator_emb.legacy.tpu_embedding")
+    assert caplog.record_tuples == [
+        (
+            "estimator_emb",
+            logging.WARNING,
+            f"TensorFlow {version} is newer than any that estimator_emb was tried with, which is "
+            "2.22. All private names that estimator_emb needs are there; compare the results with "
+            "an older TensorFlow.",
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    "name, line",
+    [
+        ("tensorflow", f"{OURS} 'tensorflow<2.23'"),
+        ("tf-nightly", f"pip uninstall -y tf-nightly && {OURS} 'tensorflow<2.23'"),
+        ("tensorflow-cpu", "pip install 'tensorflow-cpu>=2.15.1,<2.23'"),
+    ],
+)
+def test_a_newer_tensorflow_without_a_private_name_is_refused(tmp_path, monkeypatch, name, line):
+    package = tmp_path / "names_of_tensorflow"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "columns.py").write_text("from json import no_such_name")
+    (package / "graphs.py").write_text("import json\njson.neither")
+    (package / "files.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    import names_of_tensorflow
+
+    monkeypatch.setattr(installed, "_distribution", lambda: types.SimpleNamespace(name=name))
+    with pytest.raises(ImportError) as raised:
+        installed.newer_than_tried("2.23.0", names_of_tensorflow)
+    monkeypatch.delitem(sys.modules, "names_of_tensorflow")
+    assert str(raised.value).replace(f" ({sys.modules['json'].__file__})", "") == (
+        "TensorFlow 2.23.0 is newer than any that estimator_emb was tried with, and lacks names "
+        "that estimator_emb needs: cannot import name 'no_such_name' from 'json'; module 'json' "
+        f"has no attribute 'neither'. Look for a newer estimator_emb, or: {line}"
     )
 
 
