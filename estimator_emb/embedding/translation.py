@@ -54,6 +54,8 @@ def objects_to_tensorflow(structure: Any, check: Callable[[Any], None] | None = 
             for name in ("table", "optimizer", "quantization_config"):
                 if name in arguments:
                     arguments[name] = translated(arguments[name])
+            if _PACKING in arguments:  # TensorFlow writes it to an enum; protobuf 7 takes no bool.
+                arguments[_PACKING] = int(arguments[_PACKING])
             theirs = getattr(tf.tpu.experimental.embedding, type(value).__name__)
             done[id(value)] = theirs(**arguments)
         return done[id(value)]
@@ -61,13 +63,15 @@ def objects_to_tensorflow(structure: Any, check: Callable[[Any], None] | None = 
     return tf.nest.map_structure(translated, structure)
 
 
+_PACKING = "low_dimensional_packing_status"
+
 IGNORED_BY_SPARSE_CORE = {
     "lazy_adam": True,
     "use_gradient_accumulation": True,
     "clipvalue": None,
     "clip_weight_min": None,
     "clip_weight_max": None,
-    "low_dimensional_packing_status": False,
+    _PACKING: False,
     "allow_zero_accumulator": False,
 }
 """Argument of an optimizer that TPUEmbeddingV2 never reads -> the value used instead."""

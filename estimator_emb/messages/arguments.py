@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 _KEYWORDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-_UNEXPECTED = re.compile(r"(\w+)\.__(new|init)__\(\) got an unexpected keyword argument '(\w+)'")
+_UNEXPECTED = re.compile(
+    r"(\w+)\.__(new|init)__\(\) got an unexpected keyword argument '(\w+)'"
+    r"(?:\. Did you mean '\w+'\?)?"  # Of Python 3.13 and newer.
+)
 
 
 def check_argument(owner: str, holds: object, name: str, allowed: str, got: object) -> None:

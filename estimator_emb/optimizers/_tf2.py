@@ -65,7 +65,7 @@ class TF2Optimizer(OptimizationParameters):
         given = {legacy_names.get(name, name): value for name, value in arguments.items()}
         del given["self"]
         self._clipvalue = given.pop("clipvalue")
-        self.low_dimensional_packing_status = given.pop("low_dimensional_packing_status")
+        self.low_dimensional_packing_status = bool(given.pop("low_dimensional_packing_status"))
         self.slot_variable_creation_fn = creation = given.pop("slot_variable_creation_fn", None)
         low, high = self._limits(self._clipvalue, given["use_gradient_accumulation"])
         super().__init__(**given, clip_gradient_min=low, clip_gradient_max=high)

@@ -9,6 +9,7 @@ import numpy as np
 import processes
 import pytest
 import tensorflow as tf
+from packaging import version
 
 import estimator_emb as ee
 from estimator_emb.cli import main as main_lib
@@ -154,7 +155,8 @@ def test_the_command_says_its_versions(capsys, monkeypatch):
     assert own == f"estimator-emb {ee.__version__}"
     versions = dict(one.split(" ", 1) for one in packages.split(", "))
     assert list(versions) == ["tensorflow", "tf-keras", "tensorflow-estimator", "numpy", "protobuf"]
-    assert (versions["tensorflow"], versions["numpy"]) == (tf.__version__, np.__version__)
+    assert version.Version(versions["tensorflow"]) == version.Version(tf.__version__)
+    assert versions["numpy"] == np.__version__
     assert machine.startswith(f"Python {platform.python_version()}, Linux-")
     assert machine.endswith(f", {os.cpu_count()} cores")
     assert kernels == "native kernels: none, there is no C++ compiler"

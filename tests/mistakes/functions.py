@@ -157,8 +157,8 @@ evaluate.checkpoint_path = '/nowhere/model.ckpt-7'
     '/nowhere/model.ckpt-7'.\nWhat to do: give the path of a checkpoint without the ends of its
     files' names.
 [evaluate TypeError]
-metrics = lambda labels, logits: (lambda logits: {}, {'logit': logits})
-    <lambda>.<locals>.<lambda>() got an unexpected keyword argument 'logit'
+metrics = lambda labels, logits: (lambda logits: {}, {'score': logits})
+    <lambda>.<locals>.<lambda>() got an unexpected keyword argument 'score'
 metrics = lambda labels, logits: (lambda logits: None, [logits])
     eval_metrics: metric_fn ({lambda}) must return a dict of metrics; it returned None. Is its
     `return` missing?
