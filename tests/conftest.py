@@ -11,7 +11,7 @@ import tempfile
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "lib"))
 from sampling import (  # noqa: E402, F401
     pytest_collection_modifyitems,
     pytest_configure,

@@ -19,7 +19,7 @@ from estimator_emb import embedding, export
 from estimator_emb.tables.storage import saved_name
 
 STOCK = json.loads(
-    (pathlib.Path(spellings.__file__).parent / "data" / "stock_names.json").read_text()
+    (pathlib.Path(spellings.__file__).parents[1] / "data" / "stock_names.json").read_text()
 )
 EVERY = spellings.every()
 WRITTEN = [name for name in EVERY if "names" in STOCK[name]]

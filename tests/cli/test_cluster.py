@@ -408,7 +408,7 @@ def test_the_example_trains_as_a_cluster_and_ends(tmp_path):
         *(SCRIPT, "cluster", "--workers=2", "--ps=2", "--evaluator", tmp_path / "soon.py"),
         *(f"--model_dir={tmp_path}", "--train_steps=400", "--save_checkpoints_steps=200"),
         status=0,
-        PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}",
+        PYTHONPATH=f"{ROOT}:{ROOT / 'tests' / 'lib'}",
     )
     (said,) = own(done.stderr.splitlines())  # No process died.
     assert timeless(said) == "chief is done after N s."

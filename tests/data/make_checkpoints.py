@@ -1,6 +1,6 @@
 """Writes tests/data/checkpoints: three training steps, and what comes of them.
 
-    PYTHONPATH=.:tests python tests/data/make_checkpoints.py
+    PYTHONPATH=.:tests/lib python tests/data/make_checkpoints.py
 
 Run under TensorFlow 2.15.1 it writes `stock-2.15.1`, by stock tensorflow-estimator with
 `use_tpu=False` and `AdagradOptimizer` for tables and model alike, and `host-2.15.1`, by this

@@ -1,8 +1,8 @@
-"""Writes tpu_goldens.json: what TensorFlow 2.15's own TPUEmbedding makes of tests/tpu_cases.py.
+"""Writes tpu_goldens.json: what TensorFlow 2.15's own TPUEmbedding makes of tests/lib/tpu_cases.py.
 
 Run with TensorFlow 2.15.1, whose last version of that class it is, from the top of the repository:
 
-    PYTHONPATH=.:tests python tests/data/make_tpu_goldens.py
+    PYTHONPATH=.:tests/lib python tests/data/make_tpu_goldens.py
 """
 
 import json

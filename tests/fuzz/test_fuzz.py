@@ -2,7 +2,7 @@
 
 A training that fails is named by its seed, with which it runs alone:
 
-    PYTHONPATH=tests python tests/fuzz/trained.py native 17
+    PYTHONPATH=tests/lib python tests/fuzz/trained.py native 17
 """
 
 import json

@@ -3,7 +3,7 @@
 Each step is computed from what the step before has left, so that rounding does not add up. As a
 program, this module runs the trainings of some seeds:
 
-    PYTHONPATH=tests python tests/fuzz/trained.py native 17 18
+    PYTHONPATH=tests/lib python tests/fuzz/trained.py native 17 18
 """
 
 import contextlib

@@ -11,7 +11,7 @@ from descriptors import GOLDEN_CLASSES
 
 import estimator_emb as ee
 
-GOLDEN = json.loads((pathlib.Path(__file__).parent / "golden.json").read_text())
+GOLDEN = json.loads((pathlib.Path(__file__).parents[1] / "golden.json").read_text())
 SAMPLES = 4
 """Samples of a golden batch."""
 

@@ -4,7 +4,7 @@ Nothing here imports estimator_emb. Run as a program under TensorFlow 2.15.1, th
 each with stock tensorflow-estimator and `use_tpu=False` and prints, as JSON, what its checkpoint
 holds:
 
-    python tests/spellings.py > tests/data/stock_names.json
+    python tests/backends/spellings.py > tests/data/stock_names.json
 
 The loss is the sum of what a program returns, so that each activation's gradient is 1 for each use
 of its column. The program's optimizer has the rate 0: dense variables keep that so.

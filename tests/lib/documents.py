@@ -1,6 +1,6 @@
 """The code of README and docs: what stands in a page, and a program that runs it.
 
-    python tests/documents.py FOLDER PAGE...
+    python tests/lib/documents.py FOLDER PAGE...
 
 runs the Python of each page in a namespace of its own, in FOLDER, and prints how long it took.
 """
@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 
-REPOSITORY = pathlib.Path(__file__).parents[1]
+REPOSITORY = pathlib.Path(__file__).parents[2]
 PAGES = sorted(
     str(path.relative_to(REPOSITORY))
     for path in [REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")]

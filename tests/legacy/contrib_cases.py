@@ -1,6 +1,6 @@
 """What tf.contrib computes, in cases that TensorFlow 1.15 runs too.
 
-    python3.7 tests/contrib_cases.py > tests/data/contrib_goldens.json
+    python3.7 tests/legacy/contrib_cases.py > tests/data/contrib_goldens.json
 
 with tensorflow 1.15.5 and protobuf below 3.20 writes what the tests compare with.
 """

@@ -5,7 +5,7 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
-MOD = str(pathlib.Path(__file__).parent / "data" / "tpu_checkpoints" / "mod")
+MOD = str(pathlib.Path(__file__).parents[1] / "data" / "tpu_checkpoints" / "mod")
 """A folder with a checkpoint of a legacy TPU of four hosts, under 'mod'."""
 WORDS = "dense_features/words_embedding/embedding_weights"
 
