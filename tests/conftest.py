@@ -4,6 +4,7 @@ import functools
 import gc
 import importlib
 import logging
+import math
 import os
 import re
 import sys
@@ -177,10 +178,12 @@ def installed():
 
 @pytest.fixture(autouse=True)
 def nothing_logged(monkeypatch):
-    """Has each test see what a process says once."""
+    """Has each test see what a process says once, and no progress that is told only in time."""
     from estimator_emb.messages import console
+    from estimator_emb.training import progress
 
     monkeypatch.setattr(console, "_logged", set())
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", math.inf)
 
 
 @pytest.fixture(autouse=True)

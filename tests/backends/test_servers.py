@@ -2,12 +2,14 @@
 
 import itertools
 import math
+import re
 import threading
 
 import descriptors
 import forms
 import harness
 import numpy as np
+import processes
 import pytest
 import servers
 import tensorflow as tf
@@ -303,10 +305,14 @@ def test_a_server_that_is_away_is_named(monkeypatch, said, tmp_path):
     monkeypatch.setattr(serving, "_NEXT_LINE", 0.1)
     cluster = servers.Cluster(workers=0, servers=2, absent=[("ps", 1)])
     address = cluster.cluster["ps"][1]
-    late = threading.Timer(3.0, cluster.start, [("ps", 1)])
+    waiting = rf"Waiting for parameter server 1 at {address} for \d+ s: Connection refused\."
+
+    def come():
+        processes.until(lambda: any(re.fullmatch(waiting, line) for line in said()))
+        cluster.start(("ps", 1))
+
+    late = threading.Thread(target=come)
     late.start()
     chief_of(cluster, tmp_path)(2)
     late.join()
-    waiting = f"Waiting for parameter server 1 at {address} for 1 s: Connection refused."
-    assert waiting in said()
     assert harness.saved(tmp_path, 2)["global_step"] == 2

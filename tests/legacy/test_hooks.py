@@ -65,7 +65,7 @@ class Listener(tf1.train.CheckpointSaverListener):
 
     def after_save(self, session, global_step_value):
         if threading.current_thread() is not threading.main_thread():
-            self.release.wait(30)
+            self.release.wait()
         self.saved.append(global_step_value)
         if self.error:
             raise self.error
