@@ -311,7 +311,7 @@ def test_a_server_that_is_away_is_named(monkeypatch, said, tmp_path):
         processes.until(lambda: any(re.fullmatch(waiting, line) for line in said()))
         cluster.start(("ps", 1))
 
-    late = threading.Thread(target=come)
+    late = threading.Thread(target=come, daemon=True)
     late.start()
     chief_of(cluster, tmp_path)(2)
     late.join()

@@ -102,7 +102,10 @@ def test_checkpoints_are_written_beside_the_training(tmp_path):
             while listener.saved != [0]:
                 pass
 
-    train(tmp_path, listener, each_step)
+    try:
+        train(tmp_path, listener, each_step)
+    finally:
+        listener.release.set()
     assert listener.saved[0] == 0 and listener.saved[-1] == ("end", 5)
     assert listener.saved[-2] == 5 and 2 not in listener.saved
     state = tf.train.load_checkpoint(str(tmp_path))
