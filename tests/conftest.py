@@ -10,9 +10,11 @@ import re
 import sys
 import tempfile
 
+import hypothesis
 import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
+import processes  # noqa: E402
 from sampling import (  # noqa: E402, F401
     pytest_collection_modifyitems,
     pytest_configure,
@@ -31,6 +33,13 @@ os.environ.setdefault(
 
 # Chosen, as by a program: else the lines that are shown by default were in every test's log.
 logging.getLogger().setLevel(logging.WARNING)
+
+
+# However slow and busy the machine is.
+hypothesis.settings.register_profile(
+    "any speed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any speed")
 
 
 # Whether sessions that begin now run graphs as TensorFlow's graph optimizers make them.
@@ -201,6 +210,7 @@ def native_library():
     """The native kernels, built once and kept between runs of the suite."""
     from estimator_emb.native import build, ops
 
+    build._TIMEOUT = build._PROGRESS = processes.HANGS
     try:
         return ops.load()
     except build.BuildError as reason:
