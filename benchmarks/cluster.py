@@ -22,7 +22,6 @@ Where the system lets it, the cluster has a network of its own, in which nothing
 """
 
 import argparse
-import contextlib
 import ctypes
 import fcntl
 import json
@@ -84,14 +83,13 @@ class Cluster:
         self._work = work
         jobs = {"chief": 1, "worker": options.workers - 1, "ps": options.servers}
         tasks = [(job, index) for job, count in jobs.items() for index in range(count)]
-        with contextlib.ExitStack() as stack:
-            ports = {
-                task: stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
-                for task in tasks
-            }
+        # The servers share these ports with the sockets, which keep them from other programs.
+        self._ports = {task: socket.socket() for task in tasks}
         cluster: dict[str, list[str]] = {}
-        for (job, _), port in ports.items():
-            cluster.setdefault(job, []).append(f"127.0.0.1:{port}")
+        for (job, _), port in self._ports.items():
+            port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            port.bind(("127.0.0.1", 0))
+            cluster.setdefault(job, []).append(f"127.0.0.1:{port.getsockname()[1]}")
         python = os.environ[STOCK] if peer == "stock" else sys.executable
         self._processes = {}
         self._log = pathlib.Path(folder) / "log"
@@ -99,6 +97,7 @@ class Cluster:
             changes = {
                 IDS_VARIABLE: os.path.join(folder, "ids.npy"),
                 "TF_CPP_MIN_LOG_LEVEL": "3",
+                "TF_GRPC_REUSE_PORT": "1",
                 "ESTIMATOR_EMB_NATIVE": "1" if peer == "ours (native)" else "0",
                 "TF_CONFIG": json.dumps(
                     {"cluster": cluster, "task": {"type": job, "index": index}}

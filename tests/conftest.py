@@ -4,14 +4,17 @@ import functools
 import gc
 import importlib
 import logging
+import math
 import os
 import re
 import sys
 import tempfile
 
+import hypothesis
 import pytest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "lib"))
+import processes  # noqa: E402
 from sampling import (  # noqa: E402, F401
     pytest_collection_modifyitems,
     pytest_configure,
@@ -30,6 +33,13 @@ os.environ.setdefault(
 
 # Chosen, as by a program: else the lines that are shown by default were in every test's log.
 logging.getLogger().setLevel(logging.WARNING)
+
+
+# However slow and busy the machine is.
+hypothesis.settings.register_profile(
+    "any speed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any speed")
 
 
 # Whether sessions that begin now run graphs as TensorFlow's graph optimizers make them.
@@ -177,10 +187,12 @@ def installed():
 
 @pytest.fixture(autouse=True)
 def nothing_logged(monkeypatch):
-    """Has each test see what a process says once."""
+    """Has each test see what a process says once, and no progress that is told only in time."""
     from estimator_emb.messages import console
+    from estimator_emb.training import progress
 
     monkeypatch.setattr(console, "_logged", set())
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", math.inf)
 
 
 @pytest.fixture(autouse=True)
@@ -198,6 +210,7 @@ def native_library():
     """The native kernels, built once and kept between runs of the suite."""
     from estimator_emb.native import build, ops
 
+    build._TIMEOUT = build._PROGRESS = processes.HANGS
     try:
         return ops.load()
     except build.BuildError as reason:

@@ -14,7 +14,7 @@ NUMBER = r"\s+[\d,.]+"
 
 def run(command):
     program, *arguments = shlex.split(command)
-    return processes.run_python(FOLDER / program, *arguments, timeout=1200, CUDA_VISIBLE_DEVICES="")
+    return processes.run_python(FOLDER / program, *arguments, CUDA_VISIBLE_DEVICES="")
 
 
 COMMANDS = {

@@ -25,7 +25,7 @@ DOCS = REPOSITORY / "docs"
 
 def run(*arguments):
     """Runs Python as a reader does who has no compiler; what it printed."""
-    given = {"cwd": REPOSITORY, "timeout": 1200, "status": 0, "ESTIMATOR_EMB_NATIVE": "0"}
+    given = {"cwd": REPOSITORY, "status": 0, "ESTIMATOR_EMB_NATIVE": "0"}
     return processes.run_python(*arguments, **given).stdout
 
 

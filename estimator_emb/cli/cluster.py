@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from estimator_emb.cli import arguments, processes, program_files, run_options
@@ -34,6 +35,9 @@ _TO_END_BY_ITSELF = 10.0
 
 _TO_SAVE = 60.0
 """Seconds that the trainers have after Ctrl-C or SIGTERM to finish a step and save the model."""
+
+_UNTIL_LOST = 10.0
+"""Seconds that a chief whose training is over has to end after a server failed."""
 
 _BETWEEN_REMINDERS = 60.0
 _LAST_LINES = 10
@@ -81,8 +85,7 @@ def start(
 ) -> int:
     """Runs a command for each task of a cluster on loopback; returns the status of `main`."""
     jobs = {"chief": 1, "worker": workers - 1, "ps": servers}
-    cluster = _cluster({job: count for job, count in jobs.items() if count})
-    tasks = [(job, index) for job, addresses in cluster.items() for index in range(len(addresses))]
+    tasks = [(job, index) for job, count in jobs.items() for index in range(count)]
     if evaluator:
         tasks.append(("evaluator", 0))
     direct = variables.get("no_grpc_proxy") or variables.get("no_proxy")
@@ -91,10 +94,12 @@ def start(
         "PYTHONUNBUFFERED": "1",  # A pipe would keep lines until there are many.
         # gRPC would ask a proxy for the way to this machine.
         "no_grpc_proxy": ",".join(filter(None, [direct, "localhost"])),
+        "TF_GRPC_REUSE_PORT": "1",  # Its server shares the port that `_addresses` keeps.
     }
     launcher = _Launcher(command)
     signals: list[int] = []
     with (
+        _addresses({job: count for job, count in jobs.items() if count}) as cluster,
         processes.handled_signals(lambda number, _: signals.append(number)),
         processes.process_group() as group,
     ):
@@ -108,14 +113,18 @@ def start(
         return launcher.wait(signals)
 
 
-def _cluster(jobs: dict[str, int]) -> dict[str, list[str]]:
+@contextlib.contextmanager
+def _addresses(jobs: dict[str, int]) -> Iterator[dict[str, list[str]]]:
+    """Yields the addresses of each job's tasks, and keeps their ports from other programs."""
     with contextlib.ExitStack() as sockets:
 
         def address() -> str:
-            server = sockets.enter_context(socket.create_server(("127.0.0.1", 0)))
-            return f"localhost:{server.getsockname()[1]}"
+            kept = sockets.enter_context(socket.socket())
+            kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            kept.bind(("127.0.0.1", 0))
+            return f"localhost:{kept.getsockname()[1]}"
 
-        return {job: [address() for _ in range(count)] for job, count in jobs.items()}
+        yield {job: [address() for _ in range(count)] for job, count in jobs.items()}
 
 
 class _Launcher:
@@ -224,7 +233,7 @@ class _Launcher:
             self._stop_without("chief")
         elif process.job == "ps" and status != 0 and self._running("chief"):
             self._has_lost_server = True
-            self._later.enter(_TO_END_BY_ITSELF, 0, self._lose, (process.name,))
+            self._later.enter(_UNTIL_LOST, 0, self._lose, (process.name,))
 
     def _lose(self, server: str) -> None:
         # Where training is over, the chief is about to end too.

@@ -158,13 +158,13 @@ def locked(folder: pathlib.Path, timeout: float) -> Iterator[None]:
                 fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             waited = time.monotonic() - started
+            if waited > 2 and not logged:
+                logged = True
+                logger.info("Waiting for another process, which builds native kernels.")
             if waited > timeout:
                 raise BuildError(
                     f"another process has held the lock {folder / 'lock'} for {timeout:.0f} s"
                 )
-            if waited > 2 and not logged:
-                logged = True
-                logger.info("Waiting for another process, which builds native kernels.")
             time.sleep(0.05)
         for left in list(folder.glob(_SCRATCHES)):
             shutil.rmtree(left, ignore_errors=True)

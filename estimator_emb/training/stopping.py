@@ -28,6 +28,9 @@ _DEFAULTS = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_h
 _SAME_SIGNAL_SECONDS = 1.0
 """A signal within this time is not another one: `timeout` signals both process and group."""
 
+_NO_MORE_SIGNALS = b"\0"
+"""Ends the thread that receives signals; other bytes are their numbers."""
+
 _training: "_Training | None" = None
 """The training that these signals would end."""
 
@@ -93,7 +96,8 @@ class _Training(tf.compat.v1.train.SessionRunHook):
         self._is_chief = is_chief
         self._received_at = 0.0
         self._handlers: dict[signal.Signals, Any] = {}
-        self._wakeup = -1
+        self._pipe = (-1, -1)
+        self.reader: threading.Thread | None = None
         self._begun = False
         self._step: int | None = None
 
@@ -108,13 +112,21 @@ class _Training(tf.compat.v1.train.SessionRunHook):
         return bool(self._handlers)
 
     def uninstall(self) -> None:
+        """Restores the handlers, and waits until the thread has logged the signals received."""
+        self.restore_handlers()
+        if self.reader is not None:
+            # Not the end of the file: a process that C code forked may hold the pipe open.
+            os.write(self._pipe[1], _NO_MORE_SIGNALS)
+            self.reader.join()
+            for end in self._pipe:
+                os.close(end)
+
+    def restore_handlers(self) -> None:
         for number, handler in self._handlers.items():
             if signal.getsignal(number) == self._handle:
                 signal.signal(number, handler)
-        if self._wakeup >= 0:
+        if self.reader is not None:
             signal.set_wakeup_fd(-1)
-            os.close(self._wakeup)
-            self._wakeup = -1
 
     def before_run(self, run_context: Any) -> None:
         self._begun = True
@@ -157,26 +169,25 @@ class _Training(tf.compat.v1.train.SessionRunHook):
         """Starts a thread that receives signals even while the main thread is in TensorFlow."""
         if os.name != "posix":
             return
-        reading, self._wakeup = os.pipe()
-        os.set_blocking(self._wakeup, False)
-        others = signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
+        reading, writing = self._pipe = os.pipe()
+        os.set_blocking(writing, False)
+        others = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         if others != -1:
             # An event loop of the program uses the wakeup file.
             signal.set_wakeup_fd(others)
-            os.close(self._wakeup)
+            os.close(writing)
             os.close(reading)
-            self._wakeup = -1
             return
-        threading.Thread(target=self._read, args=[reading], daemon=True).start()
+        self.reader = threading.Thread(target=self._read, args=[reading], daemon=True)
+        self.reader.start()
 
     def _read(self, reading: int) -> None:
-        with open(reading, "rb", buffering=0) as pipe:
-            while numbers := pipe.read(1):
-                if numbers[0] in self._handlers:
-                    self._receive(signal.Signals(numbers[0]))
+        while (byte := os.read(reading, 1)) != _NO_MORE_SIGNALS:
+            if byte[0] in self._handlers:
+                self._receive(signal.Signals(byte[0]))
 
     def _handle(self, number: int, frame: Any) -> None:
-        if self._wakeup < 0:
+        if self.reader is None:
             self._receive(signal.Signals(number))
         elif self.signal is None:
             self.signal = signal.Signals(number)  # The thread has not run yet.
@@ -193,6 +204,8 @@ class _Training(tf.compat.v1.train.SessionRunHook):
                     "%s: training ends with this step. Another signal ends it at once.",
                     number.name,
                 )
+                # A signal that came while a busy machine logged the line is not another one.
+                self._received_at = time.monotonic()
         elif now - self._received_at > _SAME_SIGNAL_SECONDS:
             print(f"estimator_emb: {number.name} again: ended at once.", file=sys.stderr)
             sys.stderr.flush()
@@ -203,7 +216,8 @@ def _in_forked_process() -> None:
     """Restores the handlers in a forked process, because a pool ends its processes by SIGTERM."""
     global _training
     if _training is not None:
-        _training.uninstall()
+        _training.restore_handlers()
+        _training.reader = None  # The thread and its pipe are those of the parent process.
         _training = None
 
 

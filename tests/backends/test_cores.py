@@ -5,6 +5,7 @@ import threading
 
 import harness
 import numpy as np
+import processes
 import pytest
 import tensorflow as tf
 from tensorflow.python.ops import gen_tpu_ops
@@ -114,7 +115,7 @@ def test_nested(shard_context):
 @pytest.mark.parametrize("shard_context", [True, False])
 def test_threads_do_not_see_each_other(shard_context):
     """Two estimators in two threads, both in their model_fn: each has its own cores."""
-    both, done = threading.Barrier(2, timeout=60), threading.Event()
+    both, done = threading.Barrier(2, timeout=processes.HANGS), threading.Event()
     found = {}
 
     def summed(count):
@@ -127,7 +128,7 @@ def test_threads_do_not_see_each_other(shard_context):
                 )
                 both.wait()
                 found[count] = shards(), bool(cores.collectives)
-                done.wait(60)
+                done.wait(processes.HANGS)
             assert "CrossReplicaSum" not in {op.type for op in graph.get_operations()}
 
     threads = [threading.Thread(target=summed, args=[count]) for count in (1, 2)]

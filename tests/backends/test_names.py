@@ -385,6 +385,6 @@ def test_tables_in_one_scope_on_a_tpu(tmp_path):
 @pytest.mark.skipif(not tf.__version__.startswith("2.15."), reason="stock imports on 2.15 only")
 def test_stock_writes_these_names():
     names = sampling.drawn(EVERY, 12)
-    written = processes.run_python(spellings.__file__, *names, timeout=800)
+    written = processes.run_python(spellings.__file__, *names)
     assert json.loads(written.stdout) == {name: STOCK[name] for name in names}, written.stderr
     assert set(STOCK) == set(EVERY)

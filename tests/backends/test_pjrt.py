@@ -263,7 +263,7 @@ def test_the_next_lookup_overlaps_the_devices(tmp_path, monkeypatch):
     def waits(*args, **kwargs):
         launch(*args, **kwargs)
         for _ in range(next(expected)):
-            assert looked_up.acquire(timeout=60)
+            assert looked_up.acquire(timeout=processes.HANGS)
 
     monkeypatch.setattr(engine.TableStep, "from_previous_step", noted)
     monkeypatch.setattr(devices.DeviceStep, "launch", waits)

@@ -49,7 +49,8 @@ def test_a_save_that_is_killed(tmp_path):
     program = """
         import sys
         import words_program
-        words_program.call("train", words_program.make(sys.argv[1], rows=2_000_000))
+        estimator = words_program.make(sys.argv[1], rows=2_000_000)
+        estimator.train(lambda params: words_program.input_fn(params).repeat())
     """
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)],
@@ -57,12 +58,18 @@ def test_a_save_that_is_killed(tmp_path):
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    deadline = time.monotonic() + 120
-    while not (begun := list(tmp_path.glob("model.ckpt-*_temp/*"))):
-        assert time.monotonic() < deadline and process.poll() is None
+
+    def stopped_within_a_save():
+        process.send_signal(signal.SIGCONT)
         time.sleep(0.002)
+        process.send_signal(signal.SIGSTOP)
+        assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
+        return list(tmp_path.glob("model.ckpt-*_temp/*"))
+
+    processes.until(lambda: list(tmp_path.glob("model.ckpt-*")))
+    processes.until(stopped_within_a_save)
+    begun = list(tmp_path.glob("model.ckpt-*_temp/*"))
     # While it lives, another training leaves its files alone.
-    process.send_signal(signal.SIGSTOP)
     with pytest.raises(RuntimeError, match=f"is held by process {process.pid} on "):
         call("train", make(tmp_path, rows=2_000_000))
     assert all(one.exists() for one in begun)

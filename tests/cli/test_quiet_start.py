@@ -3,6 +3,7 @@
 A reader of stdout that goes is no error.
 """
 
+import os
 import re
 import signal
 import subprocess
@@ -49,7 +50,7 @@ print("|after", file=sys.stderr)
 
 def run(how, **more):
     code, level = ("-c", CODE, quiet_start.__file__, how), {quiet_start.LEVEL: None, **more}
-    return processes.run_python(*code, timeout=60, given=LEFT_OUT + KEPT, **level)
+    return processes.run_python(*code, given=LEFT_OUT + KEPT, **level)
 
 
 @pytest.mark.parametrize(
@@ -90,12 +91,14 @@ def test_a_closed_stderr():
 )
 def test_a_reader_that_goes_is_no_error(command):
     """As `head` goes: before the command has written a line."""
-    process = subprocess.Popen(
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = subprocess.run(
         [sys.executable, *command],
         env=processes.users_environment(PYTHONUNBUFFERED=""),
-        stdout=subprocess.PIPE,
+        stdout=writing,
         stderr=subprocess.PIPE,
     )
-    process.stdout.close()
-    assert not re.search(b"Traceback|Broken", process.stderr.read())
-    assert process.wait() == 128 + signal.SIGPIPE
+    os.close(writing)
+    assert not re.search(b"Traceback|Broken", process.stderr)
+    assert process.returncode == 128 + signal.SIGPIPE

@@ -24,7 +24,7 @@ np.savez(outputs_path, **{key: value.numpy() for key, value in outputs.items()})
 def run(*arguments, **environment):
     """Standard output of a Python process; where it fails, an error with what it wrote."""
     environment = {"CUDA_VISIBLE_DEVICES": "", "ESTIMATOR_EMB_NATIVE": "0", **environment}
-    done = processes.run_python(*arguments, timeout=1200, **environment)
+    done = processes.run_python(*arguments, **environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

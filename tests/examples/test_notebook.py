@@ -3,6 +3,7 @@
 import pathlib
 import re
 
+import processes
 import pytest
 
 nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed")
@@ -28,7 +29,7 @@ def test_recommender(monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "0")
     notebook = nbformat.read(ROOT / "examples" / "recommender.ipynb", 4)
     assert not any(cell.get("outputs") for cell in notebook.cells)
-    nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
+    nbclient.NotebookClient(notebook, timeout=processes.HANGS, kernel_name="python3").execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     written = [output.text for output in outputs if output.get("name") == "stdout"]
     shown = re.sub(r"[^\n]*\r", "", "".join(written))  # What a bar drew over itself.

@@ -65,7 +65,7 @@ class Listener(tf1.train.CheckpointSaverListener):
 
     def after_save(self, session, global_step_value):
         if threading.current_thread() is not threading.main_thread():
-            self.release.wait(30)
+            self.release.wait()
         self.saved.append(global_step_value)
         if self.error:
             raise self.error
@@ -102,7 +102,10 @@ def test_checkpoints_are_written_beside_the_training(tmp_path):
             while listener.saved != [0]:
                 pass
 
-    train(tmp_path, listener, each_step)
+    try:
+        train(tmp_path, listener, each_step)
+    finally:
+        listener.release.set()
     assert listener.saved[0] == 0 and listener.saved[-1] == ("end", 5)
     assert listener.saved[-2] == 5 and 2 not in listener.saved
     state = tf.train.load_checkpoint(str(tmp_path))

@@ -463,13 +463,13 @@ def test_kills_at_any_moment(tmp_path):
         process.stdout.readline()
         before = set(files(killed))
         # The session of this process has begun once it writes its events.
-        processes.until(lambda: set(files(killed)) != before or process.poll() is not None, 120)
+        processes.until(lambda: set(files(killed)) != before or process.poll() is not None)
         time.sleep(moments.uniform(0.0, 1.5))
         process.kill()
         process.wait()
 
     for _ in range(sampling.of(8, some=2)):
         start_and_kill()
-    assert start(killed).wait(600) == 0
+    assert start(killed).wait(processes.HANGS) == 0
     train_long(whole)
     check_equal(harness.saved(killed, LONG), harness.saved(whole, LONG))

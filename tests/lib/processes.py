@@ -1,6 +1,5 @@
 """Processes of programs, of the command, or of the tasks of one cluster, for tests."""
 
-import contextlib
 import functools
 import json
 import os
@@ -17,6 +16,9 @@ ROOT = pathlib.Path(__file__).parents[2]
 SCRIPT = ROOT / "estimator_emb" / "cli" / "bin" / "estimator-emb"
 """The command, as a file, which starts without TensorFlow."""
 
+HANGS = 3600
+"""Seconds after which what is waited for hangs, however slow and busy the machine is."""
+
 
 def environment(**more):
     """The environment of a process that finds whatever this one imports."""
@@ -31,7 +33,7 @@ def ended(command, status, cwd, timeout, env, given=None):
     return done
 
 
-def run(program, *arguments, status=0, cwd=None, timeout=600, **more):
+def run(program, *arguments, status=0, cwd=None, timeout=HANGS, **more):
     """Runs Python code in a process that finds whatever this one imports; what it printed."""
     command = [sys.executable, "-c", textwrap.dedent(program), *arguments]
     return ended(command, status, cwd, timeout, environment(**more))
@@ -46,7 +48,7 @@ def users_environment(**more):
 
 
 def run_python(
-    *arguments, python=sys.executable, cwd=None, timeout=300, status=None, given=None, **more
+    *arguments, python=sys.executable, cwd=None, timeout=HANGS, status=None, given=None, **more
 ):
     """Runs Python as a user does, to its end, which must have the `status` if one is given."""
     return ended([python, *arguments], status, cwd, timeout, users_environment(**more), given)
@@ -76,15 +78,22 @@ def run_side(side, *arguments, timeout=None, **more):
     return run_python(*arguments, python=python, timeout=timeout, PYTHONPATH=str(path), **more)
 
 
+_reserved = []
+"""Sockets that keep ports from all but servers of TensorFlow, which share them."""
+
+
 def addresses(**jobs):
-    """Returns {job: free addresses} for a number of tasks of each job."""
-    with contextlib.ExitStack() as stack:
+    """Returns {job: addresses} for a number of tasks of each job; only their servers get them."""
+    os.environ["TF_GRPC_REUSE_PORT"] = "1"
 
-        def free():
-            server = stack.enter_context(socket.create_server(("localhost", 0)))
-            return f"localhost:{server.getsockname()[1]}"
+    def reserve():
+        kept = socket.socket()
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        kept.bind(("127.0.0.1", 0))
+        _reserved.append(kept)
+        return f"localhost:{kept.getsockname()[1]}"
 
-        return {job: [free() for _ in range(count)] for job, count in jobs.items()}
+    return {job: [reserve() for _ in range(count)] for job, count in jobs.items()}
 
 
 def join_soon(seconds=1):
@@ -95,9 +104,9 @@ def join_soon(seconds=1):
     SessionManager.__init__ = init
 
 
-def until(condition, seconds=20, pause=0.02, said=str):
-    """Waits until a condition is true; fails with what `said` returns if it takes too long."""
-    deadline = time.monotonic() + seconds
+def until(condition, pause=0.02, said=str):
+    """Waits until a condition is true; fails with what `said` returns if that never comes."""
+    deadline = time.monotonic() + HANGS
     while not condition():
         assert time.monotonic() < deadline, said()
         time.sleep(pause)
@@ -141,8 +150,8 @@ class Processes:
         self.started.append(process)
         return process
 
-    def until(self, condition, seconds=150):
-        until(condition, seconds, 0.3, self.logs)
+    def until(self, condition):
+        until(condition, pause=0.3, said=self.logs)
 
     def ended(self, *processes, status=0):
         """Waits for the end of processes, each with a status."""

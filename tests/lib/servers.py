@@ -18,7 +18,7 @@ class _Start(tf.compat.v1.train.SessionRunHook):
         self._barrier = barrier
 
     def after_create_session(self, session, coord):
-        self._barrier.wait(timeout=120)
+        self._barrier.wait(timeout=processes.HANGS)
 
 
 def counting_spec(optimizers, rows, dimension):
@@ -42,16 +42,6 @@ class Cluster:
         self._absent = absent
         jobs = {"chief": 1, "worker": workers, "ps": servers}
         self.tasks = [(job, index) for job, count in jobs.items() for index in range(count)]
-        # A port that was free a moment ago may not be now.
-        for attempt in range(5):
-            try:
-                self._start(jobs)
-                return
-            except tf.errors.OpError:
-                if attempt == 4:
-                    raise
-
-    def _start(self, jobs):
         self.cluster = processes.addresses(**{job: count for job, count in jobs.items() if count})
         self._servers = []
         for task in self.tasks:
@@ -113,7 +103,7 @@ class Cluster:
         with mock.patch.object(manager, "__init__", manager.__init__):
             processes.join_soon(0.2)
             with pool.ThreadPool(len(estimators)) as threads:
-                threads.map_async(run, estimators).get(timeout=240)
+                threads.map_async(run, estimators).get(timeout=processes.HANGS)
 
 
 def config_of(way, model_dir, **kwargs):

@@ -27,7 +27,7 @@ def test_ten_thousand(configuration, native_library):
     done = processes.run(
         "import worker; worker.main()",
         *(configuration, *seeds),
-        timeout=3000,
+        timeout=None,
         TF_CPP_MIN_LOG_LEVEL="3",
     )
     said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

@@ -37,7 +37,7 @@ CONFIGURATIONS = {
     "two cores with datasets, TensorFlow's ops": (True, 2, "PER_HOST_V2", "error", False),
 }
 BATCH = 4
-A_CASE = 120
+A_CASE = 1200
 """Seconds after which a case hangs."""
 
 

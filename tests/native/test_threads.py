@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 
+import processes
 import pytest
 
 import estimator_emb as ee
@@ -96,7 +97,7 @@ def ran(compiler, objects, folder):
     command = [*([setarch, "--addr-no-randomize"] if setarch else []), program]
     options = f"halt_on_error=1 exitcode={FOUND}"
     environment = {**os.environ, "TSAN_OPTIONS": options}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    return processes.ended(command, None, None, processes.HANGS, environment)
 
 
 def test_trainers_on_the_same_tables(compiler, objects, tmp_path):

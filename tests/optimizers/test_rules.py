@@ -218,7 +218,7 @@ def test_frequency_estimator_takes_the_threshold_itself_for_an_outlier():
 # TensorFlow's kernels, in float64 so that only a wrong formula can differ.
 
 SHAPE = (3, 2)
-RULE_EXAMPLES = settings(max_examples=15, deadline=None)
+RULE_EXAMPLES = settings(max_examples=15)
 
 
 def numbers(low, high):

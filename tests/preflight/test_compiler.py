@@ -5,6 +5,7 @@ import resource
 import sys
 
 import harness
+import processes
 import programs
 import pytest
 import tensorflow as tf
@@ -72,7 +73,7 @@ def test_a_step_with_everything_is_lowered(tmp_path):
         return tf.compat.v1.tpu.cross_replica_sum(x)
 
     step = built(programs.model_fn_with(change))
-    loops, outcome, words = compiler._lower(step, tmp_path, timeout=300)
+    loops, outcome, words = compiler._lower(step, tmp_path, timeout=processes.HANGS)
     assert (loops, outcome, words) == (True, "accepted", "")
     # One sum for the kernel and the bias, one for the helper of the activations, and that of the
     # function and its gradient.

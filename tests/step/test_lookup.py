@@ -15,7 +15,7 @@ from estimator_emb.spec.config import TableConfig
 from estimator_emb.spec.resolved import Feature, Table, tables_of_columns
 from estimator_emb.step import checks, inputs, lookup
 
-settings = hypothesis.settings(deadline=None, max_examples=25)
+settings = hypothesis.settings(max_examples=25)
 
 
 def make_table(vocabulary, dimension, combiner, features):

@@ -1,13 +1,12 @@
 import itertools
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from estimator_emb.tables.partition import FEW_ROWS, Partition, dealt
 
 
-@settings(deadline=None)
 @given(st.integers(1, 60), st.integers(1, 70), st.sampled_from(["div", "mod"]))
 def test_shards_hold_the_ids_that_the_name_of_the_strategy_says(rows, shards, strategy):
     partition, every = Partition(rows, shards, strategy), np.arange(rows)
@@ -19,7 +18,6 @@ def test_shards_hold_the_ids_that_the_name_of_the_strategy_says(rows, shards, st
         np.testing.assert_array_equal(partition.places(ids), start + np.arange(len(ids)))
 
 
-@settings(deadline=None)
 @given(st.integers(1, 10**9), st.integers(1, 70), st.integers(1, 4))
 def test_servers_hold_as_many_rows_whatever_is_dealt(rows, servers, rounds):
     sizes = dealt(rows, servers, rounds)

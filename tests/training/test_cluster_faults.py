@@ -26,7 +26,7 @@ ROWS, DIMENSION, IDS = 5, 2, np.array([0, 3])
 STEPS = 2_500
 FAULTS = sampling.of(6, 2)
 APART = 40
-"""Steps between what two trainers see at a time, while they are slow: those of two seconds."""
+"""Steps that trainers make after a restart until one of them is seen, while they are slow."""
 PROGRAM = """
     import sys
     import processes
@@ -42,10 +42,12 @@ class Record(tf.compat.v1.train.SessionRunHook):
         self._file = open(path, "a", buffering=1)
 
     def before_run(self, run_context):
+        self._began = time.time()
         return tf.compat.v1.train.SessionRunArgs(tf.compat.v1.train.get_global_step())
 
     def after_run(self, run_context, run_values):
-        self._file.write(json.dumps([time.time(), int(run_values.results)]) + "\n")
+        seen = time.time(), self._began, int(run_values.results)
+        self._file.write(json.dumps(seen) + "\n")
 
 
 def train(directory, hurry):
@@ -102,13 +104,19 @@ def check_checkpoint(path, most):
 
 
 def check_roll_backs(steps, told):
-    """Checks that training, by its [(time, step)], went back only to steps that logs have told."""
-    highest = 0
-    for _, step in sorted(steps):
-        if step < highest - APART:
+    """Checks that training went back only to steps that logs have told.
+
+    Of `steps`, each has the times after and before it saw a global step, and that.
+    """
+    reached, since = [(0.0, 0)], 0.0
+    for ended, began, step in sorted(steps):
+        # What another trainer saw meanwhile may be later, and what was seen before is not.
+        highest = max(one for at, one in reached if at < began or not at)
+        if began >= since and step < highest:
             assert any(abs(step - one) <= APART for one in told), (highest, step, told)
-            highest = step
-        highest = max(highest, step)
+            reached, since = [(0.0, step)], began
+        if began >= since:
+            reached.append((ended, step))
 
 
 _FIRST = 2 if tf.__version__.startswith("2.15.") else 1

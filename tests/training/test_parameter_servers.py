@@ -38,7 +38,7 @@ def run(model_dir, kernels):
     with processes.Processes(folder, PROGRAM, [str(model_dir)], jobs) as cluster:
         for task in TASKS:
             started[task] = cluster.start(*task, ESTIMATOR_EMB_NATIVE=str(int(task in kernels)))
-        assert started["chief", 0].wait(timeout=180) == 0
+        assert started["chief", 0].wait(processes.HANGS) == 0
     return {task: process.log.read_text() for task, process in started.items()}, cluster.cluster
 
 

@@ -119,6 +119,7 @@ def test_an_early_stop_is_told_of_the_evaluations_until_then(tmp_path, caplog):
 def clock(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 10.0)
     monkeypatch.setattr(progress, "_pauses", progress._Pauses())
     return now
 

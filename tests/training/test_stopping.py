@@ -35,12 +35,6 @@ def input_that_sends(number, batch, repeat=1):
         if len(read) == batch:
             for _ in range(repeat):
                 os.kill(os.getpid(), number)
-            # Where another thread learns of it, that thread waits for its turn on a busy machine.
-            training = stopping._training
-            watched = training and number in training._handlers and training._wakeup >= 0
-            deadline = time.monotonic() + 30
-            while watched and training.signal is None and time.monotonic() < deadline:
-                time.sleep(0.01)
         return ids
 
     def input_fn(params):
@@ -77,7 +71,9 @@ def handlers(caplog):
         pytest.param("emulated, pipelined", signal.SIGINT, marks=pytest.mark.slow),
     ],
 )
-def test_a_signal_ends_a_training_at_the_end_of_a_step(way, number, tmp_path, caplog):
+def test_a_signal_ends_a_training_at_the_end_of_a_step(way, number, tmp_path, caplog, monkeypatch):
+    # However long a busy machine takes from one signal to the next.
+    monkeypatch.setattr(stopping, "_SAME_SIGNAL_SECONDS", 600.0)
     options = {**WAYS[way], "iterations": 50 if way != "host" else 1}
     estimator = make(tmp_path, **options)
     hooks = [CheckpointInputPipelineHook(estimator, "ignore")]
@@ -101,6 +97,19 @@ def test_a_signal_ends_a_training_at_the_end_of_a_step(way, number, tmp_path, ca
     # It goes on from there, and ends by itself.
     estimator.train(input_that_sends(number, 0), hooks=hooks, max_steps=step + 2)
     assert estimator.get_variable_value("global_step") == step + 2
+
+
+def test_the_end_waits_for_the_thread_that_receives_the_signal(tmp_path, caplog, monkeypatch):
+    """Here that thread is late, as on a busy machine."""
+    receive = stopping._Training._receive
+    monkeypatch.setattr(
+        stopping._Training, "_receive", lambda *args: time.sleep(0.5) or receive(*args)
+    )
+    with pytest.raises(SystemExit):
+        make(tmp_path).train(input_that_sends(signal.SIGTERM, 2), max_steps=40)
+    begins, ends = harness.said(caplog)
+    assert begins.startswith("SIGTERM: training ends with this step.")
+    assert ends.startswith("SIGTERM ended the training at step ")
 
 
 def test_before_the_first_step_a_signal_ends_a_training_at_once(tmp_path, caplog):
@@ -253,7 +262,7 @@ def slowly(ids):
     reads.append(0)
     if len(reads) == 4:
         print("trains", flush=True)
-        time.sleep(300 if how == "hangs" else 1)
+        time.sleep(10_000 if how == "hangs" else 1)
     return ids
 
 def input_fn(params):
@@ -295,25 +304,30 @@ def test_a_program_ends_in_a_few_lines(runner, how, number, status, tmp_path):
     if how == "hangs":
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(2)
-        process.send_signal(number)
-    output, log = process.communicate(timeout=120)
+        # A busy machine may take the first of them for the same signal.
+        while process.poll() is None:
+            process.send_signal(number)
+            time.sleep(1.5)
+    output, log = process.communicate(timeout=processes.HANGS)
     assert output == ""
     assert process.returncode == status, log
     lines = log[log.index(f"{number.name}: training ends with this step.") :].splitlines()
-    assert len(lines) <= 15, log
+    shown = [line for line in lines if line.startswith("estimator_emb: step ")]
+    lines = [line for line in lines if line not in shown]
+    assert len(lines) <= 14, log
     if how == "hangs":
         assert lines[-1] == f"estimator_emb: {number.name} again: ended at once."
         return
     saved, step = tf.train.latest_checkpoint(model_dir), harness.last_step(model_dir)
-    assert lines[1].startswith(f"estimator_emb: step {step:,} of 1,000,000, loss ")
+    assert shown[-1].startswith(f"estimator_emb: step {step:,} of 1,000,000, loss ")
     told = f"{number.name} ended the training at step {step}. {SAVED.format(saved)}"
-    assert lines[2].endswith(told)
+    assert lines[1].endswith(told)
     if number == signal.SIGTERM:
-        assert lines[3:] == []
+        assert lines[2:] == []
     elif runner == "run":
-        assert lines[3:] == [f"estimator-emb: {tmp_path}/program.py was interrupted."]
+        assert lines[2:] == [f"estimator-emb: {tmp_path}/program.py was interrupted."]
     else:
-        assert lines[3] == "Traceback (most recent call last):" and lines[-1] == "KeyboardInterrupt"
+        assert lines[2] == "Traceback (most recent call last):" and lines[-1] == "KeyboardInterrupt"
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ _FOR_ANSWER = 5.0
 """Seconds that the chief waits for the answer of a process."""
 
 _FOR_LAST_STEP = 30.0
-"""Seconds that the chief waits for a worker's last step."""
+"""Seconds that a worker has for its last step; the chief then waits for its answer."""
 
 _FOR_CHIEF_TO_HEAR = 1.0
 """Seconds that a process stays so that the chief receives its answer."""
@@ -119,13 +119,13 @@ def end_all(target: str, cluster_spec: tf.train.ClusterSpec) -> None:
         told = tasks.tasks_of(cluster_spec, job)
         away = tasks.away(told)
         there = [task for task in told if task not in away]
-        seconds = 2 * _FOR_ANSWER + (_FOR_LAST_STEP if job == "worker" else 0)
-        tasks.at_once(functools.partial(_end, target), there, seconds)
+        seconds = _FOR_ANSWER + (_FOR_LAST_STEP if job == "worker" else 0)
+        end = functools.partial(_end, target, seconds)
+        tasks.at_once(end, there, seconds + _FOR_ANSWER)
 
 
-def _end(target: str, task: tasks.Task) -> None:
+def _end(target: str, seconds: float, task: tasks.Task) -> None:
     try:
-        seconds = _FOR_LAST_STEP if task.job == "worker" else _FOR_ANSWER
         queues = _Queues(task.job, task.index, target, seconds)
         with queues.session as session:
             session.run(queues.tell)
