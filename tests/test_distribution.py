@@ -27,7 +27,6 @@ DATA = {
     "estimator_emb/preflight/tpu_kernels.json",
     "estimator_emb/xla/devices.py",
     "estimator_emb/cli/bin/side.py",
-    "estimator_emb/cli/bin/side_files.py",
 }
 """What no import needs, and a list of files can forget."""
 

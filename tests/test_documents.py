@@ -73,7 +73,6 @@ COMMANDS = {
     "ESTIMATOR_EMB_SAMPLE=": ".ci/run draws samples.",
     "python3 .ci/build_wheel.py": ".ci/run builds a wheel, and trains where it is installed.",
     "pre-commit ": "Checks a commit; .ci/run runs ruff and mypy.",
-    "estimator-emb run --map gs://": "test_file_paths.py gives folders in place of buckets.",
     "estimator-emb run --steps-limit=20 PROGRAM.py": {
         "PROGRAM.py --its_flags": "examples/modern_binary.py --model_dir=MODEL"
     },
@@ -91,7 +90,7 @@ COMMANDS = {
     "estimator-emb check --generations=v2,v3": {
         "SCRIPT.py [flags of the script]": "examples/modern_binary.py --model_dir=MODEL"
     },
-    "estimator-emb compare --b=--shards=8 examples/": {"/tmp/clicks": "MODEL"},
+    "estimator-emb compare --b=--shards=8 examples/": {},
     "estimator-emb compare --": "test_compare.py compares settings and finished runs.",
     "estimator-emb export MODEL_DIR OUT": {
         "MODEL_DIR": "tests/data/tpu_checkpoints/mod",

@@ -108,7 +108,7 @@ def main(options: argparse.Namespace) -> int:
             os.environ[environment.DEVICE.name] = "host"
             install.install()
             with _intercepted(check):  # Of what is installed, which is undone after it.
-                launch.run_program(options.program, options.tf_v1, options.map)
+                launch.run_program(options.program, options.tf_v1)
     except _Left as left:
         if left.__cause__ is not None:
             return unchecked(str(left.__cause__))

@@ -6,7 +6,6 @@ they have left.
 
 import argparse
 import contextlib
-import glob
 import os
 import re
 import shlex
@@ -25,20 +24,21 @@ from estimator_emb.cli import (
     program_files,
     run,
     run_options,
-    side_processes,
 )
 from estimator_emb.cli.arguments import WrongArguments
-from estimator_emb.cli.side_processes import Side
-from estimator_emb.comparison import CannotCompare
+from estimator_emb.cli.comparison import CannotCompare, side_processes
+from estimator_emb.cli.comparison.side_processes import OUT, Side
 from estimator_emb.names import environment
 
 DETAILS = """\
-Side A and side B run the same steps of the program from the same variables and seeds, in temporary
-model directories; nothing of yours is written. SETTINGS are options of `estimator-emb run` and
-environment variables, such as "--shards=8" or "ESTIMATOR_EMB_NATIVE=0"; or the word "stock", for
-tensorflow-estimator without this package. Losses, variables with their slots, metrics and
-predictions are compared. The exit status is 0 if the sides are the same within the tolerance, 1 if
-they differ, and 2 if they could not be compared.
+Side A and side B run the same steps of the program from the same variables and seeds. Write {out}
+in the program's arguments where its output folder stands, as in --model_dir={out}: each side gets a
+temporary folder in its place. Paths in the program's own text stay as they are, and both sides
+write there. SETTINGS are options of `estimator-emb run` and environment variables, such as
+"--shards=8" or "ESTIMATOR_EMB_NATIVE=0"; or the word "stock", for tensorflow-estimator without this
+package. Losses, variables with their slots, metrics and predictions are compared. The exit status
+is 0 if the sides are the same within the tolerance, 1 if they differ, and 2 if they could not be
+compared.
 """
 _SETTING = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.S)
 _OF_FINISHED_RUNS = ("a_model_dir", "b_model_dir", "rtol", "atol", "ignore", "plot")
@@ -99,8 +99,9 @@ def fill_parser(parser: arguments.Parser) -> None:
     run_options.add_to(parser, run_options.OF_ANY_PROGRAM)
     parser.add_program()
     parser.usage = (
-        "estimator-emb compare [options] --a SETTINGS --b SETTINGS SCRIPT.py [its flags]\n"
-        "       estimator-emb compare [options] --a SETTINGS --b SETTINGS -m MODULE [its flags]\n"
+        "estimator-emb compare [options] --a SETTINGS --b SETTINGS SCRIPT.py --model_dir={out}\n"
+        "       estimator-emb compare [options] --a SETTINGS --b SETTINGS -m MODULE "
+        "--model_dir={out}\n"
         "       estimator-emb compare [options] --a-model-dir=FOLDER --b-model-dir=FOLDER"
     )
 
@@ -145,7 +146,7 @@ def _run(options: argparse.Namespace, both: list[Side], folder: str, group: int)
     runner = side_processes.SideRunner(folder, group)
     start: dict[str, Any] = {}
     if options.start is not None:
-        start = {"start": [_linked(options.start, folder)], "all_start": True}
+        start = {"start": [options.start], "all_start": True}
     a = runner.run_side(both[0], options.steps, **start)
     starts = _starts(a, both[0])
     start = {
@@ -161,20 +162,13 @@ def _run(options: argparse.Namespace, both: list[Side], folder: str, group: int)
     return _report(options, both, a, b, repeat)
 
 
-def _linked(start: str, folder: str) -> str:
-    """Links a checkpoint to a prefix outside of the model directory, and returns that."""
-    linked = os.path.join(folder, "start")
-    for file in glob.glob(f"{glob.escape(start)}.*"):
-        os.symlink(file, linked + file.removeprefix(start))
-    return linked
-
-
 def _starts(events: list[dict[str, Any]], side: Side) -> dict[int, dict[str, Any]]:
     starts = {one["number"]: one for one in events if one["event"] == "start"}
     if starts.keys() != {one["number"] for one in events if one["event"] == "training"}:
         raise CannotCompare(
             f"{side.label}: {side.program[0]} restored a checkpoint of its own before its first "
-            "step, so the sides do not start from the same values."
+            "step, so the sides do not start from the same values. Give it its model_dir by "
+            f"{OUT} in its arguments."
         )
     return starts
 
@@ -182,7 +176,7 @@ def _starts(events: list[dict[str, Any]], side: Side) -> dict[int, dict[str, Any
 def _report(*args: Any) -> int:
     load_package()
     from estimator_emb.checkpoints.files.checkpoint_files import CheckpointError
-    from estimator_emb.comparison import report
+    from estimator_emb.cli.comparison import report
     from estimator_emb.messages import console
 
     try:
@@ -204,7 +198,16 @@ def sides(options: argparse.Namespace) -> list[Side]:
     program_files.check_program(options, by_this_python=False)
     if os.environ.get("TF_CONFIG"):
         raise WrongArguments("TF_CONFIG names a cluster, and a side is one process: unset it")
-    return [_side(options, label) for label in ("a", "b")]
+    both = [_side(options, label) for label in ("a", "b")]
+    for side in both:
+        if not side.has_out():
+            raise WrongArguments(
+                f"side {side.label}: no argument of the program has {OUT}. Write {OUT} where its "
+                f"output folder stands, as in --model_dir={OUT}: each side gets a folder of its "
+                "own. A path in the program's own text stays as it is, and both sides write "
+                "there: make it a flag."
+            )
+    return both
 
 
 def _finished(options: argparse.Namespace) -> list[Side]:

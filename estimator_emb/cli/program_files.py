@@ -16,10 +16,6 @@ _SOURCES = (".py", ".pyw")
 
 def check_program(options: argparse.Namespace, by_this_python: bool = True) -> None:
     """Raises WrongArguments unless the options name one program, which runs `by_this_python`."""
-    prefixes = [prefix for prefix, _ in options.map]
-    for prefix in prefixes:
-        if prefixes.count(prefix) > 1:
-            raise WrongArguments(f"argument --map: {prefix} is given twice")
     if not options.program or options.program == ["-m"]:
         raise WrongArguments("name one program: SCRIPT.py or -m MODULE")
     script = options.program[0]

@@ -6,8 +6,6 @@ environment variable, or by an argument of `legacy.launch.launch`.
 """
 
 import argparse
-import os
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -49,8 +47,6 @@ class RunOption:
             return [f"--no-{self.flag.removeprefix('--')}"]
         if isinstance(value, bool):
             return [self.flag] if value else []
-        if isinstance(value, list):
-            return [f"{self.flag}={'='.join(one)}" for one in value]
         return [] if value is None else [f"{self.flag}={value}"]
 
 
@@ -64,18 +60,6 @@ def _slice_of(kind: Callable[[str], Any], look_up: Callable[[Any], Any]) -> Call
         return value
 
     return parsed
-
-
-def _folder_of_prefix(text: str) -> tuple[str, str]:
-    prefix, equals, folder = text.partition("=")
-    prefix = prefix.rstrip("/")
-    if not equals or not folder or not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/].*", prefix):
-        raise argparse.ArgumentTypeError(f"must be like gs://bucket=DIR; got {text!r}")
-    if folder.rstrip("/") == prefix:
-        return prefix, prefix
-    if not os.path.isdir(folder):
-        raise argparse.ArgumentTypeError(f"there is no folder {folder!r} for {prefix}")
-    return prefix, os.path.abspath(folder)
 
 
 RUN_OPTIONS = (
@@ -125,17 +109,6 @@ RUN_OPTIONS = (
         launch="binds_tf_v1",
         of_any_program=True,
         action="store_true",
-    ),
-    RunOption(
-        "--map",
-        "the folder DIR, which must exist, stands for gs://BUCKET in the program; may be given "
-        "several times, also for longer paths",
-        launch="folders",
-        of_any_program=True,
-        action="append",
-        default=[],
-        type=_folder_of_prefix,
-        metavar="gs://BUCKET=DIR",
     ),
 )
 OF_ANY_PROGRAM = tuple(option for option in RUN_OPTIONS if option.of_any_program)

@@ -10,10 +10,9 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType, TracebackType
 from typing import Any
 
-from estimator_emb.legacy import emulated_tpu, forks, install, old_python, tf_v1
+from estimator_emb.legacy import forks, install, old_python, tf_v1
 from estimator_emb.messages import console
 from estimator_emb.messages.console import logger
-from estimator_emb.private import file_paths
 from estimator_emb.private.estimator import Estimator, step_of_latest_checkpoint
 from estimator_emb.private.patches import LASTING
 
@@ -22,15 +21,13 @@ from estimator_emb.private.patches import LASTING
 def launch(
     program: Sequence[str],
     binds_tf_v1: bool = False,
-    folders: Sequence[tuple[str, str]] = (),
     steps_limit: int | None = None,
 ) -> int:
     """Runs a program that finds `tf.estimator`, with the classes of this package in it.
 
     The environment says where it trains. `program` is a file, or '-m' and a module, and its own
-    arguments. `binds_tf_v1` makes `import tensorflow` give TensorFlow 1. `folders` are prefixes of
-    paths, such as gs://bucket, each with the folder that stands for it. Each call of `train` and
-    `evaluate` ends after `steps_limit` steps, if given.
+    arguments. `binds_tf_v1` makes `import tensorflow` give TensorFlow 1. Each call of `train`
+    and `evaluate` ends after `steps_limit` steps, if given.
 
     Returns 0 if the program ends by itself, 1 if it ends by an exception, 130 if Ctrl-C ends it. An
     exit of its own (`SystemExit`) passes through, with status 143 if SIGTERM has ended a training.
@@ -40,7 +37,7 @@ def launch(
     if steps_limit is not None:
         _limit_steps(steps_limit)
     try:
-        run_program(program, binds_tf_v1, folders)
+        run_program(program, binds_tf_v1)
     except KeyboardInterrupt:
         print(f"estimator-emb: {name_of(program)} was interrupted.", file=sys.stderr)
         return 128 + signal.SIGINT
@@ -55,14 +52,11 @@ def name_of(program: Sequence[str]) -> str:
     return program[1] if program[0] == "-m" else program[0]
 
 
-def run_program(
-    program: Sequence[str], binds_tf_v1: bool, folders: Sequence[tuple[str, str]]
-) -> None:
+def run_program(program: Sequence[str], binds_tf_v1: bool) -> None:
     """Runs a program with the arguments, `__main__` and sys.path[0] that Python would give it.
 
     These stay afterwards as the program has left them; `restored` restores them.
     """
-    file_paths.map_paths(dict(folders), refuses_gs=emulated_tpu.is_emulated())
     is_module = program[0] == "-m"
     if not getattr(sys.flags, "safe_path", False):  # In that mode Python adds nothing.
         # First, as a file of the program may have the name of a module that tf_v1 supplies.
@@ -101,7 +95,6 @@ def restored() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"], sys.argv[:], sys.path[:] = main, arguments, path
-        file_paths.unmap_paths()
         install.uninstall()
         os.environ.clear()
         os.environ.update(variables)

@@ -7,7 +7,6 @@ ESTIMATOR_EMB_FULL_TRACEBACK=1 in the environment keeps them, and so does
 
 import contextlib
 import functools
-import os
 import re
 import traceback
 from collections.abc import Callable, Iterator
@@ -16,8 +15,8 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.messages import frames
+from estimator_emb.names import environment
 
-VARIABLE = "ESTIMATOR_EMB_FULL_TRACEBACK"
 _IN_FUNCTION = re.compile(r"\{\{function_node ([^}]+)\}\}\{\{node ([^}]+)\}\}")
 
 
@@ -37,7 +36,7 @@ def explained(
 
 def is_full() -> bool:
     """Returns whether errors keep all their lines."""
-    wanted = os.environ.get(VARIABLE, "") not in ("", "0")
+    wanted = environment.FULL_TRACEBACK.value() not in (None, "0")
     return wanted or not tf.debugging.is_traceback_filtering_enabled()
 
 

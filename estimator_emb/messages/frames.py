@@ -13,9 +13,6 @@ from typing import Any
 
 OURS = ("estimator_emb", "feature_columns", "tensorflow_estimator")
 _LIBRARIES = (*OURS, "absl", "keras", "six", "tensorflow", "tf_keras")
-_OF_MAPPED_PATHS = tuple(
-    os.path.join("private", name) for name in ("file_paths.py", "tensorflow_files.py")
-)
 _STANDARD = os.path.join(sysconfig.get_path("stdlib"), "")
 _OF_CORE = re.compile(r"core_\d+(_\d+)?/")
 
@@ -105,8 +102,6 @@ def _on_first_core(op: Any) -> Any:
 def _is_of_library(op: Any) -> bool:
     files = [frame.filename for frame in traceback_of(op)]
     while files and not is_of_program(files[-1]):
-        file = files.pop()
-        # Every op of a program passes these files where paths are mapped.
-        if is_in(file, ("estimator_emb",)) and not file.endswith(_OF_MAPPED_PATHS):
+        if is_in(files.pop(), ("estimator_emb",)):
             return True
     return False

@@ -1,7 +1,6 @@
 """Every environment variable of this package: its name, its meaning and its values.
 
-docs/api/index.md has the same list for users. Files that run without this package, such as
-`cli/bin/side_*.py`, spell the names themselves; a test finds each of them here.
+docs/api/index.md has the same list for users.
 """
 
 import dataclasses

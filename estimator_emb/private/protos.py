@@ -17,6 +17,3 @@ from tensorflow.core.protobuf.tpu import topology_pb2
 
 # The tables, as the embedding hardware is told them.
 from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import TPUEmbeddingConfiguration
-
-# Heartbeats of the hosts of a TPU.
-from tensorflow.core.util import event_pb2

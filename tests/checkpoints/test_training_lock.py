@@ -18,7 +18,6 @@ from words_program import call, make
 
 import estimator_emb as ee
 from estimator_emb.checkpoints.restoring import training_lock
-from estimator_emb.private import file_paths
 
 HERE = f"this process ({os.getpid()})"
 
@@ -172,16 +171,6 @@ def test_a_file_system_without_locks(place, why_not, tmp_path, monkeypatch, capl
         f"model_dir '{model_dir}' cannot be locked ({why_not}): do not train there twice at once."
     ]
     assert not training_lock._descriptors
-
-
-def test_a_mapped_folder(tmp_path):
-    file_paths.map_paths({"gs://bucket": str(tmp_path)}, refuses_gs=True)
-    try:
-        with training_lock.held("gs://bucket/model") as alone:
-            assert alone
-            assert lock_of(tmp_path / "model").exists()
-    finally:
-        file_paths.unmap_paths()
 
 
 def test_many_at_once(tmp_path):

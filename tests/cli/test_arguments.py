@@ -61,6 +61,10 @@ def test_names_that_begin_with_a_dash():
 WRONG = r"""
 run
     name one program: SCRIPT.py or -m MODULE
+run --map=gs://bucket=/data x.py
+    unrecognized arguments: --map=gs://bucket=/data
+run --map gs://bucket=/data x.py
+    unrecognized arguments: --map
 run --shards=12 x.py
     argument --shards: must be at most 8, which one host has, or a multiple of 8, for several
     hosts; got 12 cores.
@@ -93,8 +97,6 @@ compare --b='stock --shards=2' @script
     --b: stock runs the program as Python does: leave out --shards=2
 compare --a=stock --tf-v1 @script
     --a: stock runs the program as Python does: leave out --tf-v1
-compare --a=stock --map=gs://b=@folder @script
-    --a: stock runs the program as Python does: leave out --map=gs://b=@folder
 compare --b='--shards=2 --device=tpu' @script
     --b: --shards needs --device=host or --device=pjrt; the device is 'tpu'
 compare --b=ESTIMATOR_EMB_NATVE=0 @script
@@ -127,7 +129,15 @@ compare --plot=x.pdf @script
     argument --plot: 'x.pdf' must end in .png
 compare --plot=nowhere/x.png @script
     argument --plot: there is no folder 'nowhere'
-compare --start=@folder @script
+compare @script --model_dir=model
+    side A: no argument of the program has {out}. Write {out} where its output folder stands, as in
+    --model_dir={out}: each side gets a folder of its own. A path in the program's own text stays as
+    it is, and both sides write there: make it a flag.
+compare --a-flags=--model_dir={out} --b=X={ou} @script
+    side B: no argument of the program has {out}. Write {out} where its output folder stands, as in
+    --model_dir={out}: each side gets a folder of its own. A path in the program's own text stays as
+    it is, and both sides write there: make it a flag.
+compare --start=@folder @script {out}
     --start: Folder '@folder' holds no checkpoint.
 compare --a-model-dir=@folder --b-model-dir=@mod
     --a-model-dir: Folder '@folder' holds no checkpoint.

@@ -17,10 +17,10 @@ import pytest
 import saved_values
 import tensorflow as tf
 
-from estimator_emb.cli import arguments, side_processes
+from estimator_emb.cli import arguments
 from estimator_emb.cli import compare as compare_lib
 from estimator_emb.cli import main as main_lib
-from estimator_emb.comparison import CannotCompare
+from estimator_emb.cli.comparison import CannotCompare, side_processes
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 WITHIN = "within rtol 0.0001 and atol 1e-05"
@@ -52,13 +52,13 @@ def test_settings_are_options_and_environment(script, tmp_path):
         "--tf-v1",
         script,
         "--rate=0.1",
-        "--a=the program's own",
+        "--a={out}, the program's own",
     )
-    given = {"steps_limit": None, "binds_tf_v1": True, "folders": []}
+    given = {"steps_limit": None, "binds_tf_v1": True}
     assert a.launch == b.launch == given
     host = {"ESTIMATOR_EMB_DEVICE": "host", "ESTIMATOR_EMB_TOPOLOGY": ""}
     assert a.environment == {**host, "ESTIMATOR_EMB_SHARDS": "1"}
-    assert a.program == (script, "--rate=0.1", "--a=the program's own") and a.python is None
+    assert a.program == (script, "--rate=0.1", "--a={out}, the program's own") and a.python is None
     own = {"ESTIMATOR_EMB_NATIVE": "0", "NOTE": "two words"}
     assert b.environment == {**host, **own, "ESTIMATOR_EMB_SHARDS": "8"}
     assert b.program[1:] == (*a.program[1:], "--rate=0.5", "--name=a b")
@@ -67,13 +67,13 @@ def test_settings_are_options_and_environment(script, tmp_path):
 
 
 def test_stock_takes_environment_only(script):
-    a, b = sides_of("--a=stock OMP_NUM_THREADS=1", "--b", "", script)
+    a, b = sides_of("--a=stock OMP_NUM_THREADS=1", "--b", "", script, "{out}")
     assert a.stock and a.environment == {"OMP_NUM_THREADS": "1"} and not b.stock
 
 
 def test_a_module_and_finished_runs(tmp_path):
-    a, _ = sides_of("-m", "package.program", "--steps=3")
-    assert a.program == ("-m", "package.program", "--steps=3")
+    a, _ = sides_of("-m", "package.program", "--steps=3", "{out}")
+    assert a.program == ("-m", "package.program", "--steps=3", "{out}")
     (tmp_path / "model.ckpt-1.index").write_text("")
     a, b = sides_of(f"--a-model-dir={tmp_path}", f"--b-model-dir={tmp_path}", "--rtol=0")
     assert (a.model_dir, b.model_dir) == (str(tmp_path), str(tmp_path))
@@ -82,7 +82,7 @@ def test_a_module_and_finished_runs(tmp_path):
 def test_a_cluster_is_refused(script, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", "{}")
     with pytest.raises(arguments.WrongArguments, match="TF_CONFIG names a cluster, .* unset it"):
-        sides_of(script)
+        sides_of(script, "{out}")
 
 
 def test_a_side_that_starts_from_a_checkpoint_of_its_own():
@@ -93,8 +93,42 @@ def test_a_side_that_starts_from_a_checkpoint_of_its_own():
     said = harness.refusal(CannotCompare, compare_lib._starts, [*events, start], side)
     assert said == (
         "B: program.py restored a checkpoint of its own before its first step, so the sides do not "
-        "start from the same values."
+        "start from the same values. Give it its model_dir by {out} in its arguments."
     )
+
+
+@pytest.mark.parametrize(
+    "words, program, environment",
+    [
+        (["p.py", "--model_dir={out}"], ["p.py", "--model_dir=OUT"], ""),
+        (
+            ["p.py", "--model_dir", "{out}/model", "x"],
+            ["p.py", "--model_dir", "OUT/model", "x"],
+            "",
+        ),
+        (["p.py", "--to={out}/a,{out}/b"], ["p.py", "--to=OUT/a,OUT/b"], ""),
+        (["p.py", "hydra.dir={out}"], ["p.py", "hydra.dir=OUT"], ""),
+        (["-m", "p", "{out}"], ["-m", "p", "OUT"], ""),
+        (["--b-flags=--model_dir={out}", "--a=X={out}", "p.py"], ["p.py", "--model_dir=OUT"], ""),
+        (["--a=X={out}", "--b=DIR={out}/b", "p.py"], ["p.py"], "OUT/b"),
+    ],
+)
+def test_out_in_the_arguments_becomes_the_sides_folder(
+    words, program, environment, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("p.py").write_text("")
+    side = sides_of(*words)[1].writing_to("OUT")
+    assert side.program == tuple(program)
+    assert side.environment.get("DIR", "") == environment
+
+
+def test_out_is_no_part_of_the_programs_own_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("{out}.py").write_text("")
+    with pytest.raises(arguments.WrongArguments, match="side A: no argument .* has {out}"):
+        sides_of("{out}.py")
+    assert sides_of("{out}.py", "{out}")[0].writing_to("OUT").program == ("{out}.py", "OUT")
 
 
 # ---- Finished runs ----------------------------------------------------------------------------
@@ -158,20 +192,18 @@ def test_a_damaged_checkpoint_is_not_compared(tmp_path, capsys):
 
 
 def run(directory, *arguments):
-    """Runs the command in a folder of its own, whose one file it must leave as it is."""
-    model = directory / "model"
-    model.mkdir(exist_ok=True)
-    (model / "mine.txt").write_text("mine")
+    """Runs the command in a folder of its own, in which it must leave nothing."""
     (directory / "tmp").mkdir(exist_ok=True)
+    before = sorted(directory.iterdir())
     own = {"TMPDIR": str(directory / "tmp"), "ESTIMATOR_EMB_NATIVE": "0"}
     done = processes.run_command("compare", "--steps=3", *arguments, cwd=directory, **own)
-    assert [path.name for path in model.iterdir()] == ["mine.txt"], done.stderr
+    assert sorted(directory.iterdir()) == before, done.stderr
     left = [path.name for path in (directory / "tmp").glob("estimator-emb*")]
     assert all(name.endswith(".log") for name in left), left
     return done
 
 
-PROGRAM_AND_FLAGS = [str(PROGRAM), "--model_dir=model"]
+PROGRAM_AND_FLAGS = [str(PROGRAM), "--model_dir={out}/model"]
 
 
 @pytest.mark.slow
@@ -233,13 +265,23 @@ def test_programs(tmp_path, arguments, status, said):
 
 @pytest.mark.slow
 def test_a_program_that_writes_its_records_and_exports(tmp_path):
-    """On A in a folder that is there, on B in one that is not, of a bucket that has a folder."""
-    for name in ("out", "bucket"):
-        (tmp_path / name).mkdir()
-    flags = ["--a-flags=--out=out", "--b-flags=--out=gs://b/out"]
-    done = run(tmp_path, "--map=gs://b=bucket", *flags, *PROGRAM_AND_FLAGS)
+    done = run(tmp_path, *PROGRAM_AND_FLAGS, "--out={out}/records")
     assert done.returncode == 0, done.stderr
-    assert not [*(tmp_path / "out").iterdir(), *(tmp_path / "bucket").iterdir()]
+
+
+@pytest.mark.slow
+def test_a_model_dir_in_the_programs_text_is_written(tmp_path):
+    """Side B finds the checkpoint of side A there, and the command says what to do."""
+    parse = "flags = parser.parse_args()"
+    text = PROGRAM.read_text().replace(parse, f"{parse}\nflags.model_dir = 'fixed'")
+    text = text.replace("if os.path.exists(flags.model_dir)", "if False")
+    (tmp_path / "program.py").write_text(text)
+    done = processes.run_command(
+        "compare", "--steps=3", "program.py", "--model_dir={out}", cwd=tmp_path, status=2
+    )
+    assert "B: program.py restored a checkpoint of its own" in done.stderr
+    assert "Give it its model_dir by {out} in its arguments." in done.stderr
+    assert (tmp_path / "fixed" / "checkpoint").exists()
 
 
 def start(directory, interpreter):
@@ -249,8 +291,9 @@ def start(directory, interpreter):
     python.chmod(0o755)
     (directory / "program.py").write_text("")
     (directory / "tmp").mkdir()
+    command = ["compare", f"--a-python={python}", "program.py", "{out}"]
     return subprocess.Popen(
-        [sys.executable, processes.SCRIPT, "compare", f"--a-python={python}", "program.py"],
+        [sys.executable, processes.SCRIPT, *command],
         cwd=directory,
         env=processes.users_environment(TMPDIR=str(directory / "tmp")),
         stderr=subprocess.PIPE,

@@ -19,7 +19,6 @@ VALUES = {
     "steps_limit": ["--steps-limit=3"],
     "table_summaries": ["--no-table-summaries"],
     "tf_v1": ["--tf-v1"],
-    "map": ["--map=gs://a=gs://a", "--map=gs://b/c=gs://b/c"],
 }
 """Option -> words that give it a value."""
 

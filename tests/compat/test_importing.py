@@ -146,6 +146,7 @@ def test_an_import_changes_what_the_page_says():
     assert changed == {
         **MODULES,
         "variable TF_USE_LEGACY_KERAS": "1",
+        "variable TF_TPU_GRACEFUL_SHUTDOWN_MODE": "",
         "ESTIMATOR_API_NAME": "estimator",
     }
 

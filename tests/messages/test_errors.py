@@ -120,12 +120,12 @@ def test_an_op_in_a_function_or_on_another_core(tmp_path, shards, name, branch):
 
 
 def test_everything_on_request(tmp_path, monkeypatch):
-    monkeypatch.setenv(errors.VARIABLE, "1")
+    monkeypatch.setenv("ESTIMATOR_EMB_FULL_TRACEBACK", "1")
     error = failed(tmp_path)
     assert type(error) is tf.errors.InvalidArgumentError
     assert "Original stack trace for 'CheckNumerics'" in str(error)
     assert "_do_run" in lines_of(error)  # Of TensorFlow.
-    monkeypatch.setenv(errors.VARIABLE, "0")
+    monkeypatch.setenv("ESTIMATOR_EMB_FULL_TRACEBACK", "0")
     assert not errors.is_full()
     tf.debugging.disable_traceback_filtering()
     try:

@@ -9,7 +9,7 @@ attribute, its reason begins as in `estimator_emb.private`.
 
 import tensorflow as tf
 
-from estimator_emb.private import columns, files, graphs, tpu
+from estimator_emb.private import columns, graphs, tpu
 
 _v1 = tf.compat.v1
 
@@ -59,7 +59,6 @@ ATTRIBUTES = {
     graphs.gradient_registry: {"_registry": "a graph's custom gradients are taken out of it"},
     _variable_store: {"_vars": "the names that get_variable has given"},
     tf.errors.OpError: {"_message": "an error is made readable where it is raised again"},
-    _v1.Session: {"_config": "a watchdog's own session is configured like the program's"},
     type(_variable): {
         "_as_graph_element": "what a session fetches of a variable",
         "_get_save_slice_info": "the name and shape of the whole of which a variable is a part",
@@ -174,23 +173,6 @@ ATTRIBUTES = {
         "_epsilon_t": "as `_beta1_t`",
         "_get_beta_accumulators": "the same, and its powers",
         "_lr_t": "as `_beta1_t`",
-    },
-    **{
-        module: dict.fromkeys(names.split(), "`--map` changes the paths that it gets")
-        for module, names in {
-            files.file_io: (
-                "BufferedInputStream CopyFile CreateDir DeleteFile DeleteRecursively FileExists "
-                "GetChildren GetMatchingFiles HasAtomicMove IsDirectory ReadFileToString "
-                "RecursivelyCreateDir RenameFile Stat WritableFile WriteStringToFile"
-            ),
-            files.record_io: "RandomRecordReader RecordIterator",
-            files.events_writer: "EventsWriter",
-            files.checkpoint_reader: "CheckpointReader",
-            files.readers: "_create_or_validate_filenames_dataset",
-            files.op_def_library: "_apply_op_helper",
-            files.pywrap_tfe: "TFE_Py_FastPathExecute",
-            files.execute: "execute",
-        }.items()
     },
 }
 """Owner, a class that has it or whose instances set it, a module or an object -> name -> why."""

@@ -8,13 +8,13 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import google_crc32c
 import numpy as np
 import tensorflow as tf
 
 from estimator_emb.checkpoints.files import bundle_index, checkpoint_files
 from estimator_emb.checkpoints.files.bundle_index import FilePart
 from estimator_emb.checkpoints.files.checkpoint_files import DamagedCheckpoint, MissingCheckpoint
-from estimator_emb.checkpoints.files.crc32c import Checksum
 from estimator_emb.messages.text_columns import escaped
 from estimator_emb.tables.partition import Partition
 
@@ -137,12 +137,12 @@ class Values:
             progress(self.size(name))
             return
         for part in parts:
-            checksum = Checksum()
+            checksum = 0
             for offset in range(0, part.size, PIECE_BYTES):
                 data = self._read(part, offset, min(PIECE_BYTES, part.size - offset))
-                checksum.add(data)
+                checksum = google_crc32c.extend(checksum, data)
                 progress(len(data))
-            if checksum.masked != part.crc32c:
+            if _masked(checksum) != part.crc32c:
                 raise DamagedCheckpoint(
                     f"Checkpoint '{self.path}' is damaged: '{part.file}' does not hold what was "
                     f"saved of {escaped(name)}: its checksum is another one."
@@ -174,6 +174,11 @@ class Values:
                 f"Checkpoint '{self.path}' is damaged: variable {escaped(name)} cannot be read "
                 f"from '{checkpoint_files.file_of(self.path, name)}' ({why})."
             ) from None
+
+
+def _masked(checksum: int) -> int:
+    """Returns a CRC-32C as checkpoints store it: `Mask` of tensorflow/core/lib/hash/crc32c.h."""
+    return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def rounded(owner: str, table: str, rows: np.ndarray, start: int) -> np.ndarray:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 
 from estimator_emb.messages import console
-from estimator_emb.private import file_paths
 
 try:
     import fcntl
@@ -28,7 +27,7 @@ _descriptors: set[int] = set()
 @contextlib.contextmanager
 def held(model_dir: str) -> Iterator[bool]:
     """Yields whether it holds a model directory's lock; raises RuntimeError if another does."""
-    folder = file_paths.local(model_dir).removeprefix("file://")
+    folder = model_dir.removeprefix("file://")
     path = os.path.join(os.path.abspath(folder), FILE)
     descriptor, why_not = None, "its file system has no locks"
     if fcntl is not None and "://" not in folder:

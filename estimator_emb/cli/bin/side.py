@@ -1,8 +1,8 @@
 """Runs one side of `estimator-emb compare`, by what a folder says: python side.py FOLDER.
 
-With stock tensorflow-estimator it imports nothing of this package but its neighbours `side_*.py`
-and, by their files, `comparison/names.py` and `tensorflow_files.py` and `files.py` of `private/`,
-so that an environment without this package can run it. FOLDER/side.json says what to run:
+With stock tensorflow-estimator it imports nothing of this package but, by their files,
+`side_training.py` and `comparison/names.py`, so that an environment without this package can run
+it. FOLDER/side.json says what to run:
 
   kind: 'ours', as `estimator-emb run` does, or 'stock', by this interpreter alone.
   launch: arguments of `legacy.launch.launch`; none for 'stock'.
@@ -73,11 +73,7 @@ def main(folder):
     random.seed(SEED)
     np.random.seed(SEED)
     tf.random.set_seed(SEED)
-    side_files = load("cli/bin/side_files")
-    files = side_files.Files(folder, given["launch"].get("folders", ()))
-    Watch(given, record, files).install()
-    redirect = load("private/tensorflow_files").redirect
-    side_files.redirect(files, functools.partial(redirect, load("private/files")))
+    Watch(given, record).install()
     try:
         return _run_ours(given) if given["kind"] == "ours" else _run_stock(given["program"])
     except Done:
@@ -92,7 +88,7 @@ def _run_ours(given):
     from estimator_emb.legacy import launch
 
     try:
-        program_files.check_program(argparse.Namespace(program=given["program"], map=()))
+        program_files.check_program(argparse.Namespace(program=given["program"]))
     except arguments.WrongArguments as error:
         print(f"estimator-emb run: error: {error}", file=sys.stderr)
         return 2
@@ -143,11 +139,10 @@ def _plain(value):
 class Watch:
     """Patches tensorflow-estimator to record a program, end it early and fix its start."""
 
-    def __init__(self, given, record, files):
+    def __init__(self, given, record):
         self.given = given
         self.record = record
-        self.files = files
-        self.names = load("comparison/names")
+        self.names = load("cli/comparison/names")
         self._new_training = load("cli/bin/side_training").TrainingOfSide
         self._trainings = {}
         """Model directory -> its training."""
@@ -180,11 +175,6 @@ class Watch:
         def constructor(estimator, *args, **kwargs):
             args = [self._prepared(value) for value in args]
             kwargs = {name: self._prepared(value) for name, value in kwargs.items()}
-            if kwargs.get("model_dir") is not None:
-                kwargs["model_dir"] = self.files.hide(kwargs["model_dir"])
-            # model_fn, or the `self` of a canned estimator's subclass, comes before model_dir.
-            if len(args) > 1 and isinstance(args[1], (str, bytes, os.PathLike)):
-                args[1] = self.files.hide(args[1])
             real(estimator, *args, **kwargs)
 
         owner.__init__ = constructor
@@ -195,8 +185,6 @@ class Watch:
         if not isinstance(value, run_config.RunConfig):
             return value
         changes = {}
-        if value.model_dir is not None:
-            changes["model_dir"] = self.files.hide(value.model_dir)
         if value.tf_random_seed is None:
             changes["tf_random_seed"] = SEED
         tpu_config = getattr(value, "tpu_config", None)

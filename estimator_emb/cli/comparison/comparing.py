@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from estimator_emb.checkpoints.files.values import Values
-from estimator_emb.comparison import CannotCompare, distances, names
-from estimator_emb.comparison.recorded import Outputs, Run, Training
+from estimator_emb.cli.comparison import CannotCompare, distances, names
+from estimator_emb.cli.comparison.recorded import Outputs, Run, Training
 from estimator_emb.messages.text_columns import counted
 
 SAME, DIFFERENT, CANNOT_COMPARE = 0, 1, 2

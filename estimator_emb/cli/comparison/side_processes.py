@@ -17,12 +17,15 @@ from typing import Any, TextIO
 
 from estimator_emb.cli import quiet_start
 from estimator_emb.cli import screen as screen_lib
-from estimator_emb.comparison import CannotCompare
+from estimator_emb.cli.comparison import CannotCompare
 from estimator_emb.messages.text_columns import counted
 
 _SECONDS_BETWEEN_LINES = 10.0
 _LAST_LINES = 15
-_PACKAGE = pathlib.Path(__file__).absolute().parents[1]
+OUT = "{out}"
+"""Stands for a side's own output folder, in the program's arguments and environment variables."""
+
+_PACKAGE = pathlib.Path(__file__).absolute().parents[2]
 _PROGRAM = _PACKAGE / "cli" / "bin" / "side.py"
 
 
@@ -38,6 +41,21 @@ class Side:
     python: str | None = None
     program: tuple[str, ...] = ()
     model_dir: str | None = None
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The program's arguments, behind its file or its module."""
+        return self.program[2 if self.program[:1] == ("-m",) else 1 :]
+
+    def has_out(self) -> bool:
+        return any(OUT in text for text in (*self.arguments, *self.environment.values()))
+
+    def writing_to(self, folder: str) -> "Side":
+        """Returns the side with `folder` in place of `{out}`."""
+        name = self.program[: len(self.program) - len(self.arguments)]
+        arguments = (text.replace(OUT, folder) for text in self.arguments)
+        environment = {key: text.replace(OUT, folder) for key, text in self.environment.items()}
+        return dataclasses.replace(self, program=(*name, *arguments), environment=environment)
 
     def described(self) -> str:
         if self.model_dir is not None:
@@ -63,7 +81,10 @@ class SideRunner:
         """
         name = f"{side.label}{' again' if again else ''}"
         folder = os.path.join(self._folder, name.replace(" ", "-"))
-        os.makedirs(os.path.join(folder, "tmp"))
+        out = os.path.join(folder, "out")
+        for new in (out, os.path.join(folder, "tmp")):
+            os.makedirs(new)
+        side = side.writing_to(out)
         given = {
             "kind": "stock" if side.stock else "ours",
             "launch": side.launch,

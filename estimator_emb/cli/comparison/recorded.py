@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.comparison import CannotCompare
+from estimator_emb.cli.comparison import CannotCompare
 
 
 @dataclasses.dataclass

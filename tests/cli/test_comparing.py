@@ -9,7 +9,7 @@ import pytest
 import saved_values
 import tensorflow as tf
 
-from estimator_emb.comparison import (
+from estimator_emb.cli.comparison import (
     CannotCompare,
     comparing,
     distances,

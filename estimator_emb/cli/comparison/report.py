@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from estimator_emb.comparison import comparing, distances, names, recorded
-from estimator_emb.comparison.comparing import Comparison, Item, OfTraining, steps_as_text
+from estimator_emb.cli.comparison import comparing, distances, names, recorded
+from estimator_emb.cli.comparison.comparing import Comparison, Item, OfTraining, steps_as_text
 from estimator_emb.messages.text_columns import aligned, escaped
 
 _MOST_LINES = 8
