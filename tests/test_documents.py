@@ -90,7 +90,7 @@ COMMANDS = {
     "estimator-emb check --generations=v2,v3": {
         "SCRIPT.py [flags of the script]": "examples/modern_binary.py --model_dir=MODEL"
     },
-    "estimator-emb compare --b=--shards=8 examples/": {},
+    "estimator-emb compare --b=--shards=8 examples/": {"{out}": "{out}"},
     "estimator-emb compare --": "test_compare.py compares settings and finished runs.",
     "estimator-emb export MODEL_DIR OUT": {
         "MODEL_DIR": "tests/data/tpu_checkpoints/mod",

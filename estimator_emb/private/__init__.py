@@ -12,7 +12,6 @@ what to do then.
     protos         protocol buffers
     estimator      tensorflow-estimator, but for its TPUEstimator
     tpu_estimator  tensorflow-estimator's TPUEstimator
-    files          how TensorFlow opens files
     patches        replaces attributes and modules, and puts them back
 
 A module of TensorFlow is imported whole where one of its attributes is replaced, by us or by

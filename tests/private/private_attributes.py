@@ -125,7 +125,6 @@ ATTRIBUTES = {
     tpu.xla.gen_xla_ops: {"xla_replica_id": "the same"},
     tpu.tpu_ops: {
         "tpu_embedding_activations": "its gradient collects those of activations on a TPU",
-        "worker_heartbeat": "asks the hosts of a TPU how they are",
     },
     tpu.tpu_system_metadata: {
         "_query_tpu_system_metadata": "the hosts and cores behind an address",

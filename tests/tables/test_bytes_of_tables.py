@@ -60,7 +60,13 @@ def test_a_prediction_has_no_slots(tmp_path, monkeypatch):
 def test_the_memory_of_the_machine(files, expected, monkeypatch):
     pages = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2 << 20}
     monkeypatch.setattr(sizes.os, "sysconf", pages.__getitem__)
-    monkeypatch.setattr(sizes, "_text", lambda file: files.get(file, ""))
+
+    def read_text(path):
+        if str(path) not in files:
+            raise FileNotFoundError(path)
+        return files[str(path)]
+
+    monkeypatch.setattr(sizes.pathlib.Path, "read_text", read_text)
     assert sizes.of_machine() == expected
 
 
