@@ -114,10 +114,9 @@ def compile_all(folder: pathlib.Path, releases: Sequence[str], machine: str) -> 
         print(f"ops of TensorFlow {release}", flush=True)
         with tempfile.TemporaryDirectory() as name:
             tensorflow = _unpacked(release, machine, pathlib.Path(name))
-            flags = (f"-I{tensorflow / 'include'}", *ops.TENSORFLOW_FLAGS)
-            link = (f"-L{tensorflow}", *ops.TENSORFLOW_LINK)
-            units = [own, ops.op_unit(flags, x86)]
-            build.compile_to(ops.prebuilt_ops(folder, release), units, link, compiler)
+            found = build.TensorFlow(tensorflow, release, ops.TENSORFLOW_LINK)
+            units = [own, ops.op_unit(ops.TENSORFLOW_FLAGS, x86)]
+            build.compile_to(ops.prebuilt_ops(folder, release), units, found, compiler)
     (folder / "made_from").write_text(ops.made_from(machine))
 
 

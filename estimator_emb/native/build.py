@@ -1,8 +1,10 @@
 """Builds shared libraries with the machine's C++ compiler, once, and keeps them in a cache.
 
-The file name of a library contains a hash of its sources, flags, compiler and TensorFlow version.
-Processes that need the same library wait for the one that builds it. A failed build leaves a file
-that says why, and is not tried again while that file exists.
+The file name of a library contains two digests: of its sources, flags, machine and TensorFlow
+build, and of its compiler. Neither depends on the folder of the Python environment, nor does the
+library, so environments share it. An environment without a compiler takes a library of any
+compiler. Processes that need the same library wait for the one that builds it. A failed build
+leaves a file that says why, and is not tried again while that file exists.
 """
 
 import contextlib
@@ -18,8 +20,6 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-
-import tensorflow as tf
 
 from estimator_emb.messages.console import logger
 from estimator_emb.names import environment
@@ -41,6 +41,10 @@ _SANITIZE = (
     "-g",
     "-O1",
 )
+_NO_COMPILER = (
+    f"there is no C++ compiler ({', '.join(_COMPILERS)}) on PATH; install one, or a wheel that "
+    "brings the kernels"
+)
 _TIMEOUT = 240.0  # Seconds; a build usually takes 15.
 _PROGRESS = 30.0  # Seconds between two log lines.
 _AT_ONCE = 8  # Compilers in parallel.
@@ -52,10 +56,24 @@ class _Lasting(BuildError):
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
-    """A C++ translation unit, and its flags besides those of every unit."""
+    """A C++ translation unit: a file, or generated text; and flags besides those of every unit."""
 
-    source: str
+    source: pathlib.Path | str
     flags: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorFlow:
+    """A TensorFlow that a library is built for: its folder, and an `identity` of its build."""
+
+    folder: pathlib.Path
+    identity: str
+    link: tuple[str, ...]
+
+    def search(self) -> list[str]:
+        """Returns the flags that find its headers, without their folder in messages."""
+        include = self.folder / "include"
+        return ["-isystem", str(include), f"-ffile-prefix-map={include}=tensorflow/include"]
 
 
 def sanitizes() -> bool:
@@ -68,7 +86,7 @@ def x86() -> bool:
     return platform.machine().lower() in ("x86_64", "amd64")
 
 
-def arithmetic_units(source: str, name: str, x86: bool) -> list[Unit]:
+def arithmetic_units(source: pathlib.Path | str, name: str, x86: bool) -> list[Unit]:
     """Returns the units of `<name>_any` and, on x86, `<name>_avx2`: ESTIMATOR_EMB_NAME there."""
     units = [Unit(source, (*_NUMERIC, f"-DESTIMATOR_EMB_NAME={name}_any"))]
     if x86:
@@ -86,30 +104,29 @@ def library(
     name: str,
     units: Sequence[Unit],
     symbols: Sequence[str] = (),
-    link: Sequence[str] = (),
+    tensorflow: TensorFlow | None = None,
     about: str = "",
 ) -> str:
     """Returns the path of the library made from `units`, which is built if no sound one is cached.
 
     A cached one must have `symbols`. `about` is its name in the log. Raises BuildError.
     """
-    compiler = _compiler()
     sanitize = _SANITIZE if sanitizes() else ()
-    headers = "".join(header.read_text() for header in sorted(HERE.glob("*.h")))
     made_from = (
-        units,
-        link,
+        [(getattr(unit.source, "name", unit.source), unit.flags) for unit in units],
+        sources(),
+        (tensorflow.identity, tensorflow.link) if tensorflow else None,
         sanitize,
-        headers,
         _FLAGS,
         cache.SEAL,
         platform.machine(),
-        tf.version.VERSION,
-        _identity(compiler),
     )
-    digest = hashlib.sha256(repr(made_from).encode()).hexdigest()[:24]
+    stem = f"{name}-{_digest(made_from)}"
     directory = cache.directory()
-    path = directory / f"{name}-{digest}.so"
+    compiler = _compiler()
+    if compiler is None:
+        return _of_any_compiler(directory, stem, symbols)
+    path = directory / f"{stem}-{_digest(_identity(compiler))}.so"
     flaw = ""
     try:
         cache.check_folder(directory)
@@ -120,9 +137,7 @@ def library(
         with cache.locked(directory, 2 * _TIMEOUT):
             flaw = cache.flaw(path, symbols)
             if flaw:  # Else another process has built it meanwhile.
-                made = functools.partial(
-                    _made, about, compiler, units, sanitize, (*sanitize, *link)
-                )
+                made = functools.partial(_made, about, compiler, units, sanitize, tensorflow)
                 _put(path, flaw, made)
     except OSError as error:
         damaged = f"{path} {flaw}, and " if flaw and os.path.lexists(path) else ""
@@ -136,13 +151,30 @@ def library(
 def compile_to(
     path: pathlib.Path,
     units: Sequence[Unit],
-    link: Sequence[str] = (),
+    tensorflow: TensorFlow | None = None,
     compiler: str | None = None,
 ) -> None:
     """Builds a shared library at `path` without the cache, perhaps by a cross compiler."""
+    compiler = compiler or _compiler()
+    if compiler is None:
+        raise BuildError(_NO_COMPILER)
     with tempfile.TemporaryDirectory() as name:
-        made = _made("", compiler or _compiler(), units, (), link, pathlib.Path(name))
-        shutil.copyfile(made, path)
+        shutil.copyfile(_made("", compiler, units, (), tensorflow, pathlib.Path(name)), path)
+
+
+def _digest(made_from: object) -> str:
+    return hashlib.sha256(repr(made_from).encode()).hexdigest()[:24]
+
+
+def _of_any_compiler(directory: pathlib.Path, stem: str, symbols: Sequence[str]) -> str:
+    """Returns the path of a sound library; raises BuildError if the cache has none."""
+    found = sorted(directory.glob(f"{stem}-*.so"))
+    if found:
+        cache.check_folder(directory)
+    for path in found:
+        if not cache.flaw(path, symbols):
+            return str(path)
+    raise BuildError(_NO_COMPILER)
 
 
 def _put(path: pathlib.Path, flaw: str, made: Callable[[pathlib.Path], pathlib.Path]) -> None:
@@ -165,15 +197,8 @@ def _put(path: pathlib.Path, flaw: str, made: Callable[[pathlib.Path], pathlib.P
             raise BuildError(reason) from None
 
 
-def _compiler() -> str:
-    for name in _COMPILERS:
-        path = shutil.which(name)
-        if path:
-            return path
-    raise BuildError(
-        f"there is no C++ compiler ({', '.join(_COMPILERS)}) on PATH; install one, or a wheel that "
-        "brings the kernels"
-    )
+def _compiler() -> str | None:
+    return next(filter(None, map(shutil.which, _COMPILERS)), None)
 
 
 def _identity(compiler: str) -> tuple[str, int, int]:
@@ -191,25 +216,33 @@ def _made(
     compiler: str,
     units: Sequence[Unit],
     flags: Sequence[str],
-    link: Sequence[str],
+    tensorflow: TensorFlow | None,
     scratch: pathlib.Path,
 ) -> pathlib.Path:
-    """Compiles units with more `flags` than theirs, links them, and returns the library."""
+    """Compiles units with more `flags` than theirs, links them, and returns the library.
+
+    The library holds no path of this machine, so that it is the same wherever it was built.
+    """
     started = time.monotonic()
     if about:
         text = "Building %s with %s, once, into %s: this takes some 15 s."
         logger.info(text, about, compiler, scratch.parent)
+    search = [f"-I{HERE}", f"-ffile-prefix-map={HERE}=estimator_emb/native"]
+    search += [f"-ffile-prefix-map={scratch}=.", *(tensorflow.search() if tensorflow else ())]
     objects = [scratch / f"{number}.o" for number in range(len(units))]
     for first in range(0, len(units), _AT_ONCE):
         commands = {}
         for made, unit in list(zip(objects, units, strict=True))[first : first + _AT_ONCE]:
-            source = made.with_suffix(".cc")
-            source.write_text(unit.source)
+            source = unit.source
+            if isinstance(source, str):
+                source = made.with_suffix(".cc")
+                source.write_text(unit.source)
             # The last -O counts, so that of the sanitizers comes last.
-            commands[made] = [*unit.flags, *_FLAGS, *flags, f"-I{HERE}", "-c", str(source)]
+            commands[made] = [*unit.flags, *_FLAGS, *flags, *search, "-c", str(source)]
         _run_all(compiler, commands)
     library = scratch / "library.so"
-    _run_all(compiler, {library: ["-shared", *map(str, objects), *link]})
+    link = [f"-L{tensorflow.folder}", *tensorflow.link] if tensorflow else []
+    _run_all(compiler, {library: ["-shared", *map(str, objects), *flags, *link]})
     if about:
         logger.info("Built %s in %.1f s.", about, time.monotonic() - started)
     return library

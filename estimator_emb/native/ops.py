@@ -13,6 +13,7 @@ brings them, so that nothing is compiled on the user's machine: its folder `preb
 import ctypes
 import dataclasses
 import functools
+import hashlib
 import inspect
 import itertools
 import pathlib
@@ -65,17 +66,15 @@ def _symbols(name: str) -> list[str]:
 
 def kernel_units(x86: bool) -> list[Unit]:
     """Returns the units that define `kernels_any`, on x86 also `kernels_avx2`."""
-    return build.arithmetic_units((build.HERE / "kernels.cc").read_text(), "kernels", x86)
+    return build.arithmetic_units(build.HERE / "kernels.cc", "kernels", x86)
 
 
 def op_unit(flags: tuple[str, ...], x86: bool) -> Unit:
-    """Returns the unit of the ops; `flags` are TensorFlow's compile flags."""
-    # -O1 is enough, because the arithmetic is elsewhere. One unit reads TensorFlow's headers only
-    # once, which takes most of the time.
+    """Returns the unit of the ops; `flags` are TensorFlow's compile flags without its folder."""
+    # -O1 is enough, because the arithmetic is elsewhere.
     flags = ("-O1", *flags, *(["-DESTIMATOR_EMB_X86"] if x86 else []))
     sources = f'-DESTIMATOR_EMB_SOURCES="{build.sources()}"'
-    files = ("ops.cc", "trainers.cc", "servers.cc", "to_ids.cc")
-    return Unit("\n".join((build.HERE / name).read_text() for name in files), (*flags, sources))
+    return Unit(build.HERE / "all_ops.cc", (*flags, sources))
 
 
 def prebuilt_libraries() -> tuple[str, str] | None:
@@ -111,13 +110,36 @@ def load() -> Library:
     """Loads the prebuilt libraries, or else builds them; raises build.BuildError."""
     found = prebuilt_libraries()
     if found is None:
-        flags = tuple(tf.sysconfig.get_compile_flags())
-        units = [op_unit(flags, build.x86()), *kernel_units(build.x86())]
+        flags = [flag for flag in tf.sysconfig.get_compile_flags() if not flag.startswith("-I")]
+        units = [op_unit(tuple(flags), build.x86()), *kernel_units(build.x86())]
         symbols = [_TAKE, _REGISTER, *_symbols("kernels")]
-        link = tf.sysconfig.get_link_flags()
-        path = build.library("ops", units, symbols, link, "native kernels")
+        path = build.library("ops", units, symbols, installed_tensorflow(), "native kernels")
         found = path, path
     return _load(*found)
+
+
+def installed_tensorflow() -> build.TensorFlow:
+    """Returns the TensorFlow of this environment; its identity follows from its files' content."""
+    folder = pathlib.Path(tf.sysconfig.get_lib())
+    link = [flag for flag in tf.sysconfig.get_link_flags() if not flag.startswith("-L")]
+    return build.TensorFlow(folder, tensorflow_identity(folder), tuple(link))
+
+
+def tensorflow_identity(folder: pathlib.Path) -> str:
+    """Returns a digest of the headers and the library of the TensorFlow in a folder.
+
+    The digest is of pip's record, which holds the hash of each file. Without exactly one record of
+    these files, the folder and its version stand for their content.
+    """
+    ours = ("tensorflow/include/", "tensorflow/libtensorflow_framework.")
+    found = []
+    for record in folder.parent.glob("*tensorflow*.dist-info/RECORD"):
+        files = [line for line in record.read_text().splitlines() if line.startswith(ours)]
+        if files:
+            found.append(hashlib.sha256("\n".join(sorted(files)).encode()).hexdigest())
+    if len(found) == 1:
+        return found[0]
+    return f"{folder} {tf.version.VERSION} {tf.version.GIT_VERSION}"
 
 
 @functools.cache

@@ -70,12 +70,14 @@ def variables_of(graph: tf.Graph) -> Iterator[Variable]:
         if inner.dtype == tf.resource and (op := _captured(outer)):
             users[op.get_attr("shared_name") or op.name.encode()].append(inner.op)
             names[inner.op] = op.name
-    effects = functools.cache(functools.partial(_effects, graph))
+    # One op may access all variables of a graph, which would make a search for each quadratic.
+    uses = functools.cache(_Uses)
+    effects = functools.cache(functools.partial(_effects, uses, graph))
     for ops in users.values():
         reads: set[tf.Operation] = set()
         writes: set[tf.Operation] = set()
         for op in ops:
-            for access, kind in _accesses(op.outputs[0], effects):
+            for access, kind in _accesses(op.outputs[0], uses, effects):
                 (writes if "w" in kind else reads).add(access)
         yield Variable(
             names.get(ops[0], ops[0].name),
@@ -100,32 +102,53 @@ def _captured(tensor: tf.Tensor) -> tf.Operation | None:
         (tensor,) = outer
 
 
+class _Uses:
+    """The inputs of an op by the tensor they get, outputs that are variables, functions it calls.
+
+    A function is given with the first input that it gets.
+    """
+
+    def __init__(self, op: tf.Operation):
+        self.inputs: dict[tuple[tf.Operation, int], list[int]] = collections.defaultdict(list)
+        for index, given in enumerate(op.inputs):
+            self.inputs[given.op, given.value_index].append(index)
+        passing = op.type in _PASSING
+        self.variables = [
+            output
+            for output in op.outputs
+            if is_reference(output) or (passing and output.dtype == tf.resource)
+        ]
+        attributes, self.first = FUNCTIONS.get(op.type, ((), 0))
+        self.functions: list[str] = []
+        for attribute in attributes:
+            value = op.node_def.attr[attribute]
+            called = [value.func] if value.HasField("func") else value.list.func
+            self.functions += [function.name for function in called]
+
+
 def _accesses(
-    variable: tf.Tensor, effects: Callable[[str], list[str]]
+    variable: tf.Tensor,
+    uses: Callable[[tf.Operation], _Uses],
+    effects: Callable[[str], list[str]],
 ) -> Iterator[tuple[tf.Operation, str]]:
     """Yields the ops that have a variable as an input, each with a string of 'r' and 'w'."""
     waiting, seen = [variable], {(variable.op, variable.value_index)}
     while waiting:
         tensor = waiting.pop()
         for op in tensor.consumers():
-            kind = ""
-            for index, given in enumerate(op.inputs):
-                if given.op is not tensor.op or given.value_index != tensor.value_index:
-                    continue
+            kind, used = "", uses(op)
+            for index in used.inputs[tensor.op, tensor.value_index]:
                 if tensor.dtype._is_ref_dtype:
                     kind += _kind_by_reference(op, index)
                 elif tensor.dtype == tf.resource:
-                    kind += _kind(op, index, effects)
+                    kind += _kind(op, index, used, effects)
                 else:
                     kind += "r"
             if kind:
                 yield op, kind
-            for output in op.outputs:
-                passes = is_reference(output) or (
-                    op.type in _PASSING and output.dtype == tf.resource
-                )
+            for output in used.variables:
                 place = op, output.value_index
-                if passes and place not in seen:
+                if place not in seen:
                     seen.add(place)
                     waiting.append(output)
 
@@ -142,7 +165,7 @@ def is_reference(tensor: tf.Tensor) -> bool:
     )
 
 
-def _kind(op: tf.Operation, index: int, effects: Callable[[str], list[str]]) -> str:
+def _kind(op: tf.Operation, index: int, used: _Uses, effects: Callable[[str], list[str]]) -> str:
     """Returns how an op accesses the resource variable at one of its inputs: '', 'r' or 'w'."""
     if op.type in _NEITHER or op.type in _PASSING:
         return ""
@@ -150,20 +173,16 @@ def _kind(op: tf.Operation, index: int, effects: Callable[[str], list[str]]) -> 
         return "r"
     if op.type not in FUNCTIONS:
         return "w"
-    attributes, first = FUNCTIONS[op.type]
-    kind = ""
-    for attribute in attributes:
-        value = op.node_def.attr[attribute]
-        for function in [value.func] if value.HasField("func") else value.list.func:
-            effects_on_arguments = effects(function.name)
-            place = index - first
-            kind += effects_on_arguments[place] if 0 <= place < len(effects_on_arguments) else "w"
+    kind, place = "", index - used.first
+    for function in used.functions:
+        effects_on_arguments = effects(function)
+        kind += effects_on_arguments[place] if 0 <= place < len(effects_on_arguments) else "w"
     return kind
 
 
 def _kind_by_reference(op: tf.Operation, index: int) -> str:
     arguments = op.op_def.input_arg
-    if any(is_reference(output) for output in op.outputs) and op.type == "Identity":
+    if op.type == "Identity" and is_reference(op.outputs[0]):
         return ""
     lists = any(
         argument.number_attr or argument.type_list_attr for argument in arguments[: index + 1]
@@ -173,16 +192,18 @@ def _kind_by_reference(op: tf.Operation, index: int) -> str:
     return "" if op.type in _NEITHER or op.type in _PASSING else "w"
 
 
-def _effects(graph: Any, name: str, calling: tuple[str, ...] = ()) -> list[str]:
+def _effects(
+    uses: Callable[[tf.Operation], _Uses], graph: Any, name: str, calling: tuple[str, ...] = ()
+) -> list[str]:
     """Returns a function's access to each of its arguments; [] if it is unknown or recursive."""
     body = getattr(function_of(name, graph), "graph", None)
     if body is None or name in calling:
         return []
     within = functools.cache(
-        lambda called: _effects(body, called, (*calling, name))  # type: ignore[misc]
+        lambda called: _effects(uses, body, called, (*calling, name))  # type: ignore[misc]
     )
     return [
-        "".join(kind for _, kind in _accesses(argument, within))
+        "".join(kind for _, kind in _accesses(argument, uses, within))
         if argument.dtype == tf.resource
         else ""
         for argument in body.inputs

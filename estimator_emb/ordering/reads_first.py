@@ -13,6 +13,7 @@ the control edges for that. It moves no op, and adds one only in these cases:
 """
 
 import contextlib
+import functools
 import graphlib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -126,13 +127,14 @@ class _Ordering:
         self._all = structure.leading_to([*self._roots, *reads], self._before)
         self._places = structure.OpPlaces(self._all, self._before)
         self._find_writes_before([writes for *_, writes in racing])
+        at_any_time = functools.cache(_at_any_time)  # One op may read all variables.
         for number, (variable, reads, writes) in enumerate(racing):
             for read in reads:
                 if self._depends(read, number):
                     continue
                 # An op fetched only now and then may be fetched when the step has no input yet, or
                 # may initialize the variable.
-                alone = variable.reference or _at_any_time(read)
+                alone = variable.reference or at_any_time(read)
                 later_writes = [
                     write
                     for write in writes
@@ -152,6 +154,7 @@ class _Ordering:
     def _racing(self) -> Iterator[tuple[Variable, list[tf.Operation], list[tf.Operation]]]:
         """Yields (variable, reads that can be ordered, writes) for each that is written."""
         kept = _kept_variables()
+        at_any_time = functools.cache(functools.partial(_at_any_time, besides=self._step))
         for variable in accesses.variables_of(self._graph):
             writes = [op for op in variable.writes if op in self._all]
             if not writes:
@@ -165,7 +168,7 @@ class _Ordering:
                 for op in variable.reads
                 if op in self._step
                 or (holds_value and self._may_be_read(op))
-                and (variable.reference or _at_any_time(op, self._step))
+                and (variable.reference or at_any_time(op))
             ]
             if reads:
                 yield variable, reads, writes

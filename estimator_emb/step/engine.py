@@ -13,6 +13,7 @@ A step goes around the program's model_fn in four phases:
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -83,7 +84,7 @@ class TableStep:
         if self.training and self.spec.pipeline_execution_with_tensor_core and self.tables:
             self.next_step = NextStep()
 
-    @property
+    @functools.cached_property
     def replaced(self) -> set[str]:
         """Keys of the ids in the batch; the model sees something else under them."""
         columns = self.spec.tensor_core_feature_columns or ()

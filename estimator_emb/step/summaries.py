@@ -7,6 +7,7 @@ gradients of activations, whichever kernels train the tables, and read rows afte
 that are alike share a function of these ops, which costs a graph of many tables one op for each.
 """
 
+import collections
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
@@ -46,19 +47,21 @@ class TableSummaries:
         num_cores: int,
         clipping_limit: float | None,
     ):
-        self._sources = batch.sources
         self._num_cores = num_cores
         self._clipping_limit = clipping_limit
         self._dropped: Any = dict(dropped.of_batch) if dropped else {}
         self._functions: dict[Any, Any] = {}
         self._every_step: list[tf.Operation] = []
         """Every step must take what the previous session call has kept."""
-        self._given = [source.given for source in batch.sources]
+        all_given = [source.given for source in batch.sources]
         if next_step is not None:
             with tf.name_scope(_SCOPE):
-                self._given = [next_step.carried(given) for given in self._given]
+                all_given = [next_step.carried(given) for given in all_given]
                 self._dropped = next_step.carried(self._dropped)
-            self._every_step = [leaf.op for leaf in inputs.tensors_in([self._given, self._dropped])]
+            self._every_step = [leaf.op for leaf in inputs.tensors_in([all_given, self._dropped])]
+        self._of_table: dict[str, list[tuple[Source, Any]]] = collections.defaultdict(list)
+        for source, given in zip(batch.sources, all_given, strict=True):
+            self._of_table[source.table.name].append((source, given))
 
     def added_to(
         self,
@@ -93,11 +96,7 @@ class TableSummaries:
         self, table: StoredTable, gradients: Mapping[str, tf.Tensor]
     ) -> dict[str, tf.Tensor]:
         """Returns the figures of the batch, and the distinct `rows`."""
-        of_table = [
-            (source, given)
-            for source, given in zip(self._sources, self._given, strict=True)
-            if source.table.name == table.name
-        ]
+        of_table = self._of_table[table.name]
         sources = [source for source, _ in of_table]
         structure = [
             [given for _, given in of_table],

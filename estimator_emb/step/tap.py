@@ -25,6 +25,7 @@ class Tap:
     def __init__(self) -> None:
         self._helper = helper_variable.create()
         self._calls: list[tuple[str, list[_Call]]] = []
+        self._writers: dict[tf.Operation, bool] = {}
 
     @property
     def gradients(self) -> dict[str, tf.Tensor]:
@@ -137,8 +138,10 @@ class Tap:
             )
 
     def _writes(self, op: tf.Operation) -> bool:
-        handle = self._helper.handle.name
-        return any(given.name == handle for given in op.inputs)
+        if op not in self._writers:  # One op sums the gradients of all features.
+            handle = self._helper.handle.name
+            self._writers[op] = any(given.name == handle for given in op.inputs)
+        return self._writers[op]
 
     def _updates(self, of_helper: tf.Operation, ends: set[str]) -> bool:
         """Returns whether a gradient of the helper variable goes where that variable is written."""

@@ -1,0 +1,193 @@
+"""Environments in different folders share a library if what decides its content is equal."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import sysconfig
+import textwrap
+
+import processes
+import pytest
+import tensorflow as tf
+from native_builds import QUICK, refused
+
+from estimator_emb.native import build, ops
+
+RECORD = """\
+../../../bin/toco,sha256=of-{folder},227
+tensorflow/__init__.py,sha256={python},20
+tensorflow/include/tensorflow/core/op.h,sha256={header},30
+tensorflow/libtensorflow_framework.so.2,sha256={framework},40
+"""
+HASHES = {"python": "a", "header": "b", "framework": "c"}
+
+
+def identity(folder, distribution="tensorflow-2.21.0", **changes):
+    """The identity of a TensorFlow in a folder, of which only pip's record is there."""
+    record = folder / f"{distribution}.dist-info" / "RECORD"
+    record.parent.mkdir(parents=True)
+    record.write_text(RECORD.format(folder=folder, **HASHES | changes))
+    return ops.tensorflow_identity(folder / "tensorflow")
+
+
+SAME = {
+    "another folder": {},
+    "another distribution of the same files": {"distribution": "tensorflow_cpu-2.21.0"},
+    "other Python files": {"python": "z"},
+}
+DIFFERENT = {
+    "other headers": {"header": "z"},
+    "another library": {"framework": "z"},
+    "a library for GPUs": {"distribution": "tensorflow_gpu-2.21.0", "framework": "z"},
+}
+
+
+@pytest.mark.parametrize("changes", [*SAME.values(), *DIFFERENT.values()], ids=[*SAME, *DIFFERENT])
+def test_identity_follows_the_headers_and_the_library(changes, tmp_path):
+    first, second = identity(tmp_path / "a"), identity(tmp_path / "b", **changes)
+    assert (first == second) == (changes in SAME.values())
+    assert str(tmp_path) not in first + second
+
+
+def test_identity_is_the_folder_without_one_record(tmp_path):
+    version = f"{tf.version.VERSION} {tf.version.GIT_VERSION}"
+    folder = tmp_path / "tensorflow"
+    assert ops.tensorflow_identity(folder) == f"{folder} {version}"
+    identity(tmp_path)
+    # Which of the two wrote the files last is unknown.
+    assert identity(tmp_path, "tensorflow_cpu-2.21.0") == f"{folder} {version}"
+
+
+def test_identity_of_the_installed_tensorflow_is_a_digest():
+    found = ops.installed_tensorflow()
+    assert (found.folder / "include" / "tensorflow").is_dir()
+    assert len(found.identity) == 64 and int(found.identity, 16)
+
+
+USES_A_HEADER = build.Unit("""
+#include "where.h"
+extern "C" __attribute__((visibility("default"))) const char* whence() { return where(); }
+""")
+
+
+@pytest.fixture
+def tensorflows(tmp_path, native_library):
+    """Two folders of a TensorFlow whose header says where it is."""
+    found = []
+    for name in ("first", "second"):
+        include = tmp_path / name / "tensorflow" / "include"
+        include.mkdir(parents=True)
+        (include / "where.h").write_text("inline const char* where() { return __FILE__; }\n")
+        found.append(build.TensorFlow(include.parent, "same", ()))
+    return found
+
+
+def test_a_library_holds_no_folder(tensorflows, tmp_path):
+    contents = []
+    for number, tensorflow in enumerate(tensorflows):
+        made = tmp_path / f"{number}.so"
+        build.compile_to(made, [USES_A_HEADER], tensorflow)
+        contents.append(made.read_bytes())
+    assert b"tensorflow/include/where.h\0" in contents[0]
+    assert str(tmp_path).encode() not in contents[0]
+    assert contents[0] == contents[1]
+
+
+def test_the_second_tensorflow_takes_the_library_of_the_first(tensorflows, monkeypatch, tmp_path):
+    monkeypatch.setenv("ESTIMATOR_EMB_CACHE", str(tmp_path / "cache"))
+    first, second = tensorflows
+    made = build.library("whence", [USES_A_HEADER], (), first)
+    shutil.rmtree(first.folder)
+    assert build.library("whence", [USES_A_HEADER], (), second) == made
+    another = build.TensorFlow(second.folder, "another", ())
+    assert build.library("whence", [USES_A_HEADER], (), another) != made
+
+
+def test_without_a_compiler_a_library_of_any_compiler_is_taken(
+    native_library, caplog, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("ESTIMATOR_EMB_CACHE", str(tmp_path / "cache"))
+    path = build.library("quick", QUICK, ["answer"])
+    monkeypatch.setenv("PATH", "")
+    assert build.library("quick", QUICK, ["answer"]) == path
+    missing = (
+        "there is no C++ compiler (g++, c++, clang++) on PATH; install one, or a wheel that "
+        "brings the kernels"
+    )
+    os.chmod(path, 0o666)  # Another user could have written it.
+    assert refused() == missing
+    os.chmod(path, 0o600)
+    os.truncate(path, 9)
+    assert refused() == missing
+    os.chmod(tmp_path / "cache", 0o777)
+    assert refused().startswith("another user could put a library into the cache ")
+
+
+TRAIN = """
+    import logging, os, sys
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("estimator_emb").setLevel(logging.INFO)
+    import tensorflow as tf
+    import estimator_emb as ee
+
+    for module in (tf, ee):
+        assert module.__file__.startswith(sys.prefix), module.__file__
+
+    def model_fn(features, labels, mode, params):
+        loss = tf.reduce_sum(tf.square(features["x"] - 1.0))
+        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    table = ee.TableConfig(9, 2, tf.compat.v1.zeros_initializer())
+    made = ee.TPUEstimator(
+        model_fn, config=ee.RunConfig(), use_tpu=False, train_batch_size=2,
+        embedding_config_spec=ee.EmbeddingConfigSpec(
+            feature_to_config_dict={"x": ee.FeatureConfig("t")}, table_to_config_dict={"t": table},
+            optimization_parameters=ee.AdagradParameters(0.1),
+        ),
+    )
+    made.train(lambda params: tf.data.Dataset.from_tensors({"x": [1, 2]}).repeat(), steps=2)
+    print(made.get_variable_value("t").tolist())
+    print(*(line.split()[-1] for line in open("/proc/self/maps") if "/cache/" in line))
+"""
+
+
+def environment(folder):
+    """Makes a virtual environment of this one's packages and a copy of this package."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    packages = pathlib.Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
+    shutil.copytree(processes.ROOT / "estimator_emb", packages / "estimator_emb")
+    shutil.copytree(processes.ROOT / "feature_columns", packages / "feature_columns")
+    for place in map(pathlib.Path, sys.path):
+        for entry in place.iterdir() if place.name in ("site-packages", "dist-packages") else ():
+            if not os.path.lexists(packages / entry.name) and "editable" not in entry.name:
+                (packages / entry.name).symlink_to(entry)
+    return folder / "bin" / "python"
+
+
+@pytest.mark.slow
+def test_two_environments_share_the_kernels(native_library, tmp_path):
+    """The second one trains with them after the first is gone, and without a compiler."""
+    cache = tmp_path / "cache"
+    results = []
+    for name, path in (("first", os.environ["PATH"]), ("second/of them", "")):
+        folder = tmp_path / name
+        more = {"ESTIMATOR_EMB_CACHE": str(cache), "PATH": path, "PYTHONPATH": None}
+        python = environment(folder)
+        command = ["-c", textwrap.dedent(TRAIN)]
+        # From elsewhere: Python looks for packages where it is started.
+        done = processes.run_python(
+            *command, python=python, cwd=tmp_path, status=0, timeout=900, **more
+        )
+        libraries = sorted(one.name for one in cache.iterdir() if one.suffix == ".so")
+        results.append((done.stdout, libraries))
+        assert ("Built native kernels" in done.stderr) == (name == "first"), done.stderr
+        assert "without native kernels" not in done.stderr
+        shutil.rmtree(folder)
+    assert results[0] == results[1]
+    printed, libraries = results[1]
+    assert [name.partition("-")[0].partition("_")[0] for name in libraries] == ["ops", "rule"]
+    assert all(name in printed for name in libraries)  # They are loaded.
