@@ -205,7 +205,8 @@ class TPUEstimator(StockTPUEstimator):
           ValueError: the checkpoint is missing, damaged or does not fit the program; or there is no
             batch.
         """
-        call_arguments.check_call("evaluate", hooks=hooks, steps=steps)
+        on_tpu = self.backend.request.use_tpu and self.backend.request.eval_on_tpu
+        call_arguments.check_call("evaluate", on_tpu, hooks=hooks, steps=steps)
         path = self._directory.to_read("evaluate", checkpoint_path, self._asked_warm_start)
         with safeguards.evaluation(self._directory, self._explain, path):
             return super().evaluate(input_fn, steps, hooks, path, name)
