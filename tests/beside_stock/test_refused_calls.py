@@ -1,4 +1,4 @@
-"""The phrases of tensorflow-estimator in errors of calls: each class of estimators keeps its own."""
+"""Phrases of tensorflow-estimator in errors of calls: each class of estimators keeps its own."""
 
 import json
 import pathlib
@@ -15,6 +15,8 @@ ACCIDENTS = (
     "Expected any non-tensor type",
 )
 """Errors of stock that Python or TensorFlow raises where no one had thought of the mistake."""
+NEED_A_TPU = ("model_fn returns None", "evaluate no checkpoint", "predict no checkpoint")
+"""Calls that stock refuses only after it has reached its TPU."""
 
 
 def refused(side):
@@ -36,6 +38,8 @@ def test_refused_calls_keep_the_phrase_of_each_class():
     for of_class, errors in stock.items():
         for call, (kind, text) in errors.items():
             got, message = ours[of_class][call]
+            if of_class == "on TPU" and call in NEED_A_TPU:
+                continue
             if not text.startswith(ACCIDENTS):
                 assert [one for one in phrases(text) if one not in message] == [], (of_class, call)
                 assert got in (kind, "MissingCheckpoint"), (of_class, call)
