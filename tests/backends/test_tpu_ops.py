@@ -299,11 +299,13 @@ BY_HAND = {
         "eval_metrics, which get them.",
     ),
     "TPUPartitionedInput": (
-        lambda loss: tf.raw_ops.TPUPartitionedInput(inputs=[loss]),
+        lambda loss: tf.raw_ops.TPUPartitionedInput(inputs=[loss], partition_dim=-1),
         "Give model_fn the whole tensor: an emulated core has all of it.",
     ),
     "TPUPartitionedOutput": (
-        lambda loss: tf.raw_ops.TPUPartitionedOutput(inputs=loss, num_splits=1)[0],
+        lambda loss: tf.reduce_sum(
+            tf.raw_ops.TPUPartitionedOutput(inputs=loss[None], num_splits=1)[0]
+        ),
         "Read the whole tensor: an emulated core has all of it.",
     ),
     **{name: (call, OF_REPLICATE) for name, call in REPLICATE.items()},
