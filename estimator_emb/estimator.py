@@ -19,7 +19,7 @@ from estimator_emb.checkpoints.restoring.float16_copy import Float16Copy
 from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
 from estimator_emb.checkpoints.restoring.warm_starts import without_global_step
 from estimator_emb.checks import call_arguments, program_checks
-from estimator_emb.compat import custom_gradients
+from estimator_emb.compat import custom_gradients, legacy_optimizers
 from estimator_emb.messages.calls import method_of_program
 from estimator_emb.private.estimator import ModeKeys
 from estimator_emb.private.graphs import fn_args, not_converted
@@ -205,7 +205,8 @@ class TPUEstimator(StockTPUEstimator):
           ValueError: the checkpoint is missing, damaged or does not fit the program; or there is no
             batch.
         """
-        call_arguments.check_call("evaluate", hooks=hooks, steps=steps)
+        on_tpu = self.backend.request.use_tpu and self.backend.request.eval_on_tpu
+        call_arguments.check_call("evaluate", on_tpu, hooks=hooks, steps=steps)
         path = self._directory.to_read("evaluate", checkpoint_path, self._asked_warm_start)
         with safeguards.evaluation(self._directory, self._explain, path):
             return super().evaluate(input_fn, steps, hooks, path, name)
@@ -319,7 +320,7 @@ class TPUEstimator(StockTPUEstimator):
         rounded: list[str] = []
         completed.before_model_fn(self.backend, mode, call)
         try:
-            with custom_gradients.ending_with_graph():
+            with custom_gradients.ending_with_graph(), legacy_optimizers.made():
                 spec = super()._call_model_fn(features, labels, mode, config)
             spec = completed.after_model_fn(self.backend, spec, call)
             if mode == ModeKeys.TRAIN and call.lookup is not None:

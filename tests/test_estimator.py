@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import reference
 import tensorflow as tf
-from columns_program import batches, columns, make, model_fn_of
+from columns_program import batches, make
 
 import estimator_emb as ee
 import feature_columns as fc
@@ -221,24 +221,54 @@ def test_a_feature_under_the_key_of_a_mask():
     )
 
 
-def test_a_saver_made_in_model_fn_is_refused(tmp_path):
-    tpu_columns = columns()
-    inner = model_fn_of(tpu_columns)
+@pytest.mark.parametrize("mode", ["train", "evaluate", "predict"])
+def test_a_saver_made_before_the_tables_of_an_emulated_tpu_is_refused(mode, tmp_path):
+    def model_fn(features, labels, mode, params):
+        loss = tf.reduce_sum(features["x"]) * tf.compat.v1.get_variable("w", initializer=1.0)
+        saver = tf.compat.v1.train.Saver()
+        predictions = {"x": features["x"]}
+        return harness.minimized(
+            mode,
+            loss,
+            predictions=predictions,
+            eval_metrics=(lambda loss: {"m": tf.compat.v1.metrics.mean(loss)}, [loss[None]]),
+            scaffold_fn=lambda: tf.compat.v1.train.Scaffold(saver=saver),
+        )
+
+    spec = harness.table_spec(5, 2, ee.StochasticGradientDescentParameters(0.1))
+    estimator = harness.estimator(model_fn, spec, tmp_path, num_shards=1)
+    data = harness.input_fn_of([({"x": np.array([1, 4, 0, 2])}, np.ones([4, 1], np.float32))])
+    steps = {} if mode == "predict" else {"steps": 1}
+    with pytest.raises(ValueError) as error:
+        harness.run(mode, estimator, data, **steps)
+    assert str(error.value) == (
+        "The saver of model_fn's Scaffold leaves out the embedding variables ['t/part_0:0']: it "
+        "was made before them, or with a list that lacks them. Make it in the scaffold_fn of a "
+        "TPUEstimatorSpec, which runs when all variables exist, and give it all of them."
+    )
+
+
+def test_a_saver_of_a_hook_gets_the_tables_made_after_it(tmp_path):
+    """And what it saves lacks the helper variable, whatever list it was given."""
 
     def model_fn(features, labels, mode, params):
-        made = inner(features, labels, mode, params)
-        scaffold = tf.compat.v1.train.Scaffold(saver=tf.compat.v1.train.Saver())
-        return ee.EstimatorSpec(mode, loss=made.loss, train_op=made.train_op, scaffold=scaffold)
+        loss = tf.reduce_sum(features["x"])
+        v1 = tf.compat.v1
+        train_op = v1.train.AdagradOptimizer(0.1).minimize(loss, v1.train.get_global_step())
+        listed = [*v1.global_variables(), *v1.trainable_variables()]
+        hook = v1.train.CheckpointSaverHook(
+            str(tmp_path / "hook"), save_steps=1, saver=v1.train.Saver(listed)
+        )
+        return ee.EstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=[hook])
 
-    spec = ee.EmbeddingConfigSpec(tpu_columns, ee.StochasticGradientDescentParameters(0.1))
-    train = harness.estimator(model_fn, spec, tmp_path).train
-    assert harness.refusal(ValueError, train, harness.input_fn_of(batches(1)), steps=1) == (
-        "The saver of model_fn's Scaffold leaves out the embedding variables "
-        "['dense_features/item_embedding/embedding_weights:0', "
-        "'history_words_shared_embedding:0']: it was made before them, or with a list that lacks "
-        "them. Make it in the scaffold_fn of a TPUEstimatorSpec, which runs when all variables "
-        "exist, and give it all of them."
-    )
+    spec = harness.table_spec(5, 2, ee.AdagradParameters(0.1), np.ones([5, 2], np.float32))
+    estimator = harness.estimator(model_fn, spec, tmp_path)
+    data = harness.input_fn_of([({"x": np.array([1, 4, 0, 2])}, np.ones([4, 1], np.float32))] * 2)
+    estimator.train(data)
+    got = harness.saved(tmp_path / "hook", 2)
+    assert set(got) == {"global_step", "t", "t/Adagrad"}
+    row = 1 - 0.1 / np.sqrt(1.1) - 0.1 / np.sqrt(2.1)
+    np.testing.assert_allclose(got["t"], [[row] * 2] * 3 + [[1, 1], [row] * 2], rtol=1e-6)
 
 
 def test_train_batch_size_may_be_left_out(tmp_path):

@@ -36,9 +36,9 @@ def after_model_fn(backend: Backend, spec: Any, call: Call) -> Any:
     lookup = call.lookup
     training = spec.mode == ModeKeys.TRAIN
     hooks: list[Any] = []
-    if training and lookup is not None:
-        lookup.check_saver(spec.scaffold)
-        if lookup.step.summarizes:
+    if lookup is not None:
+        lookup.complete_savers(spec, on_tpu=backend.emulates_tpu)
+        if training and lookup.step.summarizes:
             summaries.add_loss(spec.loss)
     if training and backend.in_session:
         of_program = map(type, (*spec.training_hooks, *spec.training_chief_hooks))

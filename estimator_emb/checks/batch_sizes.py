@@ -6,6 +6,7 @@ They are reported only if building or running a step fails.
 
 import contextlib
 import copy
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,14 +23,18 @@ REMEDY = (
     "All features and labels of a batch need the same number of samples: batch the dataset as a "
     "whole, with drop_remainder=True."
 )
+_OF_SHAPES = re.compile(r"\b(shapes?|dimensions?|dims?|sizes?|rank|broadcast\w*)\b", re.IGNORECASE)
+"""In an error: it is about the shapes of tensors."""
 
 
 @contextlib.contextmanager
 def compared(features: Any, labels: Any, samples: int | None) -> Iterator[None]:
     """Adds to a ValueError from inside the context which tensors do not have `samples` samples.
 
-    Tensors of unknown shape are skipped, and all are if `samples` is None. Without an error, warns
-    of labels of one sample, because most losses silently broadcast them over the batch.
+    Only an error about shapes gets the names. Tensors of unknown shape are skipped, and all are if
+    `samples` is None. A tensor whose first dimension is a multiple of `samples` is skipped too: the
+    model may flatten the batch, or have it in another dimension. Without an error, warns of labels
+    of one sample, because most losses silently broadcast them over the batch.
     """
     with errors.explained(_explain, features, labels, samples):
         yield
@@ -43,10 +48,12 @@ def _explain(error: Exception, features: Any, labels: Any, samples: int | None) 
         return None
     if "returned by input_fn must have static shape" in str(error):
         return ValueError(f"{error}{_of_unknown_shape(features, labels)}")
-    found = list(_of_another_size({"features": features, "labels": labels}, samples))
-    plain = type(error) is ValueError
+    if type(error) is not ValueError or not _OF_SHAPES.search(str(error)):
+        return None
+    structure = {"features": features, "labels": labels}
+    found = [one for one in _of_another_size(structure, samples) if _lacks_samples(one[1], samples)]
     lines = "".join(_line(name, size, samples) for name, size in found)
-    return ValueError(f"{error}{lines} {REMEDY}") if found and plain else None
+    return ValueError(f"{error}{lines} {REMEDY}") if found else None
 
 
 class _Sizes(tf.compat.v1.train.SessionRunHook):
@@ -170,14 +177,17 @@ def hooks() -> list[tf.compat.v1.train.SessionRunHook]:
 def of_failed_step(error: tf.errors.OpError, graph: tf.Graph) -> str:
     """Returns lines about the batch of a failed step; '' if its sizes did not cause the error."""
     noted = notes.of(_Sizes, graph)
-    if not noted.found or not isinstance(error, tf.errors.InvalidArgumentError):
+    found = {name: sizes for name, sizes in noted.found.items() if _lacks_samples(*sizes)}
+    if not isinstance(error, tf.errors.InvalidArgumentError):
+        return ""
+    if not found or not _OF_SHAPES.search(error.message):
         return ""
     if error.op is not None and error.op.graph is graph:
         ops = structure.reached([error.op], lambda op: [tensor.op for tensor in op.inputs])
         read = {noted.watched.get(tensor.name) for op in ops for tensor in op.inputs}
-        if read.isdisjoint(noted.found):
+        if read.isdisjoint(found):
             return ""
-    lines = (_line(name, size, samples) for name, (size, samples) in noted.found.items())
+    lines = (_line(name, size, samples) for name, (size, samples) in found.items())
     return f"{''.join(lines)} {REMEDY}"
 
 
@@ -233,6 +243,11 @@ def _of_unknown_shape(features: Any, labels: Any) -> str:
 
 def _line(name: str, size: int, samples: int | None) -> str:
     return f"\n{name} has {size} samples, {samples} expected."
+
+
+def _lacks_samples(size: int, samples: int | None) -> bool:
+    """Returns whether a first dimension of `size` cannot hold `samples` samples."""
+    return not (size and samples and size % samples == 0)
 
 
 def _of_another_size(structure: Any, samples: int | None) -> Iterator[tuple[str, int]]:

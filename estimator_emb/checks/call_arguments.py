@@ -11,21 +11,29 @@ import tensorflow as tf
 from estimator_emb.tables.functions import name_of
 
 _LISTS = {
-    "hooks": tf.compat.v1.train.SessionRunHook,
-    "saving_listeners": tf.compat.v1.train.CheckpointSaverListener,
+    "hooks": (tf.compat.v1.train.SessionRunHook, "Hooks must be a SessionRunHook"),
+    "saving_listeners": (
+        tf.compat.v1.train.CheckpointSaverListener,
+        "saving_listeners must be a list of CheckpointSaverListener",
+    ),
 }
+"""Argument -> the class of its elements, and tensorflow-estimator's phrase for another class."""
+
+_OWNERS = {"train": "Train ", "evaluate": "Eval "}
+"""Call -> how tensorflow-estimator's messages begin the name of its argument."""
 
 
-def check_call(call: str, **given: Any) -> None:
+def check_call(call: str, on_tpu: bool = False, **given: Any) -> None:
     """Raises TypeError or ValueError for arguments of `call` that are not None nor of their kind.
 
-    These are the lists `hooks` and `saving_listeners`, and numbers of steps.
+    These are the lists `hooks` and `saving_listeners`, and numbers of steps. `on_tpu` words a
+    negative number as tensorflow-estimator does for an evaluation on a TPU.
     """
     for name, value in given.items():
         if name in _LISTS:
-            _check_list(f"{call}: {name} must be a list of", name, value or ())
+            _check_list(call, name, value or ())
         elif value is not None:
-            _check_steps(call, name, value)
+            _check_steps(call, name, value, on_tpu)
 
 
 def check_specs(train_spec: Any, eval_spec: Any) -> None:
@@ -39,28 +47,32 @@ def check_specs(train_spec: Any, eval_spec: Any) -> None:
         _check_receiver_fn(f"{type(exporter).__name__} {exporter.name!r}: ", receiver_fn)
 
 
-def _check_steps(call: str, name: str, steps: Any) -> None:
+def _check_steps(call: str, name: str, steps: Any, on_tpu: bool) -> None:
+    argument = f"{_OWNERS.get(call, f'{call}: ')}{name}"
     is_number = isinstance(steps, numbers.Real) and not isinstance(steps, bool)
     # Off a TPU, tensorflow-estimator takes 4.0 for 4, and infinity for no end.
     if not is_number or (steps != math.inf and steps % 1 != 0):
         raise TypeError(
-            f"{call}: {name} must be int, a number of steps, or None; got {type(steps)}: {steps!r}."
+            f"{argument} must be int, got {type(steps)}: {steps!r}. Give {call} a number of steps, "
+            "or None."
         )
+    if steps <= 0 and on_tpu:
+        raise ValueError(f"{argument} must be positive, got {steps}. Give {call} 1 step or more.")
     if steps <= 0:
         raise ValueError(f"{call}: Must specify {name} > 0, given: {steps}.")
 
 
-def _check_list(must: str, name: str, given: Any) -> None:
-    kind = _LISTS[name]
-    must = f"{must} {kind.__name__} of tf.compat.v1.train"
+def _check_list(call: str, name: str, given: Any) -> None:
+    kind, phrase = _LISTS[name]
+    must = f"{name} must be a list of {kind.__name__} of tf.compat.v1.train"
     if isinstance(given, str) or not isinstance(given, Iterable):
         put = f" Put it into a list: {name}=[...]." if isinstance(given, kind) else ""
-        raise TypeError(f"{must}; got {_described(given)}.{put}")
+        raise TypeError(f"{call}: {must}; got {_described(given)}.{put}")
     for one in given:
         if not isinstance(one, kind):
             is_class = inspect.isclass(one) and issubclass(one, kind)
             advice = f" Call the class: {name}=[{one.__name__}(...)]." if is_class else ""
-            raise TypeError(f"{must}, given: {_described(one)}.{advice}")
+            raise TypeError(f"{call}: {phrase}, given: {_described(one)}. {must}.{advice}")
 
 
 def checked_receiver_fns(receiver_fns: dict[str, Any]) -> dict[str, Callable[..., Any]]:

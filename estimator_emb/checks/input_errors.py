@@ -31,6 +31,8 @@ _ALLOWED = {
 _MAKES = ("SerializeSparse", "SerializeManySparse", "RaggedTensorToVariant")
 _TAKES_APART = ("DeserializeSparse", "RaggedTensorFromVariant")
 _FROM_TENSORS = ("TensorDataset", "TensorSliceDataset")
+_SHAPES = re.compile(r"[(\[](None|\d+),( ?(None|\d+),?)*[)\]]|<TensorShape.*?>")
+"""Shapes in a message, whose None is no value."""
 _EXPLAINED = "_estimator_emb_explained"
 _NODE = re.compile(r"\[\[\{\{node ([^}]+)\}\}\]\]")
 _OF_DATASET = re.compile(
@@ -124,7 +126,8 @@ def _names(structure: Any) -> list[str]:
 
 def explain_labels(error: Exception, mode: str, labels: Any) -> None:
     """Adds to a model_fn's error about None that input_fn returned no labels."""
-    is_of_none = isinstance(error, (AttributeError, TypeError, ValueError)) and "None" in str(error)
+    is_of_values = isinstance(error, (AttributeError, TypeError, ValueError))
+    is_of_none = is_of_values and "None" in _SHAPES.sub("", str(error))
     if labels is None and mode != ModeKeys.PREDICT and is_of_none:
         error.args = (
             f"{error} In model_fn, labels is None in mode {mode!r}, for input_fn returned only "

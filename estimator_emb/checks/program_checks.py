@@ -6,6 +6,7 @@ tensorflow-estimator would accept most mistakes, and fail later or never.
 import contextlib
 import inspect
 import numbers
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -36,6 +37,8 @@ _MODEL_ARGUMENTS = ("features", "labels", "mode", "params", "config", "self")
 _METHODS = ("minimize", "apply_gradients", "compute_gradients")
 _READS = {"Identity", "IsVariableInitialized", "ReadVariableOp", "VarIsInitializedOp"}
 _WITHOUT_COUNTERS = ("estimator_emb", "tensorflow", "tensorflow_estimator")
+_OF_TENSORS = re.compile(r"\b(d?types?|shapes?|dimensions?|rank)\b", re.IGNORECASE)
+"""In an error: it is about the types or shapes of tensors."""
 _DATASETS = (tf.data.Dataset, tf.compat.v1.data.Dataset)
 
 
@@ -321,7 +324,7 @@ def _explain(error: Exception, features: Any, tables: list[Any], has_spec: bool)
         _check_columns(tables, has_spec)
         given = features if isinstance(features, Mapping) else ()
         ids = sorted(config.features_of_dicts.intersection(given))
-        if ids and not has_spec:
+        if ids and not has_spec and _OF_TENSORS.search(str(error)):
             error.args = (
                 f"{error} TPUEstimator was given no embedding_config_spec, so that model_fn gets "
                 f"features {ids} as input_fn yields them, not their activations: give it the "

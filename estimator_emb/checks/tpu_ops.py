@@ -22,7 +22,8 @@ def check_kernels() -> None:
     graph = tf.compat.v1.get_default_graph()
     if graph._get_control_flow_context() is not None:
         return  # This is the graph of a TPU: models without tables are exported for TPUs too.
-    for op in graph.get_operations():
+    ops = graph.get_operations()
+    for op in ops:
         if op.type == NUMBER:
             raise ValueError(f"{_shown(op)}{_HAS_NONE}")
         if not (graph._is_function(op.type) or has_kernel(op.type)):
@@ -30,8 +31,7 @@ def check_kernels() -> None:
                 None,
                 None,
                 f"No OpKernel was registered to support Op {op.type!r} on a CPU or GPU: "
-                f"{_shown(op)}. Without a TPU, model_fn can call tpu_ops.cross_replica_sum, "
-                "tpu_ops.all_to_all and tpu_ops.collective_permute, as functions of that module.",
+                f"{_shown(op)}. {_advice(op, ops)}",
             )
     for name, function in graph._functions.items():
         for node in function.definition.node_def:
@@ -39,12 +39,38 @@ def check_kernels() -> None:
                 raise ValueError(f"Op {node.name!r} of function {name!r}{_HAS_NONE}")
 
 
+_OTHERS = (
+    "Without a TPU, model_fn can call tpu_ops.cross_replica_sum, tpu_ops.all_to_all, "
+    "tpu_ops.collective_permute and tpu_ops.tpu_replicated_input, as functions of that module."
+)
+_OF_ALL_CORES = (
+    "It gives the host the values of all cores: return the tensor in host_call or eval_metrics, "
+    "which get them."
+)
+_OF_REPLICATE = (
+    "tpu.rewrite, tpu.replicate, tpu.shard and tpu.batch_parallel run on a TPU only. A model_fn is "
+    "on its core already: call the computation itself."
+)
+_ADVICE = {
+    "TPUReplicatedInput": "Call it, as tpu_ops.tpu_replicated_input, in model_fn only.",
+    "TPUReplicatedOutput": _OF_ALL_CORES,
+    "TPUPartitionedInput": "Give model_fn the whole tensor: an emulated core has all of it.",
+    "TPUPartitionedOutput": "Read the whole tensor: an emulated core has all of it.",
+}
+"""Op that only a TPU runs -> what to do instead."""
+
 _HAS_NONE = (
     " is xla.replica_id(), which has no number here. Only model_fn has one, on a core of a real or "
     "emulated TPU: input_fn, the functions of host_call and eval_metrics, and use_tpu=False have "
     "none. Call it, as a function of its module, in model_fn where params['context'].num_replicas "
     "is more than 1, and give host_call the tensor."
 )
+
+
+def _advice(op: tf.Operation, ops: list[tf.Operation]) -> str:
+    if op.type.startswith("TPU") and any(one.type == "TPUReplicateMetadata" for one in ops):
+        return _OF_REPLICATE
+    return _ADVICE.get(op.type, _OTHERS)
 
 
 @functools.cache

@@ -15,7 +15,13 @@ from typing import Any
 
 from estimator_emb import estimator, optimizers
 from estimator_emb.compat import async_checkpoint
-from estimator_emb.legacy import emulated_tpu, input_checkpoint, plain_estimators
+from estimator_emb.legacy import (
+    emulated_tpu,
+    input_checkpoint,
+    older_keras,
+    plain_estimators,
+    text_frames,
+)
 from estimator_emb.names import legacy, moved
 from estimator_emb.private.patches import AliasFinder, Changes, SharedModule
 from estimator_emb.spec import config, options
@@ -89,6 +95,8 @@ def install() -> None:
     * While the environment variable ESTIMATOR_EMB_DEVICE is 'host', a `TPUClusterResolver` and the
       `master` of a TPU's `RunConfig` mean the emulated TPU, whatever name they are given, and
       initialising a TPU system does nothing.
+    * Overrides of Keras's methods get the arguments that they take (`older_keras`), and
+      `pandas_input_fn` takes the text columns of pandas 3.
     * `Estimator` and the canned ones get what `TPUEstimator` has: SIGTERM ends a training with a
       checkpoint; the log says where it trains and how far it is; an evaluation without input, and a
       checkpoint that does not fit, are errors.
@@ -105,6 +113,8 @@ def install() -> None:
         _extend_api(changes)
         emulated_tpu.replace_lookups(changes)
         plain_estimators.replace_methods(changes)
+        older_keras.fit_overrides(changes)
+        text_frames.take_text(changes)
         _supply_moved(changes)
         input_checkpoint.attach_hooks()
         _installed = changes.pop_all()

@@ -45,11 +45,34 @@ _METHODS = {
 }
 """Type, and method or attribute of Python 2 -> what Python 3 has."""
 
+_NUMPY_METHODS = {
+    "itemset": "array[index] = value",
+    "newbyteorder": "array.view(array.dtype.newbyteorder(order))",
+    "ptp": "numpy.ptp(array)",
+    "tostring": "tobytes",
+}
+"""Method that NumPy's arrays have lost -> what to use."""
+
+_FLOATS = re.compile(
+    r"'float' object cannot be interpreted as an integer"
+    r"|slice indices must be integers|indices must be integers or slices, not float"
+    r"|can't multiply sequence by non-int of type 'float'"
+    r"|expected a sequence of integers or a single integer, got '\(?[\d.]"
+    r"|nly integers, slices \(.*are valid indices"
+    r"|Dimension value must be integer or None .* type '<class 'float'>'"
+    r"|has DataType float(32|64) not in list of allowed values: int32, int64"
+    r"|Expected int(32|64), but got [\d.]+ of type 'float'"
+    r"|invalid value for `\w+`, expected a positive integer. Received: \w+=\d+\.\d"
+)
+"""In an error: a float stands where an integer must, as for a shape or an index."""
+
 _ITERATORS = {"map", "filter", "zip", "dict_keys", "dict_values", "dict_items"}
 
 _ATTRIBUTES = {
     **{f"collections.{name}": f"collections.abc.{name}" for name in collections.abc.__all__},
     "asyncio.coroutine": "async def",
+    "base64.decodestring": "base64.decodebytes",
+    "base64.encodestring": "base64.encodebytes",
     "fractions.gcd": "math.gcd",
     "inspect.formatargspec": "inspect.signature",
     "inspect.getargspec": "inspect.getfullargspec",
@@ -66,7 +89,11 @@ _ATTRIBUTES = {
     "types.StringType": "str",
     **{f"urllib.{name}": f"urllib.parse.{name}" for name in ("quote", "unquote", "urlencode")},
     **{f"urllib.{name}": f"urllib.request.{name}" for name in ("urlopen", "urlretrieve")},
+    "numpy.in1d": "numpy.isin of the flat array",
+    "numpy.loads": "pickle.loads",
     "numpy.long": "int",
+    "numpy.rank": "numpy.ndim",
+    "numpy.trapz": "numpy.trapezoid",
     "numpy.unicode": "str",
 }
 """Name in a module of Python or NumPy that is gone -> what to use."""
@@ -145,6 +172,10 @@ def _what(error: BaseException) -> str | None:
         match = re.match(r"module '([\w.]+)' has no attribute '(\w+)'", str(error))
         if match:
             return _attribute(match[1], match[2])
+        is_array = any(base.__name__ in ("ndarray", "array") for base in type(error.obj).__mro__)
+        if is_array and error.name in _NUMPY_METHODS:
+            gone = f"the method {error.name} of arrays is gone"
+            return f"{gone}; today: {_NUMPY_METHODS[error.name]}."
         for base in type(error.obj).__mro__:
             today = _METHODS.get((base.__name__, error.name or ""))
             if today is not None:
@@ -156,6 +187,8 @@ def _what(error: BaseException) -> str | None:
         kind = match and (match[1] or match[2])
         if kind in _ITERATORS:
             return f"{kind} was a list in Python 2; today: list(...) of it."
+    if isinstance(error, (IndexError, TypeError, ValueError)) and _FLOATS.search(str(error)):
+        return "a float stands where an integer must; Python 2's / of integers is // today."
     return None
 
 

@@ -15,6 +15,7 @@ from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
 from estimator_emb.checkpoints.restoring.warm_starts import without_global_step
 from estimator_emb.checks import call_arguments, input_errors, nan_inputs
+from estimator_emb.compat import legacy_optimizers
 from estimator_emb.messages import console, errors
 from estimator_emb.messages.calls import called_by_program
 from estimator_emb.messages.text_columns import counted
@@ -122,7 +123,8 @@ def _get_features_and_labels(original: Any, **given: Any) -> Any:
 
 
 def _call_model_fn(original: Any, self: Any, mode: Any, **given: Any) -> Any:
-    with errors.explained(input_errors.explain_labels, mode, given["labels"]):
+    of_labels = errors.explained(input_errors.explain_labels, mode, given["labels"])
+    with of_labels, legacy_optimizers.made():
         spec = nan_inputs.checked(original(self, mode=mode, **given))
     self._warm_start_settings = without_global_step(self._warm_start_settings)
     trains = mode == ModeKeys.TRAIN

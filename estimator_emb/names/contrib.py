@@ -90,16 +90,12 @@ _WITHOUT_NAMES = {
     "tf.xla.experimental (compile, jit_scope) and tf.function(jit_compile=True)": "compiler",
     "the package tensorflow-constrained-optimization": "constrained_optimization",
     "tf.import_graph_def": "copy_graph",
-    f"{_ADDONS} (tfa.text)": "crf",
     "tf.keras.layers.LSTM and GRU, which take cuDNN by themselves": "cudnn_rnn",
     "tf.summary (scalar, histogram, image, audio, merge, merge_all)": "deprecated",
     f"{_PROBABILITY} (tfp.distributions)": "distributions",
-    "tf (tf.function, tf.GradientTape, tf.train.Checkpoint)": "eager",
     f"tf.estimator.experimental.KMeans; for the others, {NOTHING}": "factorization",
     "XLA, which fuses such ops (tf.function(jit_compile=True))": "fused_conv",
-    "the package tensorflow-gan": "gan",
     "tf.graph_util and tf.import_graph_def(input_map=...)": "graph_editor",
-    f"tf.image; for rotate, translate and transform, {_ADDONS} (tfa.image)": "image",
     "tf.data": "input_pipeline",
     f"{_PROBABILITY} (tfp.math.ode)": "integrate",
     "tf.keras": "keras",
@@ -155,6 +151,14 @@ MODULES: dict[str, Module] = {
             "tpu_cluster_resolver",
         ),
     ),
+    "crf": Module(
+        places={
+            f"{_OURS}.crf": "crf_binary_score crf_decode crf_log_likelihood crf_log_norm "
+            "crf_multitag_sequence_score crf_sequence_score crf_unary_score viterbi_decode",
+        },
+        inner="python.ops python.ops.crf",
+        rest=f"{_ADDONS} (tfa.text)",
+    ),
     "data": Module(
         places={
             "tf.data.experimental": "AUTOTUNE CheckpointInputPipelineHook Counter CsvDataset "
@@ -194,8 +198,15 @@ MODULES: dict[str, Module] = {
         },
         rest="tf.distribute",
     ),
+    "eager": Module(
+        places={f"{_OURS}.arguments": "list_devices"},
+        inner="python python.tfe",
+        rest="tf (tf.function, tf.GradientTape, tf.train.Checkpoint)",
+    ),
     "estimator": Module(
         places={
+            f"{_OURS}.heads": "binary_classification_head forward_features "
+            "logistic_regression_head multi_class_head regression_head",
             "tf.estimator": "DNNEstimator DNNLinearCombinedEstimator LinearEstimator add_metrics",
             "tf.estimator.experimental": "InMemoryEvaluatorHook "
             "build_raw_supervised_input_receiver_fn call_logit_fn dnn_logit_fn_builder "
@@ -205,10 +216,7 @@ MODULES: dict[str, Module] = {
         },
         advice={
             "tf.compat.v2.estimator.{name}, whose loss_reduction may have another default": (
-                "binary_classification_head=BinaryClassHead "
-                "logistic_regression_head=LogisticRegressionHead multi_class_head=MultiClassHead "
-                "multi_label_head=MultiLabelHead poisson_regression_head=PoissonRegressionHead "
-                "regression_head=RegressionHead"
+                "multi_label_head=MultiLabelHead poisson_regression_head=PoissonRegressionHead"
             ),
             "tf.compat.v2.estimator.experimental.{name}, which takes other arguments": (
                 "RNNClassifier RNNEstimator"
@@ -238,7 +246,8 @@ MODULES: dict[str, Module] = {
             f"{_OURS}.arg_scope": _SCOPES,
             "tf.train": "create_global_step get_global_step get_or_create_global_step "
             "assert_global_step",
-            f"{_OURS}.arguments": "init_from_checkpoint list_variables load_checkpoint "
+            f"{_OURS}.arguments": "get_name_scope init_from_checkpoint list_variables "
+            "load_checkpoint "
             "load_variable",
             "tf": "TensorSpec argsort is_tensor py_func sort convert_to_tensor_or_sparse_tensor",
             "tf.debugging": "assert_same_float_dtype assert_scalar",
@@ -263,6 +272,19 @@ MODULES: dict[str, Module] = {
             ),
         },
         rest="tf, tf.train and tf.debugging for most",
+    ),
+    "gan": Module(
+        package="tensorflow_gan",
+        rest="the package tensorflow-gan: pip install tensorflow-gan, and --tf-v1 finds it",
+    ),
+    "image": Module(
+        places={
+            f"{_OURS}.image": "angles_to_projective_transforms compose_transforms "
+            "flat_transforms_to_matrices matrices_to_flat_transforms rotate transform translate "
+            "translations_to_projective_transforms",
+        },
+        inner="python.ops python.ops.image_ops",
+        rest=f"tf.image; {_ADDONS} (tfa.image)",
     ),
     "hooks": Module(places={"tf.train": "ProfilerHook"}),
     "layers": Module(
@@ -294,9 +316,15 @@ MODULES: dict[str, Module] = {
         rest=f"tf.layers; the package tf_slim has most of its layers: {_SLIM} them",
     ),
     "learn": Module(
+        places={f"{_OURS}.learn": "ModeKeys RunConfig"},
+        inner="python.learn python.learn.estimators python.learn.estimators.model_fn "
+        "python.learn.estimators.run_config",
+        modules={
+            "monitors": f"{_OURS}.monitors",
+            "python.learn.monitors": f"{_OURS}.monitors",
+        },
         advice={
-            "tf.estimator.{name}": "Experiment=train_and_evaluate "
-            "learn_runner=train_and_evaluate ModeKeys RunConfig",
+            "tf.estimator.{name}": "Experiment=train_and_evaluate learn_runner=train_and_evaluate",
         },
         rest="tf.estimator",
     ),
@@ -353,15 +381,15 @@ MODULES: dict[str, Module] = {
     "opt": Module(
         places={
             f"{_OURS}.opt": "AdamWOptimizer DecoupledWeightDecayExtension LARSOptimizer "
-            "LazyAdamOptimizer MomentumWOptimizer clip_gradients_by_global_norm "
-            "extend_with_decoupled_weight_decay",
+            "LazyAdamOptimizer MomentumWOptimizer MovingAverageOptimizer "
+            "clip_gradients_by_global_norm extend_with_decoupled_weight_decay",
         },
         inner="python.training python.training.lars_optimizer "
+        "python.training.moving_average_optimizer "
         "python.training.lazy_adam_optimizer python.training.weight_decay_optimizers",
         advice={
             "tf.keras.optimizers.{name}": "AdaMaxOptimizer=Adamax NadamOptimizer=Nadam",
             f"{_PROBABILITY} (tfp.optimizer)": "ExternalOptimizerInterface ScipyOptimizerInterface",
-            "tf.train.{name}": "MovingAverageOptimizer=ExponentialMovingAverage",
         },
         rest=NOTHING,
     ),
@@ -382,6 +410,7 @@ MODULES: dict[str, Module] = {
         places={
             "tf.nn.rnn_cell": "BasicLSTMCell BasicRNNCell DeviceWrapper DropoutWrapper GRUCell "
             "LSTMCell LSTMStateTuple MultiRNNCell RNNCell ResidualWrapper",
+            f"{_OURS}.rnn": "LayerNormBasicLSTMCell NASCell",
             "tf.nn": "static_bidirectional_rnn static_rnn static_state_saving_rnn",
         },
         inner="python.ops.core_rnn_cell python.ops.rnn python.ops.rnn_cell",
@@ -389,7 +418,6 @@ MODULES: dict[str, Module] = {
             "tf.nn.rnn_cell.{name}": "GRUBlockCell=GRUCell GRUBlockCellV2=GRUCell "
             "LSTMBlockCell=LSTMCell",
             "tf.nn.dynamic_rnn with tf.nn.rnn_cell.LSTMCell": "LSTMBlockFusedCell",
-            f"{_ADDONS} (tfa.rnn.LayerNormLSTMCell)": "LayerNormBasicLSTMCell",
             "tf.nn.bidirectional_dynamic_rnn, layer by layer": "stack_bidirectional_dynamic_rnn",
         },
         rest="tf.nn.rnn_cell",
@@ -525,6 +553,9 @@ def advice_about(path: str) -> str:
     while known and known not in module.elsewhere:
         known = known.rpartition(".")[0]
     where = module.elsewhere.get(known, module.rest)
+    if where is None and (module.members or module.modules):
+        names = ", ".join(sorted({*module.members, *module.modules}))
+        where = f"tf.contrib.{owner}, of which --tf-v1 has {names}"
     left = f"tf.contrib.{path} left TensorFlow with version 2"
     if where is None or where == NOTHING:
         return f"{left}, and {NOTHING}."

@@ -87,6 +87,21 @@ def variables_of(graph: tf.Graph) -> Iterator[Variable]:
         )
 
 
+def initial_writes() -> set[tf.Operation]:
+    """Returns the ops of the default graph that give variables their values before any step.
+
+    A session runs them when it begins, also where a step runs one to reset its variable: waiting
+    for a part of a step, they would begin that step without input.
+    """
+    keys = tf.compat.v1.GraphKeys
+    return {
+        variable.initializer
+        for key in (keys.GLOBAL_VARIABLES, keys.LOCAL_VARIABLES, keys.METRIC_VARIABLES)
+        for variable in tf.compat.v1.get_collection(key)
+        if isinstance(variable, tf.Variable)
+    }
+
+
 def _captured(tensor: tf.Tensor) -> tf.Operation | None:
     """Returns the op that creates a variable which the graph of a function captures, or None."""
     while True:

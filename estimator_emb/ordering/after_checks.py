@@ -16,12 +16,14 @@ from estimator_emb.ordering import accesses, structure
 def wait(targets: Iterable[Any], checked: tf.Tensor, ahead: tf.Operation | None = None) -> None:
     """Makes every write of a variable among the fetched `targets` wait for `checked`.
 
-    Writes that lead to `ahead` do not wait.
+    Writes that lead to `ahead` do not wait, and neither do initializers, which a step may run again
+    to reset variables.
     """
     before: dict[tf.Operation, Sequence[tf.Operation]] = {}
     ops = [getattr(target, "op", target) for target in targets if target is not None]
     step = structure.leading_to(ops, before)
-    free = structure.leading_to([ahead] if ahead is not None else [], before)
+    free = {*structure.leading_to([ahead] if ahead is not None else [], before)}
+    free |= accesses.initial_writes()
     check = structure.leading_to([checked.op], before)
     places = structure.OpPlaces(step, before)
     for variable in accesses.variables_of(tf.compat.v1.get_default_graph()):

@@ -153,10 +153,10 @@ class _Ordering:
 
     def _racing(self) -> Iterator[tuple[Variable, list[tf.Operation], list[tf.Operation]]]:
         """Yields (variable, reads that can be ordered, writes) for each that is written."""
-        kept = _kept_variables()
+        kept, initial = _kept_variables(), accesses.initial_writes()
         at_any_time = functools.cache(functools.partial(_at_any_time, besides=self._step))
         for variable in accesses.variables_of(self._graph):
-            writes = [op for op in variable.writes if op in self._all]
+            writes = [op for op in variable.writes if op in self._all and op not in initial]
             if not writes:
                 continue
             holds_value = variable.name in kept or any(

@@ -11,6 +11,8 @@ from tensorflow_estimator.python.estimator import estimator as _estimator
 from tensorflow_estimator.python.estimator import model_fn as _model_fn
 from tensorflow_estimator.python.estimator import run_config as _run_config
 from tensorflow_estimator.python.estimator import training as _training
+from tensorflow_estimator.python.estimator.canned import head as _canned_head
+from tensorflow_estimator.python.estimator.canned import optimizers as _canned_optimizers
 from tensorflow_estimator.python.estimator.canned.dnn import dnn_logit_fn_builder
 from tensorflow_estimator.python.estimator.canned.kmeans import KMeansClustering as KMeans
 from tensorflow_estimator.python.estimator.canned.linear import LinearSDCA, linear_logit_fn_builder
@@ -44,9 +46,13 @@ from tensorflow_estimator.python.estimator.exporter import (
     FinalExporter,
     LatestExporter,
 )
+from tensorflow_estimator.python.estimator.head import base_head as _base_head
 from tensorflow_estimator.python.estimator.hooks.hooks import (
     InMemoryEvaluatorHook,
     make_stop_at_checkpoint_step_hook,
+)
+from tensorflow_estimator.python.estimator.inputs.queues import (
+    feeding_functions as _feeding_functions,
 )
 from tensorflow_estimator.python.estimator.mode_keys import ModeKeys
 from tensorflow_estimator.python.estimator.model_fn import EstimatorSpec, call_logit_fn
@@ -54,6 +60,13 @@ from tensorflow_estimator.python.estimator.training import EvalSpec, TrainSpec
 
 LocalRunConfig = _run_config.RunConfig
 # Of which a `TPUEstimatorSpec` is a kind, whoever has replaced that class.
+# The heads that tf.contrib.estimator had in public.
+canned_head = _canned_head
+# Feeds a DataFrame by a queue, and must be given text as objects.
+feeding_functions = _feeding_functions
+# Where canned estimators and heads take an optimizer, which must be Keras's legacy one.
+canned_optimizers = _canned_optimizers
+base_head = _base_head
 AnyTPUEstimatorSpec = _model_fn._TPUEstimatorSpec
 LOSS_METRIC_KEY = _model_fn.LOSS_METRIC_KEY
 stock_train_and_evaluate = _training.train_and_evaluate

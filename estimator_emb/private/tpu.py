@@ -1,11 +1,14 @@
 """Private names of TensorFlow: cores, embedding ops and TPU systems."""
 
 from tensorflow.compiler.tf2xla.python import xla as _xla
+from tensorflow.python.distribute import tpu_util as _tpu_util
 from tensorflow.python.framework import kernels as _kernels
 from tensorflow.python.ops import gen_tpu_ops as _gen_tpu_ops
+from tensorflow.python.platform import device_context as _device_context
 from tensorflow.python.tpu import tpu as _tpu
 from tensorflow.python.tpu import tpu_feed as _tpu_feed
 from tensorflow.python.tpu import tpu_function as _tpu_function
+from tensorflow.python.tpu import tpu_replication as _tpu_replication
 from tensorflow.python.tpu import tpu_strategy_util as _tpu_strategy_util
 from tensorflow.python.tpu import tpu_system_metadata as _tpu_system_metadata
 from tensorflow.python.tpu.ops import tpu_ops as _tpu_ops
@@ -17,6 +20,15 @@ gen_tpu_ops = _gen_tpu_ops
 
 xla = _xla
 """The number of a core, which an emulated TPU replaces: off a TPU its kernel ends the process."""
+
+tpu_util = _tpu_util
+"""Tells a program the context of its TPU, which an emulated one answers as a TPU does."""
+
+device_context = _device_context
+"""The same by another name."""
+
+TPUReplicateContext = _tpu_replication.TPUReplicateContext
+"""The context that a program is told."""
 
 registered_kernels = _kernels.get_registered_kernels_for_op
 """The kernels of an op: one without any for a CPU fails every session call."""

@@ -7,31 +7,54 @@ variables: on a TPU too, the cores write the same value, or core 0's is kept.
 
 The ops between cores (`cross_replica_sum`, `all_to_all`, `collective_permute`) have no kernel off a
 TPU, and their mere presence in a graph fails every session call. They are replaced while the step
-is built, and computed from the values of all cores when the graph has been copied. So is
-`xla.replica_id`, whose kernel ends the process off a TPU: each core gets its number.
+is built, and computed from the values of all cores when the graph has been copied. So are
+`xla.replica_id`, whose kernel ends the process off a TPU, and `tpu_replicated_input`: each core
+gets its number, or its input. What tells whether a model is on a TPU answers the program as there;
+TensorFlow asks it too, and builds the ops of a CPU.
 """
 
 import contextlib
 import contextvars
 import dataclasses
 import functools
+import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.messages import frames
 from estimator_emb.ordering import structure
+from estimator_emb.private.graphs import control_flow_util
 from estimator_emb.private.patches import Changes
-from estimator_emb.private.tpu import gen_tpu_ops, tpu_shard_context, xla
+from estimator_emb.private.tpu import (
+    TPUReplicateContext,
+    device_context,
+    gen_tpu_ops,
+    tpu_ops,
+    tpu_shard_context,
+    tpu_util,
+    xla,
+)
 
 _BETWEEN_CORES = ("cross_replica_sum", "all_to_all", "collective_permute")
-_NUMBER = {"replica_id": xla, "xla_replica_id": xla.gen_xla_ops}
+_NUMBER = {"replica_id": (xla,), "xla_replica_id": (xla.gen_xla_ops,)}
 """One op: its name in each of its two modules."""
-_MODULES = {**dict.fromkeys(_BETWEEN_CORES, gen_tpu_ops), **_NUMBER}
-"""Function to be replaced -> its module."""
+_INPUT = "tpu_replicated_input"
+_OF_PROGRAMS = {
+    _INPUT: (gen_tpu_ops, tpu_ops),
+    "enclosing_tpu_context": (tpu_util, device_context),
+    "GetContainingXLAContext": (control_flow_util,),
+    "InXlaContext": (control_flow_util,),
+    "IsInXLAContext": (control_flow_util,),
+}
+"""Functions that TensorFlow calls too, whose calls are left alone."""
+_MODULES = {**dict.fromkeys(_BETWEEN_CORES, (gen_tpu_ops,)), **_NUMBER, **_OF_PROGRAMS}
+"""Function to be replaced -> its modules."""
 
-Ops = dict[str, Callable[..., tf.Tensor]]
+Ops = dict[str, Callable[..., Any]]
 
 _ops: contextvars.ContextVar[Ops] = contextvars.ContextVar("ops", default={})  # noqa: B039
 """What this thread calls in place of TensorFlow's functions."""
@@ -41,6 +64,7 @@ _running = 0
 """The number of open `_replaced` contexts, over all threads."""
 
 _FRAME = "frame_name"
+_AUTOGRAPH = os.path.join("tensorflow", "python", "autograph", "")
 
 _PER_LOOP = ("StackV2", "TensorArrayV3")
 """Ops that make the stores of a loop and its gradient; no two cores may share one."""
@@ -82,16 +106,21 @@ class Cores:
           shard_context: True makes TPU embedding columns read activations from the features, and
             `CrossShardOptimizer` count the cores; False makes the columns look up raw ids
             themselves, as without an EmbeddingConfigSpec.
-          numbered: True makes `xla.replica_id` the number of the core.
+          numbered: True makes `xla.replica_id` the number of the core, and with `shard_context`
+            tells the program that it is in the XLA context of a TPU.
         """
         ops = {
             name: _unchanged if self.count == 1 else getattr(self, f"_{name}")
             for name in _BETWEEN_CORES
         }
-        if numbered:
-            ops.update(dict.fromkeys(_NUMBER, self._replica_id))
-        context = tpu_shard_context(self.count) if shard_context else contextlib.nullcontext()
-        with _replaced(ops), context:
+        ops[_INPUT] = self._replicated_input
+        with contextlib.ExitStack() as stack:
+            if numbered:
+                ops.update(dict.fromkeys(_NUMBER, self._replica_id))
+                ops.update(stack.enter_context(_in_xla(self.count)) if shard_context else {})
+            stack.enter_context(_replaced(ops))
+            if shard_context:
+                stack.enter_context(tpu_shard_context(self.count))
             yield
 
     def per_core(self, values: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -144,6 +173,35 @@ class Cores:
                 self._number = self.per_core([tf.constant(core) for core in range(self.count)])
         return tf.identity(self._number, name)
 
+    def _replicated_input(
+        self,
+        inputs: Sequence[Any],
+        is_mirrored_variable: bool = False,
+        index: int = -1,
+        is_packed: bool = False,
+        name: str | None = None,
+    ) -> tf.Tensor:
+        if len(inputs) != self.count or is_packed:
+            got = "a packed input" if is_packed else f"{len(inputs)}"
+            raise ValueError(
+                f"tpu_replicated_input: inputs must have one tensor for each of {self.count} cores "
+                f"(replicas); got {got}."
+            )
+        graph = tf.compat.v1.get_default_graph()
+        inner = graph.building_function or graph._get_control_flow_context() is not None
+        if inner and any(map(tf.is_tensor, inputs)):
+            raise _not_in_body(_INPUT, self.count)
+        with tf.init_scope():
+            values = [tf.convert_to_tensor(value) for value in inputs]
+            if self.count > 1 and values[0].dtype == tf.resource:
+                raise NotImplementedError(
+                    f"tpu_replicated_input of variables cannot be emulated on {self.count} cores, "
+                    "which share each variable: read the variable itself, or give the input its "
+                    "value."
+                )
+            mine = self.per_core(values)
+        return tf.identity(mine, name)
+
     def _exchanged(
         self,
         kind: str,
@@ -159,10 +217,7 @@ class Cores:
         def exchanged(value: tf.Tensor) -> Any:
             graph = tf.compat.v1.get_default_graph()
             if graph.building_function or graph._get_control_flow_context() is not None:
-                raise NotImplementedError(
-                    f"{kind} inside a loop, a branch or a tf.function cannot be emulated on "
-                    f"{self.count} cores; call it in the body of model_fn, or emulate one core."
-                )
+                raise _not_in_body(kind, self.count)
             output = self.stand_ins(value.dtype, value.shape if shape is None else shape)[0]
             self.collectives.append(Collective(kind, groups, value, output, combine))
             return output, gradient
@@ -240,13 +295,49 @@ class Cores:
 
 
 @contextlib.contextmanager
+def _in_xla(count: int) -> Iterator[Ops]:
+    """Yields functions that tell a program that XLA compiles its model for `count` cores of a TPU.
+
+    As on a TPU, what `tf.init_scope` and `tf.control_dependencies(None)` enclose is outside.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    # It adds no dependency, and sees the ops that a TPU's context would see.
+    inside = graph.control_dependencies([])
+    tpu = TPUReplicateContext("cluster", count, None)
+
+    def enclosing() -> Any:
+        return tpu if inside in graph._control_dependencies_stack else None
+
+    def own(ctxt: Any) -> Any:
+        while ctxt is not None and not ctxt.IsXLAContext():
+            ctxt = ctxt.outer_context
+        return ctxt
+
+    def containing(ctxt: Any) -> Any:
+        # As on a TPU, the graph of a function has no such context.
+        here = graph is tf.compat.v1.get_default_graph()
+        return own(ctxt) or (enclosing() if here else None)
+
+    with inside:
+        yield {
+            "enclosing_tpu_context": enclosing,
+            "GetContainingXLAContext": containing,
+            "InXlaContext": lambda graph: containing(graph._get_control_flow_context()) is not None,
+            "IsInXLAContext": lambda op: (
+                inside.op_in_group(op) or own(op._get_control_flow_context()) is not None
+            ),
+        }
+
+
+@contextlib.contextmanager
 def _replaced(ops: Ops) -> Iterator[None]:
     """Makes this thread call `ops` in place of TensorFlow's; other threads are not affected."""
     global _running
     with _lock:
         if not _running:
-            for name, module in _MODULES.items():
-                _changes.wrap(module, name, functools.partial(_replaceable, name))
+            for name, modules in _MODULES.items():
+                for module in modules:
+                    _changes.wrap(module, name, functools.partial(_replaceable, name))
         _running += 1
     before = _ops.set(ops)
     try:
@@ -259,8 +350,28 @@ def _replaced(ops: Ops) -> Iterator[None]:
                 _changes.close()
 
 
-def _replaceable(op: str, original: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
-    return lambda *args, **kwargs: _ops.get().get(op, original)(*args, **kwargs)
+def _replaceable(op: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def replaceable(*args: Any, **kwargs: Any) -> Any:
+        own = _ops.get().get(op, original)
+        if op in _OF_PROGRAMS and own is not original and _is_of_tensorflow(sys._getframe(1)):
+            own = original
+        return own(*args, **kwargs)
+
+    return replaceable
+
+
+def _is_of_tensorflow(frame: Any) -> bool:
+    """Returns whether a caller is TensorFlow's or Keras's, and no code that AutoGraph calls."""
+    while _AUTOGRAPH in frame.f_code.co_filename:
+        frame = frame.f_back
+    return frames.is_in(frame.f_code.co_filename, ("keras", "tensorflow", "tf_keras"))
+
+
+def _not_in_body(kind: str, count: int) -> NotImplementedError:
+    return NotImplementedError(
+        f"{kind} inside a loop, a branch or a tf.function cannot be emulated on {count} cores; "
+        "call it in the body of model_fn, or emulate one core."
+    )
 
 
 def wire(stand_in: tf.Tensor, value: tf.Tensor) -> None:

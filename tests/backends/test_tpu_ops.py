@@ -104,6 +104,89 @@ def test_number_of_a_core(count, way, control_flow):
         assert all(op.type != "XlaReplicaId" for op in graph.get_operations())
 
 
+# The input of a core
+
+
+INPUTS = {
+    "tpu_ops": lambda values: tpu_ops.tpu_replicated_input(values, name="pnum_constants"),
+    "gen_tpu_ops": lambda values: gen_tpu_ops.tpu_replicated_input(values),
+    "tensors": lambda values: tpu_ops.tpu_replicated_input([*map(tf.constant, values)]),
+    "mirrored": lambda values: tpu_ops.tpu_replicated_input(values, is_mirrored_variable=True),
+    "tf.function": lambda values: tf.function(
+        lambda: tpu_ops.tpu_replicated_input([*values]) + 0
+    )(),
+    "tf.cond": lambda values: tf.cond(
+        v1.placeholder_with_default(True, []),
+        lambda: tpu_ops.tpu_replicated_input([*values]),
+        lambda: -1,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", INPUTS)
+@pytest.mark.parametrize("count", [1, 3])
+def test_input_of_a_core(count, way, control_flow):
+    given = [7 * core + 2 for core in range(count)]
+    with tf.Graph().as_default() as graph, v1.Session() as session:
+        cores = Cores(count)
+        with cores.running(numbered=True):
+            mine = INPUTS[way](given)
+        assert mine.dtype == tf.int32 and mine.shape == []
+        (of_cores,) = cores.replicate([mine])
+        assert session.run(of_cores) == given
+        assert all(op.type != "TPUReplicatedInput" for op in graph.get_operations())
+
+
+@pytest.mark.parametrize("given", [[1, 2], [1, 2, 3, 4], []])
+def test_another_number_of_inputs_than_cores_is_refused(given):
+    with tf.Graph().as_default():
+        with Cores(3).running(numbered=True):
+            message = harness.refusal(ValueError, tpu_ops.tpu_replicated_input, given)
+            packed = harness.refusal(
+                ValueError, tpu_ops.tpu_replicated_input, [1, 2, 3], is_packed=True
+            )
+    must = "tpu_replicated_input: inputs must have one tensor for each of 3 cores (replicas); got "
+    assert message == f"{must}{len(given)}."
+    assert packed == f"{must}a packed input."
+
+
+def test_inputs_that_no_emulated_core_has_are_refused():
+    with tf.Graph().as_default():
+        with Cores(2).running(numbered=True):
+            handles = [v1.get_variable(name, [], use_resource=True).handle for name in "ab"]
+            message = harness.refusal(NotImplementedError, tpu_ops.tpu_replicated_input, handles)
+            assert message == (
+                "tpu_replicated_input of variables cannot be emulated on 2 cores, which share each "
+                "variable: read the variable itself, or give the input its value."
+            )
+            tensors = [tf.constant(1), tf.constant(2)]
+            within = tf.function(lambda: tpu_ops.tpu_replicated_input(tensors), autograph=False)
+            assert harness.refusal(NotImplementedError, within) == (
+                "tpu_replicated_input inside a loop, a branch or a tf.function cannot be emulated "
+                "on 2 cores; call it in the body of model_fn, or emulate one core."
+            )
+
+
+@pytest.mark.parametrize("cores", [1, 2, 4])
+def test_a_model_that_makes_its_number_by_an_input(cores, tmp_path):
+    """Each core's loss is w times its number, so that w moves by the mean of the numbers."""
+
+    def model_fn(features, labels, mode, params):
+        with tf.control_dependencies(None):
+            number = tpu_ops.tpu_replicated_input([*range(10, 10 + cores)], name="pnum")
+        number = tf.cast(number, tf.float32)
+        loss = v1.get_variable("w", initializer=1.0) * number + 0 * tf.reduce_sum(features)
+        each = {"number": tf.fill([BATCH // cores], number)}
+        return harness.minimized(mode, loss, RATE, predictions=each)
+
+    made = estimator(model_fn, tmp_path, cores)
+    made.train(input_fn, steps=2)
+    numbers = np.arange(10, 10 + cores)
+    np.testing.assert_allclose(made.get_variable_value("w"), 1 - 2 * RATE * numbers.mean())
+    predicted = list(made.predict(lambda params: input_fn(params).take(1)))
+    assert [one["number"] for one in predicted] == np.repeat(numbers, BATCH // cores).tolist()
+
+
 # What is refused
 
 
@@ -195,32 +278,72 @@ NO_KERNEL = {
 }
 
 
+OTHERS = (
+    "Without a TPU, model_fn can call tpu_ops.cross_replica_sum, tpu_ops.all_to_all, "
+    "tpu_ops.collective_permute and tpu_ops.tpu_replicated_input, as functions of that module."
+)
+OF_REPLICATE = (
+    "tpu.rewrite, tpu.replicate, tpu.shard and tpu.batch_parallel run on a TPU only. A model_fn is "
+    "on its core already: call the computation itself."
+)
+REPLICATE = {
+    "rewrite": lambda loss: v1.tpu.rewrite(lambda x: x + 1.0, [loss])[0],
+    "replicate": lambda loss: v1.tpu.replicate(lambda x: x + 1.0, [[loss]])[0][0],
+    "shard": lambda loss: v1.tpu.shard(lambda x: x + 1.0, [loss[None]], 1)[0][0],
+    "batch_parallel": lambda loss: v1.tpu.batch_parallel(lambda x: x + 1.0, [loss[None]], 1)[0][0],
+}
+BY_HAND = {
+    "TPUReplicatedOutput": (
+        lambda loss: tf.add_n(tpu_ops.tpu_replicated_output(loss, 1)),
+        "It gives the host the values of all cores: return the tensor in host_call or "
+        "eval_metrics, which get them.",
+    ),
+    "TPUPartitionedInput": (
+        lambda loss: tf.raw_ops.TPUPartitionedInput(inputs=[loss], partition_dim=-1),
+        "Give model_fn the whole tensor: an emulated core has all of it.",
+    ),
+    "TPUPartitionedOutput": (
+        lambda loss: tf.reduce_sum(
+            tf.raw_ops.TPUPartitionedOutput(inputs=loss[None], num_splits=1)[0]
+        ),
+        "Read the whole tensor: an emulated core has all of it.",
+    ),
+    **{name: (call, OF_REPLICATE) for name, call in REPLICATE.items()},
+}
+"""What a program calls by hand between cores -> what its error advises."""
+
+
 def with_op(make, loss):
     make()
     return loss
 
 
 @pytest.mark.parametrize(
-    "op, use_tpu", [*((op, True) for op in NO_KERNEL), ("CrossReplicaSum", False)]
+    "op, use_tpu",
+    [
+        *((op, True) for op in (*NO_KERNEL, *BY_HAND) if op not in REPLICATE),
+        # On a TPU, TensorFlow itself refuses these within a model_fn.
+        *((op, False) for op in ("CrossReplicaSum", *REPLICATE)),
+    ],
 )
 def test_ops_without_a_kernel(op, use_tpu, tmp_path):
+    make, advice = BY_HAND.get(op) or (NO_KERNEL[op], OTHERS)
+
     def model_fn(features, labels, mode, params):
         loss = v1.get_variable("w", initializer=1.0) * tf.reduce_mean(features)
         trained = harness.minimized(mode, loss, RATE)
         with tf.control_dependencies([trained.train_op]):
-            return trained._replace(loss=NO_KERNEL[op](loss))
+            return trained._replace(loss=make(loss))
 
     made = estimator(model_fn, tmp_path, use_tpu=use_tpu)
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         made.train(input_fn, steps=1)
     message = str(error.value)
+    kind = "TPUReplicatedInput" if advice is OF_REPLICATE else op
     assert message.startswith(
-        f"No OpKernel was registered to support Op {op!r} on a CPU or GPU: Op '"
+        f"No OpKernel was registered to support Op {kind!r} on a CPU or GPU: Op '"
     )
-    assert message.endswith(
-        "). Without a TPU, model_fn can call tpu_ops.cross_replica_sum, tpu_ops.all_to_all and "
-        "tpu_ops.collective_permute, as functions of that module."
-    )
+    assert message.endswith(f"). {advice}")
     assert not list(tmp_path.glob("model.ckpt*"))
 
 

@@ -52,6 +52,63 @@ def test_an_error_of_another_cause_stays_as_it_is(cores, tmp_path):
     assert harness.refusal(ValueError, train, tmp_path, cores, 4, 4, failing) == "of the program"
 
 
+def raises(features, labels, params):
+    raise ValueError("depth must be even, got 3")
+
+
+def transposes_wrongly(features, labels, params):
+    return features["x"] + tf.transpose(features["d"])
+
+
+def reshapes_wrongly(features, labels, params):
+    return tf.reshape(labels["y"], [5, 1])
+
+
+@pytest.mark.parametrize("cores", [None, 1])
+@pytest.mark.parametrize(
+    "dense, labels, wrong, ending",
+    [
+        (3, 4, raises, "depth must be even, got 3"),
+        (4, 3, reshapes_wrongly, f"\n{LABELS} {REMEDY}"),
+        (3, 3, transposes_wrongly, f"\n{DENSE}\n{LABELS} {REMEDY}"),
+        # A batch that is the last dimension, or flattened.
+        (4, 8, reshapes_wrongly, "input shapes: [8,1], [2] and with input tensors computed as "
+         "partial shapes: input[1] = [5,1]."),
+        (768, 3, transposes_wrongly, f"\n{LABELS} {REMEDY}"),
+        (768, 4, transposes_wrongly, "input shapes: [4,2], [1,768]."),
+    ],
+)  # fmt: skip
+def test_only_an_error_of_shapes_names_what_lacks_samples(
+    cores, dense, labels, wrong, ending, tmp_path
+):
+    def failing(features, labels, mode, params):
+        wrong(features, labels, params)
+
+    with pytest.raises(ValueError) as error:
+        train(tmp_path, cores, dense, labels, failing)
+    assert str(error.value).endswith(ending)
+    assert str(error.value).count("expected.") == ending.count("expected.")
+
+
+@pytest.mark.parametrize("y, names", [(3, True), (8, False)])
+@pytest.mark.parametrize("of_shapes", [True, False])
+def test_a_failed_step_names_only_what_lacks_samples(y, names, of_shapes, tmp_path):
+    def failing(features, labels, mode, params):
+        if of_shapes:
+            extra = tf.reshape(labels["y"], [tf.shape(features["x"])[0] + 1])
+        else:
+            extra = tf.debugging.check_numerics(labels["y"] / 0.0, "wrong")
+        labels = {"y": features["d"] + 0.0 * tf.reduce_sum(extra)}
+        return every_mode(features, labels, mode, params)
+
+    estimator = harness.estimator(failing, SPEC, tmp_path)
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        estimator.train(unknown_shapes([(4, 4, y)]))
+    named = f"\nlabels['y'] has {y} samples, 4 expected. {REMEDY}"
+    assert error.value.message.endswith(named) is (names and of_shapes)
+    assert ("expected" in error.value.message) is (names and of_shapes)
+
+
 ONE_LABEL = f"labels['y'] has 1 sample, 4 expected: a loss may spread it over all of them. {REMEDY}"
 
 

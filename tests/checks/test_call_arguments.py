@@ -14,7 +14,12 @@ from estimator_emb.checks import call_arguments
 v1 = tf.compat.v1
 HOOK = v1.train.StopAtStepHook(2)
 RECEIVER = ee.export.ServingInputReceiver({}, {})
-OF_STEPS = "must be int, a number of steps, or None; got"
+
+
+def of_steps(argument, call, got):
+    return f"{argument} must be int, got {got}. Give {call} a number of steps, or None."
+
+
 OF_RECEIVER = (
     "serving_input_receiver_fn must be a function that returns a ServingInputReceiver; got a "
     "ServingInputReceiver. Give the function itself."
@@ -31,8 +36,12 @@ def test_what_is_meant(steps, hooks):
 @pytest.mark.parametrize(
     "train, evaluate, message",
     [
-        ({"max_steps": 2.5}, {}, f"TrainSpec: max_steps {OF_STEPS} <class 'float'>: 2.5."),
-        ({}, {"steps": True}, f"EvalSpec: steps {OF_STEPS} <class 'bool'>: True."),
+        (
+            {"max_steps": 2.5},
+            {},
+            of_steps("TrainSpec: max_steps", "TrainSpec", "<class 'float'>: 2.5"),
+        ),
+        ({}, {"steps": True}, of_steps("EvalSpec: steps", "EvalSpec", "<class 'bool'>: True")),
         *(
             ({}, {"exporters": kind("best", serving_input_receiver_fn=RECEIVER)}, message)
             for kind in (ee.LatestExporter, ee.FinalExporter, ee.BestExporter)
@@ -63,9 +72,8 @@ def test_an_estimator_without_a_tpu(installed, tmp_path):
         "train: hooks must be a list of SessionRunHook of tf.compat.v1.train; got a "
         "StopAtStepHook. Put it into a list: hooks=[...]."
     )
-    assert harness.refusal(TypeError, estimator.evaluate, input_fn, steps=1.5) == (
-        f"evaluate: steps {OF_STEPS} <class 'float'>: 1.5."
-    )
+    message = harness.refusal(TypeError, estimator.evaluate, input_fn, steps=1.5)
+    assert message == of_steps("Eval steps", "evaluate", "<class 'float'>: 1.5")
     message = harness.refusal(ValueError, estimator.train, input_fn, steps=1)
     assert message.endswith(
         "In model_fn, labels is None in mode 'train', for input_fn returned only features: "

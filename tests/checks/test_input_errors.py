@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import estimator_emb as ee
 import feature_columns as fc
+from estimator_emb.checks import input_errors
 
 SPARSE = (
     "Each value of a SparseTensor needs one index: n values need indices of shape [n, rank] and a "
@@ -220,3 +221,22 @@ def test_datasets_of_every_kind_train(tmp_path):
     assert harness.saved(tmp_path / "one", 4)["global_step"] == 4
     make(tmp_path / "two", 2).train(lambda params: repeated(batch), steps=1)
     assert harness.saved(tmp_path / "two", 1)["global_step"] == 1
+
+
+@pytest.mark.parametrize(
+    "error, explained",
+    [
+        (ValueError("Shapes (None, 3) and (None, 4) are incompatible"), False),
+        (ValueError("expected min_ndim=2, found ndim=1. Full shape received: (None,)"), False),
+        (TypeError("Expected [None, 3], got <TensorShape (None)>"), False),
+        (KeyError("None"), False),
+        (ValueError("Attempt to convert a value (None) to a Tensor."), True),
+        (ValueError("None values not supported."), True),
+        (AttributeError("'NoneType' object has no attribute 'shape'"), True),
+    ],
+)
+def test_only_an_error_about_a_missing_value_tells_of_labels(error, explained):
+    before = str(error)
+    input_errors.explain_labels(error, "train", None)
+    assert str(error).startswith(before)
+    assert ("labels is None in mode 'train'" in str(error)) is explained

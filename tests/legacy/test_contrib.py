@@ -1,11 +1,13 @@
 """tf.contrib's layers against NumPy, and what is said about names that are gone."""
 
+import contextlib
 import importlib
 import importlib.util
 import json
 import operator
 import re
 import sys
+import types
 
 import contrib_cases
 import harness
@@ -201,18 +203,23 @@ def test_the_documentation_has_the_table():
     for name, module in contrib_names.MODULES.items():
         here, _, rest = rows[name].partition(" | ")
         assert set(re.findall("`([^`]+)`", here)) == {*module.members, *module.modules}, name
-        assert ("with the package tf_slim what it has" in here) == bool(module.package), name
+        package = "tensorflow-gan" if name == "gan" else "tf_slim"
+        assert (f"with the package {package} what it has" in here) == bool(module.package), name
         assert rest == (module.rest or "—"), name
 
 
 GONE = {
+    "seq2seq": ". Today: the package tensorflow-addons, which ended with TensorFlow 2.16, had it "
+    "(tfa.seq2seq).",
     "slim": ". Today: the package tf_slim: pip install tf_slim, and --tf-v1 finds it.",
     "layers.fully_connected": ". Today: tf.layers.dense.",
     "layers.conv3d_transpose": ". Today: tf.layers; the package tf_slim has most of its layers: "
     "pip install tf_slim, and --tf-v1 finds them.",
     "grid_rnn": ", and nothing takes its place.",
-    "crf": ". Today: the package tensorflow-addons, which ended with TensorFlow 2.16, had it "
-    "(tfa.text).",
+    "crf.CrfForwardRnnCell": ". Today: the package tensorflow-addons, which ended with TensorFlow "
+    "2.16, had it (tfa.text).",
+    "gan.nonsense": ". Today: the package tensorflow-gan: pip install tensorflow-gan, and --tf-v1 "
+    "finds it.",
     "training.python.training.bucket": ". Today: tf.data (dataset.bucket_by_sequence_length, "
     "tf.data.experimental.rejection_resample).",
     "tpu.python.tpu.keras_support": ". Today: TPUEstimator, or tf.distribute.TPUStrategy.",
@@ -228,12 +235,142 @@ def test_a_name_that_is_gone_says_where_it_is(path, tf_contrib, monkeypatch):
     with pytest.raises(AttributeError, match="^" + re.escape(message) + "$"):
         operator.attrgetter(path)(tf_contrib)
     parent, _, leaf = f"tensorflow.contrib.{path}".rpartition(".")
-    if parent in sys.modules:
-        with pytest.raises(ImportError, match="^" + re.escape(message) + "$"):
-            exec(f"from {parent} import {leaf}")
-    with pytest.raises(ImportError, match="tf.contrib.rnn.python.* left TensorFlow .*rnn_cell"):
-        import tensorflow.contrib.rnn.python.nonsense  # noqa: F401
     assert not hasattr(tf_contrib, "__wrapped__")
+    with forgotten(f"{parent}.{leaf}"):
+        if path == "nonsense":
+            with pytest.raises(ImportError, match="^" + re.escape(message) + "$"):
+                exec(f"from {parent} import {leaf}")
+            return
+        names = {}
+        exec(f"from {parent} import {leaf} as gone", names)  # No error, before it is used.
+        with pytest.raises(AttributeError, match="^" + re.escape(message) + "$"):
+            names["gone"](1, name="x")
+        with pytest.raises(AttributeError, match="^" + re.escape(message) + "$"):
+            type("Derived", types.resolve_bases((names["gone"],)), {})
+        with pytest.raises(AttributeError, match=re.escape(f"tf.contrib.{path}.nonsense ")):
+            names["gone"].nonsense  # noqa: B018
+
+
+@contextlib.contextmanager
+def forgotten(name):
+    """Takes back an import of a stand-in."""
+    yield
+    parent, _, leaf = name.rpartition(".")
+    if sys.modules.pop(name, None) is not None:
+        delattr(sys.modules[parent], leaf)
+
+
+FORMS = [
+    "import tensorflow.contrib.quantize as quantize",
+    "import tensorflow.contrib.tensorrt as trt",
+    "from tensorflow.contrib import quantize",
+    "from tensorflow.contrib import cloud, tensorrt as trt",
+    "from tensorflow.contrib.quantize import create_training_graph",
+    "from tensorflow.contrib.quantize.python import quantize_graph as graph, fold_batch_norms",
+    "from tensorflow.contrib.cloud.python.ops import bigquery_reader_ops",
+    "from tensorflow.contrib.layers import sparse_feature_cross",
+    "import tensorflow as tf, tensorflow.contrib.distributions as ds",
+]
+HANDLERS = {
+    "ImportError": True,
+    "ModuleNotFoundError": True,
+    "(AttributeError, ImportError)": True,
+    "Exception": True,
+    "": True,
+    "ValueError": False,
+    "AttributeError": False,
+}
+
+
+@pytest.fixture
+def fresh(tf_contrib):
+    """Forgets what a test imports of tf.contrib."""
+    before = {name for name in sys.modules if name.startswith("tensorflow.contrib")}
+    yield
+    for name in sorted({*sys.modules} - before, reverse=True):
+        if name.startswith("tensorflow.contrib."):
+            parent, _, leaf = name.rpartition(".")
+            del sys.modules[name]
+            vars(sys.modules[parent]).pop(leaf, None)
+
+
+def program(tmp_path, text, name="program"):
+    path = tmp_path / f"{name}.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return vars(module)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_import_of_what_is_gone_ends_no_program(form, fresh, tmp_path):
+    used = form.replace(" as ", ".").replace(",", " ").split()[-1].rpartition(".")[2]
+    lines = ["FLAG = False", form, f"def use():\n    return {used}.use()"]
+    made = program(tmp_path, "\n".join(lines))
+    with pytest.raises(
+        AttributeError, match="^tf.contrib.* left TensorFlow with version 2. Today:"
+    ):
+        made["use"]()
+
+
+@pytest.mark.parametrize("handler", HANDLERS)
+@pytest.mark.parametrize("form", FORMS)
+def test_programs_choose_by_the_error_of_an_import(form, handler, fresh, tmp_path):
+    lines = f"try:\n    {form}\n    found = True\nexcept {handler}:\n    found = False\n"
+    assert program(tmp_path, lines)["found"] is not HANDLERS[handler]
+
+
+@pytest.mark.parametrize("handler", ["ImportError", "Exception"])
+def test_an_import_by_another_module_of_the_program(handler, fresh, tmp_path, monkeypatch):
+    """Of those around it, only a `try` that names an ImportError counts."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "inner_of_test.py").write_text("from tensorflow.contrib import quantize\n")
+    text = f"try:\n    import inner_of_test\n    found = True\nexcept {handler}:\n    found = False"
+    assert program(tmp_path, text)["found"] is (handler == "Exception")
+    sys.modules.pop("inner_of_test", None)
+
+
+def test_an_import_outside_of_the_body_of_a_try(fresh, tmp_path):
+    text = (
+        "try:\n    import nonsense\nexcept ImportError:\n"
+        "    from tensorflow.contrib import quantize\n"
+        "try:\n    pass\nexcept ImportError:\n    pass\n"
+        "from tensorflow.contrib import tensorrt\n"
+        "try:\n    from tensorflow.contrib import layers\n    there = True\n"
+        "except ImportError:\n    there = False\n"
+    )
+    made = program(tmp_path, text)
+    assert made["there"] and made["quantize"] and made["tensorrt"]
+
+
+def test_every_module_below_contrib_imports_or_says_what_to_do(fresh):
+    """As TensorFlow 1.15 had them, from its files."""
+    there = json.loads((DATA / "tensorflow_1_15.json").read_text())["contrib_modules"]
+    walked = 0
+    for owner, paths in there.items():
+        for path in (owner, *(f"{owner}.{inner}" for inner in paths.split())):
+            module = importlib.import_module(f"tensorflow.contrib.{path}")
+            walked += 1
+            if type(module) is not contrib._Namespace:
+                continue
+            with pytest.raises(AttributeError) as error:
+                module.nonsense  # noqa: B018
+            said = str(error.value)
+            assert said.startswith(f"tf.contrib.{path}.nonsense left TensorFlow with version 2")
+            assert ". Today: " in said or said.endswith("nothing takes its place."), said
+    assert walked > 700 and len(there) > 90
+    for path, name in (
+        ("staging.python", "StagingArea"),
+        ("stateless.python", "stateless_uniform"),
+        ("hooks.python", "ProfilerHook"),
+        ("hooks.python.training.profiler_hook", "ProfilerHook"),
+    ):
+        module = importlib.import_module(f"tensorflow.contrib.{path}")
+        if name != "stateless_uniform":
+            assert getattr(module, name)
+        with pytest.raises(AttributeError, match=r"Today: tf.contrib.\w+, of which --tf-v1 has "):
+            module.nonsense  # noqa: B018
 
 
 GOLDENS = json.loads((DATA / "contrib_goldens.json").read_text())
@@ -329,6 +466,14 @@ from tensorflow.contrib import slim
 import tensorflow.contrib.slim as again
 from tensorflow.contrib.slim import nets
 from tensorflow.contrib.slim.nets import resnet_v2
+from tensorflow.contrib.slim.python.slim.nets import resnet_utils, inception_v3
+from tensorflow.contrib.slim.python.slim.data import tfexample_decoder, dataset
+from tensorflow.contrib.slim.python.slim import learning
+from tensorflow.contrib.slim.python import slim as third
+import tensorflow.contrib.slim.python.slim.evaluation as evaluation
+assert third is slim and resnet_utils is sys.modules["tf_slim.nets.resnet_utils"]
+assert evaluation is slim.evaluation and learning is slim.learning
+assert tfexample_decoder.TFExampleDecoder is slim.tfexample_decoder.TFExampleDecoder
 assert slim is again is tf.contrib.slim is sys.modules["tf_slim"] and nets.resnet_v2 is resnet_v2
 assert tf.contrib.layers.fully_connected is slim.fully_connected
 assert tf.contrib.framework.arg_scope is slim.arg_scope
@@ -354,6 +499,29 @@ tf.contrib.layers.optimize_loss(
 def test_slim_where_tf_slim_is_installed():
     done = processes.run(f"from estimator_emb.legacy import tf_v1; tf_v1.bind()\n{SLIM}")
     assert done.stdout.startswith("['hidden/weights', 'hidden/BatchNorm/beta'")
+
+
+GAN = """
+import tensorflow as tf
+from tensorflow.contrib.gan import gan_model, GANModel
+from tensorflow.contrib import gan as tfgan
+model = tfgan.gan_model(
+    lambda z: tf.layers.dense(z, 2, name="g"), lambda x, _: tf.layers.dense(x, 1, name="d"),
+    tf.ones([3, 2]), tf.ones([3, 4]),
+)
+assert isinstance(model, GANModel) and gan_model is tf.contrib.gan.gan_model
+loss = tfgan.gan_loss(model)
+print([one.op.name for one in model.generator_variables], loss.generator_loss.shape)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    importlib.util.find_spec("tensorflow_gan") is None, reason="tensorflow-gan is not installed"
+)
+def test_gan_where_tensorflow_gan_is_installed():
+    done = processes.run(f"from estimator_emb.legacy import tf_v1; tf_v1.bind()\n{GAN}")
+    assert done.stdout == "['Generator/g/kernel', 'Generator/g/bias'] ()\n"
 
 
 @pytest.mark.parametrize(

@@ -98,24 +98,28 @@ estimator.embedding_config_spec = None
     ['item', 'words'] as input_fn yields them, not their activations: give it the
     EmbeddingConfigSpec whose feature_to_config_dict has them.
 train.hooks = ['log']
-    train: hooks must be a list of SessionRunHook of tf.compat.v1.train, given: 'log'.
+    train: Hooks must be a SessionRunHook, given: 'log'. hooks must be a list of SessionRunHook
+    of tf.compat.v1.train.
 train.hooks = v1.train.StopAtStepHook(2)
     train: hooks must be a list of SessionRunHook of tf.compat.v1.train; got a StopAtStepHook.
     Put it into a list: hooks=[...].
 train.hooks = [v1.train.StopAtStepHook]
-    train: hooks must be a list of SessionRunHook of tf.compat.v1.train, given: the class
-    StopAtStepHook. Call the class: hooks=[StopAtStepHook(...)].
+    train: Hooks must be a SessionRunHook, given: the class StopAtStepHook. hooks must be a list
+    of SessionRunHook of tf.compat.v1.train. Call the class: hooks=[StopAtStepHook(...)].
 train.hooks = [tf.keras.callbacks.Callback()]
-    train: hooks must be a list of SessionRunHook of tf.compat.v1.train, given: a Callback.
+    train: Hooks must be a SessionRunHook, given: a Callback. hooks must be a list of
+    SessionRunHook of tf.compat.v1.train.
 train.saving_listeners = v1.train.CheckpointSaverListener()
     train: saving_listeners must be a list of CheckpointSaverListener of tf.compat.v1.train; got
     a CheckpointSaverListener. Put it into a list: saving_listeners=[...].
 train.max_steps = 3.5
-    train: max_steps must be int, a number of steps, or None; got <class 'float'>: 3.5.
+    Train max_steps must be int, got <class 'float'>: 3.5. Give train a number of steps, or
+    None.
 train.max_steps = True
-    train: max_steps must be int, a number of steps, or None; got <class 'bool'>: True.
+    Train max_steps must be int, got <class 'bool'>: True. Give train a number of steps, or
+    None.
 train = {'steps': '4'}
-    train: steps must be int, a number of steps, or None; got <class 'str'>: '4'.
+    Train steps must be int, got <class 'str'>: '4'. Give train a number of steps, or None.
 train.input_fn = None
     input_fn must be a function of params that returns a Dataset, or features and labels; got
     None. Give the function itself, and make the Dataset inside of it.
@@ -148,16 +152,24 @@ estimator.warm_start_from = '/nowhere/model'
 [evaluate KeyError cpu]
 estimator.eval_batch_size = MISSING
     "params has no 'batch_size' in mode 'eval': TPUEstimator was given no eval_batch_size."
+[evaluate ValueError cpu]
+evaluate.steps = -321
+    evaluate: Must specify steps > 0, given: -321.
 [evaluate ValueError host]
 estimator.eval_batch_size = MISSING
     eval_batch_size in TPUEstimator constructor cannot be `None` if .evaluate is running on TPU.
 evaluate = {'steps': None}
     Evaluate `steps` must be set on TPU. Cannot be `None`.
+evaluate.steps = -321
+    Eval steps must be positive, got -321. Give evaluate 1 step or more.
+estimator.eval_on_tpu = False
+evaluate.steps = -321
+    evaluate: Must specify steps > 0, given: -321.
 [evaluate TypeError]
 estimator.eval_batch_size = 4.0
     TPUEstimator: eval_batch_size must be int, got <class 'float'>: 4.0.
 evaluate.steps = 1.5
-    evaluate: steps must be int, a number of steps, or None; got <class 'float'>: 1.5.
+    Eval steps must be int, got <class 'float'>: 1.5. Give evaluate a number of steps, or None.
 evaluate.hooks = v1.train.StopAtStepHook(2)
     evaluate: hooks must be a list of SessionRunHook of tf.compat.v1.train; got a
     StopAtStepHook. Put it into a list: hooks=[...].

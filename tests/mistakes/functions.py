@@ -77,8 +77,14 @@ loss = lambda logits, labels: tf.constant(1, name='whole')
     tf.bfloat16].
 train_op = lambda loss: tf.keras.optimizers.Adam(0.1).minimize(loss, v1.trainable_variables())
     Adam.minimize: {KERAS}
+train_op = lambda loss: tf.keras.optimizers.AdamW(0.1).apply_gradients(pairs(loss))
+    AdamW.apply_gradients: {KERAS}
 train_op = lambda loss: tf.keras.optimizers.SGD(0.1).apply_gradients(pairs(loss))
-    SGD.apply_gradients: {KERAS}
+    {NO_STEP}
+train_op = lambda loss: tf.keras.optimizers.Adam(0.1, weight_decay=0.5).get_updates(loss, [])
+    Adam: An Estimator trains by tf.keras.optimizers.legacy.Adam, which does not know
+    weight_decay=0.5: leave it out. It takes amsgrad, beta_1, beta_2, clipnorm, clipvalue, decay,
+    epsilon, global_clipnorm, learning_rate, lr, name.
 train_op = lambda loss: tf.keras.optimizers.legacy.SGD(0.1).apply_gradients(pairs(loss))
     {NO_STEP}
 train_op = lambda loss: tf.keras.optimizers.legacy.SGD(0.1).minimize(loss, v1.trainable_variables())

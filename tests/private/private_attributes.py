@@ -67,6 +67,7 @@ ATTRIBUTES = {
     },
     _v1.train.Saver: {
         "_builder": "a program's saver with a way of its own is not judged",
+        "_is_built": "a saver that model_fn made before the tables is built again with them",
         "_reshape": "a saver that reshapes fits any shape of as many elements",
         "_var_list": "what a saver will restore is compared with the checkpoint",
     },

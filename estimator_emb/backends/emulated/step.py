@@ -23,7 +23,7 @@ from estimator_emb.checks import batch_sizes, nan_inputs, unsummed
 from estimator_emb.messages import console
 from estimator_emb.messages.text_columns import counted
 from estimator_emb.native import choice
-from estimator_emb.ordering import structure
+from estimator_emb.ordering import accesses, structure
 from estimator_emb.private.estimator import (
     LOSS_METRIC_KEY,
     AnyTPUEstimatorSpec,
@@ -261,11 +261,10 @@ class EmulatedStep:
         self._create_tables(spec)
         scaffold = self._scaffold(spec.scaffold_fn)
         host_ops = self._on_host("host_call", spec.host_call, values)
-        real = self._input.real
         step = tf.group(*tf.nest.flatten([values, host_ops]))
         with tf.control_dependencies([self._last_step(step)]):
             predictions = {
-                name: tf.boolean_mask(self._of_batch(of_cores), real)
+                name: _real(self._of_batch(of_cores), self._input.real)
                 for name, of_cores in values["predictions"].items()
             }
         return EstimatorSpec(
@@ -322,16 +321,16 @@ class EmulatedStep:
         function, tensors = call
         given = [self._of_batch(of_cores) for of_cores in values[name].values()]
         context = CatchInvalidHostcallFunctions()
-        writers = len(summary_writer_initializers())
+        before = _initial_ops()
         with tf.control_dependencies([after] if after is not None else []):
             by_name = dict(zip(tensors, given, strict=True)) if isinstance(tensors, dict) else {}
             context.Enter()
             result = function(**by_name) if by_name else function(*given)
             context.Exit()
         context.ExitResult(result)
-        # A hook runs these when a session begins; after a step, they would make one.
+        # These run when a session begins; after a step, they would make one.
         if after is not None:
-            _let_run_without(after, summary_writer_initializers()[writers:])
+            _let_run_without(after, [op for op in _initial_ops() if op not in before])
         return self._computation.readable(result)
 
     def _scaffold(self, scaffold_fn: Callable[[], Any] | None) -> Any:
@@ -424,11 +423,26 @@ def _resource_variables() -> Iterator[None]:
         scope.set_use_resource(default)
 
 
+def _real(prediction: tf.Tensor, real: Any) -> tf.Tensor:
+    """Returns the rows of a prediction that are not of samples which fill up the last batch."""
+    if prediction.shape[0] == real.shape[0]:
+        return tf.boolean_mask(prediction, real)
+    # Its rows are not samples, but for example cores: tensorflow-estimator cuts them like samples.
+    count = tf.math.count_nonzero(real)
+    return tf.cond(tf.reduce_all(real), lambda: prediction, lambda: prediction[:count])
+
+
 def _updated_sparsely(variable: tf.Variable) -> bool:
     return any(
         op.type.startswith(("ResourceScatter", "ResourceSparse"))
         for op in variable.handle.consumers()
     )
+
+
+def _initial_ops() -> list[tf.Operation]:
+    """Returns the ops of the default graph that run when its session begins."""
+    tables = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS)
+    return [*summary_writer_initializers(), *accesses.initial_writes(), *tables]
 
 
 def _let_run_without(step: tf.Operation, ops: Sequence[tf.Operation]) -> None:

@@ -15,22 +15,76 @@ FILE_BYTES = 64 << 20
 MOST_FILES = 8
 
 
-def check_saves_all(scaffold: Any, variables: Iterable[tf.Variable]) -> None:
-    """Raises a ValueError if the saver of model_fn was made before the embedding variables."""
-    # A saver has no public list of what it saves.
-    listed = getattr(getattr(scaffold, "saver", None), "_var_list", None)
-    if listed is None:
-        return
-    saved = [
-        variable.name for variable in (listed.values() if isinstance(listed, dict) else listed)
+def of_program(spec: Any) -> list[tf.compat.v1.train.Saver]:
+    """Returns the savers that a model_fn gives a session, by its scaffold, hooks or collection."""
+    savers = [getattr(spec.scaffold, "saver", None)]
+    savers += tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS)
+    for name in ("training_hooks", "training_chief_hooks", "evaluation_hooks", "prediction_hooks"):
+        for hook in getattr(spec, name, None) or ():
+            if isinstance(hook, tf.compat.v1.train.CheckpointSaverHook):
+                savers.append(hook._saver)
+    return list({id(one): one for one in savers if one is not None}.values())
+
+
+def complete(
+    savers: Iterable[Any], variables: Iterable[tf.Variable], without: str, *, on_tpu: bool
+) -> None:
+    """Adds the embedding variables to savers that model_fn made before them.
+
+    A saver loses the variables whose name has `without`. Raises ValueError if the saver was made on
+    a TPU, where a scaffold_fn can make it later, or by a SaverDef, which cannot be changed.
+    """
+    variables = list(variables)
+    for saver in savers:
+        # A saver has no public list of what it saves; None means all, when the session begins.
+        listed = getattr(saver, "_var_list", None)
+        by_definition = listed is None and saver.saver_def is not None
+        if listed is None and not by_definition:
+            continue
+        kept = _without(listed or (), without)
+        saved = {one.name for one in _flat(kept) if isinstance(one, tf.Variable)}
+        missing = [one for one in variables if one.name not in saved]
+        if missing and (on_tpu or by_definition):
+            raise ValueError(
+                f"The saver of model_fn's Scaffold leaves out the embedding variables "
+                f"{sorted(one.name for one in missing)}: it was made before them, or with a list "
+                "that lacks them. Make it in the scaffold_fn of a TPUEstimatorSpec, which runs "
+                "when all variables exist, and give it all of them."
+            )
+        if missing or len(kept) != len(listed or ()):
+            saver._var_list = _with(kept, missing)
+            saver.saver_def, saver._is_built = None, False
+            saver.build()
+
+
+def _without(listed: Any, name: str) -> Any:
+    if isinstance(listed, dict):
+        return {key: one for key, one in listed.items() if name not in _name(one)}
+    return [one for one in listed if name not in _name(one)]
+
+
+def _name(saved: Any) -> str:
+    return str(getattr(saved, "name", ""))
+
+
+def _flat(listed: Any) -> list[Any]:
+    values = listed.values() if isinstance(listed, dict) else listed
+    return [
+        one for value in values for one in (value if isinstance(value, (list, tuple)) else [value])
     ]
-    missing = sorted(variable.name for variable in variables if variable.name not in saved)
-    if missing:
-        raise ValueError(
-            f"The saver of model_fn's Scaffold leaves out the embedding variables {missing}: it "
-            "was made before them, or with a list that lacks them. Make it in the scaffold_fn of a "
-            "TPUEstimatorSpec, which runs when all variables exist, and give it all of them."
-        )
+
+
+def _with(listed: Any, variables: list[tf.Variable]) -> Any:
+    if not isinstance(listed, dict):
+        return [*listed, *variables]
+    by_name: dict[str, Any] = {}
+    for variable in variables:
+        part = variable._get_save_slice_info()
+        if part is None:
+            by_name[variable.op.name] = variable
+        else:
+            by_name.setdefault(part.full_name, []).append(variable)
+    return {**listed, **by_name}
 
 
 def take_turns(hooks: Iterable[Any]) -> None:

@@ -1,7 +1,8 @@
 """The part of TensorFlow 1's `tf.contrib` that programs for TPUs use.
 
 Most of it still exists elsewhere in TensorFlow, in tensorflow-estimator or in the package tf_slim;
-the modules in this folder have the rest. Any other name is an error that says where it is today.
+the modules in this folder have the rest. The use of any other name is an error that says where it
+is today. Its import is none, because many programs use it only under a flag.
 `estimator_emb.names.contrib` has the table.
 """
 
@@ -18,6 +19,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.legacy.guarded_imports import is_guarded
 from estimator_emb.names import contrib as contrib_names
 from estimator_emb.private.patches import AliasFinder, Changes
 
@@ -27,7 +29,10 @@ NAME = "tensorflow.contrib"
 
 
 class _Namespace(ModuleType):
-    """`tf.contrib`, or a module of it, which also has the names of its first module."""
+    """`tf.contrib`, a module of it, or what a program imports of it and is gone.
+
+    It also has the names of its first module; the use of any other is an error.
+    """
 
     def __init__(self, path: str):
         super().__init__(f"{NAME}.{path}" if path else NAME)
@@ -40,12 +45,18 @@ class _Namespace(ModuleType):
             raise AttributeError(name)
         if not self._path and name == "slim" and _installed("tf_slim"):
             return importlib.import_module(f"{NAME}.slim")
-        if contrib_names.NAMESPACES.get(self._path) == self._owner:
+        if self._path:
             found = _member(contrib_names.MODULES[self._owner], name)
             if found is not None:
                 return found
         path = f"{self._path}.{name}" if self._path else name
         raise AttributeError(contrib_names.advice_about(path))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise AttributeError(contrib_names.advice_about(self._path))
+
+    def __mro_entries__(self, bases: Any) -> Any:
+        raise AttributeError(contrib_names.advice_about(self._path))
 
     def __dir__(self) -> list[str]:
         module = contrib_names.MODULES.get(self._owner)
@@ -75,8 +86,18 @@ def _installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
 
 
-class _Finder(importlib.abc.MetaPathFinder):
-    """A finder that explains imports of missing modules; all others are in `sys.modules`."""
+_SLIM = dict.fromkeys(
+    (f"{NAME}.slim", f"{NAME}.slim.python", f"{NAME}.slim.python.slim"), "tf_slim"
+)
+"""In TensorFlow 1.15's slim, everything is below python.slim too."""
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """A finder of what is gone, by stand-ins; modules that there are stand in `sys.modules`.
+
+    Where an `except` takes the ImportError, it explains the absence by one, because the program
+    chooses by it.
+    """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -85,14 +106,23 @@ class _Finder(importlib.abc.MetaPathFinder):
             return None
         rest = fullname.removeprefix(NAME + ".")
         if rest.partition(".")[0] == "slim" and _installed("tf_slim"):
-            # In TensorFlow 1.15's slim, the nets are below python.slim too.
-            fullname = fullname.replace(".slim.python.slim", ".slim")
-            return AliasFinder({f"{NAME}.slim": "tf_slim"}).find_spec(fullname, path, target)
+            return AliasFinder(_SLIM).find_spec(fullname, path, target)
         parent, _, leaf = fullname.rpartition(".")
-        if isinstance(getattr(sys.modules.get(parent), leaf, None), ModuleType):
-            module = getattr(sys.modules[parent], leaf)  # Such as framework.nest.
-            return AliasFinder({fullname: module.__name__}).find_spec(fullname, path, target)
-        raise ImportError(contrib_names.advice_about(rest), name=fullname)
+        owner = contrib_names.MODULES.get(rest.partition(".")[0])
+        if owner is not None and leaf in owner.members:
+            module = getattr(sys.modules.get(parent), leaf, None)
+            if isinstance(module, ModuleType):  # Such as framework.nest.
+                return AliasFinder({fullname: module.__name__}).find_spec(fullname, path, target)
+        if owner is not None and not is_guarded(sys._getframe(1)):
+            return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+        # With the name of what was imported, `from` would leave its words out.
+        raise ModuleNotFoundError(contrib_names.advice_about(rest), name=NAME)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        return _Namespace(spec.name.removeprefix(NAME + "."))
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
 
 
 def add_contrib(changes: Changes) -> ModuleType:

@@ -45,3 +45,17 @@ def padded_batch_and_drop_remainder(
     return lambda dataset: dataset.padded_batch(
         batch_size, padded_shapes, padding_values, drop_remainder=True
     )
+
+
+def get_name_scope() -> str:
+    """Returns the name scope of the default graph."""
+    scope: str = tf.compat.v1.get_default_graph().get_name_scope()
+    return scope
+
+
+def list_devices() -> list[str]:
+    """Returns the names of the devices that TensorFlow can use here."""
+    return [
+        f"/job:localhost/replica:0/task:0/device:{device.name.removeprefix('/device:')}"
+        for device in tf.config.list_logical_devices()
+    ]

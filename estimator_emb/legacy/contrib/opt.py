@@ -242,3 +242,73 @@ def clip_gradients_by_global_norm(
     norm = _tf1.global_norm(gradients)
     clipped, _ = tf.clip_by_global_norm(gradients, clip_norm, use_norm=norm)
     return list(zip(clipped, variables, strict=True)), norm
+
+
+class MovingAverageOptimizer(tf.compat.v1.train.Optimizer):
+    """An optimizer that keeps moving averages of the variables that it trains.
+
+    `swapping_saver` saves them under the names of the variables, and the variables under theirs.
+
+    Source: tensorflow/contrib/opt/python/training/moving_average_optimizer.py, TensorFlow 1.15.
+
+    Args:
+      opt: the optimizer that trains.
+      average_decay: of the averages, see `tf.train.ExponentialMovingAverage`.
+      num_updates: likewise.
+      sequential_update: False averages while the variables are updated.
+    """
+
+    def __init__(
+        self,
+        opt: Any,
+        average_decay: float = 0.9999,
+        num_updates: Any = None,
+        sequential_update: bool = True,
+    ):
+        super().__init__(False, type(self).__name__)
+        self._optimizer = opt
+        self._ema = tf.train.ExponentialMovingAverage(average_decay, num_updates)
+        self._swapped: dict[str, str] | None = None
+        self._sequential_update = sequential_update
+
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
+        return self._optimizer.compute_gradients(*args, **kwargs)
+
+    def apply_gradients(
+        self, grads_and_vars: Any, global_step: Any = None, name: Any = None
+    ) -> Any:
+        grads_and_vars = list(grads_and_vars)
+        train_op = self._optimizer.apply_gradients(grads_and_vars, global_step, name)
+        trained = [variable for gradient, variable in grads_and_vars if gradient is not None]
+        with tf.control_dependencies([train_op] if self._sequential_update else []):
+            averaged = self._ema.apply(trained)
+        self._swapped = {}
+        for variable in trained:
+            average = self._ema.average(variable)
+            self._swapped[variable.op.name] = average.op.name
+            self._swapped[average.op.name] = variable.op.name
+        return tf.group(train_op, averaged, name="train_with_avg")
+
+    def swapping_saver(
+        self, var_list: Any = None, name: str = "swapping_saver", **kwargs: Any
+    ) -> Any:
+        """Returns a saver for the training; an evaluation by any other then has the averages.
+
+        Raises RuntimeError before `minimize` or `apply_gradients`, and ValueError if `var_list`
+        has a variable without its average.
+        """
+        if self._swapped is None:
+            raise RuntimeError(
+                "Must call apply_gradients or minimize before creating the swapping_saver"
+            )
+        listed = _tf1.global_variables() if var_list is None else var_list
+        if not isinstance(listed, dict):
+            listed = {variable.op.name: variable for variable in listed}
+        for saved in listed:
+            if self._swapped.get(saved, saved) not in listed:
+                raise ValueError(
+                    f"Variable to swap {self._swapped[saved]} is not part of variables to save. "
+                    "This breaks MovingAverageOptimizer."
+                )
+        swapped = {saved: listed[self._swapped.get(saved, saved)] for saved in listed}
+        return _tf1.train.Saver(swapped, name=name, **kwargs)

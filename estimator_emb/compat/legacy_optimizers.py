@@ -1,0 +1,145 @@
+"""Gives a model_fn the optimizers of Keras 2.0 to 2.10 under their names of those versions.
+
+`tf.keras.optimizers.Adam` was what `tf.keras.optimizers.legacy.Adam` is today. Today's trains
+nothing in a v1 graph, and tensorflow-estimator refuses it there. While a model_fn is called, the
+classes make the legacy optimizers, and tensorflow-estimator takes an optimizer made before for the
+legacy one with the same settings.
+"""
+
+import contextlib
+import contextvars
+import functools
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.private import patches
+from estimator_emb.private.estimator import base_head, canned_optimizers
+from estimator_emb.private.graphs import eager_mode
+
+_Optimizer: Any = tf.keras.optimizers.Optimizer
+_legacy: Any = tf.keras.optimizers.legacy
+_SAME = {
+    name: getattr(_legacy, name)
+    for name in dir(_legacy)
+    if name != "Optimizer" and inspect.isclass(getattr(tf.keras.optimizers, name, None))
+}
+"""Name of a class of `tf.keras.optimizers` -> the legacy class of that name."""
+_OF_EACH = ("clipnorm", "clipvalue", "global_clipnorm", "decay", "lr")
+"""Settings that every legacy optimizer takes beside its own."""
+_OF_SPEED = ("jit_compile",)
+"""Settings that change no number."""
+_makes: contextvars.ContextVar[bool] = contextvars.ContextVar("makes", default=False)
+"""Whether this thread calls a model_fn, in which the classes make legacy optimizers."""
+
+
+@contextlib.contextmanager
+def made() -> Iterator[None]:
+    """Makes Keras optimizers legacy ones while a model_fn builds the graph of a session."""
+    _install()
+    before = _makes.set(True)
+    try:
+        yield
+    finally:
+        _makes.reset(before)
+
+
+def legacy_of(optimizer: Any) -> Any:
+    """Returns the legacy optimizer for one of today's Keras, with its settings; others unchanged.
+
+    Raises ValueError for a class without a legacy one, or for a setting that the legacy one lacks.
+    """
+    if not isinstance(optimizer, _Optimizer) or isinstance(optimizer, _legacy.Optimizer):
+        return optimizer
+    cls: Any = type(optimizer)
+    if not _has_legacy(cls):
+        raise ValueError(
+            f"An Estimator trains by an optimizer of tf.keras.optimizers.legacy, which has no "
+            f"{cls.__name__}: give one of {', '.join(sorted(_SAME))}; got {optimizer!r}."
+        )
+    given = {name: getattr(optimizer, name, default) for name, default in _defaults(cls).items()}
+    given |= {"learning_rate": _rate(optimizer._learning_rate), "name": optimizer.name}
+    return _make(cls, given)
+
+
+def _has_legacy(cls: Any) -> bool:
+    name = cls.__name__
+    return name in _SAME and cls is getattr(tf.keras.optimizers, name)
+
+
+def _make(cls: Any, given: dict[str, Any]) -> Any:
+    legacy = _SAME[cls.__name__]
+    known = {*_defaults(legacy), *_OF_EACH}
+    defaults = _defaults(cls)
+    unknown = [
+        f"{name}={value!r}"
+        for name, value in given.items()
+        if name not in (*known, *_OF_SPEED) and value != defaults.get(name, inspect.Parameter.empty)
+    ]
+    if unknown:
+        raise ValueError(
+            f"{cls.__name__}: An Estimator trains by tf.keras.optimizers.legacy.{cls.__name__}, "
+            f"which does not know {', '.join(unknown)}: leave it out. It takes "
+            f"{', '.join(sorted(known))}."
+        )
+    return legacy(**{name: value for name, value in given.items() if name in known})
+
+
+@functools.cache
+def _defaults(cls: Any) -> dict[str, Any]:
+    parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
+    kinds = inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL
+    return {one.name: one.default for one in parameters if one.kind not in kinds}
+
+
+def _rate(rate: Any) -> Any:
+    """Returns a schedule, or the number that the variable of a rate holds or begins with."""
+    if not isinstance(rate, tf.Variable):
+        return rate
+    if hasattr(rate.handle, "numpy"):
+        with eager_mode():
+            return float(rate.numpy())
+    initial = rate.initializer.inputs[1]
+    value = tf.get_static_value(initial)
+    return initial if value is None else float(value)
+
+
+@functools.cache
+def _install() -> None:
+    """Replaces what makes and takes optimizers; nothing changes outside of `made`."""
+    # Keras's base class is two classes, of which only one is public.
+    base = _Optimizer.__mro__[1]
+    patches.LASTING.wrap(base, "__new__", _making)
+    patches.LASTING.wrap(canned_optimizers, "get_optimizer_instance_v2", _taking_first)
+    patches.LASTING.wrap(base_head, "create_estimator_spec_train_op", _taking_named)
+
+
+def _making(original: Any) -> Any:
+    def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        if _makes.get() and not tf.executing_eagerly() and _has_legacy(cls):
+            # Those versions had the legacy order of arguments.
+            named = zip(_defaults(_SAME[cls.__name__]), args, strict=False)
+            return _make(cls, {**dict(named), **kwargs})
+        return object.__new__(cls)
+
+    return new
+
+
+def _taking_first(original: Any) -> Any:
+    def get(opt: Any, *args: Any, **kwargs: Any) -> Any:
+        if _makes.get():
+            opt = legacy_of(opt() if callable(opt) else opt)
+        return original(opt, *args, **kwargs)
+
+    return get
+
+
+def _taking_named(original: Any) -> Any:
+    def create(head_name: Any, optimizer: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if _makes.get():
+            optimizer = legacy_of(optimizer)
+        return original(head_name, optimizer, *args, **kwargs)
+
+    return create

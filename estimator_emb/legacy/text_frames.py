@@ -1,0 +1,34 @@
+"""Lets `pandas_input_fn` take text columns, which have a type of their own in pandas 3.
+
+TensorFlow knows the type `object` that they had before, and refuses pandas's.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from estimator_emb.private.estimator import feeding_functions
+from estimator_emb.private.patches import Changes
+
+
+def take_text(changes: Changes) -> None:
+    """Makes the queues of `pandas_input_fn` take text, by changes that can be undone."""
+    changes.wrap(feeding_functions, "_enqueue_data", _taking_text)
+
+
+def _taking_text(original: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda data, *args, **kwargs: original(_with_objects(data), *args, **kwargs)
+
+
+def _with_objects(data: Any) -> Any:
+    """Returns a DataFrame whose columns and index of text are of type `object`."""
+    if not hasattr(data, "columns"):
+        return data
+    text = [name for name, dtype in data.dtypes.items() if _is_text(dtype)]
+    data = data.astype(dict.fromkeys(text, object)) if text else data
+    if _is_text(data.index.dtype):
+        data = data.set_axis(data.index.astype(object), axis=0)
+    return data
+
+
+def _is_text(dtype: Any) -> bool:
+    return type(dtype).__name__ == "StringDtype"

@@ -1,0 +1,77 @@
+"""A step that runs initializers again, to reset tf.metrics: a session begins without the step."""
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+
+v1 = tf.compat.v1
+SPEC = harness.table_spec(6, 2, ee.StochasticGradientDescentParameters(0.5))
+
+
+def input_fn(params):
+    size = params["batch_size"]
+    features = {"x": np.arange(size) % 6, "d": np.ones([size, 1], np.float32)}
+    return tf.data.Dataset.from_tensors((features, np.ones([size, 1], np.float32))).repeat()
+
+
+def metric_and_reset(value):
+    """A mean, and an op that resets it and all other local variables, after it was read."""
+    mean, update = v1.metrics.mean(value, name="reset_mean")
+    with tf.control_dependencies([update]):
+        read = tf.identity(mean)
+    with tf.control_dependencies([read]):
+        return read, v1.variables_initializer(v1.local_variables())
+
+
+def in_host_call(loss):
+    def host_call(loss):
+        # Variables and a table of this function.
+        total = v1.Variable(
+            lambda: tf.zeros([]) + tf.constant(1.0),
+            trainable=False,
+            collections=[v1.GraphKeys.LOCAL_VARIABLES],
+            use_resource=True,
+        )
+        words = tf.lookup.KeyValueTensorInitializer(["a"], tf.constant([7]))
+        found = tf.lookup.StaticHashTable(words, 0).lookup(tf.constant("a"))
+        return [*metric_and_reset(loss), total.assign_add(1.0), found]
+
+    return {"host_call": (host_call, [tf.reshape(loss, [1])])}
+
+
+def in_train_op(loss):
+    return {}
+
+
+def in_metrics(loss):
+    def metrics(loss):
+        read, reset = metric_and_reset(loss)
+        with tf.control_dependencies([reset]):
+            update = tf.identity(read)
+        return {"reset": (read, update)}
+
+    return {"eval_metrics": (metrics, [tf.reshape(loss, [1])])}
+
+
+@pytest.mark.parametrize("with_tables", [True, False], ids=["tables", "without tables"])
+@pytest.mark.parametrize("cores", [None, 1, 2])
+@pytest.mark.parametrize("place", [in_host_call, in_train_op, in_metrics])
+def test_a_reset_in_a_step_needs_no_step_before_the_session(place, cores, with_tables, tmp_path):
+    def model_fn(features, labels, mode, params):
+        given = features["x"] if with_tables else features["d"]
+        loss = tf.reduce_mean(tf.square(v1.layers.dense(given, 1) - labels))
+        spec = harness.minimized(mode, loss, 0.1, **place(loss))
+        if place is in_train_op and mode == ee.ModeKeys.TRAIN:
+            spec = spec._replace(train_op=tf.group(spec.train_op, *metric_and_reset(loss)))
+        return spec
+
+    spec = SPEC if with_tables else None
+    tpu = {"iterations_per_loop": 2}
+    estimator = harness.estimator(model_fn, spec, tmp_path, num_shards=cores, tpu=tpu)
+    estimator.train(input_fn, max_steps=4)
+    assert estimator.get_variable_value("global_step") == 4
+    metrics = estimator.evaluate(input_fn, steps=2)
+    assert metrics["global_step"] == 4 and np.isfinite(metrics["loss"])

@@ -1,0 +1,149 @@
+"""Where a program asks whether XLA compiles its model; the judge is TensorFlow's own context."""
+
+import harness
+import pytest
+import tensorflow as tf
+from tensorflow.python.distribute import tpu_util
+from tensorflow.python.ops import control_flow_util
+from tensorflow.python.platform import device_context
+
+import estimator_emb as ee
+from estimator_emb.step.cores import Cores
+
+v1 = tf.compat.v1
+
+
+def asked(op=None):
+    """What a program can ask where it is called, and the answers."""
+    graph = v1.get_default_graph()
+    context = graph._get_control_flow_context()
+    op = tf.no_op() if op is None else op
+    return {
+        "GetContainingXLAContext": control_flow_util.GetContainingXLAContext(context) is not None,
+        "InXlaContext": control_flow_util.InXlaContext(graph),
+        "IsInXLAContext": control_flow_util.IsInXLAContext(op),
+        "tpu_util.enclosing_tpu_context": tpu_util.enclosing_tpu_context() is not None,
+    }
+
+
+def everywhere(outside):
+    """The answers at each place of a model; `outside` is an op made before it."""
+    found = {"body": asked(), "of an op before it": asked(outside)}
+
+    def at(place, returned=0.0):
+        found[place] = asked()
+        return tf.constant(returned)
+
+    with tf.init_scope():
+        at("init_scope")
+    with tf.control_dependencies(None):
+        at("control_dependencies(None)")
+    with tf.name_scope("scope"), tf.control_dependencies([tf.no_op()]):
+        at("control_dependencies")
+    tf.cond(tf.constant(True) & True, lambda: at("true branch"), lambda: at("false branch"))
+    tf.while_loop(lambda i: at("condition") + i < 1.0, lambda i: at("loop") + i + 1.0, [0.0])
+    tf.function(lambda: at("function"))()
+    tf.function(lambda: at("function without AutoGraph"), autograph=False)()
+    return found
+
+
+def on_a_tpu():
+    with tf.Graph().as_default():
+        outside, found = tf.no_op(), {}
+
+        def model(x):
+            found.update(everywhere(outside))
+            return x
+
+        v1.tpu.replicate(model, [[tf.constant(1.0)]])
+        return found
+
+
+def emulated(count):
+    with tf.Graph().as_default():
+        outside = tf.no_op()
+        with Cores(count).running(numbered=True):
+            return everywhere(outside)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_program_is_answered_as_on_a_tpu(count, control_flow):
+    want = on_a_tpu()
+    assert want["body"] == dict.fromkeys(want["body"], True)
+    assert emulated(count) == want
+    with tf.Graph().as_default():
+        assert asked() == dict.fromkeys(want["body"], False)
+
+
+def test_tensorflow_is_answered_as_off_a_tpu(monkeypatch):
+    """TensorFlow asks for a context to make other ops, which are not for a CPU."""
+    asks = []
+    with tf.Graph().as_default() as graph:
+        with Cores(2).running(numbered=True):
+            assert device_context.enclosing_tpu_context() is not None
+            monkeypatch.setattr(device_context, "enclosing_tpu_context", asking(asks))
+            images = tf.nn.avg_pool2d(tf.ones([1, 4, 4, 1]), 2, 1, "SAME")
+            biased = tf.nn.bias_add(images, [1.0])
+            tf.gradients(tf.nn.dropout(biased, rate=0.5), images)
+    kinds = {op.type for op in graph.get_operations()}
+    assert {"AvgPool", "BiasAdd", "RandomUniform"} <= kinds
+    assert asks == [None] * len(asks)
+
+
+def asking(asks):
+    original = device_context.enclosing_tpu_context
+
+    def asked():
+        asks.append(original())
+        return asks[-1]
+
+    # Its frame is this file's, so that it would be answered as a program is.
+    code = asked.__code__.replace(co_filename=tf.__file__)
+    asked.__code__ = code
+    return asked
+
+
+def test_a_model_keeps_summaries_for_where_it_is_not_compiled(tmp_path):
+    """As text-to-text programs do; on a TPU such a summary would fail the step."""
+    asked_in = []
+
+    def model_fn(features, labels, mode, params):
+        context = v1.get_default_graph()._get_control_flow_context()
+        asked_in.append(control_flow_util.GetContainingXLAContext(context) is not None)
+        loss = tf.reduce_mean(features) * v1.get_variable("w", initializer=1.0)
+        if not asked_in[-1]:
+            v1.summary.scalar("of_model", loss)
+
+        def metrics(loss):
+            asked_in.append(asked()["GetContainingXLAContext"])
+            return {"mean": v1.metrics.mean(loss)}
+
+        return harness.minimized(mode, loss, eval_metrics=(metrics, [loss[None]]))
+
+    def input_fn(params):
+        asked_in.append(asked()["InXlaContext"])
+        return tf.data.Dataset.from_tensors(tf.ones([params["batch_size"], 1])).repeat()
+
+    for cores, answers in ((2, [False, True]), (None, [False, False])):
+        asked_in.clear()
+        made = harness.estimator(model_fn, None, tmp_path / str(cores), num_shards=cores)
+        made.train(input_fn, steps=1)
+        assert asked_in[:2] == answers
+        asked_in.clear()
+        made.evaluate(input_fn, steps=1)
+        # tensorflow-estimator calls the functions of the host in an XLA context of its own.
+        assert asked_in == [*answers, cores is not None][: len(asked_in)]
+        assert len(asked_in) >= 2
+
+
+def test_an_estimator_without_a_tpu_is_in_no_context(installed, tmp_path):
+    answers = []
+
+    def model_fn(features, labels, mode):
+        answers.append(asked())
+        loss = tf.reduce_mean(features) * v1.get_variable("w", initializer=1.0)
+        train_op = v1.train.GradientDescentOptimizer(0.1).minimize(loss, v1.train.get_global_step())
+        return ee.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    ee.Estimator(model_fn, str(tmp_path)).train(lambda: tf.constant([1.0]), steps=1)
+    assert answers == [dict.fromkeys(answers[0], False)]

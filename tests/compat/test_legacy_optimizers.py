@@ -1,0 +1,223 @@
+"""Keras's optimizers in a model_fn; the judge is the legacy class, made by its own name."""
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow_estimator.python.estimator.head.regression_head import RegressionHead
+
+import estimator_emb as ee
+import estimator_emb.keras
+from estimator_emb.compat import legacy_optimizers
+
+v1 = tf.compat.v1
+optimizers = tf.keras.optimizers
+schedules = optimizers.schedules
+
+SETTINGS = {
+    "Adadelta": {"rho": 0.5, "epsilon": 1e-3},
+    "Adagrad": {"initial_accumulator_value": 0.5, "epsilon": 1e-3},
+    "Adam": {"beta_1": 0.5, "beta_2": 0.75, "epsilon": 1e-3, "amsgrad": True},
+    "Adamax": {"beta_1": 0.5, "beta_2": 0.75, "epsilon": 1e-3},
+    "Ftrl": {
+        "learning_rate_power": -0.25,
+        "initial_accumulator_value": 0.5,
+        "l1_regularization_strength": 0.01,
+        "l2_regularization_strength": 0.02,
+        "l2_shrinkage_regularization_strength": 0.03,
+        "beta": 0.25,
+    },
+    "Nadam": {"beta_1": 0.5, "beta_2": 0.75, "epsilon": 1e-3},
+    "RMSprop": {"rho": 0.5, "momentum": 0.25, "epsilon": 1e-3, "centered": True},
+    "SGD": {"momentum": 0.5, "nesterov": True},
+}
+OF_EACH = [{}, {"clipnorm": 0.5}, {"clipvalue": 0.25}, {"global_clipnorm": 0.75}, {"name": "mine"}]
+CASES = [
+    (name, settings)
+    for name, own in SETTINGS.items()
+    for settings in ({}, {"learning_rate": 0.25}, *({**own, **more} for more in OF_EACH))
+]
+
+
+def config(optimizer):
+    """The settings of an optimizer, by what it makes in a graph."""
+    with tf.Graph().as_default():
+        variable = v1.get_variable("w", initializer=[1.0, -2.0])
+        loss = tf.reduce_sum(tf.square(variable) * [1.0, 3.0])
+        optimizer.iterations = v1.train.get_or_create_global_step()
+        update = optimizer.get_updates(loss, [variable])[0]
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            values = [(session.run(update), session.run(variable))[1] for _ in range(3)]
+    return np.array(values)
+
+
+def test_all_classes_are_tried():
+    assert {*SETTINGS} == {*legacy_optimizers._SAME}
+    assert {"AdamW", "Lion"}.isdisjoint(SETTINGS)
+
+
+@pytest.mark.parametrize("name, settings", CASES)
+def test_one_that_was_made_before_trains_as_the_legacy_one(name, settings):
+    want = getattr(optimizers.legacy, name)(**settings)
+    made = legacy_optimizers.legacy_of(getattr(optimizers, name)(**settings))
+    assert type(made) is type(want)
+    assert made.get_config() == pytest.approx(want.get_config())
+    np.testing.assert_array_equal(config(made), config(want))
+
+
+@pytest.mark.parametrize("name, settings", CASES)
+def test_one_that_model_fn_makes_is_the_legacy_one(name, settings):
+    want = getattr(optimizers.legacy, name)(**settings)
+    with tf.Graph().as_default() as graph, legacy_optimizers.made():
+        made = getattr(optimizers, name)(**settings)
+        assert not graph.get_operations()
+    assert type(made) is type(want)
+    assert made.get_config() == want.get_config()
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_order_of_arguments_is_the_legacy_one(name):
+    values = [0.25, *SETTINGS[name].values()]
+    with tf.Graph().as_default(), legacy_optimizers.made():
+        made = getattr(optimizers, name)(*values)
+    assert made.get_config() == getattr(optimizers.legacy, name)(*values).get_config()
+
+
+RATES = {
+    "number": lambda: 0.25,
+    "exponential": lambda: schedules.ExponentialDecay(0.5, 1, 0.5),
+    "piecewise": lambda: schedules.PiecewiseConstantDecay([1], [0.5, 0.125]),
+    "polynomial": lambda: schedules.PolynomialDecay(0.5, 2),
+    "inverse time": lambda: schedules.InverseTimeDecay(0.5, 1, 0.5),
+    "cosine": lambda: schedules.CosineDecay(0.5, 4),
+    "own": lambda: Halved(),
+}
+
+
+class Halved(schedules.LearningRateSchedule):
+    def __call__(self, step):
+        return 0.5 / (tf.cast(step, tf.float32) + 1.0)
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("rate", RATES)
+def test_rates_and_schedules(rate, before):
+    want = config(optimizers.legacy.SGD(RATES[rate](), momentum=0.5))
+    if before:
+        made = optimizers.SGD(RATES[rate](), momentum=0.5)
+        with tf.Graph().as_default():
+            made = legacy_optimizers.legacy_of(made)
+    else:
+        with tf.Graph().as_default(), legacy_optimizers.made():
+            made = optimizers.SGD(RATES[rate](), momentum=0.5)
+    np.testing.assert_array_equal(config(made), want)
+
+
+def test_old_settings_are_taken():
+    with tf.Graph().as_default(), legacy_optimizers.made():
+        made = optimizers.Adam(lr=0.5, decay=0.25)
+    want = optimizers.legacy.Adam(lr=0.5, decay=0.25)
+    assert made.get_config() == want.get_config()
+
+
+@pytest.mark.parametrize(
+    "settings, named",
+    [
+        ({"weight_decay": 0.5}, "weight_decay=0.5"),
+        ({"use_ema": True, "ema_momentum": 0.5}, "use_ema=True, ema_momentum=0.5"),
+        (
+            {"use_ema": True, "ema_overwrite_frequency": 3},
+            "use_ema=True, ema_overwrite_frequency=3",
+        ),
+    ],
+)
+def test_a_setting_that_it_does_not_know_is_named(settings, named):
+    message = (
+        f"SGD: An Estimator trains by tf.keras.optimizers.legacy.SGD, which does not know {named}: "
+        "leave it out. It takes clipnorm, clipvalue, decay, global_clipnorm, learning_rate, lr, "
+        "momentum, name, nesterov."
+    )
+    made = optimizers.SGD(0.1, **settings)
+    assert harness.refusal(ValueError, legacy_optimizers.legacy_of, made) == message
+    with tf.Graph().as_default(), legacy_optimizers.made():
+        assert harness.refusal(ValueError, optimizers.SGD, 0.1, **settings) == message
+
+
+class Own(optimizers.SGD):
+    pass
+
+
+@pytest.mark.parametrize("name", ["AdamW", "Lion", "Own"])
+def test_a_class_without_a_legacy_one_is_refused(name):
+    made = Own(0.1) if name == "Own" else getattr(optimizers, name)(0.1)
+    assert harness.refusal(ValueError, legacy_optimizers.legacy_of, made) == (
+        "An Estimator trains by an optimizer of tf.keras.optimizers.legacy, which has no "
+        f"{name}: give one of {', '.join(SETTINGS)}; got {made!r}."
+    )
+
+
+def test_what_is_no_optimizer_of_today_is_left_alone():
+    for one in (None, "Adam", optimizers.legacy.SGD(), v1.train.AdamOptimizer(0.1)):
+        assert legacy_optimizers.legacy_of(one) is one
+
+
+def test_nothing_changes_outside_of_a_model_fn():
+    with tf.Graph().as_default():
+        with legacy_optimizers.made():
+            pass
+        assert isinstance(optimizers.Adam(0.1), optimizers.Optimizer)
+    with legacy_optimizers.made():
+        assert isinstance(optimizers.Adam(0.1), optimizers.Optimizer)  # Eagerly.
+        with tf.Graph().as_default():
+            assert type(ee.keras.Adagrad(0.1)) is ee.keras.Adagrad
+
+
+@pytest.mark.parametrize(
+    "way, cores",
+    [
+        *((way, cores) for way in ("get_updates", "apply_gradients") for cores in (None, 1)),
+        ("head", None),  # It makes a summary, which no TPU can.
+    ],
+)
+def test_a_model_fn_trains_by_it(way, cores, tmp_path):
+    """As it trains by the legacy one."""
+    before = optimizers.SGD(0.1, momentum=0.5)
+
+    def trained(make, folder):
+        def model_fn(features, labels, mode, params):
+            weight = v1.get_variable("w", initializer=[[1.0], [2.0]], use_resource=True)
+            logits = features @ weight
+            step = v1.train.get_or_create_global_step()
+            optimizer = make()
+            if way == "head":
+                optimizer = before if make is not legacy else optimizer
+                if optimizer is not before:
+                    optimizer.iterations = step
+                head = RegressionHead()
+                spec = head.create_estimator_spec(
+                    {"x": features}, mode, logits, labels, optimizer, [weight]
+                )
+                loss, train_op = spec.loss, spec.train_op
+                if optimizer is before:
+                    train_op = tf.group(train_op, step.assign_add(1))
+                return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+            optimizer.iterations = step
+            loss = tf.reduce_mean(tf.square(logits - labels))
+            if way == "get_updates":
+                train_op = optimizer.get_updates(loss, [weight])[0]
+            else:
+                train_op = optimizer.apply_gradients([(tf.gradients(loss, weight)[0], weight)])
+            return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+        batch = np.float32([[1, 2], [3, 4], [5, 6], [7, 8]]) / 8, np.float32([[1], [2], [3], [4]])
+        estimator = harness.estimator(model_fn, None, tmp_path / folder, num_shards=cores)
+        estimator.train(harness.input_fn_of([batch] * 3), steps=3)
+        return estimator.get_variable_value("w")
+
+    def legacy():
+        return optimizers.legacy.SGD(0.1, momentum=0.5)
+
+    got = trained(lambda: optimizers.SGD(0.1, momentum=0.5), "new")
+    np.testing.assert_array_equal(got, trained(legacy, "legacy"))
+    assert np.all(got != [[1.0], [2.0]])

@@ -1,0 +1,145 @@
+"""Overrides that were written for the Keras of TensorFlow 1.15, in classes derived from today's."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from estimator_emb.legacy import older_keras
+from estimator_emb.private.patches import Changes
+
+v1 = tf.compat.v1
+layers = tf.keras.layers
+X = np.float32([[1, 2], [3, 8], [5, 0], [7, 6]])
+
+
+@pytest.fixture(autouse=True)
+def fitted():
+    with Changes() as changes:
+        older_keras.fit_overrides(changes)
+        yield
+
+
+@pytest.mark.parametrize("base", ["keras", "v1 keras", "tf.layers"])
+def test_moments_of_a_batch_normalization(base):
+    """As TPU programs of 2019 average the moments of cores."""
+    bases = {
+        "keras": layers.BatchNormalization,
+        "v1 keras": v1.keras.layers.BatchNormalization,
+        "tf.layers": v1.layers.BatchNormalization,
+    }
+    calls = []
+
+    class Shifted(bases[base]):
+        def _moments(self, inputs, reduction_axes, keep_dims):
+            calls.append(keep_dims)
+            mean, variance = super()._moments(inputs, reduction_axes, keep_dims=keep_dims)
+            return mean + 1.0, variance
+
+    with tf.Graph().as_default(), v1.Session() as session:
+        layer = Shifted(epsilon=0.0, fused=False) if base != "keras" else Shifted(epsilon=0.0)
+        out = layer(tf.constant(X), training=True)
+        session.run(v1.global_variables_initializer())
+        got = session.run(out)
+    np.testing.assert_allclose(got, (X - X.mean(0) - 1) / X.std(0), rtol=1e-4)
+    assert calls == [False]
+
+
+def test_the_mean_and_variance_of_a_batch_normalization():
+    class Doubled(layers.BatchNormalization):
+        def _calculate_mean_and_var(self, x, axes, keep_dims):
+            mean, variance = super()._calculate_mean_and_var(x, axes, keep_dims)
+            return mean, variance * 4.0
+
+    got = Doubled(epsilon=0.0)(X, training=True)
+    np.testing.assert_allclose(got, (X - X.mean(0)) / X.std(0) / 2, rtol=1e-4)
+
+
+def test_the_fused_batch_normalization():
+    class Fused(layers.BatchNormalization):
+        def _fused_batch_norm(self, inputs, training):
+            return super()._fused_batch_norm(inputs, training) * 2.0
+
+    x = X.reshape(1, 4, 1, 2)
+    got = Fused(epsilon=1e-3)(x, training=True)
+    normal = (X - X.mean(0)) / np.sqrt(X.var(0) + 1e-3)
+    np.testing.assert_allclose(np.reshape(got, [4, 2]), 2 * normal, rtol=1e-3)
+
+
+def test_the_scores_of_an_attention():
+    class First(layers.Attention):
+        def _apply_scores(self, scores, value, scores_mask=None):
+            return value[:, :1] + 0.0 * scores[:, :1, :1], scores
+
+    value = tf.reshape(tf.range(6.0), [1, 3, 2])
+    np.testing.assert_array_equal(First()([value, value])[0], [[0, 1]])
+
+
+def test_the_padding_of_a_convolution():
+    class More(layers.Conv1D):
+        def _compute_causal_padding(self):
+            padding = super()._compute_causal_padding()
+            padding[1][0] += 1
+            return padding
+
+    x = tf.reshape(tf.range(1.0, 5.0), [1, 4, 1])
+    got = More(1, 2, padding="causal", kernel_initializer="ones", use_bias=False)(x)
+    np.testing.assert_array_equal(np.ravel(got), [0, 1, 3, 5, 7])
+
+
+def test_the_files_of_a_checkpoint_callback(tmp_path):
+    seen = []
+
+    class Named(tf.keras.callbacks.ModelCheckpoint):
+        def _save_model(self, epoch, logs):
+            seen.append(("save", epoch))
+            super()._save_model(epoch, logs)
+
+        def _get_file_path(self, epoch, logs):
+            seen.append(("path", epoch))
+            return super()._get_file_path(epoch, logs)
+
+    model = tf.keras.Sequential([layers.Dense(1, input_shape=(2,))])
+    model.compile(tf.keras.optimizers.legacy.SGD(0.01), "mse")
+    callback = Named(str(tmp_path / "{epoch}.h5"), save_weights_only=True)
+    model.fit(X, X[:, :1], epochs=2, verbose=0, callbacks=[callback])
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["1.h5", "2.h5"]
+    assert seen == [("save", 0), ("path", 0), ("save", 1), ("path", 1)]
+
+
+def test_the_gradients_of_an_optimizer():
+    class Clipped(tf.keras.optimizers.legacy.SGD):
+        def _compute_gradients(self, loss, var_list, grad_loss=None):
+            pairs = super()._compute_gradients(loss, var_list, grad_loss)
+            return [(tf.clip_by_value(g, -1.0, 1.0), v) for g, v in pairs]
+
+        def apply_gradients(self, grads_and_vars, name=None):
+            return super().apply_gradients([*grads_and_vars], name)
+
+    variable = tf.Variable([1.0, 2.0])
+    optimizer = Clipped(0.5)
+    optimizer.minimize(lambda: tf.reduce_sum(variable * [0.25, 7.0]), [variable])
+    np.testing.assert_array_equal(variable, [0.875, 1.5])
+
+
+def test_an_override_of_today_is_left_alone():
+    def _moments(self, inputs, reduction_axes, keep_dims, mask=None):
+        return inputs
+
+    class Today(layers.BatchNormalization):
+        pass
+
+    made = type("Made", (layers.BatchNormalization,), {"_moments": _moments})
+    assert vars(made)["_moments"] is _moments and "_moments" not in vars(Today)
+    any_arguments = type(
+        "Any", (layers.BatchNormalization,), {"_moments": lambda self, *args, **kwargs: args}
+    )
+    assert any_arguments._moments.__name__ == "<lambda>"
+
+
+def test_each_argument_is_one_of_todays_keras():
+    """So that one that Keras renames does not stay in the list."""
+    for cls, argument, names in older_keras._ADDED:
+        for name in names.split():
+            assert argument in getattr(cls, name).__code__.co_varnames or argument in str(
+                __import__("inspect").signature(getattr(cls, name))
+            )

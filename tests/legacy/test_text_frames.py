@@ -1,0 +1,65 @@
+"""Text columns of pandas in `pandas_input_fn`; columns of type object are the judge."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from estimator_emb.legacy import text_frames
+from estimator_emb.private.patches import Changes
+
+pd = pytest.importorskip("pandas")
+v1 = tf.compat.v1
+
+
+@pytest.fixture(autouse=True)
+def taking_text():
+    from tensorflow_estimator.python.estimator.inputs import pandas_io
+
+    with Changes() as changes:
+        text_frames.take_text(changes)
+        yield pandas_io.pandas_input_fn
+
+
+def read(input_fn):
+    with tf.Graph().as_default(), v1.Session() as session:
+        made = input_fn()
+        features, labels = made if isinstance(made, tuple) else (made, None)
+        coordinator = tf.train.Coordinator()
+        threads = v1.train.start_queue_runners(session, coordinator)
+        values = session.run([features, labels] if labels is not None else [features])
+        coordinator.request_stop()
+        coordinator.join(threads)
+    return {name: value.tolist() for name, value in values[0].items()}, (
+        values[1].tolist() if labels is not None else None
+    )
+
+
+TEXT = ["a", "b", "\u00e9"]
+
+
+@pytest.mark.parametrize("target", [None, "text", "number"])
+@pytest.mark.parametrize("index", ["numbers", "text"])
+@pytest.mark.parametrize("kind", ["str", "string", "object"])
+def test_text_is_read_as_objects_are(kind, index, target, taking_text):
+    def frame(kind):
+        rows = pd.Index(["x", "y", "z"]).astype(kind) if index == "text" else range(3)
+        columns = {"word": pd.Series(TEXT, index=rows).astype(kind), "size": [1.5, 2.5, 3.5]}
+        labels = {"text": pd.Series(TEXT, index=rows).astype(kind), "number": [1, 2, 3]}
+        y = None if target is None else pd.Series(labels[target], index=rows, name="y")
+        return pd.DataFrame(columns, index=rows), y
+
+    if kind == "str" and int(pd.__version__.split(".")[0]) < 3:
+        pytest.skip("pandas 3 brings the type")
+    x, y = frame(kind)
+    before = x.copy()
+    got = read(taking_text(x, y, batch_size=3, shuffle=False))
+    features, labels = read(taking_text(*frame(object), batch_size=3, shuffle=False))
+    assert got == (features, labels)
+    assert got[0] == {"word": [one.encode() for one in TEXT], "size": [1.5, 2.5, 3.5]}
+    pd.testing.assert_frame_equal(x, before)
+
+
+def test_a_frame_of_numbers_is_handed_on():
+    frame = pd.DataFrame({"a": np.arange(3)})
+    assert text_frames._with_objects(frame) is frame
+    assert text_frames._with_objects({"a": 1}) == {"a": 1}
