@@ -41,7 +41,8 @@ def run(program, *arguments, status=0, cwd=None, timeout=HANGS, **more):
 
 def users_environment(**more):
     """The environment of a user who has this package and has set nothing of it; None unsets."""
-    own = ("ESTIMATOR_EMB_", "TF_USE_LEGACY_KERAS")  # The latter is set by an import.
+    # The last two are set by an import.
+    own = ("ESTIMATOR_EMB_", "TF_USE_LEGACY_KERAS", "TF_TPU_GRACEFUL_SHUTDOWN_MODE")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
     kept |= {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **more}
     return {name: value for name, value in kept.items() if value is not None}
