@@ -18,6 +18,7 @@ LAYERS = """
     legacy preflight comparison
     estimator flags
     backends
+    guards
     native xla
     step training embedding
     checkpoints

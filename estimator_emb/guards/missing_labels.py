@@ -1,0 +1,27 @@
+"""Says so if labels are None because input_fn returned only features."""
+
+import contextlib
+from typing import Any
+
+from estimator_emb.guards.guard import Call, Guard, ModelBatch
+from estimator_emb.messages import errors
+from estimator_emb.private.estimator import ModeKeys
+
+
+class MissingLabels(Guard):
+    """Adds that to an error of a model_fn about None."""
+
+    @classmethod
+    def applies(cls, call: Call) -> bool:
+        return call.in_session and call.mode != ModeKeys.PREDICT
+
+    def around(self, batch: ModelBatch) -> contextlib.AbstractContextManager[Any]:
+        return errors.explained(self._explain, batch.labels)
+
+    def _explain(self, error: Exception, labels: Any) -> None:
+        kinds = (AttributeError, TypeError, ValueError)
+        if labels is None and isinstance(error, kinds) and "None" in str(error):
+            error.args = (
+                f"{error} In model_fn, labels is None in mode {self.call.mode!r}, for input_fn "
+                "returned only features: return a Dataset of (features, labels), or both.",
+            )
