@@ -6,8 +6,8 @@ theirs, or a ValueError or TypeError of an argument. `preflight` has its own, `C
 
 from estimator_emb.checkpoints.files.checkpoint_files import DamagedCheckpoint, MissingCheckpoint
 from estimator_emb.checkpoints.restoring.misfits import UnfitCheckpoint
-from estimator_emb.checks.nan_loss import NanLossError
-from estimator_emb.checks.run_checks import InputEndedError
+from estimator_emb.guards.input_ends import InputEndedError
+from estimator_emb.guards.nan_loss import NanLossError
 from estimator_emb.spec.options import CannotEmulate
 from estimator_emb.xla.core_step import CannotLower
 

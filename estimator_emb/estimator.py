@@ -10,16 +10,16 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from estimator_emb.backends import completed
-from estimator_emb.backends.base import Backend, Call, EstimatorRequest
+from estimator_emb.backends import driver
+from estimator_emb.backends.base import Backend, EstimatorRequest
 from estimator_emb.backends.choose import choose
-from estimator_emb.backends.errors import explain
 from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.checkpoints.restoring.float16_copy import Float16Copy
 from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
 from estimator_emb.checkpoints.restoring.warm_starts import without_global_step
 from estimator_emb.checks import call_arguments, program_checks
-from estimator_emb.compat import custom_gradients, legacy_optimizers
+from estimator_emb.guards import calls, watching
+from estimator_emb.guards.guard import Call
 from estimator_emb.messages.calls import method_of_program
 from estimator_emb.private.estimator import ModeKeys
 from estimator_emb.private.graphs import fn_args, not_converted
@@ -27,7 +27,6 @@ from estimator_emb.private.tpu_estimator import ExportSavedModelApiVersion, Stoc
 from estimator_emb.spec import config as config_lib
 from estimator_emb.spec import options, tf_config
 from estimator_emb.spec.resolved import tables_of
-from estimator_emb.training import safeguards
 
 _ASKED = {field.name for field in dataclasses.fields(EstimatorRequest)}
 
@@ -110,13 +109,11 @@ class TPUEstimator(StockTPUEstimator):
         tables = tuple(tables_of(embedding_config_spec, off_tpu=not use_tpu))
         request = EstimatorRequest(spec=embedding_config_spec, tables=tables, **asked)
         self.backend: Backend = choose(request)
-        self.current_call = Call()
         arguments["params"] = program_checks.checked_params(params)
         arguments["embedding_config_spec"] = embedding_config_spec
         super().__init__(**{**arguments, **self.backend.constructor_arguments()})
         self.backend.attach(self)
         self._directory = ModelDirectory(self.model_dir)
-        self._explain = functools.partial(explain, emulates_tpu=self.backend.emulates_tpu)
         # They are a dict now, even if none were passed.
         self._params: Any = program_checks.checked_params(self._params)  # type: ignore[has-type]
         self._warm_start_settings: Any = without_global_step(
@@ -128,9 +125,8 @@ class TPUEstimator(StockTPUEstimator):
         copied = memo[id(self)] = type(self).__new__(type(self))
         request = self.backend.request
         for name, value in vars(self).items():
-            if name not in ("_model_fn", "current_call"):  # These belong to this estimator.
+            if name not in ("_model_fn", calls.CURRENT):  # These belong to this estimator.
                 setattr(copied, name, copy.deepcopy(value, memo))
-        copied.current_call = Call()
         copied._model_fn = copied._augment_model_fn(request.model_fn, request.batch_axis)
         return copied
 
@@ -164,21 +160,10 @@ class TPUEstimator(StockTPUEstimator):
             and the value.
           SystemExit: SIGTERM ended training, after a checkpoint.
         """
-        batch_size = self.backend.request.train_batch_size
-        if not program_checks.is_batch_size(batch_size):
-            batch_size = None
-        with safeguards.training(
-            self,
-            self._directory,
-            self._explain,
-            hooks,
-            steps,
-            max_steps,
-            saving_listeners,
-            batch_size,
-        ) as all_hooks:
-            counts_steps = steps is not None or max_steps is not None
-            self.current_call = Call(counts_steps=counts_steps, hooks=[*map(type, hooks or ())])
+        given = {"hooks": hooks, "saving_listeners": saving_listeners}
+        guards = self._guards("train", **given, steps=steps, max_steps=max_steps)
+        with guards.surround() as own_hooks, guards.building(self):
+            all_hooks = [*(hooks or ()), *own_hooks]
             return super().train(input_fn, all_hooks, steps, max_steps, saving_listeners)
 
     def evaluate(
@@ -205,15 +190,16 @@ class TPUEstimator(StockTPUEstimator):
           ValueError: the checkpoint is missing, damaged or does not fit the program; or there is no
             batch.
         """
+        given = {"hooks": hooks, "steps": steps, "checkpoint_path": checkpoint_path}
         on_tpu = self.backend.request.use_tpu and self.backend.request.eval_on_tpu
-        call_arguments.check_call("evaluate", on_tpu, hooks=hooks, steps=steps)
-        path = self._directory.to_read("evaluate", checkpoint_path, self._asked_warm_start)
-        with safeguards.evaluation(self._directory, self._explain, path):
-            return super().evaluate(input_fn, steps, hooks, path, name)
+        guards = self._guards("evaluate", on_tpu=on_tpu, **given)
+        with guards.surround(), guards.building(self):
+            return super().evaluate(input_fn, steps, hooks, guards.call.checkpoint, name)
 
     def _evaluate_run(self, *, all_hooks: Any, output_dir: Any, **given: Any) -> Any:
         run = functools.partial(super()._evaluate_run, output_dir=output_dir, **given)
-        return safeguards.evaluate_run(run, all_hooks, self.model_dir, output_dir)
+        guards = watching.GraphGuards(self.call_of(ModeKeys.EVAL))
+        return guards.evaluate(run, all_hooks, output_dir)
 
     def predict(
         self,
@@ -240,10 +226,11 @@ class TPUEstimator(StockTPUEstimator):
           ValueError: the checkpoint is missing, damaged or does not fit the program.
         """
         self.backend.check_prediction()
-        path = self._directory.to_read("predict", checkpoint_path, self._asked_warm_start)
-        self.current_call = Call(predict_keys=predict_keys if yield_single_examples else ())
-        predictions = super().predict(input_fn, predict_keys, hooks, path, yield_single_examples)
-        yield from safeguards.predictions(self._directory, self._explain, path, predictions)
+        by_example = predict_keys if yield_single_examples else ()
+        guards = self._guards("predict", checkpoint_path=checkpoint_path, predict_keys=by_example)
+        path = guards.call.checkpoint
+        values = super().predict(input_fn, predict_keys, hooks, path, yield_single_examples)
+        yield from guards.predictions(self, values)
 
     def export_saved_model(
         self,
@@ -297,44 +284,49 @@ class TPUEstimator(StockTPUEstimator):
         receivers = call_arguments.checked_receiver_fns(receivers)
         self.backend.log_export()
         rounds = options.serves_float16(self.config) and self.backend.request.tables
-        try:
-            with contextlib.ExitStack() as stack:
-                stack.enter_context(self._directory.restoring(checkpoint_path))
-                float16 = stack.enter_context(Float16Copy(checkpoint_path)) if rounds else None
-                self.current_call = Call(exporting=True, float16=float16)
-                restored = float16.path if float16 else checkpoint_path
+        with Float16Copy(checkpoint_path) if rounds else contextlib.nullcontext() as float16:
+            guards = self._guards("export", checkpoint_path=checkpoint_path, float16=float16)
+            restored = float16.path if float16 else checkpoint_path
+            with guards.building(self):
                 return super()._add_meta_graph_for_mode(
                     builder, receivers, restored, *args, **kwargs
                 )
-        finally:
-            self.current_call = Call()
+
+    def _guards(self, method: str, **given: Any) -> watching.GraphGuards:
+        return watching.GraphGuards(calls.made(self._base_call(), method, **given))
+
+    def _base_call(self) -> Call:
+        """Returns what each call of this estimator has."""
+        request = self.backend.request
+        sizes = {mode: getattr(request, name) for mode, name in program_checks.BATCH_SIZES.items()}
+        return Call(
+            self.backend.runs,
+            model_fn=request.model_fn,
+            has_spec=request.spec is not None,
+            tables=request.tables,
+            batch_sizes=sizes,
+            model_dir=self.model_dir,
+            config=self._config,
+            directory=self._directory,
+            warm_start=self._asked_warm_start,
+        )
+
+    def call_of(self, mode: str) -> Call:
+        """Returns the call for which a graph of a mode is built."""
+        return calls.of(self, self._base_call(), mode)
 
     def _call_input_fn(self, input_fn: Any, mode: str, input_context: Any = None) -> Any:
         if isinstance(self._params, program_checks.Params):
             self._params.mode = mode
-        input_fn = self.backend.input_fn(input_fn, mode, self._ctx)
+        input_fn = self.backend.input_fn(
+            input_fn, watching.guards_of(self.call_of(mode)), self._ctx
+        )
         return super()._call_input_fn(input_fn, mode, input_context)
 
     def _call_model_fn(self, features: Any, labels: Any, mode: str, config: Any) -> Any:
-        call = self.current_call
-        rounded: list[str] = []
-        completed.before_model_fn(self.backend, mode, call)
-        try:
-            with custom_gradients.ending_with_graph(), legacy_optimizers.made():
-                spec = super()._call_model_fn(features, labels, mode, config)
-            spec = completed.after_model_fn(self.backend, spec, call)
-            if mode == ModeKeys.TRAIN and call.lookup is not None:
-                self._warm_start_settings = call.lookup.warm_start(self._asked_warm_start)
-            if call.float16 and call.lookup is not None:
-                rounded = call.lookup.saved_names()
-        finally:
-            call.lookup = None
-        scaffold = getattr(spec, "scaffold", None)
-        tables = self.backend.request.tables
-        settings, trains = self._warm_start_settings, mode == ModeKeys.TRAIN
-        self._directory.check(scaffold, settings, tables, rounded, trains=trains)
-        if call.float16:
-            call.float16.write(rounded)
+        model_fn = functools.partial(super()._call_model_fn, features, labels, mode, config)
+        spec, guards = driver.build(self.call_of(mode), model_fn)
+        self._warm_start_settings = guards.warm_start()
         return spec
 
     def _augment_model_fn(self, model_fn: Callable[..., Any], batch_axis: Any) -> Any:
@@ -343,9 +335,8 @@ class TPUEstimator(StockTPUEstimator):
     def _train_with_estimator_spec(
         self, estimator_spec: Any, worker_hooks: Any, hooks: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        estimator_spec, hooks = completed.before_training(
-            self.backend, estimator_spec, worker_hooks, hooks, self.config
-        )
+        guards = watching.guards_of(self.call_of(estimator_spec.mode))
+        estimator_spec, hooks = guards.training(estimator_spec, worker_hooks, hooks)
         return self._train_with_hooks(estimator_spec, worker_hooks, hooks, *args, **kwargs)
 
     def _train_with_hooks(self, *args: Any, **kwargs: Any) -> Any:

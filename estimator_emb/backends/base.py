@@ -1,18 +1,15 @@
-"""Base of the backends; `completed` has what every graph gets, wherever it runs."""
+"""Base of the backends."""
 
 import abc
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from estimator_emb.checkpoints.restoring.float16_copy import Float16Copy
 from estimator_emb.checks import clusters
-from estimator_emb.checks.program_checks import takes
-from estimator_emb.private.graphs import fn_args
+from estimator_emb.guards.guard import Runs
+from estimator_emb.guards.watching import GraphGuards
 from estimator_emb.spec.config import EmbeddingConfigSpec
 from estimator_emb.spec.resolved import Table
-from estimator_emb.step.engine import Lookup
-from estimator_emb.tables import scopes
 
 Function = Callable[..., Any]
 
@@ -39,27 +36,6 @@ class EstimatorRequest:
     export_to_cpu: bool
 
 
-@dataclasses.dataclass
-class Call:
-    """The current call of an estimator, which tensorflow-estimator does not tell its hooks.
-
-    Attributes:
-      counts_steps: whether the program gave the number of steps to train.
-      predict_keys: names of the predictions that are returned by example; None for all.
-      exporting: whether graphs are for a SavedModel.
-      hooks: classes of the hooks that the program gives to `train`.
-      float16: the checkpoint that an export with float16 tables restores; None for float32 tables.
-      lookup: the tables in the graph that is being built, once its backend has made them.
-    """
-
-    counts_steps: bool = False
-    predict_keys: Any = ()
-    exporting: bool = False
-    hooks: Sequence[type] = ()
-    float16: Float16Copy | None = None
-    lookup: Lookup | None = None
-
-
 class Backend(abc.ABC):
     """A place where a model runs and its tables live; raises ValueError for what it cannot run.
 
@@ -68,11 +44,11 @@ class Backend(abc.ABC):
 
     Attributes:
       emulates_tpu: whether the program sees a TPU that is not there.
-      in_session: whether a session of this process, or of its cluster, runs the model's ops.
+      runs: who runs the model.
     """
 
     emulates_tpu: ClassVar[bool] = False
-    in_session: ClassVar[bool] = False
+    runs: ClassVar[Runs]
 
     def __init__(self, request: EstimatorRequest):
         clusters.check_no_strategy(request.config, request.spec is not None, self.emulates_tpu)
@@ -94,23 +70,13 @@ class Backend(abc.ABC):
     def log_export(self) -> None:  # noqa: B027
         """Logs which of the wanted SavedModels is not written."""
 
-    def input_fn(self, input_fn: Function, mode: str, context: Any) -> Function:
+    def input_fn(self, input_fn: Function, guards: GraphGuards, context: Any) -> Function:
         """Returns input_fn as this place calls it; `context` is of the TPU, or its stand-in."""
         return input_fn
 
     @abc.abstractmethod
     def model_fn(self, estimator: Any, augment: Function) -> Function:
-        """Returns the program's model_fn as an `Estimator` calls it.
+        """Returns the program's model_fn, driven by `driver.drive`, as an `Estimator` calls it.
 
-        If it builds tables, it sets `lookup` of the estimator's current call. The estimator's
-        constructor may still be running; `augment` is its `_augment_model_fn`.
+        The estimator's constructor may still be running; `augment` is its `_augment_model_fn`.
         """
-
-    def finish_graph(self) -> None:  # noqa: B027
-        """Completes a graph with what only this backend needs."""
-
-    def _recorded_model_fn(self) -> Function:
-        model_fn = self.request.model_fn
-        if self.request.spec is None:
-            return model_fn
-        return takes(scopes.recording(model_fn), fn_args(model_fn))

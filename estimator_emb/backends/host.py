@@ -1,26 +1,29 @@
 """The model and its tables on the host, alone or in a cluster, as with `use_tpu=False`."""
 
+import contextlib
+import dataclasses
 import functools
 from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.backends.base import Backend, Call, EstimatorRequest, Function
-from estimator_emb.checks import batch_sizes, clusters, nan_inputs, program_checks, tpu_ops
+from estimator_emb.backends import driver
+from estimator_emb.backends.base import Backend, EstimatorRequest, Function
+from estimator_emb.checks import clusters, program_checks
 from estimator_emb.checks.program_checks import takes
-from estimator_emb.messages import console
+from estimator_emb.guards import watching
+from estimator_emb.guards.guard import ModelBatch, Runs
+from estimator_emb.guards.watching import GraphGuards
 from estimator_emb.messages.console import logger
 from estimator_emb.native import choice, serving
-from estimator_emb.private.estimator import ModeKeys
 from estimator_emb.private.graphs import fn_args
 from estimator_emb.private.tpu_estimator import StockRunConfig, TPUContext, add_item_to_params
 from estimator_emb.spec import options
 from estimator_emb.spec.resolved import check_for_host, with_own_keys
 from estimator_emb.step.cores import Cores
 from estimator_emb.step.dropped import DroppedIds
-from estimator_emb.step.engine import TableStep
+from estimator_emb.step.engine import GradientTap, TableStep
 from estimator_emb.step.kernels import TensorFlowKernels
-from estimator_emb.tables.column_reads import ColumnReads
 
 HOST_DEVICE = "/device:CPU:0"
 
@@ -28,7 +31,7 @@ HOST_DEVICE = "/device:CPU:0"
 class HostBackend(Backend):
     """This process, or the cluster that TF_CONFIG describes, without a TPU."""
 
-    in_session = True
+    runs = Runs.LOCAL
 
     def __init__(self, request: EstimatorRequest):
         super().__init__(request)
@@ -69,121 +72,109 @@ class HostBackend(Backend):
         if self.request.export_to_tpu and self._without_tpu_graph:
             logger.info("export_to_tpu: off a TPU, only the metagraph for CPU is written.")
 
-    def input_fn(self, input_fn: Function, mode: str, context: Any) -> Function:
-        input_fn = self._checked_input_fn(input_fn, mode, batches_ahead=1)
+    def input_fn(self, input_fn: Function, guards: GraphGuards, context: Any) -> Function:
+        input_fn = self._checked_input_fn(input_fn, guards, batches_ahead=1)
         return input_fn if self.request.spec is None else with_context(input_fn)
 
-    def _checked_input_fn(self, input_fn: Function, mode: str, batches_ahead: int) -> Function:
+    def _checked_input_fn(
+        self, input_fn: Function, guards: GraphGuards, batches_ahead: int
+    ) -> Function:
         spec = self.request.spec
-        input_fn = program_checks.checked_input_fn(input_fn, spec is not None, self.emulates_tpu)
-        if spec and spec.pipeline_execution_with_tensor_core and mode == ModeKeys.TRAIN:
+        input_fn = program_checks.checked_input_fn(input_fn, guards.returned)
+        if spec and spec.pipeline_execution_with_tensor_core and guards.call.training:
             input_fn = with_one_more(input_fn, batches_ahead)
         return input_fn
 
     def model_fn(self, estimator: Any, augment: Function) -> Function:
-        model_fn = self._checked_model_fn(estimator)
-        return augment(self._on_one_core(estimator, model_fn), self.request.batch_axis)
+        model_fn = self.request.model_fn
 
-    def _checked_model_fn(self, estimator: Any) -> Function:
-        def needs_batch(name: str) -> bool:
-            call: Call = estimator.current_call
-            by_example = call.predict_keys is None or name in call.predict_keys
-            # Emulated cores always gather their predictions.
-            return not call.exporting and (self.emulates_tpu or by_example)
+        def run(features: Any, mode: str, kwargs: dict[str, Any]) -> Any:
+            guards = watching.guards_of(estimator.call_of(mode))
+            runner = ThisGraph(guards, model_fn, features, kwargs)
+            return driver.drive(runner, self._tables(guards, estimator.config))
 
-        return program_checks.checked_model_fn(
-            self._recorded_model_fn(),
-            list(self.request.tables),
-            self.request.spec is not None,
-            needs_batch,
-        )
+        return augment(driver.driven(model_fn, run), self.request.batch_axis)
 
-    def _on_one_core(self, estimator: Any, model_fn: Function) -> Function:
-        names = list(fn_args(model_fn))
-
-        def on_one_core(features: Any, mode: str, **kwargs: Any) -> Any:
-            if "mode" in names:
-                kwargs["mode"] = mode
-            if self.request.spec is not None:
-                spec = self._build(estimator, model_fn, features, mode, kwargs)
-            else:
-                nan_inputs.note(features, kwargs.get("labels"))
-                with Cores().running(shard_context=False):
-                    spec = model_fn(features=features, **kwargs)
-            if estimator.current_call.exporting:
-                tpu_ops.check_kernels()
-            elif mode == ModeKeys.TRAIN and hasattr(spec, "training_hooks"):
-                size = self.request.train_batch_size
-                if size is not None and program_checks.is_batch_size(size):
-                    labels = kwargs.get("labels")
-                    spec = batch_sizes.told_of_small(spec, size, labels, features)
-            return spec
-
-        return takes(on_one_core, dict.fromkeys([*names, "mode"]))
-
-    def _build(
-        self, estimator: Any, model_fn: Function, features: Any, mode: str, kwargs: dict[str, Any]
-    ) -> Any:
-        """Returns model_fn's `EstimatorSpec` on one core, with tables that its train_op trains."""
-        call: Call = estimator.current_call
-        training, exporting = mode == ModeKeys.TRAIN, call.exporting
-        if training and call.float16 is not None:
+    def _tables(self, guards: GraphGuards, config: Any) -> TableStep | None:
+        """Returns the tables in this process, or on the parameter servers of its cluster."""
+        call = guards.call
+        if self.request.spec is None:
+            return None
+        if call.training and call.float16 is not None:
             raise ValueError(
                 "TPUConfig: serving_tables='float16' exports no graph that trains: optimizers need "
                 "float32 tables. Export without ModeKeys.TRAIN, or leave serving_tables out."
             )
-        servers = () if exporting else serving.addresses(estimator.config)
+        servers = () if call.exporting else serving.addresses(config)
         choose = functools.partial(choice.kernels_for, servers=servers)
-        cores = Cores()
-        assert self.request.spec is not None
-        tables = TableStep(
+        return TableStep(
             self.request.spec,
             self.request.tables,
-            training,
-            cores,
+            call.training,
+            guards.cores,
             shards=max(len(servers), 1),
-            dropped=self.dropped(exporting),
-            kernels=TensorFlowKernels if exporting else choose,
+            dropped=self.dropped(call.exporting),
+            kernels=TensorFlowKernels if call.exporting else choose,
             look_up_integers=True,
             summarizes=self.summarizes,
             in_this_process=not servers,
             dtype=tf.float32 if call.float16 is None else tf.float16,
         )
-        params = kwargs.get("params")
-        if params is not None and not exporting:
-            context = HostContext(call_from_input_fn=False)
-            add_item_to_params(params, "context", context)
-        if training:
-            console.say_once(tables.describe(), estimator.model_dir)
-        features = with_own_keys(tables.tables, features)
-        tap = tables.enqueue(features)
-        kept = {key: value for key, value in features.items() if key not in tables.replaced}
-        labels = kwargs.get("labels")
-        if not exporting:
-            kept, labels = batch_sizes.watched(kept, labels, tap.reading.batch.samples)
-        kept, labels = tables.from_previous_step((kept, labels))
-        if "labels" in kwargs:
-            kwargs = {**kwargs, "labels": labels}
-        nan_inputs.note(kept, labels)
-        reads = ColumnReads(
-            tables.tables, tap.features, features, tap.again, tables.from_previous_step
-        )
-        with (
-            batch_sizes.compared(kept, labels, tap.reading.static_batch),
-            cores.running(),
-            reads.running(),
-        ):
-            spec = model_fn(features={**kept, **reads.features}, **kwargs)
-        if servers and training:
-            clusters.check_asynchronous()
-        call.lookup = lookup = tap.create_tables(spec)
-        spec = lookup.after_checks(spec)
-        if training and getattr(spec, "train_op", None) is not None:
-            spec = spec._replace(train_op=tf.group(spec.train_op, lookup.apply_gradients()))
-        return spec
 
     def dropped(self, exporting: bool) -> DroppedIds | None:
         return DroppedIds(count=not exporting) if self._drops_ids else None
+
+
+class ThisGraph(driver.Runner):
+    """Runs a model_fn for a whole batch, as one core would."""
+
+    def __init__(
+        self, guards: GraphGuards, model_fn: Function, features: Any, kwargs: dict[str, Any]
+    ):
+        super().__init__(guards, Cores())
+        self._model_fn = model_fn
+        self._given = features, kwargs.get("labels")
+        self._kwargs = kwargs
+
+    def read(self, tables: TableStep | None) -> tuple[ModelBatch, GradientTap | None, Any]:
+        features, labels = self._given
+        if tables is None:
+            return ModelBatch(features, labels, given=self._given), None, {}
+        params = self._kwargs.get("params")
+        if params is not None and not self.guards.call.exporting:
+            add_item_to_params(params, "context", HostContext(call_from_input_fn=False))
+        features = with_own_keys(tables.tables, features)
+        tap = tables.enqueue(features)
+        batch = ModelBatch(
+            {key: value for key, value in features.items() if key not in tables.replaced},
+            labels,
+            samples=None if self.guards.call.exporting else tap.reading.batch.samples,
+            static_samples=tap.reading.static_batch,
+            given=(features, labels),
+        )
+        return batch, tap, features
+
+    def carried(self, batch: ModelBatch, tables: TableStep) -> ModelBatch:
+        features, labels = tables.from_previous_step((batch.features, batch.labels))
+        return dataclasses.replace(batch, features=features, labels=labels)
+
+    def running(self) -> contextlib.AbstractContextManager[Any]:
+        return self.cores.running(shard_context=self.guards.call.has_spec)
+
+    def call(self, batch: ModelBatch) -> Any:
+        kwargs = self._kwargs
+        if "labels" in kwargs:
+            kwargs = {**kwargs, "labels": batch.labels}
+        return self._model_fn(features=batch.seen, **kwargs)
+
+    def step(self, spec: Any, tap: GradientTap | None) -> Any:
+        if tap is None:
+            return spec
+        self.guards.lookup = lookup = tap.create_tables(spec)
+        spec = lookup.after_checks(spec)
+        if self.guards.call.training and getattr(spec, "train_op", None) is not None:
+            spec = spec._replace(train_op=tf.group(spec.train_op, lookup.apply_gradients()))
+        return spec
 
 
 class HostContext(TPUContext):

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 import tensorflow as tf
 
-from estimator_emb.messages.console import logger
 from estimator_emb.ordering import accesses, structure
 from estimator_emb.tables.helper_variable import HELPER_VARIABLE
 
@@ -13,42 +12,17 @@ SUMS = frozenset(("CollectiveReduceV2", "CrossReplicaSum", "XlaAllReduce"))
 
 REMEDY = "tf.compat.v1.tpu.CrossShardOptimizer(optimizer)"
 
-_SHOWN = 3
-
-
-def warn(
-    cores: int,
-    train_op: tf.Operation | tf.Tensor,
-    inputs: Iterable[tf.Tensor],
-    exchanged: Iterable[tf.Tensor] = (),
-) -> None:
-    """Warns of trainable variables that core 0 updates from only its own part of the batch.
-
-    Core 0 runs `train_op` in a step, and `inputs` is its part of the batch. `exchanged` contains
-    tensors that cores have exchanged without an op of `SUMS`.
-    """
-    names = [] if cores == 1 else unsummed(train_op, inputs, exchanged)
-    if not names:
-        return
-    shown = ", ".join(names[:_SHOWN])
-    if len(names) > _SHOWN:
-        shown += f" and {len(names) - _SHOWN} more"
-    logger.warning(
-        "%d cores share the batch, and the gradients of %s are not summed over them: what every "
-        "core but core 0 has learned is lost. Use %s; with an optimizer that is not of "
-        "tf.compat.v1.train, sum each gradient by tf.compat.v1.tpu.cross_replica_sum.",
-        cores,
-        shown,
-        REMEDY,
-    )
-
 
 def unsummed(
     train_op: tf.Operation | tf.Tensor,
     inputs: Iterable[tf.Tensor],
     exchanged: Iterable[tf.Tensor] = (),
 ) -> list[str]:
-    """Returns the names of the trainable variables that `warn` warns of."""
+    """Returns the trainable variables that core 0 updates from only its own part of the batch.
+
+    Core 0 runs `train_op` in a step, and `inputs` is its part of the batch. `exchanged` contains
+    tensors that cores have exchanged without an op of `SUMS`.
+    """
     before: dict = {}
     ops = structure.leading_to([getattr(train_op, "op", train_op)], before)
     given = {tensor.op for tensor in inputs}

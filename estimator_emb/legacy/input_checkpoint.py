@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.estimator import TPUEstimator
+from estimator_emb.guards.guard import Runs
 from estimator_emb.legacy.input_positions import Positions
 from estimator_emb.messages.console import logger
 from estimator_emb.private import patches
@@ -232,7 +233,7 @@ def _with_listeners(train: Any) -> Any:
         positions = [hook for hook in hooks if isinstance(hook, CheckpointInputPipelineHook)]
         if positions:
             backend = getattr(self, "backend", None)
-            if backend is not None and not backend.in_session:
+            if backend is not None and backend.runs is Runs.TPU:
                 logger.warning(
                     "CheckpointInputPipelineHook: a TPU's input is read ahead of its steps, so "
                     "after a restart some batches that were read are not trained with."

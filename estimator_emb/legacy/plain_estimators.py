@@ -10,26 +10,27 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.backends.errors import explain
+from estimator_emb.backends import driver
 from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
 from estimator_emb.checkpoints.restoring.warm_starts import without_global_step
-from estimator_emb.checks import call_arguments, input_errors, nan_inputs
-from estimator_emb.compat import legacy_optimizers
-from estimator_emb.messages import console, errors
+from estimator_emb.checks import call_arguments
+from estimator_emb.guards import calls, watching
+from estimator_emb.guards.guard import Call, ModelBatch, Runs
+from estimator_emb.guards.watching import GraphGuards
+from estimator_emb.messages import console
 from estimator_emb.messages.calls import called_by_program
 from estimator_emb.messages.text_columns import counted
 from estimator_emb.private.estimator import Estimator, ModeKeys
 from estimator_emb.private.patches import Changes
 from estimator_emb.private.tpu_estimator import StockTPUEstimator
-from estimator_emb.training import safeguards
+from estimator_emb.step.cores import Cores
+from estimator_emb.step.engine import GradientTap, TableStep
 
 _DIRECTORY = "_estimator_emb_directory"
 """The attribute of an estimator that holds its `ModelDirectory`."""
 
 _Method = Callable[..., Any]
-
-_explain = functools.partial(explain, emulates_tpu=False)
 
 
 def replace_methods(changes: Changes) -> None:
@@ -41,7 +42,6 @@ def replace_methods(changes: Changes) -> None:
         "export_saved_model": _unchanged,
         "experimental_export_all_saved_models": _unchanged,
         "_evaluate_run": _evaluate_run,
-        "_get_features_and_labels_from_input_fn": _get_features_and_labels,
         "_call_model_fn": _call_model_fn,
         "_export_all_saved_models": _export_all_saved_models,
         "_add_meta_graph_for_mode": _add_meta_graph_for_mode,
@@ -84,52 +84,74 @@ def _unchanged(original: Any, **given: Any) -> Any:
     return original(**given)
 
 
-def _train(original: Any, self: Any, hooks: Any, **given: Any) -> Any:
-    asked = {name: given[name] for name in ("steps", "max_steps", "saving_listeners")}
-    with safeguards.training(
-        self, _directory(self), _explain, hooks, **asked, needs_input=False
-    ) as hooks:
-        return original(self, hooks=[*hooks, _PlaceLog(self)], **given)
+def _train(original: Any, self: Any, **given: Any) -> Any:
+    asked = {name: given[name] for name in ("hooks", "steps", "max_steps", "saving_listeners")}
+    guards = _guards(self, "train", **asked)
+    with guards.surround() as own_hooks, guards.building(self):
+        hooks = [*(given.pop("hooks") or ()), *own_hooks, _PlaceLog(self)]
+        return original(self, hooks=hooks, **given)
 
 
 def _evaluate(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> Any:
-    call_arguments.check_call("evaluate", hooks=given["hooks"], steps=given["steps"])
-    path = _path_to_read(self, "evaluate", checkpoint_path)
-    with safeguards.evaluation(_directory(self), _explain, path):
-        return original(self, checkpoint_path=path, **given)
+    asked = {name: given[name] for name in ("hooks", "steps")}
+    guards = _guards(self, "evaluate", checkpoint_path=checkpoint_path, **asked)
+    with guards.surround(), guards.building(self):
+        return original(self, checkpoint_path=guards.call.checkpoint, **given)
 
 
 def _evaluate_run(original: Any, self: Any, all_hooks: Any, output_dir: Any, **given: Any) -> Any:
     run = functools.partial(original, self, output_dir=output_dir, **given)
-    return safeguards.evaluate_run(run, all_hooks, self.model_dir, output_dir)
+    guards = GraphGuards(calls.of(self, _base_call(self), ModeKeys.EVAL))
+    return guards.evaluate(run, all_hooks, output_dir)
 
 
 def _predict(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> Iterator[Any]:
-    path = _path_to_read(self, "predict", checkpoint_path)
-    values = original(self, checkpoint_path=path, **given)
-    yield from safeguards.predictions(_directory(self), _explain, path, values)
+    guards = _guards(self, "predict", checkpoint_path=checkpoint_path)
+    values = original(self, checkpoint_path=guards.call.checkpoint, **given)
+    yield from guards.predictions(self, values)
 
 
-def _path_to_read(estimator: Any, call: str, checkpoint_path: Any) -> str | None:
-    if type(estimator).latest_checkpoint is not Estimator.latest_checkpoint:
-        return checkpoint_path  # A SavedModelEstimator begins with the weights of its SavedModel.
-    return _directory(estimator).to_read(call, checkpoint_path, estimator._warm_start_settings)
+def _guards(estimator: Any, method: str, **given: Any) -> GraphGuards:
+    return GraphGuards(calls.made(_base_call(estimator), method, **given))
 
 
-def _get_features_and_labels(original: Any, **given: Any) -> Any:
-    features, labels, hooks = original(**given)
-    nan_inputs.note(features, labels)
-    return features, labels, hooks
+class _ThisGraph(driver.Runner):
+    """Runs a model_fn as tensorflow-estimator calls it."""
+
+    def __init__(self, guards: GraphGuards, model_fn: _Method, features: Any, labels: Any):
+        super().__init__(guards, Cores())
+        self._model_fn = model_fn
+        self._given = features, labels
+
+    def read(self, tables: TableStep | None) -> tuple[ModelBatch, GradientTap | None, Any]:
+        return ModelBatch(*self._given, given=self._given), None, {}
+
+    def call(self, batch: ModelBatch) -> Any:
+        return self._model_fn(features=batch.features, labels=batch.labels)
 
 
-def _call_model_fn(original: Any, self: Any, mode: Any, **given: Any) -> Any:
-    of_labels = errors.explained(input_errors.explain_labels, mode, given["labels"])
-    with of_labels, legacy_optimizers.made():
-        spec = nan_inputs.checked(original(self, mode=mode, **given))
-    self._warm_start_settings = without_global_step(self._warm_start_settings)
-    trains = mode == ModeKeys.TRAIN
-    _directory(self).check(spec.scaffold, self._warm_start_settings, tables=(), trains=trains)
+def _call_model_fn(
+    original: Any, self: Any, features: Any, labels: Any, mode: Any, config: Any
+) -> Any:
+    call = calls.of(self, _base_call(self), mode)
+    run = functools.partial(original, self, mode=mode, config=config)
+    runner = _ThisGraph(watching.guards_of(call), run, features, labels)
+    spec, guards = driver.build(call, lambda: driver.drive(runner, tables=None))
+    self._warm_start_settings = guards.warm_start()
     return spec
+
+
+def _base_call(estimator: Any) -> Call:
+    return Call(
+        Runs.PLAIN,
+        model_fn=estimator._model_fn,
+        model_dir=estimator.model_dir,
+        config=estimator._config,
+        directory=_directory(estimator),
+        # A SavedModelEstimator begins with the weights of its SavedModel.
+        restores=type(estimator).latest_checkpoint is Estimator.latest_checkpoint,
+        warm_start=without_global_step(estimator._warm_start_settings),
+    )
 
 
 def _export_all_saved_models(original: Any, checkpoint_path: Any, **given: Any) -> Any:
@@ -142,7 +164,7 @@ def _add_meta_graph_for_mode(original: Any, self: Any, checkpoint_path: Any, **g
     receiver_fns = call_arguments.checked_receiver_fns(given["input_receiver_fn_map"])
     given["input_receiver_fn_map"] = receiver_fns
     try:
-        with _directory(self).restoring(checkpoint_path):
+        with _guards(self, "export", checkpoint_path=checkpoint_path).building(self):
             return original(self, checkpoint_path=checkpoint_path, **given)
     except checkpoint_files.MissingCheckpoint as error:
         # tensorflow-estimator's own sentence, which programs may look for.

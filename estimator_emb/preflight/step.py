@@ -7,6 +7,7 @@ out. The tensors of the infeed and the activations of the embedding tables are a
 gradients of the activations are results.
 """
 
+import contextlib
 import copy
 import dataclasses
 import functools
@@ -15,9 +16,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.backends import driver
 from estimator_emb.backends.base import EstimatorRequest
 from estimator_emb.compat import custom_gradients
 from estimator_emb.estimator import TPUEstimator
+from estimator_emb.guards import watching
+from estimator_emb.guards.guard import Call, ModelBatch, Runs
+from estimator_emb.guards.watching import GraphGuards
 from estimator_emb.messages import errors
 from estimator_emb.names.slices import CORES_PER_HOST
 from estimator_emb.preflight import described, program
@@ -31,6 +36,8 @@ from estimator_emb.private.tpu_estimator import (
     OutfeedHostCall,
     TPUEstimatorReplicaContext,
 )
+from estimator_emb.step.cores import Cores
+from estimator_emb.step.engine import GradientTap, TableStep
 from estimator_emb.step.rates import DynamicRates
 from estimator_emb.step.tap import Tap
 from estimator_emb.tables import functions
@@ -95,35 +102,18 @@ def _build(
     has_labels = inputs.labels is not None
     structure = (inputs.features, inputs.labels if has_labels else (), inputs.activations)
     specs = tf.nest.flatten(structure)
+    request = estimator.backend.request
+    call = Call(Runs.DESCRIBED, mode=step.mode, model_fn=request.model_fn)
 
     def computation(replica: tf.Tensor, *tensors: tf.Tensor) -> tf.Tensor:
         step.arguments[:] = [replica, *tensors]
-        tap: Tap | None = None
         features, labels, activations = tf.nest.pack_sequence_as(structure, tensors)
-        if activations:
-            if step.mode == ModeKeys.TRAIN:
-                # A name scope of ours leaves the names of the program's ops as they are.
-                with tf.name_scope("embedding_input"):
-                    tap = Tap()
-                    activations = {
-                        key: tap.through(key, activation)
-                        if activation.dtype == tf.float32
-                        else activation
-                        for key, activation in activations.items()
-                    }
-            features = {**features, **activations}
-        model_fn = estimator.backend.request.model_fn
-        wrapper = ModelFnWrapper(model_fn, config, estimator.params, context)
-        with (
-            TPUEstimatorReplicaContext(tf.reshape(replica, [])),
-            errors.explained(program.failed, "model_fn"),
-        ):
-            spec = wrapper._call_model_fn(features, labels if has_labels else None)
-        _take(spec, step)
-        if tap:
-            step.results.extend((f"gradient of {key}", one) for key, one in tap.gradients.items())
+        labels = labels if has_labels else None
+        wrapper = ModelFnWrapper(request.model_fn, config, estimator.params, context)
+        core = _Core(watching.guards_of(call), wrapper, step, features, labels, activations)
+        driver.drive(core, tables=None)
         if step.mode == ModeKeys.TRAIN:
-            step.results.extend(_of_tables(estimator.backend.request))
+            step.results.extend(_of_tables(request))
         return tf.zeros([])
 
     with step.graph.as_default(), custom_gradients.ending_with_graph(), core_step.control_flow_v2():
@@ -140,6 +130,58 @@ def _build(
             if not (reference or step.findings):
                 raise
             step.complete = False
+
+
+class _Core(driver.Runner):
+    """A core of a described TPU, whose batch and activations are arguments."""
+
+    def __init__(
+        self,
+        guards: GraphGuards,
+        wrapper: ModelFnWrapper,
+        step: Step,
+        features: Any,
+        labels: Any,
+        activations: dict[str, tf.Tensor],
+    ):
+        super().__init__(guards, Cores())
+        self._wrapper = wrapper
+        self._step = step
+        self._given = features, labels, activations
+        self._tap: Tap | None = None
+
+    def read(self, tables: TableStep | None) -> tuple[ModelBatch, GradientTap | None, Any]:
+        features, labels, activations = self._given
+        if activations and self._step.mode == ModeKeys.TRAIN:
+            # A name scope of ours leaves the names of the program's ops as they are.
+            with tf.name_scope("embedding_input"):
+                self._tap = tap = Tap()
+                activations = {
+                    key: tap.through(key, activation)
+                    if activation.dtype == tf.float32
+                    else activation
+                    for key, activation in activations.items()
+                }
+        return ModelBatch(features, labels, activations), None, {}
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        replica = self._step.arguments[0]
+        with (
+            TPUEstimatorReplicaContext(tf.reshape(replica, [])),
+            errors.explained(program.failed, "model_fn"),
+        ):
+            yield
+
+    def call(self, batch: ModelBatch) -> Any:
+        return self._wrapper._call_model_fn(batch.seen, batch.labels)
+
+    def step(self, spec: Any, tap: GradientTap | None) -> Any:
+        _take(spec, self._step)
+        if self._tap:
+            gradients = self._tap.gradients.items()
+            self._step.results.extend((f"gradient of {key}", one) for key, one in gradients)
+        return spec
 
 
 def _of_tables(request: EstimatorRequest) -> Iterator[tuple[str, tf.Tensor]]:

@@ -81,8 +81,13 @@ class Changes(contextlib.ExitStack):
     def __init__(self) -> None:
         super().__init__()
         self._wrapped: dict[tuple[Any, str], Any] = {}
+        self.attributes: dict[str, None] = {}
+        """The dotted names of all attributes that were set."""
 
     def set_attribute(self, owner: Any, name: str, value: Any) -> None:
+        module = owner if isinstance(owner, ModuleType) else sys.modules[owner.__module__]
+        path = [module.__name__, *([] if owner is module else [owner.__qualname__]), name]
+        self.attributes[".".join(path)] = None
         before = vars(owner).get(name, _ABSENT)
         _set_or_delete(owner, name, value)
         self.callback(_set_or_delete, owner, name, before)
@@ -120,7 +125,7 @@ class Changes(contextlib.ExitStack):
 
 
 LASTING = Changes()
-"""Changes that last until the process ends."""
+"""Changes that last until the process ends; docs/importing.md lists them."""
 
 
 def _is_within(module: str, package: str) -> bool:

@@ -129,10 +129,6 @@ class TableConfig(
         )
 
 
-features_of_dicts: set[str] = set()
-"""Features of all `feature_to_config_dict`s of the process, for the error of a missing spec."""
-
-
 class FeatureConfig(
     collections.namedtuple("FeatureConfig", ["table_id", "max_sequence_length", "weight_key"])
 ):
@@ -264,7 +260,6 @@ class EmbeddingConfigSpec(
                 for feature, config in feature_to_config_dict.items()
             }
             _check_dicts(feature_to_config_dict, table_to_config_dict)
-            features_of_dicts.update(feature_to_config_dict)
         if optimization_parameters is not None:
             optimization_parameters = as_parameters(optimization_parameters, "EmbeddingConfigSpec")
         fields = locals()

@@ -232,6 +232,11 @@ def check_on_tpu(config: Any) -> None:
         )
 
 
+def means_losses() -> bool:
+    """Returns whether emulated cores report the mean of their losses, and not core 0's."""
+    return _asked(None, "", environment.LOSS, "core") == "mean"
+
+
 def asked_wait_limit() -> float | None:
     """Returns the seconds that a process of a cluster waits for another; None without a limit."""
     text = environment.WAIT_LIMIT.value()

@@ -20,7 +20,6 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.checkpoints.restoring import saver
-from estimator_emb.checks import input_errors
 from estimator_emb.messages.console import logger
 from estimator_emb.ordering import after_checks
 from estimator_emb.private.columns import sequence_length_key
@@ -79,7 +78,6 @@ class TableStep:
         self.tables = list(self.tables)
         if self.look_up_integers:
             self.tables = integers.looked_up(self.tables)
-        input_errors.note_tables(self.tables)
         self.summarizes = self.summarizes and self.training
         if self.training and self.spec.pipeline_execution_with_tensor_core and self.tables:
             self.next_step = NextStep()
@@ -125,7 +123,6 @@ class TableStep:
             found = "a tensor" if tf.is_tensor(features) else type(features).__name__
             must = "With an EmbeddingConfigSpec, input_fn must return its features as a dict"
             raise ValueError(f"{must}; got {found}.")
-        input_errors.note_batch(features)
         given = features
         if self.look_up_integers:
             features = integers.as_strings(self.tables, features)

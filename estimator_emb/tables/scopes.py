@@ -9,8 +9,8 @@ scope depends on who creates the variable:
 
 On a TPU, and here, a column creates nothing and only records a scope. TensorFlow's columns always
 record the variable scope, which under `tf.keras.layers.DenseFeatures` is the same for all columns.
-In a model_fn wrapped by `recording`, they record the name that the variable would have had;
-elsewhere nothing changes.
+In a model_fn before which `record` was called, they record the name that the variable would have
+had; elsewhere nothing changes.
 """
 
 import collections
@@ -74,18 +74,12 @@ _built: weakref.WeakKeyDictionary[Any, dict[str, str]] = weakref.WeakKeyDictiona
 """State manager of a layer -> the names of its columns' variables, by scope key."""
 
 
-def recording(model_fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns `model_fn` wrapped, so that `taken` can tell where it used columns."""
+def record() -> None:
+    """Begins a record of where the model_fn that is called next uses columns, for `taken`."""
     _install()
-
-    @functools.wraps(model_fn)
-    def with_uses(*args: Any, **kwargs: Any) -> Any:
-        uses = Uses()
-        for graph in _graphs():
-            _uses_of_graph[graph] = uses
-        return model_fn(*args, **kwargs)
-
-    return with_uses
+    uses = Uses()
+    for graph in _graphs():
+        _uses_of_graph[graph] = uses
 
 
 def taken() -> dict[str, str]:
@@ -106,7 +100,7 @@ def warn_of_ignored() -> None:
 
 
 def recorded() -> dict[str, str]:
-    """Returns what `taken` would, and keeps it; without `recording`, TensorFlow's own record."""
+    """Returns what `taken` would, and keeps it; without `record`, TensorFlow's own record."""
     uses = _current()
     if uses:
         return dict(uses.names)
@@ -127,7 +121,7 @@ def _current() -> Uses | None:
 
 
 def _replace(owner: Any, name: str, own: Callable[..., Any]) -> None:
-    """Has `own` answer for a function of TensorFlow on a TPU, in a model_fn wrapped by `recording`.
+    """Has `own` answer for a function of TensorFlow on a TPU, in a model_fn that is recorded.
 
     It gets the uses of that model_fn, the function that it replaces, and the arguments.
     """

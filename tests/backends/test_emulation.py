@@ -303,8 +303,7 @@ def test_evaluation_on_cpu(tmp_path):
     assert seen == [(12, False)]
 
 
-def test_options_without_meaning_are_said_once(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr("estimator_emb.backends.emulated.backend._said", set())
+def test_options_without_meaning_are_said_once(tmp_path, caplog):
     caplog.set_level(logging.INFO, logger="estimator_emb")
     for _ in range(2):
         make(model_fn, tmp_path, 2, tpu={"initial_infeed_sleep_secs": 3, "tpu_job_name": "x"})

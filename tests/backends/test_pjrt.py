@@ -16,7 +16,7 @@ from emulated_program import SPEC, batches, every_checkpoint, make, trained, wit
 from tensorflow.python.ops import random_ops
 
 import estimator_emb as ee
-from estimator_emb.checks import run_checks
+from estimator_emb.guards import input_ends
 from estimator_emb.step import engine
 
 v1 = tf.compat.v1
@@ -286,7 +286,7 @@ def test_an_input_that_ends_within_a_loop_saves_what_was_trained(tmp_path):
         return batches(params).take(5)
 
     for device in ("host", "pjrt"):
-        with pytest.raises(run_checks.InputEndedError, match="ended after 1 steps of a loop"):
+        with pytest.raises(input_ends.InputEndedError, match="ended after 1 steps of a loop"):
             tpu = {"iterations_per_loop": 4}
             trained(tmp_path / device, device, input_fn=input_fn, steps=8, tpu=tpu)
     harness.same(every_checkpoint(tmp_path / "host"), every_checkpoint(tmp_path / "pjrt"))

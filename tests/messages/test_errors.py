@@ -12,7 +12,7 @@ import tensorflow as tf
 import estimator_emb as ee
 from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.checkpoints.restoring import misfits
-from estimator_emb.checks import nan_loss, run_checks
+from estimator_emb.guards import input_ends, nan_loss
 from estimator_emb.messages import calls, errors, frames
 
 CHECK = 'hidden *= tf.debugging.check_numerics(tf.random.uniform([]) / 0.0, "my check")'
@@ -146,7 +146,7 @@ def test_a_shortened_error_is_pickled_as_tensorflows():
 @pytest.mark.parametrize(
     "error",
     [
-        run_checks.InputEndedError("the input ended"),
+        input_ends.InputEndedError("the input ended"),
         checkpoint_files.MissingCheckpoint("it is gone"),
         checkpoint_files.DamagedCheckpoint("it is cut"),
         misfits.UnfitCheckpoint("it does not fit"),

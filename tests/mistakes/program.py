@@ -140,7 +140,8 @@ class Program:
                 arguments[f"{part}_to_config_dict"] = made
         else:
             arguments["feature_columns"] = self.used = self.columns()
-        return ee.EmbeddingConfigSpec(**{**arguments, **self.spec})
+        self.made_spec = ee.EmbeddingConfigSpec(**{**arguments, **self.spec})
+        return self.made_spec
 
     # The input.
 

@@ -5,16 +5,22 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
+from estimator_emb.backends import driver
 from estimator_emb.backends.base import EstimatorRequest, Function
 from estimator_emb.backends.emulated import topology
 from estimator_emb.backends.emulated.step import EmulatedStep
 from estimator_emb.backends.emulated.topology import EmulatedTPU
 from estimator_emb.backends.host import HostBackend
-from estimator_emb.messages.console import logger
+from estimator_emb.guards import watching
+from estimator_emb.guards.guard import Runs
+from estimator_emb.guards.watching import GraphGuards
+from estimator_emb.messages import console
 from estimator_emb.names.slices import Slice
+from estimator_emb.native import choice
 from estimator_emb.private.tpu_estimator import InputPipelineConfig, StockRunConfig
 from estimator_emb.spec import options
 from estimator_emb.spec.config import EmbeddingConfigSpec
+from estimator_emb.step.engine import TableStep
 
 _WITHOUT_MEANING = (
     "experimental_allow_per_host_v2_parallel_get_next",
@@ -23,7 +29,6 @@ _WITHOUT_MEANING = (
     "experimental_feed_hook",
     "num_cores_per_replica",
 )
-_said: set[str] = set()
 
 
 class EmulatedBackend(HostBackend):
@@ -33,6 +38,7 @@ class EmulatedBackend(HostBackend):
     """
 
     emulates_tpu = True
+    runs = Runs.EMULATED
     step: ClassVar[type[EmulatedStep]] = EmulatedStep
 
     def __init__(self, request: EstimatorRequest):
@@ -60,13 +66,12 @@ class EmulatedBackend(HostBackend):
         of_request = {name: getattr(self.request, name) for name in names}
         estimator._ctx = EmulatedTPU(shape=self._shape, config=estimator.config, **of_request)
 
-    def input_fn(self, input_fn: Function, mode: str, context: Any) -> Function:
+    def input_fn(self, input_fn: Function, guards: GraphGuards, context: Any) -> Function:
         # Each core's input is a batch behind.
-        return self._checked_input_fn(input_fn, mode, context.num_replicas)
+        return self._checked_input_fn(input_fn, guards, context.num_replicas)
 
     def model_fn(self, estimator: Any, augment: Function) -> Function:
-        model_fn = self._checked_model_fn(estimator)
-        on_cpu = augment(self._on_one_core(estimator, model_fn), self.request.batch_axis)
+        on_cpu = super().model_fn(estimator, augment)
 
         def for_tpu(features: Any, labels: Any, mode: str, config: Any, params: Any) -> Any:
             with estimator._ctx.with_mode(mode) as context:
@@ -75,13 +80,27 @@ class EmulatedBackend(HostBackend):
                     return on_cpu(features, labels, mode, config, params)
                 # As tensorflow-estimator does: `_call_input_fn` sets it, for this call only.
                 estimator._is_input_fn_invoked = None
-                step = self.step(self, context, config, params)
+                guards = watching.guards_of(estimator.call_of(mode))
                 # An input on this TPU is a function of the context of a core or host.
-                spec = step.build(model_fn, features, estimator)
-                estimator.current_call.lookup = step.lookup
-                return spec
+                step = self.step(self, estimator, guards, context, config, params, features)
+                return driver.drive(step, self._tables_of_cores(guards, context))
 
         return for_tpu
+
+    def _tables_of_cores(self, guards: GraphGuards, ctx: EmulatedTPU) -> TableStep | None:
+        if self.request.spec is None:
+            return None
+        return TableStep(
+            self.request.spec,
+            self.request.tables,
+            guards.call.training,
+            cores=guards.cores,
+            batch_size=ctx.global_batch_size,
+            as_parts=True,
+            dropped=self.dropped(exporting=False),
+            kernels=choice.kernels_for,
+            summarizes=self.summarizes,
+        )
 
 
 def _emulated(config: Any, spec: EmbeddingConfigSpec | None) -> Any:
@@ -100,9 +119,8 @@ def _emulated(config: Any, spec: EmbeddingConfigSpec | None) -> Any:
             f"{deployment}."
         )
     for option in _WITHOUT_MEANING:
-        if getattr(config.tpu_config, option) and option not in _said:
-            _said.add(option)
-            logger.info("TPUConfig: %s has no meaning where a TPU is emulated.", option)
+        if getattr(config.tpu_config, option):
+            console.say_once(f"TPUConfig: {option} has no meaning where a TPU is emulated.")
     # The session is this process's, wherever the program's TPU would have been.
     config._master = config._evaluation_master = ""
     config._cluster_spec = tf.train.ClusterSpec({})

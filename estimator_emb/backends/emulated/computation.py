@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.backends.errors import HOW_TO_OUTFEED
+from estimator_emb.guards.session_errors import HOW_TO_OUTFEED
 from estimator_emb.private.tpu_estimator import CapturingContext
 
 

@@ -20,10 +20,12 @@ import tensorflow as tf
 
 from estimator_emb.backends.emulated import refusals
 from estimator_emb.backends.emulated.topology import host_calls, replicas_of
-from estimator_emb.checks import batch_sizes, input_errors
+from estimator_emb.checks import batch_names
+from estimator_emb.guards.watching import GraphGuards
 from estimator_emb.private.estimator import ModeKeys
 from estimator_emb.private.graphs import data_nest
 from estimator_emb.private.tpu_estimator import Inputs, InternalTPUContext, TPUContext
+from estimator_emb.spec.resolved import Table
 from estimator_emb.step import forms
 from estimator_emb.step.checks import require
 from estimator_emb.step.cores import Cores
@@ -57,18 +59,19 @@ def read_cores(
     input_fn: Callable[[TPUContext], Any],
     batch_axis: Sequence[int] | None,
     cores: Cores,
+    guards: GraphGuards,
     consumed: set[str],
     from_previous_step: Callable[[Any], Any],
 ) -> CoreInput:
     """Calls input_fn as often as its deployment says.
 
     `batch_axis` has, for each tensor of features and labels, the axis that PER_HOST_V1 splits.
-    `consumed` and `from_previous_step` are those of `TableStep`. Raises TypeError if input_fn
-    returns a dataset where it must not, or the reverse, or as `refusals.check_infeed` does; and
-    ValueError if `batch_axis` has a wrong length, or if calls of input_fn yield different features
-    or labels.
+    `guards` is told what is read. `consumed` and `from_previous_step` are those of `TableStep`.
+    Raises TypeError if input_fn returns a dataset where it must not, or the reverse, or as
+    `refusals.check_infeed` does; and ValueError if `batch_axis` has a wrong length, or if calls of
+    input_fn yield different features or labels.
     """
-    fed, initializers = _fed(ctx, input_fn, batch_axis, cores.count)
+    fed, initializers = _fed(ctx, input_fn, batch_axis, cores.count, guards)
     real = [batch.pop("real") for batch, _ in fed if "real" in batch]
     parts: dict[int, _Batch] = {}
     for batch, replicas in fed:
@@ -93,7 +96,7 @@ def read_cores(
     return CoreInput(
         features=packed["features"],
         labels=packed.get("labels"),
-        looked_up=_merged([batch["features"] for batch, _ in fed], consumed),
+        looked_up=_merged([batch["features"] for batch, _ in fed], consumed, guards.call.tables),
         real=tf.concat(real, axis=0) if real else None,
         initializers=initializers,
     )
@@ -104,6 +107,7 @@ def _fed(
     input_fn: Callable[..., Any],
     batch_axis: Sequence[int] | None,
     count: int,
+    guards: GraphGuards,
 ) -> tuple[list[tuple[_Batch, Sequence[int]]], list[tf.Operation]]:
     """Returns the batches of a step, each with the replicas that it feeds, and initializers."""
     fed: list[tuple[_Batch, Sequence[int]]] = []
@@ -126,7 +130,7 @@ def _fed(
             else:
                 replicas = replicas_of(ctx, host)
             fed_by = [[replica] for replica in replicas] if each_core_takes_one else [replicas]
-            taken, initializes = _taken(ctx, result, batch_axis, fed_by)
+            taken, initializes = _taken(ctx, result, batch_axis, fed_by, guards)
             initializers += initializes
             fed += zip(taken, fed_by, strict=True)
     if ctx.model_parallelism_enabled:
@@ -140,6 +144,7 @@ def _taken(
     result: Any,
     batch_axis: Sequence[int] | None,
     fed_by: Sequence[Sequence[int]],
+    guards: GraphGuards,
 ) -> tuple[list[_Batch], list[tf.Operation]]:
     """Returns one batch of a host's step for each of `fed_by`, and the initializers."""
     predicting = ctx.mode == ModeKeys.PREDICT
@@ -165,7 +170,7 @@ def _taken(
         if batch_axis is not None:
             raise TypeError("For mode PREDICT, batch_axis is not supported yet.")
         result = _filled_up(result, ctx.batch_size_for_input_fn, len(fed_by))
-    input_errors.note_dataset(result)
+    guards.reads(result)
     iterator = tf.compat.v1.data.make_initializable_iterator(result)
     batches = []
     before: list[tf.Tensor] = []
@@ -176,7 +181,7 @@ def _taken(
         before = data_nest.flatten(element)[:1]
         before = [before[0].values if hasattr(before[0], "values") else before[0]]
         batch = element if predicting else _parsed(element)
-        input_errors.note_batch(batch["features"], batch.get("labels"), _fed_name(ctx, replicas))
+        guards.fed(batch["features"], batch.get("labels"), _fed_name(ctx, replicas))
         batches.append(batch)
     return batches, [iterator.initializer]
 
@@ -234,11 +239,11 @@ def _filled_up(dataset: tf.data.Dataset, size: int, together: int) -> tf.data.Da
 def _of_one_size(batch: _Batch) -> list[tf.Tensor]:
     """Returns a check that each value has as many samples as the first feature."""
     (first, samples), *others = (
-        (name, _samples(value)) for name, value in batch_sizes.named(batch)
+        (name, _samples(value)) for name, value in batch_names.named(batch)
     )
 
     def problem(name: str, size: tf.Tensor) -> forms.Problem:
-        text = f"{name} has {{}} samples, but {first} has {{}}. {batch_sizes.REMEDY}"
+        text = f"{name} has {{}} samples, but {first} has {{}}. {batch_names.REMEDY}"
         return tf.equal(size, samples), lambda: tf.strings.format(text, (size, samples))
 
     problems = [problem(name, size) for name, size in others]
@@ -270,7 +275,7 @@ def _parsed(result: Any) -> _Batch:
 
 
 def _check_same(first: _Batch, other: _Batch, core: int) -> None:
-    names, others = (sorted(name for name, _ in batch_sizes.named(one)) for one in (first, other))
+    names, others = (sorted(name for name, _ in batch_names.named(one)) for one in (first, other))
     if names != others:
         raise ValueError(
             "input_fn must yield the same features and labels in each of its calls; got "
@@ -287,7 +292,7 @@ def _split(batch: _Batch, batch_axis: Sequence[int] | None, count: int, size: in
             "tensors of features and labels."
         )
     samples = None if any(axes) else size
-    with batch_sizes.compared(batch["features"], batch.get("labels"), samples):
+    with batch_names.compared(batch["features"], batch.get("labels"), samples):
         pieces = [tf.split(value, count, axis) for value, axis in zip(flat, axes, strict=True)]
     # There may be no tensor to split: each core has its batch, with nothing in it, all the same.
     return [
@@ -296,18 +301,18 @@ def _split(batch: _Batch, batch_axis: Sequence[int] | None, count: int, size: in
     ]
 
 
-def _merged(features: list[Any], consumed: set[str]) -> Any:
+def _merged(features: list[Any], consumed: set[str], tables: Sequence[Table]) -> Any:
     if len(features) == 1 or not consumed or not isinstance(features[0], Mapping):
         return features[0]
     of_cores = {
         key: [of_core[key] for of_core in features] for key in features[0] if key in consumed
     }
-    with _after_checks(of_cores):
+    with _after_checks(of_cores, tables):
         return {key: _concatenated(values) for key, values in of_cores.items()}
 
 
 def _after_checks(
-    of_cores: Mapping[str, list[Any]],
+    of_cores: Mapping[str, list[Any]], tables: Sequence[Table]
 ) -> contextlib.AbstractContextManager:
     """Makes a context for ops that join the cores' values by feature, each good by itself.
 
@@ -316,7 +321,7 @@ def _after_checks(
     fit, inside = [], []
     for key, values in of_cores.items():
         for core, value in enumerate(values):
-            owner = input_errors.owner(key, core)
+            owner = batch_names.owner(f"features[{key!r}] of core {core}", tables)
             if isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
                 fit += forms.of_parts(owner, value)
             elif value.shape.rank == 2 and not value.shape[1:].is_fully_defined():
@@ -327,7 +332,7 @@ def _after_checks(
     with tf.control_dependencies([checked]):
         for key, values in of_cores.items():
             for core, value in enumerate(values):
-                owner = input_errors.owner(key, core)
+                owner = batch_names.owner(f"features[{key!r}] of core {core}", tables)
                 if isinstance(value, tf.SparseTensor):
                     inside.append(_inside(owner, value))
                 inside += _as_many(owner, value, values[0])

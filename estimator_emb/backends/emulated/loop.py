@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.checks import run_checks
+from estimator_emb.guards import input_ends
 from estimator_emb.private.tpu_estimator import (
     OutfeedHostCallHook,
     create_or_get_iterations_per_loop,
@@ -61,8 +61,8 @@ class LoopHook(OutfeedHostCallHook):
         if self._made is not None:
             # A session that ends by itself takes the end of its input for a regular stop.
             if not self._made and not self._any_loop:
-                return  # `run_checks` says so in each way of running.
-            raise run_checks.InputEndedError(
+                return  # `input_ends` says so in each way of running.
+            raise input_ends.InputEndedError(
                 f"The input ended after {self._made} steps of a loop. As on a TPU, input_fn must "
                 "yield a batch for every step asked for; repeat() its dataset, or ask for fewer "
                 "steps."

@@ -13,16 +13,16 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
+from estimator_emb.backends import driver
 from estimator_emb.backends.base import EstimatorRequest
 from estimator_emb.backends.emulated import input as emulated_input
 from estimator_emb.backends.emulated import refusals
 from estimator_emb.backends.emulated.computation import Computation
 from estimator_emb.backends.emulated.loop import LoopHook
 from estimator_emb.backends.emulated.topology import EmulatedTPU
-from estimator_emb.checks import batch_sizes, nan_inputs, unsummed
-from estimator_emb.messages import console
+from estimator_emb.guards.guard import ModelBatch
+from estimator_emb.guards.watching import GraphGuards
 from estimator_emb.messages.text_columns import counted
-from estimator_emb.native import choice
 from estimator_emb.ordering import accesses, structure
 from estimator_emb.private.estimator import (
     LOSS_METRIC_KEY,
@@ -41,78 +41,62 @@ from estimator_emb.private.tpu_estimator import (
     create_or_get_iterations_per_loop,
     increase_eval_step_op,
 )
+from estimator_emb.spec import options
 from estimator_emb.step.cores import Cores
 from estimator_emb.step.engine import GradientTap, Lookup, TableStep
-from estimator_emb.tables.column_reads import ColumnReads
 
 LOSS_OF_ALL_CORES = "estimator_emb/loss_of_all_cores"
-"""Name of the collection that gets the mean of all cores' losses, for each step of training."""
+"""Name of the collection that gets the mean of all cores' losses, for each step of training.
 
-means_losses = False
-"""Whether it gets them, and the loss of an evaluation is such a mean too, in place of core 0's.
-
-`estimator-emb compare` sets this, as core 0 of one and of eight have different samples.
+`estimator-emb compare` asks for it, as core 0 of one and of eight have different samples. The loss
+of an evaluation is such a mean too then, in place of core 0's.
 """
 
 
-class EmulatedStep:
-    """The graph of one mode of an emulated TPU; `build` sets `lookup` to the tables, if any.
+class EmulatedStep(driver.Runner):
+    """The graph of one mode of an emulated TPU.
 
-    `backend` is an `EmulatedBackend`.
+    `backend` is an `EmulatedBackend`, and `input_fn` takes the `TPUContext` of an input.
     """
 
     _takes_out: ClassVar[bool] = False
 
-    def __init__(self, backend: Any, ctx: EmulatedTPU, config: Any, params: Any):
+    def __init__(
+        self,
+        backend: Any,
+        estimator: Any,
+        guards: GraphGuards,
+        ctx: EmulatedTPU,
+        config: Any,
+        params: Any,
+        input_fn: Callable[..., Any],
+    ):
+        super().__init__(guards, Cores(ctx.num_replicas, taken_out=self._takes_out))
         self._backend = backend
+        self._estimator = estimator
         self._ctx = ctx
         self._request: EstimatorRequest = backend.request
         self._config = config
-        self._params = params
-        self._cores = Cores(ctx.num_replicas, taken_out=self._takes_out)
-        self._tap: GradientTap | None = None
-        self._tables: TableStep | None = None
-        self.lookup: Lookup | None = None
-        self._load: tf.Operation | None = None  # Runs before each loop of steps.
-        if self._request.spec is not None:
-            self._tables = TableStep(
-                self._request.spec,
-                self._request.tables,
-                ctx.mode == ModeKeys.TRAIN,
-                cores=self._cores,
-                batch_size=ctx.global_batch_size,
-                as_parts=True,
-                dropped=backend.dropped(exporting=False),
-                kernels=choice.kernels_for,
-                summarizes=backend.summarizes,
-            )
-
-    def build(
-        self, model_fn: Callable[..., Any], input_fn: Callable[..., Any], estimator: Any
-    ) -> EstimatorSpec:
-        """Returns the mode's `EstimatorSpec`; `input_fn` takes the `TPUContext` of an input."""
-        self._read(input_fn)
-        self._wrapper = ModelFnWrapper(model_fn, self._config, self._params, self._ctx)
+        self._input_fn = input_fn
+        self._wrapper = ModelFnWrapper(self._request.model_fn, config, params, ctx)
         self._computation = Computation()
-        self._spec = self._call_model_fn()
-        if self._ctx.mode == ModeKeys.TRAIN:
-            spec = self._train(estimator)
-        elif self._ctx.mode == ModeKeys.EVAL:
-            spec = self._evaluate()
-        else:
-            spec = self._predict()
-        self._computation.close()
-        return spec
+        self._tap: GradientTap | None = None
+        self._load: tf.Operation | None = None  # Runs before each loop of steps.
 
-    def _read(self, input_fn: Callable[..., Any]) -> None:
-        tables = self._tables
+    def says(self) -> str:
+        count, hosts = self.cores.count, self._ctx.num_hosts
+        over = f" on {hosts} hosts" if hosts > 1 else ""
+        return f"A TPU is emulated on the host, with {counted(count, 'core')}{over}."
+
+    def read(self, tables: TableStep | None) -> tuple[ModelBatch, GradientTap | None, Any]:
         # The name scope that input_fn has on a TPU.
         with tf.name_scope("input_pipeline_task0"):
             self._input = emulated_input.read_cores(
                 self._ctx,
-                input_fn,
+                self._input_fn,
                 self._request.batch_axis,
-                self._cores,
+                self.cores,
+                self.guards,
                 tables.consumed if tables else set(),
                 tables.from_previous_step if tables else lambda tensors: tensors,
             )
@@ -123,49 +107,54 @@ class EmulatedStep:
             self._tap = tables.enqueue(self._input.looked_up)
             fed = {**fed, **self._tap.reading.others}
         refusals.check_partition_dims(self._ctx, fed, self._input.labels)
-        nan_inputs.note(self._input.features, self._input.labels, self._cores.of_each)
+        batch = ModelBatch(
+            self._input.features,
+            self._input.labels,
+            static_samples=self._ctx.batch_size_for_model_fn,
+        )
+        return batch, self._tap, {}
 
-    def _call_model_fn(self) -> Any:
-        features, labels = self._input.features, self._input.labels
-        reads: contextlib.AbstractContextManager = contextlib.nullcontext()
-        if self._tap:
-            given = self._tap.features
-            features = {**features, **given}
-            reads = ColumnReads(self._request.tables, given, {}, self._tap.again).running()
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
         with (
             self._computation.recording(),
-            batch_sizes.compared(features, labels, self._ctx.batch_size_for_model_fn),
-            self._cores.running(numbered=True),
-            reads,
+            self.cores.running(numbered=True),
             _resource_variables(),
         ):
-            spec = self._wrapper._call_model_fn(features, labels)
+            yield
+
+    def call(self, batch: ModelBatch) -> Any:
+        return self._wrapper._call_model_fn(batch.seen, batch.labels)
+
+    def step(self, spec: Any, tap: GradientTap | None) -> EstimatorSpec:
         self._computation.check_summaries()
         self._computation.check_ops()
+        if self._ctx.mode == ModeKeys.TRAIN:
+            spec = self._train(spec)
+        elif self._ctx.mode == ModeKeys.EVAL:
+            spec = self._evaluate(spec)
+        else:
+            spec = self._predict(spec)
+        self._computation.close()
         return spec
 
     def _create_tables(self, spec: Any) -> Lookup | None:
-        self.lookup = self._tap.create_tables(spec) if self._tap else None
-        return self.lookup
+        self.guards.lookup = self._tap.create_tables(spec) if self._tap else None
+        return self.guards.lookup
 
-    def _train(self, estimator: Any) -> EstimatorSpec:
-        count = self._cores.count
-        console.say_once(self._describe(), self._config.model_dir)
-        if self._tables:
-            console.say_once(self._tables.describe(), self._config.model_dir)
-        spec = self._wrapper._verify_estimator_spec(self._spec)
+    def _train(self, returned: Any) -> EstimatorSpec:
+        count, estimator = self.cores.count, self._estimator
+        spec = self._wrapper._verify_estimator_spec(returned)
         refusals.check_loss(spec.loss, training=True)
         host_call = getattr(spec, "host_call", None)
-        exchanged = [one.output for one in self._cores.collectives]
-        unsummed.warn(count, spec.train_op, self._cores.inputs.values(), exchanged)
         gradients = self._tap.gradients() if self._tap else {}
         wanted = {"host_call": _tensors(host_call), "gradients": gradients, "loss": spec.loss}
         values, spec = self._on_cores(wanted, spec)
-        nan_inputs.note_losses(values["loss"])
-        if means_losses:
+        self.guards.losses = values["loss"]
+        if options.means_losses():
             loss = tf.reduce_mean(tf.stack(values["loss"]))
             tf.compat.v1.add_to_collection(LOSS_OF_ALL_CORES, loss)
-        if count > 1 and not self._cores.collectives and not tf.compat.v1.control_flow_v2_enabled():
+        if count > 1 and not self.cores.collectives and not tf.compat.v1.control_flow_v2_enabled():
             raise ValueError("CrossShardOptimizer must be used for model training on TPUs.")
         dense = tf.compat.v1.trainable_variables()
         updates = []
@@ -208,8 +197,8 @@ class EmulatedStep:
             ],
         )
 
-    def _evaluate(self) -> EstimatorSpec:
-        spec = self._tpu_spec("evaluation")
+    def _evaluate(self, returned: Any) -> EstimatorSpec:
+        spec = _tpu_spec(returned, "evaluation")
         refusals.check_loss(spec.loss, training=False)
         wanted = {
             "eval_metrics": _tensors(spec.eval_metrics),
@@ -217,8 +206,10 @@ class EmulatedStep:
             "loss": spec.loss,
         }
         values, spec = self._on_cores(wanted, spec)
-        nan_inputs.note_losses(values["loss"])
-        loss_of_step = tf.reduce_mean(tf.stack(values["loss"])) if means_losses else spec.loss
+        self.guards.losses = values["loss"]
+        loss_of_step = (
+            tf.reduce_mean(tf.stack(values["loss"])) if options.means_losses() else spec.loss
+        )
         lookup = self._create_tables(spec)
         scaffold = self._scaffold(spec.scaffold_fn)
         total = tf.compat.v1.Variable(
@@ -253,8 +244,8 @@ class EmulatedStep:
             ],
         )
 
-    def _predict(self) -> EstimatorSpec:
-        spec = self._tpu_spec("prediction")
+    def _predict(self, returned: Any) -> EstimatorSpec:
+        spec = _tpu_spec(returned, "prediction")
         self._wrapper._verify_tpu_spec_predictions(spec.predictions)
         wanted = {"predictions": spec.predictions, "host_call": _tensors(spec.host_call)}
         values, spec = self._on_cores(wanted, spec)
@@ -278,22 +269,9 @@ class EmulatedStep:
             ],
         )
 
-    def _tpu_spec(self, mode: str) -> Any:
-        if not isinstance(self._spec, AnyTPUEstimatorSpec):
-            raise RuntimeError(
-                f"estimator_spec used by TPU {mode} must have type`TPUEstimatorSpec`. Got "
-                f"{type(self._spec)}"
-            )
-        return self._spec
-
-    def _describe(self) -> str:
-        count, hosts = self._cores.count, self._ctx.num_hosts
-        over = f" on {hosts} hosts" if hosts > 1 else ""
-        return f"A TPU is emulated on the host, with {counted(count, 'core')}{over}."
-
     def _on_cores(self, wanted: dict[str, Any], spec: Any) -> tuple[dict[str, Any], Any]:
         """Returns each core's tensors for those of `wanted`, and model_fn's spec for a session."""
-        of_cores = self._cores.replicate(tf.nest.flatten(wanted))
+        of_cores = self.cores.replicate(tf.nest.flatten(wanted))
         return tf.nest.pack_sequence_as(wanted, of_cores), spec
 
     def _whole_step(self, train_op: Any, updates: list[tf.Operation]) -> tf.Operation:
@@ -403,6 +381,15 @@ class EmulatedStep:
             every_n_secs=seconds,
         )
         return [log, _with_steps_per_call(examples, estimator)]
+
+
+def _tpu_spec(returned: Any, mode: str) -> Any:
+    if not isinstance(returned, AnyTPUEstimatorSpec):
+        raise RuntimeError(
+            f"estimator_spec used by TPU {mode} must have type`TPUEstimatorSpec`. Got "
+            f"{type(returned)}"
+        )
+    return returned
 
 
 def _with_steps_per_call(hook: Any, estimator: Any) -> Any:

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from estimator_emb.backends.emulated.backend import EmulatedBackend
 from estimator_emb.backends.pjrt.step import PjrtStep
+from estimator_emb.guards.guard import Runs
 from estimator_emb.names import environment
 from estimator_emb.names.slices import Slice
 from estimator_emb.native import cache
@@ -22,6 +23,7 @@ class PjrtBackend(EmulatedBackend):
     Exports, and evaluations with `eval_on_tpu=False`, run as with `use_tpu=False`.
     """
 
+    runs = Runs.PJRT
     step = PjrtStep
 
     def _find_shape(self, tpu_config: Any) -> Slice:

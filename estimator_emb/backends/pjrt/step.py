@@ -36,20 +36,21 @@ class PjrtStep(EmulatedStep):
     """Of the next step, for random numbers: not less than the global step."""
     _seed: tf.Tensor | None = None
 
-    def _describe(self) -> str:
+    def says(self) -> str:
         return f"The model runs on {described(self._backend.devices)}."
 
-    def _call_model_fn(self) -> Any:
-        with _building, _as_xla_wants(self._seed_of_core):
-            return super()._call_model_fn()
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        with _building, _as_xla_wants(self._seed_of_core), super().running():
+            yield
 
     def _seed_of_core(self) -> tf.Tensor:
         if self._seed is None:
-            count = self._cores.count
+            count = self.cores.count
             with tf.init_scope():  # Loops, branches and functions of the program capture it.
                 seeds = lambda: draws.seeds_of_cores(self._number, count)  # noqa: E731
                 each = _host_op("seeds", seeds, [], [tf.int32] * count)[1]
-                self._seed = self._cores.per_core([tf.ensure_shape(one, [2]) for one in each])
+                self._seed = self.cores.per_core([tf.ensure_shape(one, [2]) for one in each])
         return self._seed
 
     def _on_cores(self, wanted: dict[str, Any], spec: Any) -> tuple[dict[str, Any], Any]:
@@ -64,7 +65,7 @@ class PjrtStep(EmulatedStep):
         targets = [*first, *others]
         # Before they leave the session's graph, reads get in front of the writes of a step.
         reads_first.order([*targets, *([] if train_op is None else [train_op])])
-        step = core_step.of_core(self._cores, targets, train_op, self._computation.has)
+        step = core_step.of_core(self.cores, targets, train_op, self._computation.has)
         self._take_to_devices(step)
         with tf.name_scope("pjrt"), tf.control_dependencies(None):
             values = tf.nest.pack_sequence_as(gradients, self._launched(step, first))
@@ -103,8 +104,8 @@ class PjrtStep(EmulatedStep):
 
     def _launched(self, step: core_step.CoreStep, first: Sequence[tf.Tensor]) -> list[Any]:
         """Makes the op of a step, and returns the results of each core that the tables need."""
-        count = self._cores.count
-        given = [self._cores.of_each(tensor) for tensor in step.arguments]
+        count = self.cores.count
+        given = [self.cores.of_each(tensor) for tensor in step.arguments]
         counter = self._step_counter() if first else []
 
         def launch(*values: Any) -> list[Any]:
@@ -124,13 +125,13 @@ class PjrtStep(EmulatedStep):
 
     def _results(self, step: core_step.CoreStep, numbers: Sequence[int]) -> list[Any]:
         tensors = [step.results[number] for number in numbers]
-        dtypes = [tensor.dtype for tensor in tensors for _ in range(self._cores.count)]
+        dtypes = [tensor.dtype for tensor in tensors for _ in range(self.cores.count)]
         outputs = _host_op("results", lambda: self._on_devices.results(numbers), [], dtypes)[1]
         return self._shaped(outputs, tensors)
 
     def _shaped(self, outputs: list[tf.Tensor], like: Sequence[tf.Tensor]) -> list[Any]:
         """Returns for each of `like` the outputs of all cores, with its static shape."""
-        count = self._cores.count
+        count = self.cores.count
         of_cores = [outputs[count * n : count * (n + 1)] for n in range(len(like))]
         for tensor, values in zip(like, of_cores, strict=True):
             for value in values:

@@ -11,9 +11,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.backends import driver
 from estimator_emb.backends.base import Backend, EstimatorRequest, Function
 from estimator_emb.backends.tpu.embedding import INFERENCE, TRAINING, TPUEmbedding, VariablesAndOps
 from estimator_emb.checks.program_checks import takes
+from estimator_emb.guards import watching
+from estimator_emb.guards.guard import ModelBatch, Runs
+from estimator_emb.guards.watching import GraphGuards
 from estimator_emb.messages.console import logger
 from estimator_emb.messages.text_columns import counted
 from estimator_emb.private.estimator import ModeKeys
@@ -21,6 +25,8 @@ from estimator_emb.private.graphs import fn_args
 from estimator_emb.spec import generations, options
 from estimator_emb.spec.config import EmbeddingConfigSpec, FeatureConfig
 from estimator_emb.spec.resolved import Table
+from estimator_emb.step.cores import Cores
+from estimator_emb.step.engine import GradientTap, TableStep
 from estimator_emb.step.inputs import PADDING_ID
 from estimator_emb.tables import functions, helper_variable, names, scopes
 from estimator_emb.tables.sizes import describe
@@ -28,6 +34,8 @@ from estimator_emb.tables.sizes import describe
 
 class TPUBackend(Backend):
     """A TPU v2, v3 or v4."""
+
+    runs = Runs.TPU
 
     def __init__(self, request: EstimatorRequest):
         options.check_on_tpu(request.config)
@@ -50,7 +58,7 @@ class TPUBackend(Backend):
                 "use_tpu=False or TPUConfig(device='host')."
             )
 
-    def input_fn(self, input_fn: Function, mode: str, context: Any) -> Function:
+    def input_fn(self, input_fn: Function, guards: GraphGuards, context: Any) -> Function:
         tables = list(self.request.tables)
         if not tables:
             return input_fn
@@ -61,13 +69,41 @@ class TPUBackend(Backend):
         return takes(in_forms_of_hardware, fn_args(input_fn))
 
     def model_fn(self, estimator: Any, augment: Function) -> Function:
-        return augment(self._recorded_model_fn(), self.request.batch_axis)
+        model_fn = self.request.model_fn
 
-    def finish_graph(self) -> None:
-        if self.request.tables:
-            # tensorflow-estimator makes a helper variable for each table, to get gradients, and
-            # keeps it out of checkpoints, but not its slots.
-            helper_variable.hide(keep_trainable=True)
+        def run(features: Any, mode: str, kwargs: dict[str, Any]) -> Any:
+            guards = watching.guards_of(estimator.call_of(mode))
+            return driver.drive(OneCore(guards, model_fn, features, kwargs), tables=None)
+
+        augmented = augment(driver.driven(model_fn, run), self.request.batch_axis)
+
+        def finished(features: Any, labels: Any, mode: str, config: Any, params: Any) -> Any:
+            spec = augmented(features, labels, mode, config, params)
+            if self.request.tables:
+                # tensorflow-estimator makes a helper variable for each table, to get gradients,
+                # and keeps it out of checkpoints, but not its slots.
+                helper_variable.hide(keep_trainable=True)
+            return spec
+
+        return finished
+
+
+class OneCore(driver.Runner):
+    """A core of a TPU, for which tensorflow-estimator has read the batch and the activations."""
+
+    def __init__(
+        self, guards: GraphGuards, model_fn: Function, features: Any, kwargs: dict[str, Any]
+    ):
+        super().__init__(guards, Cores())
+        self._model_fn = model_fn
+        self._features = features
+        self._kwargs = kwargs
+
+    def read(self, tables: TableStep | None) -> tuple[ModelBatch, GradientTap | None, Any]:
+        return ModelBatch(self._features, self._kwargs.get("labels")), None, {}
+
+    def call(self, batch: ModelBatch) -> Any:
+        return self._model_fn(features=batch.features, **self._kwargs)
 
 
 def as_hardware_reads(made: Any, tables: list[Table]) -> Any:

@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.checkpoints.restoring import fitting, training_lock, warm_starts
-from estimator_emb.checks import run_checks
 from estimator_emb.messages import errors
 from estimator_emb.messages.console import logger
 from estimator_emb.spec.resolved import Table
@@ -37,7 +36,7 @@ class ModelDirectory:
             return checkpoint_files.given(checkpoint_path)
         path = self.latest()
         if path is None:
-            run_checks.say_untrained(call, self._path, warm_start)
+            _say_untrained(call, self._path, warm_start)
         return path
 
     @contextlib.contextmanager
@@ -117,3 +116,21 @@ def _is_old(folder: str) -> bool:
     except tf.errors.OpError:
         return False
     return time.time() - newest > OLD_SECONDS
+
+
+def _say_untrained(call: str, model_dir: str, warm_start: Any) -> None:
+    """Warns that an evaluation or a prediction, the `call`, has no checkpoint."""
+    begin = f"{call}: Could not find trained model in model_dir: {model_dir}."
+    if warm_start:
+        logger.warning(
+            "%s Only the weights that warm_start_from names come from %s; the others have their "
+            "initial values, mostly random.",
+            begin,
+            warm_start.ckpt_to_initialize_from,
+        )
+        return
+    logger.warning(
+        "%s All weights have their initial values, mostly random, and the results mean nothing. "
+        "Train first, or give the model_dir of a training, a checkpoint_path or warm_start_from.",
+        begin,
+    )

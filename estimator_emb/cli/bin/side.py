@@ -156,11 +156,10 @@ class Watch:
         stock = estimators.Estimator
         classes = [stock, tpu_estimator.TPUEstimator]
         if self.given["kind"] == "ours":
-            from estimator_emb.backends.emulated import step
             from estimator_emb.estimator import TPUEstimator
 
             classes.append(TPUEstimator)
-            step.means_losses = True
+            os.environ["ESTIMATOR_EMB_LOSS"] = "mean"
         for owner in classes:
             self._prepare_constructor(owner)
         self._watch_training(stock)

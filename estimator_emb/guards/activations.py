@@ -4,6 +4,7 @@ Off a TPU, tensorflow-estimator passes ids to a model_fn. Here it receives activ
 and only feature columns find the ids.
 """
 
+import contextlib
 import logging
 import re
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.messages import console
+from estimator_emb.guards.guard import Call, Guard, ModelBatch
+from estimator_emb.messages import console, errors
 from estimator_emb.spec.resolved import Table
 
 _WANTS_IDS = re.compile(
@@ -22,13 +24,30 @@ _WANTS_IDS = re.compile(
 _RESHAPES = frozenset(("ExpandDims", "Identity", "Reshape", "Squeeze", "StridedSlice"))
 
 
+class Activations(Guard):
+    """Explains errors about activations, and warns of a comparison or a cast to integers."""
+
+    @classmethod
+    def applies(cls, call: Call) -> bool:
+        return call.ours and bool(call.tables)
+
+    def around(self, batch: ModelBatch) -> contextlib.AbstractContextManager[Any]:
+        return errors.explained(_explain, batch.seen, self.call.tables)
+
+    def after(self, spec: Any) -> Any:
+        _warn_of_ids(self.graph.seen, self.call.tables)
+        return spec
+
+
 def _activations(features: Any, tables: Sequence[Table]) -> set[str]:
     given = features if isinstance(features, Mapping) else ()
     return {feature.key for table in tables for feature in table.features}.intersection(given)
 
 
-def explain(error: Exception, features: Any, tables: Sequence[Table]) -> None:
+def _explain(error: Exception, features: Any, tables: Sequence[Table]) -> None:
     """Adds to an error which features are activations, if one of them was used as ids."""
+    if not isinstance(error, (AttributeError, TypeError, ValueError)):
+        return
     keys = _activations(features, tables)
     if isinstance(error, AttributeError):
         owner = getattr(error, "obj", None)
@@ -43,7 +62,7 @@ def explain(error: Exception, features: Any, tables: Sequence[Table]) -> None:
         )
 
 
-def warn_of_ids(features: Any, tables: Sequence[Table]) -> None:
+def _warn_of_ids(features: Any, tables: Sequence[Table]) -> None:
     """Warns if a model_fn compares activations, or casts them to integers, as if they were ids."""
     for key in sorted(_activations(features, tables)):
         waiting = [features[key]] if isinstance(features[key], tf.Tensor) else []

@@ -1,11 +1,12 @@
 """Reports which tables, rows and variables hold NaN or infinity when the loss is NaN."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from estimator_emb.guards.guard import Call, Guard
 from estimator_emb.tables.storage import StoredTable
 
 _ROWS_AT_A_TIME = 1 << 14
@@ -51,6 +52,26 @@ class NanInputError(EmulatedNanLossError):
 
     def __str__(self) -> str:
         return "\n  ".join([self.begin, *self.found])
+
+
+class NanLoss(Guard):
+    """Ends a training whose loss is NaN, with an error that says where NaN is."""
+
+    @classmethod
+    def applies(cls, call: Call) -> bool:
+        return call.ours and call.training
+
+    def hooks(self, spec: Any) -> Iterable[Any]:
+        lookup = self.graph.lookup
+        yield NanReportHook(spec.loss, lookup.tables if lookup else (), self.call.on_cores)
+
+    def training(
+        self, spec: Any, worker_hooks: Sequence[Any], hooks: Sequence[Any]
+    ) -> tuple[Any, Sequence[Any]]:
+        """Moves the hook of `spec` to `hooks`, which run before tensorflow-estimator's."""
+        mine = [hook for hook in spec.training_hooks if isinstance(hook, NanReportHook)]
+        others = [hook for hook in spec.training_hooks if hook not in mine]
+        return spec._replace(training_hooks=others), [*hooks, *mine]
 
 
 class NanReportHook(tf.compat.v1.train.SessionRunHook):
@@ -111,10 +132,3 @@ def _rows_that_hold(holds: Callable[..., Any], values: np.ndarray) -> list[int]:
 def _some(rows: list[int]) -> str:
     shown = ", ".join(map(str, rows[:_SHOWN]))
     return f", ids {shown}, ..." if len(rows) > _SHOWN else f", ids {shown}"
-
-
-def first(spec: Any, hooks: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """Moves the `NanReportHook` of a spec to `hooks`, which run before tensorflow-estimator's."""
-    mine = [hook for hook in spec.training_hooks if isinstance(hook, NanReportHook)]
-    others = [hook for hook in spec.training_hooks if hook not in mine]
-    return spec._replace(training_hooks=others), [*hooks, *mine]

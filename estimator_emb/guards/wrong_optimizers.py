@@ -15,6 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.guards.guard import Call, Guard, ModelBatch
 from estimator_emb.private import patches
 
 ADVICE = (
@@ -26,8 +27,19 @@ _has_tables: contextvars.ContextVar[bool | None] = contextvars.ContextVar("table
 """Whether the model_fn that this thread runs has tables; None outside of one."""
 
 
+class WrongOptimizers(Guard):
+    """Has these optimizers raise ValueError in a model_fn."""
+
+    @classmethod
+    def applies(cls, call: Call) -> bool:
+        return call.ours
+
+    def around(self, batch: ModelBatch) -> contextlib.AbstractContextManager[Any]:
+        return _watched(self.call.has_spec)
+
+
 @contextlib.contextmanager
-def watched(has_tables: bool) -> Iterator[None]:
+def _watched(has_tables: bool) -> Iterator[None]:
     """Makes these optimizers raise ValueError in this thread, which runs a model_fn."""
     _wrap(tf.keras.optimizers.experimental.Optimizer, "minimize", _is_keras)
     _wrap(tf.keras.optimizers.experimental.Optimizer, "apply_gradients", _is_keras)

@@ -5,11 +5,11 @@ has two ranks of 2, or its [B, 1] is made in place, by tf.expand_dims or [:, Non
 """
 
 import logging
-from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.guards.guard import Call, Guard
 from estimator_emb.messages import console, frames
 from estimator_emb.ordering import structure
 
@@ -20,27 +20,41 @@ _SIZES = frozenset(("Rank", "Shape", "ShapeN", "Size"))
 """Ops whose outputs do not depend on the values of their inputs."""
 
 
-def warn(loss: tf.Tensor, inputs: Iterable[tuple[str, Any]]) -> None:
-    """Warns, once, of each op before a loss that spreads labels among the named inputs."""
-    tensors = [(name, value) for name, value in inputs if isinstance(value, tf.Tensor)]
-    labels = {value.name for name, value in tensors if name.startswith("labels")}
-    batch = {value.name for _, value in tensors}
-    from_labels: set[tf.Operation] = set()
-    from_batch: set[tf.Operation] = set()
-    for op in structure.leading_to([loss.op], {}):
-        given = list(op.inputs)
-        of_labels = [one.name in labels or one.op in from_labels for one in given]
-        of_batch = [one.name in batch or one.op in from_batch for one in given]
-        if op.type in _COMBINE and all(of_batch) and any(of_labels) and not all(of_labels):
-            label, other = given if of_labels[0] else given[::-1]
-            if _spreads(label, other):
-                _say(op, label, other)
-        if op.type in _SIZES:
-            continue
-        if any(of_labels):
-            from_labels.add(op)
-        if any(of_batch) or op.type == "IteratorGetNext":
-            from_batch.add(op)
+class SpreadLabels(Guard):
+    """Warns, once, of each op before a loss that spreads labels."""
+
+    @classmethod
+    def applies(cls, call: Call) -> bool:
+        return call.in_session and not call.exporting
+
+    def complete(self, spec: Any) -> Any:
+        losses = self.graph.losses_of(spec)
+        if losses:
+            self._warn(losses[0])
+        return spec
+
+    def _warn(self, loss: tf.Tensor) -> None:
+        tensors = [
+            (name, value) for name, value in self.graph.inputs() if isinstance(value, tf.Tensor)
+        ]
+        labels = {value.name for name, value in tensors if name.startswith("labels")}
+        batch = {value.name for _, value in tensors}
+        from_labels: set[tf.Operation] = set()
+        from_batch: set[tf.Operation] = set()
+        for op in structure.leading_to([loss.op], {}):
+            given = list(op.inputs)
+            of_labels = [one.name in labels or one.op in from_labels for one in given]
+            of_batch = [one.name in batch or one.op in from_batch for one in given]
+            if op.type in _COMBINE and all(of_batch) and any(of_labels) and not all(of_labels):
+                label, other = given if of_labels[0] else given[::-1]
+                if _spreads(label, other):
+                    _say(op, label, other)
+            if op.type in _SIZES:
+                continue
+            if any(of_labels):
+                from_labels.add(op)
+            if any(of_batch) or op.type == "IteratorGetNext":
+                from_batch.add(op)
 
 
 def _spreads(one: tf.Tensor, other: tf.Tensor) -> bool:

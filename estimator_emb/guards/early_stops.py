@@ -1,9 +1,11 @@
 """Says why a training stops early, and which step was best."""
 
+import contextlib
 import inspect
 from collections.abc import Callable
 from typing import Any
 
+from estimator_emb.guards.guard import Call, Guard
 from estimator_emb.messages.console import logger
 from estimator_emb.private.estimator import (
     MultiWorkerEarlyStoppingHook,
@@ -12,12 +14,19 @@ from estimator_emb.private.estimator import (
 )
 
 
-def say_why(hooks: Any) -> None:
-    """Makes the hooks of `tf.estimator.experimental` that stop a training log one line then."""
-    kinds = (StopOnPredicateHook, MultiWorkerEarlyStoppingHook)
-    for hook in hooks or ():
-        if isinstance(hook, kinds) and not hasattr(hook._should_stop_fn, "says_why"):
-            hook._should_stop_fn = _saying(hook._should_stop_fn)
+class EarlyStops(Guard):
+    """Has the hooks of `tf.estimator.experimental` that stop a training log one line then."""
+
+    @classmethod
+    def applies(cls, call: Call) -> bool:
+        return call.method == "train"
+
+    def surround(self) -> contextlib.AbstractContextManager[Any]:
+        kinds = (StopOnPredicateHook, MultiWorkerEarlyStoppingHook)
+        for hook in self.call.hooks or ():
+            if isinstance(hook, kinds) and not hasattr(hook._should_stop_fn, "says_why"):
+                hook._should_stop_fn = _saying(hook._should_stop_fn)
+        return super().surround()
 
 
 def _saying(should_stop_fn: Callable[[], Any]) -> Callable[[], Any]:

@@ -1,0 +1,58 @@
+"""Makes the `Call` of each call of an estimator, with a TPU or without."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from estimator_emb.checks import call_arguments
+from estimator_emb.guards.guard import Call
+from estimator_emb.private.estimator import ModeKeys
+
+CURRENT = "_estimator_emb_call"
+"""The attribute of an estimator that holds its current call."""
+
+_METHODS = {ModeKeys.TRAIN: "train", ModeKeys.EVAL: "evaluate", ModeKeys.PREDICT: "predict"}
+_MODES = {method: mode for mode, method in _METHODS.items()}
+
+
+_CHECKED = ("hooks", "saving_listeners", "steps", "max_steps")
+
+
+def made(
+    base: Call, method: str, *, checkpoint_path: Any = None, on_tpu: bool = False, **given: Any
+) -> Call:
+    """Returns the call of a method of an estimator; raises as `check_call` for its arguments.
+
+    `base` has what every call of the estimator has, and `given` what the program gave to this one.
+    """
+    checked = {name: given[name] for name in _CHECKED if name in given}
+    call_arguments.check_call(method, on_tpu, **checked)
+    path = checkpoint_path
+    if base.restores and method in ("evaluate", "predict"):
+        assert base.directory is not None
+        path = base.directory.to_read(method, path, base.warm_start)
+    mode = _MODES.get(method, "")
+    return dataclasses.replace(base, method=method, mode=mode, checkpoint=path, **given)
+
+
+@contextlib.contextmanager
+def current(estimator: Any, call: Call) -> Iterator[None]:
+    """Has `of` return a call of an estimator, in this context."""
+    before = vars(estimator).get(CURRENT)
+    setattr(estimator, CURRENT, call)
+    try:
+        yield
+    finally:
+        setattr(estimator, CURRENT, before)
+
+
+def of(estimator: Any, base: Call, mode: str) -> Call:
+    """Returns the call for which an estimator builds a graph of a mode.
+
+    It is another one than the current call if a hook of a training builds an evaluation.
+    """
+    call: Call | None = vars(estimator).get(CURRENT)
+    if call is None or call.mode not in ("", mode):
+        call = dataclasses.replace(base, method=_METHODS.get(mode, "export"))
+    return dataclasses.replace(call, mode=mode, warm_start=base.warm_start)

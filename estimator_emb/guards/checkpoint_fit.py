@@ -1,0 +1,30 @@
+"""Compares a graph with the checkpoint that it restores or begins from."""
+
+import contextlib
+from typing import Any
+
+from estimator_emb.guards.guard import Call, Guard
+
+
+class CheckpointFit(Guard):
+    """Says which variable does not fit, before a session opens."""
+
+    @classmethod
+    def applies(cls, call: Call) -> bool:
+        return call.directory is not None
+
+    def building(self) -> contextlib.AbstractContextManager[Any]:
+        if self.call.method == "train":  # The lock says from where it continues.
+            return super().building()
+        assert self.call.directory is not None
+        return self.call.directory.restoring(self.call.checkpoint)
+
+    def complete(self, spec: Any) -> Any:
+        call, lookup = self.call, self.graph.lookup
+        rounded = lookup.saved_names() if call.float16 and lookup is not None else []
+        scaffold, start = getattr(spec, "scaffold", None), self.graph.warm_start()
+        assert call.directory is not None
+        call.directory.check(scaffold, start, call.tables, rounded, trains=call.training)
+        if call.float16:
+            call.float16.write(rounded)
+        return spec

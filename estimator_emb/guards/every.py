@@ -1,0 +1,69 @@
+"""The ordered list of all guards."""
+
+from estimator_emb.guards.activations import Activations
+from estimator_emb.guards.checkpoint_fit import CheckpointFit
+from estimator_emb.guards.directory_lock import DirectoryLock
+from estimator_emb.guards.early_stops import EarlyStops
+from estimator_emb.guards.global_step import GlobalStep
+from estimator_emb.guards.gradient_sums import GradientSums
+from estimator_emb.guards.guard import Guard
+from estimator_emb.guards.input_ends import InputEnds
+from estimator_emb.guards.input_errors import InputErrors
+from estimator_emb.guards.input_values import InputValues
+from estimator_emb.guards.known_ops import KnownOps
+from estimator_emb.guards.loss_summary import LossSummary
+from estimator_emb.guards.missing_labels import MissingLabels
+from estimator_emb.guards.model_errors import ModelErrors
+from estimator_emb.guards.model_values import ModelValues
+from estimator_emb.guards.nan_inputs import NanInputs
+from estimator_emb.guards.nan_loss import NanLoss
+from estimator_emb.guards.reached_steps import ReachedSteps
+from estimator_emb.guards.reads_first import ReadsFirst
+from estimator_emb.guards.sample_counts import SampleCounts
+from estimator_emb.guards.save_turns import SaveTurns
+from estimator_emb.guards.savers import Savers
+from estimator_emb.guards.session_errors import SessionErrors
+from estimator_emb.guards.shown_progress import ShownProgress
+from estimator_emb.guards.small_batches import SmallBatches
+from estimator_emb.guards.spread_labels import SpreadLabels
+from estimator_emb.guards.stop_signals import StopSignals
+from estimator_emb.guards.synchronous_workers import SynchronousWorkers
+from estimator_emb.guards.table_hooks import TableHooks
+from estimator_emb.guards.takes_params import TakesParams
+from estimator_emb.guards.unknown_columns import UnknownColumns
+from estimator_emb.guards.wrong_optimizers import WrongOptimizers
+
+GUARDS: tuple[type[Guard], ...] = (
+    ReachedSteps,
+    EarlyStops,
+    ShownProgress,
+    SessionErrors,
+    InputEnds,
+    StopSignals,
+    DirectoryLock,
+    TakesParams,
+    InputValues,
+    InputErrors,
+    Savers,
+    LossSummary,
+    GlobalStep,
+    NanLoss,  # Before other hooks, which would say less of NaN.
+    TableHooks,
+    SmallBatches,
+    SampleCounts,
+    WrongOptimizers,
+    Activations,
+    ModelErrors,
+    UnknownColumns,
+    MissingLabels,
+    ModelValues,
+    SynchronousWorkers,
+    GradientSums,
+    KnownOps,
+    SpreadLabels,
+    NanInputs,
+    ReadsFirst,  # After all that adds ops or hooks.
+    SaveTurns,
+    CheckpointFit,
+)
+"""Each method of the guards is called in this order; the first context is the outermost."""

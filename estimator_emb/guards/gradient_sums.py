@@ -1,0 +1,38 @@
+"""Warns of variables whose gradients are not summed over the cores of an emulated TPU."""
+
+from typing import Any
+
+from estimator_emb.checks import unsummed
+from estimator_emb.guards.guard import Call, Guard
+from estimator_emb.messages.console import logger
+
+_SHOWN = 3
+
+
+class GradientSums(Guard):
+    """Looks for an optimizer that is no CrossShardOptimizer."""
+
+    @classmethod
+    def applies(cls, call: Call) -> bool:
+        return call.on_cores and call.training
+
+    def after(self, spec: Any) -> Any:
+        cores = self.graph.cores
+        if cores.count == 1 or getattr(spec, "train_op", None) is None:
+            return spec
+        exchanged = [one.output for one in cores.collectives]
+        names = unsummed.unsummed(spec.train_op, cores.inputs.values(), exchanged)
+        if not names:
+            return spec
+        shown = ", ".join(names[:_SHOWN])
+        if len(names) > _SHOWN:
+            shown += f" and {len(names) - _SHOWN} more"
+        logger.warning(
+            "%d cores share the batch, and the gradients of %s are not summed over them: what "
+            "every core but core 0 has learned is lost. Use %s; with an optimizer that is not of "
+            "tf.compat.v1.train, sum each gradient by tf.compat.v1.tpu.cross_replica_sum.",
+            cores.count,
+            shown,
+            unsummed.REMEDY,
+        )
+        return spec

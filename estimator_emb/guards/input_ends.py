@@ -1,0 +1,91 @@
+"""Reports trainings and evaluations without input."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.guards.guard import Call, Guard, Runs
+from estimator_emb.messages.console import logger
+
+_PERHAPS = (
+    "Perhaps input is empty or misspecified: a file pattern that matches nothing, samples that a "
+    "filter() leaves out, or, with drop_remainder=True, fewer samples than a batch."
+)
+
+
+class InputEndedError(tf.errors.OutOfRangeError):
+    """Input ended too early for a training or an evaluation.
+
+    A session treats a plain OutOfRangeError as a regular end, so that a failing evaluation inside a
+    training would end the training without a message.
+    """
+
+    def __init__(self, message: str):
+        super().__init__(None, None, message)
+
+
+def _no_step(hooks: Any) -> InputEndedError:
+    message = (
+        "train: input_fn yielded no batch: the input ended before the first step, and training "
+        f"with estimator made no steps. {_PERHAPS}"
+    )
+    if any(type(hook).__name__ == "CheckpointInputPipelineHook" for hook in hooks or ()):
+        message += (
+            " CheckpointInputPipelineHook goes on where the input stood when the model was saved; "
+            "if that was its end, nothing is left: repeat() the dataset, or train without the hook."
+        )
+    return InputEndedError(message)
+
+
+class InputEnds(Guard):
+    """Reports a training or an evaluation that made no step."""
+
+    @classmethod
+    def applies(cls, call: Call) -> bool:
+        return call.method in ("train", "evaluate")
+
+    @contextlib.contextmanager
+    def surround(self) -> Iterator[Any]:
+        """Raises for a training without a step; warns if it is without a TPU's estimator."""
+        if self.call.method == "evaluate":
+            yield []
+            return
+        steps, hooks = _Steps(), self.call.hooks
+        try:
+            yield [steps]
+        except tf.errors.OutOfRangeError as error:
+            if steps.begun and not steps.any and not isinstance(error, InputEndedError):
+                raise _no_step(hooks) from error
+            raise
+        if steps.begun and not steps.any:
+            no_step = _no_step(hooks)
+            if self.call.runs is not Runs.PLAIN:
+                raise no_step
+            logger.warning(no_step.message)
+
+    @contextlib.contextmanager
+    def evaluating(self) -> Iterator[Any]:
+        yield [_Evaluated()]
+
+
+class _Steps(tf.compat.v1.train.SessionRunHook):
+    def __init__(self) -> None:
+        self.begun = self.any = False
+
+    def begin(self) -> None:
+        self.begun = True
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self.any = True
+
+
+class _Evaluated(_Steps):
+    """A hook that raises an error at the end of an evaluation without a batch."""
+
+    def end(self, session: Any) -> None:
+        if not self.any:
+            raise InputEndedError(
+                f"evaluate: input_fn yielded no batch, so there is nothing to evaluate. {_PERHAPS}"
+            )

@@ -1,0 +1,20 @@
+"""Shows the loss of a training under the tag that its evaluations use."""
+
+from typing import Any
+
+from estimator_emb.guards.guard import Call, Guard
+from estimator_emb.step import summaries
+
+
+class LossSummary(Guard):
+    """Adds the loss to the figures of tables, if the program asked for these."""
+
+    @classmethod
+    def applies(cls, call: Call) -> bool:
+        return call.ours and call.training and call.has_spec
+
+    def complete(self, spec: Any) -> Any:
+        lookup = self.graph.lookup
+        if lookup is not None and lookup.step.summarizes:
+            summaries.add_loss(spec.loss)
+        return spec

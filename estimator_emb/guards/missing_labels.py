@@ -1,0 +1,32 @@
+"""Says so if labels are None because input_fn returned only features."""
+
+import contextlib
+import re
+from typing import Any
+
+from estimator_emb.guards.guard import Call, Guard, ModelBatch
+from estimator_emb.messages import errors
+from estimator_emb.private.estimator import ModeKeys
+
+_SHAPES = re.compile(r"[(\[](None|\d+),( ?(None|\d+),?)*[)\]]|<TensorShape.*?>")
+"""Shapes in a message, whose None is no value."""
+
+
+class MissingLabels(Guard):
+    """Adds that to an error of a model_fn about None."""
+
+    @classmethod
+    def applies(cls, call: Call) -> bool:
+        return call.in_session and call.mode != ModeKeys.PREDICT
+
+    def around(self, batch: ModelBatch) -> contextlib.AbstractContextManager[Any]:
+        return errors.explained(self._explain, batch.labels)
+
+    def _explain(self, error: Exception, labels: Any) -> None:
+        kinds = (AttributeError, TypeError, ValueError)
+        is_of_none = isinstance(error, kinds) and "None" in _SHAPES.sub("", str(error))
+        if labels is None and is_of_none:
+            error.args = (
+                f"{error} In model_fn, labels is None in mode {self.call.mode!r}, for input_fn "
+                "returned only features: return a Dataset of (features, labels), or both.",
+            )

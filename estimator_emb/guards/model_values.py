@@ -1,0 +1,82 @@
+"""Checks the EstimatorSpec that a model_fn returns."""
+
+import contextlib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from estimator_emb.guards.guard import Call, Guard
+from estimator_emb.private.estimator import AnyTPUEstimatorSpec, EstimatorSpec, ModeKeys
+from estimator_emb.tables.functions import name_of
+
+
+class ModelValues(Guard):
+    """Raises ValueError for another value, another mode, or predictions without a batch."""
+
+    @classmethod
+    def applies(cls, call: Call) -> bool:
+        return call.ours
+
+    def after(self, spec: Any) -> Any:
+        owner = f"model_fn ({name_of(self.call.model_fn)})"
+        return _checked_spec(owner, spec, self.call.mode, self._needs_batch)
+
+    def _needs_batch(self, name: str) -> bool:
+        keys = self.call.predict_keys
+        # Emulated cores always gather their predictions.
+        return not self.call.exporting and (self.call.on_cores or keys is None or name in keys)
+
+
+def _checked_spec(owner: str, returned: Any, mode: str, needs_batch: Callable[[str], bool]) -> Any:
+    if not isinstance(returned, (EstimatorSpec, AnyTPUEstimatorSpec)):
+        got = "None. Is its `return` missing?" if returned is None else f"{_short(returned)}."
+        raise ValueError(
+            f"model_fn should return an EstimatorSpec. In mode {mode!r}, {owner} returned {got}"
+        )
+    if returned.mode != mode:
+        raise ValueError(
+            f"{owner} was called with mode {mode!r}, and returned a {type(returned).__name__} of "
+            f"mode {returned.mode!r}. Pass it the mode that model_fn is given."
+        )
+    if mode == ModeKeys.PREDICT:
+        _check_predictions(owner, returned, needs_batch)
+    metrics = getattr(returned, "eval_metrics", None)
+    if mode == ModeKeys.EVAL and isinstance(metrics, (tuple, list)) and callable(metrics[0]):
+        function, *tensors = metrics
+        # The constructor sets fields that `_replace` would leave out.
+        fields = {**returned._asdict(), "eval_metrics": (_checked_metrics(function), *tensors)}
+        returned = type(returned)(**fields)
+    return returned
+
+
+def _check_predictions(owner: str, spec: Any, needs_batch: Callable[[str], bool]) -> None:
+    predictions = spec.predictions
+    by_name = predictions if isinstance(predictions, Mapping) else {"": predictions}
+    for name, tensor in by_name.items():
+        if getattr(getattr(tensor, "shape", None), "rank", None) == 0 and needs_batch(name):
+            what = f"predictions[{name!r}]" if name else "predictions"
+            raise ValueError(
+                f"{owner}: {what} is a scalar, {tensor.name}; it must have the batch as its first "
+                "dimension, for predict hands it out one example at a time."
+            )
+
+
+def _checked_metrics(function: Callable[..., Any]) -> Callable[..., Any]:
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        metrics = function(*args, **kwargs)
+        if not isinstance(metrics, Mapping):
+            missing = " Is its `return` missing?" if metrics is None else ""
+            raise TypeError(
+                f"eval_metrics: metric_fn ({name_of(function)}) must return a dict of metrics; it "
+                f"returned {_short(metrics)}.{missing}"
+            )
+        return metrics
+
+    with contextlib.suppress(TypeError, ValueError):  # Some functions written in C have none.
+        checked.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    return checked
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"a {type(value).__name__}"

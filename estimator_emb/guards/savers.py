@@ -1,0 +1,37 @@
+"""Gives a training a saver for its tables, and rejects a program's saver that leaves them out."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.checkpoints.restoring import live_servers, saver
+from estimator_emb.guards.guard import Call, Guard, with_hooks
+
+
+class Savers(Guard):
+    """Saves tables in parts, beside parameter servers with the steps that they have taken."""
+
+    @classmethod
+    def applies(cls, call: Call) -> bool:
+        return call.ours and call.has_spec
+
+    def complete(self, spec: Any) -> Any:
+        if self.graph.lookup is not None:
+            self.graph.lookup.complete_savers(spec, on_tpu=self.call.on_cores)
+        return spec
+
+    def training(
+        self, spec: Any, worker_hooks: Sequence[Any], hooks: Sequence[Any]
+    ) -> tuple[Any, Sequence[Any]]:
+        config, savers = self.call.config, tf.compat.v1.GraphKeys.SAVERS
+        has_saver = spec.scaffold.saver or tf.compat.v1.get_collection(savers)
+        made: saver.PartsSaver | None = None
+        if config.num_ps_replicas:
+            seen = live_servers.StepsSeen()
+            spec = with_hooks(spec, [seen])
+            if config.is_chief:
+                made = live_servers.LiveServersSaver(config, seen)
+        if not has_saver:
+            tf.compat.v1.add_to_collection(savers, made or saver.PartsSaver(config))
+        return spec, hooks

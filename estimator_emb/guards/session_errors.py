@@ -1,0 +1,51 @@
+"""Explains the errors that the calls of an estimator raise, by the guards of the failed graph."""
+
+import contextlib
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.guards.guard import Call, Guard, of_graph
+from estimator_emb.messages import errors
+from estimator_emb.names import environment
+from estimator_emb.step import checks
+
+_HOW_TO_EMULATE = (
+    f" To run this program without a TPU, set the environment variable {environment.DEVICE}="
+    "host, or pass TPUConfig(device='host')."
+)
+
+HOW_TO_OUTFEED = (
+    " On a TPU, hooks, scaffold_fn and summaries cannot read what model_fn computes: give the "
+    "tensor to a function on the host, by host_call or eval_metrics of the TPUEstimatorSpec."
+)
+"""What to do about a tensor that only a TPU sees, a real or an emulated one."""
+
+
+class SessionErrors(Guard):
+    """Shortens TensorFlow's errors, and adds what to do about a TPU that is not there."""
+
+    @classmethod
+    def applies(cls, call: Call) -> bool:
+        return call.method != "export"
+
+    def surround(self) -> contextlib.AbstractContextManager[Any]:
+        return errors.explained(self._explained)
+
+    def _explained(self, error: Exception) -> Exception | None:
+        if isinstance(error, tf.errors.OpError):
+            guards = of_graph(errors.graph_of(error))
+            found = guards.explain(error) if guards is not None else None
+            if not errors.is_full():
+                errors.shorten(error)
+            if found not in (None, error):
+                raise found from (error if errors.is_full() else None)  # It says the same.
+        text = str(error)
+        if isinstance(error, tf.errors.InvalidArgumentError):
+            error._message = checks.readable(error.message)
+        elif self.call.on_cores and isinstance(error, ValueError):
+            if "has been marked as not fetchable" in text and HOW_TO_OUTFEED not in text:
+                error.args = (text + HOW_TO_OUTFEED, *error.args[1:])
+        elif isinstance(error, RuntimeError) and "Cannot find any TPU cores" in text:
+            return None if _HOW_TO_EMULATE in text else RuntimeError(text + _HOW_TO_EMULATE)
+        return None

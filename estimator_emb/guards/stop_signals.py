@@ -1,0 +1,25 @@
+"""Lets SIGTERM and Ctrl-C end a call: a training after its step, with a checkpoint."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from estimator_emb.guards.guard import Call, Guard
+from estimator_emb.training import stopping
+
+
+class StopSignals(Guard):
+    """Handles these signals unless the program does."""
+
+    @classmethod
+    def applies(cls, call: Call) -> bool:
+        return call.method != "export"
+
+    def surround(self) -> contextlib.AbstractContextManager[Any]:
+        if self.call.method == "train":
+            return stopping.at_end_of_step(self.call.model_dir, self.call.config.is_chief)
+        return stopping.at_once()
+
+    @contextlib.contextmanager
+    def evaluating(self) -> Iterator[Any]:
+        yield [stopping.EndEvaluation()]

@@ -1,0 +1,19 @@
+"""Rejects a SyncReplicasOptimizer beside tables that each worker updates for itself."""
+
+from typing import Any
+
+from estimator_emb.checks import clusters
+from estimator_emb.guards.guard import Call, Guard
+
+
+class SynchronousWorkers(Guard):
+    """Looks for the queue of that optimizer in a training with parameter servers."""
+
+    @classmethod
+    def applies(cls, call: Call) -> bool:
+        beside_servers = call.config is not None and call.config.num_ps_replicas
+        return call.ours and call.training and call.has_spec and bool(beside_servers)
+
+    def after(self, spec: Any) -> Any:
+        clusters.check_asynchronous()
+        return spec

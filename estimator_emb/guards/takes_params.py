@@ -1,0 +1,21 @@
+"""Rejects a model_fn that cannot receive the batch size."""
+
+from estimator_emb.guards.guard import Call, Guard
+from estimator_emb.private.graphs import fn_args
+from estimator_emb.tables.functions import name_of
+
+
+class TakesParams(Guard):
+    """Raises tensorflow-estimator's error for a batch size that model_fn has no place for."""
+
+    @classmethod
+    def applies(cls, call: Call) -> bool:
+        return call.ours and not call.exporting and call.batch_size is not None
+
+    def calling(self) -> None:
+        model_fn = self.call.model_fn
+        if "params" not in fn_args(model_fn):
+            raise ValueError(
+                f"model_fn ({name_of(model_fn)}) does not include params argument, required by "
+                "TPUEstimator to pass batch size as params['batch_size']."
+            )

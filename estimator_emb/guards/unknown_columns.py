@@ -1,0 +1,41 @@
+"""Rejects a model_fn that uses TPU embedding columns of tables that the program never gave."""
+
+import contextlib
+from typing import Any
+
+from estimator_emb.guards.guard import Call, Guard, ModelBatch
+from estimator_emb.messages import errors
+from estimator_emb.tables import scopes
+
+
+class UnknownColumns(Guard):
+    """Compares the columns that were used with the tables of the EmbeddingConfigSpec."""
+
+    @classmethod
+    def applies(cls, call: Call) -> bool:
+        return call.ours
+
+    def around(self, batch: ModelBatch) -> contextlib.AbstractContextManager[Any]:
+        return errors.explained(self._explain)
+
+    def after(self, spec: Any) -> Any:
+        self._check()
+        return spec
+
+    def _explain(self, error: Exception) -> None:
+        if isinstance(error, (TypeError, ValueError)):
+            self._check()
+
+    def _check(self) -> None:
+        unknown = sorted(set(scopes.recorded()) - {table.scope_key for table in self.call.tables})
+        if unknown:
+            missing = (
+                "which are not in the EmbeddingConfigSpec: add them to its feature_columns. It has "
+                f"the tables {sorted(table.name for table in self.call.tables)}."
+                if self.call.has_spec
+                else "but TPUEstimator was given no embedding_config_spec: give it one with these "
+                "columns."
+            )
+            raise ValueError(
+                f"model_fn uses the TPU embedding columns of tables {unknown}, {missing}"
+            )
