@@ -118,9 +118,7 @@ class _Sizes(tf.compat.v1.train.SessionRunHook):
     def of_failed_step(self, error: Exception) -> str:
         """Returns lines about the batch of a failed step; '' if its sizes did not cause it."""
         found = {
-            name: sizes
-            for name, sizes in self.found.items()
-            if batch_names.lacks_samples(*sizes)
+            name: sizes for name, sizes in self.found.items() if batch_names.lacks_samples(*sizes)
         }
         if not found or not isinstance(error, tf.errors.InvalidArgumentError):
             return ""

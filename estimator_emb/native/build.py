@@ -236,7 +236,7 @@ def _made(
             source = unit.source
             if isinstance(source, str):
                 source = made.with_suffix(".cc")
-                source.write_text(unit.source)
+                source.write_text(str(unit.source))
             # The last -O counts, so that of the sanitizers comes last.
             commands[made] = [*unit.flags, *_FLAGS, *flags, *search, "-c", str(source)]
         _run_all(compiler, commands)
