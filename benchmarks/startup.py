@@ -1,13 +1,16 @@
 """Measures how long a training takes to begin, which grows with the number of its tables.
 
-    python benchmarks/startup.py [--tables 100 300] [--before=CHECKOUT] [--rounds=3]
+    python benchmarks/startup.py [--tables 100 1000] [--ids dense] [--before=CHECKOUT] [--rounds=3]
 
-The CPU time from the call of `TPUEstimator.train` to the end of its first step, in small batches,
-with the settings that a program has by default: summaries, checkpoints, the text of the graph.
-`--before` trains in turns with another checkout of this package.
+The CPU time, user and system, from a call to the end of its first step, in small batches, with the
+settings that a program has by default: summaries, checkpoints, the text of the graph. `--before`
+trains in turns with another checkout of this package.
 
-  ids        'dense' are int64 [batch] in memory, 'strings' are hashed by feature columns
+  ids        'dense' are int64 [batch] in memory, 'strings' are hashed by feature columns,
+             'emulated' are dense ones of an emulated TPU with two cores
+  call       'train' begins from nothing, 'restart' from the checkpoint, 'evaluate' too
   ms         CPU milliseconds for each table, median of the rounds
+  x first    ms against that of the first number of tables
   ops        of the graph, for each table
   x before   ms against that of the other checkout
 """
@@ -20,11 +23,13 @@ import time
 from workload import apart, positive
 
 BATCH, VOCABULARY, DIMENSION = 16, 1000, 16
-IDS = ("dense", "strings")
+IDS = ("dense", "strings", "emulated")
+CALLS = ("train", "restart", "evaluate")
+CORES = 2
 
 
 def measure(kind: str, tables: int) -> dict[str, float]:
-    """Trains one step in this process and returns its figures."""
+    """Trains and evaluates one step a call in this process, and returns the figures of calls."""
     import numpy as np
     import tensorflow as tf
 
@@ -60,27 +65,37 @@ def measure(kind: str, tables: int) -> dict[str, float]:
             activations = tf.concat([features[key] for key in keys], axis=1)
         loss = tf.reduce_mean(tf.square(activations - 1.0))
         optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+        if kind == "emulated":
+            optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)
         train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
         return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
     figures: dict[str, float] = {}
 
     class Clock(tf.compat.v1.train.SessionRunHook):
-        def after_run(self, run_context, run_values):
-            figures["ms"] = (time.process_time() - begun) / tables * 1e3
-            figures["ops"] = len(run_context.session.graph.get_operations()) / tables
+        def __init__(self, call):
+            self.call, self.begun = call, time.process_time()
 
+        def after_run(self, run_context, run_values):
+            ops = len(run_context.session.graph.get_operations())
+            figures[f"{self.call} ms"] = (time.process_time() - self.begun) / tables * 1e3
+            figures[f"{self.call} ops"] = ops / tables
+
+    emulated = kind == "emulated"
+    of_tpu = {"device": "host", "num_shards": CORES, "iterations_per_loop": 1}
     estimator = ee.TPUEstimator(
         model_fn,
-        config=ee.RunConfig(),
-        use_tpu=False,
+        config=ee.RunConfig(tpu_config=ee.TPUConfig(**of_tpu if emulated else {})),
+        use_tpu=emulated,
         train_batch_size=BATCH,
+        eval_batch_size=BATCH,
         embedding_config_spec=ee.EmbeddingConfigSpec(
             optimization_parameters=ee.AdagradParameters(0.1), **described
         ),
     )
-    begun = time.process_time()
-    estimator.train(input_fn, steps=1, hooks=[Clock()])
+    estimator.train(input_fn, steps=1, hooks=[Clock("train")])
+    estimator.train(input_fn, steps=1, hooks=[Clock("restart")])
+    estimator.evaluate(input_fn, steps=1, hooks=[Clock("evaluate")])
     return figures
 
 
@@ -88,7 +103,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--tables", type=positive, nargs="+", default=[100, 300])
+    parser.add_argument("--tables", type=positive, nargs="+", default=[100, 1000])
+    parser.add_argument("--ids", nargs="+", choices=IDS, default=IDS)
     parser.add_argument("--before", help="another checkout, for the ratio")
     parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument("--point", help=argparse.SUPPRESS)
@@ -99,8 +115,10 @@ def main() -> None:
     checkouts: dict[str, dict[str, str]] = {"now": {}}
     if options.before:
         checkouts["before"] = {"PYTHONPATH": options.before}
-    print(f"{'ids':8s}{'tables':>8s}{'ms':>8s}{'ops':>8s}{'x before':>10s}")
-    for kind in IDS:
+    print(f"{'ids':8s} {'call':8s}{'tables':>8s}{'ms':>8s}{'x first':>9s}{'ops':>8s}", end="")
+    print(f"{'x before':>10s}" if options.before else "")
+    first: dict[tuple[str, str], float] = {}
+    for kind in options.ids:
         for tables in options.tables:
             rounds = [
                 {
@@ -109,10 +127,19 @@ def main() -> None:
                 }
                 for _ in range(options.rounds)
             ]
-            ms = {name: statistics.median(one[name]["ms"] for one in rounds) for name in checkouts}
-            ratio = f"{ms['now'] / ms['before']:10.2f}" if options.before else ""
-            ops = rounds[0]["now"]["ops"]
-            print(f"{kind:8s}{tables:8d}{ms['now']:8.1f}{ops:8.1f}{ratio}", flush=True)
+            for call in CALLS:
+                ms = {
+                    name: statistics.median(one[name][f"{call} ms"] for one in rounds)
+                    for name in checkouts
+                }
+                x_first = ms["now"] / first.setdefault((kind, call), ms["now"])
+                ops = rounds[0]["now"][f"{call} ops"]
+                ratio = f"{ms['now'] / ms['before']:10.2f}" if options.before else ""
+                print(
+                    f"{kind:8s} {call:8s}{tables:8d}{ms['now']:8.1f}{x_first:9.2f}{ops:8.1f}"
+                    f"{ratio}",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

@@ -47,7 +47,12 @@ COMMANDS = {
         f"{peer}{NUMBER * 2}" for peer in ("ours", "memory", "dense", "parsing", "reading", "hooks")
     ]
     + [f"  {part}{NUMBER}" for part in ("strings to ids", "conversion", "embedding")],
-    "startup.py --tables 2 --rounds=1": [f"{ids} +2{NUMBER * 2}" for ids in ("dense", "strings")],
+    "startup.py --tables 2 4 --rounds=1": [
+        f"{ids} +{call} +{tables}{NUMBER * 3}"
+        for ids in ("dense", "strings", "emulated")
+        for call in ("train", "restart", "evaluate")
+        for tables in (2, 4)
+    ],
     "large_checkpoints.py --gigabytes=0.001 --tasks saved-model convert": [
         f"{task}{NUMBER * 4}" for task in ("saved-model", "convert")
     ],

@@ -29,7 +29,9 @@ from estimator_emb.native.cache import BuildError
 HERE = pathlib.Path(__file__).parent
 
 _COMPILERS = ("g++", "c++", "clang++")
-_FLAGS = ("-std=c++17", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-w")
+_FLAGS = ("-std=c++17", "-DNDEBUG", "-fPIC", "-fvisibility=hidden")
+# Some names of TensorFlow are deprecated in the newest release, and have no others in the oldest.
+_WARNINGS = ("-Wall", "-Wextra", "-Wno-deprecated-declarations")
 # Products and sums are rounded one by one, so that every instruction set gives the same numbers.
 _NUMERIC = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
 _SANITIZE = (
@@ -70,10 +72,15 @@ class TensorFlow:
     identity: str
     link: tuple[str, ...]
 
-    def search(self) -> list[str]:
-        """Returns the flags that find its headers, without their folder in messages."""
-        include = self.folder / "include"
-        return ["-isystem", str(include), f"-ffile-prefix-map={include}=tensorflow/include"]
+
+def compile_flags(unit: Unit, tensorflow: TensorFlow | None = None) -> list[str]:
+    """Returns the compiler's arguments for a unit, without its source and its output."""
+    flags = [*unit.flags, *_FLAGS, *_WARNINGS, f"-I{HERE}"]
+    flags.append(f"-ffile-prefix-map={HERE}=estimator_emb/native")
+    if tensorflow:
+        include = tensorflow.folder / "include"
+        flags += ["-isystem", str(include), f"-ffile-prefix-map={include}=tensorflow/include"]
+    return flags
 
 
 def sanitizes() -> bool:
@@ -227,8 +234,6 @@ def _made(
     if about:
         text = "Building %s with %s, once, into %s: this takes some 15 s."
         logger.info(text, about, compiler, scratch.parent)
-    search = [f"-I{HERE}", f"-ffile-prefix-map={HERE}=estimator_emb/native"]
-    search += [f"-ffile-prefix-map={scratch}=.", *(tensorflow.search() if tensorflow else ())]
     objects = [scratch / f"{number}.o" for number in range(len(units))]
     for first in range(0, len(units), _AT_ONCE):
         commands = {}
@@ -238,7 +243,8 @@ def _made(
                 source = made.with_suffix(".cc")
                 source.write_text(str(unit.source))
             # The last -O counts, so that of the sanitizers comes last.
-            commands[made] = [*unit.flags, *_FLAGS, *flags, *search, "-c", str(source)]
+            command = [*compile_flags(unit, tensorflow), f"-ffile-prefix-map={scratch}=.", *flags]
+            commands[made] = [*command, "-c", str(source)]
         _run_all(compiler, commands)
     library = scratch / "library.so"
     link = [f"-L{tensorflow.folder}", *tensorflow.link] if tensorflow else []
@@ -258,7 +264,7 @@ def _run_all(compiler: str, commands: Mapping[pathlib.Path, Sequence[str]]) -> N
         for made, process in running.items():
             errors = _errors_of(process, compiler, started).decode(errors="replace")
             lines = errors.strip().splitlines()
-            first = next((line for line in lines if "error" in line), lines[-1] if lines else "")
+            first = next((line for line in lines if "error:" in line), lines[-1] if lines else "")
             reason = f"the compiler failed with code {process.returncode}: {first.strip()}"
             if process.returncode < 0 or "Killed" in errors or "No space left" in errors:
                 raise BuildError(reason)  # Another attempt may succeed.

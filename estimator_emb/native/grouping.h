@@ -46,8 +46,8 @@ void sort_pass(const uint64_t* from, uint64_t* to, int64_t n, int shift, int bit
 void sort(const Passes& passes, uint64_t* keys, uint64_t* other, int64_t n) {
   for (int pass = 0; pass < passes.number; ++pass) {
     const bool last_to_keys = (passes.number - pass) % 2 == 1;
-    sort_pass(last_to_keys ? other : keys, last_to_keys ? keys : other, n,
-              32 + pass * passes.bits, passes.bits);
+    sort_pass(last_to_keys ? other : keys, last_to_keys ? keys : other, n, 32 + pass * passes.bits,
+              passes.bits);
   }
 }
 
@@ -85,8 +85,7 @@ struct Occurrences {
   template <bool kAll>
   void put(uint64_t*& to, int64_t id, int64_t own_payload) const {
     *to = static_cast<uint64_t>(id) << 32 | (payload + own_payload);
-    to += kAll || (last ? static_cast<uint64_t>(id) - first < last - first
-                        : mine(id, part, parts));
+    to += kAll || (last ? static_cast<uint64_t>(id) - first < last - first : mine(id, part, parts));
   }
 
   // Brings the gradient of a segment into the cache: now, in the order of segments, it is several
@@ -239,8 +238,8 @@ struct Extent {
       if (f.batch > batch) batch = f.batch;
     }
     payload_bits = bits_of(most);
-    fits = payload_bits <= 31 && payload_bits + bits_of(count - 1) <= 32 &&
-           occurrences <= INT32_MAX;
+    fits =
+        payload_bits <= 31 && payload_bits + bits_of(count - 1) <= 32 && occurrences <= INT32_MAX;
   }
 };
 
@@ -295,8 +294,8 @@ struct Order {
 // `sources`. `gradients` may be null. It takes keys [occurrences + 1] and floats [batch] of scratch
 // memory.
 Result write_order(const Feature* features, int count, const Extent& extent,
-                   const float* const* gradients, const Rows& rows, int64_t vocabulary,
-                   int part, int parts, Scratch& scratch, Order order, Source* sources) {
+                   const float* const* gradients, const Rows& rows, int64_t vocabulary, int part,
+                   int parts, Scratch& scratch, Order order, Source* sources) {
   const Passes passes(extent.occurrences / parts, vocabulary);
   uint64_t* const other = scratch.take<uint64_t>(extent.occurrences + 1);
   float* const norms = scratch.take<float>(extent.batch);
@@ -307,11 +306,18 @@ Result write_order(const Feature* features, int count, const Extent& extent,
     float* const gains = order.take_gains(f);
     uint32_t* const segments = order.take_segments(f);
     const auto collect = [&](auto id) {
-      return Occurrences<decltype(id)>{
-          f, static_cast<uint64_t>(vocabulary), static_cast<uint32_t>(part),
-          static_cast<uint32_t>(parts), static_cast<uint64_t>(rows.first),
-          static_cast<uint64_t>(rows.last), static_cast<uint64_t>(i) << extent.payload_bits, gains,
-          segments, gradients ? gradients[i] : nullptr, rows.dimension}.collect_all(end);
+      return Occurrences<decltype(id)>{f,
+                                       static_cast<uint64_t>(vocabulary),
+                                       static_cast<uint32_t>(part),
+                                       static_cast<uint32_t>(parts),
+                                       static_cast<uint64_t>(rows.first),
+                                       static_cast<uint64_t>(rows.last),
+                                       static_cast<uint64_t>(i) << extent.payload_bits,
+                                       gains,
+                                       segments,
+                                       gradients ? gradients[i] : nullptr,
+                                       rows.dimension}
+          .collect_all(end);
     };
     const Result result = f.wide ? collect(int64_t{}) : collect(int32_t{});
     if (result != kGood) return result;

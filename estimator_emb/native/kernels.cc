@@ -107,9 +107,8 @@ Result lookup_in_order(const Feature* features, int count, const float* table, i
   return kGood;
 }
 
-Result update(const Feature* features, const float* const* gradients, int count,
-              int64_t vocabulary, int part, int parts, Rule rule, Rows* rows, const void* known,
-              void* memory) {
+Result update(const Feature* features, const float* const* gradients, int count, int64_t vocabulary,
+              int part, int parts, Rule rule, Rows* rows, const void* known, void* memory) {
   if (rows->last) {
     rows->first = vocabulary * part / parts;
     rows->last = vocabulary * (part + 1) / parts;
@@ -162,10 +161,8 @@ void sums(const Rows* rows) { update_rows<StoreSum>(rows, 0); }
 
 }  // namespace estimator_emb
 
-extern "C" __attribute__((visibility("default"))) const estimator_emb::Kernels ESTIMATOR_EMB_NAME = {
-    estimator_emb::ids_in_range,    estimator_emb::finite,
-    estimator_emb::places_in_range, estimator_emb::places_ascend,
-    estimator_emb::lookup,          estimator_emb::lookup_unsorted,
-    estimator_emb::order_bytes,     estimator_emb::scratch_bytes,
-    estimator_emb::lookup_in_order, estimator_emb::update,
-    estimator_emb::sums};
+ESTIMATOR_EMB_EXPORT const estimator_emb::Kernels ESTIMATOR_EMB_NAME = {
+    estimator_emb::ids_in_range,  estimator_emb::finite,        estimator_emb::places_in_range,
+    estimator_emb::places_ascend, estimator_emb::lookup,        estimator_emb::lookup_unsorted,
+    estimator_emb::order_bytes,   estimator_emb::scratch_bytes, estimator_emb::lookup_in_order,
+    estimator_emb::update,        estimator_emb::sums};

@@ -6,6 +6,9 @@
 
 #include <stdint.h>
 
+// Defines a symbol that is found in the library by its name.
+#define ESTIMATOR_EMB_EXPORT extern "C" __attribute__((visibility("default")))
+
 namespace estimator_emb {
 
 // How the input says to which segment, that is row of the activation, each occurrence belongs.

@@ -21,7 +21,8 @@ inline float normaliser(Combiner combiner, float weights, float squares) {
 // `past_cache` says that what is written will be read only after other writes have driven it out of
 // the cache, so that it need not be brought there first.
 template <int64_t D>
-inline void copy(float* out, const float* row, int64_t dimension, bool past_cache) {
+inline void copy(float* out, const float* row, int64_t dimension,
+                 [[maybe_unused]] bool past_cache) {
 #ifdef __AVX2__
   if (D && past_cache) {
     for (int64_t i = 0; i < D; i += 8) _mm256_stream_ps(out + i, _mm256_loadu_ps(row + i));
@@ -70,8 +71,7 @@ struct Lookup {
         copy<D>(segment(j), row(j), dimension, f.past_cache);
       } else {
         const float w = f.weights[j];
-        const float gain =
-            f.combiner == kSum ? w : quotient(w, normaliser(f.combiner, w, w * w));
+        const float gain = f.combiner == kSum ? w : quotient(w, normaliser(f.combiner, w, w * w));
         Sum<D> sum(segment(j), dimension);
         sum.add(row(j), gain);
         sum.write(segment(j), 1.0f);
@@ -218,8 +218,8 @@ Result lookup_ids(const Feature& f, const float* table, int64_t vocabulary, int6
                   float* out) {
   return with_width(dimension, [&](auto width) {
     constexpr int64_t D = decltype(width)::value;
-    const Lookup<Id, D> lookup{f, static_cast<const Id*>(f.ids), table,
-                               static_cast<uint64_t>(vocabulary), dimension, out};
+    const Lookup<Id, D> lookup{
+        f, static_cast<const Id*>(f.ids), table, static_cast<uint64_t>(vocabulary), dimension, out};
     if (norms != nullptr) return lookup.unsorted(norms);
     const int64_t per_sample = f.limit ? f.limit : 1;
     const Result result = f.form == kOne     ? lookup.one(begin, end)
@@ -232,14 +232,16 @@ Result lookup_ids(const Feature& f, const float* table, int64_t vocabulary, int6
 
 Result lookup(const Feature* f, const float* table, int64_t vocabulary, int64_t dimension,
               int64_t begin, int64_t end, int64_t first, int64_t last, float* out) {
-  return (f->wide ? lookup_ids<int64_t> : lookup_ids<int32_t>)(
-      *f, table, vocabulary, dimension, begin, end, first, last, nullptr, out);
+  return (f->wide ? lookup_ids<int64_t> : lookup_ids<int32_t>)(*f, table, vocabulary, dimension,
+                                                               begin, end, first, last, nullptr,
+                                                               out);
 }
 
-Result lookup_unsorted(const Feature* f, const float* table, int64_t vocabulary,
-                       int64_t dimension, float* norms, float* out) {
-  return (f->wide ? lookup_ids<int64_t> : lookup_ids<int32_t>)(
-      *f, table, vocabulary, dimension, 0, f->count, 0, f->segments(), norms, out);
+Result lookup_unsorted(const Feature* f, const float* table, int64_t vocabulary, int64_t dimension,
+                       float* norms, float* out) {
+  return (f->wide ? lookup_ids<int64_t> : lookup_ids<int32_t>)(*f, table, vocabulary, dimension, 0,
+                                                               f->count, 0, f->segments(), norms,
+                                                               out);
 }
 
 // Adds the rows of a table, in the order of `keys`, to the segments in which they occur. D is as in

@@ -2,10 +2,10 @@
 // sum is in the order of the occurrences, whatever the number of threads, but for activations of
 // tables whose rows are read in their order: these are summed in that order.
 
+#include "ops.h"
+
 #include <algorithm>
 #include <unordered_map>
-
-#include "ops.h"
 
 namespace estimator_emb {
 
@@ -55,8 +55,9 @@ REGISTER_OP("HostTablesIdsAreGood")
     .Attr("batch_size: int")  // -1 means any.
     .Output("good: bool")
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
-    .Doc("Whether tensors fit together, ids are in their table and in place, weights finite, batches "
-         "equal, and all of `others` true.");
+    .Doc(
+        "Whether tensors fit together, ids are in their table and in place, weights finite, "
+        "batches equal, and all of `others` true.");
 
 class IdsAreGood : public FeaturesKernel {
  public:
@@ -157,7 +158,7 @@ class Lookup : public FeaturesKernel {
     std::vector<Ordered> ordered;
     std::vector<bool> done(features.size());
     for (size_t t = 0; t < features_of_.size(); ++t) {
-      Ordered one{static_cast<int>(t)};
+      Ordered one{static_cast<int>(t), {}, {}, {}};
       for (int i : features_of_[t]) {
         one.features.push_back(features[i]);
         one.activations.push_back(outputs[i]);
@@ -228,8 +229,8 @@ class Lookup : public FeaturesKernel {
   };
 
   // Returns whether it takes less time to sort the occurrences of a table here, which its update
-  // then need not do, and read each row once. That is so if samples have several ids, many rows occur
-  // in a table beyond the near cache, and all sums stay in it. One thread does all.
+  // then need not do, and read each row once. That is so if samples have several ids, many rows
+  // occur in a table beyond the near cache, and all sums stay in it. One thread does all.
   static bool reads_in_order(const std::vector<Feature>& features, int64_t rows, int64_t columns,
                              int64_t fair) {
     int64_t occurrences = 0, segments = 0;
@@ -335,8 +336,8 @@ class Update : public FeaturesKernel {
       const Updated& table = tables_[t];
       OP_REQUIRES_OK(ctx, variables.data_of(table.variable, table.variables, &batch.variables));
       for (int i : features_of_[t]) {
-        OP_REQUIRES_OK(ctx, check_gradient(gradients[i], i, features[i],
-                                           variables.columns(table.variable)));
+        OP_REQUIRES_OK(
+            ctx, check_gradient(gradients[i], i, features[i], variables.columns(table.variable)));
         batch.features.push_back(features[i]);
         batch.gradients.push_back(gradients[i].flat<float>().data());
         counts[t] += features[i].count;
@@ -367,8 +368,7 @@ class Update : public FeaturesKernel {
       const Result result = kernels().update(
           batch.features.data(), batch.gradients.data(), count, variables.rows(table.variable),
           part.number, part.parts, table.rule, &rows, batch.order,
-          scratch_of_thread(
-              kernels().scratch_bytes(batch.features.data(), count, rows.dimension)));
+          scratch_of_thread(kernels().scratch_bytes(batch.features.data(), count, rows.dimension)));
       if (result != kGood) results[part.of] = result;
     });
     for (size_t t = 0; t < tables_.size(); ++t) {
@@ -387,14 +387,14 @@ REGISTER_KERNEL_BUILDER(Name("HostTablesUpdate").Device(tensorflow::DEVICE_CPU),
 }  // namespace estimator_emb
 
 // Takes the kernels, in the one of two instruction sets that this machine can run.
-extern "C" __attribute__((visibility("default"))) void estimator_emb_take_kernels(const void* any, const void* avx2) {
+ESTIMATOR_EMB_EXPORT void estimator_emb_take_kernels(const void* any, const void* avx2) {
   using namespace estimator_emb;
   const void* const chosen = avx2 != nullptr && has_avx2() ? avx2 : any;
   the_kernels = static_cast<const Kernels*>(chosen);
 }
 
 // Registers a rule under a name, likewise.
-extern "C" __attribute__((visibility("default"))) void estimator_emb_register_rule(const char* name, void* any, void* avx2) {
+ESTIMATOR_EMB_EXPORT void estimator_emb_register_rule(const char* name, void* any, void* avx2) {
   using namespace estimator_emb;
   tensorflow::mutex_lock lock(rules().mu);
   rules().by_name[name] = reinterpret_cast<Rule>(avx2 != nullptr && has_avx2() ? avx2 : any);

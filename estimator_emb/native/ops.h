@@ -27,27 +27,27 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::TensorShape;
 
 // The attributes and inputs that describe the occurrences of all features, alike in every op.
-#define ESTIMATOR_EMB_FEATURES                                                                  \
-  Input("ids: I")                    /* per feature */                                          \
-      .Input("places: P * int64")    /* of features of form kPlaces: [n] or [n, 2] */           \
-      .Input("shapes: P * int64")    /* of the same: number of samples first */                 \
-      .Input("weights: W * float32") /* of weighted features: [n] */                            \
-      .Attr("I: list({int32, int64})")                                                          \
-      .Attr("P: int >= 0")                                                                      \
-      .Attr("W: int >= 0")                                                                      \
-      .Attr("forms: list(int)")                                                                 \
-      .Attr("combiners: list(int)")                                                             \
-      .Attr("limits: list(int)")                                                                \
-      .Attr("weighted: list(bool)")                                                             \
-      .Attr("owners: list(string)")      /* how errors begin */                                 \
+#define ESTIMATOR_EMB_FEATURES                                                        \
+  Input("ids: I")                    /* per feature */                                \
+      .Input("places: P * int64")    /* of features of form kPlaces: [n] or [n, 2] */ \
+      .Input("shapes: P * int64")    /* of the same: number of samples first */       \
+      .Input("weights: W * float32") /* of weighted features: [n] */                  \
+      .Attr("I: list({int32, int64})")                                                \
+      .Attr("P: int >= 0")                                                            \
+      .Attr("W: int >= 0")                                                            \
+      .Attr("forms: list(int)")                                                       \
+      .Attr("combiners: list(int)")                                                   \
+      .Attr("limits: list(int)")                                                      \
+      .Attr("weighted: list(bool)")                                                   \
+      .Attr("owners: list(string)") /* how errors begin */                            \
       .Attr("table_of: list(int)")
 
 // The attributes that describe the rules of tables or shards, alike in every op that updates them.
-#define ESTIMATOR_EMB_RULES                                                  \
-  Attr("rules: list(string)")                                                \
-      .Attr("slots: list(int)")                                              \
-      .Attr("constants: list(float)") /* of one after those of another */    \
-      .Attr("constants_of: list(int)")                                       \
+#define ESTIMATOR_EMB_RULES                                               \
+  Attr("rules: list(string)")                                             \
+      .Attr("slots: list(int)")                                           \
+      .Attr("constants: list(float)") /* of one after those of another */ \
+      .Attr("constants_of: list(int)")                                    \
       .Attr("every_row: list(bool)") /* whether rows that do not occur are updated too */
 
 // What an op updates: a table or a shard, whose variables are its weights, then its slots.
@@ -202,8 +202,8 @@ class FeaturesKernel : public OpKernel {
       const Feature& f = features[i];
       owner = owners_[i];
       for (int64_t j = 0; j < f.count; ++j) {
-        const int64_t id = f.wide ? static_cast<const int64_t*>(f.ids)[j]
-                                  : static_cast<const int32_t*>(f.ids)[j];
+        const int64_t id =
+            f.wide ? static_cast<const int64_t*>(f.ids)[j] : static_cast<const int32_t*>(f.ids)[j];
         if ((id < 0 && !(id == -1 && f.form == kDense)) || id >= vocabulary) {
           return errors::InvalidArgument(owner, ": id ", id, " is outside [0, ", vocabulary, ").");
         }

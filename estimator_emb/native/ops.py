@@ -77,6 +77,12 @@ def op_unit(flags: tuple[str, ...], x86: bool) -> Unit:
     return Unit(build.HERE / "all_ops.cc", (*flags, sources))
 
 
+def units() -> list[Unit]:
+    """Returns the units of the ops and kernels, for the TensorFlow and machine of this process."""
+    flags = [flag for flag in tf.sysconfig.get_compile_flags() if not flag.startswith("-I")]
+    return [op_unit(tuple(flags), build.x86()), *kernel_units(build.x86())]
+
+
 def prebuilt_libraries() -> tuple[str, str] | None:
     """Returns the paths of the arithmetic and the ops for this machine; None if not prebuilt."""
     arithmetic, ops = PREBUILT / "arithmetic.so", prebuilt_ops(PREBUILT, tf.version.VERSION)
@@ -110,10 +116,8 @@ def load() -> Library:
     """Loads the prebuilt libraries, or else builds them; raises build.BuildError."""
     found = prebuilt_libraries()
     if found is None:
-        flags = [flag for flag in tf.sysconfig.get_compile_flags() if not flag.startswith("-I")]
-        units = [op_unit(tuple(flags), build.x86()), *kernel_units(build.x86())]
         symbols = [_TAKE, _REGISTER, *_symbols("kernels")]
-        path = build.library("ops", units, symbols, installed_tensorflow(), "native kernels")
+        path = build.library("ops", units(), symbols, installed_tensorflow(), "native kernels")
         found = path, path
     return _load(*found)
 

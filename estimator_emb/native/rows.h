@@ -92,9 +92,7 @@ struct Gradients {
   const Source& source(uint32_t key) const {
     return kSingle ? first : sources[key >> payload_bits];
   }
-  uint32_t payload(uint32_t key) const {
-    return kSingle ? key : key & ((1u << payload_bits) - 1);
-  }
+  uint32_t payload(uint32_t key) const { return kSingle ? key : key & ((1u << payload_bits) - 1); }
   const float* of(uint32_t key) const {
     const Source& from = source(key);
     const uint64_t u = payload(key), segment = !kSingle && from.segments ? from.segments[u] : u;
@@ -111,9 +109,11 @@ inline int64_t keys_ahead(int64_t dimension) {
 
 // Brings into the cache what the keys after key `k` will need, rows `ahead` keys before.
 template <bool kSingle>
-inline __attribute__((always_inline)) void fetch_ahead(
-    const Rows& r, int slots, const Gradients<kSingle>& gradients, const uint64_t* keys, int64_t k,
-    int64_t ahead, int64_t count, int64_t dimension) {
+inline __attribute__((always_inline)) void fetch_ahead(const Rows& r, int slots,
+                                                       const Gradients<kSingle>& gradients,
+                                                       const uint64_t* keys, int64_t k,
+                                                       int64_t ahead, int64_t count,
+                                                       int64_t dimension) {
   if (k + ahead < count) {
     const int64_t at = static_cast<int64_t>(keys[k + ahead] >> 32) * dimension;
     for (int v = 0; v <= slots; ++v) prefetch(r.variables[v] + at, dimension);
@@ -121,12 +121,11 @@ inline __attribute__((always_inline)) void fetch_ahead(
   if (k + kAhead / 2 < count) prefetch(gradients.of(keys[k + kAhead / 2]), dimension);
 }
 
-// Runs `Step` for a dimension that the compiler does not know. It is compiled once: inlined wherever
-// it is called, it would take a third of the time that a rule takes to build.
+// Runs `Step` for a dimension that the compiler does not know. It is compiled once: inlined
+// wherever it is called, it would take a third of the time that a rule takes to build.
 template <typename Step>
 __attribute__((noinline)) void run_any(int64_t n, float learning_rate, const float* constants,
-                                       const float* gradient, float* const* variables,
-                                       int64_t at) {
+                                       const float* gradient, float* const* variables, int64_t at) {
   Step::run(n, learning_rate, constants, gradient, variables, at);
 }
 

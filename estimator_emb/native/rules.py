@@ -80,7 +80,8 @@ class _Program:
         if text not in self._names:
             name = self._names[text] = f"x{len(self._names)}"
             kind = "bool" if is_condition else "float"
-            self.statements.append(f"const {kind} {name} = {text};")
+            # Unused if the rule of this package does without the value.
+            self.statements.append(f"[[maybe_unused]] const {kind} {name} = {text};")
         return _Symbol(self, self._names[text], is_condition)
 
     def apply(self, operation: str, *operands: Any) -> "_Symbol":

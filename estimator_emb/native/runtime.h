@@ -175,9 +175,9 @@ class Variables {
     for (int i = 0; i < handles.size(); ++i) {
       const Tensor& tensor = *variables_[i]->tensor();
       if (!variables_[i]->is_initialized || !tensor.IsInitialized()) {
-        return errors::FailedPrecondition(
-            "Embedding variable ", handles[i].flat<tensorflow::ResourceHandle>()(0).name(),
-            " is not initialized.");
+        return errors::FailedPrecondition("Embedding variable ",
+                                          handles[i].flat<tensorflow::ResourceHandle>()(0).name(),
+                                          " is not initialized.");
       }
       if (tensor.dtype() != tensorflow::DT_FLOAT || tensor.dims() != 2) {
         return errors::InvalidArgument("An embedding variable must be a float32 matrix; got ",

@@ -46,9 +46,9 @@ class Serves : public OpKernel {
 REGISTER_KERNEL_BUILDER(Name("HostTablesServes").Device(tensorflow::DEVICE_CPU), Serves);
 
 tensorflow::Status no_such_row(const OpInputList& handles, int variable) {
-  return errors::InvalidArgument(
-      "A worker asked for a row that ",
-      handles[variable].flat<tensorflow::ResourceHandle>()(0).name(), " has not.");
+  return errors::InvalidArgument("A worker asked for a row that ",
+                                 handles[variable].flat<tensorflow::ResourceHandle>()(0).name(),
+                                 " has not.");
 }
 
 REGISTER_OP("HostShardsLookup")

@@ -74,10 +74,11 @@ class ToIds : public OpKernel {
     OP_REQUIRES_OK(ctx, ctx->input_list("vocabularies", &vocabularies));
     OP_REQUIRES_OK(ctx, ctx->input_list("places", &places));
     const size_t n = values.size();
-    OP_REQUIRES(ctx,
-                kinds_.size() == n && buckets_.size() == n && otherwise_.size() == n &&
-                    padded_.size() == n && placed_.size() == n,
-                tensorflow::errors::InvalidArgument("The attributes of features differ in length."));
+    OP_REQUIRES(
+        ctx,
+        kinds_.size() == n && buckets_.size() == n && otherwise_.size() == n &&
+            padded_.size() == n && placed_.size() == n,
+        tensorflow::errors::InvalidArgument("The attributes of features differ in length."));
     std::vector<tensorflow::core::RefCountPtr<LookupInterface>> tables(n);
     std::vector<Tensor> ids(n);
     std::vector<Task> tasks;
@@ -86,8 +87,7 @@ class ToIds : public OpKernel {
       OP_REQUIRES_OK(ctx, ctx->allocate_temp(tensorflow::DT_INT64, values[i].shape(), &ids[i]));
       const int64_t count = values[i].NumElements();
       if (kinds_[i] == kVocabulary) {
-        const auto& handle =
-            vocabularies[next_vocabulary++].flat<tensorflow::ResourceHandle>()(0);
+        const auto& handle = vocabularies[next_vocabulary++].flat<tensorflow::ResourceHandle>()(0);
         OP_REQUIRES_OK(ctx, tensorflow::LookupResource(ctx, handle, &tables[i]));
         tasks.push_back({i, 0, count});
         continue;

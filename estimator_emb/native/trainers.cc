@@ -14,10 +14,8 @@ namespace {
 using tensorflow::int64;
 
 // Where the shards of the tables are: the shards of one table after the other's.
-#define ESTIMATOR_EMB_SHARDS          \
-  Attr("S: int >= 1")                 \
-      .Attr("shards_of: list(int)")   \
-      .Attr("server_of: list(int)")
+#define ESTIMATOR_EMB_SHARDS \
+  Attr("S: int >= 1").Attr("shards_of: list(int)").Attr("server_of: list(int)")
 
 class ShardedKernel : public FeaturesKernel {
  public:
@@ -58,8 +56,9 @@ REGISTER_OP("HostTablesRoute")
     .Output("messages: S * int32")
     .Output("positions: F * int32")
     .SetShapeFn(tensorflow::shape_inference::UnknownShape)
-    .Doc("The distinct rows of each shard, as a message to each server. Positions are ids among the "
-         "rows of their table, those of its first shard first.");
+    .Doc(
+        "The distinct rows of each shard, as a message to each server. Positions are ids among the "
+        "rows of their table, those of its first shard first.");
 
 class Route : public ShardedKernel {
  public:
@@ -86,8 +85,8 @@ class Route : public ShardedKernel {
       Rows found(this, table, features);
       for (int i : features_of_[table]) {
         const Feature& f = features[i];
-        const Result result = f.wide ? found.add<int64_t>(f, positions[i])
-                                     : found.add<int32_t>(f, positions[i]);
+        const Result result =
+            f.wide ? found.add<int64_t>(f, positions[i]) : found.add<int32_t>(f, positions[i]);
         if (result != kGood) {
           results[i] = result;
           return;
@@ -320,8 +319,8 @@ class Combine : public RoutedKernel {
       }
       for (int i : features_of_[table]) {
         const Feature& f = features[i];
-        results[i] = kernels().lookup(&f, whole, rows, dimension, 0, f.count, 0, f.segments(),
-                                      outputs[i]);
+        results[i] =
+            kernels().lookup(&f, whole, rows, dimension, 0, f.count, 0, f.segments(), outputs[i]);
         if (results[i] == kUnsorted) {
           results[i] = lookup_unsorted(f, whole, rows, dimension, outputs[i]);
         }
@@ -361,8 +360,7 @@ class RowGradients : public RoutedKernel {
     OP_REQUIRES(ctx, rates->NumElements() == tables(),
                 errors::InvalidArgument("There must be one rate for each table."));
     for (size_t i = 0; i < features.size(); ++i) {
-      OP_REQUIRES_OK(ctx,
-                     check_gradient(gradients[i], i, features[i], dimensions_[table_of_[i]]));
+      OP_REQUIRES_OK(ctx, check_gradient(gradients[i], i, features[i], dimensions_[table_of_[i]]));
     }
     std::vector<float*> sums;
     for (int server = 0; server < servers_; ++server) {

@@ -4,9 +4,9 @@
 //   arithmetic_driver LIBRARY RULE ROWS DIMENSION SLOTS BATCH WIDTH
 //
 // Standard input, of this machine's byte order: ids int32 [BATCH, WIDTH]; then float32 constants
-// [32], learning rate, weights and slots [1 + SLOTS, ROWS, DIMENSION], gradients [BATCH, DIMENSION].
-// Standard output, float32: activations [BATCH, DIMENSION], each the mean of its rows; then weights
-// and slots.
+// [32], learning rate, weights and slots [1 + SLOTS, ROWS, DIMENSION], gradients [BATCH,
+// DIMENSION]. Standard output, float32: activations [BATCH, DIMENSION], each the mean of its rows;
+// then weights and slots.
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -73,8 +73,7 @@ int main(int argc, char** argv) {
   std::vector<uint64_t> scratch(kernels->scratch_bytes(&feature, 1, dimension) / 8 + 1);
   const float* const of_feature = gradients.data();
   check(kernels->update(&feature, &of_feature, 1, table_rows, 0, 1, rule, &rows, nullptr,
-                        scratch.data()) ==
-            kGood,
+                        scratch.data()) == kGood,
         "The update failed.");
 
   fwrite(activations.data(), sizeof(float), activations.size(), stdout);

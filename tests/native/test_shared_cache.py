@@ -131,7 +131,9 @@ TRAIN = """
     logging.getLogger("estimator_emb").setLevel(logging.INFO)
     import tensorflow as tf
     import estimator_emb as ee
+    from estimator_emb.native import build
 
+    build._TIMEOUT = 3000.0  # Other work may slow the compiler down.
     for module in (tf, ee):
         assert module.__file__.startswith(sys.prefix), module.__file__
 
@@ -169,8 +171,10 @@ def environment(folder):
 
 
 @pytest.mark.slow
-def test_two_environments_share_the_kernels(native_library, tmp_path):
+def test_two_environments_share_the_kernels(tmp_path):
     """The second one trains with them after the first is gone, and without a compiler."""
+    if not build._compiler():
+        pytest.skip("there is no C++ compiler")
     cache = tmp_path / "cache"
     results = []
     for name, path in (("first", os.environ["PATH"]), ("second/of them", "")):
@@ -180,7 +184,7 @@ def test_two_environments_share_the_kernels(native_library, tmp_path):
         command = ["-c", textwrap.dedent(TRAIN)]
         # From elsewhere: Python looks for packages where it is started.
         done = processes.run_python(
-            *command, python=python, cwd=tmp_path, status=0, timeout=900, **more
+            *command, python=python, cwd=tmp_path, status=0, timeout=3600, **more
         )
         libraries = sorted(one.name for one in cache.iterdir() if one.suffix == ".so")
         results.append((done.stdout, libraries))

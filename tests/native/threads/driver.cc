@@ -183,14 +183,14 @@ struct Whole {
 
   Whole() {
     for (int dimension : kDimensions) tables.emplace_back(dimension, 1);
-    good = made("HostTablesIdsAreGood", with(of_features(), {
-        {"sizes", std::vector<int64>(kFeatures, kRows)},
-        {"most_samples", std::vector<int64>(kFeatures, kBatch)},
-        {"batch_size", int64{-1}}}));
-    lookup = made("HostTablesLookup",
-                  with(of_features(), {{"T", int64{kTables}}, {"N", int64{0}}}));
-    update = made("HostTablesUpdate",
-                  with(with(of_features(), of_rules(kTables)), {{"N", int64{0}}}));
+    good = made("HostTablesIdsAreGood",
+                with(of_features(), {{"sizes", std::vector<int64>(kFeatures, kRows)},
+                                     {"most_samples", std::vector<int64>(kFeatures, kBatch)},
+                                     {"batch_size", int64{-1}}}));
+    lookup =
+        made("HostTablesLookup", with(of_features(), {{"T", int64{kTables}}, {"N", int64{0}}}));
+    update =
+        made("HostTablesUpdate", with(with(of_features(), of_rules(kTables)), {{"N", int64{0}}}));
   }
 
   void step(Process* process, const Batch& batch) {

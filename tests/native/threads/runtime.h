@@ -52,25 +52,25 @@ constexpr auto FailedPrecondition = [](const auto&... parts) { return InvalidArg
 constexpr auto NotFound = FailedPrecondition;
 }  // namespace errors
 
-#define TF_RETURN_IF_ERROR(...)                         \
-  do {                                                  \
-    const ::tensorflow::Status status = (__VA_ARGS__);  \
-    if (!status.ok()) return status;                    \
+#define TF_RETURN_IF_ERROR(...)                        \
+  do {                                                 \
+    const ::tensorflow::Status status = (__VA_ARGS__); \
+    if (!status.ok()) return status;                   \
   } while (false)
-#define OP_REQUIRES_OK(CTX, ...)                        \
-  do {                                                  \
-    const ::tensorflow::Status status = (__VA_ARGS__);  \
-    if (!status.ok()) {                                 \
-      (CTX)->fail(status);                              \
-      return;                                           \
-    }                                                   \
+#define OP_REQUIRES_OK(CTX, ...)                       \
+  do {                                                 \
+    const ::tensorflow::Status status = (__VA_ARGS__); \
+    if (!status.ok()) {                                \
+      (CTX)->fail(status);                             \
+      return;                                          \
+    }                                                  \
   } while (false)
-#define OP_REQUIRES(CTX, CONDITION, ...)  \
-  do {                                    \
-    if (!(CONDITION)) {                   \
-      (CTX)->fail(__VA_ARGS__);           \
-      return;                             \
-    }                                     \
+#define OP_REQUIRES(CTX, CONDITION, ...) \
+  do {                                   \
+    if (!(CONDITION)) {                  \
+      (CTX)->fail(__VA_ARGS__);          \
+      return;                            \
+    }                                    \
   } while (false)
 
 class mutex {
@@ -152,9 +152,7 @@ class Tensor {
  public:
   Tensor() : shape_({}) {}
   Tensor(DataType type, const TensorShape& shape)
-      : type_(type),
-        shape_(shape),
-        buffer_(size_of(type) * shape.num_elements() + 1) {}
+      : type_(type), shape_(shape), buffer_(size_of(type) * shape.num_elements() + 1) {}
   // Of a handle, which must outlive the tensor.
   explicit Tensor(void* handle) : type_(DT_RESOURCE), shape_({}), handle_(handle) {}
 
@@ -395,10 +393,10 @@ struct Definition {
 #define REGISTER_OP(NAME)                                                        \
   [[maybe_unused]] static const ::tensorflow::Definition ESTIMATOR_EMB_NUMBERED( \
       definition_, __COUNTER__) = ::tensorflow::Definition()
-#define REGISTER_KERNEL_BUILDER(BUILDER, ...)                                                   \
-  [[maybe_unused]] static const bool ESTIMATOR_EMB_NUMBERED(registered_, __COUNTER__) =         \
-      ::tensorflow::factories()                                                                 \
-          .emplace((::tensorflow::register_kernel::BUILDER).name,                               \
+#define REGISTER_KERNEL_BUILDER(BUILDER, ...)                                                    \
+  [[maybe_unused]] static const bool ESTIMATOR_EMB_NUMBERED(registered_, __COUNTER__) =          \
+      ::tensorflow::factories()                                                                  \
+          .emplace((::tensorflow::register_kernel::BUILDER).name,                                \
                    [](::tensorflow::OpKernelConstruction* ctx) { return new __VA_ARGS__(ctx); }) \
           .second
 

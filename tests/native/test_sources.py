@@ -1,0 +1,61 @@
+"""The C++ sources as an editor reads them, by compile_commands.json: without a warning."""
+
+import importlib.util
+import pathlib
+import shutil
+import subprocess
+
+import processes
+import pytest
+
+from estimator_emb.native import build, ops, rules
+
+SCRIPT = processes.ROOT / ".ci" / "compile_commands.py"
+SOURCES = sorted(file.name for file in build.HERE.glob("*.cc"))
+
+
+def commands():
+    spec = importlib.util.spec_from_file_location("compile_commands", SCRIPT)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    return {pathlib.Path(one["file"]).name: one for one in script.commands()}
+
+
+def warnings(command):
+    if not shutil.which(command[0]):
+        pytest.skip(f"{command[0]} is not on PATH")
+    done = subprocess.run([*command, "-fsyntax-only"], capture_output=True, text=True)
+    return done.stderr
+
+
+def test_every_source_has_a_command():
+    found = commands()
+    assert sorted(found) == SOURCES
+    for name, one in found.items():
+        assert one["arguments"][-1] == one["file"] == str(build.HERE / name)
+        assert {"-Wall", "-Wextra"} <= {*one["arguments"]} and "-w" not in one["arguments"]
+
+
+def test_an_unused_parameter_is_a_warning(tmp_path):
+    (tmp_path / "a.cc").write_text("int one(int unused) { return 1; }\n")
+    command = ["c++", *build.compile_flags(build.Unit("")), str(tmp_path / "a.cc")]
+    assert "unused parameter" in warnings(command)
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_source_compiles_without_a_warning(source):
+    """Each by itself, as an editor has it, although all_ops.cc includes those of the ops."""
+    assert warnings(commands()[source]["arguments"]) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.any_version
+def test_rules_compile_without_a_warning(tmp_path):
+    every = {rule.name: rule for kind in ops.every_kind() for rule in [rules.trace(kind, 0.5)]}
+    for rule in every.values():
+        (tmp_path / f"{rule.name}.cc").write_text(rule.source)
+    (unit, *_) = build.arithmetic_units("", "rule", False)
+    files = [str(file) for file in tmp_path.iterdir()]
+    assert files and warnings(["c++", *build.compile_flags(unit), *files]) == ""
