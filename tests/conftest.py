@@ -68,7 +68,7 @@ def pytest_sessionstart(session):
     capture = session.config.pluginmanager.getplugin("capturemanager")
     capture.resume_global_capture()  # Of what TensorFlow has to say when it is imported.
     try:
-        importlib.import_module("estimator_emb.backends.host")
+        importlib.import_module("estimator_emb.backends.local")
     finally:
         capture.suspend_global_capture()
         capture.read_global_capture()
@@ -161,7 +161,7 @@ def _rare_garbage_collection():
 @pytest.fixture
 def in_shards(monkeypatch):
     """A function that makes backends divide tables into shards, as parameter servers do."""
-    from estimator_emb.backends import host
+    from estimator_emb.backends import host_tables
     from estimator_emb.step.engine import TableStep
 
     def into(count):
@@ -170,7 +170,7 @@ def in_shards(monkeypatch):
                 assert shards == 1
                 super().__init__(*args, shards=count, **kwargs)
 
-        monkeypatch.setattr(host, "TableStep", Divided)
+        monkeypatch.setattr(host_tables, "TableStep", Divided)
 
     return into
 

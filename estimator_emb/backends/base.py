@@ -3,9 +3,8 @@
 import abc
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
-from estimator_emb.checks import clusters
 from estimator_emb.guards.guard import Runs
 from estimator_emb.guards.watching import GraphGuards
 from estimator_emb.spec.config import EmbeddingConfigSpec
@@ -43,15 +42,12 @@ class Backend(abc.ABC):
     share it; a method that needs the estimator receives it.
 
     Attributes:
-      emulates_tpu: whether the program sees a TPU that is not there.
       runs: who runs the model.
     """
 
-    emulates_tpu: ClassVar[bool] = False
-    runs: ClassVar[Runs]
+    runs: Runs
 
     def __init__(self, request: EstimatorRequest):
-        clusters.check_no_strategy(request.config, request.spec is not None, self.emulates_tpu)
         self.request = request
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Backend":
@@ -59,7 +55,7 @@ class Backend(abc.ABC):
 
     def constructor_arguments(self) -> dict[str, Any]:
         """Returns the changed arguments for tensorflow-estimator's constructor."""
-        return {"eval_on_tpu": self.request.eval_on_tpu and self.request.use_tpu}
+        return {}
 
     def attach(self, estimator: Any) -> None:  # noqa: B027
         """Completes an estimator after tensorflow-estimator's constructor."""

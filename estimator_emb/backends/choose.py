@@ -1,17 +1,18 @@
 """Lists the backends, and is the only branch on where a program runs."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from estimator_emb.backends.base import Backend, EstimatorRequest
-from estimator_emb.backends.emulated.backend import EmulatedBackend
-from estimator_emb.backends.host import HostBackend
-from estimator_emb.backends.pjrt.backend import PjrtBackend
+from estimator_emb.backends.emulated.backend import EmulatedTPU
+from estimator_emb.backends.emulated.copies import CoreCopies
+from estimator_emb.backends.local import LocalBackend
+from estimator_emb.backends.pjrt.backend import PjrtDevices
 from estimator_emb.backends.tpu.backend import TPUBackend
 from estimator_emb.spec import options
 
-BACKENDS: Mapping[str, type[Backend]] = {
-    "host": EmulatedBackend,
-    "pjrt": PjrtBackend,
+BACKENDS: Mapping[str, Callable[[EstimatorRequest], Backend]] = {
+    "host": lambda request: EmulatedTPU(request, CoreCopies()),
+    "pjrt": lambda request: EmulatedTPU(request, PjrtDevices()),
     "tpu": TPUBackend,
 }
 """The `device` of a TPUConfig or of the environment, with `use_tpu=True` -> its backend."""
@@ -19,5 +20,5 @@ BACKENDS: Mapping[str, type[Backend]] = {
 
 def choose(request: EstimatorRequest) -> Backend:
     """Makes the backend that a program asked for; raises ValueError if the request does not fit."""
-    asked = BACKENDS[options.asked(request.config)] if request.use_tpu else HostBackend
-    return asked(request)
+    made = BACKENDS[options.asked(request.config)] if request.use_tpu else LocalBackend
+    return made(request)

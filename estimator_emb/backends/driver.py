@@ -61,6 +61,34 @@ class Runner:
         return spec
 
 
+class ThisGraph(Runner):
+    """Runs a model_fn once in the graph, for a batch that tensorflow-estimator has read.
+
+    `kwargs` are the arguments of model_fn besides features; labels may be among them.
+    """
+
+    def __init__(
+        self,
+        guards: GraphGuards,
+        model_fn: Callable[..., Any],
+        features: Any,
+        kwargs: dict[str, Any],
+    ):
+        super().__init__(guards, Cores())
+        self._model_fn = model_fn
+        self._given = features, kwargs.get("labels")
+        self._kwargs = kwargs
+
+    def read(self, tables: TableStep | None) -> tuple[ModelBatch, GradientTap | None, Any]:
+        return ModelBatch(*self._given, given=self._given), None, {}
+
+    def call(self, batch: ModelBatch) -> Any:
+        kwargs = self._kwargs
+        if "labels" in kwargs:
+            kwargs = {**kwargs, "labels": batch.labels}
+        return self._model_fn(features=batch.seen, **kwargs)
+
+
 def drive(runner: Runner, tables: TableStep | None) -> Any:
     """Takes the batch of a runner around its model_fn; returns the runner's step."""
     guards = runner.guards

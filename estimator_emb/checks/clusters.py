@@ -12,11 +12,9 @@ _SYNCHRONOUS = "sync_token_q"
 """The queue that `SyncReplicasOptimizer` adds to a graph."""
 
 
-def checked(config: Any, tables: bool, emulated: bool) -> Any:
+def checked(config: Any, tables: bool) -> Any:
     """Returns a `RunConfig` with device filters; raises ValueError if its cluster cannot train."""
-    if emulated:
-        _check_emulated()
-    if emulated or not tables or not isinstance(config, StockRunConfig):
+    if not tables or not isinstance(config, StockRunConfig):
         return config
     trainers = config.num_worker_replicas
     if trainers > 1 and not config.num_ps_replicas:
@@ -42,7 +40,8 @@ def check_no_strategy(config: Any, tables: bool, emulated: bool) -> None:
             )
 
 
-def _check_emulated() -> None:
+def check_alone() -> None:
+    """Raises ValueError if TF_CONFIG has a cluster, which no emulated TPU trains on."""
     config = tf_config.read_tf_config()
     jobs = {job: len(tasks) for job, tasks in config.get("cluster", {}).items()}
     training = {job: count for job, count in jobs.items() if job != "evaluator"}

@@ -10,7 +10,14 @@ import tensorflow as tf
 from estimator_emb.checks import batch_names
 from estimator_emb.guards import calls
 from estimator_emb.guards.every import GUARDS
-from estimator_emb.guards.guard import GUARDS_OF_GRAPH, Call, ModelBatch, of_graph, with_hooks
+from estimator_emb.guards.guard import (
+    GUARDS_OF_GRAPH,
+    Call,
+    ModelBatch,
+    Runs,
+    of_graph,
+    with_hooks,
+)
 from estimator_emb.step.cores import Cores
 from estimator_emb.step.engine import Lookup
 from estimator_emb.step.transfer import NextStep
@@ -78,6 +85,8 @@ class GraphGuards:
     def inputs(self) -> list[tuple[str, Any]]:
         if self._batch is None:
             return []
+        if self.call.runs is Runs.PLAIN and tf.distribute.has_strategy():
+            return []  # Each replica has a batch of its own.
         parts = {"features": self._batch.features, "labels": self._batch.labels}
         return list(batch_names.named(parts))
 

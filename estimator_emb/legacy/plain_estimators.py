@@ -16,7 +16,7 @@ from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
 from estimator_emb.checkpoints.restoring.warm_starts import without_global_step
 from estimator_emb.checks import call_arguments
 from estimator_emb.guards import calls, watching
-from estimator_emb.guards.guard import Call, ModelBatch, Runs
+from estimator_emb.guards.guard import Call, Runs
 from estimator_emb.guards.watching import GraphGuards
 from estimator_emb.messages import console
 from estimator_emb.messages.calls import called_by_program
@@ -24,8 +24,6 @@ from estimator_emb.messages.text_columns import counted
 from estimator_emb.private.estimator import Estimator, ModeKeys
 from estimator_emb.private.patches import Changes
 from estimator_emb.private.tpu_estimator import StockTPUEstimator
-from estimator_emb.step.cores import Cores
-from estimator_emb.step.engine import GradientTap, TableStep
 
 _DIRECTORY = "_estimator_emb_directory"
 """The attribute of an estimator that holds its `ModelDirectory`."""
@@ -115,27 +113,12 @@ def _guards(estimator: Any, method: str, **given: Any) -> GraphGuards:
     return GraphGuards(calls.made(_base_call(estimator), method, **given))
 
 
-class _ThisGraph(driver.Runner):
-    """Runs a model_fn as tensorflow-estimator calls it."""
-
-    def __init__(self, guards: GraphGuards, model_fn: _Method, features: Any, labels: Any):
-        super().__init__(guards, Cores())
-        self._model_fn = model_fn
-        self._given = features, labels
-
-    def read(self, tables: TableStep | None) -> tuple[ModelBatch, GradientTap | None, Any]:
-        return ModelBatch(*self._given, given=self._given), None, {}
-
-    def call(self, batch: ModelBatch) -> Any:
-        return self._model_fn(features=batch.features, labels=batch.labels)
-
-
 def _call_model_fn(
     original: Any, self: Any, features: Any, labels: Any, mode: Any, config: Any
 ) -> Any:
     call = calls.of(self, _base_call(self), mode)
     run = functools.partial(original, self, mode=mode, config=config)
-    runner = _ThisGraph(watching.guards_of(call), run, features, labels)
+    runner = driver.ThisGraph(watching.guards_of(call), run, features, {"labels": labels})
     spec, guards = driver.build(call, lambda: driver.drive(runner, tables=None))
     self._warm_start_settings = guards.warm_start()
     return spec

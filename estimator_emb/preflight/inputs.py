@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.backends.host import HOST_DEVICE
+from estimator_emb.backends.local import HOST_DEVICE
 from estimator_emb.checks import ids_on_tpus
 from estimator_emb.estimator import TPUEstimator
 from estimator_emb.messages import errors

@@ -1,26 +1,29 @@
 """A TPU that is emulated on the host: `use_tpu=True` and a request to emulate."""
 
 import copy
-from typing import Any, ClassVar
+from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb.backends import driver
-from estimator_emb.backends.base import EstimatorRequest, Function
-from estimator_emb.backends.emulated import topology
-from estimator_emb.backends.emulated.step import EmulatedStep
-from estimator_emb.backends.emulated.topology import EmulatedTPU
-from estimator_emb.backends.host import HostBackend
+from estimator_emb.backends.base import Backend, EstimatorRequest, Function
+from estimator_emb.backends.emulated.copies import Executor
+from estimator_emb.backends.emulated.step import CoresOfTPU
+from estimator_emb.backends.emulated.topology import EmulatedContext
+from estimator_emb.backends.local import (
+    LocalBackend,
+    checked_input_fn,
+    off_tpu,
+    say_not_exported,
+    with_steps_logged,
+)
+from estimator_emb.checks import clusters
 from estimator_emb.guards import watching
-from estimator_emb.guards.guard import Runs
 from estimator_emb.guards.watching import GraphGuards
 from estimator_emb.messages import console
-from estimator_emb.names.slices import Slice
-from estimator_emb.native import choice
 from estimator_emb.private.tpu_estimator import InputPipelineConfig, StockRunConfig
 from estimator_emb.spec import options
 from estimator_emb.spec.config import EmbeddingConfigSpec
-from estimator_emb.step.engine import TableStep
 
 _WITHOUT_MEANING = (
     "experimental_allow_per_host_v2_parallel_get_next",
@@ -31,47 +34,41 @@ _WITHOUT_MEANING = (
 )
 
 
-class EmulatedBackend(HostBackend):
+class EmulatedTPU(Backend):
     """This process, in which the program sees a TPU of N cores, on one host or several.
 
-    Exports, and evaluations with `eval_on_tpu=False`, run as with `use_tpu=False`.
+    `executor` says which cores there are, and runs the model on them; the tables are in this
+    process. Exports, and evaluations with `eval_on_tpu=False`, run as with `use_tpu=False`.
     """
 
-    emulates_tpu = True
-    runs = Runs.EMULATED
-    step: ClassVar[type[EmulatedStep]] = EmulatedStep
-
-    def __init__(self, request: EstimatorRequest):
+    def __init__(self, request: EstimatorRequest, executor: Executor):
+        clusters.check_no_strategy(request.config, request.spec is not None, emulated=True)
         super().__init__(request)
-        self._emulated_config = config = _emulated(super()._config(), request.spec)
+        self.runs = executor.runs
+        self._local = LocalBackend(request)
+        self._executor = executor
+        clusters.check_alone()
+        self._config = config = _emulated(with_steps_logged(request), request.spec)
         if isinstance(config, StockRunConfig):
-            self._shape = self._find_shape(config.tpu_config)
+            self._shape = executor.shape(config.tpu_config, request.spec is not None)
 
-    def _config(self) -> Any:
-        return self._emulated_config
-
-    def _find_shape(self, tpu_config: Any) -> Slice:
-        shape = topology.of_config(tpu_config)
-        each = tpu_config.num_cores_per_replica or 1
-        if self.request.spec is not None and shape.hosts > 1 and each > 1:
-            raise options.CannotEmulate(
-                "TPUConfig: num_cores_per_replica with embedding tables on several hosts cannot be "
-                f"emulated; got {each} and {shape.hosts} hosts. Emulate one host, or give each "
-                "replica one core."
-            )
-        return shape
+    def constructor_arguments(self) -> dict[str, Any]:
+        return off_tpu(self.request, self._config, exports_to_tpu=False)
 
     def attach(self, estimator: Any) -> None:
         names = ("train_batch_size", "eval_batch_size", "predict_batch_size", "eval_on_tpu")
         of_request = {name: getattr(self.request, name) for name in names}
-        estimator._ctx = EmulatedTPU(shape=self._shape, config=estimator.config, **of_request)
+        estimator._ctx = EmulatedContext(shape=self._shape, config=estimator.config, **of_request)
+
+    def log_export(self) -> None:
+        say_not_exported(self.request)
 
     def input_fn(self, input_fn: Function, guards: GraphGuards, context: Any) -> Function:
         # Each core's input is a batch behind.
-        return self._checked_input_fn(input_fn, guards, context.num_replicas)
+        return checked_input_fn(self.request, input_fn, guards, context.num_replicas)
 
     def model_fn(self, estimator: Any, augment: Function) -> Function:
-        on_cpu = super().model_fn(estimator, augment)
+        on_cpu = self._local.model_fn(estimator, augment)
 
         def for_tpu(features: Any, labels: Any, mode: str, config: Any, params: Any) -> Any:
             with estimator._ctx.with_mode(mode) as context:
@@ -82,25 +79,13 @@ class EmulatedBackend(HostBackend):
                 estimator._is_input_fn_invoked = None
                 guards = watching.guards_of(estimator.call_of(mode))
                 # An input on this TPU is a function of the context of a core or host.
-                step = self.step(self, estimator, guards, context, config, params, features)
-                return driver.drive(step, self._tables_of_cores(guards, context))
+                cores = CoresOfTPU(
+                    guards, self._executor, estimator, context, config, params, features
+                )
+                tables = self._local.tables.beside_cores(guards, context.global_batch_size)
+                return driver.drive(cores, tables)
 
         return for_tpu
-
-    def _tables_of_cores(self, guards: GraphGuards, ctx: EmulatedTPU) -> TableStep | None:
-        if self.request.spec is None:
-            return None
-        return TableStep(
-            self.request.spec,
-            self.request.tables,
-            guards.call.training,
-            cores=guards.cores,
-            batch_size=ctx.global_batch_size,
-            as_parts=True,
-            dropped=self.dropped(exporting=False),
-            kernels=choice.kernels_for,
-            summarizes=self.summarizes,
-        )
 
 
 def _emulated(config: Any, spec: EmbeddingConfigSpec | None) -> Any:

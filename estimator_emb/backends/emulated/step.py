@@ -9,7 +9,7 @@ Source: `TPUEstimator._augment_model_fn` of tensorflow_estimator/python/estimato
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import tensorflow as tf
 
@@ -18,11 +18,11 @@ from estimator_emb.backends.base import EstimatorRequest
 from estimator_emb.backends.emulated import input as emulated_input
 from estimator_emb.backends.emulated import refusals
 from estimator_emb.backends.emulated.computation import Computation
+from estimator_emb.backends.emulated.copies import Executor
 from estimator_emb.backends.emulated.loop import LoopHook
-from estimator_emb.backends.emulated.topology import EmulatedTPU
+from estimator_emb.backends.emulated.topology import EmulatedContext
 from estimator_emb.guards.guard import ModelBatch
 from estimator_emb.guards.watching import GraphGuards
-from estimator_emb.messages.text_columns import counted
 from estimator_emb.ordering import accesses, structure
 from estimator_emb.private.estimator import (
     LOSS_METRIC_KEY,
@@ -53,40 +53,36 @@ of an evaluation is such a mean too then, in place of core 0's.
 """
 
 
-class EmulatedStep(driver.Runner):
-    """The graph of one mode of an emulated TPU.
+class CoresOfTPU(driver.Runner):
+    """Runs a model_fn on the cores of an emulated TPU, for the graph of one mode.
 
-    `backend` is an `EmulatedBackend`, and `input_fn` takes the `TPUContext` of an input.
+    `input_fn` takes the `TPUContext` of an input.
     """
-
-    _takes_out: ClassVar[bool] = False
 
     def __init__(
         self,
-        backend: Any,
-        estimator: Any,
         guards: GraphGuards,
-        ctx: EmulatedTPU,
+        executor: Executor,
+        estimator: Any,
+        ctx: EmulatedContext,
         config: Any,
         params: Any,
         input_fn: Callable[..., Any],
     ):
-        super().__init__(guards, Cores(ctx.num_replicas, taken_out=self._takes_out))
-        self._backend = backend
+        super().__init__(guards, Cores(ctx.num_replicas, taken_out=executor.takes_out))
+        self._executor = executor
         self._estimator = estimator
         self._ctx = ctx
-        self._request: EstimatorRequest = backend.request
+        self._request: EstimatorRequest = estimator.backend.request
         self._config = config
         self._input_fn = input_fn
         self._wrapper = ModelFnWrapper(self._request.model_fn, config, params, ctx)
         self._computation = Computation()
+        self._execution = executor.begin(self.cores, self._computation, ctx.mode)
         self._tap: GradientTap | None = None
-        self._load: tf.Operation | None = None  # Runs before each loop of steps.
 
     def says(self) -> str:
-        count, hosts = self.cores.count, self._ctx.num_hosts
-        over = f" on {hosts} hosts" if hosts > 1 else ""
-        return f"A TPU is emulated on the host, with {counted(count, 'core')}{over}."
+        return self._executor.says(self.cores.count, self._ctx.num_hosts)
 
     def read(self, tables: TableStep | None) -> tuple[ModelBatch, GradientTap | None, Any]:
         # The name scope that input_fn has on a TPU.
@@ -117,6 +113,7 @@ class EmulatedStep(driver.Runner):
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         with (
+            self._execution.running(),
             self._computation.recording(),
             self.cores.running(numbered=True),
             _resource_variables(),
@@ -149,7 +146,7 @@ class EmulatedStep(driver.Runner):
         host_call = getattr(spec, "host_call", None)
         gradients = self._tap.gradients() if self._tap else {}
         wanted = {"host_call": _tensors(host_call), "gradients": gradients, "loss": spec.loss}
-        values, spec = self._on_cores(wanted, spec)
+        values, spec = self._execution.on_cores(wanted, spec)
         self.guards.losses = values["loss"]
         if options.means_losses():
             loss = tf.reduce_mean(tf.stack(values["loss"]))
@@ -165,10 +162,10 @@ class EmulatedStep(driver.Runner):
             dense = [
                 variable for variable in dense if variable in tf.compat.v1.trainable_variables()
             ]
-        step = self._whole_step(spec.train_op, updates)
+        step = self._execution.whole_step(spec.train_op, updates)
         scaffold = self._scaffold(getattr(spec, "scaffold_fn", None))
         host_ops = self._on_host("host_call", host_call, values, after=step)
-        with tf.control_dependencies([self._last_step(step)]):
+        with tf.control_dependencies([self._execution.last_step(step)]):
             global_step = tf.identity(tf.compat.v1.train.get_global_step())
             train_op = tf.group(*self._checks(dense, spec.loss))
         saves = any(
@@ -181,7 +178,7 @@ class EmulatedStep(driver.Runner):
             train_op=train_op,
             scaffold=scaffold,
             training_chief_hooks=[
-                *self._session_hooks(),
+                *self._execution.session_hooks(),
                 *([] if saves else self._saver_hooks(scaffold, estimator)),
             ],
             training_hooks=[
@@ -192,7 +189,7 @@ class EmulatedStep(driver.Runner):
                     step,
                     tf.nest.flatten(host_ops),
                     self._config.tpu_config.experimental_host_call_every_n_steps,
-                    self._load,
+                    self._execution.load,
                 ),
             ],
         )
@@ -205,7 +202,7 @@ class EmulatedStep(driver.Runner):
             "host_call": _tensors(spec.host_call),
             "loss": spec.loss,
         }
-        values, spec = self._on_cores(wanted, spec)
+        values, spec = self._execution.on_cores(wanted, spec)
         self.guards.losses = values["loss"]
         loss_of_step = (
             tf.reduce_mean(tf.stack(values["loss"])) if options.means_losses() else spec.loss
@@ -226,7 +223,7 @@ class EmulatedStep(driver.Runner):
             lookup.hold_writes(step)
         host_ops = self._on_host("host_call", spec.host_call, values, after=step)
         iterations = create_or_get_iterations_per_loop()
-        with tf.control_dependencies([self._last_step(step)]):
+        with tf.control_dependencies([self._execution.last_step(step)]):
             mean = total.read_value() / tf.cast(iterations, total.dtype)
         with tf.control_dependencies([mean]):
             done = tf.group(increase_eval_step_op(iterations))
@@ -240,7 +237,7 @@ class EmulatedStep(driver.Runner):
             evaluation_hooks=[
                 *self._input_hooks(),
                 *self._computation.guarded(spec.evaluation_hooks),
-                LoopHook(step, tf.nest.flatten(host_ops), first=self._load),
+                LoopHook(step, tf.nest.flatten(host_ops), first=self._execution.load),
             ],
         )
 
@@ -248,12 +245,12 @@ class EmulatedStep(driver.Runner):
         spec = _tpu_spec(returned, "prediction")
         self._wrapper._verify_tpu_spec_predictions(spec.predictions)
         wanted = {"predictions": spec.predictions, "host_call": _tensors(spec.host_call)}
-        values, spec = self._on_cores(wanted, spec)
+        values, spec = self._execution.on_cores(wanted, spec)
         self._create_tables(spec)
         scaffold = self._scaffold(spec.scaffold_fn)
         host_ops = self._on_host("host_call", spec.host_call, values)
         step = tf.group(*tf.nest.flatten([values, host_ops]))
-        with tf.control_dependencies([self._last_step(step)]):
+        with tf.control_dependencies([self._execution.last_step(step)]):
             predictions = {
                 name: _real(self._of_batch(of_cores), self._input.real)
                 for name, of_cores in values["predictions"].items()
@@ -264,22 +261,10 @@ class EmulatedStep(driver.Runner):
             scaffold=scaffold,
             prediction_hooks=[
                 *self._input_hooks(),
-                *self._session_hooks(),
+                *self._execution.session_hooks(),
                 *self._computation.guarded(spec.prediction_hooks),
             ],
         )
-
-    def _on_cores(self, wanted: dict[str, Any], spec: Any) -> tuple[dict[str, Any], Any]:
-        """Returns each core's tensors for those of `wanted`, and model_fn's spec for a session."""
-        of_cores = self.cores.replicate(tf.nest.flatten(wanted))
-        return tf.nest.pack_sequence_as(wanted, of_cores), spec
-
-    def _whole_step(self, train_op: Any, updates: list[tf.Operation]) -> tf.Operation:
-        return tf.group(train_op, *updates)
-
-    def _last_step(self, step: tf.Operation) -> tf.Operation:
-        """Returns the op of the step after which the session's hooks see the variables."""
-        return step
 
     def _of_batch(self, of_cores: list[tf.Tensor]) -> tf.Tensor:
         if self._config.tpu_config.per_host_input_for_training is InputPipelineConfig.BROADCAST:
@@ -345,9 +330,6 @@ class EmulatedStep(driver.Runner):
 
         reported = tf.reduce_any(tf.math.is_nan(tf.identity(loss)))
         return [tf.cond(reported, tf.no_op, check)]
-
-    def _session_hooks(self) -> list[Any]:
-        return []
 
     def _input_hooks(self) -> list[Any]:
         return [MultiHostDatasetInitializerHook(self._input.initializers)]

@@ -62,7 +62,7 @@ def metadata(
     )
 
 
-class EmulatedTPU(InternalTPUContext):
+class EmulatedContext(InternalTPUContext):
     """A TPU as tensorflow-estimator sees it, whose hosts are all this process."""
 
     def __init__(self, config: Any, shape: slices.Slice, **kwargs: Any):
@@ -79,7 +79,7 @@ class EmulatedTPU(InternalTPUContext):
     def device_for_replica(self, replica_id: int) -> tuple[str, int]:
         return _HOST, super().device_for_replica(replica_id)[1]
 
-    def __deepcopy__(self, memo: Any) -> "EmulatedTPU":
+    def __deepcopy__(self, memo: Any) -> "EmulatedContext":
         return self  # Programs copy `params`, which hold the context.
 
 

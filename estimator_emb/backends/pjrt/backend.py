@@ -5,30 +5,35 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.backends.emulated.backend import EmulatedBackend
-from estimator_emb.backends.pjrt.step import PjrtStep
+from estimator_emb.backends.emulated.computation import Computation
+from estimator_emb.backends.emulated.copies import Execution
+from estimator_emb.backends.pjrt.step import StepOnDevices, described
 from estimator_emb.guards.guard import Runs
 from estimator_emb.names import environment
 from estimator_emb.names.slices import Slice
 from estimator_emb.native import cache
 from estimator_emb.spec import options
+from estimator_emb.step.cores import Cores
 
 _OLDEST = (2, 18)
 """The first TensorFlow that one environment can hold beside the jax of the extra `[pjrt]`."""
 
 
-class PjrtBackend(EmulatedBackend):
-    """PJRT devices of this process, each a core of the program's TPU; the tables are in its memory.
-
-    Exports, and evaluations with `eval_on_tpu=False`, run as with `use_tpu=False`.
-    """
+class PjrtDevices:
+    """PJRT devices of this process, each a core of the program's TPU."""
 
     runs = Runs.PJRT
-    step = PjrtStep
+    takes_out = True
 
-    def _find_shape(self, tpu_config: Any) -> Slice:
-        self.devices = chosen(tpu_config)
-        return shape_of(len(self.devices))
+    def shape(self, tpu_config: Any, has_tables: bool) -> Slice:
+        self._devices = chosen(tpu_config)
+        return shape_of(len(self._devices))
+
+    def says(self, cores: int, hosts: int) -> str:
+        return f"The model runs on {described(self._devices)}."
+
+    def begin(self, cores: Cores, computation: Computation, mode: str) -> Execution:
+        return StepOnDevices(self._devices, cores, computation, mode)
 
 
 def shape_of(count: int) -> Slice:

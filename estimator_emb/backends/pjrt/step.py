@@ -14,11 +14,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.backends.emulated.step import EmulatedStep
+from estimator_emb.backends.emulated.computation import Computation
 from estimator_emb.ordering import reads_first
 from estimator_emb.private.estimator import ModeKeys
 from estimator_emb.private.graphs import control_flow_util, gen_random_ops
 from estimator_emb.private.patches import Changes
+from estimator_emb.step.cores import Cores
 from estimator_emb.xla import core_step, draws
 
 _KERAS = "tf_keras.src.utils.control_flow_util"
@@ -28,44 +29,46 @@ _building = threading.RLock()
 """Held while model_fn builds its step: what it changes of TensorFlow is for all threads."""
 
 
-class PjrtStep(EmulatedStep):
-    """The graph of one mode, whose step runs on the devices of the backend, one for each core."""
+class StepOnDevices:
+    """The step of one mode, which runs on PJRT devices, one for each core."""
 
-    _takes_out = True
-    _number = 0
-    """Of the next step, for random numbers: not less than the global step."""
-    _seed: tf.Tensor | None = None
-
-    def says(self) -> str:
-        return f"The model runs on {described(self._backend.devices)}."
+    def __init__(self, devices: Sequence[Any], cores: Cores, computation: Computation, mode: str):
+        self.load: tf.Operation | None = None
+        self._devices = devices
+        self._cores = cores
+        self._computation = computation
+        self._mode = mode
+        self._number = 0
+        """Of the next step, for random numbers: not less than the global step."""
+        self._seed: tf.Tensor | None = None
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        with _building, _as_xla_wants(self._seed_of_core), super().running():
+        with _building, _as_xla_wants(self._seed_of_core):
             yield
 
     def _seed_of_core(self) -> tf.Tensor:
         if self._seed is None:
-            count = self.cores.count
+            count = self._cores.count
             with tf.init_scope():  # Loops, branches and functions of the program capture it.
                 seeds = lambda: draws.seeds_of_cores(self._number, count)  # noqa: E731
                 each = _host_op("seeds", seeds, [], [tf.int32] * count)[1]
-                self._seed = self.cores.per_core([tf.ensure_shape(one, [2]) for one in each])
+                self._seed = self._cores.per_core([tf.ensure_shape(one, [2]) for one in each])
         return self._seed
 
-    def _on_cores(self, wanted: dict[str, Any], spec: Any) -> tuple[dict[str, Any], Any]:
+    def on_cores(self, wanted: dict[str, Any], spec: Any) -> tuple[dict[str, Any], Any]:
         rest = {name: tensors for name, tensors in wanted.items() if name != "gradients"}
         if getattr(spec, "loss", None) is not None:
             rest[_LOSS] = spec.loss
         # What the tables need of a step comes first: the rest is taken only where it is read.
         gradients = wanted.get("gradients", {})
         first, others = tf.nest.flatten(gradients), tf.nest.flatten(rest)
-        training = self._ctx.mode == ModeKeys.TRAIN
+        training = self._mode == ModeKeys.TRAIN
         train_op = getattr(spec.train_op, "op", spec.train_op) if training else None
         targets = [*first, *others]
         # Before they leave the session's graph, reads get in front of the writes of a step.
         reads_first.order([*targets, *([] if train_op is None else [train_op])])
-        step = core_step.of_core(self.cores, targets, train_op, self._computation.has)
+        step = core_step.of_core(self._cores, targets, train_op, self._computation.has)
         self._take_to_devices(step)
         with tf.name_scope("pjrt"), tf.control_dependencies(None):
             values = tf.nest.pack_sequence_as(gradients, self._launched(step, first))
@@ -84,7 +87,7 @@ class PjrtStep(EmulatedStep):
 
         lowered = step.lowered()
         try:
-            on_devices = DeviceStep(lowered, len(step.arguments), self._backend.devices)
+            on_devices = DeviceStep(lowered, len(step.arguments), self._devices)
         except RuntimeError as error:  # Of XLA for these devices.
             raise core_step.CannotLower(core_step.explained(str(error))) from error
         self._on_devices = on_devices
@@ -100,12 +103,12 @@ class PjrtStep(EmulatedStep):
                 for handle, dtype in self._handles
             ]
             global_step = tf.compat.v1.train.get_global_step().read_value()
-            self._load = _host_op("load", load, [global_step, *values], [])[0]
+            self.load = _host_op("load", load, [global_step, *values], [])[0]
 
     def _launched(self, step: core_step.CoreStep, first: Sequence[tf.Tensor]) -> list[Any]:
         """Makes the op of a step, and returns the results of each core that the tables need."""
-        count = self.cores.count
-        given = [self.cores.of_each(tensor) for tensor in step.arguments]
+        count = self._cores.count
+        given = [self._cores.of_each(tensor) for tensor in step.arguments]
         counter = self._step_counter() if first else []
 
         def launch(*values: Any) -> list[Any]:
@@ -125,13 +128,13 @@ class PjrtStep(EmulatedStep):
 
     def _results(self, step: core_step.CoreStep, numbers: Sequence[int]) -> list[Any]:
         tensors = [step.results[number] for number in numbers]
-        dtypes = [tensor.dtype for tensor in tensors for _ in range(self.cores.count)]
+        dtypes = [tensor.dtype for tensor in tensors for _ in range(self._cores.count)]
         outputs = _host_op("results", lambda: self._on_devices.results(numbers), [], dtypes)[1]
         return self._shaped(outputs, tensors)
 
     def _shaped(self, outputs: list[tf.Tensor], like: Sequence[tf.Tensor]) -> list[Any]:
         """Returns for each of `like` the outputs of all cores, with its static shape."""
-        count = self.cores.count
+        count = self._cores.count
         of_cores = [outputs[count * n : count * (n + 1)] for n in range(len(like))]
         for tensor, values in zip(like, of_cores, strict=True):
             for value in values:
@@ -158,7 +161,7 @@ class PjrtStep(EmulatedStep):
             *(_assign(handle, value) for (handle, _), value in zip(handles, values, strict=True))
         )
 
-    def _whole_step(self, train_op: Any, updates: list[tf.Operation]) -> tf.Operation:
+    def whole_step(self, train_op: Any, updates: list[tf.Operation]) -> tf.Operation:
         # Rates of the next step's tables read the global step, which a loop counts on the host too.
         with tf.control_dependencies([train_op, *updates]):
             return tf.group(
@@ -168,19 +171,19 @@ class PjrtStep(EmulatedStep):
                 )
             )
 
-    def _last_step(self, step: tf.Operation) -> tf.Operation:
+    def last_step(self, step: tf.Operation) -> tf.Operation:
         with tf.control_dependencies([step]):
             return self._written_back()
 
-    def _session_hooks(self) -> list[Any]:
-        if self._ctx.mode == ModeKeys.TRAIN:  # Each loop begins with a load.
+    def session_hooks(self) -> list[Any]:
+        if self._mode == ModeKeys.TRAIN:  # Each loop begins with a load.
             with tf.name_scope("pjrt"):
                 return [_FlushHook(self._on_devices, self._written_back())]
-        return [_LoadHook(self._load)]
+        return [_LoadHook(self.load)]
 
 
 class _LoadHook(tf.compat.v1.train.SessionRunHook):
-    def __init__(self, load: tf.Operation):
+    def __init__(self, load: tf.Operation | None):
         self._load = load
 
     def after_create_session(self, session: tf.compat.v1.Session, coord: Any) -> None:

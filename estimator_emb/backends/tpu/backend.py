@@ -14,9 +14,10 @@ import tensorflow as tf
 from estimator_emb.backends import driver
 from estimator_emb.backends.base import Backend, EstimatorRequest, Function
 from estimator_emb.backends.tpu.embedding import INFERENCE, TRAINING, TPUEmbedding, VariablesAndOps
+from estimator_emb.checks import clusters
 from estimator_emb.checks.program_checks import takes
 from estimator_emb.guards import watching
-from estimator_emb.guards.guard import ModelBatch, Runs
+from estimator_emb.guards.guard import Runs
 from estimator_emb.guards.watching import GraphGuards
 from estimator_emb.messages.console import logger
 from estimator_emb.messages.text_columns import counted
@@ -25,8 +26,6 @@ from estimator_emb.private.graphs import fn_args
 from estimator_emb.spec import generations, options
 from estimator_emb.spec.config import EmbeddingConfigSpec, FeatureConfig
 from estimator_emb.spec.resolved import Table
-from estimator_emb.step.cores import Cores
-from estimator_emb.step.engine import GradientTap, TableStep
 from estimator_emb.step.inputs import PADDING_ID
 from estimator_emb.tables import functions, helper_variable, names, scopes
 from estimator_emb.tables.sizes import describe
@@ -39,6 +38,7 @@ class TPUBackend(Backend):
 
     def __init__(self, request: EstimatorRequest):
         options.check_on_tpu(request.config)
+        clusters.check_no_strategy(request.config, request.spec is not None, emulated=False)
         super().__init__(request)
 
     def attach(self, estimator: Any) -> None:
@@ -73,7 +73,8 @@ class TPUBackend(Backend):
 
         def run(features: Any, mode: str, kwargs: dict[str, Any]) -> Any:
             guards = watching.guards_of(estimator.call_of(mode))
-            return driver.drive(OneCore(guards, model_fn, features, kwargs), tables=None)
+            # tensorflow-estimator has put the activations of its tables into the features.
+            return driver.drive(driver.ThisGraph(guards, model_fn, features, kwargs), tables=None)
 
         augmented = augment(driver.driven(model_fn, run), self.request.batch_axis)
 
@@ -86,24 +87,6 @@ class TPUBackend(Backend):
             return spec
 
         return finished
-
-
-class OneCore(driver.Runner):
-    """A core of a TPU, for which tensorflow-estimator has read the batch and the activations."""
-
-    def __init__(
-        self, guards: GraphGuards, model_fn: Function, features: Any, kwargs: dict[str, Any]
-    ):
-        super().__init__(guards, Cores())
-        self._model_fn = model_fn
-        self._features = features
-        self._kwargs = kwargs
-
-    def read(self, tables: TableStep | None) -> tuple[ModelBatch, GradientTap | None, Any]:
-        return ModelBatch(self._features, self._kwargs.get("labels")), None, {}
-
-    def call(self, batch: ModelBatch) -> Any:
-        return self._model_fn(features=batch.features, **self._kwargs)
 
 
 def as_hardware_reads(made: Any, tables: list[Table]) -> Any:

@@ -1,145 +1,116 @@
-"""The model and its tables on the host, alone or in a cluster, as with `use_tpu=False`."""
+"""The model and its tables in this process or a cluster, as with `use_tpu=False`."""
 
 import contextlib
 import dataclasses
-import functools
 from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb.backends import driver
 from estimator_emb.backends.base import Backend, EstimatorRequest, Function
+from estimator_emb.backends.host_tables import HostTables
 from estimator_emb.checks import clusters, program_checks
 from estimator_emb.checks.program_checks import takes
 from estimator_emb.guards import watching
 from estimator_emb.guards.guard import ModelBatch, Runs
 from estimator_emb.guards.watching import GraphGuards
 from estimator_emb.messages.console import logger
-from estimator_emb.native import choice, serving
+from estimator_emb.native import serving
 from estimator_emb.private.graphs import fn_args
 from estimator_emb.private.tpu_estimator import StockRunConfig, TPUContext, add_item_to_params
-from estimator_emb.spec import options
-from estimator_emb.spec.resolved import check_for_host, with_own_keys
-from estimator_emb.step.cores import Cores
-from estimator_emb.step.dropped import DroppedIds
+from estimator_emb.spec.resolved import with_own_keys
 from estimator_emb.step.engine import GradientTap, TableStep
-from estimator_emb.step.kernels import TensorFlowKernels
 
 HOST_DEVICE = "/device:CPU:0"
 
 
-class HostBackend(Backend):
+class LocalBackend(Backend):
     """This process, or the cluster that TF_CONFIG describes, without a TPU."""
 
     runs = Runs.LOCAL
 
     def __init__(self, request: EstimatorRequest):
+        clusters.check_no_strategy(request.config, request.spec is not None, emulated=False)
         super().__init__(request)
-        self._drops_ids = options.asked_bad_ids(request.config) == "drop"
-        self.summarizes = options.table_summaries_on_host(request.config)
-        if request.spec is not None:
-            check_for_host(request.spec, request.tables)
-
-    @property
-    def _without_tpu_graph(self) -> bool:
-        """True if a graph for TPUs would hold ops that only a TPU's own graph can have."""
-        return self.emulates_tpu or self.request.spec is not None
+        self.tables = HostTables(request)
 
     def constructor_arguments(self) -> dict[str, Any]:
-        request = self.request
-        arguments = {
-            **super().constructor_arguments(),
-            "config": self._config(),
-            "embedding_config_spec": None,
-        }
-        if self._without_tpu_graph:
-            arguments["export_to_tpu"] = False
-            arguments["export_to_cpu"] = request.export_to_cpu or request.export_to_tpu
-        return arguments
-
-    def _config(self) -> Any:
-        config = self.request.config
-        size = self.request.train_batch_size
-        if not program_checks.is_batch_size(size) and isinstance(config, StockRunConfig):
-            # tensorflow-estimator's log of examples per second multiplies by it.
-            config = config.replace(log_step_count_steps=None)
-        return clusters.checked(config, self.request.spec is not None, self.emulates_tpu)
+        has_spec = self.request.spec is not None
+        config = clusters.checked(with_steps_logged(self.request), has_spec)
+        return off_tpu(self.request, config, exports_to_tpu=not has_spec)
 
     def attach(self, estimator: Any) -> None:
         serving.load(estimator.config, self.request.tables, self.request.spec)
 
     def log_export(self) -> None:
-        if self.request.export_to_tpu and self._without_tpu_graph:
-            logger.info("export_to_tpu: off a TPU, only the metagraph for CPU is written.")
+        if self.request.spec is not None:
+            say_not_exported(self.request)
 
     def input_fn(self, input_fn: Function, guards: GraphGuards, context: Any) -> Function:
-        input_fn = self._checked_input_fn(input_fn, guards, batches_ahead=1)
+        input_fn = checked_input_fn(self.request, input_fn, guards, batches_ahead=1)
         return input_fn if self.request.spec is None else with_context(input_fn)
-
-    def _checked_input_fn(
-        self, input_fn: Function, guards: GraphGuards, batches_ahead: int
-    ) -> Function:
-        spec = self.request.spec
-        input_fn = program_checks.checked_input_fn(input_fn, guards.returned)
-        if spec and spec.pipeline_execution_with_tensor_core and guards.call.training:
-            input_fn = with_one_more(input_fn, batches_ahead)
-        return input_fn
 
     def model_fn(self, estimator: Any, augment: Function) -> Function:
         model_fn = self.request.model_fn
 
         def run(features: Any, mode: str, kwargs: dict[str, Any]) -> Any:
             guards = watching.guards_of(estimator.call_of(mode))
-            runner = ThisGraph(guards, model_fn, features, kwargs)
-            return driver.drive(runner, self._tables(guards, estimator.config))
+            runner = OneCore(guards, model_fn, features, kwargs)
+            return driver.drive(runner, self.tables.in_process(guards, estimator.config))
 
         return augment(driver.driven(model_fn, run), self.request.batch_axis)
 
-    def _tables(self, guards: GraphGuards, config: Any) -> TableStep | None:
-        """Returns the tables in this process, or on the parameter servers of its cluster."""
-        call = guards.call
-        if self.request.spec is None:
-            return None
-        if call.training and call.float16 is not None:
-            raise ValueError(
-                "TPUConfig: serving_tables='float16' exports no graph that trains: optimizers need "
-                "float32 tables. Export without ModeKeys.TRAIN, or leave serving_tables out."
-            )
-        servers = () if call.exporting else serving.addresses(config)
-        choose = functools.partial(choice.kernels_for, servers=servers)
-        return TableStep(
-            self.request.spec,
-            self.request.tables,
-            call.training,
-            guards.cores,
-            shards=max(len(servers), 1),
-            dropped=self.dropped(call.exporting),
-            kernels=TensorFlowKernels if call.exporting else choose,
-            look_up_integers=True,
-            summarizes=self.summarizes,
-            in_this_process=not servers,
-            dtype=tf.float32 if call.float16 is None else tf.float16,
-        )
 
-    def dropped(self, exporting: bool) -> DroppedIds | None:
-        return DroppedIds(count=not exporting) if self._drops_ids else None
+def with_steps_logged(request: EstimatorRequest) -> Any:
+    """Returns the `RunConfig` of a request, with which tensorflow-estimator can log its steps."""
+    config = request.config
+    is_sized = program_checks.is_batch_size(request.train_batch_size)
+    if not is_sized and isinstance(config, StockRunConfig):
+        # tensorflow-estimator's log of examples per second multiplies by it.
+        return config.replace(log_step_count_steps=None)
+    return config
 
 
-class ThisGraph(driver.Runner):
+def off_tpu(request: EstimatorRequest, config: Any, exports_to_tpu: bool) -> dict[str, Any]:
+    """Returns the arguments of tensorflow-estimator's constructor that are others off a TPU.
+
+    A graph for TPUs is left out, unless it `exports_to_tpu`, if only a TPU can have its ops.
+    """
+    arguments = {
+        "eval_on_tpu": request.eval_on_tpu and request.use_tpu,
+        "config": config,
+        "embedding_config_spec": None,
+    }
+    if not exports_to_tpu:
+        arguments["export_to_tpu"] = False
+        arguments["export_to_cpu"] = request.export_to_cpu or request.export_to_tpu
+    return arguments
+
+
+def say_not_exported(request: EstimatorRequest) -> None:
+    """Logs that a wanted graph for TPUs is not exported."""
+    if request.export_to_tpu:
+        logger.info("export_to_tpu: off a TPU, only the metagraph for CPU is written.")
+
+
+def checked_input_fn(
+    request: EstimatorRequest, input_fn: Function, guards: GraphGuards, batches_ahead: int
+) -> Function:
+    """Returns an input_fn whose values the guards see, and that feeds lookups a step ahead."""
+    spec = request.spec
+    input_fn = program_checks.checked_input_fn(input_fn, guards.returned)
+    if spec and spec.pipeline_execution_with_tensor_core and guards.call.training:
+        input_fn = with_one_more(input_fn, batches_ahead)
+    return input_fn
+
+
+class OneCore(driver.ThisGraph):
     """Runs a model_fn for a whole batch, as one core would."""
 
-    def __init__(
-        self, guards: GraphGuards, model_fn: Function, features: Any, kwargs: dict[str, Any]
-    ):
-        super().__init__(guards, Cores())
-        self._model_fn = model_fn
-        self._given = features, kwargs.get("labels")
-        self._kwargs = kwargs
-
     def read(self, tables: TableStep | None) -> tuple[ModelBatch, GradientTap | None, Any]:
-        features, labels = self._given
         if tables is None:
-            return ModelBatch(features, labels, given=self._given), None, {}
+            return super().read(tables)
+        features, labels = self._given
         params = self._kwargs.get("params")
         if params is not None and not self.guards.call.exporting:
             add_item_to_params(params, "context", HostContext(call_from_input_fn=False))
@@ -160,12 +131,6 @@ class ThisGraph(driver.Runner):
 
     def running(self) -> contextlib.AbstractContextManager[Any]:
         return self.cores.running(shard_context=self.guards.call.has_spec)
-
-    def call(self, batch: ModelBatch) -> Any:
-        kwargs = self._kwargs
-        if "labels" in kwargs:
-            kwargs = {**kwargs, "labels": batch.labels}
-        return self._model_fn(features=batch.seen, **kwargs)
 
     def step(self, spec: Any, tap: GradientTap | None) -> Any:
         if tap is None:

@@ -1,0 +1,71 @@
+"""Where the tables of a program are that this process, or its cluster, trains."""
+
+import functools
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.backends.base import EstimatorRequest
+from estimator_emb.guards.watching import GraphGuards
+from estimator_emb.native import choice, serving
+from estimator_emb.spec import options
+from estimator_emb.spec.resolved import check_for_host
+from estimator_emb.step.dropped import DroppedIds
+from estimator_emb.step.engine import TableStep
+from estimator_emb.step.kernels import TensorFlowKernels
+
+
+class HostTables:
+    """Makes the `TableStep` of each graph; None for a program without tables."""
+
+    def __init__(self, request: EstimatorRequest):
+        self._request = request
+        self._drops_ids = options.asked_bad_ids(request.config) == "drop"
+        self._summarizes = options.table_summaries_on_host(request.config)
+        if request.spec is not None:
+            check_for_host(request.spec, request.tables)
+
+    def in_process(self, guards: GraphGuards, config: Any) -> TableStep | None:
+        """Puts the tables into this process, or on the parameter servers of its cluster."""
+        call = guards.call
+        if self._request.spec is None:
+            return None
+        if call.training and call.float16 is not None:
+            raise ValueError(
+                "TPUConfig: serving_tables='float16' exports no graph that trains: optimizers need "
+                "float32 tables. Export without ModeKeys.TRAIN, or leave serving_tables out."
+            )
+        servers = () if call.exporting else serving.addresses(config)
+        choose = functools.partial(choice.kernels_for, servers=servers)
+        return TableStep(
+            self._request.spec,
+            self._request.tables,
+            call.training,
+            guards.cores,
+            shards=max(len(servers), 1),
+            dropped=self._dropped(call.exporting),
+            kernels=TensorFlowKernels if call.exporting else choose,
+            look_up_integers=True,
+            summarizes=self._summarizes,
+            in_this_process=not servers,
+            dtype=tf.float32 if call.float16 is None else tf.float16,
+        )
+
+    def beside_cores(self, guards: GraphGuards, batch_size: int | None) -> TableStep | None:
+        """Puts the tables into this process, for all cores of an emulated TPU."""
+        if self._request.spec is None:
+            return None
+        return TableStep(
+            self._request.spec,
+            self._request.tables,
+            guards.call.training,
+            guards.cores,
+            batch_size=batch_size,
+            as_parts=True,
+            dropped=self._dropped(exporting=False),
+            kernels=choice.kernels_for,
+            summarizes=self._summarizes,
+        )
+
+    def _dropped(self, exporting: bool) -> DroppedIds | None:
+        return DroppedIds(count=not exporting) if self._drops_ids else None
