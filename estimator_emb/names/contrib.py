@@ -316,7 +316,7 @@ MODULES: dict[str, Module] = {
         rest=f"tf.layers; the package tf_slim has most of its layers: {_SLIM} them",
     ),
     "learn": Module(
-        places={f"{_OURS}.learn": "ModeKeys RunConfig"},
+        places={f"{_OURS}.learn": "ModeKeys RunConfig=LearnRunConfig"},
         inner="python.learn python.learn.estimators python.learn.estimators.model_fn "
         "python.learn.estimators.run_config",
         modules={

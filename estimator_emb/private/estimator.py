@@ -61,7 +61,9 @@ from tensorflow_estimator.python.estimator.training import EvalSpec, TrainSpec
 LocalRunConfig = _run_config.RunConfig
 # Of which a `TPUEstimatorSpec` is a kind, whoever has replaced that class.
 # The heads that tf.contrib.estimator had in public.
-canned_head = _canned_head
+stock_multi_class_head = _canned_head._multi_class_head_with_softmax_cross_entropy_loss
+stock_binary_head = _canned_head._binary_logistic_head_with_sigmoid_cross_entropy_loss
+stock_regression_head = _canned_head._regression_head
 # Feeds a DataFrame by a queue, and must be given text as objects.
 feeding_functions = _feeding_functions
 # Where canned estimators and heads take an optimizer, which must be Keras's legacy one.

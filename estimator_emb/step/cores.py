@@ -17,8 +17,8 @@ import contextlib
 import contextvars
 import dataclasses
 import functools
+import inspect
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -353,7 +353,7 @@ def _replaced(ops: Ops) -> Iterator[None]:
 def _replaceable(op: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def replaceable(*args: Any, **kwargs: Any) -> Any:
         own = _ops.get().get(op, original)
-        if op in _OF_PROGRAMS and own is not original and _is_of_tensorflow(sys._getframe(1)):
+        if op in _OF_PROGRAMS and own is not original and _is_of_tensorflow(inspect.currentframe()):
             own = original
         return own(*args, **kwargs)
 
@@ -361,7 +361,8 @@ def _replaceable(op: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_of_tensorflow(frame: Any) -> bool:
-    """Returns whether a caller is TensorFlow's or Keras's, and no code that AutoGraph calls."""
+    """Returns whether the caller of `frame` is TensorFlow's or Keras's, not one by AutoGraph."""
+    frame = frame.f_back
     while _AUTOGRAPH in frame.f_code.co_filename:
         frame = frame.f_back
     return frames.is_in(frame.f_code.co_filename, ("keras", "tensorflow", "tf_keras"))

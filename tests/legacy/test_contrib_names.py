@@ -170,6 +170,7 @@ def test_layer_norm_basic_lstm_cell(layer_norm):
              for name in ("gamma", "beta")] if layer_norm else ["bias"]  # fmt: skip
     assert set(variables) == {scope + name for name in ("kernel", *names)}
     gates = np.concatenate([x, h], 1) @ variables[scope + "kernel"]
+    gates = gates + variables.get(f"{scope}bias", 0)  # It begins at random, as in TensorFlow 1.15.
     norm = (lambda gate: normalized(gate, 1.5, 0.25)) if layer_norm else lambda gate: gate
     i, j, f, o = map(norm, np.split(gates, 4, axis=1))
     want_c = norm(c * sigmoid(f + 0.5) + sigmoid(i) * np.tanh(j))
@@ -350,17 +351,17 @@ def test_moving_average_optimizer(tmp_path):
 
 
 def test_run_config_and_modes_of_learn():
-    config = learn.RunConfig(
+    config = learn.LearnRunConfig(
         num_cores=3, gpu_memory_fraction=0.5, save_checkpoints_steps=7, model_dir="/tmp/m"
     )
     assert config.session_config.intra_op_parallelism_threads == 3
     assert config.session_config.gpu_options.per_process_gpu_memory_fraction == 0.5
     assert config.save_checkpoints_steps == 7 and config.save_checkpoints_secs is None
-    assert learn.RunConfig().save_checkpoints_secs == 600
-    assert learn.RunConfig().keep_checkpoint_every_n_hours == 10000
+    assert learn.LearnRunConfig().save_checkpoints_secs == 600
+    assert learn.LearnRunConfig().keep_checkpoint_every_n_hours == 10000
     assert isinstance(config, tf_estimator_run_config.RunConfig)
     assert learn.ModeKeys.INFER == ee.ModeKeys.PREDICT
-    assert harness.refusal(ValueError, learn.RunConfig, "grpc://tpu") == (
+    assert harness.refusal(ValueError, learn.LearnRunConfig, "grpc://tpu") == (
         "learn.RunConfig: TF_CONFIG names the cluster; leave master and evaluation_master out; "
         "got 'grpc://tpu' and ''."
     )

@@ -32,6 +32,7 @@ ATTRIBUTES = {
     },
     tf.Graph: {
         "_add_control_dependencies": "tells a tf.function from a graph without order",
+        "_control_dependencies_stack": "tells whether a program is outside of its TPU's ops",
         "_functions": "an op that a CPU cannot run is found within functions too",
         "_get_control_flow_context": "see that of an operation",
         "_get_function": "ops are searched within functions too",
@@ -81,6 +82,7 @@ ATTRIBUTES = {
         "_global_step_tensor": "the step at which AsyncCheckpointSaverHook ends",
         "_listeners": "positions of the input are saved with the model",
         "_save": "overridden: AsyncCheckpointSaverHook saves in a thread",
+        "_saver": "a saver that model_fn made before the tables gets them",
         "_save_path": "tells whether a hook saves the model of this model_dir",
         "_set_steps_per_run": "an emulated loop makes many steps in a session call",
     },

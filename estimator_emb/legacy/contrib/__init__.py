@@ -11,6 +11,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import inspect
 import operator
 import sys
 from collections.abc import Sequence
@@ -113,7 +114,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             module = getattr(sys.modules.get(parent), leaf, None)
             if isinstance(module, ModuleType):  # Such as framework.nest.
                 return AliasFinder({fullname: module.__name__}).find_spec(fullname, path, target)
-        if owner is not None and not is_guarded(sys._getframe(1)):
+        if owner is not None and not is_guarded(inspect.currentframe()):
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
         # With the name of what was imported, `from` would leave its words out.
         raise ModuleNotFoundError(contrib_names.advice_about(rest), name=NAME)

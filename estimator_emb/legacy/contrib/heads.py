@@ -8,7 +8,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.private.estimator import Estimator, PredictOutput, canned_head
+from estimator_emb.private.estimator import (
+    Estimator,
+    PredictOutput,
+    stock_binary_head,
+    stock_multi_class_head,
+    stock_regression_head,
+)
 
 _MEAN = tf.compat.v1.losses.Reduction.SUM_OVER_BATCH_SIZE
 
@@ -22,7 +28,7 @@ def multi_class_head(
     name: str | None = None,
 ) -> Any:
     """Returns a head for labels of `n_classes` classes, more than 2, with softmax cross entropy."""
-    return canned_head._multi_class_head_with_softmax_cross_entropy_loss(
+    return stock_multi_class_head(
         n_classes, weight_column, label_vocabulary, loss_reduction, loss_fn, name
     )
 
@@ -36,7 +42,7 @@ def binary_classification_head(
     name: str | None = None,
 ) -> Any:
     """Returns a head for labels of two classes, with sigmoid cross entropy."""
-    return canned_head._binary_logistic_head_with_sigmoid_cross_entropy_loss(
+    return stock_binary_head(
         weight_column, thresholds, label_vocabulary, loss_reduction, loss_fn, name
     )
 
@@ -50,7 +56,7 @@ def regression_head(
     name: str | None = None,
 ) -> Any:
     """Returns a head for numbers, with the squared error."""
-    return canned_head._regression_head(
+    return stock_regression_head(
         weight_column, label_dimension, loss_reduction, loss_fn, inverse_link_fn, name
     )
 

@@ -18,7 +18,7 @@ class ModeKeys:
     INFER = "infer"
 
 
-class RunConfig(LocalRunConfig):
+class LearnRunConfig(LocalRunConfig):
     """`tf.estimator.RunConfig` with the arguments and defaults of `tf.contrib.learn.RunConfig`.
 
     `num_cores`, `log_device_placement` and `gpu_memory_fraction` make the `session_config`. The
