@@ -90,7 +90,8 @@ def main(_):
     eval_batch_size=8 * FLAGS.cores,
   )
   estimator.train(input_fn, max_steps=4)
-  print('metrics', sorted(estimator.evaluate(input_fn, steps=1).items()))
+  metrics = estimator.evaluate(input_fn, steps=1)
+  print('metrics', metrics['global_step'], metrics['loss'], metrics['numbers'])
 
 
 if __name__ == '__main__':
