@@ -68,7 +68,7 @@ class _Sizes(tf.compat.v1.train.SessionRunHook):
         self.watched: dict[str, str] = {}
         self.found: dict[str, tuple[int, int]] = {}
         self._warned: set[str] = set()
-        self._graph = tf.compat.v1.get_default_graph()
+        self._graph: tf.Graph | None = None
 
     def before_run(self, run_context: Any) -> None:
         self.found = {}
@@ -96,6 +96,7 @@ class _Sizes(tf.compat.v1.train.SessionRunHook):
             return batch
         names = [name for name, _ in chosen.values()]
         values = [value for _, value in chosen.values()]
+        self._graph = values[0].graph
         with tf.name_scope("batch_sizes"), tf.device("/cpu:0"):
             sizes = _first_dimensions(values, batch.samples)
             samples = tf.cast(batch.samples, tf.int32)
