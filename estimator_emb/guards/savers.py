@@ -1,4 +1,4 @@
-"""Gives a training a saver for its tables, and rejects a program's saver that leaves them out."""
+"""Gives a training a saver for its tables, and a program's savers the tables."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,12 +1,15 @@
 """What a dataset itself refuses to hand on is named all the same."""
 
+import types
+
 import harness
 import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
 import feature_columns as fc
-from estimator_emb.checks import input_errors
+from estimator_emb.guards.guard import Call, ModelBatch, Runs
+from estimator_emb.guards.missing_labels import MissingLabels
 
 SPARSE = (
     "Each value of a SparseTensor needs one index: n values need indices of shape [n, rank] and a "
@@ -237,6 +240,8 @@ def test_datasets_of_every_kind_train(tmp_path):
 )
 def test_only_an_error_about_a_missing_value_tells_of_labels(error, explained):
     before = str(error)
-    input_errors.explain_labels(error, "train", None)
+    guard = MissingLabels(types.SimpleNamespace(call=Call(Runs.LOCAL, mode="train")))
+    with pytest.raises(type(error)), guard.around(ModelBatch({}, labels=None)):
+        raise error
     assert str(error).startswith(before)
     assert ("labels is None in mode 'train'" in str(error)) is explained
