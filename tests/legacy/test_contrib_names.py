@@ -419,7 +419,8 @@ def test_forward_features(tmp_path):
 
     def input_fn():
         words = tf.sparse.from_dense([[0, 5], [7, 0]])
-        return {"x": tf.constant([[1.0], [2.0]]), "key": tf.constant([8, 9]), "words": words}, None
+        features = {"x": [[1.0], [2.0]], "key": [8, 9], "words": words}
+        return tf.data.Dataset.from_tensors(features)
 
     estimator = ee.Estimator(model_fn, str(tmp_path))
     estimator.train(input_fn, steps=1)
