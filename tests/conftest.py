@@ -166,7 +166,7 @@ def in_shards(monkeypatch):
 
     def into(count):
         class Divided(TableStep):
-            def __init__(self, *args, shards, **kwargs):
+            def __init__(self, *args, shards=1, **kwargs):
                 assert shards == 1
                 super().__init__(*args, shards=count, **kwargs)
 

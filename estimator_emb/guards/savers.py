@@ -16,9 +16,15 @@ class Savers(Guard):
     def applies(cls, call: Call) -> bool:
         return call.ours and call.has_spec
 
+    def after(self, spec: Any) -> Any:
+        self._before_tables = saver.of_program(spec)
+        return spec
+
     def complete(self, spec: Any) -> Any:
         if self.graph.lookup is not None:
-            self.graph.lookup.complete_savers(spec, on_tpu=self.call.on_cores)
+            # Only in training must a scaffold_fn, which runs after the tables, save all of them.
+            savers = saver.of_program(spec) if self.call.training else self._before_tables
+            self.graph.lookup.complete_savers(savers, on_tpu=self.call.on_cores)
         return spec
 
     def training(

@@ -86,7 +86,7 @@ _WITHOUT_NAMES = {
     _PROBABILITY: "bayesflow",
     _IO: "bigtable cloud ffmpeg hadoop ignite kafka kinesis libsvm",
     "the package tensorflow-decision-forests": "boosted_trees decision_trees tensor_forest",
-    NOTHING: "cmake grid_rnn legacy_seq2seq periodic_resample remote_fused_graph specs",
+    NOTHING: "cmake grid_rnn legacy_seq2seq periodic_resample rate remote_fused_graph specs",
     "tf.xla.experimental (compile, jit_scope) and tf.function(jit_compile=True)": "compiler",
     "the package tensorflow-constrained-optimization": "constrained_optimization",
     "tf.import_graph_def": "copy_graph",

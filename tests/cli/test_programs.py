@@ -136,7 +136,7 @@ def test_a_module_finds_what_python_gives_it(module, tmp_path, monkeypatch, caps
     before = set(sys.modules)
     try:
         with launch.restored():
-            launch.run_program(command, False, [])
+            launch.run_program(command, False)
     finally:
         for name in set(sys.modules) - before:
             del sys.modules[name]

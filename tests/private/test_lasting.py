@@ -15,12 +15,13 @@ PAGE = PACKAGE.parent / "docs" / "importing.md"
 EVERYTHING = """
 from estimator_emb.private.patches import LASTING
 
-from estimator_emb.compat import custom_gradients
+from estimator_emb.compat import custom_gradients, legacy_optimizers
 from estimator_emb.guards import wrong_optimizers
 from estimator_emb.legacy import forks, input_checkpoint, launch
 from estimator_emb.tables import column_reads, scopes
 
 custom_gradients.find_local_variables()
+legacy_optimizers._install()
 with wrong_optimizers._watched(has_tables=True):
     pass
 forks.warn_of_copies()
