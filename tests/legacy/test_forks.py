@@ -30,7 +30,8 @@ OLD = textwrap.dedent(
       pass
 
     class TPUEstimator(object):
-      pass
+      def __init__(self, *args, **kwargs):
+        keras_support.KerasCrossShardOptimizer
     """
 )
 
@@ -57,7 +58,7 @@ def run(folder, *options):
 
 
 @pytest.mark.slow
-def test_a_copy_that_does_not_import(tmp_path):
+def test_a_copy_that_needs_a_missing_module(tmp_path):
     (tmp_path / "my_tpu_estimator.py").write_text(OLD)
     status, lines = run(tmp_path, "--tf-v1")
     assert status == 1 and "Traceback (most recent call last):" in lines
