@@ -64,10 +64,12 @@ def measure(kind: str, tables: int) -> dict[str, float]:
         else:
             activations = tf.concat([features[key] for key in keys], axis=1)
         loss = tf.reduce_mean(tf.square(activations - 1.0))
-        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
-        if kind == "emulated":
-            optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)
-        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        train_op = None
+        if mode == ee.ModeKeys.TRAIN:
+            optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+            if kind == "emulated":
+                optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)
+            train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
         return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
     figures: dict[str, float] = {}
