@@ -16,15 +16,12 @@ class Savers(Guard):
     def applies(cls, call: Call) -> bool:
         return call.ours and call.has_spec
 
-    def after(self, spec: Any) -> Any:
-        self._before_tables = saver.of_program(spec)
-        return spec
-
     def complete(self, spec: Any) -> Any:
         if self.graph.lookup is not None:
-            # Only in training must a scaffold_fn, which runs after the tables, save all of them.
-            savers = saver.of_program(spec) if self.call.training else self._before_tables
-            self.graph.lookup.complete_savers(savers, on_tpu=self.call.on_cores)
+            savers = saver.of_program(spec)
+            self.graph.lookup.complete_savers(
+                savers, on_tpu=self.call.on_cores, training=self.call.training
+            )
         return spec
 
     def training(

@@ -396,10 +396,11 @@ class Lookup:
     def saved_names(self) -> list[str]:
         return [storage.saved_name(table.variables[0].weights) for table in self.tables]
 
-    def complete_savers(self, savers: Iterable[Any], *, on_tpu: bool) -> None:
+    def complete_savers(self, savers: Iterable[Any], *, on_tpu: bool, training: bool) -> None:
         """Adds the tables to the savers that model_fn made before them; see `saver.complete`."""
         variables = [one for table in self.tables for one in table.all_variables]
-        saver.complete(savers, variables, helper_variable.HELPER_VARIABLE, on_tpu=on_tpu)
+        without = helper_variable.HELPER_VARIABLE
+        saver.complete(savers, variables, without, on_tpu=on_tpu, training=training)
 
 
 def _place(tensor: tf.Tensor) -> tuple[tf.Graph, Any]:

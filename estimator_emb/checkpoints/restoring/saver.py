@@ -17,7 +17,7 @@ MOST_FILES = 8
 
 def of_program(spec: Any) -> list[tf.compat.v1.train.Saver]:
     """Returns the savers that a model_fn gives a session, by its scaffold, hooks or collection."""
-    savers = [getattr(getattr(spec, "scaffold", None), "saver", None)]
+    savers = [getattr(spec.scaffold, "saver", None)]
     savers += tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS)
     for name in ("training_hooks", "training_chief_hooks", "evaluation_hooks", "prediction_hooks"):
         for hook in getattr(spec, name, None) or ():
@@ -27,12 +27,18 @@ def of_program(spec: Any) -> list[tf.compat.v1.train.Saver]:
 
 
 def complete(
-    savers: Iterable[Any], variables: Iterable[tf.Variable], without: str, *, on_tpu: bool
+    savers: Iterable[Any],
+    variables: Iterable[tf.Variable],
+    without: str,
+    *,
+    on_tpu: bool,
+    training: bool,
 ) -> None:
     """Adds the embedding variables to savers that model_fn made before them.
 
-    A saver loses the variables whose name has `without`. Raises ValueError if the saver was made on
-    a TPU, where a scaffold_fn can make it later, or by a SaverDef, which cannot be changed.
+    A saver loses the variables whose name has `without`. One made after them, by a scaffold_fn,
+    need only have all of them in `training`, where it saves. Raises ValueError if the saver was
+    made on a TPU, where a scaffold_fn can make it later, or by a SaverDef, which cannot be changed.
     """
     variables = list(variables)
     for saver in savers:
@@ -43,7 +49,11 @@ def complete(
             continue
         kept = _without(listed or (), without)
         saved = {one.name for one in _flat(kept) if isinstance(one, tf.Variable)}
-        missing = [one for one in variables if one.name not in saved]
+        missing = [
+            one
+            for one in variables
+            if one.name not in saved and (training or _is_older(saver, one))
+        ]
         if missing and (on_tpu or by_definition):
             raise ValueError(
                 f"The saver of model_fn's Scaffold leaves out the embedding variables "
@@ -55,6 +65,14 @@ def complete(
             saver._var_list = _with(kept, missing)
             saver.saver_def, saver._is_built = None, False
             saver.build()
+
+
+def _is_older(saver: Any, variable: tf.Variable) -> bool:
+    """Returns whether a saver was made before a variable; True for one that is not built yet."""
+    if saver.saver_def is None:
+        return True
+    restore = variable.graph.get_operation_by_name(saver.saver_def.restore_op_name)
+    return bool(restore._id < variable.op._id)
 
 
 def _without(listed: Any, name: str) -> Any:
