@@ -9,7 +9,7 @@ from typing import Any
 
 from estimator_emb.messages import arguments, console, errors, frames
 
-_SHORTENED = (Exception, KeyboardInterrupt)
+_SHORTENED = (Exception, KeyboardInterrupt, SystemExit)
 
 
 def called_by_program(
