@@ -240,8 +240,8 @@ def _made(
         for made, unit in list(zip(objects, units, strict=True))[first : first + _AT_ONCE]:
             source = unit.source
             if isinstance(source, str):
-                source = made.with_suffix(".cc")
-                source.write_text(str(unit.source))
+                text, source = source, made.with_suffix(".cc")
+                source.write_text(text)
             # The last -O counts, so that of the sanitizers comes last.
             command = [*compile_flags(unit, tensorflow), f"-ffile-prefix-map={scratch}=.", *flags]
             commands[made] = [*command, "-c", str(source)]
