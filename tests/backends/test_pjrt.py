@@ -157,12 +157,14 @@ def test_what_a_model_may_be(of, cores, tmp_path):
             steps=5, hooks=[reads], tpu={"iterations_per_loop": 3},
         )  # fmt: skip
         found[device] = variables, list(written)
-    harness.same(*(variables for variables, _ in found.values()))
+    # CPUs round sums of bfloat16 at different places.
+    rounding = (2e-2, 1e-3) if of is of_types else (1e-5, 1e-5)
+    harness.same(*(variables for variables, _ in found.values()), *rounding)
     of_host, of_devices = (notes for _, notes in found.values())
     assert len(of_host) == len(of_devices) and of_devices[0] == "initialized"
     for one, other in zip(of_host[1:], of_devices[1:], strict=True):
         for part, of_part in zip(one, other, strict=True):
-            np.testing.assert_allclose(of_part, part, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(of_part, part, *rounding)
 
 
 def draws():

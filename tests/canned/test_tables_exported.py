@@ -4,6 +4,7 @@ import json
 import pathlib
 import sys
 
+import google_crc32c
 import numpy as np
 import processes
 import pytest
@@ -21,7 +22,7 @@ def test_exports_serve_what_predict_gives(newer_exports, device, tmp_path):
     pythons = [processes.stock_python(), sys.executable]
     exporting, serving = reversed(pythons) if newer_exports else pythons
     # The stock Python need not have what estimator_emb imports beside TensorFlow.
-    for package in (estimator_emb, tqdm):
+    for package in (estimator_emb, google_crc32c, tqdm):
         path = pathlib.Path(package.__file__).parent
         (tmp_path / path.name).symlink_to(path)
 
