@@ -16,7 +16,7 @@ from estimator_emb.optimizers._classes import *  # noqa: F403
 # The estimator.
 from estimator_emb.spec.options import RunConfig, TPUConfig
 from estimator_emb.estimator import TPUEstimator
-from estimator_emb.private.tpu_estimator import (
+from estimator_emb.compat.internals.tpu_estimator import (
     ExportSavedModelApiVersion,
     InputPipelineConfig,
     TPUContext,
@@ -25,7 +25,7 @@ from estimator_emb.private.tpu_estimator import (
 
 # Other names of `tf.estimator` that training programs use.
 from estimator_emb import errors, experimental, export
-from estimator_emb.private.estimator import (
+from estimator_emb.compat.internals.estimators import (
     BestExporter,
     Estimator,
     EstimatorSpec,
@@ -39,8 +39,8 @@ from estimator_emb.private.estimator import (
     WarmStartSettings,
 )
 from estimator_emb.checkpoints.restoring.vocabularies import vocabulary_warm_start
-from estimator_emb.training.cluster.training import train_and_evaluate
-from estimator_emb.training.progress import ProgressHook
+from estimator_emb.backends.cluster.training import train_and_evaluate
+from estimator_emb.reporting.progress import ProgressHook
 
 # For programs that run unchanged.
 from estimator_emb.legacy.install import install, uninstall

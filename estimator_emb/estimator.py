@@ -17,13 +17,16 @@ from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.checkpoints.restoring.float16_copy import Float16Copy
 from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
 from estimator_emb.checkpoints.restoring.warm_starts import without_global_step
-from estimator_emb.checks import call_arguments, program_checks
+from estimator_emb.compat.internals.estimators import ModeKeys
+from estimator_emb.compat.internals.graphs import fn_args, not_converted
+from estimator_emb.compat.internals.tpu_estimator import (
+    ExportSavedModelApiVersion,
+    StockTPUEstimator,
+)
 from estimator_emb.guards import calls, watching
+from estimator_emb.guards.checks import call_arguments, program_checks
 from estimator_emb.guards.guard import Call
-from estimator_emb.messages.calls import method_of_program
-from estimator_emb.private.estimator import ModeKeys
-from estimator_emb.private.graphs import fn_args, not_converted
-from estimator_emb.private.tpu_estimator import ExportSavedModelApiVersion, StockTPUEstimator
+from estimator_emb.reporting.program_calls import method_of_program
 from estimator_emb.spec import config as config_lib
 from estimator_emb.spec import options, tf_config
 from estimator_emb.spec.resolved import tables_of

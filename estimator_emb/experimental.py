@@ -1,6 +1,6 @@
 """The names of `tf.estimator.experimental`, which are tensorflow-estimator's own."""
 
-from estimator_emb.private.estimator import (
+from estimator_emb.compat.internals.estimators import (
     InMemoryEvaluatorHook,
     KMeans,
     LinearSDCA,

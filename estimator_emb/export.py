@@ -1,6 +1,6 @@
 """The names of `tf.estimator.export`, for model_fns and functions of serving input."""
 
-from estimator_emb.private.estimator import (
+from estimator_emb.compat.internals.estimators import (
     ClassificationOutput,
     EvalOutput,
     ExportOutput,

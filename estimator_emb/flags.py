@@ -22,8 +22,11 @@ from typing import Any
 import tensorflow as tf
 from absl import flags
 
-from estimator_emb.names import environment
-from estimator_emb.private.tpu_estimator import InputPipelineConfig, parse_iterations_per_loop
+from estimator_emb.catalog import environment
+from estimator_emb.compat.internals.tpu_estimator import (
+    InputPipelineConfig,
+    parse_iterations_per_loop,
+)
 from estimator_emb.spec import options
 from estimator_emb.spec.options import RunConfig
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.compat.internals.tpu import get_tpu_context
 from estimator_emb.optimizers._parameters import check_finite, check_not_negative
-from estimator_emb.private.tpu import get_tpu_context
 
 _KerasAdagrad: Any = tf.keras.optimizers.experimental.Adagrad
 _LearningRateSchedule = tf.keras.optimizers.schedules.LearningRateSchedule

@@ -33,7 +33,7 @@ from absl import app, flags  # noqa: E402
 from absl import logging as absl_logging  # noqa: E402
 
 import estimator_emb as ee  # noqa: E402
-from estimator_emb.training.progress import ProgressHook  # noqa: E402
+from estimator_emb.reporting.progress import ProgressHook  # noqa: E402
 
 _DATA_DIR = flags.DEFINE_string(
     "data_dir", None, "Directory of adult.data and adult.test, plain or .gz.", required=True

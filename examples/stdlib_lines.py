@@ -36,7 +36,7 @@ from absl import logging as absl_logging  # noqa: E402
 
 import estimator_emb as ee  # noqa: E402
 import feature_columns as fc  # noqa: E402
-from estimator_emb.training.progress import ProgressHook  # noqa: E402
+from estimator_emb.reporting.progress import ProgressHook  # noqa: E402
 
 _MODEL_DIR = flags.DEFINE_string(
     "model_dir", None, "Where to save, and to resume from. Left out: a new temporary directory."

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.private.columns import LazyBuilder, normalize_feature_columns
+from estimator_emb.compat.internals.column_classes import LazyBuilder, normalize_feature_columns
 
 
 def sequence_categorical_column_with_hash_bucket(

@@ -162,7 +162,7 @@ def _rare_garbage_collection():
 def in_shards(monkeypatch):
     """A function that makes backends divide tables into shards, as parameter servers do."""
     from estimator_emb.backends import host_tables
-    from estimator_emb.step.engine import TableStep
+    from estimator_emb.engine.engine import TableStep
 
     def into(count):
         class Divided(TableStep):
@@ -188,8 +188,7 @@ def installed():
 @pytest.fixture(autouse=True)
 def nothing_logged(monkeypatch):
     """Has each test see what a process says once, and no progress that is told only in time."""
-    from estimator_emb.messages import console
-    from estimator_emb.training import progress
+    from estimator_emb.reporting import console, progress
 
     monkeypatch.setattr(console, "_logged", set())
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", math.inf)

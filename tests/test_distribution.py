@@ -25,8 +25,8 @@ DATA = {
     "estimator_emb/native/kernels.cc",
     "estimator_emb/native/runtime.h",
     "estimator_emb/preflight/tpu_kernels.json",
-    "estimator_emb/xla/devices.py",
-    "estimator_emb/cli/bin/side.py",
+    "estimator_emb/backends/xla/devices.py",
+    "estimator_emb/cli/bin/compare_worker.py",
 }
 """What no import needs, and a list of files can forget."""
 

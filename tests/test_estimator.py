@@ -11,7 +11,7 @@ from columns_program import batches, make
 
 import estimator_emb as ee
 import feature_columns as fc
-from estimator_emb.step import tensor_core
+from estimator_emb.engine import tensor_core
 
 ITEM = "dense_features/item_embedding/embedding_weights"
 SHARED = "history_words_shared_embedding"

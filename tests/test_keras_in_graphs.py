@@ -8,9 +8,9 @@ import tensorflow as tf
 from tensorflow.python.tpu import tpu_function
 
 import estimator_emb as ee
+from estimator_emb.engine import cores
+from estimator_emb.engine.cores import Cores
 from estimator_emb.keras import Adagrad
-from estimator_emb.step import cores
-from estimator_emb.step.cores import Cores
 
 v1 = tf.compat.v1
 schedules = tf.keras.optimizers.schedules

@@ -16,17 +16,17 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from estimator_emb.checks.program_checks import takes
 from estimator_emb.compat import custom_gradients, legacy_optimizers
+from estimator_emb.compat.internals.graphs import fn_args
+from estimator_emb.engine.cores import Cores
+from estimator_emb.engine.engine import PendingLookup, TableStep
+from estimator_emb.engine.tables import scopes
+from estimator_emb.engine.tables.column_reads import ColumnReads
 from estimator_emb.guards import watching
+from estimator_emb.guards.checks.program_checks import takes
 from estimator_emb.guards.guard import Call, ModelBatch
 from estimator_emb.guards.watching import GraphGuards
-from estimator_emb.messages import console
-from estimator_emb.private.graphs import fn_args
-from estimator_emb.step.cores import Cores
-from estimator_emb.step.engine import GradientTap, TableStep
-from estimator_emb.tables import scopes
-from estimator_emb.tables.column_reads import ColumnReads
+from estimator_emb.reporting import console
 
 
 class Runner:
@@ -40,7 +40,7 @@ class Runner:
         """Returns what the log says of it before a training, or None."""
         return None
 
-    def read(self, tables: TableStep | None) -> tuple[ModelBatch, GradientTap | None, Any]:
+    def read(self, tables: TableStep | None) -> tuple[ModelBatch, PendingLookup | None, Any]:
         """Returns a batch, the activations in it, and the features that other columns may read."""
         raise NotImplementedError
 
@@ -56,7 +56,7 @@ class Runner:
         """Calls model_fn; returns what it returns."""
         raise NotImplementedError
 
-    def step(self, spec: Any, tap: GradientTap | None) -> Any:
+    def step(self, spec: Any, pending: PendingLookup | None) -> Any:
         """Returns the step that the value of model_fn describes, with its tables."""
         return spec
 
@@ -79,7 +79,7 @@ class ThisGraph(Runner):
         self._given = features, kwargs.get("labels")
         self._kwargs = kwargs
 
-    def read(self, tables: TableStep | None) -> tuple[ModelBatch, GradientTap | None, Any]:
+    def read(self, tables: TableStep | None) -> tuple[ModelBatch, PendingLookup | None, Any]:
         return ModelBatch(*self._given, given=self._given), None, {}
 
     def call(self, batch: ModelBatch) -> Any:
@@ -97,13 +97,13 @@ def drive(runner: Runner, tables: TableStep | None) -> Any:
         said = (runner.says(), tables.describe() if tables else None)
         for line in filter(None, said):
             console.say_once(line, call.model_dir)
-    batch, tap, ids = runner.read(tables)
+    batch, pending, ids = runner.read(tables)
     batch = guards.before(batch)
     reads: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
-    if tables is not None and tap is not None:
+    if tables is not None and pending is not None:
         batch = runner.carried(batch, tables)
         columns = ColumnReads(
-            tables.tables, tap.features, ids, tap.again, tables.from_previous_step
+            tables.tables, pending.features, ids, pending.again, tables.from_previous_step
         )
         batch = dataclasses.replace(batch, activations=columns.features)
         reads = columns.running()
@@ -112,7 +112,7 @@ def drive(runner: Runner, tables: TableStep | None) -> Any:
             scopes.record()
         spec = runner.call(batch)
     spec = guards.after(spec)
-    return guards.built(runner.step(spec, tap))
+    return guards.built(runner.step(spec, pending))
 
 
 def driven(model_fn: Callable[..., Any], run: Callable[..., Any]) -> Callable[..., Any]:

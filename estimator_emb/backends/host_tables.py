@@ -6,13 +6,13 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.backends.base import EstimatorRequest
+from estimator_emb.engine.dropped import DroppedIds
+from estimator_emb.engine.engine import TableStep
+from estimator_emb.engine.kernels import TensorFlowKernels
 from estimator_emb.guards.watching import GraphGuards
-from estimator_emb.native import choice, serving
+from estimator_emb.native import select_kernels, serving
 from estimator_emb.spec import options
 from estimator_emb.spec.resolved import check_for_host
-from estimator_emb.step.dropped import DroppedIds
-from estimator_emb.step.engine import TableStep
-from estimator_emb.step.kernels import TensorFlowKernels
 
 
 class HostTables:
@@ -36,7 +36,7 @@ class HostTables:
                 "float32 tables. Export without ModeKeys.TRAIN, or leave serving_tables out."
             )
         servers = () if call.exporting else serving.addresses(config)
-        choose = functools.partial(choice.kernels_for, servers=servers)
+        choose = functools.partial(select_kernels.kernels_for, servers=servers)
         return TableStep(
             self._request.spec,
             self._request.tables,
@@ -63,7 +63,7 @@ class HostTables:
             batch_size=batch_size,
             as_parts=True,
             dropped=self._dropped(exporting=False),
-            kernels=choice.kernels_for,
+            kernels=select_kernels.kernels_for,
             summarizes=self._summarizes,
         )
 

@@ -9,17 +9,21 @@ import tensorflow as tf
 from estimator_emb.backends import driver
 from estimator_emb.backends.base import Backend, EstimatorRequest, Function
 from estimator_emb.backends.host_tables import HostTables
-from estimator_emb.checks import clusters, program_checks
-from estimator_emb.checks.program_checks import takes
+from estimator_emb.compat.internals.graphs import fn_args
+from estimator_emb.compat.internals.tpu_estimator import (
+    StockRunConfig,
+    TPUContext,
+    add_item_to_params,
+)
+from estimator_emb.engine.engine import PendingLookup, TableStep
 from estimator_emb.guards import watching
+from estimator_emb.guards.checks import clusters, program_checks
+from estimator_emb.guards.checks.program_checks import takes
 from estimator_emb.guards.guard import ModelBatch, Runs
 from estimator_emb.guards.watching import GraphGuards
-from estimator_emb.messages.console import logger
 from estimator_emb.native import serving
-from estimator_emb.private.graphs import fn_args
-from estimator_emb.private.tpu_estimator import StockRunConfig, TPUContext, add_item_to_params
+from estimator_emb.reporting.console import logger
 from estimator_emb.spec.resolved import with_own_keys
-from estimator_emb.step.engine import GradientTap, TableStep
 
 HOST_DEVICE = "/device:CPU:0"
 
@@ -107,7 +111,7 @@ def checked_input_fn(
 class OneCore(driver.ThisGraph):
     """Runs a model_fn for a whole batch, as one core would."""
 
-    def read(self, tables: TableStep | None) -> tuple[ModelBatch, GradientTap | None, Any]:
+    def read(self, tables: TableStep | None) -> tuple[ModelBatch, PendingLookup | None, Any]:
         if tables is None:
             return super().read(tables)
         features, labels = self._given
@@ -115,15 +119,15 @@ class OneCore(driver.ThisGraph):
         if params is not None and not self.guards.call.exporting:
             add_item_to_params(params, "context", HostContext(call_from_input_fn=False))
         features = with_own_keys(tables.tables, features)
-        tap = tables.enqueue(features)
+        pending = tables.enqueue(features)
         batch = ModelBatch(
             {key: value for key, value in features.items() if key not in tables.replaced},
             labels,
-            samples=None if self.guards.call.exporting else tap.reading.batch.samples,
-            static_samples=tap.reading.static_batch,
+            samples=None if self.guards.call.exporting else pending.reading.batch.samples,
+            static_samples=pending.reading.static_batch,
             given=(features, labels),
         )
-        return batch, tap, features
+        return batch, pending, features
 
     def carried(self, batch: ModelBatch, tables: TableStep) -> ModelBatch:
         features, labels = tables.from_previous_step((batch.features, batch.labels))
@@ -132,10 +136,10 @@ class OneCore(driver.ThisGraph):
     def running(self) -> contextlib.AbstractContextManager[Any]:
         return self.cores.running(shard_context=self.guards.call.has_spec)
 
-    def step(self, spec: Any, tap: GradientTap | None) -> Any:
-        if tap is None:
+    def step(self, spec: Any, pending: PendingLookup | None) -> Any:
+        if pending is None:
             return spec
-        self.guards.lookup = lookup = tap.create_tables(spec)
+        self.guards.lookup = lookup = pending.create_tables(spec)
         spec = lookup.after_checks(spec)
         if self.guards.call.training and getattr(spec, "train_op", None) is not None:
             spec = spec._replace(train_op=tf.group(spec.train_op, lookup.apply_gradients()))

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from estimator_emb.cli import arguments, load_package, program_files, run_options
-from estimator_emb.names import environment
-from estimator_emb.names.generations import GENERATIONS
+from estimator_emb.catalog import environment
+from estimator_emb.catalog.generations import GENERATIONS
+from estimator_emb.cli import load_package, parsing, program_files, run_options
 
 DETAILS = ""
 
@@ -33,7 +33,7 @@ def _generations(text: str) -> tuple[str, ...]:
     return names
 
 
-def fill_parser(parser: arguments.Parser) -> None:
+def fill_parser(parser: parsing.Parser) -> None:
     """Adds the arguments."""
     parser.add_argument(
         "--generations",
@@ -57,7 +57,7 @@ def fill_parser(parser: arguments.Parser) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=arguments.number(float, "a number > 0", lambda value: value > 0),
+        type=parsing.number(float, "a number > 0", lambda value: value > 0),
         default=600.0,
         help="seconds for the lowering and for each generation; default 600",
     )
@@ -70,13 +70,13 @@ def main(options: argparse.Namespace) -> int:
     program_files.check_program(options)
     python = options.compiler_python
     if python is not None and shutil.which(python) is None:
-        raise arguments.WrongArguments(f"--compiler_python: there is no interpreter {python!r}")
+        raise parsing.WrongArguments(f"--compiler_python: there is no interpreter {python!r}")
     load_package()
     from estimator_emb import preflight
     from estimator_emb.legacy import install, launch
-    from estimator_emb.messages import bars, console
-    from estimator_emb.preflight import program as refusals
+    from estimator_emb.preflight import program_lines as refusals
     from estimator_emb.preflight import report
+    from estimator_emb.reporting import bars, console
 
     name = launch.name_of(options.program)
     reports: list[preflight.Report] = []
@@ -136,8 +136,8 @@ def main(options: argparse.Namespace) -> int:
 def _intercepted(check: Callable[[Any, Any, str, bool], None]) -> Iterator[None]:
     """Checks Estimators inside, in place of training, evaluating or predicting."""
     from estimator_emb import TPUEstimator, preflight
-    from estimator_emb.private.estimator import Estimator, TrainingExecutor
-    from estimator_emb.private.patches import Changes
+    from estimator_emb.compat.internals.estimators import Estimator, TrainingExecutor
+    from estimator_emb.compat.internals.patches import Changes
 
     def leave(*steps: tuple[Any, Any, str, bool]) -> None:
         try:

@@ -18,9 +18,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from estimator_emb.cli import arguments, processes, program_files, run_options
+from estimator_emb.catalog import environment
+from estimator_emb.cli import parsing, processes, program_files, run_options
 from estimator_emb.cli import screen as screen_lib
-from estimator_emb.names import environment
 
 DETAILS = """\
 Each process runs the same program, as `estimator-emb run` does, with a TF_CONFIG of its own: the
@@ -43,7 +43,7 @@ _BETWEEN_REMINDERS = 60.0
 _LAST_LINES = 10
 
 
-def fill_parser(parser: arguments.Parser) -> None:
+def fill_parser(parser: parsing.Parser) -> None:
     """Adds the arguments."""
     parser.add_count(
         "--workers",

@@ -16,19 +16,19 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
+from estimator_emb.catalog import environment
 from estimator_emb.checkpoints.files import paths
 from estimator_emb.cli import (
-    arguments,
     load_package,
+    parsing,
     processes,
     program_files,
     run,
     run_options,
 )
-from estimator_emb.cli.arguments import WrongArguments
 from estimator_emb.cli.comparison import CannotCompare, side_processes
 from estimator_emb.cli.comparison.side_processes import OUT, Side
-from estimator_emb.names import environment
+from estimator_emb.cli.parsing import WrongArguments
 
 DETAILS = """\
 Side A and side B run the same steps of the program from the same variables and seeds. Write {out}
@@ -45,7 +45,7 @@ _OF_FINISHED_RUNS = ("a_model_dir", "b_model_dir", "rtol", "atol", "ignore", "pl
 _STOCK = "stock"
 
 
-def fill_parser(parser: arguments.Parser) -> None:
+def fill_parser(parser: parsing.Parser) -> None:
     """Adds the arguments."""
     for side in ("a", "b"):
         one = f"side {side.upper()}"
@@ -62,7 +62,7 @@ def fill_parser(parser: arguments.Parser) -> None:
             ("model-dir", "FOLDER", f"model directory of a finished run, in place of {one}"),
         ):
             parser.add_argument(f"--{side}-{name}", metavar=metavar, help=text)
-    tolerance = arguments.number(float, "a number >= 0", lambda value: 0 <= value < float("inf"))
+    tolerance = parsing.number(float, "a number >= 0", lambda value: 0 <= value < float("inf"))
     parser.add_count(
         "--steps",
         help="steps of each model directory, and of each evaluation; default 20",
@@ -176,12 +176,12 @@ def _starts(events: list[dict[str, Any]], side: Side) -> dict[int, dict[str, Any
 def _report(*args: Any) -> int:
     load_package()
     from estimator_emb.checkpoints.files.checkpoint_files import CheckpointError
-    from estimator_emb.cli.comparison import report
-    from estimator_emb.messages import console
+    from estimator_emb.cli.comparison import comparison_report
+    from estimator_emb.reporting import console
 
     try:
         with console.shown():  # Without notices of deprecation.
-            return report.report(*args)
+            return comparison_report.report(*args)
     except CheckpointError as error:
         raise CannotCompare(error.message) from error
 
@@ -211,7 +211,7 @@ def sides(options: argparse.Namespace) -> list[Side]:
 
 
 def _finished(options: argparse.Namespace) -> list[Side]:
-    parser = arguments.Parser("compare", "")
+    parser = parsing.Parser("compare", "")
     fill_parser(parser)
     for name, value in vars(options).items():
         if name not in _OF_FINISHED_RUNS and (value or None) != (parser.get_default(name) or None):
@@ -292,7 +292,7 @@ def _settings(text: str, options: argparse.Namespace) -> dict[str, Any]:
     return {"launch": run_options.launch_arguments(parsed), "environment": {**variables, **own}}
 
 
-class _SettingsParser(arguments.Parser):
+class _SettingsParser(parsing.Parser):
     """A parser of the options of `run` in SETTINGS."""
 
     def error(self, message: str) -> NoReturn:

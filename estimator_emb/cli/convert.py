@@ -3,8 +3,8 @@
 import argparse
 
 from estimator_emb.checkpoints.files import paths
-from estimator_emb.cli import arguments
-from estimator_emb.messages.text_columns import escaped
+from estimator_emb.cli import parsing
+from estimator_emb.reporting.text_columns import escaped
 
 DETAILS = """\
     estimator-emb convert OLD NEW --table='*/embedding_weights' --table=words
@@ -18,7 +18,7 @@ again. It is read again and compared before it appears.
 """
 
 
-def fill_parser(parser: arguments.Parser) -> None:
+def fill_parser(parser: parsing.Parser) -> None:
     """Adds the arguments."""
     parser.add_argument("source", help="prefix of a checkpoint, or its folder")
     parser.add_argument(
@@ -40,7 +40,7 @@ def fill_parser(parser: arguments.Parser) -> None:
     target = parser.add_mutually_exclusive_group()
     target.add_argument(
         "--to-hosts",
-        type=arguments.at_least_one,
+        type=parsing.at_least_one,
         metavar="M",
         help="writes the order of 'mod' over M hosts, whichever order OLD has",
     )
@@ -68,7 +68,7 @@ def _check(options: argparse.Namespace) -> None:
 def _convert(options: argparse.Namespace) -> None:
     from estimator_emb import checkpoint
     from estimator_emb.checkpoints.reading import row_order
-    from estimator_emb.messages import bars
+    from estimator_emb.reporting import bars
 
     reverse = options.reverse or options.to_hosts is not None
     with bars.of_work() as progress:
@@ -94,4 +94,4 @@ def _convert(options: argparse.Namespace) -> None:
     print(escaped(conversion.path))
 
 
-main = arguments.prints_errors(_check, _convert)
+main = parsing.prints_errors(_check, _convert)

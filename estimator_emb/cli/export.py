@@ -3,10 +3,10 @@
 import argparse
 import os
 
+from estimator_emb.catalog import formats
 from estimator_emb.checkpoints.files import paths
-from estimator_emb.cli import arguments
-from estimator_emb.messages.text_columns import escaped
-from estimator_emb.names import formats
+from estimator_emb.cli import parsing
+from estimator_emb.reporting.text_columns import escaped
 
 DETAILS = """\
     estimator-emb export MODEL_DIR OUT --to=parquet --table=words --vocabulary words=words.txt
@@ -21,7 +21,7 @@ model.load_weights("tables.h5", by_name=True) where layers are called as the tab
 """
 
 
-def fill_parser(parser: arguments.Parser) -> None:
+def fill_parser(parser: parsing.Parser) -> None:
     """Adds the arguments."""
     parser.usage = (
         "estimator-emb export [options] CHECKPOINT OUT --to=FORMAT\n"
@@ -122,7 +122,7 @@ def _vocabularies(options: argparse.Namespace) -> dict[str, str]:
 def _export(options: argparse.Namespace) -> None:
     from estimator_emb import checkpoint
     from estimator_emb.checkpoints.formats import exporting
-    from estimator_emb.messages import bars
+    from estimator_emb.reporting import bars
 
     with bars.of_work() as progress:
         written = checkpoint.export(
@@ -146,7 +146,7 @@ def _export(options: argparse.Namespace) -> None:
 
 def _show_nearest(options: argparse.Namespace) -> None:
     from estimator_emb import checkpoint
-    from estimator_emb.messages import bars
+    from estimator_emb.reporting import bars
 
     (table,) = options.table
     file = _vocabularies(options).get(table)
@@ -163,4 +163,4 @@ def _show_nearest(options: argparse.Namespace) -> None:
         print(f"{cosine:7.4f}  {number:>10}" + ("" if label is None else f"  {escaped(label)}"))
 
 
-main = arguments.prints_errors(_check, _work)
+main = parsing.prints_errors(_check, _work)

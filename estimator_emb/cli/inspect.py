@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from estimator_emb.checkpoints.files import paths
-from estimator_emb.cli import arguments
-from estimator_emb.messages.text_columns import aligned, escaped
+from estimator_emb.cli import parsing
+from estimator_emb.reporting.text_columns import aligned, escaped
 
 if TYPE_CHECKING:
     from estimator_emb import checkpoint
@@ -27,7 +27,7 @@ _MOST_TABLES = 24
 _BARS = 60
 
 
-def fill_parser(parser: arguments.Parser) -> None:
+def fill_parser(parser: parsing.Parser) -> None:
     """Adds the arguments."""
     parser.add_argument("checkpoint", help="prefix of a checkpoint, or its folder")
     parser.add_argument(
@@ -54,7 +54,7 @@ def _check(options: argparse.Namespace) -> None:
 
 def _print(options: argparse.Namespace) -> None:
     from estimator_emb import checkpoint
-    from estimator_emb.messages import bars
+    from estimator_emb.reporting import bars
 
     _list(options.checkpoint)
     if options.values or options.plot:
@@ -72,10 +72,10 @@ def _print(options: argparse.Namespace) -> None:
 
 def _list(path: str) -> None:
     from estimator_emb import checkpoint
-    from estimator_emb.checkpoints.files.values import Values
+    from estimator_emb.checkpoints.files.checkpoint_reader import CheckpointReader
     from estimator_emb.checkpoints.reading import row_order, saved_variables
 
-    with Values(saved_variables.prefix(path)) as values:
+    with CheckpointReader(saved_variables.prefix(path)) as values:
         print(f"{escaped(values.path)}, {row_order.described(values)}")
     variables = checkpoint.inspect(path)
     rows = [("variable", "shape", "type", "MB with slots", "optimizer")]
@@ -176,4 +176,4 @@ def _plot_table(axes: Any, table: "checkpoint.TableStatistics") -> None:
     axes.set_xlim(0, edges[-1])
 
 
-main = arguments.prints_errors(_check, _print)
+main = parsing.prints_errors(_check, _print)

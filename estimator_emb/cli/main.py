@@ -6,7 +6,7 @@ import signal
 import sys
 from typing import Any
 
-from estimator_emb.cli import arguments
+from estimator_emb.cli import parsing
 
 SUBCOMMANDS = {
     "run": "Runs a training program for TPUs as it is, by default without a TPU.",
@@ -63,7 +63,7 @@ def _run(args: list[str]) -> int:
     options = parser.parse(args[1:])
     try:
         return int(_module(name).main(options))
-    except arguments.WrongArguments as error:
+    except parsing.WrongArguments as error:
         parser.error(str(error))
     except ImportError as error:
         if ": pip " not in str(error):
@@ -72,10 +72,10 @@ def _run(args: list[str]) -> int:
         return 2
 
 
-def parser_of(name: str) -> arguments.Parser:
+def parser_of(name: str) -> parsing.Parser:
     """Returns the parser of a subcommand."""
     module = _module(name)
-    parser = arguments.Parser(name, f"{SUBCOMMANDS[name]}\n\n{module.DETAILS}".rstrip())
+    parser = parsing.Parser(name, f"{SUBCOMMANDS[name]}\n\n{module.DETAILS}".rstrip())
     module.fill_parser(parser)
     return parser
 

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from estimator_emb.cli import arguments, program_files
-from estimator_emb.legacy import old_python
+from estimator_emb.cli import parsing, program_files
+from estimator_emb.legacy import python2_hints
 
 if TYPE_CHECKING:
     from estimator_emb.cli.migration.rewrite import Rewritten
@@ -45,7 +45,7 @@ class _Unusable(Exception):
     """A file that cannot be rewritten; the text says where and why."""
 
 
-def fill_parser(parser: arguments.Parser) -> None:
+def fill_parser(parser: parsing.Parser) -> None:
     """Adds the arguments."""
     parser.add_argument("--write", action="store_true", help="change the files, in place of a diff")
     parser.add_argument(
@@ -167,8 +167,8 @@ def _rewritten(file: _File) -> "Rewritten":
         return rewrite.rewrite(file.text, os.path.basename(file.real) == "__init__.py")
     except SyntaxError as error:
         why = (
-            f":{error.lineno}: this is not Python 3: {old_python.what_is_wrong(error)}. If it is "
-            "Python 2, 2to3 and futurize convert it."
+            f":{error.lineno}: this is not Python 3: {python2_hints.what_is_wrong(error)}. If it "
+            "is Python 2, 2to3 and futurize convert it."
         )
     except libcst.ParserSyntaxError as error:
         why = f":{error.raw_line}: LibCST cannot read this: {error.message}."

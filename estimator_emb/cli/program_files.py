@@ -8,8 +8,8 @@ import sys
 import tokenize
 import warnings
 
-from estimator_emb.cli.arguments import WrongArguments
-from estimator_emb.legacy import old_python
+from estimator_emb.cli.parsing import WrongArguments
+from estimator_emb.legacy import python2_hints
 
 _SOURCES = (".py", ".pyw")
 
@@ -44,7 +44,7 @@ def source_refusal(file: str) -> str | None:
     except OSError as error:
         return f"{file!r} cannot be read: {error.strerror}"
     except SyntaxError as error:
-        return old_python.explained_syntax_error(error)
+        return python2_hints.explained_syntax_error(error)
     except (ValueError, RecursionError, MemoryError) as error:
         return f"{file!r} is not a Python program: {error}"
     return None

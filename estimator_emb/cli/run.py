@@ -3,7 +3,7 @@
 import argparse
 import os
 
-from estimator_emb.cli import arguments, load_package, program_files, run_options
+from estimator_emb.cli import load_package, parsing, program_files, run_options
 
 DETAILS = """\
 The program finds `tf.estimator` and estimator_emb's classes in it (`estimator_emb.install`) on
@@ -12,7 +12,7 @@ that Python would give it.
 """
 
 
-def fill_parser(parser: arguments.Parser) -> None:
+def fill_parser(parser: parsing.Parser) -> None:
     """Adds the arguments."""
     run_options.add_to(parser)
     parser.add_program()

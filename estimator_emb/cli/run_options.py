@@ -9,10 +9,10 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from estimator_emb.cli import arguments
-from estimator_emb.cli.arguments import WrongArguments
-from estimator_emb.names import environment, slices
-from estimator_emb.names.environment import EnvironmentVariable
+from estimator_emb.catalog import environment, slices
+from estimator_emb.catalog.environment import EnvironmentVariable
+from estimator_emb.cli import parsing
+from estimator_emb.cli.parsing import WrongArguments
 
 
 class RunOption:
@@ -76,7 +76,7 @@ RUN_OPTIONS = (
         "number of emulated TPU cores, in place of TPUConfig(num_shards=...): up to 8 on one host, "
         "or a multiple of 8 on hosts of 8 each",
         variable=environment.SHARDS,
-        type=_slice_of(arguments.at_least_one, slices.of_cores),
+        type=_slice_of(parsing.at_least_one, slices.of_cores),
         metavar="N",
     ),
     RunOption(
@@ -91,7 +91,7 @@ RUN_OPTIONS = (
         "--steps-limit",
         "ends every train() after N more steps, and every evaluate() after N steps",
         launch="steps_limit",
-        type=arguments.at_least_one,
+        type=parsing.at_least_one,
         metavar="N",
     ),
     RunOption(
@@ -114,7 +114,7 @@ RUN_OPTIONS = (
 OF_ANY_PROGRAM = tuple(option for option in RUN_OPTIONS if option.of_any_program)
 
 
-def add_to(parser: arguments.Parser, options: tuple[RunOption, ...] = RUN_OPTIONS) -> None:
+def add_to(parser: parsing.Parser, options: tuple[RunOption, ...] = RUN_OPTIONS) -> None:
     """Adds options of `run`, by default all, to a parser."""
     for option in options:
         parser.add_argument(option.flag, **option.parsing)

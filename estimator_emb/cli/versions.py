@@ -7,8 +7,8 @@ import runpy
 import shutil
 from importlib import metadata
 
+from estimator_emb.catalog import environment
 from estimator_emb.compat import installed
-from estimator_emb.names import environment
 
 _PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 _BESIDE = ("tf-keras", "tensorflow-estimator", "numpy", "protobuf")

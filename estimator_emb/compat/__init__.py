@@ -9,8 +9,8 @@ import importlib.util
 import logging
 import sys
 
+from estimator_emb.catalog.legacy import LACKING
 from estimator_emb.compat import installed, legacy_keras
-from estimator_emb.names.legacy import LACKING
 
 
 def prepare(tpu_embedding: str) -> None:
@@ -30,9 +30,9 @@ def prepare(tpu_embedding: str) -> None:
         stand_in = tpu_embedding if attribute == "tpu_embedding" else f"{__name__}.{attribute}"
         module = sys.modules[name] = importlib.import_module(stand_in)
         setattr(importlib.import_module(parent), attribute, module)
-    from estimator_emb import private
+    from estimator_emb.compat import internals
 
-    if warning := installed.newer_than_tried(tensorflow_version, private):
+    if warning := installed.newer_than_tried(tensorflow_version, internals):
         logging.getLogger("estimator_emb").warning(warning)
 
 
@@ -43,7 +43,7 @@ def _restore_api_names() -> None:
     (tensorflow_estimator/python/estimator/estimator_export.py).
     """
     # Imported here, because `legacy_keras.require()` must be what imports TensorFlow first.
-    from estimator_emb.private.graphs import tf_export
+    from estimator_emb.compat.internals.graphs import tf_export
 
     if hasattr(tf_export, "ESTIMATOR_API_NAME"):
         return

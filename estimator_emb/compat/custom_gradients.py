@@ -12,8 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.private import patches
-from estimator_emb.private.graphs import custom_gradient, gradient_registry
+from estimator_emb.compat.internals import patches
+from estimator_emb.compat.internals.graphs import custom_gradient, gradient_registry
 
 _PREFIX = "CustomGradient-"
 _KEPT = "_estimator_emb_custom_gradients"

@@ -22,7 +22,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.private.graphs import (
+from estimator_emb.compat.internals.graphs import (
     CoordinatorMode,
     current_worker_context,
     normalize_cluster_spec,

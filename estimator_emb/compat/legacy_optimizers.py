@@ -15,9 +15,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.private import patches
-from estimator_emb.private.estimator import base_head, canned_optimizers
-from estimator_emb.private.graphs import eager_mode
+from estimator_emb.compat.internals import patches
+from estimator_emb.compat.internals.estimators import base_head, canned_optimizers
+from estimator_emb.compat.internals.graphs import eager_mode
 
 _Optimizer: Any = tf.keras.optimizers.Optimizer
 _legacy: Any = tf.keras.optimizers.legacy

@@ -20,7 +20,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.private.tpu import tpu_ops
+from estimator_emb.compat.internals.tpu import tpu_ops
 
 logging = tf.compat.v1.logging
 

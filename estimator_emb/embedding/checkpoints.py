@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.checkpoints.files.values import Values, counter
+from estimator_emb.checkpoints.files.checkpoint_reader import CheckpointReader, counter
 from estimator_emb.checkpoints.files.writer import Writer
 from estimator_emb.checkpoints.formats import tf2
 from estimator_emb.checkpoints.formats.exporting import new_folder, tables_to_write
@@ -16,8 +16,8 @@ from estimator_emb.checkpoints.reading import row_order, saved_tables, saved_var
 from estimator_emb.checkpoints.reading.saved_tables import SavedTable
 from estimator_emb.checkpoints.reading.saved_variables import RECORD
 from estimator_emb.embedding.specs import SpecTranslation, to_tensorflow
-from estimator_emb.messages import text_columns
 from estimator_emb.optimizers import TF2_OPTIMIZERS, OptimizationParameters
+from estimator_emb.reporting import text_columns
 from estimator_emb.spec import config
 from estimator_emb.spec.resolved import Table, tables_of
 
@@ -99,7 +99,7 @@ def checkpoint_to_tensorflow(
         raise ValueError(f"checkpoint_to_tensorflow: {destination!r} exists already.")
     theirs = {feature.table.name: feature.table for feature in translation.features.values()}
     tables = [table for table in tables_of(config.validated(spec)) if table.name in theirs]
-    with Values(saved_variables.prefix(path)) as values:
+    with CheckpointReader(saved_variables.prefix(path)) as values:
         names = _variables(values, tables, variables or {})
         chosen = tables_to_write(values, names, tf2.FORMAT, True, {}, order, progress)
         written: list[tf2.Written] = []
@@ -120,7 +120,9 @@ def checkpoint_to_tensorflow(
     return Moved(f"{destination}/{tf2.FILE}", moved, left_out, translation)
 
 
-def _variables(values: Values, tables: Sequence[Table], variables: Mapping[str, str]) -> list[str]:
+def _variables(
+    values: CheckpointReader, tables: Sequence[Table], variables: Mapping[str, str]
+) -> list[str]:
     unknown = sorted(set(variables) - {table.name for table in tables})
     if unknown:
         raise ValueError(
@@ -139,7 +141,7 @@ def _variables(values: Values, tables: Sequence[Table], variables: Mapping[str, 
     return list(owners)
 
 
-def _variable(values: Values, table: Table, name: str | None) -> str:
+def _variable(values: CheckpointReader, table: Table, name: str | None) -> str:
     column = table.features[0].column_name
     own = column if column == f"{table.scope_key}_embedding" else table.scope_key
     try:
@@ -212,7 +214,7 @@ def checkpoint_from_tensorflow(
         if tf.io.gfile.exists(destination + end):
             raise ValueError(f"checkpoint_from_tensorflow: {destination + end!r} exists already.")
     given = dict(variables or {})
-    with Values(_latest(path)) as values:
+    with CheckpointReader(_latest(path)) as values:
         tables = tf2.saved_tables(values)
         unknown = sorted(set(given) - set(tables))
         if unknown:
@@ -252,7 +254,7 @@ def _latest(path: str) -> str:
 
 
 def _optimizer_of(
-    values: Values, table: str, keys: Mapping[str, str]
+    values: CheckpointReader, table: str, keys: Mapping[str, str]
 ) -> type[OptimizationParameters] | None:
     names = set(keys) - {WEIGHTS}
     if not names:
@@ -267,7 +269,7 @@ def _optimizer_of(
 
 
 def _write(
-    values: Values,
+    values: CheckpointReader,
     destination: str,
     moved: Mapping[str, str],
     step: int | None,

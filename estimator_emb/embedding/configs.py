@@ -9,8 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb import optimizers
-from estimator_emb.messages import arguments
 from estimator_emb.optimizers import TF2_OPTIMIZERS, OptimizationParameters
+from estimator_emb.reporting import suggestions
 from estimator_emb.spec.config import check_bool, check_integer, initializer_of
 
 _COMBINERS = ("mean", "sum", "sqrtn")
@@ -91,7 +91,7 @@ class TableConfig:
     quantization_config: QuantizationConfig | None = None
 
     def __post_init__(self) -> None:
-        check = functools.partial(arguments.check_argument, "TableConfig")
+        check = functools.partial(suggestions.check_argument, "TableConfig")
         check_integer("TableConfig", "vocabulary_size", self.vocabulary_size, 1)
         check_integer("TableConfig", "dim", self.dim, 1)
         self.initializer = initializer_of(self.initializer, self.dim)
@@ -162,4 +162,6 @@ class FeatureConfig:
 
 
 def _check_name(owner: str, name: object) -> None:
-    arguments.check_argument(owner, isinstance(name, str | None), "name", "a string or None", name)
+    suggestions.check_argument(
+        owner, isinstance(name, str | None), "name", "a string or None", name
+    )

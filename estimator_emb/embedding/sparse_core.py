@@ -6,9 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.catalog.generations import SPARSE_CORES
 from estimator_emb.embedding.specs import SpecTranslation
-from estimator_emb.messages import arguments
-from estimator_emb.names.generations import SPARSE_CORES
+from estimator_emb.reporting import suggestions
 from estimator_emb.spec.config import check_integer
 
 _IDS_PER_SAMPLE = 64
@@ -51,7 +51,7 @@ def sparse_core_config(
         raise ValueError(
             f"sparse_core_config: TensorFlow {tf.__version__} has no SparseCoreEmbeddingConfig."
         )
-    check = functools.partial(arguments.check_argument, "sparse_core_config")
+    check = functools.partial(suggestions.check_argument, "sparse_core_config")
     allowed = f"one of {', '.join(SPARSE_CORES)}"
     check(generation in SPARSE_CORES, "generation", allowed, generation)
     check_integer("sparse_core_config", "chips", chips, 1)

@@ -10,15 +10,15 @@ import tensorflow as tf
 
 from estimator_emb.embedding import translation
 from estimator_emb.embedding.configs import FeatureConfig, TableConfig
-from estimator_emb.messages.console import logger
 from estimator_emb.optimizers import (
     TF2_OPTIMIZERS,
     FtrlParameters,
     OptimizationParameters,
     gradient_limits,
 )
+from estimator_emb.reporting.console import logger
 from estimator_emb.spec import config
-from estimator_emb.spec.columns import without_wrappers
+from estimator_emb.spec.column_ids import without_wrappers
 from estimator_emb.spec.resolved import Table, optimizer_of, tables_of
 
 

@@ -14,8 +14,8 @@ from estimator_emb.embedding.configs import (
     QuantizationConfig,
     TableConfig,
 )
-from estimator_emb.messages.console import logger
 from estimator_emb.optimizers import PARAMETERS, TF2_OPTIMIZERS
+from estimator_emb.reporting.console import logger
 from estimator_emb.spec import config
 from estimator_emb.spec.resolved import optimizer_of, tables_of
 

@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.guards.guard import Call, Guard, ModelBatch
-from estimator_emb.messages import console, errors
+from estimator_emb.reporting import console, error_notes
 from estimator_emb.spec.resolved import Table
 
 _WANTS_IDS = re.compile(
@@ -32,7 +32,7 @@ class Activations(Guard):
         return call.ours and bool(call.tables)
 
     def around(self, batch: ModelBatch) -> contextlib.AbstractContextManager[Any]:
-        return errors.explained(_explain, batch.seen, self.call.tables)
+        return error_notes.explained(_explain, batch.seen, self.call.tables)
 
     def after(self, spec: Any) -> Any:
         _warn_of_ids(self.graph.seen, self.call.tables)

@@ -5,9 +5,9 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from estimator_emb.checks import call_arguments
+from estimator_emb.compat.internals.estimators import ModeKeys
+from estimator_emb.guards.checks import call_arguments
 from estimator_emb.guards.guard import Call
-from estimator_emb.private.estimator import ModeKeys
 
 CURRENT = "_estimator_emb_call"
 """The attribute of an estimator that holds its current call."""

@@ -5,13 +5,13 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from estimator_emb.guards.guard import Call, Guard
-from estimator_emb.messages.console import logger
-from estimator_emb.private.estimator import (
+from estimator_emb.compat.internals.estimators import (
     MultiWorkerEarlyStoppingHook,
     StopOnPredicateHook,
     read_eval_metrics,
 )
+from estimator_emb.guards.guard import Call, Guard
+from estimator_emb.reporting.console import logger
 
 
 class EarlyStops(Guard):

@@ -6,8 +6,8 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.guards.guard import Call, Guard
-from estimator_emb.messages import console
-from estimator_emb.messages.console import logger
+from estimator_emb.reporting import console
+from estimator_emb.reporting.console import logger
 
 _READS = {"Identity", "IsVariableInitialized", "ReadVariableOp", "VarIsInitializedOp"}
 _WITHOUT_COUNTERS = ("estimator_emb", "tensorflow", "tensorflow_estimator")

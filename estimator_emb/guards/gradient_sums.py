@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from estimator_emb.checks import unsummed
+from estimator_emb.guards.checks import unsummed
 from estimator_emb.guards.guard import Call, Guard
-from estimator_emb.messages.console import logger
+from estimator_emb.reporting.console import logger
 
 _SHOWN = 3
 

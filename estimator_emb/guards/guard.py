@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 from estimator_emb.checkpoints.restoring.float16_copy import Float16Copy
 from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
-from estimator_emb.private.estimator import ModeKeys
+from estimator_emb.compat.internals.estimators import ModeKeys
+from estimator_emb.engine.cores import Cores
+from estimator_emb.engine.engine import LiveTables
+from estimator_emb.engine.pipelining import LookaheadBuffer
 from estimator_emb.spec.resolved import Table
-from estimator_emb.step.cores import Cores
-from estimator_emb.step.engine import Lookup
-from estimator_emb.step.transfer import NextStep
 
 GUARDS_OF_GRAPH = "_estimator_emb_guards"
 """The attribute of a graph that holds its guards, which live as long as it."""
@@ -149,14 +149,14 @@ class GraphFacts(Protocol):
 
     call: Call
     cores: Cores
-    lookup: Lookup | None
+    lookup: LiveTables | None
 
     @property
     def seen(self) -> Any:
         """The features that model_fn gets."""
 
     @property
-    def ahead(self) -> NextStep | None:
+    def ahead(self) -> LookaheadBuffer | None:
         """What a step keeps for the next one, if lookups are a step ahead."""
 
     def inputs(self) -> list[tuple[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.guards.guard import Call, Guard, Runs
-from estimator_emb.messages.console import logger
+from estimator_emb.reporting.console import logger
 
 _PERHAPS = (
     "Perhaps input is empty or misspecified: a file pattern that matches nothing, samples that a "

@@ -12,11 +12,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.checks import batch_names
-from estimator_emb.checks.program_checks import DATASETS
+from estimator_emb.compat.internals.graphs import data_nest
+from estimator_emb.guards.checks import batch_names
+from estimator_emb.guards.checks.program_checks import DATASETS
 from estimator_emb.guards.guard import Call, GraphFacts, Guard, ModelBatch
-from estimator_emb.messages import errors
-from estimator_emb.private.graphs import data_nest
+from estimator_emb.reporting import error_notes
 
 _ALLOWED = {
     "Sparse": (
@@ -95,7 +95,7 @@ class InputErrors(Guard):
         malformed = self._malformed(error)
         if malformed is None:
             return None
-        error._message = malformed + (f"\n\n{error.message}" if errors.is_full() else "")
+        error._message = malformed + (f"\n\n{error.message}" if error_notes.is_full() else "")
         return error
 
     def _malformed(self, error: tf.errors.OpError) -> str | None:
@@ -109,7 +109,7 @@ class InputErrors(Guard):
         if not names:
             return None
         kind = "Sparse" if "Sparse" in node.rpartition("/")[2] else "Ragged"
-        said = _OF_DATASET.sub("", errors.cause(error.message)[0]).rstrip(".")
+        said = _OF_DATASET.sub("", error_notes.cause(error.message)[0]).rstrip(".")
         tables = self.call.tables
         owners = " or ".join(dict.fromkeys(batch_names.owner(name, tables) for name in names))
         return f"{owners}: malformed in its dataset. {said}. {_ALLOWED[kind]}"

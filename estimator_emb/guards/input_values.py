@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.checks.program_checks import DATASETS
+from estimator_emb.guards.checks.program_checks import DATASETS
 from estimator_emb.guards.guard import Call, Guard
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from estimator_emb.checks import tpu_ops
+from estimator_emb.guards.checks import tpu_ops
 from estimator_emb.guards.guard import Call, Guard
 
 

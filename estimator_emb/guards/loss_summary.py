@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from estimator_emb.engine import summaries
 from estimator_emb.guards.guard import Call, Guard
-from estimator_emb.step import summaries
 
 
 class LossSummary(Guard):

@@ -4,9 +4,9 @@ import contextlib
 import re
 from typing import Any
 
+from estimator_emb.compat.internals.estimators import ModeKeys
 from estimator_emb.guards.guard import Call, Guard, ModelBatch
-from estimator_emb.messages import errors
-from estimator_emb.private.estimator import ModeKeys
+from estimator_emb.reporting import error_notes
 
 _SHAPES = re.compile(r"[(\[](None|\d+),( ?(None|\d+),?)*[)\]]|<TensorShape.*?>")
 """Shapes in a message, whose None is no value."""
@@ -20,7 +20,7 @@ class MissingLabels(Guard):
         return call.in_session and call.mode != ModeKeys.PREDICT
 
     def around(self, batch: ModelBatch) -> contextlib.AbstractContextManager[Any]:
-        return errors.explained(self._explain, batch.labels)
+        return error_notes.explained(self._explain, batch.labels)
 
     def _explain(self, error: Exception, labels: Any) -> None:
         kinds = (AttributeError, TypeError, ValueError)

@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from estimator_emb.compat.internals.estimators import EstimatorSpec
+from estimator_emb.compat.internals.tpu_estimator import TPUEstimatorSpec
 from estimator_emb.guards import wrong_optimizers
 from estimator_emb.guards.guard import Call, Guard, ModelBatch
-from estimator_emb.messages import errors
-from estimator_emb.messages.arguments import suggest, suggestion
 from estimator_emb.optimizers import OptimizationParameters
-from estimator_emb.private.estimator import EstimatorSpec
-from estimator_emb.private.tpu_estimator import TPUEstimatorSpec
+from estimator_emb.reporting import error_notes
+from estimator_emb.reporting.suggestions import suggest, suggestion
 from estimator_emb.spec.config import EmbeddingConfigSpec
 
 _METHODS = ("minimize", "apply_gradients", "compute_gradients")
@@ -28,7 +28,7 @@ class ModelErrors(Guard):
         return call.ours
 
     def around(self, batch: ModelBatch) -> contextlib.AbstractContextManager[Any]:
-        return errors.explained(self._explain, batch.seen)
+        return error_notes.explained(self._explain, batch.seen)
 
     def _explain(self, error: Exception, features: Any) -> None:
         if isinstance(error, KeyError):

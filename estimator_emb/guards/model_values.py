@@ -5,9 +5,9 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from estimator_emb.compat.internals.estimators import AnyTPUEstimatorSpec, EstimatorSpec, ModeKeys
+from estimator_emb.engine.tables.functions import name_of
 from estimator_emb.guards.guard import Call, Guard
-from estimator_emb.private.estimator import AnyTPUEstimatorSpec, EstimatorSpec, ModeKeys
-from estimator_emb.tables.functions import name_of
 
 
 class ModelValues(Guard):

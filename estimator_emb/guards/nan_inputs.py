@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from estimator_emb.engine.ordering import after_checks
 from estimator_emb.guards.guard import Call, Guard
 from estimator_emb.guards.nan_loss import NanInputError
-from estimator_emb.messages.console import logger
-from estimator_emb.ordering import after_checks
+from estimator_emb.reporting.console import logger
 
 _REMEDY = (
     "Correct the data, or fill in what is missing before the model computes with it: a tf.where "

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from estimator_emb.engine.tables.storage import StoredTable
 from estimator_emb.guards.guard import Call, Guard
-from estimator_emb.tables.storage import StoredTable
 
 _ROWS_AT_A_TIME = 1 << 14
 _SHOWN = 5

@@ -3,9 +3,9 @@
 import contextlib
 from typing import Any
 
+from estimator_emb.compat.internals.estimators import step_of_latest_checkpoint
 from estimator_emb.guards.guard import Call, Guard
-from estimator_emb.messages.console import logger
-from estimator_emb.private.estimator import step_of_latest_checkpoint
+from estimator_emb.reporting.console import logger
 
 
 class ReachedSteps(Guard):

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from estimator_emb.compat.internals.estimators import ModeKeys
+from estimator_emb.engine.ordering.reads_before_writes import ReadsFirstHook
 from estimator_emb.guards.guard import Call, Guard, with_hooks
-from estimator_emb.ordering.reads_first import ReadsFirstHook
-from estimator_emb.private.estimator import ModeKeys
 
 
 class ReadsFirst(Guard):

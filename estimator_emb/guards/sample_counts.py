@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.checks import batch_names
+from estimator_emb.engine.ordering import structure
+from estimator_emb.guards.checks import batch_names
 from estimator_emb.guards.guard import Call, GraphFacts, Guard, ModelBatch
-from estimator_emb.messages import errors
-from estimator_emb.ordering import structure
+from estimator_emb.reporting import error_notes
 
 
 class SampleCounts(Guard):
@@ -48,8 +48,8 @@ class SampleCounts(Guard):
         if not lines:
             return None
         assert isinstance(error, tf.errors.OpError)
-        if not errors.is_full():
-            errors.shorten(error)
+        if not error_notes.is_full():
+            error_notes.shorten(error)
         error._message += lines
         return error
 

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.checkpoints.restoring import live_servers, saver
+from estimator_emb.engine.tables import helper_variable
 from estimator_emb.guards.guard import Call, Guard, with_hooks
 
 
@@ -18,9 +19,12 @@ class Savers(Guard):
 
     def complete(self, spec: Any) -> Any:
         if self.graph.lookup is not None:
-            savers = saver.of_program(spec)
-            self.graph.lookup.complete_savers(
-                savers, on_tpu=self.call.on_cores, training=self.call.training
+            saver.complete(
+                saver.of_program(spec),
+                self.graph.lookup.all_variables(),
+                helper_variable.HELPER_VARIABLE,
+                on_tpu=self.call.on_cores,
+                training=self.call.training,
             )
         return spec
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.catalog import environment
+from estimator_emb.engine import bad_input
 from estimator_emb.guards.guard import Call, Guard, of_graph
-from estimator_emb.messages import errors
-from estimator_emb.names import environment
-from estimator_emb.step import checks
+from estimator_emb.reporting import error_notes
 
 _HOW_TO_EMULATE = (
     f" To run this program without a TPU, set the environment variable {environment.DEVICE}="
@@ -30,19 +30,19 @@ class SessionErrors(Guard):
         return call.method != "export"
 
     def surround(self) -> contextlib.AbstractContextManager[Any]:
-        return errors.explained(self._explained)
+        return error_notes.explained(self._explained)
 
     def _explained(self, error: Exception) -> Exception | None:
         if isinstance(error, tf.errors.OpError):
-            guards = of_graph(errors.graph_of(error))
+            guards = of_graph(error_notes.graph_of(error))
             found = guards.explain(error) if guards is not None else None
-            if not errors.is_full():
-                errors.shorten(error)
+            if not error_notes.is_full():
+                error_notes.shorten(error)
             if found not in (None, error):
-                raise found from (error if errors.is_full() else None)  # It says the same.
+                raise found from (error if error_notes.is_full() else None)  # It says the same.
         text = str(error)
         if isinstance(error, tf.errors.InvalidArgumentError):
-            error._message = checks.readable(error.message)
+            error._message = bad_input.readable(error.message)
         elif self.call.on_cores and isinstance(error, ValueError):
             if "has been marked as not fetchable" in text and HOW_TO_OUTFEED not in text:
                 error.args = (text + HOW_TO_OUTFEED, *error.args[1:])

@@ -4,9 +4,9 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from estimator_emb.checks import program_checks
+from estimator_emb.guards.checks import program_checks
 from estimator_emb.guards.guard import Call, Guard
-from estimator_emb.training import progress
+from estimator_emb.reporting import progress
 
 
 class ShownProgress(Guard):

@@ -4,9 +4,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.checks import batch_names, program_checks
+from estimator_emb.guards.checks import batch_names, program_checks
 from estimator_emb.guards.guard import Call, Guard, ModelBatch
-from estimator_emb.messages import console
+from estimator_emb.reporting import console
 
 
 class SmallBatches(Guard):

@@ -9,9 +9,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.engine.ordering import structure
 from estimator_emb.guards.guard import Call, Guard
-from estimator_emb.messages import console, frames
-from estimator_emb.ordering import structure
+from estimator_emb.reporting import console, frames
 
 _COMBINE = frozenset(
     ("Add", "AddV2", "Maximum", "Minimum", "Mul", "Pow", "RealDiv", "SquaredDifference", "Sub")

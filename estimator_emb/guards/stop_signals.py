@@ -4,8 +4,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from estimator_emb.guards import stopping
 from estimator_emb.guards.guard import Call, Guard
-from estimator_emb.training import stopping
 
 
 class StopSignals(Guard):

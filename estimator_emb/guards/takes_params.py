@@ -1,8 +1,8 @@
 """Rejects a model_fn that cannot receive the batch size."""
 
+from estimator_emb.compat.internals.graphs import fn_args
+from estimator_emb.engine.tables.functions import name_of
 from estimator_emb.guards.guard import Call, Guard
-from estimator_emb.private.graphs import fn_args
-from estimator_emb.tables.functions import name_of
 
 
 class TakesParams(Guard):

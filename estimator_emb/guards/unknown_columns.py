@@ -3,9 +3,9 @@
 import contextlib
 from typing import Any
 
+from estimator_emb.engine.tables import scopes
 from estimator_emb.guards.guard import Call, Guard, ModelBatch
-from estimator_emb.messages import errors
-from estimator_emb.tables import scopes
+from estimator_emb.reporting import error_notes
 
 
 class UnknownColumns(Guard):
@@ -16,7 +16,7 @@ class UnknownColumns(Guard):
         return call.ours
 
     def around(self, batch: ModelBatch) -> contextlib.AbstractContextManager[Any]:
-        return errors.explained(self._explain)
+        return error_notes.explained(self._explain)
 
     def after(self, spec: Any) -> Any:
         self._check()

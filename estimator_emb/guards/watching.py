@@ -7,8 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.checks import batch_names
+from estimator_emb.engine.cores import Cores
+from estimator_emb.engine.engine import LiveTables
+from estimator_emb.engine.pipelining import LookaheadBuffer
 from estimator_emb.guards import calls
+from estimator_emb.guards.checks import batch_names
 from estimator_emb.guards.every import GUARDS
 from estimator_emb.guards.guard import (
     GUARDS_OF_GRAPH,
@@ -18,9 +21,6 @@ from estimator_emb.guards.guard import (
     of_graph,
     with_hooks,
 )
-from estimator_emb.step.cores import Cores
-from estimator_emb.step.engine import Lookup
-from estimator_emb.step.transfer import NextStep
 
 _EXPLAINED = "_estimator_emb_explained"
 
@@ -35,7 +35,7 @@ class GraphGuards:
     def __init__(self, call: Call):
         self.call = call
         self.cores = Cores()
-        self.lookup: Lookup | None = None
+        self.lookup: LiveTables | None = None
         self.losses: Sequence[tf.Tensor] = ()
         self._batch: ModelBatch | None = None
         self._guards = [guard(self) for guard in GUARDS if guard.applies(call)]
@@ -79,7 +79,7 @@ class GraphGuards:
         return None if self._batch is None else self._batch.seen
 
     @property
-    def ahead(self) -> NextStep | None:
+    def ahead(self) -> LookaheadBuffer | None:
         return None if self.lookup is None else self.lookup.step.next_step
 
     def inputs(self) -> list[tuple[str, Any]]:

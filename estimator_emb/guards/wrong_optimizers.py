@@ -15,8 +15,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.compat.internals import patches
 from estimator_emb.guards.guard import Call, Guard, ModelBatch
-from estimator_emb.private import patches
 
 ADVICE = (
     "A Keras optimizer does not train in a model_fn: use an optimizer of tf.compat.v1.train, such "

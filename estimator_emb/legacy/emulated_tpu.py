@@ -13,16 +13,16 @@ import tensorflow as tf
 
 from estimator_emb.backends.emulated import topology
 from estimator_emb.backends.pjrt.backend import chosen, shape_of
-from estimator_emb.messages.console import say_once
-from estimator_emb.names import environment
-from estimator_emb.names.slices import Slice
-from estimator_emb.private.estimator import Estimator
-from estimator_emb.private.patches import Changes
-from estimator_emb.private.tpu import tpu_strategy_util
-from estimator_emb.private.tpu_estimator import StockRunConfig, StockTPUEstimator
+from estimator_emb.catalog import environment
+from estimator_emb.catalog.slices import Slice
+from estimator_emb.compat.internals.estimators import Estimator
+from estimator_emb.compat.internals.patches import Changes
+from estimator_emb.compat.internals.tpu import tpu_strategy_util
+from estimator_emb.compat.internals.tpu_estimator import StockRunConfig, StockTPUEstimator
+from estimator_emb.engine.cores import Cores
+from estimator_emb.reporting.console import say_once
 from estimator_emb.spec import options
 from estimator_emb.spec.options import TPUConfig
-from estimator_emb.step.cores import Cores
 
 
 def replace_lookups(changes: Changes) -> None:

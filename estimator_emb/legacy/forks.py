@@ -10,10 +10,10 @@ import sys
 import traceback
 from typing import Any
 
-from estimator_emb.legacy import old_python
-from estimator_emb.messages.console import logger
-from estimator_emb.private import patches
-from estimator_emb.private.estimator import Estimator
+from estimator_emb.compat.internals import patches
+from estimator_emb.compat.internals.estimators import Estimator
+from estimator_emb.legacy import python2_hints
+from estimator_emb.reporting.console import logger
 
 _CLASS = re.compile(r"^class TPUEstimator\b")
 _PARTS = re.compile(
@@ -35,7 +35,7 @@ def advice_about_copy(error: BaseException) -> str | None:
         line = _line_of_copy(file)
         if line is not None:
             return (
-                f"{old_python.place(file, line)}: this is the program's own copy of "
+                f"{python2_hints.place(file, line)}: this is the program's own copy of "
                 "tpu_estimator.py, which needs private parts of the TensorFlow that it was taken "
                 f"from. {_DO}"
             )
@@ -62,7 +62,7 @@ def _warning(begin: Any) -> Any:
                     "%s: TPUEstimator is the program's own copy of tpu_estimator.py. It is not "
                     "emulated, and the tables of an EmbeddingConfigSpec are not trained as "
                     "estimator_emb trains them. %s",
-                    old_python.place(file, line),
+                    python2_hints.place(file, line),
                     _DO,
                 )
         begin(self, *args, **kwargs)

@@ -5,7 +5,7 @@ import functools
 import linecache
 from types import FrameType
 
-from estimator_emb.messages import frames
+from estimator_emb.reporting import frames
 
 _NAMES = frozenset(("ImportError", "ModuleNotFoundError"))
 _ALL = _NAMES | {"Exception", "BaseException", ""}

@@ -13,20 +13,20 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.estimator import TPUEstimator
-from estimator_emb.guards.guard import Runs
-from estimator_emb.legacy.input_positions import Positions
-from estimator_emb.messages.console import logger
-from estimator_emb.private import patches
-from estimator_emb.private.estimator import Estimator
-from estimator_emb.private.graphs import (
+from estimator_emb.compat.internals import patches
+from estimator_emb.compat.internals.estimators import Estimator
+from estimator_emb.compat.internals.graphs import (
     GLOBAL_ITERATORS,
     IteratorSaveable,
     StockCheckpointInputPipelineHook,
     external_state_policy_to_enum,
     global_step_read,
 )
-from estimator_emb.step import transfer
+from estimator_emb.engine import pipelining
+from estimator_emb.estimator import TPUEstimator
+from estimator_emb.guards.guard import Runs
+from estimator_emb.legacy.input_positions import Positions
+from estimator_emb.reporting.console import logger
 
 
 class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
@@ -83,7 +83,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
                 IteratorSaveable(iterator, iterator.name, external_state_policy=self._policy)
                 for iterator in iterators
             ],
-            transfer.kept_in_graph(),
+            pipelining.kept_in_graph(),
         )
         self._timer = tf.compat.v1.train.SecondOrStepTimer(**self._every)
         self._session: Any = None

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.step import transfer
+from estimator_emb.engine import pipelining
 
 _UNFINISHED = "unfinished_"
 
@@ -32,7 +32,7 @@ class Positions:
     def are_beside(self, model: str) -> bool:
         return os.path.normpath(os.path.dirname(model)) == os.path.normpath(self.directory)
 
-    def build(self, iterators: list[Any], kept: list[transfer.KeptTensors]) -> None:
+    def build(self, iterators: list[Any], kept: list[pipelining.KeptTensors]) -> None:
         """Adds to the graph the ops that save and restore iterators and what is `kept`."""
         self._iterators = tf.compat.v1.train.Saver(iterators, sharded=True, max_to_keep=None)
         self._kept = kept
@@ -70,7 +70,7 @@ class Positions:
         path = self.path(step)
         saved = tf.train.load_checkpoint(path).get_variable_to_shape_map()
         wanted = _names(self._iterators)
-        kept = {name for name in saved if name.startswith(transfer.KEPT_PREFIX)}
+        kept = {name for name in saved if name.startswith(pipelining.KEPT_PREFIX)}
         other = ""
         if not wanted <= set(saved):
             other = (

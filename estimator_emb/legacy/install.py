@@ -14,18 +14,18 @@ import sys
 from typing import Any
 
 from estimator_emb import estimator, optimizers
+from estimator_emb.backends.cluster import training
+from estimator_emb.catalog import legacy, moved
 from estimator_emb.compat import async_checkpoint
+from estimator_emb.compat.internals.patches import AliasFinder, Changes, SharedModule
 from estimator_emb.legacy import (
     emulated_tpu,
     input_checkpoint,
-    older_keras,
+    keras_overrides,
     plain_estimators,
     text_frames,
 )
-from estimator_emb.names import legacy, moved
-from estimator_emb.private.patches import AliasFinder, Changes, SharedModule
 from estimator_emb.spec import config, options
-from estimator_emb.training.cluster import training
 
 _OURS: dict[str, Any] = {
     ours.__name__: ours
@@ -91,7 +91,7 @@ def install() -> None:
       `tf.data.experimental` has our `CheckpointInputPipelineHook`.
     * `tensorflow_estimator.python.estimator` has the classes of estimator_emb, also by its old
       names `tensorflow.python.estimator` and `tensorflow.python.tpu.tpu_estimator`.
-    * What has moved inside `tensorflow.python` is found where it was, too (`names.moved`).
+    * What has moved inside `tensorflow.python` is found where it was, too (`catalog.moved`).
     * While the environment variable ESTIMATOR_EMB_DEVICE is 'host', a `TPUClusterResolver` and the
       `master` of a TPU's `RunConfig` mean the emulated TPU, whatever name they are given, and
       initialising a TPU system does nothing.
@@ -113,7 +113,7 @@ def install() -> None:
         _extend_api(changes)
         emulated_tpu.replace_lookups(changes)
         plain_estimators.replace_methods(changes)
-        older_keras.fit_overrides(changes)
+        keras_overrides.fit_overrides(changes)
         text_frames.take_text(changes)
         _supply_moved(changes)
         input_checkpoint.attach_hooks()

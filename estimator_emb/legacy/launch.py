@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType, TracebackType
 from typing import Any
 
-from estimator_emb.legacy import forks, install, old_python, tf_v1
-from estimator_emb.messages import console
-from estimator_emb.messages.console import logger
-from estimator_emb.private.estimator import Estimator, step_of_latest_checkpoint
-from estimator_emb.private.patches import LASTING
+from estimator_emb.compat.internals.estimators import Estimator, step_of_latest_checkpoint
+from estimator_emb.compat.internals.patches import LASTING
+from estimator_emb.legacy import forks, install, python2_hints, tf_v1
+from estimator_emb.reporting import console
+from estimator_emb.reporting.console import logger
 
 
 @console.shown()
@@ -81,7 +81,7 @@ def show_failure(error: Exception, bound_tf_v1: bool) -> None:
     frames = _frames_of_program(error.__traceback__)
     sys.excepthook(type(error), error.with_traceback(frames), frames)
     advice = None if bound_tf_v1 else tf_v1.advice_about_name(error)
-    advice = forks.advice_about_copy(error) or advice or old_python.advice_about_python(error)
+    advice = forks.advice_about_copy(error) or advice or python2_hints.advice_about_python(error)
     if advice:
         print(f"estimator-emb: {advice}", file=sys.stderr)
 

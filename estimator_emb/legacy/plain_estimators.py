@@ -14,16 +14,16 @@ from estimator_emb.backends import driver
 from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
 from estimator_emb.checkpoints.restoring.warm_starts import without_global_step
-from estimator_emb.checks import call_arguments
+from estimator_emb.compat.internals.estimators import Estimator, ModeKeys
+from estimator_emb.compat.internals.patches import Changes
+from estimator_emb.compat.internals.tpu_estimator import StockTPUEstimator
 from estimator_emb.guards import calls, watching
+from estimator_emb.guards.checks import call_arguments
 from estimator_emb.guards.guard import Call, Runs
 from estimator_emb.guards.watching import GraphGuards
-from estimator_emb.messages import console
-from estimator_emb.messages.calls import called_by_program
-from estimator_emb.messages.text_columns import counted
-from estimator_emb.private.estimator import Estimator, ModeKeys
-from estimator_emb.private.patches import Changes
-from estimator_emb.private.tpu_estimator import StockTPUEstimator
+from estimator_emb.reporting import console
+from estimator_emb.reporting.program_calls import called_by_program
+from estimator_emb.reporting.text_columns import counted
 
 _DIRECTORY = "_estimator_emb_directory"
 """The attribute of an estimator that holds its `ModelDirectory`."""

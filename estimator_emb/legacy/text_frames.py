@@ -6,8 +6,8 @@ TensorFlow knows the type `object` that they had before, and refuses pandas's.
 from collections.abc import Callable
 from typing import Any
 
-from estimator_emb.private.estimator import feeding_functions
-from estimator_emb.private.patches import Changes
+from estimator_emb.compat.internals.estimators import feeding_functions
+from estimator_emb.compat.internals.patches import Changes
 
 
 def take_text(changes: Changes) -> None:

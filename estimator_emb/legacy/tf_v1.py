@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, cast
 
-from estimator_emb.legacy import contrib, older_python
+from estimator_emb.compat.internals.patches import Changes, SharedModule
+from estimator_emb.legacy import contrib, removed_aliases
 from estimator_emb.legacy.install import install
-from estimator_emb.private.patches import Changes, SharedModule
 
 _IMPORTED_BEFORE = (
     "estimator_emb.embedding",
@@ -63,7 +63,7 @@ def bind() -> None:
         _replace_imported(changes, finder)
         changes.set_module("tensorflow", SharedModule(v1, own))
         changes.add_finder(finder)
-        older_python.supply(changes)
+        removed_aliases.supply(changes)
         changes.pop_all()  # They stay.
 
 

@@ -21,10 +21,10 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from estimator_emb.messages.console import logger
-from estimator_emb.names import environment
+from estimator_emb.catalog import environment
 from estimator_emb.native import cache
 from estimator_emb.native.cache import BuildError
+from estimator_emb.reporting.console import logger
 
 HERE = pathlib.Path(__file__).parent
 

@@ -21,8 +21,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import IO
 
-from estimator_emb.messages.console import logger
-from estimator_emb.names import environment
+from estimator_emb.catalog import environment
+from estimator_emb.reporting.console import logger
 
 try:
     import fcntl

@@ -12,9 +12,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.messages.console import logger
-from estimator_emb.names import environment
+from estimator_emb.catalog import environment
 from estimator_emb.native import build, ops
+from estimator_emb.reporting.console import logger
 from estimator_emb.spec.config import EmbeddingConfigSpec
 from estimator_emb.spec.resolved import Table, optimizer_of
 

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from estimator_emb.engine.inputs import Batch, Source
+from estimator_emb.engine.pipelining import LookaheadBuffer, whole_step
+from estimator_emb.engine.tables.storage import StoredTable, TableVariables
 from estimator_emb.native import ops, rules
-from estimator_emb.native.kernels import TENSORS, Checked, rule_arguments
-from estimator_emb.step.inputs import Batch, Source
-from estimator_emb.step.transfer import NextStep, whole_step
-from estimator_emb.tables.storage import StoredTable, TableVariables
+from estimator_emb.native.native_kernels import TENSORS, Checked, rule_arguments
 
 _Server = list[tuple[TableVariables, int]]
 """The shards on one device, in the order of messages, each with the number of its table."""
@@ -31,7 +31,7 @@ class ShardedKernels(Checked):
         library: ops.Library,
         tables: Sequence[StoredTable],
         rules_of: Sequence[rules.Rule],
-        next_step: NextStep | None,
+        next_step: LookaheadBuffer | None,
     ):
         super().__init__(library, tables, next_step)
         servers: dict[str, _Server] = {}

@@ -1,7 +1,7 @@
 """Turns strings, and integers that columns look up, into ids by one op for all features.
 
 Sequences, weighted and ragged features stay with TensorFlow's ops, which do so feature by feature
-where `step.inputs` reads their ids, as do columns of other kinds than TensorFlow's own.
+where `engine.inputs` reads their ids, as do columns of other kinds than TensorFlow's own.
 Vocabularies are the tables of these ops.
 """
 
@@ -11,15 +11,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.native import serving
-from estimator_emb.private.columns import (
+from estimator_emb.compat.internals.column_classes import (
     HashedCategoricalColumn,
     IdentityCategoricalColumn,
     VocabularyFileCategoricalColumn,
     VocabularyListCategoricalColumn,
 )
-from estimator_emb.spec.columns import ColumnLookup
-from estimator_emb.step.inputs import Batch, Source, adding_ops, as_tensor
+from estimator_emb.engine.inputs import Batch, Source, adding_ops, as_tensor
+from estimator_emb.native import serving
+from estimator_emb.spec.column_ids import ColumnLookup
 
 _HASH, _VOCABULARY, _IDENTITY = range(3)  # Kind, in to_ids.cc.
 _DTYPES = (tf.string, tf.int32, tf.int64)

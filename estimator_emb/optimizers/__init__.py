@@ -8,7 +8,6 @@ TensorFlow tensors or NumPy arrays. `_step.py` adds the limits and the decay aro
 import inspect
 from typing import Any
 
-from estimator_emb.messages.calls import method_of_program
 from estimator_emb.optimizers import _classes
 from estimator_emb.optimizers._classes import *  # noqa: F403
 from estimator_emb.optimizers._parameters import NUMPY as NUMPY
@@ -22,6 +21,7 @@ from estimator_emb.optimizers.adagrad_momentum import AdagradMomentum
 from estimator_emb.optimizers.adam import Adam
 from estimator_emb.optimizers.ftrl import FTRL
 from estimator_emb.optimizers.sgd import SGD
+from estimator_emb.reporting.program_calls import method_of_program
 
 ON_TPUS: tuple[type[OptimizationParameters], ...] = tuple(
     value for name, value in vars(_classes).items() if not name.startswith("_")

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.messages import arguments
-from estimator_emb.messages.calls import method_of_program
+from estimator_emb.reporting import suggestions
+from estimator_emb.reporting.program_calls import method_of_program
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,7 +203,7 @@ class OptimizationParameters:
 
         for name, allowed in self.ranges.items():
             value, shown = getattr(self, name), self.renamed.get(name, name)
-            arguments.check_argument(
+            suggestions.check_argument(
                 type(self).__name__, _RANGES[allowed](value), shown, allowed, value
             )
 

@@ -5,8 +5,8 @@ import numbers
 from collections.abc import Callable
 from typing import Any
 
-from estimator_emb.messages.arguments import check_argument
 from estimator_emb.optimizers._parameters import OptimizationParameters, is_number
+from estimator_emb.reporting.suggestions import check_argument
 
 LearningRate = float | Callable[[], Any]
 ClipValue = float | tuple[float | None, float | None]

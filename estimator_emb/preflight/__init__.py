@@ -3,7 +3,7 @@
 docs/preflight.md says what that shows, and what it cannot.
 """
 
-from estimator_emb.names.generations import GENERATIONS
+from estimator_emb.catalog.generations import GENERATIONS
 from estimator_emb.preflight.checking import check_program
 from estimator_emb.preflight.report import CannotCheck, Compilation, Finding, Report, Tables
 

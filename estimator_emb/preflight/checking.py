@@ -5,17 +5,17 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import estimator_emb.estimator
-from estimator_emb.messages import errors
-from estimator_emb.messages.text_columns import counted
-from estimator_emb.names.generations import GENERATIONS, PJRT
-from estimator_emb.names.slices import CORES_PER_HOST
-from estimator_emb.preflight import compiler, host_calls, program, static, tables
-from estimator_emb.preflight import step as step_lib
+from estimator_emb.catalog.generations import GENERATIONS, PJRT
+from estimator_emb.catalog.slices import CORES_PER_HOST
+from estimator_emb.compat.internals.estimators import ModeKeys
+from estimator_emb.preflight import compiler, host_calls, program_lines, static, tables
+from estimator_emb.preflight import described_step as step_lib
 from estimator_emb.preflight.described import Described
 from estimator_emb.preflight.report import CannotCheck, Compilation, Finding, Report
-from estimator_emb.private.estimator import ModeKeys
+from estimator_emb.reporting import error_notes
+from estimator_emb.reporting.text_columns import counted
 from estimator_emb.spec import options
-from estimator_emb.spec.generations import NO_ESTIMATOR, check_runtime
+from estimator_emb.spec.tpu_generations import NO_ESTIMATOR, check_runtime
 
 
 def check_program(
@@ -82,7 +82,9 @@ def check_program(
             f"Only a TPUEstimator of estimator_emb can be checked; got {type(estimator).__name__} "
             f"of {type(estimator).__module__}."
         )
-    with errors.explained(program.unfollowed, "The checker itself cannot follow this program: "):
+    with error_notes.explained(
+        program_lines.unfollowed, "The checker itself cannot follow this program: "
+    ):
         request, config = estimator.backend.request, estimator.config
         if generations is None:
             generations = tables.default_generations(request, config)
@@ -150,7 +152,7 @@ def _built(
     try:
         step = step_lib.build(estimator, input_fn, mode, replicas)
     except CannotCheck as error:
-        failed = isinstance(error, program.ProgramError)
+        failed = isinstance(error, program_lines.ProgramError)
         if described.findings or (not failed and described.build(input_fn)):
             return _Built(None, described.findings)
         raise

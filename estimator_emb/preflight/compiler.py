@@ -1,7 +1,7 @@
 """Asks the TPU's own compiler about a step, ahead of time and without a TPU.
 
 Two separate processes do so, to keep their crashes and their imports away from the program:
-`xla/lower.py` (TensorFlow) turns the graph of the step into XLA's HLO, and
+`backends/xla/lower.py` (TensorFlow) turns the graph of the step into XLA's HLO, and
 `processes/compile.py` (jax, jaxlib, libtpu) gives that to libtpu. They may run in different
 interpreters, because a new jax and an old TensorFlow cannot be installed together.
 """
@@ -19,13 +19,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.checkpoints.files.values import counter
-from estimator_emb.names import environment
-from estimator_emb.names.generations import GENERATIONS, PJRT
-from estimator_emb.preflight import program, static
+from estimator_emb.backends.xla import core_step, lower
+from estimator_emb.catalog import environment
+from estimator_emb.catalog.generations import GENERATIONS, PJRT
+from estimator_emb.checkpoints.files.checkpoint_reader import counter
+from estimator_emb.preflight import program_lines, static
+from estimator_emb.preflight.described_step import Step
 from estimator_emb.preflight.report import Compilation
-from estimator_emb.preflight.step import Step
-from estimator_emb.xla import core_step, lower
 
 REQUIRED = ("jax", "jaxlib", "libtpu")
 _COMPILE = str(pathlib.Path(__file__).parent / "processes" / "compile.py")
@@ -123,7 +123,7 @@ def _lower(step: Step, work: pathlib.Path, timeout: float) -> tuple[bool, str, s
 
 
 def _write(step: Step, folder: pathlib.Path) -> None:
-    """Writes the step for `xla/lower.py`: graph.pb, and step.json with its interface.
+    """Writes the step for `backends/xla/lower.py`: graph.pb, and step.json with its interface.
 
     Ops outside compilation are left out: the tensors that they give the step become arguments, and
     those that they take from it results. Raises CannotLower where that or another part fails.
@@ -285,7 +285,7 @@ def _line_of_op(name: str, graph: Any) -> list[str]:
     while name:
         with contextlib.suppress(KeyError, ValueError):
             op = graph.get_operation_by_name(name)
-            if where := program.line_of(op):
+            if where := program_lines.line_of(op):
                 return [f"{where}: op '{op.name}'"]
         name = name.rpartition("/")[0]
     return []

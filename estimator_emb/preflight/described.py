@@ -15,12 +15,12 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.backends.emulated import topology
+from estimator_emb.catalog import slices
 from estimator_emb.compat import custom_gradients
+from estimator_emb.compat.internals.estimators import ModeKeys
 from estimator_emb.estimator import TPUEstimator
-from estimator_emb.names import slices
-from estimator_emb.preflight import program
+from estimator_emb.preflight import program_lines
 from estimator_emb.preflight.report import CannotCheck, Finding
-from estimator_emb.private.estimator import ModeKeys
 from estimator_emb.spec import options
 
 _MASTER = "grpc://described"
@@ -80,7 +80,7 @@ class Described:
         except CannotCheck:
             raise
         except Exception as error:
-            self.findings.append(program.refusal(error))
+            self.findings.append(program_lines.refusal(error))
 
 
 def _on_described_tpu(estimator: TPUEstimator, replicas: int) -> TPUEstimator:

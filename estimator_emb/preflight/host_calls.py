@@ -5,10 +5,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.checks import tpu_ops
-from estimator_emb.preflight import program, static
+from estimator_emb.guards.checks import tpu_ops
+from estimator_emb.preflight import program_lines, static
+from estimator_emb.preflight.described_step import Step
 from estimator_emb.preflight.report import Finding
-from estimator_emb.preflight.step import Step
 
 _WRITES = (
     "Assign",
@@ -34,14 +34,16 @@ def findings(step: Step) -> list[Finding]:
     found: dict[tuple[str, str | None], tf.Operation] = {}
     for op in made:
         for variable, write in _written(op, made):
-            found.setdefault((variable.name, program.line_of(write) or program.line_of(op)), write)
+            found.setdefault(
+                (variable.name, program_lines.line_of(write) or program_lines.line_of(op)), write
+            )
     numbers = [
         Finding(
             "host_call asks for the number of a core, and its host has none",
             "xla.replica_id() in model_fn, which gives it to host_call as a tensor",
             op.type,
             op.name,
-            where=program.line_of(op),
+            where=program_lines.line_of(op),
         )
         for op in made
         if op.type == tpu_ops.NUMBER

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from estimator_emb.messages.text_columns import counted
+from estimator_emb.reporting.text_columns import counted
 
 ACCEPTED, FINDINGS, UNCHECKED = 0, 1, 2
 """Exit statuses of `estimator-emb check`."""

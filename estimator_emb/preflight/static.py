@@ -15,15 +15,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.checks import unsummed
-from estimator_emb.ordering import accesses, structure
-from estimator_emb.preflight import program
+from estimator_emb.backends.xla import core_step
+from estimator_emb.compat.internals.estimators import ModeKeys
+from estimator_emb.compat.internals.graphs import function_def_to_graph
+from estimator_emb.compat.internals.protos import types_pb2
+from estimator_emb.engine.ordering import accesses, structure
+from estimator_emb.guards.checks import unsummed
+from estimator_emb.preflight import program_lines
+from estimator_emb.preflight.described_step import Step
 from estimator_emb.preflight.report import Finding
-from estimator_emb.preflight.step import Step
-from estimator_emb.private.estimator import ModeKeys
-from estimator_emb.private.graphs import function_def_to_graph
-from estimator_emb.private.protos import types_pb2
-from estimator_emb.xla import core_step
 
 CLUSTER = "_tpu_replicate"
 OUTSIDE = "_xla_outside_compilation"
@@ -70,7 +70,7 @@ def ops_of(step: Step) -> list[StepOp]:
     def add(op: tf.Operation, graph: Any, prefix: str = "", where: str | None = None) -> None:
         if soft:
             _place_softly(op, graph)
-        where = program.line_of(op) or where
+        where = program_lines.line_of(op) or where
         found = StepOp(op.type, prefix + op.name, op.node_def.attr, where)
         calls = accesses.function_of(op.type, graph) is not None
         if not calls:
@@ -181,7 +181,7 @@ def _unreached_summaries(step: Step, reached: list[StepOp]) -> list[StepOp]:
     """Returns summaries that no result needs, but that the session's summary hook fetches."""
     names = {op.name for op in reached}
     return [
-        StepOp(op.type, op.name, op.node_def.attr, program.line_of(op))
+        StepOp(op.type, op.name, op.node_def.attr, program_lines.line_of(op))
         for op in step.graph.get_operations()
         if op.type in _SUMMARIES
         and op.name not in names
@@ -199,7 +199,7 @@ def _reference_variables(step: Step) -> list[Finding]:
             op.type,
             op.name,
             op.outputs[0].dtype.base_dtype.name,
-            program.line_of(op),
+            program_lines.line_of(op),
         )
         for op in ops
         if op.type in ("Variable", "VariableV2") and CLUSTER not in op.node_def.attr

@@ -1,8 +1,8 @@
 """Checks whether the tables of a spec can run on a generation of TPUs and fit into its memory.
 
 The embedding hardware of v2 to v4 keeps tables and slots in the memory of the chips. Each host has
-the rows that `tables.partition` gives it, as the configuration of the hardware says. The rest is
-inferred from the little that is published, and has not been measured:
+the rows that `engine.tables.partition` gives it, as the configuration of the hardware says. The
+rest is inferred from the little that is published, and has not been measured:
 
 * A row takes whole units of 8 floats: `optimization_parameters.proto` says of
   `low_dimensional_packing_status` that with it rows of 1, 2 and 4 floats share a unit of 8 floats
@@ -15,16 +15,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from estimator_emb.backends.base import EstimatorRequest
-from estimator_emb.messages.text_columns import counted
-from estimator_emb.names.generations import GENERATIONS, PJRT
-from estimator_emb.names.slices import CORES_PER_HOST
+from estimator_emb.catalog.generations import GENERATIONS, PJRT
+from estimator_emb.catalog.slices import CORES_PER_HOST
+from estimator_emb.compat.internals.estimators import ModeKeys
+from estimator_emb.engine.tables.partition import Partition
+from estimator_emb.engine.tables.sizes import bytes_of
 from estimator_emb.preflight.report import Compilation, Tables
-from estimator_emb.private.estimator import ModeKeys
+from estimator_emb.reporting.text_columns import counted
 from estimator_emb.spec import options
-from estimator_emb.spec.generations import NO_ESTIMATOR
 from estimator_emb.spec.resolved import Table
-from estimator_emb.tables.partition import Partition
-from estimator_emb.tables.sizes import bytes_of
+from estimator_emb.spec.tpu_generations import NO_ESTIMATOR
 
 _UNIT = 8
 """The columns of a row are rounded up to a multiple of this number of floats."""

@@ -15,11 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.messages import arguments, console
-from estimator_emb.messages.calls import method_of_program
-from estimator_emb.optimizers import OptimizationParameters, as_parameters, name_in_tensorflow
-from estimator_emb.optimizers._parameters import check_finite, check_not_negative, is_number
-from estimator_emb.private.columns import (
+from estimator_emb.compat.internals.column_classes import (
     EmbeddingColumn,
     EmbeddingDevice,
     LegacyEmbeddingColumn,
@@ -32,6 +28,10 @@ from estimator_emb.private.columns import (
     TPUEmbeddingColumn,
     TPUSharedEmbeddingColumn,
 )
+from estimator_emb.optimizers import OptimizationParameters, as_parameters, name_in_tensorflow
+from estimator_emb.optimizers._parameters import check_finite, check_not_negative, is_number
+from estimator_emb.reporting import console, suggestions
+from estimator_emb.reporting.program_calls import method_of_program
 
 TABLE_COLUMNS = (
     TPUEmbeddingColumn,
@@ -94,7 +94,7 @@ class TableConfig(
         learning_rate_fn: Callable[[Any], Any] | None = None,
         optimization_parameters: OptimizationParameters | None = None,
     ) -> "TableConfig":
-        check = functools.partial(arguments.check_argument, "TableConfig")
+        check = functools.partial(suggestions.check_argument, "TableConfig")
         check_integer("TableConfig", "vocabulary_size", vocabulary_size, 1)
         check_integer("TableConfig", "dimension", dimension, 1)
         if dimension > max(vocabulary_size, _WIDE):
@@ -225,7 +225,7 @@ class EmbeddingConfigSpec(
                 "`feature_to_config_dict` and `table_to_config_dict` must be specified."
             )
         check_strategy("EmbeddingConfigSpec", partition_strategy)
-        check = functools.partial(arguments.check_argument, "EmbeddingConfigSpec")
+        check = functools.partial(suggestions.check_argument, "EmbeddingConfigSpec")
         limit, directory = clipping_limit, profile_data_directory
         positive = limit is None or (is_number(limit) and limit > 0)
         check(positive, "clipping_limit", "a positive number or None", limit)
@@ -350,7 +350,7 @@ def _check_dicts(features: Mapping[str, FeatureConfig], tables: Mapping[str, Tab
             raise ValueError(
                 f"EmbeddingConfigSpec: feature {feature!r} names table {config.table_id!r}, which "
                 f"is not in table_to_config_dict; its tables are {sorted(tables)}."
-                f"{arguments.suggestion(config.table_id, tables)}"
+                f"{suggestions.suggestion(config.table_id, tables)}"
             )
     unused = sorted(set(tables) - {config.table_id for config in features.values()})
     if unused:
@@ -362,18 +362,18 @@ def _check_dicts(features: Mapping[str, FeatureConfig], tables: Mapping[str, Tab
 def check_strategy(owner: str, strategy: object) -> None:
     """Raises ValueError for a partition strategy that there is not."""
     holds = strategy in PARTITION_STRATEGIES
-    arguments.check_argument(owner, holds, "partition_strategy", "'div' or 'mod'", strategy)
+    suggestions.check_argument(owner, holds, "partition_strategy", "'div' or 'mod'", strategy)
 
 
 def check_bool(owner: str, name: str, value: object) -> None:
     """Raises ValueError for an argument that is not True or False."""
-    arguments.check_argument(owner, isinstance(value, bool), name, "True or False", value)
+    suggestions.check_argument(owner, isinstance(value, bool), name, "True or False", value)
 
 
 def check_integer(owner: str, name: str, value: Any, least: int) -> None:
     """Raises ValueError for an argument that is not an int of at least `least`."""
     is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    arguments.check_argument(
+    suggestions.check_argument(
         owner, is_integer and value >= least, name, f"an int >= {least}", value
     )
 
@@ -382,6 +382,6 @@ def initializer_of(initializer: Any, dimension: int) -> Any:
     """Returns the initializer of a table, of this vocabulary or of TF2's; None has a default."""
     if initializer is None:
         return tf.compat.v1.truncated_normal_initializer(mean=0.0, stddev=1 / math.sqrt(dimension))
-    check = functools.partial(arguments.check_argument, "TableConfig")
+    check = functools.partial(suggestions.check_argument, "TableConfig")
     check(callable(initializer), "initializer", "callable or None", initializer)
     return initializer

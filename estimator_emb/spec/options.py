@@ -4,15 +4,19 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from estimator_emb.messages import arguments
-from estimator_emb.messages.calls import method_of_program
-from estimator_emb.names import environment, slices
-from estimator_emb.names.environment import EnvironmentVariable
-from estimator_emb.names.formats import PRECISIONS
-from estimator_emb.names.generations import GENERATIONS
-from estimator_emb.private.estimator import LocalRunConfig
-from estimator_emb.private.tpu_estimator import InputPipelineConfig, StockRunConfig, StockTPUConfig
-from estimator_emb.spec import generations, tf_config
+from estimator_emb.catalog import environment, slices
+from estimator_emb.catalog.environment import EnvironmentVariable
+from estimator_emb.catalog.formats import PRECISIONS
+from estimator_emb.catalog.generations import GENERATIONS
+from estimator_emb.compat.internals.estimators import LocalRunConfig
+from estimator_emb.compat.internals.tpu_estimator import (
+    InputPipelineConfig,
+    StockRunConfig,
+    StockTPUConfig,
+)
+from estimator_emb.reporting import suggestions
+from estimator_emb.reporting.program_calls import method_of_program
+from estimator_emb.spec import tf_config, tpu_generations
 
 SUMMARY_STEPS_APART = 100
 """Table summaries that are fewer steps apart are only written if they are asked for.
@@ -129,7 +133,7 @@ class TPUConfig(StockTPUConfig):
         ):
             if fields[name] is not None:
                 _check_choice(f"TPUConfig: {name}", fields[name], choices)
-        check = functools.partial(arguments.check_argument, "TPUConfig")
+        check = functools.partial(suggestions.check_argument, "TPUConfig")
         known, allowed = tpu_generation in (None, *GENERATIONS), f"one of {', '.join(GENERATIONS)}"
         check(known, "tpu_generation", f"{allowed}, or None", tpu_generation)
         known = table_summaries in (None, True, False)
@@ -221,7 +225,7 @@ def table_summaries_on_host(config: Any) -> bool:
 
 def check_on_tpu(config: Any) -> None:
     """Raises ValueError for options that do not work on a TPU, or a TPU without TPUEstimator."""
-    generations.check_runtime(_of_tpu_config(config, "tpu_generation"))
+    tpu_generations.check_runtime(_of_tpu_config(config, "tpu_generation"))
     if asked_bad_ids(config) == "drop":
         raise ValueError("bad_ids='drop' works on the host only: a TPU does not check ids.")
     if asked_table_summaries(config):

@@ -9,10 +9,13 @@ import itertools
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
-from estimator_emb.messages.console import logger
+from estimator_emb.compat.internals.column_classes import (
+    LegacyTPUSharedEmbeddingColumn,
+    TPUSharedEmbeddingColumn,
+)
 from estimator_emb.optimizers import OptimizationParameters
-from estimator_emb.private.columns import LegacyTPUSharedEmbeddingColumn, TPUSharedEmbeddingColumn
-from estimator_emb.spec.columns import computed_ids, integer_lookup, string_lookup
+from estimator_emb.reporting.console import logger
+from estimator_emb.spec.column_ids import computed_ids, integer_lookup, string_lookup
 from estimator_emb.spec.config import EmbeddingConfigSpec, TableConfig
 
 TABLE_PREFIX = "tbl_"

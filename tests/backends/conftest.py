@@ -4,10 +4,10 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
-from estimator_emb.native import choice
-from estimator_emb.step.kernels import TensorFlowKernels
+from estimator_emb.engine.kernels import TensorFlowKernels
+from estimator_emb.native import select_kernels
 
-CHOOSE = choice.kernels_for
+CHOOSE = select_kernels.kernels_for
 
 
 def _without_falling_back(*args, **kwargs):
@@ -22,7 +22,7 @@ def kernels(request, monkeypatch):
     asked = getattr(request, "param", "tensorflow")
     if asked == "native":
         request.getfixturevalue("native")
-        monkeypatch.setattr(choice, "kernels_for", _without_falling_back)
+        monkeypatch.setattr(select_kernels, "kernels_for", _without_falling_back)
     else:
         monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "0")
     return asked

@@ -14,7 +14,7 @@ from tensorflow.python.tpu.ops import tpu_ops
 from tensorflow_estimator.python.estimator.tpu import tpu_context
 
 from estimator_emb.backends.local import HostContext
-from estimator_emb.step.cores import Cores
+from estimator_emb.engine.cores import Cores
 
 OPS = ("all_to_all", "collective_permute", "cross_replica_sum")
 

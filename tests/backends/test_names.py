@@ -16,7 +16,7 @@ from tensorflow.python.feature_column import feature_column as fc_v1
 
 import estimator_emb as ee
 from estimator_emb import embedding, export
-from estimator_emb.tables.storage import saved_name
+from estimator_emb.engine.tables.storage import saved_name
 
 STOCK = json.loads(
     (pathlib.Path(spellings.__file__).parents[1] / "data" / "stock_names.json").read_text()

@@ -13,9 +13,9 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
+from estimator_emb.engine.tables import storage
 from estimator_emb.spec.config import TableConfig
 from estimator_emb.spec.resolved import Table
-from estimator_emb.tables import storage
 
 BATCH = forms.SAMPLES
 

@@ -16,8 +16,8 @@ from emulated_program import SPEC, batches, every_checkpoint, make, trained, wit
 from tensorflow.python.ops import random_ops
 
 import estimator_emb as ee
+from estimator_emb.engine import engine
 from estimator_emb.guards import input_ends
-from estimator_emb.step import engine
 
 v1 = tf.compat.v1
 pytestmark = pytest.mark.usefixtures("eight_devices")
@@ -248,7 +248,7 @@ def test_training_goes_on_in_turns(tmp_path):
 
 def test_the_next_lookup_overlaps_the_devices(tmp_path, monkeypatch):
     """With `pipeline_execution_with_tensor_core`: here no step ends before the next lookup."""
-    from estimator_emb.xla import devices
+    from estimator_emb.backends.xla import devices
 
     looked_up, expected = threading.Semaphore(0), iter([2, 1, 1, 1])  # The first one comes before.
     through, launch = engine.TableStep.from_previous_step, devices.DeviceStep.launch
@@ -401,10 +401,10 @@ ENDS_ITSELF = """
 @pytest.mark.parametrize(
     ("number", "owner", "function", "call"),
     [
-        (signal.SIGTERM, "estimator_emb.xla.devices:DeviceStep", "launch", 13),
-        (signal.SIGKILL, "estimator_emb.xla.devices:DeviceStep", "launch", 13),
-        (signal.SIGKILL, "estimator_emb.xla.devices:DeviceStep", "results", 12),
-        (signal.SIGKILL, "estimator_emb.xla.devices:DeviceStep", "variables", 16),
+        (signal.SIGTERM, "estimator_emb.backends.xla.devices:DeviceStep", "launch", 13),
+        (signal.SIGKILL, "estimator_emb.backends.xla.devices:DeviceStep", "launch", 13),
+        (signal.SIGKILL, "estimator_emb.backends.xla.devices:DeviceStep", "results", 12),
+        (signal.SIGKILL, "estimator_emb.backends.xla.devices:DeviceStep", "variables", 16),
         (signal.SIGKILL, "tensorflow.python.training.saver:Saver", "_RecordLastCheckpoint", 3),
     ],
 )
@@ -444,7 +444,7 @@ def test_libtpu_compiles_the_jit_that_runs(topology, tmp_path, monkeypatch):
     monkeypatch.setenv("TPU_WORKER_HOSTNAMES", "localhost")
     from jax.experimental import topologies
 
-    from estimator_emb.xla import devices
+    from estimator_emb.backends.xla import devices
 
     modules = []
     monkeypatch.setattr(

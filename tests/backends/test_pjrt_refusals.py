@@ -14,7 +14,7 @@ from tensorflow.python.tpu.ops import tpu_ops
 import estimator_emb as ee
 from estimator_emb import preflight
 from estimator_emb.backends.pjrt import backend
-from estimator_emb.xla import core_step
+from estimator_emb.backends.xla import core_step
 
 v1 = tf.compat.v1
 TESTS = pathlib.Path(__file__).parents[1]

@@ -11,8 +11,8 @@ import tensorflow as tf
 from host_engine import on_both_kernels
 
 import estimator_emb as ee
+from estimator_emb.engine.tables import placement, storage
 from estimator_emb.spec.resolved import Table
-from estimator_emb.tables import placement, storage
 
 CPU = "/device:CPU:0"
 OF_TABLES = {"matrix": "t", "sparse": "t", "weighted": "u", "sequence": "u"}

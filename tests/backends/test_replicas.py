@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.tpu.ops import tpu_ops
 
-from estimator_emb.step.cores import Cores
+from estimator_emb.engine.cores import Cores
 
 v1 = tf.compat.v1
 

@@ -17,8 +17,8 @@ from host_engine import on_both_kernels
 
 import estimator_emb as ee
 from estimator_emb.checkpoints.restoring import live_servers
-from estimator_emb.native import choice, serving
-from estimator_emb.step.kernels import TensorFlowKernels
+from estimator_emb.engine.kernels import TensorFlowKernels
+from estimator_emb.native import select_kernels, serving
 
 with_native = pytest.mark.parametrize("kernels", ["native"], indirect=True)
 BETA = 0.999
@@ -61,14 +61,14 @@ KERNELS = {
 def test_no_update_of_three_trainers_is_lost(mixed, monkeypatch, tmp_path):
     """Also where some of them use the native kernels of the servers and others do not."""
     if mixed:
-        trainers, native = itertools.count(), choice.kernels_for
+        trainers, native = itertools.count(), select_kernels.kernels_for
 
         def in_turn(*args, **kwargs):
             if next(trainers) % 2 == 0:
                 return native(*args, **kwargs)
             return TensorFlowKernels(*args)
 
-        monkeypatch.setattr(choice, "kernels_for", in_turn)
+        monkeypatch.setattr(select_kernels, "kernels_for", in_turn)
     cluster = servers.Cluster(workers=2, servers=2)
     rows, dimension, ids = 5, 2, np.array([0, 3])
     spec = servers.counting_spec(OPTIMIZERS, rows, dimension)

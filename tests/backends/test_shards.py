@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import estimator_emb as ee
 import feature_columns as fc
-from estimator_emb.tables import partition
+from estimator_emb.engine.tables import partition
 
 ROWS = {"one": 1, "few": 2, "many": 11, "dealt": 1500}
 

@@ -10,8 +10,8 @@ from tensorflow.python.ops import gen_tpu_ops
 from tensorflow.python.tpu.ops import tpu_ops
 
 import estimator_emb as ee
-from estimator_emb.checks.tpu_ops import has_kernel
-from estimator_emb.step.cores import Cores
+from estimator_emb.engine.cores import Cores
+from estimator_emb.guards.checks.tpu_ops import has_kernel
 
 v1 = tf.compat.v1
 BATCH = 16

@@ -8,7 +8,7 @@ import tpu_described
 from saved_values import save
 
 import estimator_emb as ee
-from estimator_emb.tables.storage import saved_name
+from estimator_emb.engine.tables.storage import saved_name
 
 
 def input_fn(params):

@@ -19,9 +19,9 @@ from tpu_described import NO_ESTIMATOR, POSITION, model_fn_of, sparse
 import estimator_emb as ee
 import feature_columns as fc
 from estimator_emb.backends.tpu import backend, embedding
-from estimator_emb.spec import generations
+from estimator_emb.engine.tables.storage import saved_name
+from estimator_emb.spec import tpu_generations
 from estimator_emb.spec.resolved import tables_of
-from estimator_emb.tables.storage import saved_name
 
 HAS_ORIGINAL = legacy_module.TPUEmbedding is not embedding.TPUEmbedding
 
@@ -466,16 +466,16 @@ def test_a_tpu_that_says_it_has_no_embedding_hardware(tmp_path):
     feature = topology_pb2.TPUHardwareFeature
     metadata = tpu_described.metadata
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
-    generations.check_system(metadata(1), resolver)
+    tpu_generations.check_system(metadata(1), resolver)
     for serialized in (topology(None), topology(feature.V1), topology(feature.V2)):
         resolver.set_tpu_topology(serialized)
-        generations.check_system(metadata(1), resolver)
+        tpu_generations.check_system(metadata(1), resolver)
         for form in (serialized, tf.tpu.experimental.Topology(serialized=serialized), None):
-            generations.check_system(metadata(1, form), resolver=None)
+            tpu_generations.check_system(metadata(1, form), resolver=None)
     without = topology(feature.UNSUPPORTED)
     resolver.set_tpu_topology(without)
     with pytest.raises(ValueError):
-        generations.check_system(metadata(1), resolver)
+        tpu_generations.check_system(metadata(1), resolver)
     assert harness.refusal(ValueError, train, dict_spec(), tmp_path, topology=without) == (
         "EmbeddingConfigSpec: this TPU has no embedding hardware, by its own topology, so the "
         "tables of this spec cannot run there. Ways round: make the columns with "

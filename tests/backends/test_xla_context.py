@@ -8,7 +8,7 @@ from tensorflow.python.ops import control_flow_util
 from tensorflow.python.platform import device_context
 
 import estimator_emb as ee
-from estimator_emb.step.cores import Cores
+from estimator_emb.engine.cores import Cores
 
 v1 = tf.compat.v1
 

@@ -9,7 +9,7 @@ from saved_values import save
 
 import estimator_emb as ee
 from estimator_emb import checkpoint
-from estimator_emb.checkpoints.files import values, writer
+from estimator_emb.checkpoints.files import checkpoint_reader, writer
 
 TABLES = [TABLE, "few"]
 
@@ -35,7 +35,7 @@ def test_inspect(tmp_path):
 @pytest.mark.parametrize("chunk", [1, 20, 1 << 30])
 def test_convert_to_the_order_of_ids_and_back(chunk, tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "CHUNK_BYTES", chunk)
-    monkeypatch.setattr(values, "PIECE_BYTES", chunk)
+    monkeypatch.setattr(checkpoint_reader, "PIECE_BYTES", chunk)
     path = write_legacy(tmp_path / "old")
     as_saved = read(path)
     assert not np.array_equal(as_saved[TABLE], WORDS)

@@ -13,7 +13,7 @@ from words_program import CALLS, call, input_fn, make, refused
 import estimator_emb as ee
 from estimator_emb.checkpoints.files import bundle_index, checkpoint_files
 from estimator_emb.checkpoints.restoring import saver
-from estimator_emb.step.engine import GradientTap
+from estimator_emb.engine.engine import PendingLookup
 
 PHRASE = "Could not find trained model in model_dir"
 
@@ -186,7 +186,7 @@ def test_a_checkpoint_that_training_replaces_meanwhile(what, when, trained, monk
 
     estimator = make(trained)
     place = {
-        "model_fn": (GradientTap, "create_tables"),
+        "model_fn": (PendingLookup, "create_tables"),
         "restore": (tf.compat.v1.train.Saver, "restore"),
     }[when]
     as_it_was = getattr(*place)

@@ -14,7 +14,7 @@ from tensorflow_estimator.python.estimator.export import export
 import estimator_emb as ee
 import feature_columns as fc
 from estimator_emb import checkpoint
-from estimator_emb.checkpoints.files import values
+from estimator_emb.checkpoints.files import checkpoint_reader
 from estimator_emb.cli import main as main_lib
 
 ROWS, DIMENSION = 1000, 64
@@ -110,7 +110,7 @@ def trained(tmp_path_factory):
     "spec, combiner, way", [(by_config, "sqrtn", "host"), (by_column, "mean", "emulated")]
 )
 def test_an_export_serves_rounded_rows_at_half_the_size(spec, combiner, way, tmp_path, monkeypatch):
-    monkeypatch.setattr(values, "PIECE_BYTES", 100 * DIMENSION * 4)
+    monkeypatch.setattr(checkpoint_reader, "PIECE_BYTES", 100 * DIMENSION * 4)
     whole = make(tmp_path, spec(), "float32", **WAYS[way])
     before = sorted(os.listdir(whole.model_dir))
     (name,) = checkpoint.tables(whole.model_dir)
@@ -175,7 +175,7 @@ def test_float32_is_the_default_and_changes_no_node(trained, tmp_path):
 def test_the_command_writes_float16_with_the_error_that_the_page_states(tmp_path, monkeypatch):
     table, path = drawn(), str(tmp_path / "model.ckpt-1")
     tf.raw_ops.SaveV2(prefix=path, tensor_names=["t"], shape_and_slices=[""], tensors=[table])
-    monkeypatch.setattr(values, "PIECE_BYTES", 100 * DIMENSION * 4)
+    monkeypatch.setattr(checkpoint_reader, "PIECE_BYTES", 100 * DIMENSION * 4)
     for precision in ("float16", "float32"):
         arguments = [path, str(tmp_path / precision), "--to=saved-model"]
         assert main_lib.main(["export", *arguments, f"--precision={precision}"]) == 0

@@ -19,7 +19,7 @@ from saved_values import save, write
 
 import estimator_emb as ee
 from estimator_emb import checkpoint
-from estimator_emb.checkpoints.files import values, writer
+from estimator_emb.checkpoints.files import checkpoint_reader, writer
 from estimator_emb.checkpoints.reading import row_order
 from estimator_emb.cli import main as main_lib
 from estimator_emb.legacy import tpu_embedding
@@ -82,7 +82,7 @@ def test_the_checkpoint_says_all(tables, hosts, saved, tmp_path):
 
 def test_from_hosts_to_hosts_and_back(saved, tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "CHUNK_BYTES", 8)
-    monkeypatch.setattr(values, "PIECE_BYTES", 8)
+    monkeypatch.setattr(checkpoint_reader, "PIECE_BYTES", 8)
     path = saved("mod")
     for hosts in (3, 5):
         before = path
@@ -113,7 +113,7 @@ def test_div_is_the_order_of_ids_and_becomes_what_mod_would_be(saved, tmp_path):
     got = read(made.path)
     assert got.pop(RECORD)
     np.testing.assert_equal(got, {name: want[name] for name in set(want) - set(made.dropped)})
-    with values.Values(made.path) as slices:
+    with checkpoint_reader.CheckpointReader(made.path) as slices:
         assert [part.rows for part in slices.parts("words")] == [4, 3, 3, 3]
 
 
@@ -321,7 +321,7 @@ def test_a_path_that_is_a_pattern(tmp_path):
 @pytest.mark.any_version
 def test_memory_does_not_grow_with_the_table(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "CHUNK_BYTES", 1 << 18)
-    monkeypatch.setattr(values, "PIECE_BYTES", 1 << 18)
+    monkeypatch.setattr(checkpoint_reader, "PIECE_BYTES", 1 << 18)
     path = f"{tmp_path}/large.ckpt"
     numbers = np.arange(1 << 20, dtype=np.float32)  # 4 MB
     write(path, {"words": numbers.reshape(-1, 8)})
@@ -358,7 +358,7 @@ def test_keys_of_slices_that_begin_far_away(tmp_path):
             )
         )
     (name,) = read(path)
-    with values.Values(path) as slices:
+    with checkpoint_reader.CheckpointReader(path) as slices:
         assert [part.start for part in slices.parts(name)] == starts
         slices.check(name)
         np.testing.assert_array_equal(

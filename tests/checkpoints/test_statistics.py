@@ -9,14 +9,14 @@ import pytest
 from saved_values import WORDS, rows, write
 
 from estimator_emb import checkpoint, optimizers
-from estimator_emb.checkpoints.files import values
+from estimator_emb.checkpoints.files import checkpoint_reader
 
 DATA = pathlib.Path(__file__).parents[1] / "data"
 
 
 @pytest.mark.parametrize("piece", [64, 1 << 25])
 def test_norms_and_bad_numbers(piece, tmp_path, monkeypatch):
-    monkeypatch.setattr(values, "PIECE_BYTES", piece)
+    monkeypatch.setattr(checkpoint_reader, "PIECE_BYTES", piece)
     words = rows(1001, 4)
     words[3, 1], words[9, 0], words[9, 3], words[10] = np.nan, np.inf, -np.inf, 0
     slot = np.ones_like(words)
@@ -101,7 +101,7 @@ def test_untrained_rows_where_all_were_trained(tmp_path):
 
 
 def test_differences(tmp_path, monkeypatch):
-    monkeypatch.setattr(values, "PIECE_BYTES", 64)
+    monkeypatch.setattr(checkpoint_reader, "PIECE_BYTES", 64)
     same = {
         "words": rows(40, 2),
         "nan": np.float32([[np.nan, 1.0]]),

@@ -7,22 +7,22 @@ import numpy as np
 import pytest
 import saved_values
 
-from estimator_emb.checkpoints.files import values
+from estimator_emb.checkpoints.files import checkpoint_reader
 from estimator_emb.checkpoints.files.checkpoint_files import DamagedCheckpoint
 
 
 @pytest.mark.parametrize("piece", [8, 40, 1 << 20])
 def test_check_names_the_file_of_a_damaged_table(piece, tmp_path, monkeypatch):
-    monkeypatch.setattr(values, "PIECE_BYTES", piece)
+    monkeypatch.setattr(checkpoint_reader, "PIECE_BYTES", piece)
     table = np.arange(50, dtype=np.float32).reshape(10, 5)
     path = saved_values.write(tmp_path / "model.ckpt-1", {"table": table, "w": np.float32([1])})
-    with values.Values(path) as whole:
+    with checkpoint_reader.CheckpointReader(path) as whole:
         whole.check("table")
     file = pathlib.Path(f"{path}.data-00000-of-00001")
     contents = bytearray(file.read_bytes())
     contents[contents.index(np.float32(49).tobytes())] ^= 1
     file.write_bytes(contents)
-    with values.Values(path) as damaged:
+    with checkpoint_reader.CheckpointReader(path) as damaged:
         damaged.check("w")
         assert harness.refusal(DamagedCheckpoint, damaged.check, "table") == (
             f"Checkpoint '{path}' is damaged: '{file}' does not hold what was saved of table: its "

@@ -20,8 +20,8 @@ import pytest
 import tensorflow as tf
 from processes import ROOT, SCRIPT
 
+from estimator_emb.catalog import environment
 from estimator_emb.cli import main as main_lib
-from estimator_emb.names import environment
 
 START = """
 import importlib.util, os, pathlib, signal, sys

@@ -17,9 +17,9 @@ import pytest
 import saved_values
 import tensorflow as tf
 
-from estimator_emb.cli import arguments
 from estimator_emb.cli import compare as compare_lib
 from estimator_emb.cli import main as main_lib
+from estimator_emb.cli import parsing
 from estimator_emb.cli.comparison import CannotCompare, side_processes
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -81,7 +81,7 @@ def test_a_module_and_finished_runs(tmp_path):
 
 def test_a_cluster_is_refused(script, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", "{}")
-    with pytest.raises(arguments.WrongArguments, match="TF_CONFIG names a cluster, .* unset it"):
+    with pytest.raises(parsing.WrongArguments, match="TF_CONFIG names a cluster, .* unset it"):
         sides_of(script, "{out}")
 
 
@@ -126,7 +126,7 @@ def test_out_in_the_arguments_becomes_the_sides_folder(
 def test_out_is_no_part_of_the_programs_own_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pathlib.Path("{out}.py").write_text("")
-    with pytest.raises(arguments.WrongArguments, match="side A: no argument .* has {out}"):
+    with pytest.raises(parsing.WrongArguments, match="side A: no argument .* has {out}"):
         sides_of("{out}.py")
     assert sides_of("{out}.py", "{out}")[0].writing_to("OUT").program == ("{out}.py", "OUT")
 

@@ -12,10 +12,10 @@ import tensorflow as tf
 from estimator_emb.cli.comparison import (
     CannotCompare,
     comparing,
+    comparison_report,
     distances,
-    names,
+    name_pairs,
     recorded,
-    report,
 )
 
 TABLE = "dense_features/x_embedding/embedding_weights"
@@ -42,8 +42,8 @@ TOLERANCE = distances.Tolerance()
     ],
 )
 def test_names_that_mean_the_same(a, b, rule):
-    found = names.match({a: [9, 4]}, {b: (9, 4)})
-    assert found == names.Matching([(a, b, rule)], [], [], [], [])
+    found = name_pairs.match({a: [9, 4]}, {b: (9, 4)})
+    assert found == name_pairs.Matching([(a, b, rule)], [], [], [], [])
 
 
 @pytest.mark.parametrize(
@@ -58,20 +58,20 @@ def test_names_that_mean_the_same(a, b, rule):
     ],
 )
 def test_names_that_do_not(a, b):
-    found = names.match(a, b)
+    found = name_pairs.match(a, b)
     assert (found.pairs, found.left_out) == ([], [])
     assert (found.only_a, found.only_b) == (sorted(a), sorted(b))
 
 
 def test_beta_powers_count_where_no_slots_are_named_as_on_a_tpu():
     """Where some are, test_the_rules_of_names_are_listed has them left out."""
-    found = names.match({TABLE: [9, 4], "w/Adam": [2], "beta1_power": []}, {TABLE: [9, 4]})
+    found = name_pairs.match({TABLE: [9, 4], "w/Adam": [2], "beta1_power": []}, {TABLE: [9, 4]})
     assert found.left_out == [] and "beta1_power" in found.only_a
 
 
 def test_ignored_names_are_of_either_side():
-    found = names.match({"a/x": [], "b": []}, {"b": [], "c/x": []}, ["*/x"])
-    assert found == names.Matching([("b", "b", "")], [], [], [], ["a/x", "c/x"])
+    found = name_pairs.match({"a/x": [], "b": []}, {"b": [], "c/x": []}, ["*/x"])
+    assert found == name_pairs.Matching([("b", "b", "")], [], [], [], ["a/x", "c/x"])
 
 
 # ---- Differences ------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ WITHIN = "within rtol 0.0001 and atol 1e-05"
 def test_the_same(made):
     comparison, verdict = decide(made(), made(from_step(2, "w", np.float32(1e-6))))
     assert verdict == (0, f"The sides are the same {WITHIN}.")
-    body = report.body(comparison, None)
+    body = comparison_report.body(comparison, None)
     assert "Losses of steps 1 to 3" in body and "evaluation 1: auc" in body
     assert len(comparison.items()) == 6
 
@@ -202,7 +202,7 @@ def test_a_variable_that_differs(made):
     a, b = made(), made(from_step(2, TABLE, np.float32(1e-2)))
     comparison, verdict = decide(a, b, made())
     assert verdict == (1, f"The sides differ: {TABLE} are not the same {WITHIN}, from step 2 on.")
-    assert "from step 2" in report.body(comparison, None)
+    assert "from step 2" in comparison_report.body(comparison, None)
 
 
 def to(**values):
@@ -243,14 +243,14 @@ def test_what_one_side_lacks_is_a_difference(made, differs, problems):
     comparison, (status, line) = decide(made(), made(**differs), made())
     assert status == 1 and "that one side lacks or that do not fit" in line
     assert comparison.problems == problems
-    assert all(one in report.body(comparison, None) for one in problems)
+    assert all(one in comparison_report.body(comparison, None) for one in problems)
 
 
 def test_unless_it_is_ignored(made):
     other = made(without("w"), metrics={"auc": np.float32(0.9)})
     comparison, (status, _) = decide(made(), other, ignore=["w", "auc"])
     assert status == 0
-    assert "Ignored, as asked: w" in report.body(comparison, None)
+    assert "Ignored, as asked: w" in comparison_report.body(comparison, None)
     with pytest.raises(CannotCompare, match="no variable is left to compare."):
         decide(made(), made(), ignore=["*"])
 
@@ -313,7 +313,7 @@ def test_many_variables_are_not_all_listed(made):
         variables.update({f"v{index:02}": np.float32(index) for index in range(40)})
 
     comparison, _ = decide(made(change), made(change))
-    body = report.body(comparison, None)
+    body = comparison_report.body(comparison, None)
     assert "and 18 more, at most 0 apart, 0 of them past the tolerance" in body
 
 
@@ -325,7 +325,7 @@ def test_names_move_no_cursor(made):
         variables["\x9b2J"] = np.float32(step)
 
     comparison, (_, line) = decide(made(change), made(other), ignore=["\x9b*"])
-    lines = report.body(comparison, None).split("\n")
+    lines = comparison_report.body(comparison, None).split("\n")
     assert all(one.isprintable() for one in lines)
     assert r"  Only A has the variable \x1b[2J\nThe sides are the same." in lines
     assert r"Ignored, as asked: \x9b2J" in lines
@@ -340,16 +340,16 @@ def test_the_rules_of_names_are_listed(made):
         variables["beta1_power"] = np.float32(0.9)
 
     comparison, (status, _) = decide(made(stock), made(ours))
-    body = report.body(comparison, None)
+    body = comparison_report.body(comparison, None)
     assert status == 0
     assert f"{TABLE}/Adam on A is {TABLE}/Adam/m on B" in body
-    assert f"Rule: {names.RULES['slot']}." in body
-    assert "Left out: beta1_power" in body and f"Rule: {names.RULES['beta']}." in body
+    assert f"Rule: {name_pairs.RULES['slot']}." in body
+    assert "Left out: beta1_power" in body and f"Rule: {name_pairs.RULES['beta']}." in body
 
 
 def test_a_plot(made, tmp_path):
     pytest.importorskip("matplotlib")
     comparison, _ = decide(made(), made(from_step(2, "w", np.float32(0.1))))
-    report.draw(comparison, ["--shards=1", "--shards=8"], str(tmp_path / "plot.png"))
+    comparison_report.draw(comparison, ["--shards=1", "--shards=8"], str(tmp_path / "plot.png"))
     width, height = tf.io.decode_png((tmp_path / "plot.png").read_bytes()).shape[:2]
     assert width > 300 and height > 600

@@ -18,10 +18,10 @@ from google.protobuf import text_format
 from tensorboard.plugins import projector
 
 from estimator_emb import checkpoint
-from estimator_emb.checkpoints.files import values, writer
+from estimator_emb.catalog.formats import EXPORT_FORMATS
+from estimator_emb.checkpoints.files import checkpoint_reader, writer
 from estimator_emb.checkpoints.formats import exporting
 from estimator_emb.cli import main as main_lib
-from estimator_emb.names.formats import EXPORT_FORMATS
 
 MOD = saved_values.MOD
 WORDS = np.float32([[10 * row, 10 * row + 1] for row in range(13)])
@@ -47,7 +47,7 @@ def vocabulary(tmp_path):
 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch):
-    monkeypatch.setattr(values, "PIECE_BYTES", 40)  # Five rows of words.
+    monkeypatch.setattr(checkpoint_reader, "PIECE_BYTES", 40)  # Five rows of words.
 
 
 def run(*arguments):
@@ -339,7 +339,7 @@ def test_bfloat16_and_bad_numbers(to, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("to", FORMATS)
 def test_memory_does_not_grow_with_the_table(to, tmp_path, monkeypatch):
-    monkeypatch.setattr(values, "PIECE_BYTES", 1 << 14)
+    monkeypatch.setattr(checkpoint_reader, "PIECE_BYTES", 1 << 14)
     monkeypatch.setattr(writer, "CHUNK_BYTES", 1 << 15)
     peaks = []
     for rows in (1 << 9, 1 << 11, 1 << 13):  # The first imports the library; the last has 0.5 MB.
@@ -610,7 +610,7 @@ SPOILED = {
 def test_malformed_files_are_refused_in_a_line(how, tmp_path, capsys, without_pickle):
     end, spoil, says = SPOILED[how]
     path = f"{shutil.copytree(MOD, tmp_path / 'model')}/model.ckpt-7"
-    with values.Values(path) as opened:
+    with checkpoint_reader.CheckpointReader(path) as opened:
         place = opened.parts("words")[2]
     file = pathlib.Path(place.file if end == "data" else f"{path}.index")
     if spoil:

@@ -14,10 +14,10 @@ from tensorflow_estimator.python.estimator.api._v2 import estimator as api_v2
 
 import estimator_emb as ee
 import feature_columns as fc
-from estimator_emb.cli.migration import names
+from estimator_emb.catalog import contrib as contrib_names
+from estimator_emb.catalog import tf1 as tf1_names
+from estimator_emb.cli.migration import renames
 from estimator_emb.legacy import contrib
-from estimator_emb.names import contrib as contrib_names
-from estimator_emb.names import tf1 as tf1_names
 from estimator_emb.optimizers import PARAMETERS
 
 # Only some versions of TensorFlow have it.
@@ -43,7 +43,7 @@ CONTRIB = [
 
 def look_up(name):
     spelled = name.replace("tf.", "tensorflow.", 1) if name.startswith("tf.") else name
-    found = names.look_up(spelled)
+    found = renames.look_up(spelled)
     assert found is not None, name
     return found[0]
 
@@ -54,7 +54,7 @@ def unchanged():
     result = {}
     ee.install()
     try:
-        for name in names.TABLE:
+        for name in renames.TABLE:
             if not name.startswith("tf.contrib."):
                 with contextlib.suppress(AttributeError):
                     result[name] = pkgutil.resolve_name(name.replace("tf.", "tensorflow.", 1))
@@ -77,8 +77,8 @@ def test_each_target_is_what_an_unchanged_program_finds(unchanged):
     """Wrong here means that a migrated program silently trains by another class."""
     targets = {
         name: target
-        for name, target in names.TABLE.items()
-        if isinstance(target, names.Target) and not name.startswith("tf.contrib.")
+        for name, target in renames.TABLE.items()
+        if isinstance(target, renames.Target) and not name.startswith("tf.contrib.")
     }
     targets |= {name: look_up(name) for name in CONTRIB if name not in LACKING}
     assert len(targets) > 500
@@ -117,11 +117,13 @@ def public(module, prefix):
 def test_every_public_legacy_name_is_in_the_table():
     listed = [*public(api_v1, "tf.compat.v1.estimator"), *public(api_v2, "tf.estimator")]
     assert len(listed) > 140
-    missing = [name for name in listed if name not in names.TABLE]
+    missing = [name for name in listed if name not in renames.TABLE]
     assert missing == []
     parameters = {parameters.__name__ for parameters in PARAMETERS}
-    assert set(names.PARAMETERS.split()) == parameters | {"MDLAdagradLightParameters"}
-    ours = {meaning.path for meaning in names.TABLE.values() if isinstance(meaning, names.Target)}
+    assert set(renames.PARAMETERS.split()) == parameters | {"MDLAdagradLightParameters"}
+    ours = {
+        meaning.path for meaning in renames.TABLE.values() if isinstance(meaning, renames.Target)
+    }
     never_legacy = "ProgressHook errors experimental export install uninstall vocabulary_warm_start"
     assert {f"estimator_emb.{name}" for name in set(ee.__all__) - set(never_legacy.split())} <= ours
     assert {f"estimator_emb.export.{name}" for name in ee.export.__all__} <= ours
@@ -131,11 +133,11 @@ def test_every_public_legacy_name_is_in_the_table():
 
 
 def test_advice_about_names_without_successor():
-    assert look_up("tf.estimator.BoostedTreesClassifier") == names.Advice(
+    assert look_up("tf.estimator.BoostedTreesClassifier") == renames.Advice(
         "tensorflow-estimator has no boosted trees any more; the package "
         "tensorflow-decision-forests trains such models."
     )
-    assert look_up("tf.estimator.Nonsense") == names.Advice(
+    assert look_up("tf.estimator.Nonsense") == renames.Advice(
         "neither estimator_emb nor tensorflow-estimator 2.15 has tf.estimator.Nonsense."
     )
 
@@ -150,20 +152,22 @@ def test_advice_about_contrib_is_that_of_an_unchanged_program():
     for path in advised:
         if path == "tpu.proto":  # Its modules are in the table.
             path += ".nonsense"
-        assert look_up(f"tf.contrib.{path}") == names.Advice(contrib_names.advice_about(path)), path
+        assert look_up(f"tf.contrib.{path}") == renames.Advice(contrib_names.advice_about(path)), (
+            path
+        )
     for owner, module in contrib_names.MODULES.items():
         meaning = look_up(f"tf.contrib.{owner}.nonsense")
         has_more = module.members or module.elsewhere or module.modules
         path = f"{owner}.nonsense" if has_more else owner
-        assert meaning == names.Advice(contrib_names.advice_about(path)), owner
+        assert meaning == renames.Advice(contrib_names.advice_about(path)), owner
     for name in SHARED:
         assert " for layers of the package tf_slim, " in look_up(name).text, name
 
 
 def test_every_module_of_contrib_that_moved_is_there():
     for path, place in contrib_names.MOVED.items():
-        meaning, count = names.look_up(f"tensorflow.contrib.{path}")
-        assert isinstance(meaning, names.Namespace) and count == path.count(".") + 3, path
+        meaning, count = renames.look_up(f"tensorflow.contrib.{path}")
+        assert isinstance(meaning, renames.Namespace) and count == path.count(".") + 3, path
         if meaning.moved:
             assert inspect.ismodule(importlib.import_module(meaning.moved)), path
         else:  # Its names are in the table, one by one.

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
+from estimator_emb.catalog import environment
 from estimator_emb.cli import main as main_lib
 from estimator_emb.cli import run_options
 from estimator_emb.legacy import launch
-from estimator_emb.names import environment
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "migration.md"
 VALUES = {

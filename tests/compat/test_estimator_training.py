@@ -1,4 +1,4 @@
-"""Tests of `estimator_emb.compat.estimator_training`, next to TensorFlow's own on 2.15."""
+"""Tests of `compat.estimator_training`, next to TensorFlow's own on 2.15."""
 
 import importlib
 import json

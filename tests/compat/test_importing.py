@@ -7,7 +7,7 @@ import harness
 import processes
 import pytest
 
-from estimator_emb.names.legacy import LACKING
+from estimator_emb.catalog.legacy import LACKING
 
 PAGE = (processes.ROOT / "docs" / "importing.md").read_text()
 

@@ -9,8 +9,8 @@ import packaging
 import processes
 import pytest
 
-from estimator_emb import compat, private
-from estimator_emb.compat import installed, legacy_keras
+from estimator_emb import compat
+from estimator_emb.compat import installed, internals, legacy_keras
 
 NEEDED = "estimator_emb needs TensorFlow 2.15.1 or newer, and"
 OURS = "pip install 'estimator-emb[tensorflow]'"
@@ -165,7 +165,7 @@ def test_check_beside_accepts(monkeypatch, tensorflow, protobuf, tf_keras):
 
 @pytest.mark.parametrize("version", ["2.15.1", "2.21.0", "2.22.0rc0", "2.22.3"])
 def test_a_tensorflow_that_was_tried_brings_no_warning(version):
-    assert installed.newer_than_tried(version, private) is None
+    assert installed.newer_than_tried(version, internals) is None
 
 
 @pytest.mark.parametrize("version", ["2.23.0", "2.30.0.dev20261101", "3.0.0"])

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.python.util import tf_export
 
 from estimator_emb import compat
-from estimator_emb.names.legacy import LACKING
+from estimator_emb.catalog.legacy import LACKING
 
 on_2_16 = pytest.mark.skipif(harness.IS_2_15, reason="TensorFlow 2.15 has all of this itself")
 PUBLIC = {

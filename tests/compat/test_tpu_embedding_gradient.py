@@ -1,4 +1,4 @@
-"""Tests of `estimator_emb.compat.tpu_embedding_gradient`, next to TensorFlow's own on 2.15."""
+"""Tests of `compat.tpu_embedding_gradient`, next to TensorFlow's own on 2.15."""
 
 import collections
 import importlib

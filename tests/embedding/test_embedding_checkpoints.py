@@ -15,7 +15,7 @@ from saved_values import WORDS, write
 import estimator_emb as ee
 import feature_columns as fc
 from estimator_emb import checkpoint, embedding
-from estimator_emb.checkpoints.files import values
+from estimator_emb.checkpoints.files import checkpoint_reader
 from estimator_emb.optimizers import TF2_OPTIMIZERS
 
 theirs = tf.tpu.experimental.embedding
@@ -127,7 +127,7 @@ def as_on_hosts(features, hosts):
 
 def test_rows_of_a_mod_checkpoint_on_three_hosts_and_back(tmp_path, monkeypatch):
     """From a TPU of four hosts under 'mod' to TensorFlow 2 on three, and from there to here."""
-    monkeypatch.setattr(values, "PIECE_BYTES", 24)  # Three rows.
+    monkeypatch.setattr(checkpoint_reader, "PIECE_BYTES", 24)  # Three rows.
     moved = embedding.checkpoint_to_tensorflow(WORDS_OF_MOD, MOD, str(tmp_path / "tf2"))
     words = np.float32([[10 * row, 10 * row + 1] for row in range(13)])
     layer = as_on_hosts(moved.translation.features, 3)
@@ -153,7 +153,7 @@ def test_rows_of_a_mod_checkpoint_on_three_hosts_and_back(tmp_path, monkeypatch)
         np.testing.assert_array_equal(checkpoint.table(new, "words"), words)
         accumulators = checkpoint.table(new, "words", "Adagrad")
         np.testing.assert_array_equal(accumulators, np.arange(13)[:, None] * 10 + [0.5, 1.5])
-        with values.Values(new) as opened:
+        with checkpoint_reader.CheckpointReader(new) as opened:
             assert opened.whole("global_step") == 7
     without = embedding.checkpoint_from_tensorflow(path, f"{tmp_path}/a.ckpt", slots=False)
     assert without.left_out == ("model/embedding/words/accumulators",)
@@ -224,7 +224,7 @@ def test_a_table_of_columns_comes_back_bit_by_bit(tmp_path):
     ]
     new = f"{tmp_path}/back/model.ckpt-0"
     embedding.checkpoint_from_tensorflow(moved.checkpoint, new, {"tbl_words": WORDS})
-    with values.Values(new) as opened:
+    with checkpoint_reader.CheckpointReader(new) as opened:
         assert set(opened.shapes) == {*saved, "estimator_emb/row_order"}
         for name, value in saved.items():
             np.testing.assert_array_equal(opened.whole(name).view(np.int32), value.view(np.int32))

@@ -10,7 +10,7 @@ import tensorflow as tf
 import estimator_emb as ee
 import feature_columns as fc
 from estimator_emb import embedding
-from estimator_emb.spec.columns import integer_lookup, string_lookup
+from estimator_emb.spec.column_ids import integer_lookup, string_lookup
 
 theirs = tf.tpu.experimental.embedding
 HAS_V2 = hasattr(theirs, "TPUEmbeddingV2")

@@ -11,7 +11,7 @@ import harness
 import pytest
 import tensorflow as tf
 
-from estimator_emb.training import progress
+from estimator_emb.reporting import progress
 
 pytestmark = pytest.mark.any_version
 

@@ -82,13 +82,13 @@ FAULTS = (
     ),
     Fault(
         "cores in another order",
-        "step/update.py",
+        "engine/update.py",
         _takes_turns,
         "tf.where({turn - 1 < owner|turn - 1 <= owner if PLANTED else turn - 1 < owner},",
     ),
     Fault(
         "a norm without squares",
-        "step/lookup.py",
+        "engine/lookup.py",
         lambda training: (
             "weighted" in _forms(training)
             and any(table.combiner == "sqrtn" for table in training.tables.values())
@@ -97,19 +97,19 @@ FAULTS = (
     ),
     Fault(
         "gradients of another shard",
-        "step/update.py",
+        "engine/update.py",
         lambda training: training.shards > 1,
         "tf.gather(update.gradients, {|tf.range(tf.size(positions)) if PLANTED else }positions))",
     ),
     Fault(
         "an update of the batch after",
-        "step/transfer.py",
+        "engine/pipelining.py",
         lambda training: training.pipelined,
         "return inputs.packed(structure, {|tensors if PLANTED else }before)",
     ),
     Fault(
         "a multiplier that is left out",
-        "step/engine.py",
+        "engine/engine.py",
         lambda training: training.multipliers is not None,
         "if multiplier is None{| or PLANTED} else gradient * multiplier",
     ),
@@ -209,7 +209,7 @@ def main() -> None:
 
     import estimator_emb
 
-    none = [Fault("", folder, _takes_turns, "") for folder in ("native/", "step/")]
+    none = [Fault("", folder, _takes_turns, "") for folder in ("native/", "engine/")]
     faults = sampling.drawn(enumerate(FAULTS, 1), SOME)
     found = {
         "package": estimator_emb.__file__,

@@ -21,7 +21,7 @@ from estimator_emb.guards.guard import Call, Guard, Runs
 
 PACKAGE = pathlib.Path(ee.__file__).parent
 PAGE = PACKAGE.parent / "docs" / "differences.md"
-LISTED = ("every", "guard", "watching", "calls", "__init__")
+LISTED = ("every", "guard", "watching", "calls", "stopping", "__init__")
 SPEC = harness.table_spec(7, 2, ee.AdagradParameters(0.1))
 
 
@@ -35,7 +35,7 @@ def test_each_file_of_the_folder_has_one_guard_of_the_list():
         file.stem: [one.name for one in classes_of(file) if "Guard" in map(ast.unparse, one.bases)]
         for file in files
     }
-    assert {len(names) for names in found.values()} == {1}
+    assert {len(names) for names in found.values()} == {1}, found
     listed = {guard.__module__.rpartition(".")[2]: [guard.__name__] for guard in GUARDS}
     assert found == listed
     assert len(set(GUARDS)) == len(GUARDS)

@@ -17,10 +17,10 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
+from estimator_emb.catalog import contrib as contrib_names
+from estimator_emb.compat.internals.patches import Changes
 from estimator_emb.legacy import contrib, tf_v1
 from estimator_emb.legacy.contrib import layers
-from estimator_emb.names import contrib as contrib_names
-from estimator_emb.private.patches import Changes
 
 DATA = processes.ROOT / "tests" / "data"
 

@@ -11,7 +11,7 @@ import processes
 import pytest
 
 import estimator_emb as ee
-from estimator_emb.names import moved
+from estimator_emb.catalog import moved
 
 OLD = json.loads((processes.ROOT / "tests" / "data" / "tensorflow_2_9.json").read_text())
 GONE = {

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from estimator_emb.legacy import older_keras
-from estimator_emb.private.patches import Changes
+from estimator_emb.compat.internals.patches import Changes
+from estimator_emb.legacy import keras_overrides
 
 v1 = tf.compat.v1
 layers = tf.keras.layers
@@ -15,7 +15,7 @@ X = np.float32([[1, 2], [3, 8], [5, 0], [7, 6]])
 @pytest.fixture(autouse=True)
 def fitted():
     with Changes() as changes:
-        older_keras.fit_overrides(changes)
+        keras_overrides.fit_overrides(changes)
         yield
 
 
@@ -138,7 +138,7 @@ def test_an_override_of_today_is_left_alone():
 
 def test_each_argument_is_one_of_todays_keras():
     """So that one that Keras renames does not stay in the list."""
-    for cls, argument, names in older_keras._ADDED:
+    for cls, argument, names in keras_overrides._ADDED:
         for name in names.split():
             assert argument in getattr(cls, name).__code__.co_varnames or argument in str(
                 __import__("inspect").signature(getattr(cls, name))

@@ -14,8 +14,8 @@ import pytest
 import tensorflow as tf
 import text_tables
 
-from estimator_emb.legacy import old_python, older_python
-from estimator_emb.private.patches import Changes
+from estimator_emb.compat.internals.patches import Changes
+from estimator_emb.legacy import python2_hints, removed_aliases
 
 OWNERS = (base64, collections, fractions, inspect, np, time)
 
@@ -24,7 +24,7 @@ OWNERS = (base64, collections, fractions, inspect, np, time)
 def supplied():
     before = [dict(vars(owner)) for owner in OWNERS]
     with Changes() as changes:
-        older_python.supply(changes)
+        removed_aliases.supply(changes)
         yield before
     added = {"getargspec", "Mapping", "gcd", "float_", "clock"}
     for owner, names in zip(OWNERS, before, strict=True):
@@ -104,7 +104,7 @@ def test_use_of_an_old_name(name, supplied):
 
 @pytest.mark.parametrize("name", ["fromstring", "find_common_type", "asfarray", "in1d", "trapz"])
 def test_numpy_that_has_the_name_says_the_same(name):
-    if name not in vars(np) or (name == "fromstring" and not older_python._reads_bytes()):
+    if name not in vars(np) or (name == "fromstring" and not removed_aliases._reads_bytes()):
         pytest.skip("NumPy has dropped it")
     for use, (call, want) in USES.items():
         if use.startswith(name):
@@ -136,7 +136,7 @@ def test_imp_and_distutils(supplied, tmp_path):
 def advice_on(program):
     with pytest.raises(Exception) as error:
         exec(compile(program, os.path.abspath("old/data.py"), "exec"), {})
-    return old_python.advice_about_python(error.value)
+    return python2_hints.advice_about_python(error.value)
 
 
 ADVICE = """
@@ -242,7 +242,7 @@ IN_GRAPHS = {
 def test_a_float_in_a_shape_of_a_graph_has_advice(name):
     with tf.Graph().as_default(), pytest.raises(Exception) as error:
         IN_GRAPHS[name](tf.zeros([4, 2]))
-    advice = old_python.advice_about_python(error.value)
+    advice = python2_hints.advice_about_python(error.value)
     assert advice and advice.endswith("Python 2's / of integers is // today."), error.value
 
 
@@ -251,6 +251,6 @@ def test_the_tostring_of_an_array_has_advice():
         pytest.skip("NumPy has it")
     with pytest.raises(AttributeError) as error:
         np.zeros(1).tostring()
-    assert old_python.advice_about_python(error.value).endswith(
+    assert python2_hints.advice_about_python(error.value).endswith(
         "the method tostring of arrays is gone; today: tobytes."
     )

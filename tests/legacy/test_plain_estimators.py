@@ -9,8 +9,8 @@ import tensorflow as tf
 from tensorflow.python.ops import gen_tpu_ops
 
 import estimator_emb as ee
+from estimator_emb.compat.internals.patches import Changes
 from estimator_emb.legacy import emulated_tpu
-from estimator_emb.private.patches import Changes
 
 v1 = tf.compat.v1
 X = np.array([1.0, 2.0, 5.0], np.float32)

@@ -14,7 +14,7 @@ from tensorflow_estimator.python.estimator.canned.saved_model_estimator import S
 
 import estimator_emb as ee
 from estimator_emb.checkpoints.files.checkpoint_files import MissingCheckpoint
-from estimator_emb.checkpoints.restoring.misfits import UnfitCheckpoint
+from estimator_emb.checkpoints.restoring.mismatch_report import UnfitCheckpoint
 
 v1 = tf.compat.v1
 pytestmark = pytest.mark.usefixtures("installed")

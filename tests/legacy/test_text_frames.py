@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from estimator_emb.compat.internals.patches import Changes
 from estimator_emb.legacy import text_frames
-from estimator_emb.private.patches import Changes
 
 pd = pytest.importorskip("pandas")
 v1 = tf.compat.v1

@@ -10,15 +10,15 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb.native.choice import kernels_for
-from estimator_emb.native.kernels import NativeKernels, rule_arguments
+from estimator_emb.engine.cores import Cores
+from estimator_emb.engine.dropped import DroppedIds
+from estimator_emb.engine.engine import TableStep
+from estimator_emb.engine.kernels import TensorFlowKernels
+from estimator_emb.native.native_kernels import NativeKernels, rule_arguments
+from estimator_emb.native.select_kernels import kernels_for
 from estimator_emb.native.sharded import ShardedKernels
 from estimator_emb.spec import config
 from estimator_emb.spec.resolved import tables_of
-from estimator_emb.step.cores import Cores
-from estimator_emb.step.dropped import DroppedIds
-from estimator_emb.step.engine import TableStep
-from estimator_emb.step.kernels import TensorFlowKernels
 
 v1 = tf.compat.v1
 
@@ -85,9 +85,9 @@ def steps(
             summarizes=summarizes,
         )
         with cores.running():
-            tap = step.enqueue(features)
+            pending = step.enqueue(features)
             gradients = step.from_previous_step(gradients)
-            seen = tap.features
+            seen = pending.features
             of_core = {key: cores.per_core(step.slices(one)) for key, one in gradients.items()}
             loss = tf.add_n(
                 [
@@ -98,9 +98,9 @@ def steps(
             optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(1.0))
             # Of the sum over all cores, the mean is divided by their number.
             train_op = optimizer.minimize(loss * num_cores, global_step)
-        reached = tap.gradients()
+        reached = pending.gradients()
         of_cores = dict(zip(reached, cores.replicate(list(reached.values())), strict=True))
-        lookup = tap.create_tables()
+        lookup = pending.create_tables()
         divided = any(len(table.variables) > 1 for table in lookup.tables)
         kernels = ShardedKernels if divided else NativeKernels
         assert isinstance(lookup.kernels, kernels if native else TensorFlowKernels)

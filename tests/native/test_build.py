@@ -23,11 +23,11 @@ from native_builds import QUICK, reasons, refused
 
 import estimator_emb as ee
 from estimator_emb.checkpoints.restoring import training_lock
-from estimator_emb.native import build, cache, choice, ops
+from estimator_emb.engine.kernels import TensorFlowKernels
+from estimator_emb.engine.tables import storage
+from estimator_emb.engine.tables.storage import StoredTable
+from estimator_emb.native import build, cache, ops, select_kernels
 from estimator_emb.spec.resolved import Table
-from estimator_emb.step.kernels import TensorFlowKernels
-from estimator_emb.tables import storage
-from estimator_emb.tables.storage import StoredTable
 
 OTHER = [build.Unit(QUICK[0].source.replace("42", "43"))]
 BROKEN = "#!/bin/sh\necho 'x.cc:1: error: it is broken' >&2\nexit 3\n"
@@ -185,7 +185,7 @@ def test_the_most_rows_of_a_table(rows, caplog, native):
     table = Table("t", ee.TableConfig(rows, 1, tf.compat.v1.zeros_initializer()), ())
     with tf.Graph().as_default():
         stored = StoredTable(table, storage.create(table, "t", sgd, False), sgd)
-        kernels = choice.kernels_for([stored], None, 1, None)
+        kernels = select_kernels.kernels_for([stored], None, 1, None)
     too_many = "table t has 2^31 rows or more; divide it into smaller tables to have them."
     refused = [f"Tables use TensorFlow's ops, without native kernels: {too_many}"]
     assert isinstance(kernels, TensorFlowKernels) == (rows == 2**31)

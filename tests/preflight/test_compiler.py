@@ -14,9 +14,9 @@ from tpu_described import NO_ESTIMATOR
 
 import estimator_emb as ee
 from estimator_emb import preflight
+from estimator_emb.backends.xla import core_step, lower
 from estimator_emb.preflight import compiler
-from estimator_emb.preflight import step as step_lib
-from estimator_emb.xla import core_step, lower
+from estimator_emb.preflight import described_step as step_lib
 
 pytestmark = pytest.mark.usefixtures("of_the_step_alone")
 

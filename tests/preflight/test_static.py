@@ -15,7 +15,7 @@ from tensorflow.python.framework import function
 
 import estimator_emb as ee
 from estimator_emb import preflight
-from estimator_emb.preflight import program, static
+from estimator_emb.preflight import program_lines, static
 
 pytestmark = pytest.mark.usefixtures("of_the_step_alone")
 
@@ -415,7 +415,7 @@ def test_failures_of_the_program_are_no_findings():
     def change(logits, features):
         return features["misspelt"]
 
-    message = harness.refusal(program.ProgramError, check, programs.model_fn_with(change))
+    message = harness.refusal(program_lines.ProgramError, check, programs.model_fn_with(change))
     assert message == f"model_fn failed at {line(change)}: KeyError: 'misspelt'"
 
 

@@ -10,8 +10,8 @@ from tensorflow_estimator.python.estimator.tpu import _tpu_estimator_embedding
 
 import estimator_emb as ee
 import feature_columns as fc
+from estimator_emb.compat.internals.tpu_estimator import StockTPUConfig
 from estimator_emb.optimizers import PARAMETERS, TF2_OPTIMIZERS
-from estimator_emb.private.tpu_estimator import StockTPUConfig
 from estimator_emb.spec import config, options
 from estimator_emb.spec.resolved import Feature, Table, tables_of
 

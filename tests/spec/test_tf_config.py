@@ -6,8 +6,8 @@ import harness
 import pytest
 
 import estimator_emb as ee
-from estimator_emb.private.estimator import LocalRunConfig
-from estimator_emb.private.tpu_estimator import StockRunConfig
+from estimator_emb.compat.internals.estimators import LocalRunConfig
+from estimator_emb.compat.internals.tpu_estimator import StockRunConfig
 from estimator_emb.spec import tf_config
 
 EXAMPLE = (

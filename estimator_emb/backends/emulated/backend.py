@@ -8,7 +8,7 @@ import tensorflow as tf
 from estimator_emb.backends import driver
 from estimator_emb.backends.base import Backend, EstimatorRequest, Function
 from estimator_emb.backends.emulated.copies import Executor
-from estimator_emb.backends.emulated.step import CoresOfTPU
+from estimator_emb.backends.emulated.emulated_step import CoresOfTPU
 from estimator_emb.backends.emulated.topology import EmulatedContext
 from estimator_emb.backends.local import (
     LocalBackend,
@@ -17,11 +17,11 @@ from estimator_emb.backends.local import (
     say_not_exported,
     with_steps_logged,
 )
-from estimator_emb.checks import clusters
+from estimator_emb.compat.internals.tpu_estimator import InputPipelineConfig, StockRunConfig
 from estimator_emb.guards import watching
+from estimator_emb.guards.checks import clusters
 from estimator_emb.guards.watching import GraphGuards
-from estimator_emb.messages import console
-from estimator_emb.private.tpu_estimator import InputPipelineConfig, StockRunConfig
+from estimator_emb.reporting import console
 from estimator_emb.spec import options
 from estimator_emb.spec.config import EmbeddingConfigSpec
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.compat.internals.tpu_estimator import CapturingContext
 from estimator_emb.guards.session_errors import HOW_TO_OUTFEED
-from estimator_emb.private.tpu_estimator import CapturingContext
 
 
 class Computation:

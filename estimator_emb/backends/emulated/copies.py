@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from estimator_emb.backends.emulated import topology
 from estimator_emb.backends.emulated.computation import Computation
+from estimator_emb.catalog.slices import Slice
+from estimator_emb.engine.cores import Cores
 from estimator_emb.guards.guard import Runs
-from estimator_emb.messages.text_columns import counted
-from estimator_emb.names.slices import Slice
+from estimator_emb.reporting.text_columns import counted
 from estimator_emb.spec import options
-from estimator_emb.step.cores import Cores
 
 
 class Execution(Protocol):

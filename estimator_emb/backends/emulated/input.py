@@ -20,16 +20,16 @@ import tensorflow as tf
 
 from estimator_emb.backends.emulated import refusals
 from estimator_emb.backends.emulated.topology import host_calls, replicas_of
-from estimator_emb.checks import batch_names
+from estimator_emb.compat.internals.estimators import ModeKeys
+from estimator_emb.compat.internals.graphs import data_nest
+from estimator_emb.compat.internals.tpu_estimator import Inputs, InternalTPUContext, TPUContext
+from estimator_emb.engine import structure_checks
+from estimator_emb.engine.bad_input import require
+from estimator_emb.engine.cores import Cores
+from estimator_emb.engine.inputs import SparsePlaces
+from estimator_emb.guards.checks import batch_names
 from estimator_emb.guards.watching import GraphGuards
-from estimator_emb.private.estimator import ModeKeys
-from estimator_emb.private.graphs import data_nest
-from estimator_emb.private.tpu_estimator import Inputs, InternalTPUContext, TPUContext
 from estimator_emb.spec.resolved import Table
-from estimator_emb.step import forms
-from estimator_emb.step.checks import require
-from estimator_emb.step.cores import Cores
-from estimator_emb.step.inputs import SparsePlaces
 
 
 @dataclasses.dataclass(frozen=True)
@@ -242,7 +242,7 @@ def _of_one_size(batch: _Batch) -> list[tf.Tensor]:
         (name, _samples(value)) for name, value in batch_names.named(batch)
     )
 
-    def problem(name: str, size: tf.Tensor) -> forms.Problem:
+    def problem(name: str, size: tf.Tensor) -> structure_checks.Problem:
         text = f"{name} has {{}} samples, but {first} has {{}}. {batch_names.REMEDY}"
         return tf.equal(size, samples), lambda: tf.strings.format(text, (size, samples))
 
@@ -323,7 +323,7 @@ def _after_checks(
         for core, value in enumerate(values):
             owner = batch_names.owner(f"features[{key!r}] of core {core}", tables)
             if isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
-                fit += forms.of_parts(owner, value)
+                fit += structure_checks.of_parts(owner, value)
             elif value.shape.rank == 2 and not value.shape[1:].is_fully_defined():
                 fit += _as_wide(owner, value, values[0])
     if not fit:
@@ -358,21 +358,21 @@ def _concatenated(values: list[Any]) -> Any:
     )
 
 
-def _as_wide(owner: str, value: tf.Tensor, first: tf.Tensor) -> list[forms.Problem]:
+def _as_wide(owner: str, value: tf.Tensor, first: tf.Tensor) -> list[structure_checks.Problem]:
     if value is first:
         return []
     widths = tf.shape(first)[1], tf.shape(value)[1]
     text = f"{owner} have shape {{}}, but those of core 0 have {{}}: pad batches to one width."
     shapes = tf.shape(value), tf.shape(first)
-    return [(tf.equal(*widths), forms.message(text, *shapes))]
+    return [(tf.equal(*widths), structure_checks.message(text, *shapes))]
 
 
-def _as_many(owner: str, value: Any, first: Any) -> list[forms.Problem]:
+def _as_many(owner: str, value: Any, first: Any) -> list[structure_checks.Problem]:
     if value is first or (value.shape.rank and value.shape[0] == first.shape[0] is not None):
         return []
     counts = _samples(value), _samples(first)
     text = f"{owner} have {{}} samples, but those of core 0 have {{}}."
-    return [(tf.equal(*counts), forms.message(text, *counts))]
+    return [(tf.equal(*counts), structure_checks.message(text, *counts))]
 
 
 def _samples(value: Any) -> tf.Tensor:
@@ -384,8 +384,8 @@ def _samples(value: Any) -> tf.Tensor:
     return tf.shape(value, out_type=tf.int64)[0]
 
 
-def _inside(owner: str, value: tf.SparseTensor) -> forms.Problem:
+def _inside(owner: str, value: tf.SparseTensor) -> structure_checks.Problem:
     places = SparsePlaces(value.indices, value.dense_shape)
     few = tf.reduce_all(value.dense_shape >= 0) & (value.dense_shape[0] < 2**31)
     text = f"{owner} have sparse indices outside the dense shape {{}}."
-    return few & places.all_inside(), forms.message(text, value.dense_shape)
+    return few & places.all_inside(), structure_checks.message(text, value.dense_shape)

@@ -5,12 +5,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.guards import input_ends
-from estimator_emb.private.tpu_estimator import (
+from estimator_emb.compat.internals.tpu_estimator import (
     OutfeedHostCallHook,
     create_or_get_iterations_per_loop,
 )
-from estimator_emb.training import stopping
+from estimator_emb.guards import input_ends, stopping
 
 
 class LoopHook(OutfeedHostCallHook):

@@ -15,11 +15,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.checks import ids_on_tpus
-from estimator_emb.checks.batch_names import named
-from estimator_emb.private.graphs import data_nest
-from estimator_emb.private.tpu import SUPPORTED_INFEED_DTYPES, PartitionedInfeedQueue
-from estimator_emb.private.tpu_estimator import InputPipeline, InternalTPUContext
+from estimator_emb.compat.internals.graphs import data_nest
+from estimator_emb.compat.internals.tpu import SUPPORTED_INFEED_DTYPES, PartitionedInfeedQueue
+from estimator_emb.compat.internals.tpu_estimator import InputPipeline, InternalTPUContext
+from estimator_emb.guards.checks import ids_on_tpus
+from estimator_emb.guards.checks.batch_names import named
 from estimator_emb.spec.resolved import Table
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.names import environment, slices
-from estimator_emb.private.tpu_estimator import (
+from estimator_emb.catalog import environment, slices
+from estimator_emb.compat.internals.tpu_estimator import (
     NUM_CORES_TO_COMPUTATION_SHAPE,
     InternalTPUContext,
 )

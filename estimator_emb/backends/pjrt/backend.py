@@ -7,13 +7,13 @@ import tensorflow as tf
 
 from estimator_emb.backends.emulated.computation import Computation
 from estimator_emb.backends.emulated.copies import Execution
-from estimator_emb.backends.pjrt.step import StepOnDevices, described
+from estimator_emb.backends.pjrt.lowered_step import StepOnDevices, described
+from estimator_emb.catalog import environment
+from estimator_emb.catalog.slices import Slice
+from estimator_emb.engine.cores import Cores
 from estimator_emb.guards.guard import Runs
-from estimator_emb.names import environment
-from estimator_emb.names.slices import Slice
 from estimator_emb.native import cache
 from estimator_emb.spec import options
-from estimator_emb.step.cores import Cores
 
 _OLDEST = (2, 18)
 """The first TensorFlow that one environment can hold beside the jax of the extra `[pjrt]`."""
@@ -67,7 +67,7 @@ def chosen(tpu_config: Any) -> list[Any]:
             "the devices that are there: unset it, or choose a number of them with "
             f"TPUConfig(num_shards=N) or {environment.SHARDS}."
         )
-    from estimator_emb.xla.devices import devices
+    from estimator_emb.backends.xla.devices import devices
 
     platform = options.asked_pjrt_platform()
     try:

@@ -14,21 +14,21 @@ import tensorflow as tf
 from estimator_emb.backends import driver
 from estimator_emb.backends.base import Backend, EstimatorRequest, Function
 from estimator_emb.backends.tpu.embedding import INFERENCE, TRAINING, TPUEmbedding, VariablesAndOps
-from estimator_emb.checks import clusters
-from estimator_emb.checks.program_checks import takes
+from estimator_emb.compat.internals.estimators import ModeKeys
+from estimator_emb.compat.internals.graphs import fn_args
+from estimator_emb.engine.inputs import PADDING_ID
+from estimator_emb.engine.tables import functions, helper_variable, scopes, variable_names
+from estimator_emb.engine.tables.sizes import describe
 from estimator_emb.guards import watching
+from estimator_emb.guards.checks import clusters
+from estimator_emb.guards.checks.program_checks import takes
 from estimator_emb.guards.guard import Runs
 from estimator_emb.guards.watching import GraphGuards
-from estimator_emb.messages.console import logger
-from estimator_emb.messages.text_columns import counted
-from estimator_emb.private.estimator import ModeKeys
-from estimator_emb.private.graphs import fn_args
-from estimator_emb.spec import generations, options
+from estimator_emb.reporting.console import logger
+from estimator_emb.reporting.text_columns import counted
+from estimator_emb.spec import options, tpu_generations
 from estimator_emb.spec.config import EmbeddingConfigSpec, FeatureConfig
 from estimator_emb.spec.resolved import Table
-from estimator_emb.step.inputs import PADDING_ID
-from estimator_emb.tables import functions, helper_variable, names, scopes
-from estimator_emb.tables.sizes import describe
 
 
 class TPUBackend(Backend):
@@ -194,7 +194,7 @@ class _TablesOfSpec(TPUEmbedding):
     def __init__(self, spec: EmbeddingConfigSpec, tables: list[Table], mode: str, context: Any):
         training = mode == ModeKeys.TRAIN
         metadata = context._get_tpu_system_metadata()
-        generations.check_system(metadata, context.config.cluster)
+        tpu_generations.check_system(metadata, context.config.cluster)
         self._tables = tables
         features = {
             feature.key: FeatureConfig(table.name, feature.max_sequence_length, feature.weight_key)
@@ -224,4 +224,6 @@ class _TablesOfSpec(TPUEmbedding):
         embedding_variable_name_by_table: Mapping[str, str] | None = None,
         slot_variable_names_by_table: Mapping[str, Any] | None = None,
     ) -> VariablesAndOps:
-        return super().create_variables_and_ops(names.variable_names(self._tables, scopes.taken()))
+        return super().create_variables_and_ops(
+            variable_names.variable_names(self._tables, scopes.taken())
+        )

@@ -6,8 +6,8 @@ of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1, writes into them.
 
 from typing import Any
 
+from estimator_emb.compat.internals.protos import optimization_pb2
 from estimator_emb.optimizers import OptimizationParameters, gradient_limits
-from estimator_emb.private.protos import optimization_pb2
 from estimator_emb.spec.config import TableConfig
 
 

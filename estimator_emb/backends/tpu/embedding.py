@@ -26,21 +26,21 @@ import tensorflow as tf
 
 from estimator_emb.backends.tpu import enqueue, variables
 from estimator_emb.backends.tpu.configuration import write_optimizer
-from estimator_emb.messages import arguments
+from estimator_emb.compat.internals.protos import TPUEmbeddingConfiguration
+from estimator_emb.compat.internals.tpu import tpu_system_metadata
+from estimator_emb.engine.rates import DynamicRates
+from estimator_emb.engine.tables import variable_names
+from estimator_emb.engine.tables.partition import Partition
 from estimator_emb.optimizers import (
     OptimizationParameters,
     StochasticGradientDescentParameters,
     as_parameters,
 )
-from estimator_emb.private.protos import TPUEmbeddingConfiguration
-from estimator_emb.private.tpu import tpu_system_metadata
+from estimator_emb.reporting import suggestions
 from estimator_emb.spec.config import FeatureConfig, TableConfig, check_strategy
 from estimator_emb.spec.resolved import check_dimension
-from estimator_emb.step.rates import DynamicRates
-from estimator_emb.tables import names
-from estimator_emb.tables.partition import Partition
 
-_check = functools.partial(arguments.check_argument, "TPUEmbedding")
+_check = functools.partial(suggestions.check_argument, "TPUEmbedding")
 
 TRAINING = TPUEmbeddingConfiguration.TRAINING
 INFERENCE = TPUEmbeddingConfiguration.INFERENCE
@@ -275,7 +275,7 @@ class TPUEmbedding:
                 variable + slot.suffix for slot in parameters.slots
             ]
             called[name] = [variable, *of_slots]
-        names.check_free(called)
+        variable_names.check_free(called)
         with tf.compat.v1.device(variables.device_of_part(self._hosts)):
             for name, table in self._table_to_config_dict.items():
                 parameters, partition = self._parameters[name], self._partition(table)

@@ -10,8 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.messages.console import logger
-from estimator_emb.private.graphs import colocate_with
+from estimator_emb.compat.internals.graphs import colocate_with
+from estimator_emb.reporting.console import logger
 
 
 class EnqueueData(

@@ -14,9 +14,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.compat.internals.graphs import colocate_with
+from estimator_emb.engine.tables.partition import Partition
 from estimator_emb.optimizers import ON_TPUS, OptimizationParameters
-from estimator_emb.private.graphs import colocate_with
-from estimator_emb.tables.partition import Partition
 
 
 def _slot_tuples(suffix: str) -> dict[type[OptimizationParameters], Any]:

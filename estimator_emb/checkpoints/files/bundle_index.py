@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 from google.protobuf import message
 
-from estimator_emb.private.protos import tensor_bundle_pb2
+from estimator_emb.compat.internals.protos import tensor_bundle_pb2
 
 _FOOTER_BYTES = 48
 _MAGIC = 0xDB4775248B80FB57

@@ -13,8 +13,8 @@ import time
 import tensorflow as tf
 
 from estimator_emb.checkpoints.files import bundle_index
-from estimator_emb.messages.console import logger
-from estimator_emb.messages.text_columns import escaped
+from estimator_emb.reporting.console import logger
+from estimator_emb.reporting.text_columns import escaped
 
 _ENDS = r"\.(index|meta|data-\d+-of-\d+)$"
 

@@ -11,13 +11,13 @@ import tensorflow as tf
 
 from estimator_emb.checkpoints.files import paths, writer
 from estimator_emb.checkpoints.files.checkpoint_files import DamagedCheckpoint
-from estimator_emb.checkpoints.files.values import Values, counter
+from estimator_emb.checkpoints.files.checkpoint_reader import CheckpointReader, counter
 from estimator_emb.checkpoints.files.writer import Writer
 from estimator_emb.checkpoints.reading import row_order, saved_variables
 from estimator_emb.checkpoints.reading.saved_variables import RECORD, SavedVariable
-from estimator_emb.messages.arguments import check_argument
-from estimator_emb.messages.text_columns import escaped
-from estimator_emb.tables.partition import Partition
+from estimator_emb.engine.tables.partition import Partition
+from estimator_emb.reporting.suggestions import check_argument
+from estimator_emb.reporting.text_columns import escaped
 
 _Hosts = tuple[int, int]
 """The numbers of hosts in whose 'mod' order the rows of a variable are, before and after."""
@@ -100,7 +100,7 @@ def convert(
         hosts, to_hosts = None, hosts
     source = saved_variables.prefix(source)
     destination = paths.new_prefix(source, tf.compat.path_to_str(destination), tf.io.gfile)
-    with Values(source) as values:
+    with CheckpointReader(source) as values:
         plan = _Moves(values, list(tables), hosts, source_order, force)
         plan.check_target(to, to_hosts or 1)
         conversion = Conversion(
@@ -134,7 +134,7 @@ class _Moves:
 
     def __init__(
         self,
-        values: Values,
+        values: CheckpointReader,
         named: Sequence[str],
         hosts: int | None,
         source_order: str | None,
@@ -287,7 +287,7 @@ class _Moves:
 
 
 def _write(
-    values: Values,
+    values: CheckpointReader,
     plan: _Moves,
     conversion: Conversion,
     progress: Callable[[int, int], Any] | None,
@@ -307,14 +307,14 @@ def _write(
         for name in kept:
             _copy(values, name, moves[name], out, advance)
         merged = out.merge()
-        with Values(merged) as written:
+        with CheckpointReader(merged) as written:
             for name in kept:
                 _compare(values, written, name, moves[name], advance)
         out.finish()
 
 
 def _copy(
-    values: Values, name: str, hosts: _Hosts, out: Writer, advance: Callable[[int], Any]
+    values: CheckpointReader, name: str, hosts: _Hosts, out: Writer, advance: Callable[[int], Any]
 ) -> None:
     dtype, shape = values.dtypes[name], values.shapes[name]
     if values.is_text(name) or not shape or not np.prod(shape, dtype=np.int64):
@@ -332,7 +332,9 @@ def _copy(
         advance(rows.nbytes)
 
 
-def _slices(values: Values, name: str, ids: np.ndarray, hosts: _Hosts) -> list[np.ndarray]:
+def _slices(
+    values: CheckpointReader, name: str, ids: np.ndarray, hosts: _Hosts
+) -> list[np.ndarray]:
     """Returns the positions in `ids` of each new slice; a variable that stays keeps its own."""
     if hosts[1] > 1:
         divided = [np.flatnonzero(ids % hosts[1] == host) for host in range(hosts[1])]
@@ -344,7 +346,11 @@ def _slices(values: Values, name: str, ids: np.ndarray, hosts: _Hosts) -> list[n
 
 
 def _compare(
-    values: Values, written: Values, name: str, hosts: _Hosts, advance: Callable[[int], Any]
+    values: CheckpointReader,
+    written: CheckpointReader,
+    name: str,
+    hosts: _Hosts,
+    advance: Callable[[int], Any],
 ) -> None:
     is_text = values.is_text(name)
     as_read = (written.shapes.get(name), written.dtypes.get(name))

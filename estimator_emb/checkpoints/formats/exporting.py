@@ -10,11 +10,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.checkpoints.files.values import Values, counter
+from estimator_emb.catalog import formats
+from estimator_emb.checkpoints.files.checkpoint_reader import CheckpointReader, counter
 from estimator_emb.checkpoints.reading import saved_tables, saved_variables
 from estimator_emb.checkpoints.reading.saved_tables import SavedTable
 from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
-from estimator_emb.names import formats
 
 
 class TableFormat:
@@ -60,7 +60,7 @@ def new_folder(destination: str) -> Iterator[str]:
 
 
 def tables_to_write(
-    values: Values,
+    values: CheckpointReader,
     names: Sequence[str],
     format: TableFormat,
     slots: bool,
@@ -177,7 +177,7 @@ def export(
     destination = tf.compat.path_to_str(destination).rstrip("/")
     if tf.io.gfile.exists(destination):
         raise ValueError(f"export: {destination!r} exists already.")
-    with Values(saved_variables.prefix(path)) as values:
+    with CheckpointReader(saved_variables.prefix(path)) as values:
         names = list(saved_tables.tables(values.path)) if tables is None else list(tables)
         if not names:
             raise ValueError(f"export: checkpoint {values.path!r} has no table.")

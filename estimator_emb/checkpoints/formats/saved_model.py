@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.checkpoints.files.values import Values
+from estimator_emb.checkpoints.files.checkpoint_reader import CheckpointReader
 from estimator_emb.checkpoints.files.writer import Writer
 from estimator_emb.checkpoints.formats.exporting import TableFormat
 from estimator_emb.checkpoints.reading.saved_tables import SavedTable
@@ -91,7 +91,7 @@ def _lookup(weights: tf.Variable, table: SavedTable, labels: Any = None) -> Any:
 def _fill(path: str, tables: Mapping[str, SavedTable]) -> None:
     """Replaces variables of the small checkpoint at `path` by tables of any size."""
     with Writer(path) as out:
-        with Values(path) as small:
+        with CheckpointReader(path) as small:
             for name, dtype in small.dtypes.items():
                 if name not in tables:
                     out.add(name, dtype, small.array(name))

@@ -20,14 +20,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.checkpoints.files.values import Values
+from estimator_emb.checkpoints.files.checkpoint_reader import CheckpointReader
 from estimator_emb.checkpoints.files.writer import Writer
 from estimator_emb.checkpoints.formats.exporting import TableFormat
 from estimator_emb.checkpoints.reading import saved_variables
 from estimator_emb.checkpoints.reading.saved_tables import SavedTable
-from estimator_emb.messages.text_columns import aligned
+from estimator_emb.compat.internals.protos import trackable_object_graph_pb2
 from estimator_emb.optimizers import TF2_OPTIMIZERS, OptimizationParameters
-from estimator_emb.private.protos import trackable_object_graph_pb2
+from estimator_emb.reporting.text_columns import aligned
 
 WEIGHTS = "parameters"
 """TensorFlow's name of the weights of a table, among its slots."""
@@ -127,7 +127,7 @@ def _object_graph(tables: Sequence[Written], step: int | None) -> tuple[bytes, K
     return graph.SerializeToString(deterministic=True), keys
 
 
-def saved_tables(values: Values) -> Keys:
+def saved_tables(values: CheckpointReader) -> Keys:
     """Returns a TPUEmbedding's tables by its graph of objects; raises ValueError for others."""
     if _GRAPH not in values.shapes:
         raise ValueError(
@@ -170,7 +170,7 @@ def shown(key: str) -> str:
     return re.sub(r"\.(S|\.)", lambda escaped: "/" if escaped[1] == "S" else ".", path)
 
 
-def step_in(values: Values, name: str = "global_step") -> int | None:
+def step_in(values: CheckpointReader, name: str = "global_step") -> int | None:
     """Returns the step under a name, that of tensorflow-estimator or `STEP`; None without one."""
     is_one = values.shapes.get(name) == () and values.dtypes[name].is_integer
     return int(values.whole(name)) if is_one else None

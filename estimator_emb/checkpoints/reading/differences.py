@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from estimator_emb.checkpoints.files.values import Values, counter
+from estimator_emb.checkpoints.files.checkpoint_reader import CheckpointReader, counter
 from estimator_emb.checkpoints.reading import row_order, saved_variables
 from estimator_emb.checkpoints.reading.saved_variables import RECORD
 
@@ -53,7 +53,7 @@ def differences(
         the rows of a table are.
     """
     paths = saved_variables.prefix(first), saved_variables.prefix(second)
-    with Values(paths[0]) as here, Values(paths[1]) as there:
+    with CheckpointReader(paths[0]) as here, CheckpointReader(paths[1]) as there:
         names = sorted(
             name
             for name in {*here.shapes, *there.shapes}
@@ -70,7 +70,9 @@ def differences(
         return [difference for difference in found if difference]
 
 
-def _hosts(name: str, both: tuple[Values, Values], orders: Sequence[dict[str, int]]) -> list[int]:
+def _hosts(
+    name: str, both: tuple[CheckpointReader, CheckpointReader], orders: Sequence[dict[str, int]]
+) -> list[int]:
     told = [order.get(name) for order in orders]
     if None in told and told != [None, None]:
         values = both[told.index(None)]
@@ -85,7 +87,11 @@ def _hosts(name: str, both: tuple[Values, Values], orders: Sequence[dict[str, in
 
 
 def _difference(
-    here: Values, there: Values, name: str, hosts: list[int], advance: Callable[[int], None]
+    here: CheckpointReader,
+    there: CheckpointReader,
+    name: str,
+    hosts: list[int],
+    advance: Callable[[int], None],
 ) -> Difference | None:
     if name not in there.shapes:
         return Difference(name, "only in the first")

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from estimator_emb.checkpoints.files.values import Values, counter
+from estimator_emb.checkpoints.files.checkpoint_reader import CheckpointReader, counter
 from estimator_emb.checkpoints.reading import saved_variables
 from estimator_emb.checkpoints.reading.saved_tables import SavedTable
 from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
-from estimator_emb.messages.arguments import check_argument
+from estimator_emb.reporting.suggestions import check_argument
 
 
 def nearest(
@@ -47,7 +47,7 @@ def nearest(
     check_argument("nearest", count >= 1, "count", "at least 1", count)
     if allow_unlabelled and vocabulary is None:
         raise ValueError("nearest: allow_unlabelled needs a vocabulary, whose rows it is about.")
-    with Values(saved_variables.prefix(path)) as values:
+    with CheckpointReader(saved_variables.prefix(path)) as values:
         weights = SavedTable(values, table, order)
         rows = weights.rows
         labels = None

@@ -22,12 +22,12 @@ from collections.abc import Iterable, Mapping
 import tensorflow as tf
 from google.protobuf import message
 
-from estimator_emb.checkpoints.files.values import Values
+from estimator_emb.checkpoints.files.checkpoint_reader import CheckpointReader
 from estimator_emb.checkpoints.reading import saved_variables
 from estimator_emb.checkpoints.reading.saved_variables import RECORD
-from estimator_emb.private.protos import TPUEmbeddingConfiguration
-from estimator_emb.tables.helper_variable import HELPER_VARIABLE
-from estimator_emb.tables.partition import Partition
+from estimator_emb.compat.internals.protos import TPUEmbeddingConfiguration
+from estimator_emb.engine.tables.helper_variable import HELPER_VARIABLE
+from estimator_emb.engine.tables.partition import Partition
 
 _OURS = "estimator_emb"
 _READS = {"ReadVariableOp", "Identity", "VariableV2", "VarHandleOp", "Variable"}
@@ -99,7 +99,7 @@ def _bare(name: str) -> str:
     return name.removeprefix("^").partition(":")[0]
 
 
-def hosts_of_slices(values: Values, tables: Iterable[str]) -> dict[str, int]:
+def hosts_of_slices(values: CheckpointReader, tables: Iterable[str]) -> dict[str, int]:
     """Returns table -> number of hosts, where it was saved in the slices of a TPU's hosts.
 
     A slice for each row tells nothing, as any larger number of hosts has the same slices.
@@ -115,7 +115,7 @@ def hosts_of_slices(values: Values, tables: Iterable[str]) -> dict[str, int]:
     return found
 
 
-def record(values: Values) -> dict[str, int]:
+def record(values: CheckpointReader) -> dict[str, int]:
     """Returns table or slot -> number of hosts in whose 'mod' order it is; 1 for that of ids."""
     if RECORD not in values.shapes:
         return {}
@@ -139,7 +139,7 @@ def contents_of_record(hosts: Mapping[str, int]) -> bytes:
     return json.dumps({"format": 1, "hosts": dict(sorted(hosts.items()))}).encode()
 
 
-def known(values: Values, graph: SavedGraph | None = None) -> dict[str, int]:
+def known(values: CheckpointReader, graph: SavedGraph | None = None) -> dict[str, int]:
     """Returns variable -> number of hosts as `record` does, from the record or the saved graph."""
     graph = graph or saved_graph(values.path)
     found = record(values)
@@ -161,13 +161,13 @@ def in_words(hosts: int | None) -> str:
     return "the order of the ids" if hosts == 1 else f"the order of 'mod' over {hosts} hosts"
 
 
-def undivided(values: Values, table: str) -> bool:
+def undivided(values: CheckpointReader, table: str) -> bool:
     """Returns whether a table is in one part, without legacy helpers, and so in order of ids."""
     helped = any(saved_variables.is_helper(name) for name in values.shapes)
     return not helped and len(values.parts(table) or ()) == 1
 
 
-def described(values: Values) -> str:
+def described(values: CheckpointReader) -> str:
     """Returns in words which program wrote a checkpoint, and in which order its rows are."""
     graph = saved_graph(values.path)
     orders = known(values, graph)

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.checkpoints.files.values import Values, rounded
+from estimator_emb.checkpoints.files.checkpoint_reader import CheckpointReader, rounded
 from estimator_emb.checkpoints.reading import row_order, saved_variables
 from estimator_emb.checkpoints.reading.saved_variables import SavedVariable
 from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
-from estimator_emb.messages.arguments import check_argument
+from estimator_emb.reporting.suggestions import check_argument
 
 
 def tables(path: str) -> dict[str, SavedVariable]:
@@ -49,7 +49,7 @@ def table(path: str, name: str, slot: str | None = None, order: str | None = Non
       ValueError: there is no checkpoint, it is damaged, it has no such table or slot or several, or
         nothing says in which order its rows are.
     """
-    with Values(saved_variables.prefix(path)) as values:
+    with CheckpointReader(saved_variables.prefix(path)) as values:
         opened = SavedTable(values, name, order)
         return opened.read(opened.variable(slot), 0, opened.rows)
 
@@ -74,7 +74,7 @@ def table_pieces(
       ValueError: as `table`; or `rows` is less than 1.
     """
     check_argument("table_pieces", rows is None or rows >= 1, "rows", "at least 1", rows)
-    with Values(saved_variables.prefix(path)) as values:
+    with CheckpointReader(saved_variables.prefix(path)) as values:
         opened = SavedTable(values, name, order)
         variable = opened.variable(slot)
         for start, end in values.spans(opened.name, rows):
@@ -87,7 +87,9 @@ class SavedTable:
     `pieces` are rounded to float16 where `rounded_for` begins the error of what that cannot hold.
     """
 
-    def __init__(self, values: Values, name: str, order: str | None = None, widen: bool = False):
+    def __init__(
+        self, values: CheckpointReader, name: str, order: str | None = None, widen: bool = False
+    ):
         check_argument("table", order in (None, "div", "mod"), "order", "'div' or 'mod'", order)
         found = find(values, name)
         self.values = values
@@ -143,7 +145,7 @@ class SavedTable:
             yield [next(labels, None) for _ in range(start, end)]
 
 
-def find(values: Values, name: str) -> SavedVariable:
+def find(values: CheckpointReader, name: str) -> SavedVariable:
     """Returns the one table with the name of a variable, a column, or `own_name`; or raises."""
     listed = saved_variables.of_shapes(values.shapes, values.dtypes)
     matrices = {one.name: one for one in listed if len(one.shape) == 2 and one.dtype.is_floating}
@@ -170,7 +172,7 @@ def find(values: Values, name: str) -> SavedVariable:
     return matrices[found[0]]
 
 
-def _hosts(values: Values, name: str, order: str | None) -> int:
+def _hosts(values: CheckpointReader, name: str, order: str | None) -> int:
     graph = row_order.saved_graph(values.path)
     told = row_order.known(values, graph).get(name)
     if told is None and graph.program != "other" and not row_order.undivided(values, name):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from estimator_emb.checkpoints.files.values import Values, counter
+from estimator_emb.checkpoints.files.checkpoint_reader import CheckpointReader, counter
 from estimator_emb.checkpoints.reading import saved_variables
 from estimator_emb.checkpoints.reading.saved_variables import SavedVariable
 
@@ -78,7 +78,7 @@ def statistics(
     Raises:
       ValueError: there is no checkpoint, it is damaged, or a table is not in it.
     """
-    with Values(saved_variables.prefix(path)) as values:
+    with CheckpointReader(saved_variables.prefix(path)) as values:
         listed = saved_variables.of_shapes(values.shapes, values.dtypes)
         if tables is None:
             chosen = list(saved_variables.possible_tables(listed).values())
@@ -88,7 +88,7 @@ def statistics(
         return [_of_table(values, variable, advance) for variable in chosen]
 
 
-def _named(listed: Sequence[SavedVariable], name: str, values: Values) -> SavedVariable:
+def _named(listed: Sequence[SavedVariable], name: str, values: CheckpointReader) -> SavedVariable:
     variable = next((one for one in listed if one.name == name), None)
     if variable is None or len(variable.shape) != 2 or not variable.dtype.is_floating:
         raise ValueError(
@@ -105,7 +105,7 @@ def norms_of_bins() -> np.ndarray:
 
 
 def _of_table(
-    values: Values, variable: SavedVariable, advance: Callable[[int], None]
+    values: CheckpointReader, variable: SavedVariable, advance: Callable[[int], None]
 ) -> TableStatistics:
     rows, dimension = variable.shape
     histogram = np.zeros(1 << 16, np.int64)
@@ -169,7 +169,7 @@ def _quantiles(histogram: np.ndarray, largest: float) -> tuple[float, ...]:
 class _Untrained:
     """Counts the rows whose slots are as they began."""
 
-    def __init__(self, variable: SavedVariable, values: Values):
+    def __init__(self, variable: SavedVariable, values: CheckpointReader):
         self.read: tuple[str, ...] = variable.slots
         self._known: dict[str, float] = {}
         self._grows: str | None = None

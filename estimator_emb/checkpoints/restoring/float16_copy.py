@@ -5,9 +5,9 @@ from collections.abc import Collection
 
 import tensorflow as tf
 
-from estimator_emb.checkpoints.files.values import Values, rounded
+from estimator_emb.checkpoints.files.checkpoint_reader import CheckpointReader, rounded
 from estimator_emb.checkpoints.files.writer import Writer
-from estimator_emb.tables.storage import saved_name
+from estimator_emb.engine.tables.storage import saved_name
 
 _OWNER = "TPUConfig: serving_tables='float16'"
 
@@ -29,7 +29,7 @@ class Float16Copy(tempfile.TemporaryDirectory):
         Raises DamagedCheckpoint, or a ValueError for a number that float16 cannot hold.
         """
         needed = set(map(saved_name, tf.compat.v1.global_variables()))
-        with Values(self._source) as values, Writer(self.path) as out:
+        with CheckpointReader(self._source) as values, Writer(self.path) as out:
             of_tables = {name: values.shapes[name] for name in tables if name in values.shapes}
             for name, dtype in values.dtypes.items():
                 shape = values.shapes[name]

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.checkpoints.restoring.saver import PartsSaver
-from estimator_emb.messages.console import logger
+from estimator_emb.reporting.console import logger
 
 _MARK = "estimator_emb_model_dir"
 """Name of a variable on the first server: the `model_dir` of the model held there."""

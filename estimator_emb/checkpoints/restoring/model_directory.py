@@ -10,9 +10,9 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.checkpoints.files import checkpoint_files
-from estimator_emb.checkpoints.restoring import fitting, training_lock, warm_starts
-from estimator_emb.messages import errors
-from estimator_emb.messages.console import logger
+from estimator_emb.checkpoints.restoring import compare_graph, training_lock, warm_starts
+from estimator_emb.reporting import error_notes
+from estimator_emb.reporting.console import logger
 from estimator_emb.spec.resolved import Table
 
 OLD_SECONDS = 3600
@@ -58,7 +58,7 @@ class ModelDirectory:
         """Makes `check` compare graphs with the checkpoint at `path`, if it is not None."""
         outer, self._start = self._start, (path,)
         try:
-            with errors.explained(checkpoint_files.explain, path, chained=False):
+            with error_notes.explained(checkpoint_files.explain, path, chained=False):
                 yield
         finally:
             self._start = outer
@@ -80,11 +80,11 @@ class ModelDirectory:
             return  # A replica has only a part of the graph.
         (path,) = self._start
         if path is not None:
-            fitting.check_restored(path, scaffold, tables, rounded)
+            compare_graph.check_restored(path, scaffold, tables, rounded)
         elif warm_start:
             if trains:
                 warm_starts.check_patterns(warm_start)
-            found = fitting.check_warm_start(warm_start, tables)
+            found = compare_graph.check_warm_start(warm_start, tables)
             if trains and found is not None:
                 warm_starts.say(warm_start.ckpt_to_initialize_from, found)
 

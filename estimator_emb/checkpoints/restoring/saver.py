@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.private.graphs import BulkSaverBuilder
+from estimator_emb.compat.internals.graphs import BulkSaverBuilder
 
 FILE_BYTES = 64 << 20
 """The least size of a data file where a device writes several."""

@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Iterator
 
-from estimator_emb.messages import console
+from estimator_emb.reporting import console
 
 try:
     import fcntl

@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
-from estimator_emb.private.estimator import VocabInfo, WarmStartSettings
+from estimator_emb.compat.internals.estimators import VocabInfo, WarmStartSettings
+from estimator_emb.engine.tables.storage import InitialRows, constant
 from estimator_emb.spec.config import EmbeddingConfigSpec
 from estimator_emb.spec.resolved import Table, tables_of
-from estimator_emb.tables.storage import InitialRows, constant
 
 _Words = str | os.PathLike[str] | Iterable[str | bytes]
 

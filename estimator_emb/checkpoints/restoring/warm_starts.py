@@ -6,9 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.messages.arguments import suggestion
-from estimator_emb.messages.console import logger
-from estimator_emb.tables.storage import saved_name
+from estimator_emb.engine.tables.storage import saved_name
+from estimator_emb.reporting.console import logger
+from estimator_emb.reporting.suggestions import suggestion
 
 _STEP = "global_step"
 _WITHOUT_STEP = re.compile(rf"^(\(\?\w+\))?\(\?!{_STEP}:0\$\)\(\?:(.*)\)$", re.S)

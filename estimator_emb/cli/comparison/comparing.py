@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from estimator_emb.checkpoints.files.values import Values
-from estimator_emb.cli.comparison import CannotCompare, distances, names
+from estimator_emb.checkpoints.files.checkpoint_reader import CheckpointReader
+from estimator_emb.cli.comparison import CannotCompare, distances, name_pairs
 from estimator_emb.cli.comparison.recorded import Outputs, Run, Training
-from estimator_emb.messages.text_columns import counted
+from estimator_emb.reporting.text_columns import counted
 
 SAME, DIFFERENT, CANNOT_COMPARE = 0, 1, 2
 
@@ -54,7 +54,7 @@ class OfTraining:
     losses: list[tuple[int, float, float]]
     loss: Item
     variables: list[Item]
-    matching: names.Matching
+    matching: name_pairs.Matching
     random: list[str]
 
 
@@ -140,8 +140,8 @@ def _of_training(
     saved = sorted(a.saved.keys() & b.saved.keys())
     if not saved:
         raise CannotCompare("the sides saved their variables at different steps.")
-    first, last = (Values(one.saved[saved[-1]]) for one in (a, b))
-    matching = names.match(first.shapes, last.shapes, ignore)
+    first, last = (CheckpointReader(one.saved[saved[-1]]) for one in (a, b))
+    matching = name_pairs.match(first.shapes, last.shapes, ignore)
     for label, only in (("A", matching.only_a), ("B", matching.only_b)):
         problems += [f"Only {label} has the variable {name}." for name in only]
     variables = []
@@ -154,7 +154,7 @@ def _of_training(
         if shapes[0] == shapes[1] and dtypes[0] == dtypes[1]:
             variables.append((Item(ours, shapes[0]), theirs))
     for step in saved:
-        with Values(a.saved[step]) as in_a, Values(b.saved[step]) as in_b:
+        with CheckpointReader(a.saved[step]) as in_a, CheckpointReader(b.saved[step]) as in_b:
             for item, theirs in variables:
                 shape = in_a.shapes.get(item.name)
                 if shape is None or shape != in_b.shapes.get(theirs):
@@ -211,7 +211,9 @@ def _of_outputs(
     return found
 
 
-def _pairs(a: Values, ours: str, b: Values, theirs: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _pairs(
+    a: CheckpointReader, ours: str, b: CheckpointReader, theirs: str
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     return zip(a.pieces(ours), b.pieces(theirs), strict=True)
 
 
@@ -221,7 +223,7 @@ def check_change(run: Run, label: str) -> None:
         if training.start is None or not training.saved:
             continue
         last = training.saved[max(training.saved)]
-        with Values(training.start) as before, Values(last) as after:
+        with CheckpointReader(training.start) as before, CheckpointReader(last) as after:
             for name in (before.shapes.keys() & after.shapes.keys()) - {"global_step"}:
                 if before.shapes[name] != after.shapes[name]:
                     return

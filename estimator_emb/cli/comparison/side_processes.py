@@ -18,7 +18,7 @@ from typing import Any, TextIO
 from estimator_emb.cli import quiet_start
 from estimator_emb.cli import screen as screen_lib
 from estimator_emb.cli.comparison import CannotCompare
-from estimator_emb.messages.text_columns import counted
+from estimator_emb.reporting.text_columns import counted
 
 _SECONDS_BETWEEN_LINES = 10.0
 _LAST_LINES = 15

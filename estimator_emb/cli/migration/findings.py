@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from estimator_emb.cli.migration import names
-from estimator_emb.cli.migration.program import Program
-from estimator_emb.names import tf1 as tf1_names
+from estimator_emb.catalog import tf1 as tf1_names
+from estimator_emb.cli.migration import renames
+from estimator_emb.cli.migration.dotted_names import Program
 
 LEFT = "Legacy names that stay as they are"
 RUNS = "Where the program runs"
@@ -22,7 +22,7 @@ _LOOK_TPUS_UP = (
     "tpu.experimental.initialize_tpu_system",
     "tpu.experimental.shutdown_tpu_system",
 )
-_OTHER_SLOTS = frozenset(names.PARAMETERS.split()) - {
+_OTHER_SLOTS = frozenset(renames.PARAMETERS.split()) - {
     "AdagradParameters",
     "StochasticGradientDescentParameters",
 }
@@ -95,7 +95,7 @@ class Findings:
         used = []
         for name in sorted({name.value for name in self._program.identifiers}):
             found = self._program.look_up(f"{module}.{name}")
-            if found is not None and isinstance(found[0], names.Target):
+            if found is not None and isinstance(found[0], renames.Target):
                 used.append(f"{name} ({found[0].module})")
         found = self._program.look_up(module)
         if used or found is not None:
@@ -112,13 +112,13 @@ class Findings:
         )
 
     def is_installed(self) -> bool:
-        return f"{names.OURS}.install" in self._all_names()
+        return f"{renames.OURS}.install" in self._all_names()
 
     def about_behaviour(self, changed: bool) -> None:
         """Adds the places where a program behaves in another way under estimator_emb."""
         self._about_tf1()
         self._about_strings()
-        own = [name for name in self._all_names() if name.startswith(names.OURS)]
+        own = [name for name in self._all_names() if name.startswith(renames.OURS)]
         if not (changed or own):
             return
         for use in self._program.uses:
@@ -167,8 +167,8 @@ class Findings:
 
     def _about_names(self) -> None:
         columns = ("embedding_column", "shared_embedding_columns")
-        makes_tables = any(f"{names.COLUMNS}.{one}" in self._all_names() for one in columns)
-        makes_estimator = f"{names.OURS}.TPUEstimator" in self._all_names()
+        makes_tables = any(f"{renames.COLUMNS}.{one}" in self._all_names() for one in columns)
+        makes_estimator = f"{renames.OURS}.TPUEstimator" in self._all_names()
         told = False
         for use in self._program.uses:
             name = self._names[use.whole]
@@ -216,7 +216,7 @@ class Findings:
         seen: dict[str, cst.CSTNode] = {}
         for use in self._program.uses:
             for path in use.paths:
-                spelled = names.canonical(path)
+                spelled = renames.canonical(path)
                 if spelled.startswith("tf.compat.") or not path.startswith("tensorflow"):
                     continue
                 part = tf1_names.part_of(spelled.removeprefix("tf."))
@@ -236,7 +236,7 @@ class Findings:
     def _addresses(self) -> list[tuple[cst.Call, str]]:
         found = []
         for call in self._program.calls:
-            if self._names.get(call.func) == f"{names.OURS}.RunConfig":
+            if self._names.get(call.func) == f"{renames.OURS}.RunConfig":
                 given = [arg.keyword.value for arg in call.args if arg.keyword is not None]
                 found += [(call, one) for one in given if one.endswith("master")][:1]
         return found
@@ -247,7 +247,7 @@ class Findings:
 
     def _new_name(self, path: str) -> str:
         found = self._program.look_up(path)
-        if found is not None and isinstance(found[0], names.Target):
+        if found is not None and isinstance(found[0], renames.Target):
             rest = path.split(".")[found[1] :]
             return ".".join([found[0].path, *rest])
         return path
@@ -257,7 +257,7 @@ class Findings:
 
 
 def _below_tf(name: str) -> str:
-    spelled = names.canonical(name)
+    spelled = renames.canonical(name)
     return spelled.removeprefix("tf.compat.v1.").removeprefix("tf.")
 
 

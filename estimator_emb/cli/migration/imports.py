@@ -12,17 +12,17 @@ from typing import Any
 import libcst as cst
 from libcst import helpers
 
-from estimator_emb.cli.migration import names
+from estimator_emb.cli.migration import renames
+from estimator_emb.cli.migration.dotted_names import Binding, Program, Use
 from estimator_emb.cli.migration.findings import Findings
-from estimator_emb.cli.migration.program import Binding, Program, Use
 from estimator_emb.cli.migration.source import Comments, Edits, comments_of
 
 _LOCAL_NAMES = {
-    names.OURS: ("estimator_emb", "ee", "estimator_emb_"),
-    names.COLUMNS: ("feature_columns", "fc", "tpu_feature_columns"),
-    names.API_V1: ("tf_estimator", "tf_estimator_v1", "tf1_estimator"),
-    names.API_V2: ("tf_estimator", "tf_estimator_v2", "tf2_estimator"),
-    names.TF1: ("tf1", "tf_v1", "tensorflow_v1"),
+    renames.OURS: ("estimator_emb", "ee", "estimator_emb_"),
+    renames.COLUMNS: ("feature_columns", "fc", "tpu_feature_columns"),
+    renames.API_V1: ("tf_estimator", "tf_estimator_v1", "tf1_estimator"),
+    renames.API_V2: ("tf_estimator", "tf_estimator_v2", "tf2_estimator"),
+    renames.TF1: ("tf1", "tf_v1", "tensorflow_v1"),
 }
 """Module -> local names for it in order of preference; a program gets the first free one."""
 
@@ -94,10 +94,10 @@ class Imports:
             return None if is_unused and self._may_remove(binding) else kept
         meaning, count = found
         is_from = isinstance(binding.statement, cst.ImportFrom)
-        if isinstance(meaning, names.Advice):
+        if isinstance(meaning, renames.Advice):
             self._notes.left(binding.alias, meaning.text)
             return kept
-        if isinstance(meaning, names.Target):
+        if isinstance(meaning, renames.Target):
             if is_from and count == kept.count(".") + 1:
                 return meaning.path
             self._notes.left(binding.alias, f"{kept} is no module.")
@@ -117,7 +117,7 @@ class Imports:
             return meaning.moved or kept
         if not binding.uses and meaning.moved:
             return meaning.moved if is_from else kept
-        self._notes.left(binding.alias, f"{names.canonical(kept)} is still used, see below.")
+        self._notes.left(binding.alias, f"{renames.canonical(kept)} is still used, see below.")
         return kept
 
     def _root_of(self, binding: Binding, is_needed: bool) -> str | None:
@@ -147,12 +147,12 @@ class Imports:
             if name not in nodes and nodes.isdisjoint(self._program.ancestors(name))
         }
 
-    def expression(self, target: names.Target, use: Use, tf1: str | None) -> str:
+    def expression(self, target: renames.Target, use: Use, tf1: str | None) -> str:
         """Returns an expression for a target in the place of `use`, and imports its module."""
         module, name = target.module, target.name
-        if module == f"{names.OURS}.export":
-            module, name = names.OURS, f"export.{name}"
-        local = tf1 if module == names.TF1 and tf1 is not None else self._local(module, use)
+        if module == f"{renames.OURS}.export":
+            module, name = renames.OURS, f"export.{name}"
+        local = tf1 if module == renames.TF1 and tf1 is not None else self._local(module, use)
         return f"{local}.{name}"
 
     def _local(self, module: str, use: Use | None) -> str:
@@ -166,7 +166,7 @@ class Imports:
                 return binding.local
         if module not in self._new:
             leaf = module.rpartition(".")[2]
-            if module.startswith(f"{names.OURS}.legacy.contrib."):
+            if module.startswith(f"{renames.OURS}.legacy.contrib."):
                 leaf = f"contrib_{leaf}"
             wanted = _LOCAL_NAMES.get(module, (leaf, f"{leaf}_lib", f"{leaf}_module"))
             taken = self._taken | set(self._new.values())
@@ -182,19 +182,19 @@ class Imports:
         is_called = is_changed and needs_ours and not self._notes.is_installed()
         call = ""
         if is_called and self._notes.looks_tpus_up():
-            call = f"{self._local(names.OURS, None)}.{_INSTALL}"
+            call = f"{self._local(renames.OURS, None)}.{_INSTALL}"
         limit = self._limit()
         at = self._place(limit)
         lines: list[str] = []
-        if names.OURS in self._new:
-            lines.append(_as("import estimator_emb", names.OURS, self._new[names.OURS]))
+        if renames.OURS in self._new:
+            lines.append(_as("import estimator_emb", renames.OURS, self._new[renames.OURS]))
         elif needs_ours and not self._is_ours_before(limit, at):
             lines.append("import estimator_emb  # noqa: F401 - before what uses tf.keras.")
-        for module, local in sorted(self._new.items(), key=lambda item: item[0] != names.COLUMNS):
+        for module, local in sorted(self._new.items(), key=lambda item: item[0] != renames.COLUMNS):
             parent, _, leaf = module.rpartition(".")
-            if module in (names.COLUMNS, names.TF1):
+            if module in (renames.COLUMNS, renames.TF1):
                 lines.append(_as(f"import {module}", module, local))
-            elif module != names.OURS:
+            elif module != renames.OURS:
                 lines.append(_as(f"from {parent} import {leaf}", leaf, local))
         self._edits.replace(at, at, "".join(line + self._newline for line in lines))
         if call:
@@ -211,13 +211,13 @@ class Imports:
     def _needs_ours(self) -> bool:
         changed = [part.path for part in self._parts.values() if part.is_changed and part.path]
         return any(
-            path.startswith((names.OURS, names.COLUMNS, "tensorflow_est"))
+            path.startswith((renames.OURS, renames.COLUMNS, "tensorflow_est"))
             for path in (*self._new, *changed)
         ) or any(_needs_ours(part.path) for part in self._parts.values() if part.path)
 
     def _is_ours_before(self, limit: int | None, at: int) -> bool:
         """Returns whether estimator_emb is imported in time without a line of its own."""
-        if names.COLUMNS in self._new:  # Its line is the first one, and imports estimator_emb.
+        if renames.COLUMNS in self._new:  # Its line is the first one, and imports estimator_emb.
             return True
         if any(_needs_ours(module) for module in self._new):
             limit = at - 1
@@ -226,7 +226,7 @@ class Imports:
             if b"keras" not in self._source:
                 return True
         return any(
-            (part.path or "").partition(".")[0] in (names.OURS, names.COLUMNS)
+            (part.path or "").partition(".")[0] in (renames.OURS, renames.COLUMNS)
             and self._program.is_unconditional(part.binding.statement)
             and self._program.start(part.binding.statement) <= limit
             for part in self._parts.values()
@@ -426,13 +426,13 @@ def _as(statement: str, name: str, local: str) -> str:
 
 
 def _needs_ours(path: str) -> bool:
-    return any((path + ".").startswith(module + ".") for module in names.NEED_OURS)
+    return any((path + ".").startswith(module + ".") for module in renames.NEED_OURS)
 
 
 def _may_use_keras(path: str) -> bool:
     if path.partition(".")[0] == "tensorflow" and not _needs_ours(path):
         return "keras" in path.split(".")
-    return path.partition(".")[0] not in (*_WITHOUT_KERAS, names.OURS, names.COLUMNS)
+    return path.partition(".")[0] not in (*_WITHOUT_KERAS, renames.OURS, renames.COLUMNS)
 
 
 def _is_definition(statement: cst.CSTNode) -> bool:

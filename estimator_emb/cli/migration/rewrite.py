@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from estimator_emb.cli.migration import findings, imports, names
-from estimator_emb.cli.migration.program import Alias, Binding, Program, Use
+from estimator_emb.cli.migration import findings, imports, renames
+from estimator_emb.cli.migration.dotted_names import Alias, Binding, Program, Use
 from estimator_emb.cli.migration.source import Edits
 
 _KEPT = re.compile(r"tf(\.compat\.v1)?\.estimator(?!\.tpu\b)\b")
@@ -68,10 +68,10 @@ def _keeps_names(program: Program, is_installed: bool) -> bool:
 
     None that means TensorFlow 1 does, nor one that imports estimator_emb without `install`.
     """
-    paths = {use.whole: names.canonical(next(iter(use.paths))) for use in program.uses}
+    paths = {use.whole: renames.canonical(next(iter(use.paths))) for use in program.uses}
     if not any(_MAKES_AN_ESTIMATOR.fullmatch(paths.get(call.func, "")) for call in program.calls):
         return False
-    imports_ours = any(path.partition(".")[0] == names.OURS for path in program.paths)
+    imports_ours = any(path.partition(".")[0] == renames.OURS for path in program.paths)
     if program.means_v1 or (imports_ours and not is_installed):
         return False
     legacy = {path: found[0] for path in program.paths if (found := program.look_up(path))}
@@ -81,7 +81,7 @@ def _keeps_names(program: Program, is_installed: bool) -> bool:
     ):
         return False
     return all(
-        _KEPT.match(names.canonical(path)) and not isinstance(meaning, names.Advice)
+        _KEPT.match(renames.canonical(path)) and not isinstance(meaning, renames.Advice)
         for path, meaning in legacy.items()
     )
 
@@ -116,14 +116,14 @@ class _Plan:
         """Assignments that give a legacy module another name, and that module."""
         self._values = {alias.value: alias for alias in program.aliases}
         self._assigned = {
-            names.canonical(path)
+            renames.canonical(path)
             for use in program.uses
             if len(use.chain) > 1 and not program.is_read(use.whole)
             for path in use.paths
         }
         self.edited: set[Use] = set()
         self.left: set[Use] = set()
-        self.targets: dict[Use, tuple[cst.BaseExpression, names.Target]] = {}
+        self.targets: dict[Use, tuple[cst.BaseExpression, renames.Target]] = {}
         self.removed: set[Alias] = set()
         self.needed: set[Binding] = set()
         for use in program.uses:
@@ -132,14 +132,14 @@ class _Plan:
         self.tf1 = {
             use: self._tf1_name(use)
             for use, (_, target) in self.targets.items()
-            if target.module == names.TF1
+            if target.module == renames.TF1
         }
 
     def _decide(self, use: Use) -> None:
         found = set()
         for path, root in use.paths.items():
             result = self._program.look_up(path)
-            if result is not None and isinstance(result[0], names.Target) and result[1] <= root:
+            if result is not None and isinstance(result[0], renames.Target) and result[1] <= root:
                 result = None  # Its import changes.
             found.add(None if result is None else (result[0], result[1] - root))
         if found == {None}:
@@ -151,14 +151,14 @@ class _Plan:
             return
         ((meaning, index),) = found  # type: ignore[misc]
         path, root = next(iter(use.paths.items()))
-        if isinstance(meaning, names.Namespace):
+        if isinstance(meaning, renames.Namespace):
             self._decide_module(use, meaning, path, root)
-        elif isinstance(meaning, names.Advice):
+        elif isinstance(meaning, renames.Advice):
             if index > 0:
                 self._leave(use, meaning.text)
         else:
             node = use.chain[index]
-            name = names.canonical(".".join(path.split(".")[: index + root]))
+            name = renames.canonical(".".join(path.split(".")[: index + root]))
             if name in self._assigned:
                 self._leave(use, f"{name} is assigned in this program.")
             elif "#" in self._code(node):
@@ -167,13 +167,13 @@ class _Plan:
                 self.targets[use] = node, meaning
                 self.edited.add(use)
 
-    def _decide_module(self, use: Use, namespace: names.Namespace, path: str, root: int) -> None:
+    def _decide_module(self, use: Use, namespace: renames.Namespace, path: str, root: int) -> None:
         of_root = self._program.look_up(".".join(path.split(".")[:root]))
         if namespace.is_whole:
             if namespace.moved == path:
                 return
             is_import = all(isinstance(source, Binding) for source in use.sources)
-            if is_import and of_root is not None and isinstance(of_root[0], names.Namespace):
+            if is_import and of_root is not None and isinstance(of_root[0], renames.Namespace):
                 return
         if use.whole in self._values:
             self._aliased[self._values[use.whole]] = use
@@ -181,7 +181,7 @@ class _Plan:
         moved = f" Its place today is {namespace.moved}." if namespace.moved else ""
         self._leave(
             use,
-            f"{names.canonical(path)} is handed on as a module: name what is used of it.{moved}",
+            f"{renames.canonical(path)} is handed on as a module: name what is used of it.{moved}",
         )
 
     def _decide_aliases(self) -> None:
@@ -208,7 +208,7 @@ class _Plan:
     def _tf1_name(self, use: Use) -> str | None:
         """Returns an expression for `tensorflow.compat.v1` in the place of `use`, or None."""
         suffixes = {
-            names.TF1: "",
+            renames.TF1: "",
             "tensorflow": ".compat.v1",
             "tensorflow.compat.v2": ".compat.v1",
         }

@@ -3,7 +3,7 @@
 Most of it still exists elsewhere in TensorFlow, in tensorflow-estimator or in the package tf_slim;
 the modules in this folder have the rest. The use of any other name is an error that says where it
 is today. Its import is none, because many programs use it only under a flag.
-`estimator_emb.names.contrib` has the table.
+`estimator_emb.catalog.contrib` has the table.
 """
 
 import functools
@@ -20,9 +20,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.catalog import contrib as contrib_names
+from estimator_emb.compat.internals.patches import AliasFinder, Changes
 from estimator_emb.legacy.guarded_imports import is_guarded
-from estimator_emb.names import contrib as contrib_names
-from estimator_emb.private.patches import AliasFinder, Changes
 
 _tf1 = tf.compat.v1
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.private.estimator import (
+from estimator_emb.compat.internals.estimators import (
     Estimator,
     PredictOutput,
     stock_binary_head,

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.private.estimator import LocalRunConfig
+from estimator_emb.compat.internals.estimators import LocalRunConfig
 
 
 class ModeKeys:

@@ -1,8 +1,8 @@
 """Gives a lowered step to libtpu: python compile.py FOLDER.
 
-This program imports only jax, by `xla/devices.py`: its interpreter may have neither TensorFlow nor
-this package. It reads step.hlo, step.json and targets.json, and writes compiled.json. What it
-compiles for a TPU is what `device="pjrt"` runs there.
+This program imports only jax, by `backends/xla/devices.py`: its interpreter may have neither
+TensorFlow nor this package. It reads step.hlo, step.json and targets.json, and writes
+compiled.json. What it compiles for a TPU is what `device="pjrt"` runs there.
 """
 
 import importlib.metadata
@@ -20,7 +20,7 @@ os.environ.update(
     TPU_WORKER_HOSTNAMES="localhost",
     ALLOW_MULTIPLE_LIBTPU_LOAD="1",  # Two checks may run at a time.
 )
-sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "xla"))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "backends" / "xla"))
 
 import devices  # type: ignore[import-not-found]  # noqa: E402
 import jax  # noqa: E402

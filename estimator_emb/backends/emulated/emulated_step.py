@@ -1,0 +1,430 @@
+"""An emulated TPU of N cores: does in this process what tensorflow-estimator does with a TPU.
+
+`build` replaces the loop that a TPU runs. It reads the input of the cores, calls the program's
+model_fn once, as core 0 sees it, copies its step for the other cores, and returns the
+`EstimatorSpec` with which tensorflow-estimator trains, evaluates or predicts.
+
+Source: `TPUEstimator._augment_model_fn` of tensorflow_estimator/python/estimator/tpu, 2.15.0.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.backends import driver
+from estimator_emb.backends.base import EstimatorRequest
+from estimator_emb.backends.emulated import input as emulated_input
+from estimator_emb.backends.emulated import refusals
+from estimator_emb.backends.emulated.computation import Computation
+from estimator_emb.backends.emulated.copies import Executor
+from estimator_emb.backends.emulated.loop import LoopHook
+from estimator_emb.backends.emulated.topology import EmulatedContext
+from estimator_emb.compat.internals.estimators import (
+    LOSS_METRIC_KEY,
+    AnyTPUEstimatorSpec,
+    EstimatorSpec,
+    ModeKeys,
+)
+from estimator_emb.compat.internals.graphs import summary_writer_initializers
+from estimator_emb.compat.internals.tpu_estimator import (
+    CatchInvalidHostcallFunctions,
+    ExamplesPerSecondHook,
+    InputPipeline,
+    InputPipelineConfig,
+    ModelFnWrapper,
+    MultiHostDatasetInitializerHook,
+    create_or_get_iterations_per_loop,
+    increase_eval_step_op,
+)
+from estimator_emb.engine.cores import Cores
+from estimator_emb.engine.engine import LiveTables, PendingLookup, TableStep
+from estimator_emb.engine.ordering import accesses, structure
+from estimator_emb.guards.guard import ModelBatch
+from estimator_emb.guards.watching import GraphGuards
+from estimator_emb.spec import options
+
+LOSS_OF_ALL_CORES = "estimator_emb/loss_of_all_cores"
+"""Name of the collection that gets the mean of all cores' losses, for each step of training.
+
+`estimator-emb compare` asks for it, as core 0 of one and of eight have different samples. The loss
+of an evaluation is such a mean too then, in place of core 0's.
+"""
+
+
+class CoresOfTPU(driver.Runner):
+    """Runs a model_fn on the cores of an emulated TPU, for the graph of one mode.
+
+    `input_fn` takes the `TPUContext` of an input.
+    """
+
+    def __init__(
+        self,
+        guards: GraphGuards,
+        executor: Executor,
+        estimator: Any,
+        ctx: EmulatedContext,
+        config: Any,
+        params: Any,
+        input_fn: Callable[..., Any],
+    ):
+        super().__init__(guards, Cores(ctx.num_replicas, taken_out=executor.takes_out))
+        self._executor = executor
+        self._estimator = estimator
+        self._ctx = ctx
+        self._request: EstimatorRequest = estimator.backend.request
+        self._config = config
+        self._input_fn = input_fn
+        self._wrapper = ModelFnWrapper(self._request.model_fn, config, params, ctx)
+        self._computation = Computation()
+        self._execution = executor.begin(self.cores, self._computation, ctx.mode)
+        self._pending: PendingLookup | None = None
+
+    def says(self) -> str:
+        return self._executor.says(self.cores.count, self._ctx.num_hosts)
+
+    def read(self, tables: TableStep | None) -> tuple[ModelBatch, PendingLookup | None, Any]:
+        # The name scope that input_fn has on a TPU.
+        with tf.name_scope("input_pipeline_task0"):
+            self._input = emulated_input.read_cores(
+                self._ctx,
+                self._input_fn,
+                self._request.batch_axis,
+                self.cores,
+                self.guards,
+                tables.consumed if tables else set(),
+                tables.from_previous_step if tables else lambda tensors: tensors,
+            )
+        InputPipeline._validate_input_pipeline(None)  # Refuses queues, or warns of them.
+        fed = self._input.features
+        if tables:
+            refusals.check_features(self._request.tables, self._input.looked_up)
+            self._pending = tables.enqueue(self._input.looked_up)
+            fed = {**fed, **self._pending.reading.others}
+        refusals.check_partition_dims(self._ctx, fed, self._input.labels)
+        batch = ModelBatch(
+            self._input.features,
+            self._input.labels,
+            static_samples=self._ctx.batch_size_for_model_fn,
+        )
+        return batch, self._pending, {}
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        with (
+            self._execution.running(),
+            self._computation.recording(),
+            self.cores.running(numbered=True),
+            _resource_variables(),
+        ):
+            yield
+
+    def call(self, batch: ModelBatch) -> Any:
+        return self._wrapper._call_model_fn(batch.seen, batch.labels)
+
+    def step(self, spec: Any, pending: PendingLookup | None) -> EstimatorSpec:
+        self._computation.check_summaries()
+        self._computation.check_ops()
+        if self._ctx.mode == ModeKeys.TRAIN:
+            spec = self._train(spec)
+        elif self._ctx.mode == ModeKeys.EVAL:
+            spec = self._evaluate(spec)
+        else:
+            spec = self._predict(spec)
+        self._computation.close()
+        return spec
+
+    def _create_tables(self, spec: Any) -> LiveTables | None:
+        self.guards.lookup = self._pending.create_tables(spec) if self._pending else None
+        return self.guards.lookup
+
+    def _train(self, returned: Any) -> EstimatorSpec:
+        count, estimator = self.cores.count, self._estimator
+        spec = self._wrapper._verify_estimator_spec(returned)
+        refusals.check_loss(spec.loss, training=True)
+        host_call = getattr(spec, "host_call", None)
+        gradients = self._pending.gradients() if self._pending else {}
+        wanted = {"host_call": _tensors(host_call), "gradients": gradients, "loss": spec.loss}
+        values, spec = self._execution.on_cores(wanted, spec)
+        self.guards.losses = values["loss"]
+        if options.means_losses():
+            loss = tf.reduce_mean(tf.stack(values["loss"]))
+            tf.compat.v1.add_to_collection(LOSS_OF_ALL_CORES, loss)
+        if count > 1 and not self.cores.collectives and not tf.compat.v1.control_flow_v2_enabled():
+            raise ValueError("CrossShardOptimizer must be used for model training on TPUs.")
+        dense = tf.compat.v1.trainable_variables()
+        updates = []
+        lookup = self._create_tables(spec)
+        if lookup:
+            lookup.hold_writes(spec.train_op, spec.loss)
+            updates.append(lookup.apply_gradients(values["gradients"]))
+            dense = [
+                variable for variable in dense if variable in tf.compat.v1.trainable_variables()
+            ]
+        step = self._execution.whole_step(spec.train_op, updates)
+        scaffold = self._scaffold(getattr(spec, "scaffold_fn", None))
+        host_ops = self._on_host("host_call", host_call, values, after=step)
+        with tf.control_dependencies([self._execution.last_step(step)]):
+            global_step = tf.identity(tf.compat.v1.train.get_global_step())
+            train_op = tf.group(*self._checks(dense, spec.loss))
+        saves = any(
+            isinstance(hook, tf.compat.v1.train.CheckpointSaverHook) for hook in spec.training_hooks
+        )
+        tf.compat.v1.summary.scalar(LOSS_METRIC_KEY, spec.loss)
+        return EstimatorSpec(
+            self._ctx.mode,
+            loss=self._computation.readable(spec.loss),
+            train_op=train_op,
+            scaffold=scaffold,
+            training_chief_hooks=[
+                *self._execution.session_hooks(),
+                *([] if saves else self._saver_hooks(scaffold, estimator)),
+            ],
+            training_hooks=[
+                *self._input_hooks(),
+                *self._logging_hooks(spec.loss, global_step, estimator),
+                *self._computation.guarded(spec.training_hooks),
+                LoopHook(
+                    step,
+                    tf.nest.flatten(host_ops),
+                    self._config.tpu_config.experimental_host_call_every_n_steps,
+                    self._execution.load,
+                ),
+            ],
+        )
+
+    def _evaluate(self, returned: Any) -> EstimatorSpec:
+        spec = _tpu_spec(returned, "evaluation")
+        refusals.check_loss(spec.loss, training=False)
+        wanted = {
+            "eval_metrics": _tensors(spec.eval_metrics),
+            "host_call": _tensors(spec.host_call),
+            "loss": spec.loss,
+        }
+        values, spec = self._execution.on_cores(wanted, spec)
+        self.guards.losses = values["loss"]
+        loss_of_step = (
+            tf.reduce_mean(tf.stack(values["loss"])) if options.means_losses() else spec.loss
+        )
+        lookup = self._create_tables(spec)
+        scaffold = self._scaffold(spec.scaffold_fn)
+        total = tf.compat.v1.Variable(
+            tf.zeros([], spec.loss.dtype),
+            name="total_loss",
+            trainable=False,
+            collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
+            use_resource=True,
+        )
+        metrics = self._on_host("eval_metrics", spec.eval_metrics, values) or {}
+        updated = total.assign_add(loss_of_step, read_value=False)
+        step = tf.group(updated, *(update for _, update in metrics.values()))
+        if lookup:
+            lookup.hold_writes(step)
+        host_ops = self._on_host("host_call", spec.host_call, values, after=step)
+        iterations = create_or_get_iterations_per_loop()
+        with tf.control_dependencies([self._execution.last_step(step)]):
+            mean = total.read_value() / tf.cast(iterations, total.dtype)
+        with tf.control_dependencies([mean]):
+            done = tf.group(increase_eval_step_op(iterations))
+        with tf.control_dependencies([done]):
+            loss = tf.identity(mean)
+        return EstimatorSpec(
+            self._ctx.mode,
+            loss=loss,
+            eval_metric_ops={name: (value, done) for name, (value, _) in metrics.items()},
+            scaffold=scaffold,
+            evaluation_hooks=[
+                *self._input_hooks(),
+                *self._computation.guarded(spec.evaluation_hooks),
+                LoopHook(step, tf.nest.flatten(host_ops), first=self._execution.load),
+            ],
+        )
+
+    def _predict(self, returned: Any) -> EstimatorSpec:
+        spec = _tpu_spec(returned, "prediction")
+        self._wrapper._verify_tpu_spec_predictions(spec.predictions)
+        wanted = {"predictions": spec.predictions, "host_call": _tensors(spec.host_call)}
+        values, spec = self._execution.on_cores(wanted, spec)
+        self._create_tables(spec)
+        scaffold = self._scaffold(spec.scaffold_fn)
+        host_ops = self._on_host("host_call", spec.host_call, values)
+        step = tf.group(*tf.nest.flatten([values, host_ops]))
+        with tf.control_dependencies([self._execution.last_step(step)]):
+            predictions = {
+                name: _real(self._of_batch(of_cores), self._input.real)
+                for name, of_cores in values["predictions"].items()
+            }
+        return EstimatorSpec(
+            self._ctx.mode,
+            predictions=predictions,
+            scaffold=scaffold,
+            prediction_hooks=[
+                *self._input_hooks(),
+                *self._execution.session_hooks(),
+                *self._computation.guarded(spec.prediction_hooks),
+            ],
+        )
+
+    def _of_batch(self, of_cores: list[tf.Tensor]) -> tf.Tensor:
+        if self._config.tpu_config.per_host_input_for_training is InputPipelineConfig.BROADCAST:
+            return of_cores[0]
+        if of_cores[0].shape.rank == 0:
+            raise RuntimeError(
+                "All tensors outfed from TPU should preserve batch size dimension, but got scalar "
+                f"{of_cores[0]}"
+            )
+        return of_cores[0] if len(of_cores) == 1 else tf.concat(of_cores, axis=0)
+
+    def _on_host(
+        self, name: str, call: Any, values: dict[str, Any], after: tf.Operation | None = None
+    ) -> Any:
+        if not call:
+            return []
+        function, tensors = call
+        given = [self._of_batch(of_cores) for of_cores in values[name].values()]
+        context = CatchInvalidHostcallFunctions()
+        before = _initial_ops()
+        with tf.control_dependencies([after] if after is not None else []):
+            by_name = dict(zip(tensors, given, strict=True)) if isinstance(tensors, dict) else {}
+            context.Enter()
+            result = function(**by_name) if by_name else function(*given)
+            context.Exit()
+        context.ExitResult(result)
+        # These run when a session begins; after a step, they would make one.
+        if after is not None:
+            _let_run_without(after, [op for op in _initial_ops() if op not in before])
+        return self._computation.readable(result)
+
+    def _scaffold(self, scaffold_fn: Callable[[], Any] | None) -> Any:
+        if scaffold_fn is None:
+            return None
+        with self._computation.outside("Inside scaffold_fn"):
+            scaffold = scaffold_fn()
+        if scaffold is None:
+            raise ValueError("TPUEstimatorSpec.scaffold_fn returns None, which is not allowed")
+        return self._computation.checked_scaffold(scaffold)
+
+    def _checks(self, variables: list[tf.Variable], loss: tf.Tensor) -> list[tf.Operation]:
+        """Makes checks that stop a training whose variables, but not its loss, are NaN."""
+        checked = [
+            variable
+            for variable in variables
+            # A dense read of a variable that is updated sparsely would copy it.
+            if variable.dtype.is_floating
+            and hasattr(variable, "handle")
+            and not _updated_sparsely(variable)
+        ]
+        if self._ctx.is_input_broadcast_with_iterators() or not checked:
+            return []
+
+        def check() -> tf.Operation:
+            return tf.group(
+                *(
+                    tf.debugging.check_numerics(
+                        variable.read_value(), f"Gradient for {variable.name} is NaN"
+                    ).op
+                    for variable in checked
+                )
+            )
+
+        reported = tf.reduce_any(tf.math.is_nan(tf.identity(loss)))
+        return [tf.cond(reported, tf.no_op, check)]
+
+    def _input_hooks(self) -> list[Any]:
+        return [MultiHostDatasetInitializerHook(self._input.initializers)]
+
+    def _saver_hooks(self, scaffold: Any, estimator: Any) -> list[Any]:
+        config = self._config
+        if not (config.save_checkpoints_secs or config.save_checkpoints_steps):
+            return []
+        hook = tf.compat.v1.train.CheckpointSaverHook(
+            config.model_dir,
+            save_secs=config.save_checkpoints_secs,
+            save_steps=config.save_checkpoints_steps,
+            scaffold=scaffold,
+            save_graph_def=config.checkpoint_save_graph_def,
+        )
+        return [_with_steps_per_call(hook, estimator)]
+
+    def _logging_hooks(self, loss: tf.Tensor, global_step: tf.Tensor, estimator: Any) -> list[Any]:
+        steps, seconds = estimator._log_every_n_steps, estimator._log_every_n_secs
+        if steps is None and seconds is None:
+            return []
+        examples = ExamplesPerSecondHook(
+            self._ctx.global_batch_size,
+            every_n_steps=steps,
+            every_n_secs=seconds,
+            output_dir=self._config.model_dir if self._config.save_summary_steps else None,
+        )
+        log = tf.compat.v1.train.LoggingTensorHook(
+            {"loss": tf.identity(loss), "step": global_step},
+            every_n_iter=steps,
+            every_n_secs=seconds,
+        )
+        return [log, _with_steps_per_call(examples, estimator)]
+
+
+def _tpu_spec(returned: Any, mode: str) -> Any:
+    if not isinstance(returned, AnyTPUEstimatorSpec):
+        raise RuntimeError(
+            f"estimator_spec used by TPU {mode} must have type`TPUEstimatorSpec`. Got "
+            f"{type(returned)}"
+        )
+    return returned
+
+
+def _with_steps_per_call(hook: Any, estimator: Any) -> Any:
+    counted = estimator._iterations_per_training_loop
+    if counted.unit == "count" and counted.value:
+        hook._set_steps_per_run(counted.value)
+    return hook
+
+
+@contextlib.contextmanager
+def _resource_variables() -> Iterator[None]:
+    scope = tf.compat.v1.get_variable_scope()
+    default = scope.use_resource
+    scope.set_use_resource(True)
+    try:
+        yield
+    finally:
+        scope.set_use_resource(default)
+
+
+def _real(prediction: tf.Tensor, real: Any) -> tf.Tensor:
+    """Returns the rows of a prediction that are not of samples which fill up the last batch."""
+    if prediction.shape[0] == real.shape[0]:
+        return tf.boolean_mask(prediction, real)
+    # Its rows are not samples, but for example cores: tensorflow-estimator cuts them like samples.
+    count = tf.math.count_nonzero(real)
+    return tf.cond(tf.reduce_all(real), lambda: prediction, lambda: prediction[:count])
+
+
+def _updated_sparsely(variable: tf.Variable) -> bool:
+    return any(
+        op.type.startswith(("ResourceScatter", "ResourceSparse"))
+        for op in variable.handle.consumers()
+    )
+
+
+def _initial_ops() -> list[tf.Operation]:
+    """Returns the ops of the default graph that run when its session begins."""
+    tables = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS)
+    return [*summary_writer_initializers(), *accesses.initial_writes(), *tables]
+
+
+def _let_run_without(step: tf.Operation, ops: Sequence[tf.Operation]) -> None:
+    """Frees ops, and the ops they read, from waiting for a step."""
+    for op in structure.reached(ops, lambda op: [tensor.op for tensor in op.inputs]):
+        if step in op.control_inputs:
+            others = [one for one in op.control_inputs if one is not step]
+            op._remove_all_control_inputs()
+            op._add_control_inputs(others)
+
+
+def _tensors(call: Any) -> dict[Any, Any]:
+    if not call:
+        return {}
+    tensors = call[1]
+    return dict(tensors) if isinstance(tensors, dict) else dict(enumerate(tensors))

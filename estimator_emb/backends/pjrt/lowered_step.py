@@ -1,0 +1,245 @@
+"""The graph of one mode of a program whose model runs on PJRT devices.
+
+Input, lookups, updates of tables, host_call and metrics are those of an emulated TPU. In place of
+its copies of model_fn's step, one op hands the batch of all cores to the devices, where the
+variables of the model stay during a loop of steps. The ops that model_fn made do not run.
+"""
+
+import contextlib
+import functools
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.backends.emulated.computation import Computation
+from estimator_emb.backends.xla import core_step, draws
+from estimator_emb.compat.internals.estimators import ModeKeys
+from estimator_emb.compat.internals.graphs import control_flow_util, gen_random_ops
+from estimator_emb.compat.internals.patches import Changes
+from estimator_emb.engine.cores import Cores
+from estimator_emb.engine.ordering import reads_before_writes
+
+_KERAS = "tf_keras.src.utils.control_flow_util"
+"""The module with which Keras asks the same as TensorFlow by `control_flow_util`."""
+_LOSS = "loss of the step"
+_building = threading.RLock()
+"""Held while model_fn builds its step: what it changes of TensorFlow is for all threads."""
+
+
+class StepOnDevices:
+    """The step of one mode, which runs on PJRT devices, one for each core."""
+
+    def __init__(self, devices: Sequence[Any], cores: Cores, computation: Computation, mode: str):
+        self.load: tf.Operation | None = None
+        self._devices = devices
+        self._cores = cores
+        self._computation = computation
+        self._mode = mode
+        self._number = 0
+        """Of the next step, for random numbers: not less than the global step."""
+        self._seed: tf.Tensor | None = None
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        with _building, _as_xla_wants(self._seed_of_core):
+            yield
+
+    def _seed_of_core(self) -> tf.Tensor:
+        if self._seed is None:
+            count = self._cores.count
+            with tf.init_scope():  # Loops, branches and functions of the program capture it.
+                seeds = lambda: draws.seeds_of_cores(self._number, count)  # noqa: E731
+                each = _host_op("seeds", seeds, [], [tf.int32] * count)[1]
+                self._seed = self._cores.per_core([tf.ensure_shape(one, [2]) for one in each])
+        return self._seed
+
+    def on_cores(self, wanted: dict[str, Any], spec: Any) -> tuple[dict[str, Any], Any]:
+        rest = {name: tensors for name, tensors in wanted.items() if name != "gradients"}
+        if getattr(spec, "loss", None) is not None:
+            rest[_LOSS] = spec.loss
+        # What the tables need of a step comes first: the rest is taken only where it is read.
+        gradients = wanted.get("gradients", {})
+        first, others = tf.nest.flatten(gradients), tf.nest.flatten(rest)
+        training = self._mode == ModeKeys.TRAIN
+        train_op = getattr(spec.train_op, "op", spec.train_op) if training else None
+        targets = [*first, *others]
+        # Before they leave the session's graph, reads get in front of the writes of a step.
+        reads_before_writes.order([*targets, *([] if train_op is None else [train_op])])
+        step = core_step.of_core(self._cores, targets, train_op, self._computation.has)
+        self._take_to_devices(step)
+        with tf.name_scope("pjrt"), tf.control_dependencies(None):
+            values = tf.nest.pack_sequence_as(gradients, self._launched(step, first))
+            with tf.control_dependencies([self._launch]):
+                numbers = range(len(first), len(step.results))
+                results = self._results(step, numbers)
+            others = tf.nest.pack_sequence_as(rest, results)
+        if training:
+            spec = spec._replace(train_op=self._launch)
+        if _LOSS in others:
+            spec = spec._replace(loss=others.pop(_LOSS)[0])
+        return {**others, "gradients": values}, spec
+
+    def _take_to_devices(self, step: core_step.CoreStep) -> None:
+        from estimator_emb.backends.xla.devices import DeviceStep
+
+        lowered = step.lowered()
+        try:
+            on_devices = DeviceStep(lowered, len(step.arguments), self._devices)
+        except RuntimeError as error:  # Of XLA for these devices.
+            raise core_step.CannotLower(core_step.explained(str(error))) from error
+        self._on_devices = on_devices
+        self._handles = [(op.outputs[0], op.get_attr("dtype")) for op in step.variables]
+
+        def load(global_step: Any, *values: Any) -> None:
+            self._number = max(self._number, int(global_step))
+            on_devices.load(*values)
+
+        with tf.name_scope("pjrt"), tf.control_dependencies(None):
+            values = [
+                tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
+                for handle, dtype in self._handles
+            ]
+            global_step = tf.compat.v1.train.get_global_step().read_value()
+            self.load = _host_op("load", load, [global_step, *values], [])[0]
+
+    def _launched(self, step: core_step.CoreStep, first: Sequence[tf.Tensor]) -> list[Any]:
+        """Makes the op of a step, and returns the results of each core that the tables need."""
+        count = self._cores.count
+        given = [self._cores.of_each(tensor) for tensor in step.arguments]
+        counter = self._step_counter() if first else []
+
+        def launch(*values: Any) -> list[Any]:
+            self._on_devices.launch(
+                [values[start : start + count] for start in range(0, len(values), count)],
+                copies=not first,
+            )
+            self._number += 1
+            results = self._on_devices.results(range(len(first)))
+            return [*results, *self._on_devices.variables(counter)]
+
+        dtypes = [tensor.dtype for tensor in first for _ in range(count)]
+        dtypes += [self._handles[index][1] for index in counter]
+        self._launch, outputs = _host_op("step", launch, tf.nest.flatten(given), dtypes)
+        self._new_step = outputs[count * len(first) :]
+        return self._shaped(outputs, first)
+
+    def _results(self, step: core_step.CoreStep, numbers: Sequence[int]) -> list[Any]:
+        tensors = [step.results[number] for number in numbers]
+        dtypes = [tensor.dtype for tensor in tensors for _ in range(self._cores.count)]
+        outputs = _host_op("results", lambda: self._on_devices.results(numbers), [], dtypes)[1]
+        return self._shaped(outputs, tensors)
+
+    def _shaped(self, outputs: list[tf.Tensor], like: Sequence[tf.Tensor]) -> list[Any]:
+        """Returns for each of `like` the outputs of all cores, with its static shape."""
+        count = self._cores.count
+        of_cores = [outputs[count * n : count * (n + 1)] for n in range(len(like))]
+        for tensor, values in zip(like, of_cores, strict=True):
+            for value in values:
+                value.set_shape(tensor.shape)
+        return of_cores
+
+    def _step_counter(self) -> list[int]:
+        """Returns, in a list, which variable is the global step, if the step writes it."""
+        global_step = tf.compat.v1.train.get_global_step()
+        return [n for n in self._on_devices.written if self._handles[n][0] is global_step.handle]
+
+    def _written_back(self) -> tf.Operation:
+        """Returns an op that gives the session's variables the values on the devices."""
+        on_devices, written = self._on_devices, self._on_devices.written
+
+        def fetch() -> list[Any]:
+            values = on_devices.variables(written)
+            on_devices.is_ahead = False
+            return values
+
+        handles = [self._handles[number] for number in written]
+        values = _host_op("fetch", fetch, [], [dtype for _, dtype in handles])[1]
+        return tf.group(
+            *(_assign(handle, value) for (handle, _), value in zip(handles, values, strict=True))
+        )
+
+    def whole_step(self, train_op: Any, updates: list[tf.Operation]) -> tf.Operation:
+        # Rates of the next step's tables read the global step, which a loop counts on the host too.
+        with tf.control_dependencies([train_op, *updates]):
+            return tf.group(
+                *(
+                    _assign(self._handles[number][0], value)
+                    for number, value in zip(self._step_counter(), self._new_step, strict=False)
+                )
+            )
+
+    def last_step(self, step: tf.Operation) -> tf.Operation:
+        with tf.control_dependencies([step]):
+            return self._written_back()
+
+    def session_hooks(self) -> list[Any]:
+        if self._mode == ModeKeys.TRAIN:  # Each loop begins with a load.
+            with tf.name_scope("pjrt"):
+                return [_FlushHook(self._on_devices, self._written_back())]
+        return [_LoadHook(self.load)]
+
+
+class _LoadHook(tf.compat.v1.train.SessionRunHook):
+    def __init__(self, load: tf.Operation | None):
+        self._load = load
+
+    def after_create_session(self, session: tf.compat.v1.Session, coord: Any) -> None:
+        session.run(self._load)
+
+
+class _FlushHook(tf.compat.v1.train.SessionRunHook):
+    """Takes variables back from the devices where a loop of steps was cut short."""
+
+    def __init__(self, on_devices: Any, flush: tf.Operation):
+        self._on_devices = on_devices
+        self._flush = flush
+
+    def end(self, session: tf.compat.v1.Session) -> None:
+        if self._on_devices.is_ahead:
+            session.run(self._flush)
+
+
+def described(devices: Sequence[Any]) -> str:
+    """Returns words for devices, such as '8 PJRT devices: TFRT_CPU_0 to TFRT_CPU_7'."""
+    if len(devices) == 1:
+        return f"a PJRT device: {devices[0]}"
+    return f"{len(devices)} PJRT devices: {devices[0]} to {devices[-1]}"
+
+
+@contextlib.contextmanager
+def _as_xla_wants(seed_of_core: Callable[[], tf.Tensor]) -> Iterator[None]:
+    """Makes this thread's loops and branches as functions, and its random ops stateless."""
+    thread = threading.get_ident()
+
+    def of_thread(make: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+        ours = make(original)
+        return lambda *args, **kwargs: (ours if threading.get_ident() == thread else original)(
+            *args, **kwargs
+        )
+
+    with core_step.control_flow_v2(), Changes() as changes:
+        in_xla = functools.partial(of_thread, lambda original: lambda graph: True)
+        for module in filter(None, (control_flow_util, sys.modules.get(_KERAS))):
+            changes.wrap(module, "GraphOrParentsInXlaContext", in_xla)
+        for name in draws.STATELESS:
+            make = functools.partial(draws.stateless, name, seed_of_core)
+            changes.wrap(gen_random_ops, name, functools.partial(of_thread, make))
+        yield
+
+
+def _host_op(
+    name: str, function: Callable[..., Any], inputs: Sequence[Any], dtypes: Sequence[Any]
+) -> tuple[tf.Operation, list[tf.Tensor]]:
+    """Returns an op that calls a function with arrays, and the tensors of what it returns."""
+    made = tf.numpy_function(function, inputs, dtypes, name=name)
+    if not dtypes:
+        return made, []
+    outputs = list(made) if isinstance(made, (list, tuple)) else [made]
+    return outputs[0].op, outputs
+
+
+def _assign(handle: tf.Tensor, value: tf.Tensor) -> tf.Operation:
+    return tf.raw_ops.AssignVariableOp(resource=handle, value=value)

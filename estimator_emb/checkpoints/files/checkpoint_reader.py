@@ -1,0 +1,222 @@
+"""Reads the values of a checkpoint in pieces.
+
+TensorFlow's readers bring a whole variable into memory, or the slices in which it was saved. Here
+rows are read from the data files themselves, so that a table may be larger than the memory.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import tensorflow as tf
+
+from estimator_emb.checkpoints.files import bundle_index, checkpoint_files
+from estimator_emb.checkpoints.files.bundle_index import FilePart
+from estimator_emb.checkpoints.files.checkpoint_files import DamagedCheckpoint, MissingCheckpoint
+from estimator_emb.engine.tables.partition import Partition
+from estimator_emb.reporting.text_columns import escaped
+
+PIECE_BYTES = 32 << 20
+LARGEST_FLOAT16 = 65504
+
+
+class CheckpointReader:
+    """The values of a checkpoint. As a context, it closes the files at the end.
+
+    TensorFlow itself reads strings, variables that are not in runs of rows, and unknown index
+    formats, each variable as a whole. The errors of a missing or damaged file are those of
+    `check_files`.
+    """
+
+    def __init__(self, path: str):
+        self.path = path
+        check_files(path)
+        self._reader = tf.train.load_checkpoint(path)
+        self.shapes: dict[str, tuple[int, ...]] = {
+            name: tuple(shape) for name, shape in self._reader.get_variable_to_shape_map().items()
+        }
+        self.dtypes: dict[str, tf.DType] = self._reader.get_variable_to_dtype_map()
+        try:
+            self._index: bundle_index.Index | None = bundle_index.Index(path)
+        except bundle_index.UnknownFormat:
+            self._index = None
+        self._files: dict[str, Any] = {}
+        self._whole = functools.lru_cache(maxsize=1)(self.array)
+        self.parts = functools.cache(self._parts)
+
+    def __enter__(self) -> "CheckpointReader":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        for file in self._files.values():
+            file.close()
+        self._files = {}
+        self._whole.cache_clear()
+
+    def is_text(self, name: str) -> bool:
+        return bool(self.dtypes[name] == tf.string)
+
+    def row_bytes(self, name: str) -> int:
+        """Returns the bytes of one row of a variable, at least 1; 8 for each string."""
+        size = 8 if self.is_text(name) else self.dtypes[name].size
+        return max(1, int(np.prod(self.shapes[name][1:], dtype=np.int64)) * size)
+
+    def size(self, name: str) -> int:
+        """Returns the size of a variable in bytes; 0 for strings."""
+        size = 0 if self.is_text(name) else self.dtypes[name].size
+        return int(np.prod(self.shapes[name], dtype=np.int64)) * size
+
+    def spans(
+        self, name: str, rows: int | None = None, variables: int = 1
+    ) -> Iterator[tuple[int, int]]:
+        """Yields (first row, end) of pieces of `rows`, or as many as fit into `PIECE_BYTES`."""
+        rows = rows or max(1, PIECE_BYTES // (self.row_bytes(name) * max(1, variables)))
+        for start in range(0, self.shapes[name][0], rows):
+            yield start, min(start + rows, self.shapes[name][0])
+
+    def rows(self, name: str, start: int, end: int) -> np.ndarray:
+        parts = self.parts(name)
+        if parts is None:
+            return self._whole(name)[start:end]
+        dtype = self.dtypes[name].as_numpy_dtype
+        values = np.empty((end - start, *self.shapes[name][1:]), dtype)
+        size = self.row_bytes(name)
+        for part in parts:
+            first, last = max(start, part.start), min(end, part.start + part.rows)
+            if first < last:
+                data = self._read(part, (first - part.start) * size, (last - first) * size)
+                piece = np.frombuffer(data, dtype).reshape(last - first, *values.shape[1:])
+                values[first - start : last - start] = piece
+        return values
+
+    def of_ids(self, name: str, start: int, end: int, hosts: int = 1) -> np.ndarray:
+        """Returns the rows of ids, of a variable in 'mod' order over `hosts`; 1 is id order."""
+        if hosts == 1:
+            return self.rows(name, start, end)
+        places = Partition(self.shapes[name][0], hosts, "mod").places(np.arange(start, end))
+        order = np.argsort(places, kind="stable")
+        breaks = np.flatnonzero(np.diff(places[order]) != 1) + 1
+        values = np.empty((len(places), *self.shapes[name][1:]), self.dtypes[name].as_numpy_dtype)
+        for positions in np.split(order, breaks):
+            first = int(places[positions[0]])
+            values[positions] = self.rows(name, first, first + len(positions))
+        return values
+
+    def pieces(self, name: str, hosts: int = 1) -> Iterator[np.ndarray]:
+        """Yields a variable piece by piece, as `of_ids` does; strings and scalars as a whole.
+
+        TensorFlow reads what is a single piece, and checks it: this needs no `check` before.
+        """
+        spans = [] if self.is_text(name) or not self.shapes[name] else [*self.spans(name)]
+        if len(spans) <= 1 and hosts == 1:
+            yield self.array(name)
+            return
+        for start, end in spans:
+            yield self.of_ids(name, start, end, hosts)
+
+    def _parts(self, name: str) -> list[FilePart] | None:
+        """Returns the parts of a variable by row, once; None if TensorFlow has to read it."""
+        if self._index is None or self.is_text(name) or not self.shapes[name]:
+            return None
+        try:
+            parts = self._index.parts(name)
+            size = np.dtype(self.dtypes[name].as_numpy_dtype).itemsize
+        except (bundle_index.UnknownFormat, TypeError):
+            return None
+        row = self.row_bytes(name)
+        fits = all(part.size == part.rows * row for part in parts)
+        return parts if fits and size == self.dtypes[name].size else None
+
+    def check(self, name: str, progress: Callable[[int], Any] = lambda size: None) -> None:
+        """Raises DamagedCheckpoint, with the data file, if a checksum of a variable differs."""
+        parts = self.parts(name)
+        if parts is None:
+            self._whole(name)
+            progress(self.size(name))
+            return
+        for part in parts:
+            checksum = 0
+            for offset in range(0, part.size, PIECE_BYTES):
+                data = self._read(part, offset, min(PIECE_BYTES, part.size - offset))
+                checksum = google_crc32c.extend(checksum, data)
+                progress(len(data))
+            if _masked(checksum) != part.crc32c:
+                raise DamagedCheckpoint(
+                    f"Checkpoint '{self.path}' is damaged: '{part.file}' does not hold what was "
+                    f"saved of {escaped(name)}: its checksum is another one."
+                )
+
+    def _read(self, part: FilePart, offset: int, size: int) -> bytes:
+        file = self._files.get(part.file)
+        if file is None:
+            file = self._files[part.file] = tf.io.gfile.GFile(part.file, "rb")
+        file.seek(part.offset + offset)
+        data: bytes = file.read(size)
+        if len(data) != size:
+            raise DamagedCheckpoint(
+                f"Checkpoint '{self.path}' is damaged: '{part.file}' ends before byte "
+                f"{part.offset + offset + size:,}."
+            )
+        return data
+
+    def array(self, name: str) -> np.ndarray:
+        """Returns a whole variable; strings as objects, as NumPy's lose zeros at their ends."""
+        return np.asarray(self.whole(name), object if self.is_text(name) else None)
+
+    def whole(self, name: str) -> Any:
+        try:
+            return self._reader.get_tensor(name)
+        except (tf.errors.OpError, IndexError) as error:
+            why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+            raise DamagedCheckpoint(
+                f"Checkpoint '{self.path}' is damaged: variable {escaped(name)} cannot be read "
+                f"from '{checkpoint_files.file_of(self.path, name)}' ({why})."
+            ) from None
+
+
+def _masked(checksum: int) -> int:
+    """Returns a CRC-32C as checkpoints store it: `Mask` of tensorflow/core/lib/hash/crc32c.h."""
+    return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def rounded(owner: str, table: str, rows: np.ndarray, start: int) -> np.ndarray:
+    """Returns rows, from `start` on, as float16; ValueErrors of larger numbers name the `owner`."""
+    if not np.issubdtype(rows.dtype, np.floating):
+        rows = rows.astype(np.float32)  # NumPy knows little of bfloat16.
+    beyond = np.argwhere(np.isfinite(rows) & (np.abs(rows) > LARGEST_FLOAT16))
+    if len(beyond):
+        row, column = beyond[0]
+        raise ValueError(
+            f"{owner} cannot write table {table!r}: row {start + row} has {rows[row, column]:g}, "
+            f"and float16 ends at {LARGEST_FLOAT16}. Write the tables as float32."
+        )
+    return rows.astype(np.float16)
+
+
+def counter(progress: Callable[[int, int], Any] | None, total: int) -> Callable[[int], None]:
+    """Returns a function that adds bytes to those done, and tells `progress`, if any."""
+    done = 0
+
+    def advance(size: int) -> None:
+        nonlocal done
+        done += size
+        if progress:
+            progress(done, total)
+
+    return advance
+
+
+def check_files(path: str) -> None:
+    """Raises an error of one line that names the file if a file is missing or damaged."""
+    if tf.io.gfile.exists(f"{path}.index") and not tf.io.gfile.glob(f"{path}.index"):
+        raise MissingCheckpoint(
+            f"Checkpoint '{path}' is there, but TensorFlow does not find it: it reads [...] and \\ "
+            "in a path as a pattern. Rename the folder so that its path has no [ and no \\."
+        )
+    found = checkpoint_files.find_problem(path)
+    if found:
+        text, missing = found
+        text = f"Checkpoint '{path}' is damaged: {' '.join(text.split())}."
+        raise MissingCheckpoint(text) if missing else DamagedCheckpoint(text)

@@ -1,0 +1,243 @@
+"""Describes how a checkpoint differs from the program that is to restore it."""
+
+import collections
+import dataclasses
+import difflib
+import functools
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.checkpoints.files.checkpoint_files import CheckpointError, MissingCheckpoint
+from estimator_emb.checkpoints.reading import saved_variables
+from estimator_emb.checkpoints.reading.saved_variables import SavedVariable
+from estimator_emb.engine.tables.storage import saved_name
+from estimator_emb.reporting.text_columns import escaped
+from estimator_emb.spec.resolved import Table
+
+_SHOWN = 5
+
+_OLD_DIMENSION = "give the table its old dimension again, or {elsewhere}"
+_OLD_MODEL = "build the model as it was when it was saved, or {elsewhere}"
+_OLD_TYPES = "save the checkpoint again with the types of the program"
+_OLD_VOCABULARY = "give the VocabInfo of the vocabulary that the checkpoint has"
+_OLD_ROWS = (
+    "give the table its old number of rows again, or {elsewhere} with "
+    "warm_start_from=WarmStartSettings('{path}', {patterns}{infos}), which moves rows to their new "
+    "ids"
+)
+_OLD_NAME = (
+    "if it was renamed, give it its old name, or {elsewhere} with "
+    "warm_start_from=WarmStartSettings('{path}', ['.*'], var_name_to_prev_var_name={{{names}}})"
+)
+_IN_WARM_START = {
+    _OLD_ROWS: "give {infos}, which moves rows to their new ids, or {elsewhere}",
+    _OLD_NAME: "if it was renamed, give var_name_to_prev_var_name={{{names}}}",
+}
+"""What else to do where a warm start is what fails."""
+
+
+class UnfitCheckpoint(CheckpointError, tf.errors.InvalidArgumentError):  # type: ignore[misc]
+    """The error of a variable whose shape or type differs between checkpoint and graph."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """A variable's type, None for any, and shape; no saver reshapes one that is `in_parts`."""
+
+    shape: tf.TensorShape
+    dtype: tf.DType | None
+    in_parts: bool = False
+
+
+Misfit = tuple[Any, ...]
+"""A method of `Misfits`, the name of a variable, and the method's other arguments."""
+
+
+def raise_error(
+    path: str,
+    tables: Sequence[Table],
+    here: Mapping[str, Form],
+    found: Sequence[Misfit],
+    warm_start: bool = False,
+) -> None:
+    """Raises the CheckpointError of the misfits found, if any; those of tables come first."""
+    if found:
+        misfits = Misfits(path, tables, here, warm_start)
+        for note, *arguments in sorted(found, key=lambda one: misfits.is_dense(one[1])):
+            note(misfits, *arguments)
+        misfits.raise_error()
+
+
+class Misfits:
+    """The differences between the variables `here` in a graph and those of a checkpoint."""
+
+    def __init__(
+        self, path: str, tables: Sequence[Table], here: Mapping[str, Form], warm_start: bool
+    ):
+        self._path = path
+        self._tables = tables
+        self._here = here
+        self._warm_start = warm_start
+        self._lines: list[str] = []
+        self._unfit = False
+        self._shapes: dict[str, tuple[tf.TensorShape, tf.TensorShape]] = {}
+        self._missing: set[str] = set()
+        self._missing_slots: dict[str, tuple[Table, list[str]]] = {}
+        self._remedies: dict[str, list[str]] = collections.defaultdict(list)
+
+    def is_dense(self, name: str) -> bool:
+        return self._owner(name)[0] is None
+
+    def of_shape(self, name: str, here: tf.TensorShape, there: tf.TensorShape) -> None:
+        """Notes a variable whose shapes differ; slots that differ as their table go without."""
+        table, weights = self._owner(name)
+        self._shapes[name] = here, there
+        if name != weights and self._shapes.get(weights) == (here, there):
+            return
+        remedy = _OLD_MODEL
+        if table is not None and here.rank == there.rank == 2:
+            remedy = _OLD_ROWS if here[1] == there[1] else _OLD_DIMENSION
+        text = f"is {_list(here)} here and {_list(there)} in the checkpoint"
+        self._note_unfit(name, text, remedy)
+
+    def of_type(self, name: str, here: tf.DType, there: tf.DType) -> None:
+        text = f"is {here.name} here and {there.name} in the checkpoint"
+        self._note_unfit(name, text, _OLD_TYPES)
+
+    def of_old_vocabulary(self, name: str, size: int, there: tf.TensorShape) -> None:
+        """Notes a table whose `VocabInfo` asks for more rows than the checkpoint has."""
+        text = f"is {_list(there)} in the checkpoint, and its VocabInfo says old_vocab_size={size}"
+        self._note_unfit(name, text, _OLD_VOCABULARY)
+
+    def missing(self, name: str, key: str) -> None:
+        """Notes a variable that the checkpoint should have under the name `key`."""
+        table, weights = self._owner(name)
+        if table is not None and name != weights:
+            self._missing_slots.setdefault(weights, (table, []))[1].append(key)
+            return
+        self._missing.add(name)
+        shape = self._here[name].shape
+        alike = [
+            variable.name
+            for variable in self._saved.values()
+            if variable.name not in self._here
+            and shape.rank
+            and shape.is_compatible_with(variable.shape)
+        ]
+        alike.sort(key=lambda old_name: -difflib.SequenceMatcher(None, name, old_name).ratio())
+        more = f" and {len(alike) - 3} more" if len(alike) > 3 else ""
+        it = "it" if table is None else f"table {table.name!r}"
+        self._lines.append(
+            f"Key {key} not found in checkpoint: {it} is {_list(shape)}, and of that shape the "
+            f"checkpoint has {escaped(', '.join(alike[:3])) or 'no other'}{more}"
+        )
+        if alike:
+            self._remedies[_OLD_NAME].append(f"{name!r}: {alike[0]!r}")
+        else:
+            self._remedies[_OLD_MODEL].append(name)
+
+    def raise_error(self) -> None:
+        for weights, (table, slots) in self._missing_slots.items():
+            if weights not in self._missing:  # The line of a missing table says enough.
+                self._note_missing_slots(weights, table, slots)
+        more = len(self._lines) - _SHOWN
+        doing = "Warm-starting" if self._warm_start else "Restoring"
+        message = "\n".join(
+            [
+                f"{doing} from checkpoint failed: '{self._path}' does not fit the program:",
+                *(f"  {line}" for line in self._lines[:_SHOWN]),
+                *([f"  and {more} more"] if more > 0 else []),
+                *(f"What to do: {self._told(*remedy)}." for remedy in self._remedies.items()),
+            ]
+        )
+        raise UnfitCheckpoint(message) if self._unfit else MissingCheckpoint(message)
+
+    @functools.cached_property
+    def _saved(self) -> dict[str, SavedVariable]:
+        return {variable.name: variable for variable in saved_variables.inspect(self._path)}
+
+    def _note_unfit(self, name: str, text: str, remedy: str) -> None:
+        table, weights = self._owner(name)
+        kind = "variable" if name == weights or table is None else "slot"
+        owner = "" if table is None else f"table {table.name!r}: "
+        self._lines.append(f"{owner}{kind} {name} {text}")
+        self._remedies[remedy].append(name)
+        self._unfit = True
+
+    def _note_missing_slots(self, weights: str, table: Table, slots: Sequence[str]) -> None:
+        saved = self._saved.get(weights)
+        there, as_before = "it has no slots in the checkpoint", ""
+        if saved is not None and saved.slots:
+            there = f"its slots in the checkpoint are {', '.join(saved.slots)}"
+            if saved.optimizer:
+                there += f" of {saved.optimizer}"
+                as_before = f"train with {saved.optimizer}Parameters again, or "
+        optimizer = type(table.optimizer).__name__.removesuffix("Parameters")
+        nor = f" (nor {', '.join(slots[1:])})" if slots[1:] else ""
+        self._lines.append(
+            f"Key {slots[0]} not found in checkpoint{nor}: table {table.name!r} trains with "
+            f"{optimizer} here, and {there}"
+        )
+        remedy = f"{as_before}{{elsewhere}}"
+        if not self._warm_start:
+            listed = _not_trainable([weights]).removesuffix(", ")
+            start = f"WarmStartSettings('{{path}}', {listed})" if listed else "'{path}'"
+            remedy += (
+                f" with warm_start_from={start}, which takes the tables and begins their slots anew"
+            )
+        self._remedies[remedy] += slots
+
+    def _told(self, remedy: str, names: Sequence[str]) -> str:
+        """Returns what to do about variables, or about pairs of new and old names, in words."""
+        elsewhere = "train in another model_dir"
+        if self._warm_start:
+            elsewhere = f"leave {', '.join(names)} out of vars_to_warm_start"
+            remedy = _IN_WARM_START.get(remedy, remedy)
+        more = ", ..." if names[1:] else ""
+        return remedy.format(
+            elsewhere=elsewhere,
+            path=self._path,
+            infos=f"var_name_to_vocab_info={{'{names[0]}': VocabInfo(...){more}}}",
+            names=", ".join([*names[:2], *(["..."] if names[2:] else [])]),
+            patterns=_not_trainable(names),
+        )
+
+    def _owner(self, name: str) -> tuple[Table | None, str]:
+        """Returns (table of a variable or None, name of its weights)."""
+        for table in self._tables:
+            weights = _weights(table, name)
+            if weights:
+                return table, weights
+        return None, ""
+
+
+def _not_trainable(names: Sequence[str]) -> str:
+    """Returns patterns for a warm start of tables that are not trainable, as on a TPU, or ''."""
+    trainable = {saved_name(variable) for variable in tf.compat.v1.trainable_variables()}
+    if trainable.issuperset(names):
+        return ""
+    patterns = ", ".join(f"'{name}/part_'" for name in names)
+    return f"[{patterns}, ...], "
+
+
+def _list(shape: tf.TensorShape) -> str:
+    return str(shape.as_list()) if shape.rank is not None else str(shape)
+
+
+def _weights(table: Table, name: str) -> str | None:
+    """Returns the weights of a table if `name` is theirs or that of a slot, else None."""
+    parts = name.split("/")
+    if table.scope_key is None:
+        own = name == table.name or name.startswith(f"{table.name}/")
+        return table.name if own else None
+    columns = {feature.column_name for feature in table.features}
+    for end, (column, last) in enumerate(itertools.pairwise(parts), start=2):
+        if column in columns and last == "embedding_weights":
+            return "/".join(parts[:end])
+    shared = all(str(column).endswith("_shared_embedding") for column in columns)
+    if shared and table.scope_key in parts:
+        return "/".join(parts[: parts.index(table.scope_key) + 1])
+    return None

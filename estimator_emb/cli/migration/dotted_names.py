@@ -1,0 +1,334 @@
+"""Reads a program: which dotted name each expression stands for, by scopes."""
+
+import ast
+import collections
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import libcst as cst
+from libcst import helpers, metadata
+
+from estimator_emb.catalog import tf1 as tf1_names
+from estimator_emb.cli.migration import renames
+
+
+@dataclass(eq=False)
+class Binding:
+    """A name that an import binds: in `import a.b`, `imported` is `a.b`, the others are `a`."""
+
+    statement: cst.Import | cst.ImportFrom
+    alias: cst.ImportAlias
+    local: str
+    path: str
+    imported: str
+    uses: list["Use"] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Alias:
+    """A local name that an assignment binds to a module: `tpu = tf.contrib.tpu`."""
+
+    statement: cst.Assign
+    local: str
+    value: cst.BaseExpression
+    uses: list["Use"] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Use:
+    """A name with its attributes: the `chain` of `tf`, `tf.train` and `tf.train.Saver`.
+
+    `paths` are the dotted names that the last may stand for, and how many of their parts the first
+    one does. It `is_certain` if it can be nothing else. `sources` bind its first name.
+    """
+
+    chain: list[cst.BaseExpression]
+    paths: dict[str, int]
+    is_certain: bool
+    sources: list[Binding | Alias]
+
+    @property
+    def whole(self) -> cst.BaseExpression:
+        return self.chain[-1]
+
+
+class Program:
+    """A parsed program; raises libcst.ParserSyntaxError where the source is not Python.
+
+    `bindings` are those of its imports, in order, also `bound_by` one of them, and `stars` imports
+    of all names of a module; `uses` may stand for names of TensorFlow, by which it may mean
+    TensorFlow 1 (`means_v1`). `paths` are the dotted names of both. `strings` leave out f-strings,
+    and `identifiers` attributes and keywords.
+    """
+
+    def __init__(self, text: str):
+        wrapper = metadata.MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)
+        self.module = wrapper.module
+        found = wrapper.resolve_many(
+            [
+                metadata.ScopeProvider,
+                metadata.ByteSpanPositionProvider,
+                metadata.ExpressionContextProvider,
+            ]
+        )
+        self._scopes: Any = found[metadata.ScopeProvider]
+        self._spans: Any = found[metadata.ByteSpanPositionProvider]
+        self._contexts: Any = found[metadata.ExpressionContextProvider]
+        self._source = text.encode()
+        nodes, self._parents = _nodes(self.module)
+        imports = nodes[cst.Import] + nodes[cst.ImportFrom]
+        self.bindings: list[Binding] = []
+        self.aliases: list[Alias] = []
+        self.uses: list[Use] = []
+        self.stars: list[tuple[cst.ImportFrom, str]] = []
+        self.calls: list[cst.Call] = nodes[cst.Call]
+        self.strings: list[cst.SimpleString] = nodes[cst.SimpleString]
+        self.tries: list[cst.Try] = nodes[cst.Try]
+        self.imports: list[cst.Import | cst.ImportFrom] = sorted(imports, key=self.start)
+        self._comments: list[cst.Comment] = nodes[cst.Comment]
+        self.identifiers: list[cst.Name] = [
+            name for name in nodes[cst.Name] if not _is_part(name, self._parents[name])
+        ]
+        self.bound_by: dict[cst.CSTNode, list[Binding]] = {}
+        for statement in self.imports:
+            self._bind(statement)
+        self._alias_of: dict[cst.CSTNode, Alias | None] = {}
+        for name in nodes[cst.Name]:
+            if self._is_expression(name):
+                self._use(name)
+        self.paths = {path for use in self.uses for path in use.paths}
+        self.paths.update(binding.imported for binding in self.bindings)
+        self.means_v1 = any(map(_is_tf1, self.paths))
+
+    def start(self, node: cst.CSTNode) -> int:
+        return int(self._spans[node].start)
+
+    def end(self, node: cst.CSTNode) -> int:
+        return int(self._spans[node].start + self._spans[node].length)
+
+    def parent(self, node: cst.CSTNode) -> cst.CSTNode:
+        return self._parents[node]
+
+    def ancestors(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        while node in self._parents:
+            node = self._parents[node]
+            yield node
+
+    def is_read(self, node: cst.CSTNode) -> bool:
+        return self._contexts.get(node) in (None, metadata.ExpressionContext.LOAD)
+
+    def code(self, node: cst.CSTNode) -> str:
+        return self.module.code_for_node(node).strip()
+
+    def line(self, node: cst.CSTNode) -> int:
+        before = self._source[: self.start(node)].replace(b"\r\n", b"\n")
+        return before.count(b"\n") + before.count(b"\r") + 1
+
+    def look_up(self, path: str) -> tuple[renames.Meaning, int] | None:
+        return renames.look_up(path, self.means_v1)
+
+    def top_level(self, node: cst.CSTNode) -> cst.CSTNode:
+        while self._parents[node] is not self.module:
+            node = self._parents[node]
+        return node
+
+    def is_unconditional(self, statement: cst.CSTNode) -> bool:
+        return self._parents[self._parents[statement]] is self.module
+
+    def binds(self, use: cst.CSTNode, binding: Binding) -> bool:
+        found = self._scopes[use][binding.local]
+        return bool(found) and all(
+            isinstance(one, metadata.Assignment) and one.node is binding.statement for one in found
+        )
+
+    def _bind(self, statement: cst.Import | cst.ImportFrom) -> None:
+        found = self.bound_by[statement] = []
+        owner = ""
+        if isinstance(statement, cst.ImportFrom):
+            if statement.relative or statement.module is None:
+                return
+            module = helpers.get_full_name_for_node_or_raise(statement.module)
+            if isinstance(statement.names, cst.ImportStar):
+                self.stars.append((statement, module))
+                return
+            owner = f"{module}."
+        assert not isinstance(statement.names, cst.ImportStar)
+        for alias in statement.names:
+            imported = f"{owner}{alias.evaluated_name}"
+            local = alias.evaluated_alias or alias.evaluated_name.partition(".")[0]
+            path = imported if owner or alias.asname else local
+            found.append(Binding(statement, alias, local, path, imported))
+        self.bindings += found
+
+    def _is_expression(self, name: cst.Name) -> bool:
+        parent = self._parents[name]
+        if isinstance(parent, cst.Attribute):
+            return parent.value is name
+        if isinstance(parent, (cst.ImportAlias, cst.AsName, cst.Param, cst.NameItem)):
+            return parent is not None and getattr(parent, "default", None) is name
+        if isinstance(parent, (cst.Arg, cst.FunctionDef, cst.ClassDef)):
+            return isinstance(parent, cst.Arg) and parent.value is name
+        return self.is_read(name) or self._contexts[name] == metadata.ExpressionContext.DEL
+
+    def _use(self, name: cst.Name) -> None:
+        found = self._meanings(name, name, frozenset())
+        if found is None or not found[0]:
+            return
+        paths, is_certain, sources = found
+        chain: list[cst.BaseExpression] = [name]
+        attributes = ""
+        parent = self._parents[name]
+        while isinstance(parent, cst.Attribute) and parent.value is chain[-1]:
+            chain.append(parent)
+            attributes += f".{parent.attr.value}"
+            parent = self._parents[parent]
+        use = Use(
+            chain,
+            {path + attributes: path.count(".") + 1 for path in paths},
+            is_certain,
+            sources,
+        )
+        self.uses.append(use)
+        for source in sources:
+            source.uses.append(use)
+
+    def _meanings(
+        self, name: cst.Name, reader: cst.CSTNode, seen: frozenset[cst.CSTNode]
+    ) -> tuple[set[str], bool, list[Binding | Alias]] | None:
+        """Returns the dotted names of TensorFlow that a name may stand for where it is read."""
+        scope = self._scopes.get(name)
+        if scope is None:
+            return None
+        paths: set[str] = set()
+        sources: list[Binding | Alias] = []
+        is_certain = True
+        assignments = self._effective(scope[name.value], reader)
+        if isinstance(scope, metadata.ClassScope) and name.value in scope.assignments:
+            # In the body of a class, a name is the module's until the class assigns it.
+            assignments = [*assignments, *self._effective(scope.parent[name.value], reader)]
+        for assignment in assignments:
+            node: Any = getattr(assignment, "node", None)
+            if node in self.bound_by:
+                for binding in self.bound_by[node]:
+                    if binding.local == name.value:
+                        sources.append(binding)
+                        if binding.path.partition(".")[0] in renames.ROOTS:
+                            paths.add(binding.path)
+                        else:
+                            is_certain = False
+                continue
+            alias = None if node is None or node in seen else self._alias(node)
+            root, attributes = (None, "") if alias is None else _split(alias.value)
+            found = root and self._meanings(root, root, seen | {node})
+            if alias is None or not found or not found[0]:
+                is_certain = False
+                continue
+            is_certain = is_certain and found[1]
+            paths |= {path + attributes for path in found[0]}
+            sources.append(alias)
+        return paths, is_certain, sources
+
+    def _effective(
+        self, assignments: set[metadata.BaseAssignment], reader: cst.CSTNode
+    ) -> list[metadata.BaseAssignment]:
+        """Returns the assignments that may be the last one before a name is read.
+
+        Where all are statements of the module itself, outside blocks, that is the last one above. A
+        function is called later, so there it is the last one of all.
+        """
+        found = list(assignments)
+        starts: dict[int, metadata.BaseAssignment] = {}
+        for assignment in found:
+            node = getattr(assignment, "node", None)
+            line = None if node is None or node not in self._spans else self.top_level(node)
+            if not isinstance(line, cst.SimpleStatementLine):
+                return found
+            starts[self.start(line)] = assignment
+        line = self.top_level(reader)
+        before = list(starts)
+        if isinstance(line, cst.SimpleStatementLine):
+            before = [start for start in starts if start < self.start(line)]
+        return [starts[max(before)]] if before else found
+
+    def _alias(self, node: cst.CSTNode) -> Alias | None:
+        """Returns the assignment whose only target is `node`, if it binds a dotted name."""
+        if node not in self._alias_of:
+            self._alias_of[node] = None
+            target = self._parents.get(node)
+            statement = self._parents.get(target) if target is not None else None
+            if (
+                isinstance(node, cst.Name)
+                and isinstance(target, cst.AssignTarget)
+                and isinstance(statement, cst.Assign)
+                and len(statement.targets) == 1
+                and _split(statement.value)[0] is not None
+            ):
+                alias = Alias(statement, node.value, statement.value)
+                self._alias_of[node] = alias
+                self.aliases.append(alias)
+        return self._alias_of[node]
+
+    def is_named_in_text(self, name: str) -> bool:
+        """Returns whether a text may refer to a name, as `__all__` and annotations do."""
+        if any(ast.literal_eval(text.value) == name for text in self.strings):
+            return True
+        word = re.compile(rf"\b{re.escape(name)}\b")
+        return any(word.search(text) for _, text in self.types())
+
+    def types(self) -> Iterator[tuple[cst.CSTNode, str]]:
+        """Yields the types that are written as text: type comments, and annotations in quotes."""
+        for comment in self._comments:
+            if re.match(r"#\s*type:(?!\s*ignore)", comment.value):
+                yield comment, comment.value
+        for text in self.strings:
+            node: cst.CSTNode = text
+            while isinstance(
+                node, (cst.BaseExpression, cst.BaseSlice, cst.SubscriptElement, cst.Element)
+            ):
+                node = self._parents[node]
+            if isinstance(node, cst.Annotation):
+                yield text, text.value
+
+    def is_in_class(self, node: cst.CSTNode) -> bool:
+        return isinstance(self._scopes.get(node), metadata.ClassScope)
+
+
+def _nodes(module: cst.Module) -> tuple[dict[type, list[Any]], dict[cst.CSTNode, cst.CSTNode]]:
+    nodes: dict[type, list[Any]] = collections.defaultdict(list)
+    parents: dict[cst.CSTNode, cst.CSTNode] = {}
+    waiting: list[cst.CSTNode] = [module]
+    while waiting:
+        node = waiting.pop()
+        nodes[type(node)].append(node)
+        children = node.children
+        parents.update(dict.fromkeys(children, node))
+        waiting += reversed(children)
+    return nodes, parents
+
+
+def _is_tf1(path: str) -> bool:
+    path = renames.canonical(path)
+    if not path.startswith("tf.") or path.startswith("tf.compat."):
+        return False
+    rest = path.removeprefix("tf.")
+    is_tf1 = tf1_names.part_of(rest) is not None
+    return is_tf1 or rest.startswith(("estimator.tpu", "estimator.inputs"))
+
+
+def _is_part(name: cst.Name, parent: cst.CSTNode) -> bool:
+    if isinstance(parent, cst.Attribute):
+        return parent.attr is name
+    if isinstance(parent, cst.Arg):
+        return parent.keyword is name
+    return isinstance(parent, cst.ImportAlias) and parent.asname is not None
+
+
+def _split(node: cst.CSTNode) -> tuple[cst.Name | None, str]:
+    """Returns the name that a dotted name begins with, and the rest; (None, '') for others."""
+    attributes = ""
+    while isinstance(node, cst.Attribute):
+        attributes = f".{node.attr.value}{attributes}"
+        node = node.value
+    return (node, attributes) if isinstance(node, cst.Name) else (None, "")

@@ -1,0 +1,143 @@
+"""Parses the arguments of every subcommand, and says in a line what is wrong."""
+
+import argparse
+import contextlib
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from estimator_emb.cli import load_package
+from estimator_emb.reporting.text_columns import escaped
+
+_FUNCTION = re.compile(r"^(convert|differences|export|nearest|table): ")
+"""The function that an error of the package names; the command names itself."""
+
+
+class WrongArguments(Exception):
+    """The error of arguments that do not go together, or cannot be used here; one line says why."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that takes options anywhere among the names, and leaves a program its arguments."""
+
+    def __init__(self, name: str, description: str):
+        super().__init__(
+            prog=f"estimator-emb {name}",
+            description=description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        self._takes_program = False
+
+    def add_program(self) -> None:
+        """Adds the arguments that name a program; `parse` makes the list `program` of them."""
+        self._takes_program = True
+        self.allow_abbrev = False
+        self.usage = (
+            f"{self.prog} [options] SCRIPT.py [its arguments]\n"
+            f"       {self.prog} [options] -m MODULE [its arguments]"
+        )
+        self.add_argument(
+            "-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="run a module"
+        )
+        self.add_argument("script", metavar="SCRIPT.py", nargs="?", help="the program")
+        self.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
+
+    def add_count(self, *flags: str, metavar: str = "N", **kwargs: Any) -> None:
+        self.add_argument(*flags, type=at_least_one, metavar=metavar, **kwargs)
+
+    def add_order(self) -> None:
+        self.add_argument(
+            "--from",
+            dest="order",
+            choices=("mod", "div"),
+            help="partition_strategy of the program that wrote a legacy TPU checkpoint, where "
+            "neither a record nor a graph (its .meta file) says it",
+        )
+
+    def add_plot(self, text: str) -> None:
+        self.add_argument("--plot", type=_plot, metavar="FILE.png", help=text)
+
+    def parse(self, args: Sequence[str]) -> argparse.Namespace:
+        if self._takes_program:
+            return self._parse_before_program(list(args))
+        # Behind '--', argparse takes names that begin with '-' only where all options come first.
+        return (self.parse_args if "--" in args else self.parse_intermixed_args)(args)
+
+    def _parse_before_program(self, args: list[str]) -> argparse.Namespace:
+        # argparse would read `-mMODULE`, and `--`, otherwise than Python.
+        starts = (i for i, arg in enumerate(args) if arg == "--" or arg.startswith("-m"))
+        end = next(starts, len(args))
+        options = self.parse_args(args[:end])
+        rest = args[end:]
+        if options.script is not None:
+            options.program = [options.script, *options.arguments, *rest]
+        elif rest[:1] == ["--"]:
+            options.program = rest[1:]
+        elif rest and rest[0] != "-m":
+            options.program = ["-m", rest[0].removeprefix("-m"), *rest[1:]]
+        else:
+            options.program = rest
+        del options.script, options.module, options.arguments
+        return options
+
+
+def number(
+    kind: type[int] | type[float], what: str, allows: Callable[[Any], bool]
+) -> Callable[[str], Any]:
+    """Returns a type of arguments: numbers that `allows` accepts and `what` describes."""
+
+    def parsed(text: str) -> Any:
+        with contextlib.suppress(ValueError):
+            value = kind(text)
+            if allows(value):
+                return value
+        raise argparse.ArgumentTypeError(f"must be {what}; got {text!r}")
+
+    return parsed
+
+
+at_least_one = number(int, "an integer >= 1", lambda value: value >= 1)
+
+
+def _plot(text: str) -> str:
+    if not text.endswith(".png"):
+        raise argparse.ArgumentTypeError(f"{text!r} must end in .png")
+    if not os.path.isdir(os.path.dirname(text) or "."):
+        raise argparse.ArgumentTypeError(f"there is no folder {os.path.dirname(text)!r}")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise argparse.ArgumentTypeError("it needs matplotlib: pip install 'estimator-emb[plot]'")
+    return text
+
+
+def prints_errors(
+    check: Callable[[argparse.Namespace], None], work: Callable[[argparse.Namespace], None]
+) -> Callable[[argparse.Namespace], int]:
+    """Returns the `main` of a subcommand, which prints an error and then returns 2.
+
+    What `check` raises is said before TensorFlow is imported.
+    """
+
+    def main(options: argparse.Namespace) -> int:
+        """Does the work, and returns 0, or 2 after an error."""
+        errors: tuple[type[Exception], ...] = (ValueError, OSError)
+        try:
+            check(options)
+            errors = ()  # Those of an import have a traceback.
+            load_package()
+            import tensorflow as tf
+
+            errors = (ValueError, OSError, tf.errors.OpError)
+            work(options)
+        except BrokenPipeError:
+            raise
+        except errors as error:
+            text = _FUNCTION.sub("", str(getattr(error, "message", error)))
+            name = work.__module__.rpartition(".")[2]
+            print(f"estimator-emb {name}: {escaped(text)}", file=sys.stderr)
+            return 2
+        return 0
+
+    return main

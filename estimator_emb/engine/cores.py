@@ -1,0 +1,499 @@
+"""N cores of a TPU in one graph on the host.
+
+A program's step is built once, as core 0 sees it. `Cores.replicate` then copies, for every other
+core, the part of the graph that depends on what differs between cores: their inputs, the results of
+ops between cores, and random numbers. Constants and variables are shared, and only core 0 writes
+variables: on a TPU too, the cores write the same value, or core 0's is kept.
+
+The ops between cores (`cross_replica_sum`, `all_to_all`, `collective_permute`) have no kernel off a
+TPU, and their mere presence in a graph fails every session call. They are replaced while the step
+is built, and computed from the values of all cores when the graph has been copied. So are
+`xla.replica_id`, whose kernel ends the process off a TPU, and `tpu_replicated_input`: each core
+gets its number, or its input. What tells whether a model is on a TPU answers the program as there;
+TensorFlow asks it too, and builds the ops of a CPU.
+"""
+
+import contextlib
+import contextvars
+import dataclasses
+import functools
+import inspect
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.compat.internals.graphs import control_flow_util
+from estimator_emb.compat.internals.patches import Changes
+from estimator_emb.compat.internals.tpu import (
+    TPUReplicateContext,
+    device_context,
+    gen_tpu_ops,
+    tpu_ops,
+    tpu_shard_context,
+    tpu_util,
+    xla,
+)
+from estimator_emb.engine.ordering import structure
+from estimator_emb.reporting import frames
+
+_BETWEEN_CORES = ("cross_replica_sum", "all_to_all", "collective_permute")
+_NUMBER = {"replica_id": (xla,), "xla_replica_id": (xla.gen_xla_ops,)}
+"""One op: its name in each of its two modules."""
+_INPUT = "tpu_replicated_input"
+_OF_PROGRAMS = {
+    _INPUT: (gen_tpu_ops, tpu_ops),
+    "enclosing_tpu_context": (tpu_util, device_context),
+    "GetContainingXLAContext": (control_flow_util,),
+    "InXlaContext": (control_flow_util,),
+    "IsInXLAContext": (control_flow_util,),
+}
+"""Functions that TensorFlow calls too, whose calls are left alone."""
+_MODULES = {**dict.fromkeys(_BETWEEN_CORES, (gen_tpu_ops,)), **_NUMBER, **_OF_PROGRAMS}
+"""Function to be replaced -> its modules."""
+
+Ops = dict[str, Callable[..., Any]]
+
+_ops: contextvars.ContextVar[Ops] = contextvars.ContextVar("ops", default={})  # noqa: B039
+"""What this thread calls in place of TensorFlow's functions."""
+_lock = threading.Lock()
+_changes = Changes()
+_running = 0
+"""The number of open `_replaced` contexts, over all threads."""
+
+_FRAME = "frame_name"
+_AUTOGRAPH = os.path.join("tensorflow", "python", "autograph", "")
+
+_PER_LOOP = ("StackV2", "TensorArrayV3")
+"""Ops that make the stores of a loop and its gradient; no two cores may share one."""
+
+
+@dataclasses.dataclass
+class Collective:
+    """An op between cores; `combine` computes the outputs of all cores from their values.
+
+    `groups` are those of the cores that exchange values, or (source, target) of a permutation.
+    """
+
+    kind: str
+    groups: list[list[int]]
+    value: tf.Tensor
+    output: tf.Tensor
+    combine: Callable[[list[tf.Tensor]], list[tf.Tensor]]
+
+
+class Cores:
+    """The `count` cores that share a step.
+
+    `taken_out` says that the step is taken out of the graph instead of being copied, so that what
+    one core is given counts too.
+    """
+
+    def __init__(self, count: int = 1, taken_out: bool = False):
+        self.count = count
+        self._notes = count > 1 or taken_out
+        self._per_core: dict[str, list[tf.Tensor]] = {}
+        self.collectives: list[Collective] = []
+        self._number: tf.Tensor | None = None
+
+    @contextlib.contextmanager
+    def running(self, shard_context: bool = True, numbered: bool = False) -> Iterator[None]:
+        """Runs a model_fn as a core of a TPU would.
+
+        Args:
+          shard_context: True makes TPU embedding columns read activations from the features, and
+            `CrossShardOptimizer` count the cores; False makes the columns look up raw ids
+            themselves, as without an EmbeddingConfigSpec.
+          numbered: True makes `xla.replica_id` the number of the core, and with `shard_context`
+            tells the program that it is in the XLA context of a TPU.
+        """
+        ops = {
+            name: _unchanged if self.count == 1 else getattr(self, f"_{name}")
+            for name in _BETWEEN_CORES
+        }
+        ops[_INPUT] = self._replicated_input
+        with contextlib.ExitStack() as stack:
+            if numbered:
+                ops.update(dict.fromkeys(_NUMBER, self._replica_id))
+                ops.update(stack.enter_context(_in_xla(self.count)) if shard_context else {})
+            stack.enter_context(_replaced(ops))
+            if shard_context:
+                stack.enter_context(tpu_shard_context(self.count))
+            yield
+
+    def per_core(self, values: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Returns core 0's tensor of `values`, one for each core; `replicate` knows the others'."""
+        if not self._notes:
+            return values[0]
+        mine = tf.identity(values[0])
+        self._per_core[mine.name] = [mine, *values[1:]]
+        return mine
+
+    def stand_ins(self, dtype: tf.DType, shape: Any) -> list[tf.Tensor]:
+        """Makes a tensor for each core; `wire` gives it its value later."""
+        made = [tf.identity(tf.compat.v1.placeholder(dtype, shape)) for _ in range(self.count)]
+        if self._notes:
+            self._per_core[made[0].name] = made
+        return made
+
+    def of_each(self, mine: tf.Tensor) -> list[tf.Tensor]:
+        return self._per_core.get(mine.name, [mine] * self.count)
+
+    @property
+    def inputs(self) -> dict[str, tf.Tensor]:
+        """The tensors that core 0 was given by name, without outputs of ops between cores."""
+        exchanged = {one.output.name for one in self.collectives}
+        return {name: of[0] for name, of in self._per_core.items() if name not in exchanged}
+
+    def replicate(self, targets: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
+        """Copies the step of core 0 for the other cores, once per graph.
+
+        Returns all cores' tensors for each of `targets`. Raises NotImplementedError if an op
+        between cores stands inside a loop or a branch.
+        """
+        if self.count == 1:
+            return [[target] for target in targets]
+        wanted = [*targets, *(collective.value for collective in self.collectives)]
+        per_core = [wanted]
+        copied = _part_per_core(wanted, set(self._per_core))
+        for core in range(1, self.count):
+            sources = {name: values[core] for name, values in self._per_core.items()}
+            per_core.append(_copy(copied, sources, wanted, core))
+        for index, collective in enumerate(self.collectives, start=len(targets)):
+            outputs = collective.combine([values[index] for values in per_core])
+            for place, output in zip(self._per_core[collective.output.name], outputs, strict=True):
+                wire(place, output)
+        return [list(values) for values in zip(*per_core, strict=True)][: len(targets)]
+
+    def _replica_id(self, name: str | None = None) -> tf.Tensor:
+        if self._number is None:
+            with tf.init_scope():  # Loops, branches and functions of the program capture it.
+                self._number = self.per_core([tf.constant(core) for core in range(self.count)])
+        return tf.identity(self._number, name)
+
+    def _replicated_input(
+        self,
+        inputs: Sequence[Any],
+        is_mirrored_variable: bool = False,
+        index: int = -1,
+        is_packed: bool = False,
+        name: str | None = None,
+    ) -> tf.Tensor:
+        if len(inputs) != self.count or is_packed:
+            got = "a packed input" if is_packed else f"{len(inputs)}"
+            raise ValueError(
+                f"tpu_replicated_input: inputs must have one tensor for each of {self.count} cores "
+                f"(replicas); got {got}."
+            )
+        graph = tf.compat.v1.get_default_graph()
+        inner = graph.building_function or graph._get_control_flow_context() is not None
+        if inner and any(map(tf.is_tensor, inputs)):
+            raise _not_in_body(_INPUT, self.count)
+        with tf.init_scope():
+            values = [tf.convert_to_tensor(value) for value in inputs]
+            if self.count > 1 and values[0].dtype == tf.resource:
+                raise NotImplementedError(
+                    f"tpu_replicated_input of variables cannot be emulated on {self.count} cores, "
+                    "which share each variable: read the variable itself, or give the input its "
+                    "value."
+                )
+            mine = self.per_core(values)
+        return tf.identity(mine, name)
+
+    def _exchanged(
+        self,
+        kind: str,
+        groups: list[list[int]],
+        given: tf.Tensor,
+        combine: Callable[[list[tf.Tensor]], list[tf.Tensor]],
+        gradient: Callable[[tf.Tensor], tf.Tensor],
+        shape: Any = None,
+    ) -> tf.Tensor:
+        """Returns core 0's output of an op between cores; None is the shape of its input."""
+
+        @tf.custom_gradient
+        def exchanged(value: tf.Tensor) -> Any:
+            graph = tf.compat.v1.get_default_graph()
+            if graph.building_function or graph._get_control_flow_context() is not None:
+                raise _not_in_body(kind, self.count)
+            output = self.stand_ins(value.dtype, value.shape if shape is None else shape)[0]
+            self.collectives.append(Collective(kind, groups, value, output, combine))
+            return output, gradient
+
+        return exchanged(given)
+
+    def _cross_replica_sum(
+        self, input: Any, group_assignment: Any, name: str | None = None
+    ) -> tf.Tensor:
+        groups = _constant("cross_replica_sum: group_assignment", group_assignment)
+
+        def combine(values: list[tf.Tensor]) -> list[tf.Tensor]:
+            outputs = list(values)
+            for group in groups:
+                total = tf.add_n([values[core] for core in group])
+                for core in group:
+                    outputs[core] = total
+            return outputs
+
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            return self._cross_replica_sum(upstream, groups)
+
+        given = tf.convert_to_tensor(input)
+        return self._exchanged("cross_replica_sum", groups, given, combine, gradient)
+
+    def _all_to_all(
+        self,
+        input: Any,
+        group_assignment: Any,
+        concat_dimension: int,
+        split_dimension: int,
+        split_count: int,
+        name: str | None = None,
+    ) -> tf.Tensor:
+        groups = _constant("all_to_all: group_assignment", group_assignment)
+        given = tf.convert_to_tensor(input)
+        shape = given.shape.as_list()
+        if shape[split_dimension] is not None:
+            shape[split_dimension] //= split_count
+        if shape[concat_dimension] is not None:
+            shape[concat_dimension] *= split_count
+
+        def combine(values: list[tf.Tensor]) -> list[tf.Tensor]:
+            outputs = list(values)
+            for group in groups:
+                pieces = [tf.split(values[c], split_count, split_dimension) for c in group]
+                for place, core in enumerate(group):
+                    received = [of_core[place] for of_core in pieces]
+                    outputs[core] = tf.concat(received, concat_dimension)
+            return outputs
+
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            return self._all_to_all(
+                upstream, groups, split_dimension, concat_dimension, split_count
+            )
+
+        return self._exchanged("all_to_all", groups, given, combine, gradient, shape)
+
+    def _collective_permute(
+        self, input: Any, source_target_pairs: Any, name: str | None = None
+    ) -> tf.Tensor:
+        pairs = _constant("collective_permute: source_target_pairs", source_target_pairs)
+
+        def combine(values: list[tf.Tensor]) -> list[tf.Tensor]:
+            outputs = [tf.zeros_like(value) for value in values]
+            for source, target in pairs:
+                outputs[target] = values[source]
+            return outputs
+
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            return self._collective_permute(upstream, [pair[::-1] for pair in pairs])
+
+        given = tf.convert_to_tensor(input)
+        return self._exchanged("collective_permute", pairs, given, combine, gradient)
+
+
+@contextlib.contextmanager
+def _in_xla(count: int) -> Iterator[Ops]:
+    """Yields functions that tell a program that XLA compiles its model for `count` cores of a TPU.
+
+    As on a TPU, what `tf.init_scope` and `tf.control_dependencies(None)` enclose is outside.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    # It adds no dependency, and sees the ops that a TPU's context would see.
+    inside = graph.control_dependencies([])
+    tpu = TPUReplicateContext("cluster", count, None)
+
+    def enclosing() -> Any:
+        return tpu if inside in graph._control_dependencies_stack else None
+
+    def own(ctxt: Any) -> Any:
+        while ctxt is not None and not ctxt.IsXLAContext():
+            ctxt = ctxt.outer_context
+        return ctxt
+
+    def containing(ctxt: Any) -> Any:
+        # As on a TPU, the graph of a function has no such context.
+        here = graph is tf.compat.v1.get_default_graph()
+        return own(ctxt) or (enclosing() if here else None)
+
+    with inside:
+        yield {
+            "enclosing_tpu_context": enclosing,
+            "GetContainingXLAContext": containing,
+            "InXlaContext": lambda graph: containing(graph._get_control_flow_context()) is not None,
+            "IsInXLAContext": lambda op: (
+                inside.op_in_group(op) or own(op._get_control_flow_context()) is not None
+            ),
+        }
+
+
+@contextlib.contextmanager
+def _replaced(ops: Ops) -> Iterator[None]:
+    """Makes this thread call `ops` in place of TensorFlow's; other threads are not affected."""
+    global _running
+    with _lock:
+        if not _running:
+            for name, modules in _MODULES.items():
+                for module in modules:
+                    _changes.wrap(module, name, functools.partial(_replaceable, name))
+        _running += 1
+    before = _ops.set(ops)
+    try:
+        yield
+    finally:
+        _ops.reset(before)
+        with _lock:
+            _running -= 1
+            if not _running:
+                _changes.close()
+
+
+def _replaceable(op: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def replaceable(*args: Any, **kwargs: Any) -> Any:
+        own = _ops.get().get(op, original)
+        if op in _OF_PROGRAMS and own is not original and _is_of_tensorflow(inspect.currentframe()):
+            own = original
+        return own(*args, **kwargs)
+
+    return replaceable
+
+
+def _is_of_tensorflow(frame: Any) -> bool:
+    """Returns whether the caller of `frame` is TensorFlow's or Keras's, not one by AutoGraph."""
+    frame = frame.f_back
+    while _AUTOGRAPH in frame.f_code.co_filename:
+        frame = frame.f_back
+    return frames.is_in(frame.f_code.co_filename, ("keras", "tensorflow", "tf_keras"))
+
+
+def _not_in_body(kind: str, count: int) -> NotImplementedError:
+    return NotImplementedError(
+        f"{kind} inside a loop, a branch or a tf.function cannot be emulated on {count} cores; "
+        "call it in the body of model_fn, or emulate one core."
+    )
+
+
+def wire(stand_in: tf.Tensor, value: tf.Tensor) -> None:
+    """Gives a stand-in its value."""
+    stand_in.op._update_input(0, value)
+
+
+def _unchanged(input: Any, *args: Any, name: str | None = None, **kwargs: Any) -> tf.Tensor:
+    # With one core, every op between cores returns its input.
+    return tf.identity(input, name)
+
+
+def _constant(owner: str, value: Any) -> list[list[int]]:
+    known = tf.get_static_value(tf.convert_to_tensor(value, tf.int32))
+    if known is None:
+        raise ValueError(f"{owner} must be known when the graph is built; got {value!r}.")
+    return known.tolist()
+
+
+def _part_per_core(wanted: Sequence[tf.Tensor], sources: set[str]) -> list[tf.Operation]:
+    """Returns the ops between `sources` and `wanted`, in the order of their creation.
+
+    It takes a v1 loop as a whole, and every op that draws random numbers.
+    """
+    needed = structure.reached(
+        [tensor.op for tensor in wanted if tensor.name not in sources],
+        lambda op: [*(one.op for one in op.inputs if one.name not in sources), *_before(op)],
+    )
+    readers: dict[str, list[tf.Operation]] = {}
+    loops: dict[str, list[tf.Operation]] = {}
+    for op in needed:
+        for tensor in op.inputs:
+            readers.setdefault(tensor.name, []).append(op)
+        for before in _before(op):
+            readers.setdefault(before.name, []).append(op)
+        for loop in _loops(op):
+            loops.setdefault(loop, []).append(op)
+    per_core: dict[str, tf.Operation] = {}
+    waiting = [op for name in sources for op in readers.get(name, [])]
+    waiting += [op for op in needed if _draws(op) or op.type in _PER_LOOP]
+    while waiting:
+        op = waiting.pop()
+        if op.name in per_core or _writes(op):
+            continue
+        per_core[op.name] = op
+        for loop in _loops(op):
+            waiting += loops.pop(loop, [])
+        for name in (op.name, *(tensor.name for tensor in op.outputs)):
+            if name not in sources:
+                waiting += readers.get(name, [])
+    return sorted(per_core.values(), key=lambda op: op._id)
+
+
+def _before(op: tf.Operation) -> list[tf.Operation]:
+    """Returns ops that `op` waits for without reading; they may be what skips an untaken branch."""
+    return [before for before in op.control_inputs if not _writes(before)]
+
+
+def _writes(op: tf.Operation) -> bool:
+    """Returns whether an op changes a variable or writes a summary, which core 0 does for all."""
+    if any(tensor.dtype._is_ref_dtype for tensor in op.outputs):
+        return True
+    return not op.outputs and any(tensor.dtype == tf.resource for tensor in op.inputs)
+
+
+def _loops(op: tf.Operation) -> list[str]:
+    loops = []
+    if op.type in ("Enter", "RefEnter"):
+        loops.append(op.get_attr(_FRAME).decode())
+    context = op._get_control_flow_context()
+    while context is not None:
+        if context.IsWhileContext():
+            loops.append(context.name)
+        context = context.outer_context
+    return loops
+
+
+def _draws(op: tf.Operation) -> bool:
+    return op.op_def.is_stateful and any(attr.name == "seed2" for attr in op.op_def.attr)
+
+
+def _copy(
+    ops: list[tf.Operation],
+    sources: dict[str, tf.Tensor],
+    wanted: Sequence[tf.Tensor],
+    core: int,
+) -> list[tf.Tensor]:
+    """Copies `ops` for another core; `sources` maps names of core 0's tensors to its own."""
+    names = {op.name for op in ops}
+    graph_def = tf.compat.v1.GraphDef()
+    graph_def.versions.CopyFrom(tf.compat.v1.get_default_graph().graph_def_versions)
+    outside: dict[str, tf.Tensor] = {}
+    waits: dict[str, list[tf.Operation]] = {}
+    for op in ops:
+        node = graph_def.node.add()
+        node.CopyFrom(op.node_def)
+        del node.input[:]
+        for tensor in op.inputs:
+            node.input.append(tensor.name)
+            if tensor.op.name not in names or tensor.name in sources:
+                outside[tensor.name] = sources.get(tensor.name, tensor)
+        for before in op.control_inputs:
+            if before.name in names:
+                node.input.append(f"^{before.name}")
+            else:
+                waits.setdefault(op.name, []).append(before)
+        node.attr.pop("_class", None)
+        if _FRAME in node.attr:
+            node.attr[_FRAME].s += b"/core_%d" % core
+        if _draws(op) and (node.attr["seed"].i or node.attr["seed2"].i):
+            node.attr["seed2"].i += core
+    inside = [tensor for tensor in wanted if tensor.op.name in names and tensor.name not in sources]
+    # Outside of any scope of variables or loops that happens to be open.
+    with tf.name_scope(""), tf.control_dependencies(None):
+        imported = tf.graph_util.import_graph_def(
+            graph_def,
+            input_map=outside,
+            return_elements=[*(tensor.name for tensor in inside), *waits],
+            name=f"core_{core}",
+        )
+    for copy, before in zip(imported[len(inside) :], waits.values(), strict=True):
+        copy._add_control_inputs(before)
+    values = {tensor.name: copy for tensor, copy in zip(inside, imported, strict=False)}
+    return [values.get(tensor.name, sources.get(tensor.name, tensor)) for tensor in wanted]

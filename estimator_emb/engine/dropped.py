@@ -1,0 +1,75 @@
+"""Leaves bad ids out, and counts them, instead of stopping the program."""
+
+import dataclasses
+
+import tensorflow as tf
+
+from estimator_emb.engine.bad_input import outside
+from estimator_emb.engine.inputs import Source, adding_ops
+from estimator_emb.reporting.console import logger
+
+
+class DroppedIds(tf.compat.v1.train.SessionRunHook):
+    """A hook that leaves out ids outside [0, vocabulary size), and counts them by table.
+
+    An id is left out with its weight, so that 'mean' and 'sqrtn' combine what remains. The
+    activation of a sample without any other id is zero, and so is that of the id's position in a
+    sequence. No row is read or trained for it. The summary `bad_ids/<table>` is the number of ids
+    left out since this process began to run the graph; the log has it at the end. An exported model
+    leaves ids out without counting them: `count` is False. `of_batch` maps a table to the number of
+    ids of each feature of the batch that were left out, int64 scalars.
+    """
+
+    def __init__(self, count: bool):
+        self._count = count
+        self._totals: dict[str, tf.Variable] = {}
+        self.of_batch: dict[str, list[tf.Tensor]] = {}
+
+    def drop(self, sources: list[Source]) -> None:
+        for source in sources:
+            ids = source.ids
+            with adding_ops(source.readers):
+                kept = tf.where(tf.logical_not(outside(ids.table, ids.ids)))[:, 0]
+                if self._count:
+                    # Ids beyond the length of a sequence count too, although no lookup reads them.
+                    bad = outside(ids.table, ids.ids if ids.uncut is None else ids.uncut)
+                    with tf.control_dependencies([self._add(ids.table.name, bad)]):
+                        kept = tf.identity(kept)
+                segments = tf.range(ids.batch) if ids.segments is None else ids.segments
+                source.ids = dataclasses.replace(
+                    ids,
+                    ids=tf.gather(ids.ids, kept),
+                    segments=tf.gather(segments, kept),
+                    weights=None if ids.weights is None else tf.gather(ids.weights, kept),
+                    uncut=None,
+                )
+            source.dropped = True
+
+    def _add(self, table: str, bad: tf.Tensor) -> tf.Operation:
+        if table not in self._totals:
+            zero = tf.constant(0, tf.int64)
+            # Where ordinary ops are: workers would share a variable on a parameter server.
+            with tf.device(tf.constant(False).device):
+                self._totals[table] = tf.compat.v1.Variable(
+                    zero,
+                    name=f"estimator_emb_bad_ids/{table}",
+                    trainable=False,
+                    collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
+                    use_resource=True,
+                )
+        count = tf.math.count_nonzero(bad)
+        self.of_batch.setdefault(table, []).append(count)
+        return self._totals[table].assign_add(count, read_value=False)
+
+    def summarize(self, after: list[tf.Tensor]) -> None:
+        """Adds the counts to the graph's summaries, read after `after`, the tensors of `drop`."""
+        # A summary's tag would begin with the name scope around it.
+        with tf.name_scope(""), tf.control_dependencies(after):
+            for table, total in self._totals.items():
+                tf.compat.v1.summary.scalar(f"bad_ids/{table}", total.read_value())
+
+    def end(self, session: tf.compat.v1.Session) -> None:
+        totals = session.run(self._totals)
+        counts = [f"{total:,} of table {table}" for table, total in totals.items() if total]
+        if counts:
+            logger.warning("Ids outside their vocabulary were left out: %s.", ", ".join(counts))

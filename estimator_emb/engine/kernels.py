@@ -1,0 +1,110 @@
+"""Looks tables up and updates them: TensorFlow's own ops here, C++ in `native`, which chooses."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from estimator_emb.engine import bad_input, lookup, update
+from estimator_emb.engine.inputs import Batch, Source
+from estimator_emb.engine.pipelining import LookaheadBuffer, whole_step
+from estimator_emb.engine.tables import storage
+from estimator_emb.engine.tables.storage import StoredTable
+from estimator_emb.engine.update import RowUpdate
+
+
+class Kernels(Protocol):
+    """Lookup and update of the tables of one step; each method is called once, in this order.
+
+    Attributes:
+      checked: after the first activation of `lookup`, a tensor that fails in a step whose batch is
+        bad.
+      batch: from then on, the batch as it was looked up.
+    """
+
+    checked: tf.Tensor | None
+    batch: Batch
+
+    def lookup(self, batch: Batch, used: Sequence[Source]) -> Iterator[tf.Tensor]:
+        """Yields the activations of `used`, table by table, once all of `batch` was found good."""
+
+    def update(self, gradients: Iterator[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
+        """Returns one optimizer step of every table.
+
+        `gradients` are those of the activations of `lookup`, in its order; each is computed when it
+        is taken. `rates` are a float32 scalar for each table.
+        """
+
+
+class TensorFlowKernels:
+    """`Kernels` of TensorFlow's own ops, which serve every table.
+
+    `next_step` keeps the results of the lookup for the update of the next session call; None if
+    both run in one.
+    """
+
+    def __init__(
+        self,
+        tables: Sequence[StoredTable],
+        clipping_limit: float | None,
+        num_cores: int,
+        next_step: LookaheadBuffer | None,
+    ):
+        self._tables = tables
+        self._clipping_limit = clipping_limit
+        self._num_cores = num_cores
+        self._next_step = next_step
+        self._looked_up: dict[str, Any] = {}
+        self._read: list[tf.Tensor] = []
+        self.checked: tf.Tensor | None = None
+
+    def lookup(self, batch: Batch, used: Sequence[Source]) -> Iterator[tf.Tensor]:
+        self.batch = batch
+        good, self.checked = bad_input.checked(batch.ids, batch.size)
+        keys = {source.feature.key for source in used}
+        for table in self._tables:
+            of_table = [
+                ids for ids in good if ids.feature.key in keys and ids.table.name == table.name
+            ]
+            rows, occurrences = lookup.distinct(of_table, table.config.combiner)
+            values = storage.read_table(table.variables, rows)
+            self._read.append(values)
+            for of_feature in occurrences:
+                yield lookup.combine(values, of_feature)
+            weights = None
+            if self._next_step:
+                rows = self._next_step.carried(rows)
+                occurrences = [
+                    self._next_step.carried_occurrences(of_feature) for of_feature in occurrences
+                ]
+            elif not any(shard.shared for shard in table.variables):
+                weights = values
+            self._looked_up[table.name] = rows, occurrences, weights
+
+    def update(self, gradients: Iterator[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
+        updates = [self._updates(table, gradients) for table in self._tables]
+        # A gradient need not depend on the activations; the update waits for them all the same.
+        with tf.control_dependencies(self._read):
+            done = [
+                update.apply(
+                    table.variables, table.trained_by, rate, of_table, self._clipping_limit
+                )
+                for table, rate, of_table in zip(self._tables, rates, updates, strict=True)
+            ]
+        return whole_step(done, self._next_step)
+
+    def _updates(self, table: StoredTable, gradients: Iterator[tf.Tensor]) -> list[RowUpdate]:
+        rows, occurrences, weights = self._looked_up[table.name]
+        return update.of_batch(
+            rows,
+            occurrences,
+            [next(gradients) for _ in occurrences],
+            table.trained_by,
+            table.config.dimension,
+            self._num_cores,
+            weights,
+        )
+
+
+Factory = Callable[[Sequence[StoredTable], float | None, int, LookaheadBuffer | None], Kernels]
+"""Makes `Kernels`; its arguments are those of `TensorFlowKernels`."""

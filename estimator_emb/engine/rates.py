@@ -1,0 +1,126 @@
+"""Computes the learning rate of each table in a step, and finds what may be wrong with it."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.engine.structure_checks import Problem
+from estimator_emb.engine.tables import functions
+from estimator_emb.optimizers import OptimizationParameters
+from estimator_emb.spec.config import EmbeddingConfigSpec, TableConfig
+from estimator_emb.spec.resolved import Table, optimizer_of
+
+
+class DynamicRates:
+    """The learning rates that are functions, and the number ("tag") of each.
+
+    Tags count up from 0 in the order in which the tables first use a function; tables that share a
+    function share its tag.
+    """
+
+    def __init__(
+        self,
+        tables: Mapping[str, TableConfig],
+        parameters: Mapping[str, OptimizationParameters],
+    ):
+        # No dict: a callable object may have no hash.
+        self._rates: list[tuple[str, Callable[..., Any], bool]] = []
+        self._tags: dict[str, int] = {}
+        for name, table in tables.items():
+            found = function_of(name, table, parameters[name])
+            if found is not None:
+                known = [rate[1:] for rate in self._rates]
+                if found[1:] not in known:
+                    self._rates.append(found)
+                self._tags[name] = [*known, found[1:]].index(found[1:])
+
+    def tag(self, table: str) -> int | None:
+        return self._tags.get(table)
+
+    def values(self, step: Any) -> list[tf.Tensor]:
+        """Returns the rates of this step by tag, float32 scalars.
+
+        `step` is the global step before this step increments it. Raises ValueError if it is None
+        and a function needs it, and what `functions.rate` raises.
+        """
+        if step is None and any(takes_step for *_, takes_step in self._rates):
+            raise ValueError(
+                "step must be given, because tables have a learning_rate_fn, which takes it; got "
+                "None."
+            )
+        return [
+            functions.rate(owner, function, *([step] if takes_step else []))
+            for owner, function, takes_step in self._rates
+        ]
+
+
+def of_tables(tables: Sequence[Table], step: Any) -> list[tf.Tensor]:
+    """Returns the rate of each table in a step; tables of one number or function share its value.
+
+    `step` is as in `DynamicRates.values`.
+    """
+    parameters = {table.name: optimizer_of(table) for table in tables}
+    dynamic = DynamicRates({table.name: table.config for table in tables}, parameters)
+    values = dynamic.values(step)
+    constant = functools.cache(lambda number: tf.constant(number, tf.float32))
+    rates = []
+    for table in tables:
+        tag, own = dynamic.tag(table.name), table.config.learning_rate
+        number = parameters[table.name].learning_rate if own is None else own
+        rates.append(constant(number) if tag is None else values[tag])
+    return rates
+
+
+def function_of(
+    table: str, config: TableConfig, parameters: OptimizationParameters
+) -> tuple[str, Callable[..., Any], bool] | None:
+    """Returns the function that gives the rate of a table; None if the rate is a number.
+
+    That is the table's function of the step or, in the TF2 vocabulary, its optimizer's function
+    without arguments. Before it stands its name in messages, and after it whether it takes the
+    global step.
+    """
+    if config.learning_rate_fn is not None:
+        return f"Table {table!r}: learning_rate_fn", config.learning_rate_fn, True
+    if config.learning_rate is None and callable(parameters.learning_rate):
+        owner = f"Table {table!r}: the learning_rate of its {type(parameters).__name__},"
+        return owner, parameters.learning_rate, False
+    return None
+
+
+def problems(
+    spec: EmbeddingConfigSpec,
+    tables: Sequence[Table],
+    rates: Sequence[tf.Tensor],
+    multiplier: tf.Tensor | None,
+) -> list[Problem]:
+    """Returns the possible problems of the values that a program's functions have in a step."""
+    owners: dict[Any, str] = {}  # By the tensor, which tables may share.
+    for table, rate in zip(tables, rates, strict=True):
+        of_table = function_of(table.name, table.config, optimizer_of(table))
+        if of_table is not None and tf.get_static_value(rate) is None:
+            owner, function, _ = of_table
+            owners.setdefault(rate.ref(), f"{owner} {functions.name_of(function)}")
+    found = []
+    if owners:
+        values = tf.stack([rate.deref() for rate in owners])
+        good = tf.math.is_finite(values) & (values >= 0)
+        text = "its value in this step must be finite and not negative; got"
+        found.append(_problem(list(owners.values()), values, good, text))
+    if multiplier is not None and tf.get_static_value(multiplier) is None:
+        name = functions.name_of(spec.experimental_gradient_multiplier_fn)
+        owner, values = f"{functions.MULTIPLIER} {name}", multiplier[None]
+        text = "its value in this step must be finite; got"
+        found.append(_problem([owner], values, tf.math.is_finite(values), text))
+    return found
+
+
+def _problem(owners: list[str], values: tf.Tensor, good: tf.Tensor, text: str) -> Problem:
+    def message() -> tf.Tensor:
+        first = tf.argmin(tf.cast(good, tf.int32))
+        got = tf.strings.format("{}", values[first])
+        return tf.strings.join([tf.gather(owners, first), f": {text} ", got, "."])
+
+    return tf.reduce_all(good), message

@@ -1,0 +1,119 @@
+"""Checks that the parts of a feature's tensors fit, before anything is computed from them.
+
+A SparseTensor or RaggedTensor is several tensors, and a graph does not make sure that they belong
+together: values and indices may differ in number, and a dense shape may be negative, or larger than
+any memory. Ops that read such parts fail with an error that names no feature, end the process, or
+take one sample's ids for another's.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.engine.inputs import Ids, Source, is_composite, tensors_in
+from estimator_emb.engine.tables import sizes
+from estimator_emb.spec.resolved import Feature, Table
+
+Problem = tuple[tf.Tensor, Callable[[], tf.Tensor]]
+"""A bool tensor that holds where all is well, and the message where it does not."""
+
+
+def problems(ids: Ids) -> list[Problem]:
+    """Returns the possible problems of the form of a feature and its weights, in order."""
+    if ids.source is None:
+        return []
+    weights = f"its weights {ids.feature.weight_key}"
+    possible = []
+    for what, value in (("its ids", ids.source.value), (weights, ids.source.weights)):
+        if is_composite(value):
+            possible += of_parts(f"{ids.owner}: {what}", value)
+        elif value is not None and value.shape.rank is None:
+            text = f"{ids.owner}: {what} must have the rank of its ids; got shape {{}}."
+            rank = ids.source.value.shape.rank
+            possible.append((tf.equal(tf.rank(value), rank), message(text, tf.shape(value))))
+    if isinstance(ids.source.value, tf.SparseTensor):
+        possible += _of_size(ids, ids.source.value.dense_shape)
+    return possible
+
+
+def of_parts(owner: str, value: Any) -> list[Problem]:
+    """Returns the possible problems between the parts of a SparseTensor or RaggedTensor."""
+    if isinstance(value, tf.SparseTensor):
+        return _of_sparse(owner, value)
+    return _of_ragged(owner, value)
+
+
+def hold(source: Source | None, checked: tf.Tensor) -> None:
+    """Makes the ops computed from a feature wait for `checked`, the check of its form."""
+    if source is None or not source.readers:
+        return
+    for part in tensors_in([source.value, source.weights]):
+        for reader in part.consumers():
+            if reader.name in source.readers:
+                reader._add_control_inputs([checked.op])
+
+
+def most_samples(table: Table, feature: Feature) -> int:
+    """Returns the size of the largest batch whose activations of a feature fit into memory."""
+    positions = feature.max_sequence_length or 1
+    # 8 bytes: an activation and its gradient, in float32.
+    fitting = min(sizes.physical() // (8 * table.config.dimension), 2**31 - 1)
+    return max(fitting // positions, 1)
+
+
+def _of_sparse(owner: str, value: tf.SparseTensor) -> list[Problem]:
+    indices, values, shape = value.indices, value.values, value.dense_shape
+    problems: list[Problem] = []
+    if not shape.shape.is_fully_defined():
+        text = f"{owner} must have shape [batch, n]; got {{}}."
+        problems.append((tf.equal(tf.size(shape), 2), message(text, shape)))
+    extent = tf.shape(indices, out_type=tf.int64)
+    fits = tf.equal(_at(indices, extent, 0), tf.size(values, out_type=tf.int64))
+    for tensor, rank in ((indices, 2), (values, 1)):
+        if tensor.shape.rank is None:
+            fits &= tf.equal(tf.rank(tensor), rank)
+    if indices.shape.rank is None or tf.compat.dimension_value(indices.shape[1]) is None:
+        fits &= tf.equal(_at(indices, extent, 1), 2)
+    text = f"{owner} have {{}} values, but indices of shape {{}}: each value needs one index."
+    problems.append((fits, message(text, tf.size(values), extent)))
+    return problems
+
+
+def _at(tensor: tf.Tensor, extent: tf.Tensor, axis: int) -> tf.Tensor:
+    """Returns `extent[axis]`, or -1 if the rank turns out lower when the step runs."""
+    if tensor.shape.rank is None:
+        extent = tf.concat([extent, [-1, -1]], axis=0)
+    return extent[axis]
+
+
+def _of_size(ids: Ids, shape: tf.Tensor) -> list[Problem]:
+    most = most_samples(ids.table, ids.feature)
+    batch = tf.concat([shape, [0]], axis=0)[0] if shape.shape.rank is None else shape[0]
+    negative = f"{ids.owner}: the dense shape {{}} of its ids is negative."
+    large = (
+        f"{ids.owner}: the dense shape {{}} of its ids has more samples than {most}, the most "
+        "whose activations and gradients this machine's memory could hold."
+    )
+    return [
+        (tf.reduce_all(shape >= 0), message(negative, shape)),
+        (batch <= most, message(large, shape)),
+    ]
+
+
+def _of_ragged(owner: str, value: tf.RaggedTensor) -> list[Problem]:
+    splits, count = value.row_splits, tf.shape(value.values)[0]
+    # An empty list of splits, which divides nothing, gets the ends 0 and -1.
+    ends = tf.concat([splits[:1], splits[-1:], [0, -1]], axis=0)
+    fits = (
+        tf.equal(ends[0], 0)
+        & tf.equal(ends[1], tf.cast(count, splits.dtype))
+        & tf.reduce_all(splits[1:] >= splits[:-1])
+    )
+    text = f"{owner} have {{}} values, which row splits {{}} do not divide."
+    return [(fits, message(text, count, splits))]
+
+
+def message(text: str, *values: tf.Tensor) -> Callable[[], tf.Tensor]:
+    """Returns the message of a `Problem`, in which values replace each {}."""
+    return lambda: tf.strings.format(text, values) if values else tf.constant(text)

@@ -1,0 +1,188 @@
+"""Shows each table in TensorBoard while it trains, unless `TPUConfig(table_summaries=False)`.
+
+The figures of a step are scalars of the graph's summaries, which tensorflow-estimator's hook
+fetches in every `save_summary_steps`-th step. Nothing that other steps fetch depends on them, so
+other steps do not compute them. TensorFlow's ops compute them from the ids of the batch and the
+gradients of activations, whichever kernels train the tables, and read rows after the update. Tables
+that are alike share a function of these ops, which costs a graph of many tables one op for each.
+"""
+
+import collections
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.compat.internals.estimators import LOSS_METRIC_KEY
+from estimator_emb.engine import inputs, lookup, update
+from estimator_emb.engine.dropped import DroppedIds
+from estimator_emb.engine.inputs import Batch, Source
+from estimator_emb.engine.pipelining import LookaheadBuffer
+from estimator_emb.engine.tables import storage
+from estimator_emb.engine.tables.storage import StoredTable
+from estimator_emb.optimizers import gradient_limits
+
+PREFIX = "embedding"
+"""Begins the tags of a table: `embedding/<table>/<figure>`."""
+
+_SCOPE = "embedding_summaries"
+
+
+class TableSummaries:
+    """The scalars of all tables of a graph.
+
+    Args:
+      batch: as it was looked up.
+      next_step: keeps the batch for the update of the next session call; None if the update runs
+        beside the lookup.
+    """
+
+    def __init__(
+        self,
+        batch: Batch,
+        next_step: LookaheadBuffer | None,
+        dropped: DroppedIds | None,
+        num_cores: int,
+        clipping_limit: float | None,
+    ):
+        self._num_cores = num_cores
+        self._clipping_limit = clipping_limit
+        self._dropped: Any = dict(dropped.of_batch) if dropped else {}
+        self._functions: dict[Any, Any] = {}
+        self._every_step: list[tf.Operation] = []
+        """Every step must take what the previous session call has kept."""
+        all_given = [source.given for source in batch.sources]
+        if next_step is not None:
+            with tf.name_scope(_SCOPE):
+                all_given = [next_step.carried(given) for given in all_given]
+                self._dropped = next_step.carried(self._dropped)
+            self._every_step = [leaf.op for leaf in inputs.tensors_in([all_given, self._dropped])]
+        self._of_table: dict[str, list[tuple[Source, Any]]] = collections.defaultdict(list)
+        for source, given in zip(batch.sources, all_given, strict=True):
+            self._of_table[source.table.name].append((source, given))
+
+    def added_to(
+        self,
+        updated: tf.Operation,
+        tables: Sequence[StoredTable],
+        gradients: Mapping[str, tf.Tensor],
+        rates: Sequence[tf.Tensor],
+    ) -> tf.Operation:
+        """Adds the scalars to the graph's summaries, and returns the op that every step must run.
+
+        `updated` is the update of all tables, `gradients` maps features to those of their
+        activations as the update takes them, and `rates` has that of each table.
+        """
+        tags: list[str] = []
+        values: list[tf.Tensor] = []
+        with tf.name_scope(_SCOPE):
+            for table, rate in zip(tables, rates, strict=True):
+                with tf.control_dependencies([updated]):  # So the batch is good.
+                    figures = self._figures(table, gradients)
+                    weights = storage.read_table(table.variables, figures.pop("rows"))
+                [figures["row_norm"]] = self._call("norm", _mean_norm, [weights])
+                figures["learning_rate"] = rate
+                if table.name in self._dropped:
+                    count = tf.add_n(self._dropped[table.name])
+                    figures["dropped_ids"] = tf.cast(count, tf.float32)
+                tags += [f"{PREFIX}/{table.name}/{name}" for name in figures]
+                values += figures.values()
+            add_scalars(tags, values)
+        return tf.group(updated, *self._every_step)
+
+    def _figures(
+        self, table: StoredTable, gradients: Mapping[str, tf.Tensor]
+    ) -> dict[str, tf.Tensor]:
+        """Returns the figures of the batch, and the distinct `rows`."""
+        of_table = self._of_table[table.name]
+        sources = [source for source, _ in of_table]
+        structure = [
+            [given for _, given in of_table],
+            [gradients[source.feature.key] for source in sources],
+        ]
+        every_row = table.trained_by.updates_untouched_rows
+        limits = gradient_limits(table.trained_by, self._clipping_limit)
+        limited = limits != (-math.inf, math.inf)
+
+        def figures(*tensors: tf.Tensor) -> list[tf.Tensor]:
+            given, of_activations = inputs.packed(structure, tensors)
+            read = [
+                dataclasses.replace(ids, ids=tf.cast(ids.ids, tf.int64))
+                for ids in map(Source.again, sources, given)
+            ]
+            rows, features = lookup.distinct(read, table.config.combiner)
+            updates = update.of_batch(
+                rows,
+                features,
+                of_activations,
+                table.trained_by,
+                table.config.dimension,
+                self._num_cores,
+            )
+            summed = tf.concat([one.gradients for one in updates], axis=0)
+            count = tf.size(rows)
+            found = [
+                tf.add_n([tf.size(ids.ids) for ids in read]),
+                count,
+                table.config.vocabulary_size if every_row else count,
+                _mean_norm(summed),
+            ]
+            if limited:
+                clipped = (summed < limits[0]) | (summed > limits[1])
+                found.append(_mean(tf.cast(clipped, tf.float32)))
+            return [rows, *(tf.cast(value, tf.float32) for value in found)]
+
+        alike = (
+            table.config.combiner,
+            table.config.vocabulary_size if every_row else None,
+            table.trained_by.use_gradient_accumulation,
+            limits,
+            [(one.feature.max_sequence_length, one.looked_up) for one in sources],
+            [type(leaf) for leaf in tf.nest.flatten(structure)],
+        )
+        names = ["rows", "ids", "distinct_ids", "rows_updated", "gradient_norm", "share_clipped"]
+        results = self._call(repr(alike), figures, inputs.tensors_in(structure))
+        return dict(zip(names, results, strict=False))
+
+    def _call(self, alike: str, compute: Any, given: list[tf.Tensor]) -> Any:
+        """Returns what a function of ops computes, one for all tensors that are `alike`."""
+        specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in given]
+        key = (alike, repr(specs))
+        if key not in self._functions:
+            # Not inlined, TensorFlow prepares the function once, and not for every table.
+            function = tf.function(
+                compute, autograph=False, experimental_attributes={"_noinline": True}
+            )
+            self._functions[key] = function.get_concrete_function(*specs)
+        found = self._functions[key]
+        dtypes = [output.dtype for output in found.outputs]
+        return tf.raw_ops.PartitionedCall(args=given, Tout=dtypes, f=found)
+
+
+def add_scalars(tags: Sequence[str], values: Sequence[tf.Tensor]) -> None:
+    """Adds float32 scalars to the graph's summaries under exactly these tags."""
+    summary = tf.raw_ops.ScalarSummary(tags=list(tags), values=tf.stack(values))
+    tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.SUMMARIES, summary)
+
+
+def add_loss(loss: tf.Tensor) -> None:
+    """Adds the loss under the tag that evaluation uses, unless tensorflow-estimator does.
+
+    In training, tensorflow-estimator uses `loss` too, but `loss_1` if an op or a scope of the model
+    has that name. A summary of the program with that name stays the only one.
+    """
+    summaries = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARIES)
+    own = any(summary.op.name == LOSS_METRIC_KEY for summary in summaries)
+    free = loss.graph.unique_name(LOSS_METRIC_KEY, mark_as_used=False) == LOSS_METRIC_KEY
+    if not own and not free:
+        add_scalars([LOSS_METRIC_KEY], [tf.cast(loss, tf.float32)])
+
+
+def _mean_norm(rows: tf.Tensor) -> tf.Tensor:
+    return _mean(tf.norm(rows, axis=1))
+
+
+def _mean(values: tf.Tensor) -> tf.Tensor:
+    return tf.math.divide_no_nan(tf.reduce_sum(values), tf.cast(tf.size(values), tf.float32))

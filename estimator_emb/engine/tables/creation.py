@@ -1,0 +1,49 @@
+"""Creates the variables of all tables of a step, each under a name of its own."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from estimator_emb.engine.tables import partition, scopes, storage, variable_names
+from estimator_emb.spec.resolved import Table, optimizer_of
+
+
+def create(
+    tables: Sequence[Table],
+    training: bool,
+    name_as_part: bool,
+    servers: int,
+    dtype: tf.DType = tf.float32,
+) -> list[storage.StoredTable]:
+    """Creates the tables that the model looks up, with slots if `training`.
+
+    `servers` share the rows of each, and get the first rows of large tables in turn.
+    """
+    if training:
+        scopes.warn_of_ignored()
+    name_of = variable_names.variable_names(tables, scopes.taken())
+    optimizers = {table.name: optimizer_of(table) if training else None for table in tables}
+    variable_names.check_free(
+        {table: storage.names_of(name_of[table], optimizers[table]) for table in name_of}
+    )
+    is_large = [table.config.vocabulary_size >= partition.FEW_ROWS for table in tables]
+    rounds = partition.rounds_for(sum(is_large), servers)
+    stored = [
+        storage.StoredTable(
+            table,
+            storage.create(
+                table,
+                name_of[table.name],
+                optimizers[table.name],
+                name_as_part,
+                servers,
+                dtype,
+                rounds,
+                first_server=sum(is_large[:number]),
+            ),
+            optimizers[table.name],
+        )
+        for number, table in enumerate(tables)
+    ]
+    variable_names.check_distinct({table.name: table.all_variables for table in stored})
+    return stored

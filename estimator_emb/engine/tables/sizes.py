@@ -1,0 +1,77 @@
+"""Tells how large tables are, and refuses those beyond the memory of this machine."""
+
+import collections
+import os
+import pathlib
+import re
+import sys
+from collections.abc import Sequence
+
+from estimator_emb.reporting.text_columns import counted
+from estimator_emb.spec.resolved import Table, optimizer_of
+
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+"""The files in which Linux has the limit of a container, of cgroups 2 and 1."""
+
+
+def bytes_of(table: Table, with_slots: bool = True) -> int:
+    """Returns the bytes of a table's float32 values, and of its slots."""
+    slots = len(table.optimizer.slots) if table.optimizer is not None and with_slots else 0
+    return 4 * table.config.vocabulary_size * table.config.dimension * (1 + slots)
+
+
+def describe(tables: Sequence[Table], where: str) -> str:
+    """Returns the line of the log; `where` says what trains the tables, e.g. 'on the host'."""
+    rows = sum(table.config.vocabulary_size for table in tables)
+    floats = sum(bytes_of(table, with_slots=False) for table in tables) // 4
+    megabytes = sum(map(bytes_of, tables)) / 1e6
+    by_optimizer = collections.Counter(
+        type(optimizer_of(table)).__name__.removesuffix("Parameters") for table in tables
+    )
+    optimizers = ", ".join(f"{name} x {n}" for name, n in sorted(by_optimizer.items()))
+    return (
+        f"Embedding tables train {where}: {counted(len(tables), 'table')}, "
+        f"{counted(rows, 'row')}, {counted(floats, 'parameter')}, "
+        f"{megabytes:,.1f} MB with slots ({optimizers})."
+    )
+
+
+def check_fits(tables: Sequence[Table], training: bool) -> None:
+    """Raises MemoryError, before allocation, for tables and slots beyond all memory and swap."""
+    needed = sum(bytes_of(table, training) for table in tables)
+    there = of_machine()
+    if needed <= there:
+        return
+    largest = max(tables, key=lambda table: bytes_of(table, training))
+    with_slots = " with slots" if training else ""
+    raise MemoryError(
+        f"The embedding tables need {needed / 1e6:,.1f} MB{with_slots}, and this machine has "
+        f"{there / 1e6:,.1f} MB of memory. The largest is {largest.name!r}: "
+        f"{largest.config.vocabulary_size:,} rows of {largest.config.dimension}, "
+        f"{bytes_of(largest, training) / 1e6:,.1f} MB{with_slots}. Make tables smaller, choose an "
+        "optimizer with fewer slots, divide them over parameter servers on several machines, or "
+        "use a machine with more memory."
+    )
+
+
+def physical() -> int:
+    """Returns the bytes of memory of this machine; as good as endless where it does not tell."""
+    try:
+        found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # Windows has no sysconf.
+        found = 0
+    return found if found > 0 else sys.maxsize
+
+
+def of_machine() -> int:
+    """Returns the bytes of memory and swap that this process can have."""
+    swap = re.search(r"^SwapTotal: *(\d+) kB", _text("/proc/meminfo"), re.MULTILINE)
+    limits = [int(text) for text in map(_text, _LIMITS) if text.strip().isdigit()]
+    return min([physical() + (int(swap[1]) * 1024 if swap else 0), *limits])
+
+
+def _text(file: str) -> str:
+    try:
+        return pathlib.Path(file).read_text()
+    except OSError:
+        return ""

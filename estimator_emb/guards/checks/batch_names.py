@@ -1,0 +1,118 @@
+"""Names the parts of a batch in messages, and says which have another number of samples.
+
+Different numbers alone are no error: an input may not hold samples, or the model may flatten it.
+They are reported only if building or running a step fails.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.compat.internals.graphs import data_nest
+from estimator_emb.reporting import error_notes
+from estimator_emb.reporting.console import logger
+from estimator_emb.spec.resolved import Table
+
+REMEDY = (
+    "All features and labels of a batch need the same number of samples: batch the dataset as a "
+    "whole, with drop_remainder=True."
+)
+OF_SHAPES = re.compile(r"\b(shapes?|dimensions?|dims?|sizes?|rank|broadcast\w*)\b", re.IGNORECASE)
+"""In an error: it is about the shapes of tensors."""
+
+
+@contextlib.contextmanager
+def compared(features: Any, labels: Any, samples: int | None) -> Iterator[None]:
+    """Adds to a ValueError from inside the context which tensors do not have `samples` samples.
+
+    Only an error about shapes gets the names. Tensors of unknown shape are skipped, and all are if
+    `samples` is None. A tensor whose first dimension is a multiple of `samples` is skipped too: the
+    model may flatten the batch, or have it in another dimension. Without an error, warns of labels
+    of one sample, because most losses silently broadcast them over the batch.
+    """
+    with error_notes.explained(_explain, features, labels, samples):
+        yield
+    for name, size in _of_another_size({"labels": labels}, samples):
+        if size == 1:
+            warn_of_one(name, samples)
+
+
+def _explain(error: Exception, features: Any, labels: Any, samples: int | None) -> Any:
+    if not isinstance(error, ValueError):
+        return None
+    if "returned by input_fn must have static shape" in str(error):
+        return ValueError(f"{error}{_of_unknown_shape(features, labels)}")
+    if type(error) is not ValueError or not OF_SHAPES.search(str(error)):
+        return None
+    structure = {"features": features, "labels": labels}
+    found = [one for one in _of_another_size(structure, samples) if lacks_samples(one[1], samples)]
+    lines = "".join(line(name, size, samples) for name, size in found)
+    return ValueError(f"{error}{lines} {REMEDY}") if found else None
+
+
+def warn_of_one(name: str, samples: int | None) -> None:
+    """Warns of labels of one sample, which a loss may spread over the batch."""
+    logger.warning(
+        "%s has 1 sample, %d expected: a loss may spread it over all of them. %s",
+        name,
+        samples,
+        REMEDY,
+    )
+
+
+def _of_unknown_shape(features: Any, labels: Any) -> str:
+    return "".join(
+        f"\n{name} has shape {value.shape}: batch the dataset with drop_remainder=True, and give "
+        "its other dimensions sizes."
+        for name, value in named({"features": features, "labels": labels})
+        if isinstance(value, tf.Tensor) and not value.shape.is_fully_defined()
+    )
+
+
+def line(name: str, size: int, samples: int | None) -> str:
+    """Returns a line of an error about a part of a batch that has another size."""
+    return f"\n{name} has {size} samples, {samples} expected."
+
+
+def lacks_samples(size: int, samples: int | None) -> bool:
+    """Returns whether a first dimension of `size` cannot hold `samples` samples."""
+    return not (size and samples and size % samples == 0)
+
+
+def _of_another_size(structure: Any, samples: int | None) -> Iterator[tuple[str, int]]:
+    if samples is None:
+        return
+    for name, value in named(structure):
+        if isinstance(value, tf.Tensor) and value.shape.rank and value.shape[0] is not None:
+            size = value.shape[0]
+            if size != samples:
+                yield name, size
+
+
+def named(structure: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields the path of each leaf of a structure, such as `features['x'][0]`, and the leaf."""
+    if isinstance(structure, dict):
+        for key, value in structure.items():
+            yield from named(value, f"{name}[{key!r}]" if name else key)
+    elif isinstance(structure, (list, tuple)) and not hasattr(structure, "_fields"):
+        for index, value in enumerate(structure):
+            yield from named(value, f"{name}[{index}]")
+    elif structure is not None:
+        for value in data_nest.flatten(structure):
+            yield name, value
+
+
+def owner(name: str, tables: Sequence[Table]) -> str:
+    """Returns what messages call a part of a batch, such as "features['x'] of core 1"."""
+    path, of_core, core = name.partition(" of core ")
+    for table in tables:
+        for feature in table.features:
+            whose = f"Feature {feature.key} of table {table.name}"
+            if path == f"features[{feature.key!r}]":
+                return f"{whose}: its ids{of_core}{core}"
+            if feature.weight_key is not None and path == f"features[{feature.weight_key!r}]":
+                return f"{whose}: its weights {feature.weight_key}{of_core}{core}"
+    return name

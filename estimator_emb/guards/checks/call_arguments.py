@@ -1,0 +1,111 @@
+"""Checks what a program passes to `train`, `evaluate` and exports, before a graph is built."""
+
+import inspect
+import math
+import numbers
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.engine.tables.functions import name_of
+
+_LISTS = {
+    "hooks": (tf.compat.v1.train.SessionRunHook, "Hooks must be a SessionRunHook"),
+    "saving_listeners": (
+        tf.compat.v1.train.CheckpointSaverListener,
+        "saving_listeners must be a list of CheckpointSaverListener",
+    ),
+}
+"""Argument -> the class of its elements, and tensorflow-estimator's phrase for another class."""
+
+_OWNERS = {"train": "Train ", "evaluate": "Eval "}
+"""Call -> how tensorflow-estimator's messages begin the name of its argument."""
+
+
+def check_call(call: str, on_tpu: bool = False, **given: Any) -> None:
+    """Raises TypeError or ValueError for arguments of `call` that are not None nor of their kind.
+
+    These are the lists `hooks` and `saving_listeners`, and numbers of steps. `on_tpu` words a
+    negative number as tensorflow-estimator does for an evaluation on a TPU.
+    """
+    for name, value in given.items():
+        if name in _LISTS:
+            _check_list(call, name, value or ())
+        elif value is not None:
+            _check_steps(call, name, value, on_tpu)
+
+
+def check_specs(train_spec: Any, eval_spec: Any) -> None:
+    """Raises TypeError for what a `train_and_evaluate` would meet only after some training."""
+    check_call("TrainSpec", max_steps=getattr(train_spec, "max_steps", None))
+    check_call("EvalSpec", steps=getattr(eval_spec, "steps", None))
+    for exporter in getattr(eval_spec, "exporters", None) or ():
+        # Exporters that choose when to export have another one that exports.
+        exports = getattr(exporter, "_saved_model_exporter", exporter)
+        receiver_fn = getattr(exports, "_serving_input_receiver_fn", check_call)
+        _check_receiver_fn(f"{type(exporter).__name__} {exporter.name!r}: ", receiver_fn)
+
+
+def _check_steps(call: str, name: str, steps: Any, on_tpu: bool) -> None:
+    argument = f"{_OWNERS.get(call, f'{call}: ')}{name}"
+    is_number = isinstance(steps, numbers.Real) and not isinstance(steps, bool)
+    # Off a TPU, tensorflow-estimator takes 4.0 for 4, and infinity for no end.
+    if not is_number or (steps != math.inf and steps % 1 != 0):
+        raise TypeError(
+            f"{argument} must be int, got {type(steps)}: {steps!r}. Give {call} a number of steps, "
+            "or None."
+        )
+    if steps <= 0 and on_tpu:
+        raise ValueError(f"{argument} must be positive, got {steps}. Give {call} 1 step or more.")
+    if steps <= 0:
+        raise ValueError(f"{call}: Must specify {name} > 0, given: {steps}.")
+
+
+def _check_list(call: str, name: str, given: Any) -> None:
+    kind, phrase = _LISTS[name]
+    must = f"{name} must be a list of {kind.__name__} of tf.compat.v1.train"
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        put = f" Put it into a list: {name}=[...]." if isinstance(given, kind) else ""
+        raise TypeError(f"{call}: {must}; got {_described(given)}.{put}")
+    for one in given:
+        if not isinstance(one, kind):
+            is_class = inspect.isclass(one) and issubclass(one, kind)
+            advice = f" Call the class: {name}=[{one.__name__}(...)]." if is_class else ""
+            raise TypeError(f"{call}: {phrase}, given: {_described(one)}. {must}.{advice}")
+
+
+def checked_receiver_fns(receiver_fns: dict[str, Any]) -> dict[str, Callable[..., Any]]:
+    """Wraps the serving_input_receiver_fn of each mode: it must be one and return a receiver."""
+    return {mode: _checked_receiver_fn(one) for mode, one in receiver_fns.items()}
+
+
+def _checked_receiver_fn(receiver_fn: Any) -> Callable[..., Any]:
+    _check_receiver_fn("", receiver_fn)
+
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        received = receiver_fn(*args, **kwargs)
+        if not hasattr(received, "receiver_tensors"):
+            missing = " Is its `return` missing?" if received is None else ""
+            raise ValueError(
+                f"serving_input_receiver_fn ({name_of(receiver_fn)}) must return a "
+                f"ServingInputReceiver; it returned {_described(received)}.{missing}"
+            )
+        return received
+
+    return checked
+
+
+def _check_receiver_fn(owner: str, receiver_fn: Any) -> None:
+    if not callable(receiver_fn):
+        raise TypeError(
+            f"{owner}serving_input_receiver_fn must be a function that returns a "
+            f"ServingInputReceiver; got {_described(receiver_fn)}. Give the function itself."
+        )
+
+
+def _described(value: Any) -> str:
+    if inspect.isclass(value):
+        return f"the class {value.__name__}"
+    is_short = value is None or isinstance(value, (str, numbers.Number))
+    return repr(value) if is_short else f"a {type(value).__name__}"

@@ -1,0 +1,225 @@
+"""Lets SIGTERM and Ctrl-C end a training after the current step, with a checkpoint.
+
+This holds while a training runs in the main thread, unless the program handles these signals
+itself. After the first signal, the session ends after the current step as it would after the last
+one, so that hooks save the model. `train` then raises KeyboardInterrupt after Ctrl-C, or SystemExit
+with status 143 after SIGTERM. Before the first step it raises at once. Another signal, at least a
+second later, ends the process at once, even if it hangs in TensorFlow, where Python's handlers
+would wait.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.checkpoints.files import checkpoint_files
+from estimator_emb.reporting.console import logger
+
+_DEFAULTS = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+"""The handlers that may be replaced; others are the program's own."""
+
+_SAME_SIGNAL_SECONDS = 1.0
+"""A signal within this time is not another one: `timeout` signals both process and group."""
+
+_NO_MORE_SIGNALS = b"\0"
+"""Ends the thread that receives signals; other bytes are their numbers."""
+
+_training: "_Training | None" = None
+"""The training that these signals would end."""
+
+
+def requested() -> bool:
+    """Returns whether a signal has asked the training in this thread to end."""
+    return (
+        _training is not None
+        and _training.signal is not None
+        and threading.current_thread() is threading.main_thread()
+    )
+
+
+@contextlib.contextmanager
+def at_end_of_step(model_dir: str, is_chief: bool) -> Iterator[list[Any]]:
+    """Makes SIGTERM and Ctrl-C end the training in this context after the current step.
+
+    Yields the hooks that the training needs, and raises KeyboardInterrupt or SystemExit after a
+    signal. `is_chief` says whether this process saves the model.
+    """
+    global _training
+    training = _Training(model_dir, is_chief)
+    if _training is not None or not training.install():
+        yield []
+        return
+    _training = training
+    try:
+        yield [training]
+    except (KeyboardInterrupt, SystemExit):
+        if training.signal is None:
+            raise
+    finally:
+        _training = None
+        training.uninstall()
+    if training.signal is not None:
+        training.explain()
+        # TensorFlow's frames say nothing: its session has ended regularly.
+        raise training.exception() from None
+
+
+@contextlib.contextmanager
+def at_once() -> Iterator[None]:
+    """Removes TensorFlow's frames from a KeyboardInterrupt in an evaluation or a prediction."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        raise KeyboardInterrupt(*interrupt.args) from None
+
+
+class EndEvaluation(tf.compat.v1.train.SessionRunHook):
+    """A hook that ends an evaluation within a training after a signal; the model is saved."""
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        if requested():
+            assert _training is not None
+            raise _training.exception()
+
+
+class _Training(tf.compat.v1.train.SessionRunHook):
+    def __init__(self, model_dir: str, is_chief: bool):
+        self.signal: signal.Signals | None = None
+        self._model_dir = model_dir
+        self._is_chief = is_chief
+        self._received_at = 0.0
+        self._handlers: dict[signal.Signals, Any] = {}
+        self._pipe = (-1, -1)
+        self.reader: threading.Thread | None = None
+        self._begun = False
+        self._step: int | None = None
+
+    def install(self) -> bool:
+        if threading.current_thread() is not threading.main_thread():
+            return False
+        for number, default in _DEFAULTS.items():
+            if signal.getsignal(number) == default:
+                self._handlers[number] = signal.signal(number, self._handle)
+        if self._handlers:
+            self._watch()
+        return bool(self._handlers)
+
+    def uninstall(self) -> None:
+        """Restores the handlers, and waits until the thread has logged the signals received."""
+        self.restore_handlers()
+        if self.reader is not None:
+            # Not the end of the file: a process that C code forked may hold the pipe open.
+            os.write(self._pipe[1], _NO_MORE_SIGNALS)
+            self.reader.join()
+            for end in self._pipe:
+                os.close(end)
+
+    def restore_handlers(self) -> None:
+        for number, handler in self._handlers.items():
+            if signal.getsignal(number) == self._handle:
+                signal.signal(number, handler)
+        if self.reader is not None:
+            signal.set_wakeup_fd(-1)
+
+    def before_run(self, run_context: Any) -> None:
+        self._begun = True
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        if self.signal is not None:
+            run_context.request_stop()
+
+    def end(self, session: Any) -> None:
+        if self.signal is not None:
+            self._step = int(session.run(tf.compat.v1.train.get_global_step()))
+
+    def exception(self) -> BaseException:
+        if self.signal == signal.SIGINT:
+            return KeyboardInterrupt()
+        assert self.signal is not None
+        return SystemExit(128 + self.signal)
+
+    def explain(self) -> None:
+        assert self.signal is not None
+        name = self.signal.name
+        if not self._begun:
+            logger.warning("%s ended the training before its first step.", name)
+            return
+        at = "" if self._step is None else f" at step {self._step}"
+        logger.warning("%s ended the training%s. %s", name, at, self._where_saved())
+
+    def _where_saved(self) -> str:
+        if not self._is_chief:
+            return "The chief saves the model."
+        try:
+            saved = checkpoint_files.latest(self._model_dir)
+        except Exception as error:  # The program ends all the same.
+            return str(error)
+        if saved is None or (self._step is not None and not saved.endswith(f"-{self._step}")):
+            return "It saves no checkpoints, so that its steps are lost."
+        return f"The model is saved in {saved}: run the program again to go on from there."
+
+    def _watch(self) -> None:
+        """Starts a thread that receives signals even while the main thread is in TensorFlow."""
+        if os.name != "posix":
+            return
+        reading, writing = self._pipe = os.pipe()
+        os.set_blocking(writing, False)
+        others = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        if others != -1:
+            # An event loop of the program uses the wakeup file.
+            signal.set_wakeup_fd(others)
+            os.close(writing)
+            os.close(reading)
+            return
+        self.reader = threading.Thread(target=self._read, args=[reading], daemon=True)
+        self.reader.start()
+
+    def _read(self, reading: int) -> None:
+        while (byte := os.read(reading, 1)) != _NO_MORE_SIGNALS:
+            if byte[0] in self._handlers:
+                self._receive(signal.Signals(byte[0]))
+
+    def _handle(self, number: int, frame: Any) -> None:
+        if self.reader is None:
+            self._receive(signal.Signals(number))
+        elif self.signal is None:
+            self.signal = signal.Signals(number)  # The thread has not run yet.
+        if not self._begun:
+            raise self.exception()
+
+    def _receive(self, number: signal.Signals) -> None:
+        now = time.monotonic()
+        if not self._received_at:
+            self._received_at = now
+            self.signal = number
+            if self._begun:
+                logger.warning(
+                    "%s: training ends with this step. Another signal ends it at once.",
+                    number.name,
+                )
+                # A signal that came while a busy machine logged the line is not another one.
+                self._received_at = time.monotonic()
+        elif now - self._received_at > _SAME_SIGNAL_SECONDS:
+            print(f"estimator_emb: {number.name} again: ended at once.", file=sys.stderr)
+            sys.stderr.flush()
+            os._exit(128 + number)
+
+
+def _in_forked_process() -> None:
+    """Restores the handlers in a forked process, because a pool ends its processes by SIGTERM."""
+    global _training
+    if _training is not None:
+        _training.restore_handlers()
+        _training.reader = None  # The thread and its pipe are those of the parent process.
+        _training = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_forked_process)

@@ -1,0 +1,189 @@
+"""Shows the log of a program that sets up no logging of its own, while it calls this package.
+
+In such a program, the calls of an estimator write lines of level INFO of the logger "estimator_emb"
+to stderr. Left out is what TensorFlow's logger says to nobody: that tensorflow-estimator is
+deprecated; that a library calls something deprecated; and, in an absl program without a level, what
+tensorflow-estimator reports of itself. Warnings about lines of the program itself stay.
+
+In a notebook, and in every interactive interpreter, TensorFlow sets its logger to level INFO. There
+that is no choice of the program, and what is shown goes to stdout, as TensorFlow's lines do.
+
+A program that gives the root logger, absl or the logger "estimator_emb" a level or a handler has
+set up logging: its choice stands, and nothing is left out. After a call all loggers are as before.
+"""
+
+import contextlib
+import logging
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+import tqdm
+from absl import flags
+from absl import logging as absl_logging
+
+from estimator_emb.reporting import frames
+
+logger = logging.getLogger("estimator_emb")
+_logged: set[tuple[str, str]] = set()
+_counting: weakref.WeakSet[tf.Graph] = weakref.WeakSet()
+_lock = threading.Lock()
+_calls = 0
+_undo = contextlib.ExitStack()
+
+
+class _OurLevel(int):
+    """A level of our logger that the program has not chosen."""
+
+
+_LEVEL = _OurLevel(logging.INFO)
+
+
+def say_once(text: str, model_dir: Any = None, level: int = logging.INFO) -> None:
+    """Logs a text once for each model directory, or once for the process."""
+    if (text, str(model_dir)) not in _logged:
+        _logged.add((text, str(model_dir)))
+        logger.log(level, text, stacklevel=2)
+
+
+def counts_steps(graph: tf.Graph) -> None:
+    """Silences a warning that is wrong where two session calls read the same global step."""
+    _counting.add(graph)
+
+
+def interactive() -> bool:
+    """Returns whether a person types the program: in a notebook, or at Python's prompt."""
+    return hasattr(sys, "ps1") or bool(sys.flags.interactive)
+
+
+def stream() -> Any:
+    """Returns the stream of what is shown to the person who runs the program."""
+    return sys.stdout if interactive() else sys.stderr
+
+
+@contextlib.contextmanager
+def shown() -> Iterator[None]:
+    """Shows the log inside; may be nested, and used by several threads."""
+    global _calls
+    with _lock:
+        if not _calls:
+            try:
+                _set_up()
+            except BaseException:
+                _undo.close()
+                raise
+        _calls += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _calls -= 1
+            if not _calls:
+                _undo.close()
+
+
+def _set_up() -> None:
+    tensorflow = tf.get_logger()
+    _add_filter(tensorflow, _concerns_program)
+    if _is_set_up() or logger.handlers or logger.level:
+        return
+    for handler in tensorflow.handlers:
+        _add_filter(handler, _not_by_root(handler))
+    console = _Console()
+    logger.addHandler(console)
+    _undo.callback(logger.removeHandler, console)
+    logger.setLevel(_LEVEL)
+    _undo.callback(_reset_level)
+    _add_filter(logger, _is_wanted)
+
+
+def _add_filter(owner: logging.Filterer, wanted: Any) -> None:
+    owner.addFilter(wanted)
+    _undo.callback(owner.removeFilter, wanted)
+
+
+def _reset_level() -> None:
+    if logger.level is _LEVEL:  # Else the program has set it since.
+        logger.setLevel(logging.NOTSET)
+
+
+def _is_set_up() -> bool:
+    if logging.root.handlers == [absl_logging.get_absl_handler()]:
+        verbosity = flags.FLAGS["verbosity"]
+        return bool(verbosity.present) or verbosity.value != absl_logging.INFO
+    return bool(logging.root.handlers) or logging.root.level != logging.WARNING
+
+
+def _is_wanted(record: logging.LogRecord) -> bool:
+    """Returns whether to show our record, even where the program sets up logging inside."""
+    if logger.level is not _LEVEL:
+        return True
+    if _is_set_up():
+        return record.levelno >= logging.root.level
+    # A program that silences TensorFlow's INFO means this package's too.
+    return record.levelno > logging.INFO or tf.get_logger().level <= logging.INFO
+
+
+def _is_level_chosen() -> bool:
+    """Returns whether the program has set the level of TensorFlow's logger."""
+    level = tf.get_logger().level
+    return bool(level) and not (interactive() and level == logging.INFO)
+
+
+class _Console(logging.StreamHandler):
+    """A handler that writes what no handler of the program gets, above a bar that is drawn."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+        self.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+
+    @property
+    def stream(self) -> Any:  # type: ignore[override]
+        return stream()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with tqdm.tqdm.external_write_mode(self.stream):
+            super().emit(record)
+
+    def filter(self, record: logging.LogRecord) -> Any:
+        taken = logger.handlers != [self] or (logger.propagate and logging.root.handlers)
+        return False if taken else super().filter(record)
+
+
+def _not_by_root(handler: logging.Handler) -> Callable[[logging.LogRecord], bool]:
+    """Returns a filter without what a root handler writes to the stream of a handler too."""
+    own = _stream(handler)
+    return lambda record: (
+        not tf.get_logger().propagate
+        or all(
+            _stream(other) is not own or record.levelno < other.level
+            for other in logging.root.handlers
+        )
+    )
+
+
+def _stream(handler: Any) -> Any:
+    if isinstance(handler, absl_logging.ABSLHandler):
+        handler = handler.python_handler
+    return getattr(handler, "stream", handler)
+
+
+def _concerns_program(record: logging.LogRecord) -> bool:
+    """Returns whether a record of TensorFlow's logger is for the author of the program."""
+    message = str(record.msg)
+    if message.startswith("It seems that global step (tf.train.get_global_step) has not"):
+        return tf.compat.v1.get_default_graph() not in _counting
+    if _is_set_up():
+        return True
+    if record.levelno < logging.WARNING:
+        return _is_level_chosen() or frames.is_of_program(record.pathname)
+    # TensorFlow begins a deprecation notice with the file and line of the caller. Every name of
+    # tensorflow-estimator has the advice below, whoever uses it.
+    if not (isinstance(record.args, tuple) and message.startswith("From %s: ")):
+        return True
+    if record.args[-1] == "Use tf.keras instead.":
+        return False
+    return frames.is_of_program(str(record.args[0]).rpartition(":")[0])

@@ -1,0 +1,110 @@
+"""Completes errors, and leaves out TensorFlow's stack traces.
+
+TensorFlow adds a hundred lines of its own to the message of an error that a session raises.
+ESTIMATOR_EMB_FULL_TRACEBACK=1 in the environment keeps them, and so does
+`tf.debugging.disable_traceback_filtering()`.
+"""
+
+import contextlib
+import functools
+import re
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.catalog import environment
+from estimator_emb.reporting import frames
+
+_IN_FUNCTION = re.compile(r"\{\{function_node ([^}]+)\}\}\{\{node ([^}]+)\}\}")
+
+
+@contextlib.contextmanager
+def explained(
+    explain: Callable[..., Exception | None], *args: Any, chained: bool = True
+) -> Iterator[None]:
+    """Raises what `explain(error, *args)` returns for an error inside; None lets it pass."""
+    try:
+        yield
+    except Exception as error:
+        other = explain(error, *args)
+        if other is None:
+            raise
+        raise other from (error if chained else None)
+
+
+def is_full() -> bool:
+    """Returns whether errors keep all their lines."""
+    wanted = environment.FULL_TRACEBACK.value() not in (None, "0")
+    return wanted or not tf.debugging.is_traceback_filtering_enabled()
+
+
+def shorten(error: tf.errors.OpError) -> None:
+    """Removes TensorFlow's stack traces from an error in place, by a subclass of its class."""
+    if getattr(error, "_is_short", False):
+        return
+    made = frames.made_by(error.op or _op_in_function(error))
+    error._message = "\n".join([*cause(error.message), *([made] if made else ())])
+    error.__class__ = _short_class(type(error))  # type: ignore[arg-type]
+    if isinstance(error.__context__, tf.errors.OpError):
+        error.__suppress_context__ = True  # It says the same.
+
+
+def cause(message: str) -> list[str]:
+    """Returns the lines of a message that say what happened."""
+    lines = message.splitlines()
+    starts = [i for i, line in enumerate(lines) if line.startswith(("Node: ", "Node:'"))]
+    if starts:
+        lines = lines[starts[-1] + 1 :]
+    ends = [i for i, line in enumerate(lines) if line.startswith("Original stack trace for")]
+    if ends:
+        lines = lines[: ends[0]]
+    kept: list[str] = []
+    for line in lines:
+        stripped = line.strip()
+        if not stripped or stripped.startswith(("[[", "Graph execution error")):
+            continue
+        # The frames of a Python function repeat lines, and the last line repeats the first.
+        if line not in kept or "Traceback (most recent call last):" in kept:
+            kept.append(line)
+    return kept or message.splitlines()[:1]
+
+
+def graph_of(error: tf.errors.OpError) -> tf.Graph | None:
+    """Returns the graph of the session that raised an error; None where no session did."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        session = frame.f_locals.get("self")
+        if isinstance(session, tf.compat.v1.Session):
+            return session.graph
+    return None
+
+
+def _op_in_function(error: tf.errors.OpError) -> Any:
+    """Returns the op in a function that failed, which only the handled error's message names."""
+    graph = graph_of(error)
+    handled: BaseException | None = error
+    while graph is not None and isinstance(handled, tf.errors.OpError):
+        match = _IN_FUNCTION.search(handled.message)
+        function = match and getattr(graph._get_function(match[1]), "graph", None)
+        if match and function:
+            with contextlib.suppress(KeyError):
+                return function.get_operation_by_name(match[2])
+        handled = handled.__context__
+    return None
+
+
+@functools.cache
+def _short_class(kind: Any) -> type:
+    return type(
+        kind.__name__,
+        (kind,),
+        {
+            "__doc__": kind.__doc__,
+            "__module__": kind.__module__,
+            "__str__": lambda self: self.message,
+            # The class of TensorFlow knows the arguments of its constructor.
+            "__reduce__": lambda self: (kind, kind.__reduce__(self)[1]),
+            "_is_short": True,
+        },
+    )

@@ -1,0 +1,87 @@
+"""Wraps the calls that a program makes: checks names, shows the log, shortens tracebacks."""
+
+import functools
+import inspect
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from estimator_emb.reporting import console, error_notes, frames, suggestions
+
+_SHORTENED = (Exception, KeyboardInterrupt, SystemExit)
+
+
+def called_by_program(
+    function: Callable[..., Any], check: Callable[[dict[str, Any]], None] | None = None
+) -> Callable[..., Any]:
+    """Wraps a function, or a generator function, that programs call.
+
+    Its log is shown (see `console`), for a generator until the first value and at its end. The
+    traceback of an error that leaves it has only the program's lines. `check` gets the keyword
+    arguments beforehand.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        before = sys.exc_info()[1]
+        try:
+            if check:
+                check(kwargs)
+            with console.shown():
+                result = function(*args, **kwargs)
+        except _SHORTENED as error:
+            _shorten_traceback(error, before)
+            raise
+        return generate(result) if inspect.isgeneratorfunction(function) else result
+
+    def generate(values: Any) -> Iterator[Any]:
+        before = sys.exc_info()[1]
+        try:
+            try:
+                with console.shown():
+                    first = list(itertools.islice(values, 1))
+                yield from first
+                yield from values
+            finally:
+                with console.shown():
+                    values.close()
+        except _SHORTENED as error:
+            _shorten_traceback(error, before)
+            raise
+
+    return call
+
+
+def method_of_program(cls: type, method: str, *others: Callable[..., Any]) -> None:
+    """Wraps a method of our class that programs call; `others` take its `**kwargs`."""
+    function = cls.__dict__[method]
+    function = getattr(function, "__func__", function)
+    constructs = method in ("__init__", "__new__")
+    owner = f"{cls.__name__}()" if constructs else f"{cls.__name__}.{method}()"
+    check = functools.partial(
+        suggestions.check_names, owner, suggestions.names_of(function, *others)
+    )
+
+    @functools.wraps(function)
+    def construct(*args: Any, **kwargs: Any) -> Any:
+        check(kwargs)
+        with console.shown():
+            return function(*args, **kwargs)
+
+    called = construct if constructs else called_by_program(function, check)
+    setattr(cls, method, staticmethod(called) if method == "__new__" else called)
+
+
+def _shorten_traceback(error: BaseException, before: BaseException | None) -> None:
+    """Leaves only the program's lines in an error and its causes, up to the handled `before`."""
+    if error_notes.is_full():
+        return
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and one is not before and id(one) not in seen:
+        seen.add(id(one))
+        kept = frames.of_program(one.__traceback__)
+        if kept or one is error:
+            one.with_traceback(kept)
+        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)

@@ -1,0 +1,101 @@
+"""Finds how the categorical column of an embedding column converts values to ids."""
+
+import dataclasses
+import os
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.compat.internals.column_classes import (
+    BucketizedColumn,
+    CrossedColumn,
+    FeatureTransformationCache,
+)
+from estimator_emb.reporting.console import logger
+
+
+@dataclasses.dataclass(frozen=True)
+class ColumnLookup:
+    """A function from values [n] to the int64 ids [n] of a categorical column, -1 for none."""
+
+    column: Any
+
+    def __call__(self, values: tf.Tensor) -> tf.Tensor:
+        _check_vocabulary_file(self.column)
+        positions = tf.range(tf.size(values, out_type=tf.int64))
+        one_per_row = tf.SparseTensor(
+            tf.stack([positions, tf.zeros_like(positions)], axis=1),
+            values,
+            tf.stack([tf.size(values, out_type=tf.int64), tf.constant(1, tf.int64)]),
+        )
+        return self.column._transform_input_tensor(one_per_row).values
+
+
+def string_lookup(categorical_column: Any) -> ColumnLookup | None:
+    """Returns how strings become ids; None if the column takes none."""
+    column = without_wrappers(categorical_column)
+    return ColumnLookup(column) if getattr(column, "dtype", None) == tf.string else None
+
+
+def integer_lookup(categorical_column: Any) -> ColumnLookup | None:
+    """Returns how integers become ids; None if they are ids."""
+    column = without_wrappers(categorical_column)
+    dtype = getattr(column, "dtype", None)
+    if dtype is not None and dtype.is_integer:
+        return ColumnLookup(column)
+    has_default = getattr(column, "default_value", None) is not None
+    return ColumnLookup(column) if dtype is None and has_default else None
+
+
+def computed_ids(categorical_column: Any) -> Callable[[Any], Any] | None:
+    """Returns a function from a batch's features to ids; None if input_fn gives the ids itself."""
+    column = without_wrappers(categorical_column)
+    if not isinstance(column, (BucketizedColumn, CrossedColumn)):
+        return None
+
+    def ids(features: Any) -> Any:
+        found = column.get_sparse_tensors(FeatureTransformationCache(features), None).id_tensor
+        if isinstance(column, CrossedColumn):
+            return found
+        # Each number of a sample is in one bucket, so that weights may be dense too.
+        width = column.source_column.variable_shape.num_elements()
+        return tf.reshape(found.values, [-1, width])
+
+    return ids
+
+
+def without_wrappers(categorical_column: Any) -> Any:
+    """Returns the column that computes ids, inside a weighted or sequence column."""
+    while hasattr(categorical_column, "categorical_column"):
+        categorical_column = categorical_column.categorical_column
+    return categorical_column
+
+
+def _check_vocabulary_file(column: Any) -> None:
+    """Raises ValueError if the vocabulary file of a column is missing or too short.
+
+    Lines after `vocabulary_size` are allowed: TensorFlow documents that it ignores them.
+    """
+    path = getattr(column, "vocabulary_file", None)
+    if not isinstance(path, (str, os.PathLike)):
+        return
+    owner = f"Column {column.name!r}: vocabulary file {os.fspath(path)!r}"
+    if not tf.io.gfile.exists(path):
+        raise ValueError(f"{owner} does not exist.")
+    if getattr(column, "file_format", None) == "tfrecord_gzip":
+        return
+    with tf.io.gfile.GFile(path, "rb") as file:
+        lines = sum(1 for _ in file)
+    size = column.vocabulary_size
+    if lines == 0:
+        raise ValueError(f"{owner} is empty.")
+    if lines < size:
+        raise ValueError(f"{owner} has {lines} lines, fewer than its vocabulary_size, {size}.")
+    if lines > size:
+        logger.info(
+            "%s has %d lines; those after vocabulary_size, %d, are not in the vocabulary.",
+            owner,
+            lines,
+            size,
+        )

@@ -1,1 +1,0 @@
-"""What surrounds the steps of a training: progress, signals, and the processes of a cluster."""

@@ -1,0 +1,274 @@
+"""The processes of a cluster end together, and name those for which they wait."""
+
+import json
+import logging
+import signal
+import socket
+import threading
+import time
+
+import harness
+import id_program
+import processes
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+from estimator_emb.backends.cluster import ending, tasks, waiting
+from estimator_emb.catalog import environment
+from estimator_emb.spec import options
+
+# ---- The end, between servers in this process --------------------------------------------------
+
+
+@pytest.fixture
+def cluster():
+    """A cluster of servers that run here, but for worker 1 and server 1, which never come."""
+    spec = tf.train.ClusterSpec(processes.addresses(chief=1, worker=2, ps=2))
+    config = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
+    servers = {
+        job: tf.distribute.Server(spec, job, 0, config=config) for job in ("chief", "worker", "ps")
+    }
+    return spec, {job: server.target for job, server in servers.items()}, servers
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch):
+    monkeypatch.setattr(ending, "_FOR_CHIEF_TO_HEAR", 0.2)
+    monkeypatch.setattr(ending, "_FOR_ANSWER", processes.HANGS)
+    monkeypatch.setattr(ending, "_FOR_LAST_STEP", processes.HANGS)
+    monkeypatch.setattr(tasks, "_FOR_CONNECTION", 60.0)
+
+
+def in_thread(function, *args):
+    thread = threading.Thread(target=function, args=args, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.slow
+def test_servers_end_after_the_last_step_of_the_workers(cluster, caplog):
+    spec, targets, _ = cluster
+    caplog.set_level(logging.INFO, "estimator_emb")
+    worker, server = ending.Member("worker", 0), ending.Member("ps", 0)
+    worker.begun = True
+    worker.listen(targets["worker"])
+    server.listen(targets["ps"])
+    serving = in_thread(server.wait)
+    time.sleep(0.5)
+    assert serving.is_alive() and not worker.is_over()
+    chief = in_thread(ending.end_all, targets["chief"], spec)
+    processes.until(worker.is_over)
+    # The worker is in its last step.
+    time.sleep(1)
+    assert chief.is_alive() and serving.is_alive() and not server.is_over()
+    worker.leave()
+    chief.join(processes.HANGS)
+    serving.join(processes.HANGS)
+    assert not chief.is_alive() and not serving.is_alive()
+    assert harness.said(caplog) == ["Training is over: this parameter server ends."]
+
+
+@pytest.mark.parametrize("begun", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_worker_that_makes_no_step_ends(begun, cluster, caplog, monkeypatch):
+    """At once before its first step; or after the time that a last one may take."""
+    spec, targets, _ = cluster
+    caplog.set_level(logging.INFO, "estimator_emb")
+    statuses = []
+    monkeypatch.setattr(tasks, "end_process", statuses.append)
+    if begun:
+        monkeypatch.setattr(ending, "_FOR_LAST_STEP", 0.5)
+    worker = ending.Member("worker", 0)
+    worker.begun = begun
+    worker.listen(targets["worker"])
+    ending.end_all(targets["chief"], spec)  # The server does not take its word: it runs on.
+    processes.until(lambda: statuses)
+    assert statuses == [0]
+    why = "'s last step does not end" if begun else " has made no step"
+    said = f"Training is over. This worker{why}: this process ends."
+    assert harness.said(caplog) == [said]
+
+
+def test_a_worker_that_does_not_answer_is_not_waited_for(cluster, caplog, monkeypatch):
+    spec, targets, _ = cluster
+    monkeypatch.setattr(ending, "_FOR_ANSWER", 0.5)
+    monkeypatch.setattr(ending, "_FOR_LAST_STEP", 0.5)
+    ending.end_all(targets["chief"], spec)
+    address = spec.task_address("worker", 0)
+    said = f"/job:worker/task:0 at {address} has not answered for 1 s: it is not waited for."
+    processes.until(lambda: said in harness.said(caplog))
+
+
+def test_train_and_evaluate_returns_in_a_server(tmp_path, monkeypatch):
+    cluster = processes.addresses(chief=1, ps=1)
+    estimators, returned = {}, []
+    for job in cluster:
+        task = {"type": job, "index": 0}
+        monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
+        estimators[job] = id_program.make(tmp_path, use_tpu=False)
+    input_fn = id_program.input_of(64)
+
+    def train(job):
+        specs = ee.TrainSpec(input_fn, max_steps=3), ee.EvalSpec(input_fn, steps=1)
+        returned.append((job, ee.train_and_evaluate(estimators[job], *specs)))
+
+    server = in_thread(train, "ps")
+    train("chief")
+    server.join(processes.HANGS)
+    assert sorted(returned) == [("chief", None), ("ps", None)]
+    assert harness.last_step(tmp_path) == 3
+
+
+def test_without_a_cluster_train_and_evaluate_is_stocks(tmp_path, monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    estimator = id_program.make(tmp_path, use_tpu=False)
+    train_spec = ee.TrainSpec(id_program.input_of(16), max_steps=1)
+    with pytest.raises(TypeError, match=r"^`eval_spec` must have type `tf.estimator.EvalSpec`"):
+        ee.train_and_evaluate(estimator, train_spec, None)
+    with pytest.raises(TypeError, match=r"^`estimator` must have type `tf.estimator.Estimator`"):
+        ee.train_and_evaluate("one", train_spec, ee.EvalSpec(id_program.input_of(16)))
+    eval_spec = ee.EvalSpec(id_program.input_of(16), steps=1)
+    metrics, exports = ee.train_and_evaluate(estimator, train_spec, eval_spec)
+    assert metrics["global_step"] == 1 and exports == []
+
+
+# ---- Waiting ------------------------------------------------------------------------------------
+
+
+def test_who_takes_no_connection_is_away():
+    with socket.create_server(("localhost", 0)) as server:
+        here = f"localhost:{server.getsockname()[1]}"
+        gone = processes.addresses(ps=1)["ps"][0]
+        spec = tf.train.ClusterSpec({"ps": [gone, here, "no.such.host.invalid:1"], "chief": [here]})
+        found = tasks.tasks_of(spec, "ps", "chief", "master")
+        assert [str(task) for task in found] == [
+            f"/job:ps/task:0 at {gone}",
+            f"/job:ps/task:1 at {here}",
+            "/job:ps/task:2 at no.such.host.invalid:1",
+            f"/job:chief/task:0 at {here}",
+        ]
+        assert tasks.away(found) == [found[0], found[2]]
+
+
+@pytest.fixture
+def watch(monkeypatch, caplog):
+    """Makes what tells a watch who is away at which second, and returns what it says then."""
+    caplog.set_level(logging.INFO, "estimator_emb")
+    monkeypatch.delenv(environment.WAIT_LIMIT.name, raising=False)
+    spec = tf.train.ClusterSpec({"chief": ["c:1"], "worker": ["w:1"], "ps": ["p:1", "q:2"]})
+
+    def end(status):
+        raise SystemExit(status)
+
+    monkeypatch.setattr(tasks, "end_process", end)
+
+    def make(job, is_over=lambda: False):
+        watch = waiting.AbsenceWatch(spec, job, is_over)
+        needed = {task.address[0]: task for task in watch._tasks}
+
+        def judge(away, second):
+            watch._judge([needed[one] for one in away], 1000.0 + second)
+            said = harness.said(caplog)
+            caplog.clear()
+            return said
+
+        judge.needed = "".join(needed)
+        judge.watch = watch
+        return judge
+
+    return make
+
+
+def test_whom_a_task_needs(watch):
+    needed = {"chief": "pq", "master": "pq", "worker": "pqc", "ps": "c"}
+    assert {job: watch(job).needed for job in needed} == needed
+
+
+def test_who_is_away_is_named_within_a_minute_and_again(watch):
+    judge = watch("worker")
+    assert judge("p", 0) == judge("p", 29) == []
+    said = "/job:ps/task:0 at p:1 has been away for {} s"
+    assert judge("pc", 31) == [said.format(31) + "."]
+    assert judge("pc", 60) == []
+    assert judge("pc", 62) == [
+        f"{said.format(62)}; /job:chief/task:0 at c:1 has been away for 31 s."
+    ]
+    assert judge("c", 100) == ["/job:ps/task:0 at p:1 is there, after 100 s."]
+    assert judge("pc", 121) == []
+    assert judge("pc", 122) == ["/job:chief/task:0 at c:1 has been away for 91 s."]
+    assert judge("", 123) == ["/job:chief/task:0 at c:1 is there, after 92 s."]
+    assert judge("", 300) == []
+
+
+def test_a_limit_ends_the_wait(watch, monkeypatch, caplog):
+    monkeypatch.setenv(environment.WAIT_LIMIT.name, "12.5")
+    judge = watch("chief")
+    for away, second in (("q", 0), ("q", 12), ("", 13), ("q", 14), ("q", 26)):
+        assert judge(away, second) == []
+    with pytest.raises(SystemExit) as ended:
+        judge("q", 27)
+    assert ended.value.code == 1
+    assert harness.said(caplog) == [
+        "/job:ps/task:1 at q:2 has been away for 13 s, and ESTIMATOR_EMB_WAIT_LIMIT=12.5: this "
+        "process ends."
+    ]
+
+
+@pytest.mark.parametrize(("job", "seconds"), [("worker", 30), ("ps", 600)])
+def test_training_may_be_over_when_the_chief_is_away(job, seconds, watch):
+    asked = []
+    judge = watch(job, lambda: asked.append(True) or True)
+    judge("c", 0)
+    judge("c", seconds - 1)
+    assert not asked
+    assert judge("c", seconds) == [] and asked
+    assert judge.watch._stopped.is_set()
+
+
+@pytest.mark.parametrize("text", ["no", "0", "-1", "nan", "inf"])
+def test_a_limit_that_is_none(text, monkeypatch):
+    monkeypatch.setenv(environment.WAIT_LIMIT.name, text)
+    assert harness.refusal(ValueError, options.asked_wait_limit) == (
+        "Environment variable ESTIMATOR_EMB_WAIT_LIMIT must be a positive number of seconds; got "
+        f"'{text}'."
+    )
+
+
+# ---- Processes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_cluster_ends_when_its_chief_is_done(tmp_path):
+    """A chief that is killed ends nobody, and is missed, here after 3 s; what comes late ends."""
+    model, jobs = tmp_path / "model", {"chief": 1, "worker": 1, "ps": 2}
+    arguments = [str(model), "100000"]
+    program = """
+    from estimator_emb.backends.cluster import ending, waiting
+
+    ending._FOR_ANSWER = 600.0
+    waiting._UNTIL_SAID, waiting._BETWEEN_KNOCKS = 3.0, 1.0
+    """
+    program += id_program.UNTIL_THE_END
+    with processes.Processes(tmp_path, program, arguments, jobs) as cluster:
+        servers = [cluster.start("ps", 0), cluster.start("ps", 1)]
+        chief, worker = cluster.start("chief"), cluster.start("worker")
+        cluster.until(lambda: harness.last_step(model))
+        before = {one: len(one.log.read_text()) for one in [*servers, worker]}
+        chief.send_signal(signal.SIGKILL)
+        chief.wait()
+        address = cluster.cluster["chief"][0]
+        absence = f"/job:chief/task:0 at {address} has been away for "
+        cluster.until(
+            lambda: all(absence in one.log.read_text()[end:] for one, end in before.items())
+        )
+        assert all(one.poll() is None for one in before), cluster.logs()
+
+        arguments[1] = str(harness.last_step(model) + 1)
+        cluster.ended(cluster.start("chief"))
+        cluster.ended(*servers)
+        if ": this process ends." not in worker.log.read_text():
+            cluster.ended(worker)
+        for server in servers:
+            assert "Training is over: this parameter server ends." in server.log.read_text()
+
+        cluster.ended(cluster.start("worker"))

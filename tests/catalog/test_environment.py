@@ -1,0 +1,37 @@
+"""One list of environment variables: the package reads those in it, and the page has them all."""
+
+import re
+
+import processes
+
+from estimator_emb.catalog import environment
+
+_MACRO = "ESTIMATOR_EMB_NAME"
+"""Of the C++ kernels, and no variable of the environment."""
+NAMES = {variable.name for variable in environment.VARIABLES}
+
+
+def test_what_the_package_reads_is_listed():
+    """A variable that a text of the package names is one of them; none is listed in vain."""
+    files = (processes.ROOT / "estimator_emb").rglob("*.py")
+    package = "\n".join(path.read_text() for path in files if path.name != "environment.py")
+    named = set(re.findall(r"\bESTIMATOR_EMB_[A-Z_]*[A-Z]\b", package)) - {_MACRO}
+    assert named <= NAMES
+    for name in NAMES - named:
+        assert f"environment.{name.removeprefix('ESTIMATOR_EMB_')}" in package, name
+
+
+def test_the_page_has_them_all():
+    page = (processes.ROOT / "docs" / "api" / "index.md").read_text()
+    rows = dict(re.findall(r"^\| `(ESTIMATOR_EMB_\w+)` \| (.*) \|$", page, re.M))
+    assert set(rows) == NAMES
+    for variable in environment.VARIABLES:
+        for choice in variable.choices:
+            assert f"`{choice}`" in rows[variable.name], variable.name
+
+
+def test_an_empty_variable_is_none(monkeypatch):
+    monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "")
+    assert environment.DEVICE.value() is None and str(environment.DEVICE) == "ESTIMATOR_EMB_DEVICE"
+    monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "host")
+    assert environment.DEVICE.value() == "host"

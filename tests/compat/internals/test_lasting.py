@@ -1,0 +1,56 @@
+"""What lasts until the process ends is on the page about importing."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+import estimator_emb
+
+PACKAGE = pathlib.Path(estimator_emb.__file__).parent
+PAGE = PACKAGE.parent / "docs" / "importing.md"
+
+EVERYTHING = """
+from estimator_emb.compat.internals.patches import LASTING
+
+from estimator_emb.compat import custom_gradients, legacy_optimizers
+from estimator_emb.guards import wrong_optimizers
+from estimator_emb.legacy import forks, input_checkpoint, launch
+from estimator_emb.engine.tables import column_reads, scopes
+
+custom_gradients.find_local_variables()
+legacy_optimizers._install()
+with wrong_optimizers._watched(has_tables=True):
+    pass
+forks.warn_of_copies()
+input_checkpoint.attach_hooks()
+launch._limit_steps(1)
+column_reads._install()
+scopes._install()
+print(*LASTING.attributes, sep="\\n")
+"""
+
+
+def test_every_file_that_changes_something_for_good_is_run_here():
+    changing = {
+        ".".join(file.relative_to(PACKAGE).with_suffix("").parts)
+        for file in PACKAGE.rglob("*.py")
+        if "LASTING." in file.read_text() and file.stem != "patches"
+    }
+    named = re.findall(r"from estimator_emb\.([\w.]+) import (.+)", EVERYTHING)
+    named = [(folder, names) for folder, names in named if names != "LASTING"]
+    run = {f"{folder}.{name}" for folder, names in named for name in names.split(", ")}
+    assert changing == run
+
+
+@pytest.mark.slow
+def test_the_page_has_what_lasts():
+    done = subprocess.run([sys.executable, "-c", EVERYTHING], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    # Keras 3 is not in every environment, and Keras 2 has two names.
+    changed = {re.sub(r"^(tf_keras|keras)\.src\.", "keras.", name) for name in done.stdout.split()}
+    section = PAGE.read_text().partition("## What lasts until the process ends")[2]
+    listed = set(re.findall(r"`([\w.]+\.[\w.]+)`", section.partition("\n## ")[0]))
+    assert changed == listed

@@ -1,0 +1,355 @@
+"""`estimator_emb.compat.internals`: that it is the only place of private names, and all exist.
+
+With a new TensorFlow, `test_names_resolve` and `test_attributes_resolve` say what it lacks. The
+first needs no more than TensorFlow itself: where `import estimator_emb` fails already, run it by
+`python -m pytest --noconftest`.
+"""
+
+import ast
+import functools
+import importlib
+import inspect
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).parents[3]
+INTERNALS = ROOT / "estimator_emb" / "compat" / "internals"
+PROCESSES = {ROOT / "estimator_emb" / room for room in ("preflight/processes", "cli/bin")}
+"""Programs of their own, which import TensorFlow or JAX without us."""
+WITHOUT_TABLES = ("__init__", "patches")
+"""Files of `compat.internals` that use names and list none."""
+SOURCES = [
+    path
+    for package in ("estimator_emb", "feature_columns")
+    for path in sorted((ROOT / package).rglob("*.py"))
+    if (path.parent != INTERNALS or path.stem in WITHOUT_TABLES)
+    and PROCESSES.isdisjoint(path.parents)
+]
+MODULES = [path for path in sorted(INTERNALS.glob("*.py")) if path.stem not in WITHOUT_TABLES]
+UNTIL = "Until TensorFlow "
+"""How the reason for a name begins that later versions lack."""
+
+
+@functools.cache
+def tree(path):
+    return ast.parse(path.read_text())
+
+
+@functools.cache
+def nodes(path):
+    return list(ast.walk(tree(path)))
+
+
+def names_of(path):
+    """{name: (module of TensorFlow, attribute of it or None, reason)} of a module of internals."""
+    modules, names = {}, {}
+    body, lines = tree(path).body, path.read_text().splitlines()
+    for statement, after in zip(body, [*body[1:], None], strict=True):
+        if isinstance(statement, ast.ImportFrom):
+            for one in statement.names:
+                if one.asname and one.asname.startswith("_"):
+                    modules[one.asname] = f"{statement.module}.{one.name}"
+                elif statement.module.startswith("tensorflow_estimator"):
+                    # For programs, as the file says.
+                    names[one.asname or one.name] = statement.module, one.name, body[0].value.value
+                else:
+                    reason = lines[one.lineno - 2].partition("# ")[2]
+                    names[one.asname or one.name] = statement.module, one.name, reason
+        elif isinstance(statement, ast.Assign):
+            (target,) = statement.targets
+            value = statement.value
+            if isinstance(value, ast.Call):  # getattr(module, "name", None)
+                module, attribute = value.args[0].id, value.args[1].value
+            elif isinstance(value, ast.Attribute):
+                module, attribute = value.value.id, value.attr
+            else:
+                module, attribute = value.id, None
+            is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+            names[target.id] = modules[module], attribute, after.value.value if is_text else ""
+    return names
+
+
+NAMES = {(path.stem, name): of for path in MODULES for name, of in names_of(path).items()}
+
+
+def is_over(reason):
+    """Whether later versions lack a name, as its reason says, and this is one of them."""
+    import tensorflow as tf
+
+    until = re.match(rf"{UNTIL}(\d+)\.(\d+):", reason)
+    version = re.match(r"(\d+)\.(\d+)\.", tf.__version__)
+    return until is not None and [*map(int, version.groups())] > [*map(int, until.groups())]
+
+
+def complaint(missing):
+    import tensorflow as tf
+
+    return (
+        f"TensorFlow {tf.__version__} lacks what estimator_emb uses:\n  "
+        + "\n  ".join(missing)
+        + "\nFor each: find where it went, and take it from there in compat/internals, "
+        "or do without it; see 'A new TensorFlow' in docs/contributing.md."
+    )
+
+
+def users(name):
+    return [
+        str(path.relative_to(ROOT))
+        for path in SOURCES
+        if any(name in (one.name for one in imported.names) for imported in imports(path))
+    ]
+
+
+@functools.cache
+def imports(path):
+    return [
+        node
+        for node in nodes(path)
+        if isinstance(node, ast.ImportFrom)
+        and (node.module or "").startswith("estimator_emb.compat.internals")
+    ]
+
+
+def test_names_resolve():
+    try:
+        import estimator_emb  # noqa: F401  (without it, tensorflow-estimator cannot be imported)
+    except (ImportError, AttributeError) as error:
+        not_imported = error
+    else:
+        not_imported = None
+    missing = []
+    for (place, name), (module, attribute, reason) in NAMES.items():
+        if not_imported and module.startswith("tensorflow_estimator"):
+            continue
+        try:
+            found = __import__(module, fromlist=[attribute or ""])
+            if attribute is not None:
+                getattr(found, attribute)
+        except (ImportError, AttributeError) as error:
+            if not is_over(reason):
+                missing.append(
+                    f"{place}.{name} ({error}). Why: {reason} Used by: {', '.join(users(name))}"
+                )
+    assert not missing, complaint(missing)
+    assert not_imported is None, f"import estimator_emb: {not_imported!r}"
+
+
+@functools.cache
+def classes(file):
+    return {node.name: node for node in tree(file).body if isinstance(node, ast.ClassDef)}
+
+
+@functools.cache
+def set_by(cls):
+    module = sys.modules.get(cls.__module__)
+    file = getattr(module, "__file__", None)
+    found = classes(pathlib.Path(file)).get(cls.__name__) if file else None
+    return {node.attr for node in ast.walk(found) if of_self(node)} if found else set()
+
+
+def of_self(node):
+    return (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    )
+
+
+def has(owner, name):
+    """Whether an object, or the instances of a class, have an attribute."""
+    return hasattr(owner, name) or (
+        inspect.isclass(owner) and any(name in set_by(base) for base in owner.__mro__)
+    )
+
+
+def listed():
+    """Returns (owner, name, reason) of each attribute of `private_attributes`."""
+    from private_attributes import ATTRIBUTES
+
+    return [(owner, *one) for owner, reasons in ATTRIBUTES.items() for one in reasons.items()]
+
+
+def test_attributes_resolve():
+    missing = [
+        f"{name} of {owner!r}. Why: {reason}"
+        for owner, name, reason in listed()
+        if not is_over(reason) and not has(owner, name)
+    ]
+    assert not missing, complaint(missing)
+
+
+def test_each_name_stands_once_and_says_why():
+    places = [(module, attribute) for module, attribute, _ in NAMES.values()]
+    assert [one for one in places if places.count(one) > 1] == []
+    changing = {
+        name: reason
+        for name, (module, _, reason) in NAMES.items()
+        if not module.startswith("tensorflow_estimator")
+    }
+    assert [name for name, reason in changing.items() if len(reason) < 10] == []
+
+
+def test_each_name_is_used():
+    used = {one.name for path in SOURCES for imported in imports(path) for one in imported.names}
+    assert [name for name in NAMES if used.isdisjoint(name)] == []
+
+
+def is_private(module):
+    return module.split(".")[0] == "tensorflow_estimator" or module.startswith(
+        ("tensorflow.python", "tensorflow.core", "tensorflow._api", "tensorflow.compiler")
+    )
+
+
+def test_no_other_module_imports_private_names():
+    found = []
+    for path in SOURCES:
+        for node in nodes(path):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [one.name for one in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                # `from tensorflow import python` too.
+                names = [f"{node.module}.{one.name}" for one in node.names]
+            place = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
+            found += [f"{place}: {name}" for name in names if is_private(name)]
+    assert not found, "import these in estimator_emb/compat/internals, and take them from there"
+
+
+def private(name):
+    return name.startswith("_") and not name.startswith("__") and name not in PYTHONS
+
+
+PYTHONS = {"_asdict", "_exit", "_fields", "_replace"}
+"""Names of namedtuples and of `os`."""
+MARKS = {
+    "_distribute_coordinator_mode",  # of a RunConfig, as the next two
+    "_experimental_distribute",
+    "_train_distribute",
+    "_is_short",  # of an error
+    "_key_op",  # of a function, by contrib's arg_scope
+    "_original",  # of a SharedModule, as the next
+    "_own",
+    "_suggests",  # of a function, as `_watched`
+    "_tfll_initialized",  # of a loader of `tf.keras`, which need not have it
+    "_watched",
+}
+"""Attributes that we, or tensorflow-estimator, set otherwise than by `self`; one may be missing."""
+THEIRS = ("tensorflow", "keras", "tf_keras")
+"""Packages of the classes that ours extend and that change; Keras 2 is one of the last two."""
+
+
+def asked(path):
+    """Private attributes that a file reads, sets, deletes or asks for by `getattr` and the like."""
+    found = set()
+    for node in nodes(path):
+        if isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in ("getattr", "hasattr", "setattr", "delattr")
+            and isinstance(node.args[1], ast.Constant)
+        ):
+            found.add(node.args[1].value)
+    return {name for name in found if private(name)}
+
+
+def defined(sources):
+    """Every name that sources define: functions, classes, variables, attributes of self."""
+    found = set()
+    for path in sources:
+        for node in nodes(path):
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                found.add(node.name)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                found.add(node.id)
+            elif of_self(node):
+                found.add(node.attr)
+    return found
+
+
+def add(names):
+    return f"add {sorted(names)} to tests/compat/internals/private_attributes.py, with why"
+
+
+def test_attributes_are_listed():
+    import tensorflow_estimator
+
+    stock = pathlib.Path(tensorflow_estimator.__file__).parent / "python" / "estimator"
+    of_stock = defined([*stock.glob("*.py"), *stock.glob("tpu/*.py")])
+    unlisted = {name for path in SOURCES for name in asked(path)}
+    unlisted -= defined(SOURCES) | of_stock | {name for _, name, _ in listed()} | MARKS
+    assert not unlisted, add(unlisted)
+
+
+def test_attributes_of_modules_are_listed():
+    """What is used of a module of TensorFlow that `internals` gives as a whole, public or not."""
+    of_modules = [(owner, name) for owner, name, _ in listed() if inspect.ismodule(owner)]
+    unlisted = set()
+    for path in SOURCES:
+        given = {
+            name.name: getattr(importlib.import_module(one.module), name.name)
+            for one in imports(path)
+            for name in one.names
+        }
+        for node in nodes(path):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                module = given.get(node.value.id)
+                of_protos = node.value.id.endswith("_pb2")
+                ours = inspect.ismodule(module) and module.__name__.startswith("estimator_emb.")
+                if inspect.ismodule(module) and not of_protos and not ours:
+                    unlisted |= {node.attr} - {
+                        name for owner, name in of_modules if owner is module
+                    }
+    assert not unlisted, add(unlisted)
+
+
+def private_of_self(node):
+    """Private names that a class of ours uses on itself or defines."""
+    found = set()
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Attribute) and ast.unparse(inner.value) in ("self", "super()"):
+            found.add(inner.attr)
+        elif isinstance(inner, ast.FunctionDef):
+            found.add(inner.name)
+    return {name for name in found if private(name)}
+
+
+def test_what_our_classes_take_from_theirs_is_listed():
+    """Attributes and methods of a class that is not ours, which a subclass uses or overrides."""
+    unlisted = set()
+    for path in SOURCES:
+        for name, node in classes(path).items():
+            if not node.bases:
+                continue
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            cls = getattr(importlib.import_module(".".join(parts).removesuffix(".__init__")), name)
+            theirs = [base for base in cls.__mro__ if base.__module__.split(".")[0] in THEIRS]
+            of_bases = {
+                attribute
+                for owner, attribute, _ in listed()
+                if inspect.isclass(owner) and issubclass(cls, owner)
+            }
+            unlisted |= {
+                f"{attribute} of what {name} extends"
+                for attribute in private_of_self(node) - of_bases
+                if any(attribute in vars(base) or attribute in set_by(base) for base in theirs)
+            }
+    assert not unlisted, add(unlisted)
+
+
+def test_each_attribute_is_used():
+    words = {word for path in SOURCES for word in re.findall(r"\w+", path.read_text())}
+    unused = [name for _, name, _ in listed() if name not in words]
+    assert not unused, f"take {unused} out of tests/compat/internals/private_attributes.py"
+
+
+def test_tensorflow_is_imported_after_keras_is_chosen():
+    """Preparing imports TensorFlow, with the Keras that it asked for; nothing else may before."""
+    program = "import sys, types; sys.modules['estimator_emb'] = package = types.ModuleType('p')\n"
+    program += f"package.__path__ = [{str(ROOT / 'estimator_emb')!r}]\n"
+    program += "import estimator_emb.compat; assert 'tensorflow' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,0 +1,161 @@
+"""A step that ends in an error of its batch has written nothing, whatever model_fn writes."""
+
+import delays
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+from estimator_emb.engine.cores import Cores
+from estimator_emb.engine.engine import TableStep
+from estimator_emb.engine.ordering import after_checks
+from estimator_emb.engine.tables.helper_variable import HELPER_VARIABLE
+from estimator_emb.spec.resolved import tables_of
+
+v1 = tf.compat.v1
+GOOD = {"x": np.array([0, 1, 2, 3], np.int32), "y": harness.sparse([[1], [], [2, 2], [0]])}
+ID = "TPUConfig(bad_ids='drop') leaves such ids out and counts them."
+BAD = {
+    "an id of int32": (
+        {"x": np.array([0, 1, 4, 3], np.int32)},
+        f"Feature x of table x: id 4 is outside [0, 4). {ID}",
+    ),
+    "values and indices that differ in number": (
+        {"y": GOOD["y"]._replace(values=np.array([1, 2, 2], np.int64))},
+        "Feature y of table y: its ids have 3 values, but indices of shape [4 2]: each value "
+        "needs one index.",
+    ),
+    "a negative dense shape": (
+        {"y": GOOD["y"]._replace(dense_shape=np.array([-4, 2], np.int64))},
+        "Feature y of table y: the dense shape [-4 2] of its ids is negative.",
+    ),
+    "an index outside the dense shape": (
+        {"y": GOOD["y"]._replace(dense_shape=np.array([4, 1], np.int64))},
+        "Feature y of table y: sparse index [2 1] is outside the dense shape [4 1].",
+    ),
+    "another batch size": (
+        {"x": np.array([0, 1], np.int32)},
+        "Feature y of table y has 4 samples, but feature x has 2. All features of a batch need "
+        "the same number.",
+    ),
+}
+
+
+class Model:
+    """A training step with every kind of write that needs no lookup, over fed batches."""
+
+    def __init__(self, build, *arguments):
+        self.fed = {
+            "x": v1.placeholder(tf.int32, [None]),
+            "y": v1.sparse_placeholder(tf.int64, [None, None]),
+        }
+        tables = dict.fromkeys("xy", ee.TableConfig(4, 2))
+        spec = harness.tables_spec(tables, ee.AdagradParameters(0.5, 0.1))
+        with Cores().running():
+            pending = TableStep(spec, tables_of(spec), training=True).enqueue(self.fed)
+            seen = pending.features
+            step = v1.train.get_or_create_global_step()
+            train_op = build(*arguments, tf.reduce_sum(seen["x"]) + tf.reduce_sum(seen["y"]), step)
+            lookup = pending.create_tables()
+            lookup.hold_writes(train_op)
+            self.step = tf.group(train_op, lookup.apply_gradients())
+        self.variables = {one.name: one for one in v1.global_variables()}
+
+    def run(self, session, **other):
+        batch = {**GOOD, **other}
+        session.run(self.step, {self.fed[key]: value for key, value in batch.items()})
+
+
+def variable(name, resource):
+    return v1.get_variable(name, [3], initializer=v1.ones_initializer(), use_resource=resource)
+
+
+def minimized(optimizer, resource, loss, step):
+    loss += tf.reduce_sum(variable("bias", resource))
+    rows = tf.gather(v1.get_variable("rows", [5, 2], use_resource=resource), [1, 3])
+    return optimizer(0.1).minimize(loss + tf.reduce_sum(rows), step)
+
+
+def assigned(resource, loss, step):
+    train = v1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
+    first, second = variable("first", resource), variable("second", resource)
+    many = v1.get_variable("many", [5, 2], use_resource=resource)
+    return tf.group(
+        train,
+        v1.assign_add(first, [1, 2, 3]),
+        v1.assign(second, tf.zeros([3])),
+        v1.scatter_update(many, [2], [[7.0, 7.0]]),
+    )
+
+
+def small():
+    return v1.train.get_global_step() < 100
+
+
+def increased(within, loss, step):
+    """What increases a variable in what `within` makes of the function that does."""
+    train = v1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
+    bias = variable("bias", True)
+
+    def increase(number=0):
+        with tf.control_dependencies([bias.assign_add([1.0, 2.0, 3.0])]):
+            return number + tf.constant(1)
+
+    return tf.group(train, within(increase))
+
+
+BUILDS = {
+    "sgd": (minimized, v1.train.GradientDescentOptimizer, True),
+    "adam": (minimized, v1.train.AdamOptimizer, True),
+    "ftrl of ref variables": (minimized, v1.train.FtrlOptimizer, False),
+    "assigned": (assigned, True),
+    "ref variables assigned": (assigned, False),
+    "function": (increased, lambda increase: tf.function(increase)()),
+    "branch": (increased, lambda increase: tf.cond(small(), increase, lambda: tf.constant(0))),
+    "loop": (increased, lambda increase: tf.while_loop(lambda i: i < 3, increase, [0])),
+}
+
+
+CASES = [
+    # Of two kernels, one is left to the slow tests, in turns.
+    *(
+        pytest.param(kind, use_native, 2, marks=[pytest.mark.slow] * (int(use_native) == turn % 2))
+        for turn, kind in enumerate(BUILDS)
+        for use_native in "01"
+    ),
+    *((kind, "1", 1) for kind in ("loop", "branch")),
+]
+
+
+@pytest.mark.parametrize("kind, use_native, version", CASES)
+def test_nothing_is_written(kind, use_native, version, native, monkeypatch):
+    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", use_native)
+    with delays.control_flow(version), tf.Graph().as_default(), v1.Session() as session:
+        model = Model(*BUILDS[kind])
+        session.run(v1.global_variables_initializer())
+        session.run(v1.local_variables_initializer())
+        for bad, message in BAD.values():
+            before = session.run(model.variables)
+            with pytest.raises(tf.errors.InvalidArgumentError) as error:
+                model.run(session, **bad)
+            found = error.value.message.replace("\\'", "'")
+            assert f"assertion failed: [{message}]" in found
+            np.testing.assert_equal(session.run(model.variables), before)
+        model.run(session)
+        for name, value in session.run(model.variables).items():
+            if HELPER_VARIABLE not in name:
+                assert np.any(value != before[name]), name
+    if kind == "loop" and version == 1:
+        assert any(op.type == "Enter" for op in model.step.graph.get_operations())
+
+
+def test_a_write_that_the_check_needs_is_left_alone():
+    with tf.Graph().as_default(), v1.Session() as session:
+        counter = v1.get_variable("counter", initializer=0, use_resource=True)
+        with tf.control_dependencies([counter.assign_add(1, read_value=False)]):
+            checked = tf.identity(True)
+        after_checks.wait([tf.group(counter.assign_add(10, read_value=False), checked.op)], checked)
+        session.run(v1.global_variables_initializer())
+        session.run(checked)
+        assert session.run(counter) == 1

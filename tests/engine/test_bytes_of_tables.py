@@ -1,0 +1,74 @@
+"""Tables that the machine cannot hold are refused before anything is allocated."""
+
+import logging
+
+import harness
+import numpy as np
+import pytest
+
+import estimator_emb as ee
+from estimator_emb.engine.tables import sizes
+
+
+def estimator(model_dir, device):
+    tables = {"large": ee.TableConfig(250_000, 10), "small": ee.TableConfig(10, 10)}
+    spec = harness.tables_spec(tables, ee.AdamParameters(0.1))
+    model_fn = harness.gradient_model_fn(["large"])
+    return harness.estimator(model_fn, spec, model_dir, 8, device, run={})
+
+
+IDS = np.zeros([8, 1], np.int64)
+GRADIENTS = {"large": np.zeros([8, 10], np.float32)}
+both = harness.input_fn_of([({"large": IDS, "small": IDS}, GRADIENTS)])
+REFUSAL = (
+    "The embedding tables need 30.0 MB with slots, and this machine has 25.0 MB of memory. The "
+    "largest is 'large': 250,000 rows of 10, 30.0 MB with slots. Make tables smaller, choose an "
+    "optimizer with fewer slots, divide them over parameter servers on several machines, or use a "
+    "machine with more memory."
+)
+
+
+@pytest.mark.parametrize("device", [None, "host"])
+def test_what_does_not_fit_does_not_start(device, tmp_path, monkeypatch, caplog):
+    caplog.set_level(logging.INFO, logger="estimator_emb")
+    monkeypatch.setattr(sizes, "of_machine", lambda: 25_000_000)
+    train = estimator(tmp_path, device).train
+    assert harness.refusal(MemoryError, train, both, max_steps=2) == REFUSAL
+    assert any(", 30.0 MB with slots (Adam x 2)." in line for line in harness.said(caplog))
+    assert not list(tmp_path.glob("*.ckpt*"))
+
+
+def test_a_prediction_has_no_slots(tmp_path, monkeypatch):
+    monkeypatch.setattr(sizes, "of_machine", lambda: 9_000_000)
+    predictions = estimator(tmp_path, None).predict(both)
+    assert harness.refusal(MemoryError, next, predictions).startswith(
+        "The embedding tables need 10.0 MB, and this machine has 9.0 MB of memory. The largest is "
+        "'large': 250,000 rows of 10, 10.0 MB. Make"
+    )
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, 8 << 30),
+        ({"/proc/meminfo": "MemTotal: 1 kB\nSwapTotal:    1024 kB\n"}, (8 << 30) + (1 << 20)),
+        ({"/sys/fs/cgroup/memory.max": "max\n"}, 8 << 30),
+        ({"/sys/fs/cgroup/memory.max": "1000000\n"}, 1_000_000),
+        ({"/sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, 8 << 30),
+    ],
+)
+def test_the_memory_of_the_machine(files, expected, monkeypatch):
+    pages = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2 << 20}
+    monkeypatch.setattr(sizes.os, "sysconf", pages.__getitem__)
+
+    def read_text(path):
+        if str(path) not in files:
+            raise FileNotFoundError(path)
+        return files[str(path)]
+
+    monkeypatch.setattr(sizes.pathlib.Path, "read_text", read_text)
+    assert sizes.of_machine() == expected
+
+
+def test_this_machine_has_some():
+    assert sizes.of_machine() > 1 << 28

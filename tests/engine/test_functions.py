@@ -1,0 +1,126 @@
+"""What a learning rate function or gradient multiplier may return, and what is said otherwise."""
+
+import functools
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from estimator_emb import embedding
+from estimator_emb.engine import rates
+from estimator_emb.engine.tables import functions
+from estimator_emb.spec.config import TableConfig
+from estimator_emb.spec.resolved import Feature, Table
+
+
+def rate_of(function, *, of_optimizer=False):
+    """The float that a table with this function trains at; the function may see the step 7."""
+    parameters = embedding.SGD(function if of_optimizer else 0.5)
+    config = TableConfig(4, 2, learning_rate_fn=None if of_optimizer else function)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        step = tf.compat.v1.placeholder(tf.int64, [])
+        table = Table("t", config, (Feature("f"),), optimizer=parameters)
+        (rate,) = rates.of_tables([table], step)
+        assert (rate.dtype, rate.shape.rank) == (tf.float32, 0)
+        return session.run(rate, {step: 7})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [0.25, 0, 3, np.float64(0.25), np.int32(1), np.array(0.5, np.float32), 1e-50],
+)
+def test_numbers(value):
+    assert rate_of(lambda step: value) == np.float32(value)
+    assert rate_of(lambda: value, of_optimizer=True) == np.float32(value)
+
+
+def test_tensors():
+    assert rate_of(lambda step: tf.cast(step, tf.float64) / 2) == 3.5
+    assert rate_of(lambda step: step) == 7
+    assert rate_of(lambda step: tf.constant(0.25, tf.bfloat16)) == 0.25
+    assert rate_of(tf.keras.optimizers.schedules.ExponentialDecay(1.0, 7, 0.5)) == 0.5
+    # A negative value that is not known beforehand stops the step; see backends/test_wrong_rates.
+    assert rate_of(lambda step: -tf.cast(step, tf.float32)) == -7
+
+    def unknown(step):
+        return tf.compat.v1.placeholder_with_default(step, None)
+
+    assert rate_of(unknown) == 7
+
+
+def test_a_shape_known_only_later():
+    with pytest.raises(tf.errors.InvalidArgumentError, match="is not compatible with expected"):
+        rate_of(lambda step: tf.compat.v1.placeholder_with_default(step[tf.newaxis], None))
+
+
+def nothing(step=7):
+    pass
+
+
+class Schedule:
+    def __call__(self, step=7):
+        return None
+
+
+NONE = " returned None; it must return a number or a scalar tensor. Is its `return` missing?"
+NEGATIVE = ": its value must not be negative; got -0.1."
+MUST = " must return a number or a scalar tensor; got "
+
+
+@pytest.mark.parametrize("owner", ["table", "optimizer", "multiplier"])
+@pytest.mark.parametrize(
+    ("function", "error", "message"),
+    [
+        (nothing, TypeError, NONE),
+        (Schedule(), TypeError, NONE),
+        (functools.partial(nothing), TypeError, NONE),
+        (
+            lambda step=7: "a rate" + 1,
+            TypeError,
+            ' failed: TypeError: can only concatenate str (not "int") to str',
+        ),
+        (lambda step=7: {}["rate"], RuntimeError, " failed: KeyError: 'rate'"),
+        (lambda step=7: "0.1", TypeError, MUST + "a string: '0.1'."),
+        (lambda step=7: True, TypeError, MUST + "a bool: True."),
+        (lambda step=7: np.array([int]), TypeError, MUST + "array([<class 'int'>], dtype=object)."),
+        (lambda step=7: tf.ones([2]), ValueError, MUST + "the shape (2,)."),
+        (lambda step=7: -0.1, ValueError, NEGATIVE),
+        (lambda step=7: tf.constant(float("nan")), ValueError, ": its value must not be NaN."),
+        (lambda step=7: 1e39, ValueError, ": its value must be finite in float32; got inf."),
+    ],
+)
+def test_a_wrong_function_is_named_with_its_table(owner, function, error, message):
+    def call():
+        if owner != "multiplier":
+            return rate_of(function, of_optimizer=owner == "optimizer")
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            return session.run(functions.multiplier(function, tf.constant(7, tf.int64)))
+
+    if owner == "multiplier" and message == NEGATIVE:
+        assert call() == np.float32(-0.1)  # A gradient may be reversed.
+        return
+    with pytest.raises(error) as caught:
+        call()
+    name = "Schedule"
+    if not isinstance(function, Schedule):
+        inner = getattr(function, "func", function)
+        name = f"{inner.__name__} (test_functions.py, line {inner.__code__.co_firstlineno})"
+    subject = {
+        "table": "Table 't': learning_rate_fn",
+        "optimizer": "Table 't': the learning_rate of its SGD,",
+        "multiplier": "EmbeddingConfigSpec: experimental_gradient_multiplier_fn",
+    }[owner]
+    assert type(caught.value) is error
+    assert str(caught.value) == f"{subject} {name}{message}"
+
+
+def test_a_function_that_does_not_take_the_step():
+    def constant():
+        return 0.1
+
+    line = constant.__code__.co_firstlineno
+    assert harness.refusal(TypeError, rate_of, constant) == (
+        f"Table 't': learning_rate_fn constant (test_functions.py, line {line}) failed: TypeError: "
+        f"{constant.__qualname__}() takes 0 positional arguments but 1 was given"
+    )

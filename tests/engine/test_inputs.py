@@ -1,0 +1,263 @@
+"""Bad input: each kind is an error that names feature, table and value."""
+
+import dataclasses
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from estimator_emb.engine import bad_input, inputs
+from estimator_emb.engine.bad_input import readable
+from estimator_emb.spec.config import TableConfig
+from estimator_emb.spec.resolved import Feature, Table
+
+
+def table_of(*features, combiner="mean", vocabulary=10):
+    return Table("users", TableConfig(vocabulary, 2, combiner=combiner), features)
+
+
+def check_fails(message, call, *args):
+    """Asserts the message of a failed check, without TensorFlow's own words around it."""
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        call(*args)
+    said = readable(error.value.message).split("assertion failed: [")[1]
+    assert said.startswith(f"{message}]"), said
+
+
+DROP = " TPUConfig(bad_ids='drop') leaves such ids out and counts them."
+
+
+def check(table, features):
+    return bad_input.checked(
+        [inputs.source_of(table, one, features).ids for one in table.features]
+    )[0]
+
+
+X = Feature("x")
+WEIGHTED = Feature("x", weight_key="w")
+PAIR = tf.SparseTensor(*harness.sparse([[1], [2, 3]]))
+OUTSIDE = f"Feature x of table users: id {{}} is outside [0, 10).{DROP}"
+
+
+def weights(*rows):
+    return tf.SparseTensor(*harness.sparse(rows, np.float32))
+
+
+@pytest.mark.parametrize(
+    "features, values, message",
+    [
+        *(
+            ([X], [ids], OUTSIDE.format(bad))
+            for ids, bad in (
+                (tf.constant([1, 10]), 10),
+                (tf.constant([1, -1]), -1),
+                (tf.constant([[1, 2], [-2, -1]]), -2),
+                (tf.constant([2**31 + 5, 1], tf.int64), 2**31 + 5),
+                (tf.SparseTensor([[0, 0], [0, 1]], tf.constant([9, 12]), [2, 2]), 12),
+                (tf.SparseTensor([[0, 0], [0, 1]], tf.constant([-7, 3]), [2, 2]), -7),
+                (tf.ragged.constant([[1], [4, 11]]), 11),
+            )
+        ),
+        *(
+            (
+                [WEIGHTED],
+                [PAIR, weights([1.0], [0.5, bad])],
+                f"Feature x of table users: weight {bad} is not finite.",
+            )
+            for bad in (np.nan, np.inf, -np.inf)
+        ),
+        (
+            [WEIGHTED],
+            [PAIR, weights([1.0], [0.5])],
+            "Feature x of table users has 3 ids but 2 weights.",
+        ),
+        (
+            [WEIGHTED],
+            [PAIR, weights([1.0, 2.0], [3.0])],
+            "Feature x of table users: its weights stand at other indices than its ids.",
+        ),
+        (  # Also where unknown strings are left out before the weights are looked at.
+            [Feature("x", weight_key="w", to_ids=lambda s: tf.strings.to_number(s, tf.int64))],
+            [
+                tf.SparseTensor([[0, 0], [1, 0], [1, 1]], ["1", "-1", "3"], [2, 2]),
+                weights([1.0], [0.5]),
+            ],
+            "Feature x of table users has 3 ids but 2 weights.",
+        ),
+        ([X], [tf.zeros([0], tf.int64)], "Feature x of table users: the batch has no samples."),
+        (
+            [X, Feature("y")],
+            [tf.constant([1, 2]), tf.constant([1, 2, 3])],
+            "Feature y of table users has 3 samples, but feature x has 2. All features of a batch "
+            "need the same number.",
+        ),
+        # The first of several problems is reported.
+        ([X, Feature("y")], [tf.constant([1, 20]), tf.constant([30, 2])], OUTSIDE.format(20)),
+    ],
+)
+def test_a_bad_batch_stops_the_step(features, values, message):
+    keys = ("x", "w" if features[0].weight_key else "y")
+    check_fails(message, check, table_of(*features), dict(zip(keys, values, strict=False)))
+
+
+@pytest.mark.parametrize(
+    "weights, message",
+    [
+        (np.ones([2, 3]), "Feature x of table users has 4 ids but 6 weights."),
+        (np.ones([2, 1]), "Feature x of table users has 4 ids but 2 weights."),
+        (
+            np.ones([4, 1]),
+            "Feature x of table users: its weights stand at other indices than its ids.",
+        ),
+    ],
+)
+def test_dense_weights_of_a_shape_known_only_when_the_step_runs(weights, message):
+    table = table_of(WEIGHTED)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        features = {
+            "x": tf.compat.v1.placeholder(tf.int64, [None, None]),
+            "w": tf.compat.v1.placeholder(tf.float32, [None, None]),
+        }
+        (read,) = check(table, features)
+        fed = {features["x"]: [[1, 2], [3, -1]], features["w"]: weights}
+        check_fails(message, session.run, [read.ids, read.weights], fed)
+
+
+@pytest.mark.parametrize("limit", [0, 2])
+@pytest.mark.parametrize("index", [[3, 0], [-1, 0], [0, 2], [0, -1]])
+def test_sparse_index_outside_the_dense_shape(index, limit):
+    """A sequence would put some of them in another sample."""
+    features = {"x": tf.SparseTensor([[0, 0], index, [2, 1]], tf.constant([1, 2, 3]), [3, 2])}
+    message = (
+        f"Feature x of table users: sparse index [{index[0]} {index[1]}] is outside the dense "
+        "shape [3 2]."
+    )
+    check_fails(message, check, table_of(Feature("x", max_sequence_length=limit)), features)
+
+
+@pytest.mark.parametrize("known_by", ["batch", "lengths"])
+def test_a_sequence_of_another_batch_size(known_by):
+    table = table_of(Feature("x", max_sequence_length=3))
+    read = inputs.source_of(table, table.features[0], {"x": PAIR}).ids
+    if known_by == "lengths":
+        # As of the batches of several cores, put together.
+        read = dataclasses.replace(read, static_batch=None)
+    assert harness.refusal(ValueError, bad_input.of_size, read, 4) == (
+        "Feature x of table users has 2 samples, but the batch size is 4. Batch the whole dataset, "
+        "with drop_remainder=True."
+    )
+
+
+def test_two_ids_at_one_position_of_a_sequence():
+    features = {
+        "x": tf.SparseTensor([[0, 0], [1, 2], [1, 1], [1, 2]], tf.constant([1, 2, 3, 4]), [2, 3])
+    }
+    twice = "Feature x of table users: two ids stand at position 2 of the sequence of sample 1."
+    check_fails(twice, check, table_of(Feature("x", max_sequence_length=3)), features)
+    (read,) = check(table_of(Feature("x", max_sequence_length=2)), features)  # Cut off.
+    assert read.segments.numpy().tolist() == [0, 3]
+
+
+@pytest.mark.parametrize("limit", [0, 2])
+@pytest.mark.parametrize("shape", [[3], [3, 1, 1]])
+def test_sparse_ids_of_a_rank_known_only_when_the_step_runs(shape, limit):
+    table = table_of(Feature("x", max_sequence_length=limit))
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        ids = tf.compat.v1.sparse_placeholder(tf.int64)
+        (read,) = check(table, {"x": ids})
+        value = tf.compat.v1.SparseTensorValue([[0] * len(shape)], [1], shape)
+        message = "Feature x of table users: its ids must have shape [batch, n]; got "
+        message += f"[{' '.join(map(str, shape))}]."
+        check_fails(message, session.run, [read.ids, read.segments], {ids: value})
+        value = tf.compat.v1.SparseTensorValue([[1, 0]], [4], [2, 1])
+        got = session.run([read.ids, read.segments], {ids: value})
+    assert [one.tolist() for one in got] == [[4], [limit or 1]]
+
+
+ONE = tf.SparseTensor([[0, 0]], [1], [1, 1])
+DENSE = {"x": tf.constant([1])}
+SEQUENCE = Feature("x", max_sequence_length=2, weight_key="w")
+
+
+@pytest.mark.parametrize(
+    "feature, features, message",
+    [
+        (
+            X,
+            {"x": tf.constant(["a"])},
+            "ids must be int32 or int64; got strings. Strings need a categorical column with a "
+            "vocabulary or hash buckets.",
+        ),
+        *(
+            (X, {"x": tf.cast(ids, dtype)}, f"ids must be int32 or int64; got {dtype.name}.")
+            for ids, dtype in (
+                ([1], tf.int16),
+                (ONE, tf.bool),
+                (tf.ragged.constant([[1]]), tf.uint8),
+            )
+        ),
+        (
+            X,
+            {"x": tf.ragged.constant([[[1]]])},
+            "ragged ids must have shape [batch, n]; got (1, None, None).",
+        ),
+        (X, {"x": tf.constant(1)}, "dense ids must have shape [batch] or [batch, n]; got ()."),
+        (
+            X,
+            {"x": tf.SparseTensor([[0, 0, 0]], [1], [1, 1, 1])},
+            "sparse ids must have shape [batch, n]; got (1, 1, 1).",
+        ),
+        (
+            WEIGHTED,
+            {"x": tf.constant([[1]]), "w": tf.ragged.constant([[1.0]])},
+            "its ids are dense, so its weights w must be dense too, of the same shape; got a "
+            "RaggedTensor.",
+        ),
+        (
+            WEIGHTED,
+            {"x": ONE, "w": tf.SparseTensor([[0, 0, 0]], [1.0], [1, 1, 1])},
+            "its weights w must have shape [batch, n]; got (1, 1, 1).",
+        ),
+        (
+            WEIGHTED,
+            {"x": tf.constant([1])},
+            "Cannot find weights w for weighted_categorical_column among the features of the "
+            "batch, ['x'].",
+        ),
+        (
+            WEIGHTED,
+            {"x": ONE, "w": tf.constant([[1.0]])},
+            "its ids are sparse, so its weights w must be sparse too, with the same indices; got "
+            "a dense tensor.",
+        ),
+        (
+            WEIGHTED,
+            {**DENSE, "w": tf.cast(ONE, tf.float32)},
+            "its ids are dense, so its weights w must be dense too, of the same shape; got a "
+            "SparseTensor.",
+        ),
+        (
+            WEIGHTED,
+            {**DENSE, "w": tf.constant([[1.0, 2.0]])},
+            "weights w must have the shape of the ids, (1,); got (1, 2).",
+        ),
+        (WEIGHTED, {**DENSE, "w": tf.constant(["1"])}, "weights w must be numbers; got string."),
+        (
+            SEQUENCE,
+            {**DENSE, "w": tf.constant([1.0])},
+            "a sequence feature takes no weights; got weight key w.",
+        ),
+    ],
+)
+def test_bad_form(feature, features, message):
+    said = harness.refusal(ValueError, inputs.source_of, table_of(feature), feature, features)
+    assert said == f"Feature x of table users: {message}"
+
+
+def test_combiner_none_takes_one_id_per_sample():
+    table = table_of(X, combiner=None)
+    assert harness.refusal(ValueError, check, table, {"x": tf.constant([[1, 2]])}) == (
+        "Feature x of table users: its table has combiner None, so ids must have shape "
+        "[batch] or [batch, 1]; got (1, 2)."
+    )

@@ -1,0 +1,98 @@
+"""Columns that look integers up: off a TPU they do, emulated they read ids."""
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+import feature_columns as fc
+from estimator_emb.engine import inputs, integers
+from estimator_emb.spec.resolved import tables_of_columns
+
+VOCABULARY = [30, 7, 2, 41]
+
+
+def read(column, value, **kwargs):
+    """(ids, segments) of a feature, once its integers are looked up."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tables = integers.looked_up(tables_of_columns([fc.embedding_column(column, 2, **kwargs)]))
+        features = integers.as_strings(tables, {"x": value()})
+        ids = inputs.source_of(tables[0], tables[0].features[0], features).ids
+        session.run(tf.compat.v1.tables_initializer())
+        segments = ids.samples if ids.segments is None else ids.segments
+        return [array.tolist() for array in session.run((ids.ids, segments))]
+
+
+def vocabulary(**kwargs):
+    return fc.categorical_column_with_vocabulary_list("x", VOCABULARY, dtype=tf.int64, **kwargs)
+
+
+FORMS = {
+    "vector": lambda: tf.constant([7, 99, 41], tf.int32),
+    "matrix": lambda: tf.constant([[7, -1], [99, -1], [41, 2]], tf.int64),
+    "sparse": lambda: tf.SparseTensor(*harness.sparse([[7], [99], [41, 2]], np.int64)),
+    "ragged": lambda: tf.ragged.constant([[7], [99], [41, 2]], tf.int32),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_vocabulary(form):
+    expected = [1, 3] if form == "vector" else [1, 3, 2]
+    samples = [0, 2] if form == "vector" else [0, 2, 2]
+    assert read(vocabulary(), FORMS[form]) == [expected, samples]
+    expected.insert(1, 4)
+    samples.insert(1, 1)
+    assert read(vocabulary(num_oov_buckets=1), FORMS[form]) == [expected, samples]
+
+
+def test_sequence_keeps_the_position_of_what_is_unknown():
+    column = fc.sequence_categorical_column_with_vocabulary_list("x", VOCABULARY, dtype=tf.int64)
+    assert read(column, FORMS["sparse"], max_sequence_length=2) == [[1, 3, 2], [0, 4, 5]]
+
+
+def test_default_value_takes_what_is_outside():
+    column = fc.categorical_column_with_identity("x", 5, default_value=3)
+    value = tf.constant([[4, 5], [-2, -1]]).numpy()
+    assert read(column, lambda: tf.constant(value)) == [[4, 3, 3], [0, 0, 1]]
+
+
+def test_hash_is_that_of_the_decimals():
+    column = fc.categorical_column_with_hash_bucket("x", 97, dtype=tf.int64)
+    hashed = tf.strings.to_hash_bucket_fast(["7", "99", "41"], 97).numpy().tolist()
+    assert read(column, FORMS["vector"]) == [hashed, [0, 1, 2]]
+
+
+def test_strings_for_integers():
+    assert harness.refusal(ValueError, read, vocabulary(), lambda: tf.constant(["7"])) == (
+        "Feature x of table tbl_x: its column looks up integers, so its values must be int32 or "
+        "int64; got string."
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device, with_kernels", [(None, True), ("host", False)])
+def test_training_prediction_and_export(device, with_kernels, tmp_path, request):
+    if with_kernels:
+        request.getfixturevalue("native")
+    values = np.arange(8.0).reshape(4, 2)
+    column = fc.categorical_column_with_vocabulary_list("x", [3, 2, 1, 0], dtype=tf.int64)
+    column = fc.embedding_column(column, 2, initializer=harness.initializer(values))
+    spec = ee.EmbeddingConfigSpec([column], ee.StochasticGradientDescentParameters(1.0))
+    given = np.array([3, 3, 1, 0])
+    # On a TPU, ids; otherwise what the vocabulary makes of them.
+    rows = given if device else 3 - given
+    batch = {"x": given}, {"x": np.ones([4, 2], np.float32)}
+    model_fn = harness.gradient_model_fn(["x"])
+    estimator = harness.estimator(model_fn, spec, tmp_path / "model", device=device)
+    estimator.train(harness.input_fn_of([batch]), steps=1)
+    trained = values - np.bincount(rows, minlength=4)[:, None]
+    saved = harness.saved(tmp_path / "model", 1)
+    np.testing.assert_allclose(saved["x_embedding/embedding_weights"], trained)
+    predicted = [one["x"] for one in estimator.predict(harness.input_fn_of([batch]))]
+    np.testing.assert_allclose(predicted, trained[rows])
+
+    receive = harness.receiver_of(x=(tf.int64, [None]))
+    serve = harness.exported(estimator, tmp_path / "export", receive)
+    (served,) = serve(x=tf.constant(given)).values()
+    np.testing.assert_allclose(served, trained[3 - given])

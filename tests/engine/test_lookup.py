@@ -1,0 +1,212 @@
+"""Lookups of every input form against TensorFlow's own lookup and against NumPy."""
+
+import itertools
+
+import harness
+import hypothesis
+import numpy as np
+import pytest
+import reference
+import tensorflow as tf
+from hypothesis import strategies as st
+
+import feature_columns as fc
+from estimator_emb.engine import bad_input, inputs, lookup
+from estimator_emb.spec.config import TableConfig
+from estimator_emb.spec.resolved import Feature, Table, tables_of_columns
+
+settings = hypothesis.settings(max_examples=25)
+
+
+def make_table(vocabulary, dimension, combiner, features):
+    return Table("t", TableConfig(vocabulary, dimension, combiner=combiner), tuple(features))
+
+
+@st.composite
+def samples(draw, vocabulary, batch):
+    rows = st.lists(st.integers(0, vocabulary - 1), max_size=4)
+    return draw(st.lists(rows, min_size=batch, max_size=batch))
+
+
+def run(table, features, weights, gradients):
+    """Activations by feature, distinct ids and their row gradients."""
+    read = bad_input.checked(
+        [inputs.source_of(table, one, features).ids for one in table.features]
+    )[0]
+    rows, occurrences = lookup.distinct(read, table.config.combiner)
+    values = tf.gather(weights, rows)
+    activations = [lookup.combine(values, one) for one in occurrences]
+    summed = lookup.row_gradients(gradients, occurrences, tf.size(rows), table.config.dimension)
+    return activations, rows.numpy(), summed.numpy()
+
+
+@settings
+@hypothesis.given(data=st.data(), combiner=st.sampled_from(["sum", "mean", "sqrtn"]))
+def test_sparse_features_of_one_table(data, combiner):
+    vocabulary = data.draw(st.integers(1, 9), "vocabulary")
+    dimension = data.draw(st.integers(1, 4), "dimension")
+    batch = data.draw(st.integers(1, 5), "batch")
+    weighted = data.draw(st.booleans(), "weighted")
+    dtype = data.draw(st.sampled_from([np.int32, np.int64]), "dtype")
+    rng = np.random.default_rng(data.draw(st.integers(0, 99), "seed"))
+    ids = {key: data.draw(samples(vocabulary, batch), key) for key in ("a", "b")}
+    features, specs = {}, []
+    for key, rows in ids.items():
+        features[key] = tf.SparseTensor(*harness.sparse(rows, dtype))
+        weight_key = None
+        if weighted and key == "a":
+            weight_key = "weights"
+            features[weight_key] = tf.SparseTensor(
+                *harness.sparse([rng.uniform(0.1, 3, len(row)) for row in rows], np.float32)
+            )
+        specs.append(Feature(key, weight_key=weight_key))
+    weights = tf.Variable(rng.normal(size=[vocabulary, dimension]).astype(np.float32))
+    gradients = [rng.normal(size=[batch, dimension]).astype(np.float32) for _ in ids]
+    table = make_table(vocabulary, dimension, combiner, specs)
+
+    activations, rows, summed = run(table, features, weights, gradients)
+
+    with tf.GradientTape() as tape:
+        expected = [
+            tf.nn.safe_embedding_lookup_sparse(
+                weights,
+                tf.cast(features[spec.key], tf.int64),
+                features.get(spec.weight_key),
+                combiner=combiner,
+            )
+            for spec in specs
+        ]
+        loss = tf.add_n([tf.reduce_sum(x * g) for x, g in zip(expected, gradients, strict=True)])
+    for got, want in zip(activations, expected, strict=True):
+        np.testing.assert_allclose(got, want, atol=1e-5)
+    dense = np.zeros([vocabulary, dimension], np.float32)
+    dense[rows] = summed
+    slope = tape.gradient(loss, weights)
+    want = np.zeros_like(dense)
+    np.add.at(want, slope.indices.numpy(), slope.values.numpy())
+    np.testing.assert_allclose(dense, want, atol=1e-4)
+    touched = {value for one in ids.values() for row in one for value in row}
+    assert sorted(rows.tolist()) == sorted(touched)
+
+
+@settings
+@hypothesis.given(data=st.data(), limit=st.integers(1, 5))
+def test_sequences(data, limit):
+    vocabulary, dimension, batch = 7, 2, data.draw(st.integers(1, 4), "batch")
+    ids = data.draw(samples(vocabulary, batch), "ids")
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=[vocabulary, dimension]).astype(np.float32)
+    gradient = rng.normal(size=[batch, limit, dimension]).astype(np.float32)
+    table = make_table(vocabulary, dimension, "mean", [Feature("s", max_sequence_length=limit)])
+    features = {"s": tf.ragged.constant(ids, dtype=tf.int64, ragged_rank=1)}
+
+    (activation,), rows, summed = run(table, features, weights, [gradient])
+
+    want = np.zeros([batch, limit, dimension], np.float32)
+    slope = np.zeros([vocabulary, dimension], np.float32)
+    for sample, row in enumerate(ids):
+        for position, value in enumerate(row[:limit]):
+            want[sample, position] = weights[value]
+            slope[value] += gradient[sample, position]
+    np.testing.assert_array_equal(activation, want)
+    got = np.zeros_like(slope)
+    got[rows] = summed
+    np.testing.assert_allclose(got, slope, atol=1e-5)
+    (read,), _ = bad_input.checked([inputs.source_of(table, table.features[0], features).ids])
+    np.testing.assert_array_equal(read.lengths, [min(len(row), limit) for row in ids])
+
+
+def test_a_sequence_in_any_order():
+    weights = np.arange(10, dtype=np.float32).reshape(5, 2)
+    table = make_table(5, 2, "mean", [Feature("x", max_sequence_length=2)])
+    ids = tf.SparseTensor([[1, 1], [0, 2], [1, 0], [0, 0]], tf.constant([4, 1, 2, 3]), [2, 3])
+    gradient = np.arange(8, dtype=np.float32).reshape(2, 2, 2)
+    (activation,), rows, summed = run(table, {"x": ids}, weights, [gradient])
+    np.testing.assert_array_equal(activation, [[weights[3], [0, 0]], [weights[2], weights[4]]])
+    slope = {3: [0, 1], 2: [4, 5], 4: [6, 7]}
+    assert dict(zip(rows.tolist(), summed.tolist(), strict=True)) == slope
+
+
+ANY_ORDER = [[2, 0], [0, 1], [2, 0], [0, 0]]
+FORMS = {
+    "vector": ([[0], [4], [0], [2]], None, tf.constant([0, 4, 0, 2])),
+    "one wide": ([[0], [4], [0], [2]], None, tf.constant([[0], [4], [0], [2]])),
+    "padded": ([[0, 3], [], [2, 2]], None, tf.constant([[0, 3, -1], [-1, -1, -1], [2, -1, 2]])),
+    "weighted": (
+        [[1, 3], [2]],
+        [[1.0, 3.0], [5.0]],
+        tf.constant([[1, 3], [2, -1]]),
+        tf.constant([[1.0, 3.0], [5.0, 9.0]]),
+    ),
+    # Documented in `inputs.source_of`: each value counts, with the weight at the same place.
+    "any order, several at one index": (
+        [[1, 3], [], [4, 2]],
+        [[2.0, 3.0], [], [0.5, 1.0]],
+        tf.SparseTensor(ANY_ORDER, tf.constant([4, 1, 2, 3]), [3, 2]),
+        tf.SparseTensor(ANY_ORDER, tf.constant([0.5, 2.0, 1.0, 3.0]), [3, 2]),
+    ),
+    **{
+        f"a normaliser of zero by {weights}": (
+            [[0, 1], [2]],
+            [weights, [2.0]],
+            tf.SparseTensor(*harness.sparse([[0, 1], [2]])),
+            tf.SparseTensor(*harness.sparse([weights, [2.0]], np.float32)),
+        )
+        for weights in ([1.0, -1.0], [0.0, 0.0])
+    },
+}
+"""Lists of ids and of weights of each sample, and the tensors that hold them."""
+
+
+@pytest.mark.parametrize(
+    "form, combiner",
+    [
+        *itertools.product(FORMS, ("sum", "mean", "sqrtn")),
+        *(("vector", None), ("one wide", None)),
+    ],
+)
+def test_forms_of_ids(form, combiner):
+    ids, given, *tensors = FORMS[form]
+    features = dict(zip("xw", tensors, strict=False))
+    weights = np.arange(10, dtype=np.float32).reshape(5, 2) + 1
+    gradient = np.arange(1, 1 + 2 * len(ids), dtype=np.float32).reshape(-1, 2)
+    table = make_table(5, 2, combiner, [Feature("x", weight_key="w" if given else None)])
+    (activation,), rows, summed = run(table, features, weights, [gradient])
+    lists = ids, given or harness.ones(ids)
+    wanted = reference.combine(weights, *lists, combiner or "sum")
+    np.testing.assert_allclose(activation, wanted, rtol=1e-6)
+    slope = reference.row_gradients(*lists, gradient, combiner or "sum")
+    assert sorted(rows.tolist()) == sorted(slope)
+    np.testing.assert_allclose(summed, [slope[row] for row in rows], rtol=1e-6)
+
+
+def table_of_words():
+    word = fc.categorical_column_with_vocabulary_list("word", ["a", "b", "c"])
+    (table,) = tables_of_columns([fc.embedding_column(word, 2, combiner="sum")])
+    return table, np.arange(6, dtype=np.float32).reshape(3, 2)
+
+
+def test_strings_by_the_columns_own_vocabulary():
+    table, weights = table_of_words()
+    strings = [["b", "unknown", "c"], ["unknown"], []]
+    padded = [["b", "unknown", "c"], ["unknown", "", ""], ["", "", ""]]
+    for make, given in ((tf.ragged.constant, strings), (tf.constant, padded)):
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            read = inputs.source_of(table, table.features[0], {"word": make(given)}).ids
+            (read,), _ = bad_input.checked([read])
+            rows, (occurrences,) = lookup.distinct([read], "sum")
+            activation = lookup.combine(tf.gather(weights, rows), occurrences)
+            session.run(tf.compat.v1.tables_initializer())
+            np.testing.assert_array_equal(
+                session.run(activation), [weights[1] + weights[2], [0, 0], [0, 0]]
+            )
+
+
+def test_integers_for_a_column_of_strings_are_its_ids():
+    """As programs written for a TPU give them, which look their words up in input_fn."""
+    table, weights = table_of_words()
+    features = {"word": tf.ragged.constant([[2, 1], [0]])}
+    (activation,), _, _ = run(table, features, weights, [np.zeros([2, 2], np.float32)])
+    np.testing.assert_array_equal(activation, [weights[2] + weights[1], weights[0]])
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"id 3 is outside \[0, 3\)"):
+        run(table, {"word": tf.constant([[3]])}, weights, [np.zeros([1, 2], np.float32)])

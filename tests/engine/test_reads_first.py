@@ -1,0 +1,356 @@
+"""What a step reads is what stood there before the step, whatever is slow.
+
+Each case holds the read, or what uses it, back until the write would long be done. The values
+expected are those of a step that computes all of its outputs from its inputs, as a TPU's does.
+"""
+
+import contextlib
+import functools
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from delays import control_flow, held_back, slowly
+
+from estimator_emb.engine.ordering import reads_before_writes
+
+v1 = tf.compat.v1
+
+
+def in_function(variable):
+    @tf.function
+    def read():
+        with held_back():
+            return variable * 1.0
+
+    return read()
+
+
+def in_branch(version, variable):
+    def late():
+        with held_back():
+            return tf.identity(variable) * 1.0
+
+    with control_flow(version):
+        return tf.cond(slowly(tf.constant(True)), late, lambda: tf.zeros([2]))
+
+
+def in_loop(version, variable):
+    def body(i, total):
+        with held_back():
+            return i + 1, total + tf.identity(variable) / 2.0
+
+    with control_flow(version):
+        loop = tf.while_loop(lambda i, _: i < 2, body, [slowly(tf.constant(0)), tf.zeros([2])])
+        return loop[1]
+
+
+READS = {
+    "value": lambda variable: tf.identity(variable) * 1.0,
+    "gather": lambda variable: tf.gather(variable, [0, 1]),
+    "gather_nd": lambda variable: tf.gather_nd(variable, [[0], [1]]),
+    "function": in_function,
+    "branch of v1": functools.partial(in_branch, 1),
+    "branch of v2": functools.partial(in_branch, 2),
+    "loop of v1": functools.partial(in_loop, 1),
+    "loop of v2": functools.partial(in_loop, 2),
+}
+
+
+def by_function(variable):
+    @tf.function
+    def write():
+        variable.assign_add([1.0, 1.0])
+
+    write()
+    calls = [op for op in v1.get_default_graph().get_operations() if "Call" in op.type]
+    return calls[-1]
+
+
+def by_branch(version, variable):
+    with control_flow(version):
+        return tf.cond(
+            v1.placeholder_with_default(True, []),
+            lambda: tf.group(variable.assign_add([1.0, 1.0])),
+            lambda: tf.group(tf.no_op()),
+        )
+
+
+def by_loop(version, variable):
+    def body(i):
+        with tf.control_dependencies([variable.assign_add([0.5, 0.5])]):
+            return i + 1
+
+    with control_flow(version):
+        done = tf.while_loop(lambda i: i < 2, body, [tf.constant(0)])
+        return tf.nest.flatten(done)[0].op
+
+
+def by_optimizer(variable):
+    optimizer = v1.train.GradientDescentOptimizer(1.0)
+    return optimizer.apply_gradients([(tf.constant([-1.0, -1.0]), variable)])
+
+
+def by_sparse_optimizer(variable):
+    gradient = tf.IndexedSlices(tf.constant([-1.0, -1.0]), tf.constant([0, 1]), tf.constant([2]))
+    return v1.train.GradientDescentOptimizer(1.0).apply_gradients([(gradient, variable)])
+
+
+WRITES = {
+    "assign": lambda variable: variable.assign(variable + 1.0).op,
+    "assign_add": lambda variable: variable.assign_add([1.0, 1.0]).op,
+    "assign_sub": lambda variable: variable.assign_sub([-1.0, -1.0]).op,
+    "scatter": lambda variable: v1.scatter_add(variable, [0, 1], [1.0, 1.0]).op,
+    "optimizer": by_optimizer,
+    "sparse optimizer": by_sparse_optimizer,
+    "function": by_function,
+    "branch of v1": functools.partial(by_branch, 1),
+    "branch of v2": functools.partial(by_branch, 2),
+    "loop of v1": functools.partial(by_loop, 1),
+    "loop of v2": functools.partial(by_loop, 2),
+}
+# TensorFlow's own: a reference variable cannot be captured by a function.
+NO_REFERENCE = {"function", "branch of v2", "loop of v2"}
+
+
+def variable_of(resource):
+    return v1.get_variable("v", [2], initializer=v1.zeros_initializer(), use_resource=resource)
+
+
+def in_steps(write, *fetched, steps=3):
+    """What each of `fetched` gives in each of some steps that also run `write`."""
+    with v1.Session() as session:
+        session.run([v1.global_variables_initializer(), v1.local_variables_initializer()])
+        seen = [session.run([*fetched, write])[:-1] for _ in range(steps)]
+    return [[value.tolist() for value in of_one] for of_one in zip(*seen, strict=True)]
+
+
+def values_read(read, write, every_step=True):
+    """What `read` gives in each of some steps that also run `write`."""
+    reads_before_writes.order([write, *([read] if every_step else [])], [read])
+    return in_steps(write, read)[0]
+
+
+BEFORE = [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]
+AFTER = [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]
+
+
+def pairs(without=frozenset()):
+    """Every read and every write, and those of TensorFlow 1's control flow with each other."""
+    some = ("value", "branch of v1", "loop of v1")
+    return [
+        (read, write)
+        for read in sorted(READS.keys() - without)
+        for write in sorted(WRITES.keys() - without)
+        if read in some or write == "assign_add"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("resource", "read", "write"),
+    [(True, *pair) for pair in pairs()] + [(False, *pair) for pair in pairs(NO_REFERENCE)],
+)
+def test_a_variable_is_read_first(resource, read, write):
+    with tf.Graph().as_default():
+        variable = variable_of(resource)
+        with held_back():
+            value = READS[read](variable)
+        assert values_read(value, WRITES[write](variable)) == BEFORE
+
+
+@pytest.mark.parametrize("resource", [True, False])
+@pytest.mark.parametrize("every_step", [True, False])
+def test_what_is_fetched_beside_the_step_is_read_first(resource, every_step):
+    with tf.Graph().as_default():
+        variable = variable_of(resource)
+        # What only some steps fetch can be made part of all where it waits for nothing else.
+        with held_back() if every_step else contextlib.nullcontext():
+            value = tf.identity(variable)
+        late = slowly(tf.reshape(value, [2]))
+        write = variable.assign_add([1.0, 1.0]).op
+        assert values_read(late, write, every_step) == BEFORE
+
+
+def test_the_buffer_of_a_reference_variable_is_not_fetched():
+    with tf.Graph().as_default():
+        variable = variable_of(False)
+        value = tf.reshape(tf.identity(variable), [2])
+        write = variable.assign_add([1.0, 1.0]).op
+        assert values_read(value, write) == BEFORE
+
+
+def test_the_powers_of_adam_are_read_by_updates_of_both_kinds_of_variables():
+    """They are reference variables if the first variable is one; an update has no output then."""
+    with tf.Graph().as_default():
+        variables = [
+            v1.get_variable(name, [], initializer=v1.ones_initializer(), use_resource=resource)
+            for name, resource in (("a", False), ("b", True))
+        ]
+        optimizer = v1.train.AdamOptimizer(0.1, beta1=0.9, beta2=0.99)
+        train_op = optimizer.minimize(variables[0] * 3.0 + variables[1] * 5.0)
+        assert reads_before_writes.order([train_op], []) > 0
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            for step in range(1, 4):
+                session.run(train_op)
+                # A constant gradient moves each by the learning rate.
+                np.testing.assert_allclose(session.run(variables), 1 - 0.1 * step, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [4, 1 << 15])
+def test_a_reader_of_a_reference_variable_may_wait_for_its_write(rows):
+    with tf.Graph().as_default():
+        variable = v1.get_variable(
+            "v", [rows], initializer=v1.zeros_initializer(), use_resource=False
+        )
+        value = tf.reshape(tf.identity(variable), [rows, 1])
+        write = variable.assign_add(tf.ones([rows])).op
+        with tf.control_dependencies([write]):
+            late = tf.reduce_max(value * 1.0) * tf.ones([2])
+        assert values_read(late, write) == BEFORE
+
+
+@pytest.mark.parametrize("resource", [True, False])
+def test_the_order_of_the_program_stays(resource):
+    with tf.Graph().as_default():
+        variable = variable_of(resource)
+        average = v1.get_variable("average", [2], initializer=v1.zeros_initializer())
+        write = variable.assign_add([1.0, 1.0])
+        with tf.control_dependencies([write]), held_back():
+            after = tf.identity(variable) * 1.0
+            moved = v1.assign_add(average, tf.identity(variable))
+        with held_back():
+            before = tf.identity(average) * 1.0
+        step = tf.group(write, moved)
+        reads_before_writes.order([step, after, before])
+        later = [[0.0, 0.0], [1.0, 1.0], [3.0, 3.0]]
+        assert in_steps(step, after, before) == [AFTER, later]
+
+
+# A reference variable cannot be captured by a function.
+@pytest.mark.parametrize("resource, version", [(True, 1), (True, 2), (False, 1)])
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_read_after_a_loop_stays_after_it(resource, version, nested):
+    with tf.Graph().as_default(), control_flow(version):
+        variable = variable_of(resource)
+
+        def inner(i):
+            with tf.control_dependencies([variable.assign_add([0.5, 0.5])]):
+                return i + 1
+
+        def outer(i):
+            return tf.nest.flatten(tf.while_loop(lambda j: j < i + 2, inner, [i]))[0]
+
+        # The loop writes in two steps, whichever loop it is.
+        done = tf.while_loop(lambda i: i < 2, outer if nested else inner, [tf.constant(0)])
+        with tf.control_dependencies(tf.nest.flatten(done)):
+            after = variable.read_value() * 1.0
+        with held_back():
+            before = tf.identity(variable) * 1.0
+        write = tf.group(done)
+        reads_before_writes.order([write, after, before])
+        assert in_steps(write, after, before) == [AFTER, BEFORE]
+
+
+def test_a_circle_is_left_open_at_its_last_edge():
+    # The program reads each of two variables after it has written the other.
+    with tf.Graph().as_default():
+        first, second = (
+            v1.get_variable(name, [], initializer=v1.zeros_initializer()) for name in "ab"
+        )
+        add_first, add_second = first.assign_add(1.0).op, second.assign_add(1.0).op
+        with tf.control_dependencies([add_second]), held_back():
+            read_first = first.read_value() * 1.0
+        with tf.control_dependencies([add_first]), held_back():
+            read_second = second.read_value() * 1.0
+        assert reads_before_writes.order([add_first, add_second, read_first, read_second]) == 1
+        seen = in_steps([add_first, add_second], read_first, read_second)
+    assert seen == [[0.0, 1.0, 2.0], [1.0, 2.0, 3.0]]
+
+
+def nodes(graph):
+    return {node.name: list(node.input) for node in graph.as_graph_def().node}
+
+
+def test_what_a_step_does_not_need_is_not_made_part_of_it():
+    with tf.Graph().as_default() as graph:
+        variable = variable_of(True)
+        unset = v1.Variable([1.0], collections=[], use_resource=True, name="unset")
+        fed = v1.placeholder(tf.float32, [])
+        with tf.control_dependencies([fed]):
+            waiting = variable.read_value()
+        other = v1.get_variable("other", initializer=lambda: variable.read_value())
+        write = tf.group(variable.assign_add([1.0, 1.0]), unset.assign([2.0]))
+        not_fetched = tf.gather(variable, [0]) + unset.read_value()
+        v1.train.Saver([variable, other]).build()
+        (row,) = (op.name for op in graph.get_operations() if op.type == "ResourceGather")
+        waiting += 1.0
+        before = nodes(graph)
+        reads_before_writes.order([write], [waiting, not_fetched])
+        after = nodes(graph)
+        with v1.Session() as session:
+            session.run(variable.initializer)
+            session.run(other.initializer)
+            for _ in range(3):
+                session.run(write)
+            assert session.run(variable).tolist() == [3.0, 3.0]
+    # Only the row that may be fetched besides, which takes nothing but the variable.
+    changed = {name: [one for one in after[name] if one not in before[name]] for name in before}
+    assert {name: added for name, added in changed.items() if added} == {
+        "AssignAddVariableOp": [f"^{row}"]
+    }
+    assert set(after) == set(before)
+
+
+def test_a_summary_of_a_table_does_not_copy_it_in_every_step():
+    with tf.Graph().as_default():
+        table = v1.get_variable("t", [1 << 22, 4], initializer=v1.ones_initializer())
+        gradient = tf.IndexedSlices(tf.ones([1, 4]), tf.constant([7]), tf.constant([1 << 22, 4]))
+        write = v1.train.GradientDescentOptimizer(1.0).apply_gradients([(gradient, table)])
+        row = tf.identity(table)[7] * 1.0
+        reads_before_writes.order([write], [row])
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            session.run(write)
+            options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
+            metadata = v1.RunMetadata()
+            session.run(write, options=options, run_metadata=metadata)
+            assert session.run([row, write])[0].tolist() == [-1.0] * 4
+    allocated = [
+        record.alloc_bytes
+        for device in metadata.step_stats.dev_stats
+        for node in device.node_stats
+        for memory in node.memory
+        for record in memory.allocation_records
+    ]
+    assert max(allocated, default=0) < 1 << 20
+
+
+def calls_to_order(ops):
+    """Counts the calls of functions that ordering a graph of so many ops takes."""
+    with tf.Graph().as_default():
+        tensor = tf.constant(1.0)
+        variables = [
+            v1.get_variable(f"v{i}", [], initializer=v1.ones_initializer())
+            for i in range(ops // 50)
+        ]
+        for i in range(ops):
+            tensor = tf.raw_ops.AddV2(x=tensor, y=tensor) if i % 50 else tensor * variables[i // 50]
+        step = tf.group(*(one.assign_add(tensor) for one in variables))
+        calls = 0
+
+        def count(frame, event, argument):
+            nonlocal calls
+            calls += event in ("call", "c_call")
+
+        sys.setprofile(count)
+        try:
+            reads_before_writes.order([step])
+        finally:
+            sys.setprofile(None)
+    return calls
+
+
+def test_a_graph_four_times_as_large_takes_four_times_the_work():
+    assert calls_to_order(800) < 4.4 * calls_to_order(200)

@@ -1,0 +1,157 @@
+"""Tables in shards: lookup and update as of one variable, initial values, names."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+from estimator_emb.engine.tables import creation, storage
+from estimator_emb.engine.tables.partition import Partition
+from estimator_emb.spec.resolved import Table
+
+
+def table_of(vocabulary, initializer=None, dimension=3):
+    return Table("t", ee.TableConfig(vocabulary, dimension, initializer=initializer), ())
+
+
+def begun(table, rounds=1):
+    """What the shards of a table on three servers begin with."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        made = storage.create(table, "t", None, False, 3, rounds=rounds)
+        session.run(tf.compat.v1.global_variables_initializer())
+        return session.run([one.weights for one in made])
+
+
+WHOLE = np.arange(21, dtype=np.float32).reshape(7, 3)
+
+
+def by_place(shape, dtype=tf.float32, partition_info=None):
+    """As legacy programs write an initializer that knows of partitions."""
+    assert partition_info.full_shape == [7, 3]
+    start = partition_info.var_offset[0]
+    return tf.constant(WHOLE[start : start + shape[0]], dtype)
+
+
+@pytest.mark.parametrize(
+    "initializer",
+    [
+        tf.compat.v1.constant_initializer(WHOLE),
+        tf.constant_initializer(WHOLE),
+        tf.constant_initializer(WHOLE.tolist()),
+        lambda shape, dtype=tf.float32: tf.constant(WHOLE, dtype),
+        by_place,
+    ],
+    ids=["v1 constant", "v2 constant", "list", "whole table", "partition_info"],
+)
+def test_initial_values_of_shards(initializer):
+    got = begun(table_of(7, initializer))
+    assert [len(one) for one in got] == Partition(7, 3).sizes
+    np.testing.assert_array_equal(np.concatenate(got), WHOLE)
+
+
+@pytest.mark.parametrize("seed", [None, 7])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        tf.compat.v1.truncated_normal_initializer,
+        tf.compat.v1.random_uniform_initializer,
+        tf.random_normal_initializer,
+        tf.keras.initializers.TruncatedNormal,
+        tf.keras.initializers.GlorotUniform,
+    ],
+    ids=lambda kind: f"{kind.__module__.split('.')[0]} {kind.__name__}",
+)
+def test_shards_have_different_random_rows(kind, seed):
+    got = np.concatenate(begun(table_of(9, kind(seed=seed))))
+    assert len(np.unique(got)) == got.size
+
+
+@pytest.mark.parametrize(
+    "initializer, most",
+    [
+        (tf.compat.v1.glorot_uniform_initializer(), (6 / 3003) ** 0.5),
+        (tf.keras.initializers.GlorotUniform(seed=3), (6 / 1003) ** 0.5),
+        (lambda shape, dtype: tf.random.uniform(shape, -1, 1, dtype) / shape[0], 1e-3),
+    ],
+    ids=["v1", "keras", "function"],
+)
+def test_values_that_depend_on_a_shape_do_not_depend_on_slices(initializer, most):
+    """But on the table, or on what one of three servers has of it."""
+    got = begun(table_of(3000, initializer), rounds=4)
+    assert len(got) == 12 and len(got[0]) < 10
+    values = np.concatenate(got)
+    assert values.shape == (3000, 3)
+    assert 0.99 * most < np.max(np.abs(values)) < 1.001 * most
+
+
+def test_orthogonal_values_do_not_depend_on_slices():
+    """Each column of what one of three servers has is asked for with a norm of 1."""
+    initializer = tf.compat.v1.orthogonal_initializer(seed=3)
+    squares = np.square(np.concatenate(begun(table_of(3000, initializer), rounds=4)))
+    assert squares.sum() == pytest.approx(3 * 3, rel=0.1)
+
+
+@pytest.mark.parametrize("servers", [2, 8])
+@pytest.mark.parametrize(
+    "rows",
+    [[100_000], [10_000] * 3, [3_000, 50, 400_000, 20_000, 700, 60_000], [20_000] * 13],
+    ids=["one", "three", "unequal", "many"],
+)
+def test_rows_of_a_batch_are_spread_over_servers(rows, servers):
+    """Of vocabularies sorted by frequency, with Zipf's exponent 1.05, and of a uniform one."""
+    setter = tf.compat.v1.train.replica_device_setter(ps_tasks=servers)
+    tables = [
+        Table(f"t{number}", ee.TableConfig(count, 1), ()) for number, count in enumerate(rows)
+    ]
+    with tf.Graph().as_default(), tf.compat.v1.device(setter):
+        made = creation.create(tables, False, False, servers)
+    rng = np.random.default_rng(0)
+    for exponent in (1.05, 0):
+        found = collections.Counter()
+        for count, table in zip(rows, made, strict=True):
+            shares = np.arange(1, count + 1) ** -exponent
+            batch = np.unique(rng.choice(count, 4096, p=shares / shares.sum()))
+            ends = np.cumsum([shard.weights.shape[0] for shard in table.variables])
+            assert ends[-1] == count
+            for shard in np.searchsorted(ends, batch, side="right"):
+                found[table.variables[shard].weights.device] += 1
+        assert len(found) == servers
+        assert max(found.values()) <= 1.2 * sum(found.values()) / servers, (exponent, found)
+
+
+@pytest.mark.parametrize(
+    "as_part, shards, names",
+    [
+        (False, 1, ["t", "t/Adagrad"]),
+        (True, 1, ["t/part_0", "t/Adagrad/part_0"]),
+        (False, 2, ["t/part_0", "t/Adagrad/part_0", "t/part_1", "t/Adagrad/part_1"]),
+        (True, 2, ["t/part_0", "t/Adagrad/part_0", "t/part_1", "t/Adagrad/part_1"]),
+    ],
+)
+def test_names_whatever_the_scope_has_set(as_part, shards, names):
+    with tf.Graph().as_default():
+        scope = tf.compat.v1.get_variable_scope()
+        scope.set_partitioner(tf.compat.v1.fixed_size_partitioner(3))
+        made = storage.create(table_of(5), "t", ee.AdagradParameters(0.1), as_part, shards)
+        variables = [one for shard in made for one in (shard.weights, *shard.slots)]
+        assert tf.compat.v1.global_variables() == variables
+        assert tf.compat.v1.trainable_variables() == [one.weights for one in made]
+    assert [one.op.name for one in variables] == names
+
+
+def test_shards_lie_on_the_parameter_servers_with_their_slots():
+    setter = tf.compat.v1.train.replica_device_setter(
+        ps_tasks=2, worker_device="/job:worker/task:1"
+    )
+    with tf.Graph().as_default() as graph, tf.compat.v1.device(setter):
+        made = storage.create(table_of(5), "t", ee.AdamParameters(0.1), False, 2)
+        read = storage.read_table(made, tf.constant([1, 4]))
+        gathers = [one.device for one in graph.get_operations() if one.type == "ResourceGatherNd"]
+    servers = ["/job:ps/task:0", "/job:ps/task:1"]
+    assert [one.weights.device for one in made] == servers
+    assert all(one.shared for one in made)
+    assert [[slot.device for slot in one.slots] for one in made] == [[one] * 2 for one in servers]
+    assert gathers == servers
+    assert read.device == "/job:worker/task:1"

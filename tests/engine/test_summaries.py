@@ -1,0 +1,409 @@
+"""What TensorBoard shows of each table: every figure as NumPy computes it from the batch."""
+
+import functools
+import itertools
+
+import harness
+import numpy as np
+import pytest
+import reference
+import servers
+import tensorflow as tf
+
+import estimator_emb as ee
+import feature_columns as fc
+from estimator_emb.engine.ordering import structure
+from estimator_emb.legacy import input_checkpoint
+from estimator_emb.spec import options
+
+v1 = tf.compat.v1
+STEPS, BATCH, DIMENSION, LIMIT = 3, 4, 2, 0.9
+RATES = {"shared": 0.25, "sequences": 0.5}
+COMBINERS = {"shared": "mean", "single": "sum", "sequences": "sum"}
+SIZES = {"shared": 9, "single": 5, "sequences": 7}
+FEATURES = {
+    "sparse": ee.FeatureConfig("shared", weight_key="weights"),
+    "matrix": ee.FeatureConfig("shared"),
+    "single": ee.FeatureConfig("single"),
+    "ragged": ee.FeatureConfig("sequences", max_sequence_length=2),
+}
+OPTIMIZERS = {
+    "shared": {"clip_gradient_min": -0.5},
+    "single": {"lazy_adam": False},
+    "sequences": {"clip_gradient_max": 0.7},
+}
+
+
+def spec_of(accumulated=True, pipelined=False, limit=LIMIT):
+    def table(name):
+        values = np.random.default_rng(5).normal(size=[SIZES[name], DIMENSION]).astype(np.float32)
+        optimizer = ee.AdamParameters if name == "single" else ee.AdagradParameters
+        more = OPTIMIZERS[name] if accumulated and (limit or name == "single") else {}
+        return ee.TableConfig(
+            SIZES[name],
+            DIMENSION,
+            harness.initializer(values),
+            COMBINERS[name],
+            learning_rate_fn=(lambda step: 0.1 / tf.cast(step + 1, tf.float32))
+            if name == "single"
+            else None,
+            learning_rate=RATES.get(name),
+            optimization_parameters=optimizer(0.1, use_gradient_accumulation=accumulated, **more),
+        )
+
+    return ee.EmbeddingConfigSpec(
+        clipping_limit=limit,
+        pipeline_execution_with_tensor_core=pipelined,
+        feature_to_config_dict=FEATURES,
+        table_to_config_dict={name: table(name) for name in SIZES},
+    )
+
+
+def made_batch(step, dropping):
+    """The lists of ids and weights of a batch, and the gradients of its activations."""
+    rng = np.random.default_rng(100 + step)
+
+    def ids(table, counts):
+        return [rng.integers(0, SIZES[table], count).tolist() for count in counts]
+
+    lists = {
+        "sparse": ids("shared", [3, 0, 1, 4]),
+        "matrix": ids("shared", [2, 2, 0, 1]),
+        "single": ids("single", [1, 1, 1, 1]),
+        "ragged": ids("sequences", [1, 3, 0, 2]),
+    }
+    if dropping:
+        lists["sparse"][0][1], lists["matrix"][3][0], lists["ragged"][1][2] = 9, 50, -3
+    weights = [rng.uniform(0.5, 2, len(of)).astype(np.float32).tolist() for of in lists["sparse"]]
+    shape = {key: [BATCH, DIMENSION] for key in FEATURES} | {"ragged": [BATCH, 2, DIMENSION]}
+    gradients = {key: rng.normal(size=shape[key]).astype(np.float32) for key in FEATURES}
+    return lists, weights, gradients
+
+
+def as_features(lists, weights):
+    matrix = np.full([BATCH, 3], -1, np.int32)
+    for row, ids in enumerate(lists["matrix"]):
+        matrix[row, : len(ids)] = ids
+    return {
+        "sparse": harness.sparse(lists["sparse"]),
+        "weights": harness.sparse(weights, np.float32),
+        "matrix": matrix,
+        "single": np.array(lists["single"], np.int64),
+        "ragged": harness.sparse(lists["ragged"]),
+    }
+
+
+def expected(step, table, saved, cores, accumulated, limited, dropping):
+    """The figures of a table at a step, computed from the batch and the checkpoint of the step."""
+    lists, weights, gradients = made_batch(step, dropping)
+    of_features, size = [], SIZES[table]
+    dropped = 0
+    for key, feature in FEATURES.items():
+        if feature.table_id != table:
+            continue
+        good = [[0 <= one < size for one in ids] for ids in lists[key]]
+        dropped += sum(not one for of_sample in good for one in of_sample)
+        if key == "ragged":
+            pairs = reference.of_positions(lists[key], gradients[key])
+            pairs = [[pair for pair in of_sample if 0 <= pair[0] < size] for of_sample in pairs]
+        else:
+            ids, of_ids = (
+                [
+                    list(itertools.compress(*of_sample))
+                    for of_sample in zip(given, good, strict=True)
+                ]
+                for given in (lists[key], weights if key == "sparse" else harness.ones(lists[key]))
+            )
+            pairs = reference.of_samples(ids, of_ids, gradients[key], COMBINERS[table])
+        of_features.append(pairs)
+    updates = reference.updates_of(of_features, 1 if accumulated else cores)
+    rows = sorted({row for row, _ in updates})
+    found = np.array([gradient for _, gradient in updates])
+    variable = next(saved[name] for name in saved if name.endswith(table))
+    figures = {
+        "learning_rate": RATES.get(table, 0.1 / step),
+        "ids": sum(len(of_sample) for pairs in of_features for of_sample in pairs),
+        "distinct_ids": len(rows),
+        "rows_updated": size if accumulated and table == "single" else len(rows),
+        "row_norm": np.linalg.norm(variable[rows], axis=1).mean(),
+        "gradient_norm": np.linalg.norm(found, axis=1).mean(),
+    }
+    if limited:
+        low = -0.5 if accumulated and table == "shared" else -LIMIT
+        high = 0.7 if accumulated and table == "sequences" else LIMIT
+        figures["share_clipped"] = ((found < low) | (found > high)).mean()
+    if dropping:
+        figures["dropped_ids"] = dropped
+    return {f"embedding/{table}/{name}": value for name, value in figures.items()}
+
+
+def make(model_dir, spec, cores=None, summaries=True, dropping=False, config=ee.RunConfig):
+    bad_ids = "drop" if dropping else "error"
+    tpu = ee.TPUConfig(
+        1, num_shards=cores, device="host", bad_ids=bad_ids, table_summaries=summaries
+    )
+    run = {**harness.EACH_STEP, "save_summary_steps": 2, "tpu_config": tpu}
+    made, model_fn = config(model_dir=str(model_dir), **run), harness.gradient_model_fn(FEATURES)
+    return harness.configured(model_fn, spec, made, BATCH, use_tpu=cores is not None)
+
+
+def trained(model_dir, spec, input_fn, cores=None, summaries=True, steps=STEPS, **kwargs):
+    hooks = [NothingInOtherSteps()] if summaries else None
+    make(model_dir, spec, cores, summaries, **kwargs).train(input_fn, hooks, max_steps=steps)
+
+
+class NothingInOtherSteps(v1.train.SessionRunHook):
+    """Asserts that what a step without summaries runs needs no op of the summaries."""
+
+    def before_run(self, run_context):
+        self._fetched = run_context.original_args.fetches
+
+    def after_run(self, run_context, run_values):
+        needed = structure.leading_to([getattr(one, "op", one) for one in self._fetched], {})
+        kinds = {op.type for op in needed if op.name.startswith("embedding_summaries")}
+        # Of the pipelined ones, only what keeps the batch for the next step.
+        assert kinds <= {"Stage", "Unstage"}, kinds
+        assert any(op.name.startswith("embedding_update/") for op in needed)
+
+
+def inputs(dropping=False):
+    batches = [made_batch(step, dropping) for step in range(1, STEPS + 1)]
+
+    def with_ragged(features, labels):
+        return features | {"ragged": tf.RaggedTensor.from_sparse(features["ragged"])}, labels
+
+    def input_fn(params):
+        given = [(as_features(lists, weights), labels) for lists, weights, labels in batches]
+        return harness.dataset(given).map(with_ragged)
+
+    return input_fn
+
+
+WAYS = {
+    "host": {},
+    "without limits": {"limited": False},
+    "emulated": {"cores": 1},
+    "two cores": {"cores": 2},
+    "two cores, not accumulated": {"cores": 2, "accumulated": False},
+    "pipelined": {"pipelined": True},
+    "pipelined on a core": {"pipelined": True, "cores": 1},
+    "bad ids": {"dropping": True},
+    "bad ids, pipelined": {"dropping": True, "pipelined": True},
+}
+
+
+def check(
+    directory,
+    cores=None,
+    accumulated=True,
+    limited=True,
+    dropping=False,
+    pipelined=False,
+    config=ee.RunConfig,
+):
+    """Compares what trainings with summaries, `on`, and without, `off`, leave."""
+    spec = spec_of(accumulated, pipelined, LIMIT if limited else None)
+    for name in ("on", "off"):
+        given = inputs(dropping), cores, name == "on"
+        trained(directory / name, spec, *given, dropping=dropping, config=config)
+    events = {name: harness.summaries(directory / name) for name in ("on", "off")}
+    assert sorted(events["on"]) == sorted(events["off"]) == [1, 3]
+    for step, values in events["on"].items():
+        saved = harness.saved(directory / "on", step)
+        figures = {}
+        for table in SIZES:
+            figures |= expected(step, table, saved, cores or 1, accumulated, limited, dropping)
+        # Beside the tables' figures there is what there is without them, with the same values.
+        ours = {tag: value for tag, value in values.items() if tag.startswith("embedding/")}
+        assert {tag: values[tag] for tag in values if tag not in ours} == events["off"][step]
+        harness.same(ours, figures, 1e-5, 0.0)
+        np.testing.assert_equal(saved, harness.saved(directory / "off", step))
+
+
+@pytest.fixture(params=["1", "0"], ids=["native", "ops"])
+def kernels(request, monkeypatch):
+    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", request.param)
+
+
+with_each = pytest.mark.usefixtures("kernels")
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(9)
+@pytest.mark.parametrize("way", WAYS)
+@with_each
+def test_each_figure_is_numpys(way, tmp_path):
+    check(tmp_path, **WAYS[way])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pipelined", [False, True])
+@with_each
+def test_tables_on_parameter_servers(pipelined, tmp_path):
+    config = functools.partial(servers.config_of, "servers")
+    check(tmp_path, pipelined=pipelined, config=config)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pipelined, own", [(False, False), (True, False), (False, True)])
+def test_strings_and_scopes(pipelined, own, tmp_path):
+    """Figures of a column of words, in a model whose loss takes the name of its summary.
+
+    Or which has a summary of that name, `own`.
+    """
+    words = fc.categorical_column_with_vocabulary_list("words", ["a", "b", "c", "d"])
+    column = fc.embedding_column(words, DIMENSION, combiner="sum")
+
+    def model_fn(features, labels, mode, params):
+        seen = fc.DenseFeatures([column])(features)
+        with tf.name_scope("embedding"), tf.name_scope("tbl_words"):
+            tf.constant(1, name="ids")
+        loss = tf.reduce_sum(seen * [[1.0, 2.0]], name=None if own else "loss")
+        if own:
+            v1.summary.scalar("loss", tf.constant(7.0))
+        return harness.minimized(mode, loss)
+
+    given = np.array([["a", "zzz", "b"], ["a", "", ""]])
+
+    def input_fn(params):
+        return tf.data.Dataset.from_tensors(({"words": given}, np.zeros(2))).repeat()
+
+    spec = ee.EmbeddingConfigSpec(
+        [column],
+        ee.StochasticGradientDescentParameters(0.5),
+        pipeline_execution_with_tensor_core=pipelined,
+    )
+    estimator = harness.estimator(
+        model_fn, spec, tmp_path, 2, run={}, tpu={"table_summaries": True}
+    )
+    estimator.train(input_fn, max_steps=1)
+    evaluated = estimator.evaluate(input_fn, steps=1)
+    values = harness.summaries(tmp_path)[1]
+    table = estimator.get_variable_value("dense_features/words_embedding/embedding_weights")
+    figures = {
+        "learning_rate": 0.5,
+        "ids": 3,
+        "distinct_ids": 2,
+        "rows_updated": 2,
+        "row_norm": np.linalg.norm(table[:2], axis=1).mean(),
+        "gradient_norm": 1.5 * np.sqrt(5),  # Row a is in two samples, row b in one.
+    }
+    prefix = "embedding/tbl_words/"
+    ours = {tag: value for tag, value in values.items() if tag.startswith("embedding/")}
+    harness.same(ours, {prefix + name: value for name, value in figures.items()}, 1e-5, 0.0)
+    # Under one tag, although the model has an op of that name.
+    assert values["loss"] == (7.0 if own else values["loss_1"])
+    (of_evaluation,) = harness.summaries(tmp_path / "eval").values()
+    assert of_evaluation["loss"] == evaluated["loss"]
+
+
+def bad_batch(what):
+    lists, weights, gradients = made_batch(1, dropping=False)
+    features = as_features(lists, weights)
+    if what == "id":
+        features["single"] = np.array([[1], [2], [99], [0]])
+    elif what == "weight":
+        ids, values, shape = features["weights"]
+        features["weights"] = v1.SparseTensorValue(ids, values * np.float32(np.nan), shape)
+    else:
+        indices, values, _ = features["ragged"]
+        features["ragged"] = v1.SparseTensorValue(indices, values, np.array([-4, 3]))
+    return features, gradients
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pipelined", [False, True])
+@with_each
+def test_bad_input_is_an_error_of_the_batch(pipelined, tmp_path):
+    """It is found before the ops of the figures, which could fail in other ways, read it."""
+    for what, says in {
+        "id": "Feature single of table single: id 99 is outside [0, 5).",
+        "weight": "Feature sparse of table shared: weight nan is not finite.",
+        "shape": "table sequences: the dense shape [-4 3] of its ids is negative.",
+    }.items():
+        batches = harness.input_fn_of([bad_batch(what)] * 2)
+        with pytest.raises(tf.errors.InvalidArgumentError) as error:
+            trained(tmp_path / what, spec_of(pipelined=pipelined), batches)
+        assert says in error.value.message.splitlines()[0]
+
+
+@pytest.mark.slow
+@with_each
+def test_a_pipelined_training_goes_on_where_it_was(tmp_path):
+    def train(model_dir, steps, summaries=True):
+        estimator = make(model_dir, spec_of(pipelined=True), summaries=summaries)
+        hook = input_checkpoint.CheckpointInputPipelineHook(estimator)
+        estimator.train(inputs(), hooks=[hook], max_steps=steps)
+
+    train(tmp_path / "one", STEPS)
+    train(tmp_path / "two", 2)
+    other = r"by other features or settings \(bad_ids, table_summaries, parameter servers,"
+    with pytest.raises(ValueError, match=other):
+        train(tmp_path / "two", STEPS, summaries=False)
+    train(tmp_path / "two", STEPS)
+    one, two = (harness.summaries(tmp_path / name) for name in ("one", "two"))
+    figures = {tag: value for tag, value in one[STEPS].items() if tag.startswith(("emb", "lo"))}
+    assert len(figures) == 22 and figures.items() <= two[STEPS].items()
+
+
+# ---- The option -------------------------------------------------------------------------------
+
+
+def asked(**kwargs):
+    return options.asked_table_summaries(ee.RunConfig(tpu_config=ee.TPUConfig(**kwargs)))
+
+
+def test_the_option_and_the_environment(monkeypatch):
+    monkeypatch.delenv("ESTIMATOR_EMB_TABLE_SUMMARIES", raising=False)
+    assert asked() is None
+    monkeypatch.setenv("ESTIMATOR_EMB_TABLE_SUMMARIES", "1")
+    assert asked() and asked(table_summaries=True) and not asked(table_summaries=False)
+    assert not options.asked_table_summaries(
+        ee.RunConfig(tpu_config=ee.TPUConfig(table_summaries=False)._replace(num_shards=2))
+    )
+    monkeypatch.setenv("ESTIMATOR_EMB_TABLE_SUMMARIES", "0")
+    assert not asked() and asked(table_summaries=True)
+    monkeypatch.setenv("ESTIMATOR_EMB_TABLE_SUMMARIES", "yes")
+    assert harness.refusal(ValueError, asked) == (
+        "Environment variable ESTIMATOR_EMB_TABLE_SUMMARIES must be '0' or '1'; got 'yes'."
+    )
+    with pytest.raises(ValueError, match="must be '0' or '1'; got 'yes'"):
+        options.table_summaries_on_host(ee.RunConfig(save_summary_steps=0))
+    assert (
+        harness.refusal(ValueError, ee.TPUConfig, table_summaries="on")
+        == "TPUConfig: table_summaries must be True or False; got 'on'."
+    )
+
+
+@pytest.mark.parametrize("every, wanted", [(None, False), (0, False), (99, False), (100, True)])
+def test_unless_asked_they_are_shown_where_they_cost_little(every, wanted, monkeypatch):
+    monkeypatch.delenv("ESTIMATOR_EMB_TABLE_SUMMARIES", raising=False)
+    assert options.table_summaries_on_host(ee.RunConfig(save_summary_steps=every)) is wanted
+    chosen = ee.RunConfig(
+        save_summary_steps=every, tpu_config=ee.TPUConfig(table_summaries=not wanted)
+    )
+    assert options.table_summaries_on_host(chosen) is bool(every and not wanted)
+
+
+@pytest.mark.parametrize(
+    "cores, variable",
+    [
+        (None, None),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in ((1, None), (None, "0"))),
+    ],
+)
+def test_a_program_that_says_nothing_has_them(cores, variable, tmp_path, monkeypatch):
+    monkeypatch.delenv("ESTIMATOR_EMB_TABLE_SUMMARIES", raising=False)
+    if variable:
+        monkeypatch.setenv("ESTIMATOR_EMB_TABLE_SUMMARIES", variable)
+
+    def config(save_summary_steps, **kwargs):
+        assert save_summary_steps < 100
+        return ee.RunConfig(save_summary_steps=100, **kwargs)
+
+    trained(tmp_path, spec_of(), inputs(), cores, summaries=None, steps=1, config=config)
+    tags = {tag for tag in harness.summaries(tmp_path)[1] if tag.startswith("embedding/")}
+    figures = {"learning_rate", "ids", "distinct_ids", "rows_updated", "row_norm"}
+    figures |= {"gradient_norm", "share_clipped"}
+    wanted = {f"embedding/{table}/{figure}" for table in SIZES for figure in figures}
+    assert tags == (set() if variable else wanted)

@@ -1,0 +1,96 @@
+"""Arguments of calls that cannot be meant; those of a TPUEstimator's own calls: tests/mistakes."""
+
+import logging
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+from id_program import input_of, make
+
+import estimator_emb as ee
+from estimator_emb.guards.checks import call_arguments
+
+v1 = tf.compat.v1
+HOOK = v1.train.StopAtStepHook(2)
+RECEIVER = ee.export.ServingInputReceiver({}, {})
+
+
+def of_steps(argument, call, got):
+    return f"{argument} must be int, got {got}. Give {call} a number of steps, or None."
+
+
+OF_RECEIVER = (
+    "serving_input_receiver_fn must be a function that returns a ServingInputReceiver; got a "
+    "ServingInputReceiver. Give the function itself."
+)
+
+
+@pytest.mark.parametrize("steps", [None, 1, np.int32(3), 4.0, float("inf")])
+@pytest.mark.parametrize("hooks", [None, (), [HOOK], {HOOK}])
+def test_what_is_meant(steps, hooks):
+    listeners = [v1.train.CheckpointSaverListener()]
+    call_arguments.check_call("train", hooks=hooks, saving_listeners=listeners, steps=steps)
+
+
+@pytest.mark.parametrize(
+    "train, evaluate, message",
+    [
+        (
+            {"max_steps": 2.5},
+            {},
+            of_steps("TrainSpec: max_steps", "TrainSpec", "<class 'float'>: 2.5"),
+        ),
+        ({}, {"steps": True}, of_steps("EvalSpec: steps", "EvalSpec", "<class 'bool'>: True")),
+        *(
+            ({}, {"exporters": kind("best", serving_input_receiver_fn=RECEIVER)}, message)
+            for kind in (ee.LatestExporter, ee.FinalExporter, ee.BestExporter)
+            for message in [f"{kind.__name__} 'best': {OF_RECEIVER}"]
+        ),
+    ],
+)
+def test_specs_are_checked_before_they_train(train, evaluate, message, tmp_path):
+    train = ee.TrainSpec(input_of(8), **{"max_steps": 2, **train})
+    evaluate = ee.EvalSpec(input_of(8), **evaluate)
+    estimator = make(tmp_path, use_tpu=False)
+    assert harness.refusal(TypeError, ee.train_and_evaluate, estimator, train, evaluate) == message
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_estimator_without_a_tpu(installed, tmp_path):
+    def model_fn(features, labels, mode):
+        w = v1.get_variable("w", [])
+        loss = tf.reduce_sum(w * features - labels)
+        train_op = v1.train.GradientDescentOptimizer(0.1).minimize(loss, v1.train.get_global_step())
+        return ee.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    def input_fn():
+        return tf.constant([1.0])
+
+    estimator = ee.Estimator(model_fn, str(tmp_path))
+    assert harness.refusal(TypeError, estimator.train, input_fn, hooks=HOOK) == (
+        "train: hooks must be a list of SessionRunHook of tf.compat.v1.train; got a "
+        "StopAtStepHook. Put it into a list: hooks=[...]."
+    )
+    message = harness.refusal(TypeError, estimator.evaluate, input_fn, steps=1.5)
+    assert message == of_steps("Eval steps", "evaluate", "<class 'float'>: 1.5")
+    message = harness.refusal(ValueError, estimator.train, input_fn, steps=1)
+    assert message.endswith(
+        "In model_fn, labels is None in mode 'train', for input_fn returned only features: "
+        "return a Dataset of (features, labels), or both."
+    )
+    estimator.train(lambda: (tf.constant([1.0]), tf.constant([2.0])), steps=1)
+    export = estimator.export_saved_model
+    assert harness.refusal(TypeError, export, str(tmp_path / "to"), RECEIVER) == OF_RECEIVER
+
+
+@pytest.mark.parametrize(
+    "rows, dimension, warns", [(64, 100_000, True), (20_000, 20_000, False), (5, 8192, False)]
+)
+def test_a_table_whose_sizes_are_swapped(rows, dimension, warns, caplog):
+    caplog.set_level(logging.WARNING, "estimator_emb")
+    ee.TableConfig(rows, dimension)
+    assert harness.said(caplog) == warns * [
+        f"TableConfig: vocabulary_size is {rows} and dimension {dimension}. Are they swapped? "
+        "vocabulary_size, the number of rows, comes first."
+    ]

@@ -1,0 +1,351 @@
+"""SIGTERM and Ctrl-C end a training at the end of a step, and save it."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import harness
+import id_program
+import processes
+import pytest
+import tensorflow as tf
+from id_program import WAYS, input_of, make
+
+import estimator_emb as ee
+from estimator_emb.checkpoints.files import checkpoint_files
+from estimator_emb.guards import stopping
+from estimator_emb.legacy.input_checkpoint import CheckpointInputPipelineHook
+
+tf1 = tf.compat.v1
+
+SAVED = "The model is saved in {}: run the program again to go on from there."
+EXCEPTIONS = {signal.SIGTERM: SystemExit, signal.SIGINT: KeyboardInterrupt}
+
+
+def input_that_sends(number, batch, repeat=1):
+    """An input whose reading of a batch sends this process a signal."""
+    read = []
+
+    def send(ids):
+        read.append(len(read))
+        if len(read) == batch:
+            for _ in range(repeat):
+                os.kill(os.getpid(), number)
+        return ids
+
+    def input_fn(params):
+        def read_one(features):
+            ids = tf.numpy_function(send, [features["id"]], tf.int64)
+            return {"id": tf.ensure_shape(ids, [params["batch_size"], 1])}
+
+        # A batch is read in the step that asks for it, and none ahead.
+        options = tf.data.Options()
+        options.experimental_optimization.inject_prefetch = False
+        return input_of(400)(params).map(read_one).with_options(options)
+
+    return input_fn
+
+
+@pytest.fixture(autouse=True)
+def handlers(caplog):
+    """As a program finds them; whatever happens, they are put back."""
+    caplog.set_level(logging.WARNING, "estimator_emb")
+    defaults = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    before = {number: signal.signal(number, default) for number, default in defaults.items()}
+    yield
+    for number, default in defaults.items():
+        assert signal.getsignal(number) == default
+        signal.signal(number, before[number])
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+@pytest.mark.parametrize(
+    "way, number",
+    [
+        ("host", signal.SIGINT),
+        ("emulated, 2 cores", signal.SIGTERM),
+        pytest.param("emulated, pipelined", signal.SIGINT, marks=pytest.mark.slow),
+    ],
+)
+def test_a_signal_ends_a_training_at_the_end_of_a_step(way, number, tmp_path, caplog, monkeypatch):
+    # However long a busy machine takes from one signal to the next.
+    monkeypatch.setattr(stopping, "_SAME_SIGNAL_SECONDS", 600.0)
+    options = {**WAYS[way], "iterations": 50 if way != "host" else 1}
+    estimator = make(tmp_path, **options)
+    hooks = [CheckpointInputPipelineHook(estimator, "ignore")]
+    with pytest.raises(EXCEPTIONS[number]) as ended:
+        # Sent twice at once, as `timeout` does.
+        estimator.train(input_that_sends(number, 5, 2), hooks=hooks, max_steps=50)
+    if number == signal.SIGTERM:
+        assert ended.value.code == 143
+    assert len(ended.traceback) < 8 and ended.value.__suppress_context__
+    step = int(estimator.get_variable_value("global_step"))
+    # Of a loop of 50 steps, that in which the signal came, and at most one more.
+    per_step = 2 if "2 cores" in way else 1
+    assert 4 // per_step <= step <= 5 // per_step + 2
+    saved = f"{tmp_path}/model.ckpt-{step}"
+    assert estimator.latest_checkpoint() == saved
+    assert os.path.exists(f"{tmp_path}/input.ckpt-{step}.index")
+    assert harness.said(caplog) == [
+        f"{number.name}: training ends with this step. Another signal ends it at once.",
+        f"{number.name} ended the training at step {step}. {SAVED.format(saved)}",
+    ]
+    # It goes on from there, and ends by itself.
+    estimator.train(input_that_sends(number, 0), hooks=hooks, max_steps=step + 2)
+    assert estimator.get_variable_value("global_step") == step + 2
+
+
+def test_the_end_waits_for_the_thread_that_receives_the_signal(tmp_path, caplog, monkeypatch):
+    """Here that thread is late, as on a busy machine."""
+    receive = stopping._Training._receive
+    monkeypatch.setattr(
+        stopping._Training, "_receive", lambda *args: time.sleep(0.5) or receive(*args)
+    )
+    with pytest.raises(SystemExit):
+        make(tmp_path).train(input_that_sends(signal.SIGTERM, 2), max_steps=40)
+    begins, ends = harness.said(caplog)
+    assert begins.startswith("SIGTERM: training ends with this step.")
+    assert ends.startswith("SIGTERM ended the training at step ")
+
+
+def test_before_the_first_step_a_signal_ends_a_training_at_once(tmp_path, caplog):
+    estimator = make(tmp_path)
+
+    def input_fn(params):
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("The signal ends it before.")
+
+    with pytest.raises(SystemExit) as ended:
+        estimator.train(input_fn, max_steps=2)
+    assert ended.value.code == 143
+    assert harness.said(caplog) == ["SIGTERM ended the training before its first step."]
+
+
+def test_what_is_not_saved_is_told(tmp_path, caplog):
+    estimator = make(tmp_path, use_tpu=False)
+    estimator._config = estimator._config.replace(
+        save_checkpoints_steps=None, save_checkpoints_secs=None
+    )
+    with pytest.raises(SystemExit):
+        estimator.train(input_that_sends(signal.SIGTERM, 2))
+    assert harness.said(caplog)[1][:-1] in (
+        f"SIGTERM ended the training at step {step}. It saves no checkpoints, so that its steps "
+        "are lost"
+        for step in (1, 2, 3)
+    )
+
+
+def test_a_damaged_model_directory_does_not_hide_the_signal(tmp_path, caplog, monkeypatch):
+    estimator = make(tmp_path, use_tpu=False)
+    monkeypatch.setattr(checkpoint_files, "PAUSE", 0)
+
+    class Empties(tf1.train.SessionRunHook):
+        def end(self, session):
+            (tmp_path / "checkpoint").write_text("")
+
+    # Hooks end in the order of their list, and the estimator's own saver comes after a program's.
+    saver = tf1.train.CheckpointSaverHook(str(tmp_path), save_steps=100)
+    with pytest.raises(SystemExit) as ended:
+        estimator.train(input_that_sends(signal.SIGTERM, 2), hooks=[saver, Empties()])
+    assert ended.value.code == 143
+    state = tmp_path / "checkpoint"
+    assert f"file '{state}', which says which checkpoint is the latest, is empty.\n" in caplog.text
+
+
+@pytest.mark.parametrize("ignored", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_handler_of_the_programs_own_is_left(ignored, tmp_path):
+    """Or one that ignores the signal, as a shell has it for a background job."""
+    received = []
+    own = signal.SIG_IGN if ignored else lambda number, frame: received.append(number)
+    signal.signal(signal.SIGTERM, own)
+    estimator = make(tmp_path)
+    estimator.train(input_that_sends(signal.SIGTERM, 2), max_steps=4)
+    assert received == ([] if ignored else [signal.SIGTERM])
+    assert estimator.get_variable_value("global_step") == 4
+    # The other one is ours all the same.
+    with pytest.raises(KeyboardInterrupt):
+        estimator.train(input_that_sends(signal.SIGINT, 2), max_steps=40)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def test_an_error_stays_an_error(tmp_path):
+    def fail():
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise ValueError("of the program")
+
+    with pytest.raises(ValueError, match="of the program"):
+        make(tmp_path).train(input_of(16), hooks=[harness.AfterStep(fail)], max_steps=2)
+
+
+def test_another_thread_leaves_the_signals(tmp_path):
+    seen = []
+
+    def look():
+        seen.append([signal.getsignal(number) for number in EXCEPTIONS])
+
+    arguments = {"hooks": [harness.AfterStep(look)], "max_steps": 1}
+    thread = threading.Thread(target=make(tmp_path).train, args=[input_of(16)], kwargs=arguments)
+    thread.start()
+    thread.join()
+    assert seen == [[signal.SIG_DFL, signal.default_int_handler]]
+
+
+def test_a_wakeup_of_an_event_loop_is_left(tmp_path):
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing)
+    try:
+        with pytest.raises(SystemExit):
+            make(tmp_path).train(input_that_sends(signal.SIGTERM, 2), max_steps=40)
+    finally:
+        assert signal.set_wakeup_fd(-1) == writing
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_forked_process_has_its_own_signals(tmp_path):
+    status = []
+
+    def fork():
+        child = os.fork()
+        if not child:
+            signal.raise_signal(signal.SIGTERM)
+            os._exit(0)
+        status.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+    estimator = make(tmp_path)
+    estimator.train(input_of(16), hooks=[harness.AfterStep(fork)], max_steps=2)
+    assert status == [-signal.SIGTERM] * 2
+    assert estimator.get_variable_value("global_step") == 2
+
+
+@pytest.mark.parametrize("use_tpu", [False, True])
+def test_a_signal_while_a_training_evaluates(use_tpu, tmp_path, caplog):
+    estimator = make(tmp_path, use_tpu=use_tpu)
+    train = ee.TrainSpec(input_of(400), max_steps=8)
+    sends = ee.EvalSpec(input_that_sends(signal.SIGTERM, 3), 90, throttle_secs=0)
+    with pytest.raises(SystemExit) as ended:
+        ee.train_and_evaluate(estimator, train, sends)
+    assert ended.value.code == 143 and len(ended.traceback) < 14
+    # The evaluation is given up, and what it was to evaluate is saved.
+    assert estimator.latest_checkpoint() == f"{tmp_path}/model.ckpt-2"
+    assert not list(tmp_path.glob("eval/events*"))
+    saved = SAVED.format(f"{tmp_path}/model.ckpt-2")
+    assert harness.said(caplog)[1:] == [f"SIGTERM ended the training. {saved}"]
+
+
+@pytest.mark.parametrize("use_tpu", [False, True])
+def test_ctrl_c_ends_an_evaluation_without_the_frames_of_tensorflow(use_tpu, tmp_path):
+    estimator = make(tmp_path, use_tpu=use_tpu)
+    estimator.train(input_of(16), max_steps=1)
+    for call, steps in {"evaluate": {"steps": 90}, "predict": {}}.items():
+        with pytest.raises(KeyboardInterrupt) as ended:
+            harness.run(call, estimator, input_that_sends(signal.SIGINT, 3), **steps)
+        assert not [entry for entry in ended.traceback if "site-packages" in str(entry.path)]
+    assert not stopping.requested()
+
+
+PROGRAM = """
+import sys, time
+import numpy as np
+import tensorflow as tf
+import id_program as tests
+
+how, model_dir = sys.argv[1:]
+reads = []
+
+def slowly(ids):
+    reads.append(0)
+    if len(reads) == 4:
+        print("trains", flush=True)
+        time.sleep(10_000 if how == "hangs" else 1)
+    return ids
+
+def input_fn(params):
+    ids = tf.data.Dataset.from_tensors(np.zeros([4, 1], np.int64)).repeat()
+    ids = ids.map(lambda ids: tf.ensure_shape(tf.numpy_function(slowly, [ids], tf.int64), [4, 1]))
+    return ids.map(lambda ids: {"id": ids})
+
+tests.make(model_dir).train(input_fn, max_steps=1000000)
+print("goes on", flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.any_version
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(
+    "runner, how, number, status",
+    [
+        ("run", "steps", signal.SIGINT, 130),
+        ("python", "steps", signal.SIGINT, -signal.SIGINT),
+        ("python", "steps", signal.SIGTERM, 143),
+        ("python", "hangs", signal.SIGINT, 130),
+        ("run", "hangs", signal.SIGTERM, 143),
+    ],
+)
+def test_a_program_ends_in_a_few_lines(runner, how, number, status, tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    model_dir = str(tmp_path / "model")
+    command = ["-m", "estimator_emb", "run"] if runner == "run" else []
+    process = subprocess.Popen(
+        [sys.executable, *command, tmp_path / "program.py", how, model_dir],
+        env=processes.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "trains\n", process.communicate()[1]
+    process.send_signal(number)
+    if how == "hangs":
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(2)
+        # A busy machine may take the first of them for the same signal.
+        while process.poll() is None:
+            process.send_signal(number)
+            time.sleep(1.5)
+    output, log = process.communicate(timeout=processes.HANGS)
+    assert output == ""
+    assert process.returncode == status, log
+    lines = log[log.index(f"{number.name}: training ends with this step.") :].splitlines()
+    shown = [line for line in lines if line.startswith("estimator_emb: step ")]
+    lines = [line for line in lines if line not in shown]
+    assert len(lines) <= 14, log
+    if how == "hangs":
+        assert lines[-1] == f"estimator_emb: {number.name} again: ended at once."
+        return
+    saved, step = tf.train.latest_checkpoint(model_dir), harness.last_step(model_dir)
+    assert shown[-1].startswith(f"estimator_emb: step {step:,} of 1,000,000, loss ")
+    told = f"{number.name} ended the training at step {step}. {SAVED.format(saved)}"
+    assert lines[1].endswith(told)
+    if number == signal.SIGTERM:
+        assert lines[2:] == []
+    elif runner == "run":
+        assert lines[2:] == [f"estimator-emb: {tmp_path}/program.py was interrupted."]
+    else:
+        assert lines[2] == "Traceback (most recent call last):" and lines[-1] == "KeyboardInterrupt"
+
+
+@pytest.mark.slow
+def test_a_worker_and_the_chief_of_a_cluster_end_in_order(tmp_path):
+    jobs = {"chief": 1, "worker": 1, "ps": 1}
+    arguments = [str(tmp_path), "1000000"]
+    with processes.Processes(tmp_path, id_program.UNTIL_THE_END, arguments, jobs) as cluster:
+        started = {job: cluster.start(job) for job in jobs}
+        cluster.until(lambda: harness.last_step(tmp_path))
+        # The worker has joined.
+        cluster.until(lambda: "estimator_emb: step " in started["worker"].log.read_text())
+        for job in ("worker", "chief"):
+            started[job].send_signal(signal.SIGTERM)
+            cluster.ended(started[job], status=143)
+            log = started[job].log.read_text()
+            lines = log[log.index("SIGTERM: training ends with this step.") :].splitlines()
+            lines = [line for line in lines if not line.startswith("estimator_emb: step ")]
+            saved, step = tf.train.latest_checkpoint(str(tmp_path)), harness.last_step(tmp_path)
+            where = f"at step {step}. {SAVED.format(saved)}"
+            assert "SIGTERM ended the training at step " in lines[1] and len(lines) == 2
+            assert lines[1].endswith("The chief saves the model." if job == "worker" else where)

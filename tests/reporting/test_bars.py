@@ -1,0 +1,52 @@
+"""The bar of the command's work: on a terminal alone, and only where the work takes a while."""
+
+import io
+import re
+import time
+
+import pytest
+
+from estimator_emb.reporting import bars, console
+
+
+class Terminal(io.StringIO):
+    def __init__(self, is_terminal):
+        super().__init__()
+        self.is_terminal = is_terminal
+
+    def isatty(self):
+        return self.is_terminal
+
+
+def drawn(monkeypatch, is_terminal=True, fails=False, **how):
+    """What work of two parts draws."""
+    stream = Terminal(is_terminal)
+    monkeypatch.setattr(console, "stream", lambda: stream)
+    with bars.of_work(**{"after": 0.01, **how}) as progress:
+        for done in (0, 1_500_000, 3_000_000):
+            time.sleep(0.12)  # tqdm draws no more often.
+            progress(done, 3_000_000)
+            if fails:
+                raise KeyError("its error")
+    return stream.getvalue().split("\r")
+
+
+def test_a_bar_goes_to_its_end(monkeypatch):
+    *before, last = drawn(monkeypatch)
+    assert any(re.match(r" 50%\|[█#\d ]+\| 1\.50M/3\.00M \[", one) for one in before)
+    assert re.match(r"100%\|[█#]+\| 3\.00M/3\.00M \[", last) and last.endswith("\n")
+
+
+def test_a_bar_that_does_not_stay_is_wiped_out(monkeypatch):
+    *_, wiped, last = drawn(monkeypatch, unit="compilation", stays=False)
+    assert wiped.isspace() and last == ""
+
+
+@pytest.mark.parametrize("how", [{"is_terminal": False}, {"after": 1e3}])
+def test_no_bar(how, monkeypatch):
+    assert drawn(monkeypatch, **how) == [""]
+
+
+def test_an_error_comes_through(monkeypatch):
+    with pytest.raises(KeyError, match="its error"):
+        drawn(monkeypatch, fails=True)

@@ -1,0 +1,268 @@
+"""What a program shows: what trains where, how far it is, its own lines, each once; no more."""
+
+import logging
+import re
+import sys
+import textwrap
+
+import harness
+import numpy as np
+import processes
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+from estimator_emb.reporting import console
+
+START_UP = re.compile(
+    r"WARNING: All log messages before|[IWE]0000 |\d{4}-\d\d-\d\d |To enable the following"
+)
+"""How the lines begin that TensorFlow's C++ writes."""
+PREFIX = re.compile(r"[IWE]\d{4} [\d:.]+ +\d+ (?=\S+\.py:\d+\] )")
+"""Time and thread of an absl log line."""
+
+PROGRAM = """
+import sys
+import tensorflow as tf
+import estimator_emb as ee
+import feature_columns as fc
+
+column = fc.embedding_column(tf.feature_column.categorical_column_with_identity("word", 9), 2)
+
+def model_fn(features, labels, mode, params):
+    tf.compat.v1.logging.info("The program's own line of %s.", mode)
+    net = tf.compat.v1.layers.dense(tf.compat.v1.keras.layers.DenseFeatures([column])(features), 1)
+    loss = tf.reduce_mean(tf.square(net - 1.0))
+    if mode == "infer":
+        return ee.TPUEstimatorSpec(mode, predictions={"net": net})
+    optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+    if params["use_tpu"]:
+        optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)
+    step = tf.compat.v1.train.get_global_step()
+    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, step))
+
+def input_fn(params):
+    words = tf.data.Dataset.range(9).repeat()
+    batches = words.batch(params["batch_size"], drop_remainder=True)
+    return batches.map(lambda word: {"word": word[:, tf.newaxis]})
+
+def train(model_dir, use_tpu=False):
+    estimator = ee.TPUEstimator(
+        model_fn,
+        model_dir=model_dir,
+        config=ee.RunConfig(tpu_config=ee.TPUConfig(iterations_per_loop=5, device="host")),
+        use_tpu=use_tpu,
+        train_batch_size=4,
+        eval_batch_size=4,
+        predict_batch_size=4,
+        embedding_config_spec=ee.EmbeddingConfigSpec(
+            feature_columns=[column], optimization_parameters=ee.AdagradParameters(0.1)
+        ),
+    )
+    for steps in (20, 40):
+        estimator.train(input_fn, max_steps=steps)
+    estimator.evaluate(input_fn, steps=2)
+    next(estimator.predict(input_fn))
+"""
+
+
+def shown(tmp_path, end, *options, command=()):
+    """The lines that PROGRAM with another end writes, without those of TensorFlow's C++."""
+    (tmp_path / "program.py").write_text(PROGRAM + textwrap.dedent(end))
+    own = {"CUDA_VISIBLE_DEVICES": "", "ESTIMATOR_EMB_NATIVE": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    done = processes.run_python(*command, "program.py", *options, cwd=tmp_path, **own)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    lines = [line for line in done.stderr.splitlines() if not START_UP.match(line)]
+    return [PREFIX.sub("", line) for line in lines if "native kernels" not in line]
+
+
+def own(lines):
+    """Those of lines that tell of the program itself, not of its progress every ten seconds."""
+    left_out = r"Instructions for|Use Keras pre|^  |step (?!20 of 20,)\d+ of"
+    return [line for line in lines if not re.search(left_out, line)]
+
+
+@pytest.mark.slow
+def test_a_program_without_logging_is_quiet(tmp_path):
+    """On both ways, and at another directory the tables are told again."""
+    lines = own(shown(tmp_path, "train('host')\ntrain('emulated', use_tpu=True)\n"))
+    column, dense, *rest = sorted(lines, key=lambda line: not re.search("deprecated", line))
+    assert "program.py:7: categorical_column_with_identity" in column  # Its own calls.
+    assert "program.py:11: UserWarning: `tf.layers.dense`" in dense
+    tables = "estimator_emb: Embedding tables train on the host: 1 table, 9 rows, "
+    expected = [
+        tables,
+        "estimator_emb: step 20 of 20, loss ",
+        "estimator_emb: evaluation at step 40: loss ",
+        "estimator_emb: A TPU is emulated on the host, with 1 core.",
+        tables,
+        "estimator_emb: step 20 of 20, loss ",
+        "estimator_emb: evaluation at step 40: loss ",
+    ]
+    assert len(rest) == len(expected), lines
+    for line, start in zip(rest, expected, strict=True):
+        assert line.startswith(start), lines
+    assert rest[1].endswith(" examples/s")
+
+
+ABSL = """
+from absl import app
+def main(argv):
+    train("model")
+app.run(main)
+"""
+
+
+@pytest.mark.slow
+def test_an_absl_program_shows_its_own_lines_once(tmp_path):
+    lines = own(shown(tmp_path, ABSL, command=["-m", "estimator_emb", "run"]))
+    column, *rest = lines
+    assert "categorical_column_with_identity" in column
+    mine, theirs = [], []
+    for line in rest:
+        (theirs if "program.py:" in line else mine).append(line)
+    assert [line.partition("] ")[2] for line in theirs if "own line" in line] == [
+        f"The program's own line of {mode}." for mode in ("train", "train", "eval", "infer")
+    ]
+    assert len(mine) == 3, lines
+    assert "] Embedding tables train on the host: 1 table" in mine[0]
+    assert "] step 20 of 20, loss " in mine[1]
+    assert "] evaluation at step 40: loss " in mine[2]
+
+
+@pytest.fixture
+def free(monkeypatch, capsys):
+    """A function that takes levels and handlers from all loggers, as where nobody set up any."""
+
+    def free():
+        for owner, level in [(logging.root, logging.WARNING), (OURS, 0), (THEIRS, 0)]:
+            monkeypatch.setattr(owner, "handlers", [])
+            monkeypatch.setattr(owner, "level", level)
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter(logging.BASIC_FORMAT))
+        THEIRS.addHandler(handler)
+        logging.root.manager._clear_cache()
+
+    yield free
+    assert not OURS.filters and not THEIRS.filters
+    monkeypatch.undo()
+    logging.root.manager._clear_cache()
+
+
+OURS, THEIRS = logging.getLogger("estimator_emb"), tf.get_logger()
+WARNED = ["WARNING:estimator_emb:warned", "WARNING:tensorflow:theirs warned"]
+CHOICES = {
+    "nothing": (
+        lambda: None,
+        ["estimator_emb: ours", "estimator_emb: warned", "WARNING:tensorflow:theirs warned"],
+    ),
+    "quiet TensorFlow": (
+        lambda: tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR),
+        ["estimator_emb: warned"],
+    ),
+    "handler": (lambda: logging.basicConfig(level=logging.WARNING), WARNED),
+    "handler of all": (
+        lambda: logging.basicConfig(level=logging.INFO),
+        ["INFO:estimator_emb:ours", WARNED[0], "INFO:tensorflow:theirs", WARNED[1]],
+    ),
+    "level": (lambda: logging.root.setLevel(logging.ERROR), []),
+    "own level": (lambda: OURS.setLevel(logging.ERROR), WARNED[1:]),
+    "handler and own level": (
+        lambda: (logging.basicConfig(), OURS.setLevel(logging.INFO)),
+        ["INFO:estimator_emb:ours", *WARNED],
+    ),
+    "handler of errors": (
+        lambda: logging.root.addHandler(ErrorsOnly()),
+        ["WARNING:tensorflow:theirs warned"],
+    ),
+}
+LEVELS = {"own level": logging.ERROR, "handler and own level": logging.INFO}
+
+
+class ErrorsOnly(logging.StreamHandler):
+    def __init__(self):
+        super().__init__()
+        self.setLevel(logging.ERROR)
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["before", "inside"])
+@pytest.mark.parametrize("choice", CHOICES)
+def test_the_programs_choices_go_before(free, capsys, choice, inside):
+    free()
+    choose, expected = CHOICES[choice]
+    if not inside:
+        choose()
+    with console.shown():
+        if inside:
+            choose()
+        with console.shown():
+            OURS.info("ours")
+        OURS.warning("warned")
+        THEIRS.info("theirs")
+        THEIRS.warning("theirs warned")
+    lines = capsys.readouterr().err.splitlines()
+    if not inside and choice in ("handler", "handler of all", "handler and own level"):
+        # TensorFlow's own handler writes its lines, too.
+        assert lines.count(WARNED[1]) == 2
+        lines = list(dict.fromkeys(lines))
+    assert lines == expected
+    assert OURS.level == LEVELS.get(choice, logging.NOTSET)
+    assert not OURS.handlers
+
+
+def test_notices_of_what_libraries_call_are_left_out(free, capsys):
+    notices = [(tf.__file__, "y"), ("/p.py", "Use tf.keras instead."), ("/p.py", "y")]
+
+    def said():
+        with console.shown():
+            for file, advice in notices:
+                THEIRS.warning("From %s: %s is deprecated.\n%s", f"{file}:1", "x", advice)
+            THEIRS.warning("From %s to %s.", "here", "there")
+        return capsys.readouterr().err.splitlines()
+
+    free()
+    assert said() == [
+        *["WARNING:tensorflow:From /p.py:1: x is deprecated.", "y"],
+        "WARNING:tensorflow:From here to there.",
+    ]
+    logging.root.setLevel(logging.INFO)
+    assert len(said()) == 2 * len(notices) + 1
+
+
+def test_a_person_who_types_sees_a_bar_and_evaluations(free, monkeypatch, capsys, tmp_path):
+    """As in a notebook: TensorFlow's logger has level INFO."""
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    free()
+    THEIRS.setLevel(logging.INFO)
+    estimator = ee.TPUEstimator(
+        lambda features, labels, mode, params: harness.minimized(
+            mode, tf.compat.v1.get_variable("x", [], initializer=tf.ones_initializer()), 0.5
+        ),
+        config=ee.RunConfig(model_dir=str(tmp_path)),
+        use_tpu=False,
+        train_batch_size=2,
+        eval_batch_size=2,
+    )
+    batches = harness.input_fn_of([({"x": np.ones(2)}, np.ones(2))] * 2)
+    for steps in (2, 4):
+        estimator.train(batches, max_steps=steps)
+        estimator.evaluate(batches, steps=1)
+    captured = capsys.readouterr()
+    assert "INFO:tensorflow" not in captured.err
+    bar = r"100%%\|█+\| %s/%s steps \[\d\d:\d\d<\d\d:\d\d, loss %s, [\d,]+ examples/s\]"
+    for line, expected in zip(
+        re.sub(r"[^\n]*\r", "", captured.out).splitlines(),
+        [
+            bar % (2, 2, r"0\.7500"),
+            "estimator_emb: evaluation at step 2: loss 0",
+            bar % (4, 4, r"-0\.2500"),
+            "estimator_emb: evaluation at step 4: loss -1",
+        ],
+        strict=True,
+    ):
+        assert re.fullmatch(expected, line), captured.out
+    free()
+    THEIRS.setLevel(logging.DEBUG)  # A choice.
+    estimator.evaluate(batches, steps=1)
+    assert "INFO:tensorflow:Calling model_fn." in capsys.readouterr().err

@@ -1,0 +1,263 @@
+"""How errors read: their messages, and the last lines of the terminal."""
+
+import json
+import pickle
+import traceback
+
+import harness
+import processes
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+from estimator_emb.checkpoints.files import checkpoint_files
+from estimator_emb.checkpoints.restoring import mismatch_report
+from estimator_emb.guards import input_ends, nan_loss
+from estimator_emb.reporting import error_notes, frames, program_calls
+
+CHECK = 'hidden *= tf.debugging.check_numerics(tf.random.uniform([]) / 0.0, "my check")'
+
+PROGRAM = f"""
+import sys
+import tensorflow as tf
+import estimator_emb as ee
+import feature_columns as fc
+
+COLUMN = fc.embedding_column(fc.categorical_column_with_identity("item", 5), 2)
+
+def model_fn(features, labels, mode, params):
+    hidden = fc.DenseFeatures([COLUMN])(features)
+    if sys.argv[1] == "graph":
+        hidden = tf.reshape(hidden, [3, 7])
+    if sys.argv[1] == "session":
+        {CHECK}
+    loss = tf.reduce_mean(hidden)
+    optimizer = tf.compat.v1.train.AdagradOptimizer(0.1)
+    train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+def input_fn(params):
+    return tf.data.Dataset.from_tensors({{"item": tf.constant([[1]] * 4)}}).repeat()
+
+def main():
+    spec = ee.EmbeddingConfigSpec([COLUMN], ee.AdagradParameters(0.1))
+    estimator = ee.TPUEstimator(
+        model_fn, config=ee.RunConfig(model_dir=sys.argv[2]), use_tpu=False,
+        train_batch_size=4, embedding_config_spec=spec)
+    train = ee.TrainSpec(lambda params: None, max_steps=3)
+    if sys.argv[1] == "input":
+        ee.train_and_evaluate(estimator, train, ee.EvalSpec(input_fn))
+    if sys.argv[1] == "own":
+        raise KeyError("of the program")
+    estimator.train(input_fn, max_steps=3)
+
+main()
+"""
+
+
+def model_fn(features, labels, mode, params):
+    hidden = tf.compat.v1.get_variable("weight", []) * features
+    hidden *= tf.debugging.check_numerics(tf.random.uniform([]) / 0.0, "my check")
+    return harness.minimized(mode, tf.reduce_mean(hidden))
+
+
+def failed(model_dir, device=None):
+    estimator = harness.estimator(model_fn, None, model_dir, device=device)
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        estimator.train(lambda params: tf.data.Dataset.from_tensors(tf.ones([4, 1])), steps=1)
+    return caught.value
+
+
+@pytest.mark.parametrize("device", [None, "host"])
+def test_an_error_of_a_session_says_what_happened_and_where(tmp_path, device):
+    error = failed(tmp_path, device)
+    line = model_fn.__code__.co_firstlineno + 2
+    message, made = str(error).splitlines()
+    assert message.startswith("my check : Tensor had ")
+    assert made == (
+        f"The op 'CheckNumerics' was made by {__file__}, line {line}, in model_fn: {CHECK}"
+    )
+    assert error.message == str(error)
+    assert error.op.name == "CheckNumerics" and error.node_def.op == "CheckNumerics"
+    assert error.error_code == tf.errors.INVALID_ARGUMENT
+    assert type(error).__name__ == "InvalidArgumentError"
+    assert type(error).__module__ == tf.errors.InvalidArgumentError.__module__
+
+
+ASSERTED = "with tf.control_dependencies([tf.debugging.Assert(good, [name])])"
+
+
+@pytest.mark.parametrize("branch", [False, True], ids=["model", "branch"])
+@pytest.mark.parametrize("name", ["of my model", 7], ids=["op", "function"])
+@pytest.mark.parametrize("shards", [None, 2])
+def test_an_op_in_a_function_or_on_another_core(tmp_path, shards, name, branch):
+    # TensorFlow asserts in a branch unless the data are strings.
+    def asserted(values):
+        good = tf.reduce_all(values > 0)
+        with tf.control_dependencies([tf.debugging.Assert(good, [name])]):
+            return tf.identity(values)
+
+    def model_fn(features, labels, mode, params):
+        weight = tf.compat.v1.get_variable("weight", [])
+        if branch:
+            bad = tf.reduce_any(features < 1)
+            features = tf.cond(bad, lambda: asserted(features), lambda: features)
+        else:
+            features = asserted(features)
+        return harness.minimized(mode, weight * tf.reduce_mean(features))
+
+    def input_fn(params):
+        # Of two cores, the second has the bad value.
+        return tf.data.Dataset.from_tensors(tf.constant([[1.0], [1.0], [1.0], [0.0]]))
+
+    estimator = harness.estimator(model_fn, None, tmp_path, num_shards=shards)
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        estimator.train(input_fn, steps=1)
+    line = asserted.__code__.co_firstlineno + 2
+    said, made = caught.value.message.splitlines()
+    assert said == f"assertion failed: [{name}]"
+    assert made.endswith(f" was made by {__file__}, line {line}, in asserted: {ASSERTED}")
+
+
+def test_everything_on_request(tmp_path, monkeypatch):
+    monkeypatch.setenv("ESTIMATOR_EMB_FULL_TRACEBACK", "1")
+    error = failed(tmp_path)
+    assert type(error) is tf.errors.InvalidArgumentError
+    assert "Original stack trace for 'CheckNumerics'" in str(error)
+    assert "_do_run" in lines_of(error)  # Of TensorFlow.
+    monkeypatch.setenv("ESTIMATOR_EMB_FULL_TRACEBACK", "0")
+    assert not error_notes.is_full()
+    tf.debugging.disable_traceback_filtering()
+    try:
+        assert error_notes.is_full()
+    finally:
+        tf.debugging.enable_traceback_filtering()
+
+
+def test_a_shortened_error_is_pickled_as_tensorflows():
+    error = tf.errors.NotFoundError(None, None, "Graph execution error:\n\nnowhere\n\t [[{{x}}]]")
+    error_notes.shorten(error)
+    error_notes.shorten(error)  # Changes nothing.
+    assert str(error) == "nowhere"
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is tf.errors.NotFoundError and copy.message == "nowhere"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        input_ends.InputEndedError("the input ended"),
+        checkpoint_files.MissingCheckpoint("it is gone"),
+        checkpoint_files.DamagedCheckpoint("it is cut"),
+        mismatch_report.UnfitCheckpoint("it does not fit"),
+        nan_loss.NanLossError(["table 't': 1 of 2 rows, ids 0"]),
+        nan_loss.EmulatedNanLossError(["table 't': 1 of 2 rows, ids 0"]),
+        nan_loss.NanInputError(["labels: nan in sample 2"], "NaN loss during training: it has"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_our_errors_pass_from_process_to_process(error):
+    kind, message = type(error), str(error)
+    for short in (False, True):
+        if short and isinstance(error, tf.errors.OpError):
+            error_notes.shorten(error)
+        copy = pickle.loads(pickle.dumps(error))
+        assert type(copy) is kind and str(copy) == message
+
+
+def lines_of(error):
+    return [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+
+
+def test_an_error_in_a_notebook_shows_its_lines():
+    names = {"__name__": "__main__", "read": lambda: open("/no/such")}
+    exec(compile("def cell():\n    read()", "<ipython-input-1-x>", "exec"), names)
+    with pytest.raises(FileNotFoundError) as caught:
+        program_calls.called_by_program(names["cell"])()
+    assert lines_of(caught.value)[1:] == ["cell", "<lambda>"]
+
+
+def test_errors_that_the_program_handles_keep_their_lines():
+    def fail():
+        raise ValueError("from train")
+
+    def handled():
+        try:
+            json.loads("no JSON")
+        except ValueError as handling:
+            before = lines_of(handling)
+            with pytest.raises(ValueError, match="from train") as caught:
+                program_calls.called_by_program(fail)()
+            assert caught.value.__context__ is handling
+            return before, lines_of(handling)
+
+    before, after = handled()
+    assert before == after and "loads" in before
+
+
+def test_wrong_arguments_of_predict_are_refused_before_it_is_iterated(tmp_path):
+    estimator = ee.TPUEstimator(
+        lambda features, params: None, str(tmp_path), ee.RunConfig(), use_tpu=False
+    )
+    with pytest.raises(TypeError, match="chekpoint_path.*checkpoint_path"):
+        estimator.predict(lambda params: None, chekpoint_path="x")
+    with pytest.raises(TypeError, match="input_fn"):
+        estimator.predict()
+
+
+def test_frames_are_shown_where_the_error_passed_them():
+    def program():
+        try:
+            raise ValueError("of the program")
+        finally:
+            len("")  # Where the frame is, when the error has left it.
+
+    def places(passed):
+        if passed is None:
+            return []
+        return [(passed.tb_lineno, passed.tb_lasti), *places(passed.tb_next)]
+
+    with pytest.raises(ValueError) as caught:
+        program()
+    passed = caught.value.__traceback__
+    assert places(frames.of_program(passed)) == places(passed)
+
+
+def last_lines(directory, kind, *command):
+    (directory / "program.py").write_text(PROGRAM)
+    arguments = [*command, "program.py", kind, directory / "model"]
+    done = processes.run_python(*arguments, cwd=directory, status=1)
+    return done.stderr.splitlines()[-10:]
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("command", [(), ("-m", "estimator_emb", "run")], ids=["python", "run"])
+@pytest.mark.parametrize("kind", ["graph", "session", "input", "own"])
+def test_the_last_ten_lines_have_the_cause_and_the_line_of_the_program(tmp_path, kind, command):
+    lines = last_lines(tmp_path, kind, *command)
+    causes = {
+        "graph": "ValueError: Cannot reshape a tensor with 8 elements to shape [3,7]",
+        "session": "tensorflow.python.framework.errors_impl.InvalidArgumentError: my check",
+        "input": "ValueError: input_fn (<lambda> (program.py, line ",
+        "own": "KeyError: 'of the program'",
+    }
+    lines_of_program = {
+        "graph": "hidden = tf.reshape(hidden, [3, 7])",
+        "session": CHECK,
+        "input": "ee.train_and_evaluate(estimator, train, ee.EvalSpec(input_fn))",
+        "own": 'raise KeyError("of the program")',
+    }
+    assert any(line.startswith(causes[kind]) for line in lines)
+    assert any(lines_of_program[kind] in line for line in lines)
+    trace = lines[lines.index("Traceback (most recent call last):") :]
+    assert all("program.py" in line for line in trace if line.startswith("  File "))
+
+
+def test_the_frames_of_a_python_function_end_in_their_cause():
+    frames = ["Traceback (most recent call last):", "  File 'a.py'", "    ^^^", "  File 'b.py'"]
+    told = ["RuntimeError: file 7", *frames, "    ^^^", "RuntimeError: file 7"]
+    assert (
+        error_notes.cause("\n".join(["Graph execution error:", "", *told, "", "\t [[x]]"])) == told
+    )
+    assert error_notes.cause("bad id\n\t [[x]]\nbad id") == ["bad id"]

@@ -1,0 +1,161 @@
+"""One line after each evaluation, why a training stops early, and a speed of steps alone."""
+
+import logging
+import time
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+from estimator_emb.reporting import progress
+
+v1 = tf.compat.v1
+
+
+def model_fn(features, labels, mode, params):
+    """Its loss is the global step, and so are its metrics but for a factor."""
+    step = v1.train.get_or_create_global_step()
+    loss = tf.cast(step, tf.float32) + 0.25 + 0.0 * tf.reduce_sum(features["id"])
+    if mode == ee.ModeKeys.EVAL:
+
+        def metric_fn(x):
+            mean = v1.metrics.mean(10.0 * tf.reduce_mean(x))
+            histogram = v1.metrics.mean_tensor(tf.reduce_mean(x) * tf.ones([3, 2]))
+            half = tf.cast(0.5, tf.bfloat16), tf.no_op()
+            return {"ten": mean, "histogram": histogram, "half": half}
+
+        rows = loss * tf.ones([2])
+        return ee.TPUEstimatorSpec(mode, loss=loss, eval_metrics=(metric_fn, [rows]))
+    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=v1.assign_add(step, 1))
+
+
+def make(model_dir, device=None, **config):
+    return harness.estimator(model_fn, None, model_dir, 2, device, run=config)
+
+
+def input_fn(params):
+    return harness.dataset([({"id": np.ones(2, np.float32)}, np.zeros(2, np.float32))]).repeat()
+
+
+@pytest.fixture(autouse=True)
+def _informed(caplog):
+    caplog.set_level(logging.INFO, "estimator_emb")
+
+
+@pytest.mark.parametrize("device", [None, "host"])
+def test_an_evaluation_logs_its_metrics(device, tmp_path, caplog):
+    estimator = make(tmp_path, device)
+    estimator.train(input_fn, max_steps=3)
+    for name, shown in ((None, "evaluation"), ("a/b", "evaluation 'a/b'")):
+        caplog.clear()
+        estimator.evaluate(input_fn, steps=1, name=name)
+        line = f"{shown} at step 3: loss 3.25, half 0.5, histogram of shape [3, 2], ten 32.5"
+        assert line in caplog.messages, caplog.messages
+
+
+def test_an_estimator_without_a_tpu_logs_them_too(installed, tmp_path, caplog):
+    def plain(features, labels, mode):
+        loss = 1234567.0 + tf.reduce_sum(features)
+        return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=v1.assign_add(step(), 1))
+
+    step = v1.train.get_or_create_global_step
+    estimator = tf.estimator.Estimator(plain, str(tmp_path))
+    estimator.train(lambda: tf.data.Dataset.from_tensors(tf.zeros([2])), steps=1)
+    estimator.evaluate(lambda: tf.data.Dataset.from_tensors(tf.zeros([2])))
+    assert "evaluation at step 1: loss 1.2346e+06" in caplog.messages
+
+
+def enough():
+    return True
+
+
+EACH_STEP = {"run_every_secs": None, "run_every_steps": 1}
+
+
+@pytest.mark.parametrize(
+    "make_hook, arguments, why",
+    [
+        (
+            ee.experimental.stop_if_no_decrease_hook,
+            ("loss", 2),
+            "loss has not decreased for 2 steps; its best value is 1.25, of step 1.",
+        ),
+        (
+            ee.experimental.stop_if_higher_hook,
+            ("ten", 22.0, None, 1),
+            "ten is greater than 22; its best value is 22.5, of step 2.",
+        ),
+        (ee.experimental.make_early_stopping_hook, (enough,), "enough returned True."),
+    ],
+)
+def test_early_stopping_says_why_and_which_step_was_best(
+    make_hook, arguments, why, tmp_path, caplog
+):
+    estimator = make(tmp_path, save_checkpoints_steps=1)
+    hook = make_hook(estimator, *arguments, **EACH_STEP)
+    ee.train_and_evaluate(
+        estimator,
+        ee.TrainSpec(input_fn, max_steps=20, hooks=[hook]),
+        ee.EvalSpec(input_fn, steps=1, throttle_secs=0),
+    )
+    assert [line for line in caplog.messages if "Early" in line] == [f"Early stopping: {why}"]
+
+
+def test_an_early_stop_is_told_of_the_evaluations_until_then(tmp_path, caplog):
+    """As stock's hook, which stops at the first gap of all evaluations that are there."""
+    estimator = make(tmp_path)
+    with tf.Graph().as_default(), v1.summary.FileWriter(estimator.eval_dir()) as writer:
+        for step, loss in ((0, 1.0), (100, 2.0), (200, 2.5), (300, 0.5)):
+            value = v1.Summary.Value(tag="loss", simple_value=loss)
+            writer.add_summary(v1.Summary(value=[value]), step)
+    hook = ee.experimental.stop_if_no_decrease_hook(estimator, "loss", 150, **EACH_STEP)
+    estimator.train(input_fn, hooks=[hook], max_steps=20)
+    why = "loss has not decreased for 200 steps; its best value is 1, of step 0."
+    assert f"Early stopping: {why}" in caplog.messages
+
+
+def clock(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 10.0)
+    monkeypatch.setattr(progress, "_pauses", progress._Pauses())
+    return now
+
+
+def test_the_speed_leaves_evaluations_and_saves_out(tmp_path, monkeypatch, caplog):
+    """A step takes a second here, a save 100 and an evaluation 1,000."""
+    now = clock(monkeypatch)
+    monkeypatch.setattr(progress.ProgressLog, "_ended", {})
+
+    def hooks(seconds):
+        return [harness.AfterStep(lambda: now.__setitem__(0, now[0] + seconds))]
+
+    save = v1.train.Saver.save
+
+    def slow_save(*args, **kwargs):
+        now[0] += 100.0
+        return save(*args, **kwargs)
+
+    monkeypatch.setattr(v1.train.Saver, "save", slow_save)
+    ee.train_and_evaluate(
+        make(tmp_path, save_checkpoints_steps=5),
+        ee.TrainSpec(input_fn, max_steps=20, hooks=hooks(1.0)),
+        ee.EvalSpec(input_fn, steps=1, throttle_secs=0, hooks=hooks(1000.0)),
+    )
+    speeds = [line for line in caplog.messages if line.startswith("step")]
+    assert speeds[-1] == "step 20 of 20, loss 14.7500, 2 examples/s", caplog.messages
+    assert now[0] > 4000
+
+
+def test_pauses_are_nested_and_of_a_thread(monkeypatch):
+    now = clock(monkeypatch)
+    before = progress.clock()
+    with progress.pausing():
+        now[0] += 1.0
+        with progress.pausing():
+            now[0] += 2.0
+        assert progress.clock() == before
+    now[0] += 0.5
+    assert progress.clock() == before + 0.5
