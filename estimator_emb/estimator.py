@@ -316,7 +316,7 @@ class TPUEstimator(StockTPUEstimator):
 
     def call_of(self, mode: str) -> Call:
         """Returns the call for which a graph of a mode is built."""
-        return calls.of(self, self._base_call(), mode)
+        return calls.call_of(self, self._base_call(), mode)
 
     def _call_input_fn(self, input_fn: Any, mode: str, input_context: Any = None) -> Any:
         if isinstance(self._params, program_checks.Params):

@@ -69,7 +69,7 @@ def named(name: str) -> Slice:
     return _SLICES[name]
 
 
-def of_cores(cores: int, mesh: tuple[int, int, int, int] | None = None) -> Slice:
+def slice_of(cores: int, mesh: tuple[int, int, int, int] | None = None) -> Slice:
     """Returns a slice with a number of cores: up to eight on one host, more on hosts of eight.
 
     `mesh` is the usual one of that number, if any. Raises ValueError for what hosts do not share.

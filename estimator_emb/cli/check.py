@@ -82,7 +82,7 @@ def main(options: argparse.Namespace) -> int:
     reports: list[preflight.Report] = []
 
     def check(estimator: Any, input_fn: Any, mode: str, has_steps: bool) -> None:
-        with bars.of_work("compilation", stays=False, after=0.1) as progress:
+        with bars.work_bar("compilation", stays=False, after=0.1) as progress:
             result = preflight.check_program(
                 estimator,
                 input_fn,

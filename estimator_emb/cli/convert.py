@@ -71,7 +71,7 @@ def _convert(options: argparse.Namespace) -> None:
     from estimator_emb.reporting import bars
 
     reverse = options.reverse or options.to_hosts is not None
-    with bars.of_work() as progress:
+    with bars.work_bar() as progress:
         conversion = checkpoint.convert(
             options.source,
             options.destination,

@@ -124,7 +124,7 @@ def _export(options: argparse.Namespace) -> None:
     from estimator_emb.checkpoints.formats import exporting
     from estimator_emb.reporting import bars
 
-    with bars.of_work() as progress:
+    with bars.work_bar() as progress:
         written = checkpoint.export(
             options.checkpoint,
             options.out,
@@ -151,7 +151,7 @@ def _show_nearest(options: argparse.Namespace) -> None:
     (table,) = options.table
     file = _vocabularies(options).get(table)
     path = options.checkpoint
-    with bars.of_work(stays=False) as progress:
+    with bars.work_bar(stays=False) as progress:
         arguments = (file, options.count, options.order, options.allow_unlabelled, progress)
         try:
             found = checkpoint.nearest(path, table, options.like, *arguments)

@@ -58,14 +58,14 @@ def _print(options: argparse.Namespace) -> None:
 
     _list(options.checkpoint)
     if options.values or options.plot:
-        with bars.of_work(stays=False) as progress:
+        with bars.work_bar(stays=False) as progress:
             found = checkpoint.statistics(options.checkpoint, progress=progress)
         _print_values(found)
         if options.plot:
             _plot(found, options.plot)
             print(f"norms of the rows are drawn in {options.plot}")
     if options.against is not None:
-        with bars.of_work(stays=False) as progress:
+        with bars.work_bar(stays=False) as progress:
             differences = checkpoint.differences(options.checkpoint, options.against, progress)
         _print_differences(differences, options.against)
 

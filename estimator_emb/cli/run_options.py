@@ -76,7 +76,7 @@ RUN_OPTIONS = (
         "number of emulated TPU cores, in place of TPUConfig(num_shards=...): up to 8 on one host, "
         "or a multiple of 8 on hosts of 8 each",
         variable=environment.SHARDS,
-        type=_slice_of(parsing.at_least_one, slices.of_cores),
+        type=_slice_of(parsing.at_least_one, slices.slice_of),
         metavar="N",
     ),
     RunOption(

@@ -29,7 +29,7 @@ def checked(inputs: list[Ids], batch_size: int | None = None) -> tuple[list[Ids]
     with tf.control_dependencies([good]):
         return [
             dataclasses.replace(
-                of_size(ids, batch_size),
+                with_batch_size(ids, batch_size),
                 ids=_narrow(ids),
                 weights=None if ids.weights is None else tf.identity(ids.weights),
             )
@@ -39,10 +39,10 @@ def checked(inputs: list[Ids], batch_size: int | None = None) -> tuple[list[Ids]
 
 def _problems(inputs: list[Ids], batch_size: int | None) -> Iterator[Problem]:
     for ids in inputs:
-        yield from _of_batch(ids, inputs[0], batch_size)
+        yield from _batch_problems(ids, inputs[0], batch_size)
         yield from _misplaced(ids)
         yield from _repeated(ids)
-        yield from _of_weights(ids)
+        yield from _weight_problems(ids)
         yield _bad_id(ids)
         yield from _bad_weight(ids)
 
@@ -91,7 +91,7 @@ def readable(message: str) -> str:
     return message.replace("\\'", "'")
 
 
-def of_size(ids: Ids, batch_size: int | None) -> Ids:
+def with_batch_size(ids: Ids, batch_size: int | None) -> Ids:
     """Returns `ids` with `batch_size`, if given, in their static shapes."""
     if batch_size is None:
         return ids
@@ -123,13 +123,13 @@ def reading_holds(inputs: list[Ids]) -> list[tf.Tensor]:
         for ids in inputs
         for holds, _ in (
             *_misplaced(ids),
-            *_of_weights(ids),
+            *_weight_problems(ids),
             *([] if ids.uncut is None else [_bad_id(ids)]),
         )
     ]
 
 
-def _of_batch(ids: Ids, first: Ids, batch_size: int | None) -> Iterator[Problem]:
+def _batch_problems(ids: Ids, first: Ids, batch_size: int | None) -> Iterator[Problem]:
     if not ids.static_batch:
         yield ids.batch > 0, structure_checks.message(f"{ids.owner}: the batch has no samples.")
     known_alike = ids.static_batch is not None and ids.static_batch == first.static_batch
@@ -174,7 +174,7 @@ def _repeated(ids: Ids) -> Iterator[Problem]:
     yield tf.reduce_all(counts <= 1), message
 
 
-def _of_weights(ids: Ids) -> Iterator[Problem]:
+def _weight_problems(ids: Ids) -> Iterator[Problem]:
     if ids.fit is not None:
         counts = ids.fit.ids, ids.fit.weights
         yield (

@@ -138,7 +138,7 @@ class Cores:
             self._per_core[made[0].name] = made
         return made
 
-    def of_each(self, mine: tf.Tensor) -> list[tf.Tensor]:
+    def on_each_core(self, mine: tf.Tensor) -> list[tf.Tensor]:
         return self._per_core.get(mine.name, [mine] * self.count)
 
     @property

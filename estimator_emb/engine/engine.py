@@ -151,7 +151,7 @@ class TableStep:
             shape = [None if batch == -1 else batch // self.cores.count, *rest]
             stand_ins[key] = self.cores.stand_ins(tf.float32, shape)
             if source.feature.max_sequence_length:
-                lengths = bad_input.of_size(source.ids, self.batch_size).lengths
+                lengths = bad_input.with_batch_size(source.ids, self.batch_size).lengths
                 others[sequence_length_key(key)] = self._core_slice(lengths)
         whole = inputs.Batch(sources, given, self.batch_size, self.dropped is not None)
         return Reading(self, whole, stand_ins, others)
@@ -268,7 +268,7 @@ class PendingLookup:
         return None if function is None else functions.multiplier(function, self.global_step)
 
     def rates(self) -> list[tf.Tensor]:
-        rates = learning_rates.of_tables(self.step.tables, self.global_step)
+        rates = learning_rates.table_rates(self.step.tables, self.global_step)
         # Rates may read the global step themselves: they do so before it is incremented.
         if self.capture:
             self.capture.wait_for([rate.op for rate in rates])
@@ -374,7 +374,7 @@ class LiveTables:
             multiplier = self._pending.multiplier()
             rates = self._pending.rates()
 
-            def of_batch(key: str) -> tf.Tensor:
+            def whole_batch(key: str) -> tf.Tensor:
                 of_cores = gradients.get(key, ())
                 if not of_cores:
                     return tf.zeros_like(self.activations[key])
@@ -388,8 +388,8 @@ class LiveTables:
                 after_checks.wait(self._held, good)
             with tf.control_dependencies(checked):
                 if self._summaries is None:
-                    return self.kernels.update(map(of_batch, self.activations), rates)
-                computed = {key: of_batch(key) for key in self.activations}
+                    return self.kernels.update(map(whole_batch, self.activations), rates)
+                computed = {key: whole_batch(key) for key in self.activations}
                 updated = self.kernels.update(iter(computed.values()), rates)
                 return self._summaries.added_to(updated, self.tables, computed, rates)
 

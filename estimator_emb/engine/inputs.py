@@ -129,7 +129,7 @@ class Source:
             return self.ids.batch
         with adding_ops(self.readers):
             sparse = isinstance(self.value, tf.SparseTensor)
-            shape = _of_rank_2(self.value)[1] if sparse else tf.shape(self.value, out_type=tf.int64)
+            shape = _as_rank_2(self.value)[1] if sparse else tf.shape(self.value, out_type=tf.int64)
             return shape[0]
 
     @property
@@ -335,11 +335,11 @@ def _read_sparse(source: Source) -> Ids:
         value = value.to_sparse()
     if isinstance(weights, tf.RaggedTensor):
         weights = weights.to_sparse()
-    indices, shape = _of_rank_2(value)
+    indices, shape = _as_rank_2(value)
     ids = value.values if value.values.shape.rank == 1 else _promised(value.values, [None])
     flat_weights, fit = None, None
     if weights is not None:
-        flat_weights, fit = _fitted(ids, indices, weights.values, _of_rank_2(weights)[0])
+        flat_weights, fit = _fitted(ids, indices, weights.values, _as_rank_2(weights)[0])
     places = None if from_ragged else SparsePlaces(indices, shape)
     rows, columns = indices[:, 0], indices[:, 1]
     if places and (limit := source.feature.max_sequence_length):
@@ -352,7 +352,7 @@ def _read_sparse(source: Source) -> Ids:
     )
 
 
-def _of_rank_2(value: tf.SparseTensor) -> tuple[tf.Tensor, tf.Tensor]:
+def _as_rank_2(value: tf.SparseTensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns indices [n, 2] and dense shape [2]; `bad_input.checked` verifies the rest."""
     indices, shape = value.indices, value.dense_shape
     if indices.shape.rank is None or tf.compat.dimension_value(indices.shape[1]) != 2:

@@ -95,7 +95,7 @@ class TensorFlowKernels:
 
     def _updates(self, table: StoredTable, gradients: Iterator[tf.Tensor]) -> list[RowUpdate]:
         rows, occurrences, weights = self._looked_up[table.name]
-        return update.of_batch(
+        return update.row_updates(
             rows,
             occurrences,
             [next(gradients) for _ in occurrences],

@@ -56,7 +56,7 @@ class DynamicRates:
         ]
 
 
-def of_tables(tables: Sequence[Table], step: Any) -> list[tf.Tensor]:
+def table_rates(tables: Sequence[Table], step: Any) -> list[tf.Tensor]:
     """Returns the rate of each table in a step; tables of one number or function share its value.
 
     `step` is as in `DynamicRates.values`.

@@ -27,21 +27,21 @@ def problems(ids: Ids) -> list[Problem]:
     possible = []
     for what, value in (("its ids", ids.source.value), (weights, ids.source.weights)):
         if is_composite(value):
-            possible += of_parts(f"{ids.owner}: {what}", value)
+            possible += part_problems(f"{ids.owner}: {what}", value)
         elif value is not None and value.shape.rank is None:
             text = f"{ids.owner}: {what} must have the rank of its ids; got shape {{}}."
             rank = ids.source.value.shape.rank
             possible.append((tf.equal(tf.rank(value), rank), message(text, tf.shape(value))))
     if isinstance(ids.source.value, tf.SparseTensor):
-        possible += _of_size(ids, ids.source.value.dense_shape)
+        possible += _size_problems(ids, ids.source.value.dense_shape)
     return possible
 
 
-def of_parts(owner: str, value: Any) -> list[Problem]:
+def part_problems(owner: str, value: Any) -> list[Problem]:
     """Returns the possible problems between the parts of a SparseTensor or RaggedTensor."""
     if isinstance(value, tf.SparseTensor):
-        return _of_sparse(owner, value)
-    return _of_ragged(owner, value)
+        return _sparse_problems(owner, value)
+    return _ragged_problems(owner, value)
 
 
 def hold(source: Source | None, checked: tf.Tensor) -> None:
@@ -62,7 +62,7 @@ def most_samples(table: Table, feature: Feature) -> int:
     return max(fitting // positions, 1)
 
 
-def _of_sparse(owner: str, value: tf.SparseTensor) -> list[Problem]:
+def _sparse_problems(owner: str, value: tf.SparseTensor) -> list[Problem]:
     indices, values, shape = value.indices, value.values, value.dense_shape
     problems: list[Problem] = []
     if not shape.shape.is_fully_defined():
@@ -87,7 +87,7 @@ def _at(tensor: tf.Tensor, extent: tf.Tensor, axis: int) -> tf.Tensor:
     return extent[axis]
 
 
-def _of_size(ids: Ids, shape: tf.Tensor) -> list[Problem]:
+def _size_problems(ids: Ids, shape: tf.Tensor) -> list[Problem]:
     most = most_samples(ids.table, ids.feature)
     batch = tf.concat([shape, [0]], axis=0)[0] if shape.shape.rank is None else shape[0]
     negative = f"{ids.owner}: the dense shape {{}} of its ids is negative."
@@ -101,7 +101,7 @@ def _of_size(ids: Ids, shape: tf.Tensor) -> list[Problem]:
     ]
 
 
-def _of_ragged(owner: str, value: tf.RaggedTensor) -> list[Problem]:
+def _ragged_problems(owner: str, value: tf.RaggedTensor) -> list[Problem]:
     splits, count = value.row_splits, tf.shape(value.values)[0]
     # An empty list of splits, which divides nothing, gets the ends 0 and -1.
     ends = tf.concat([splits[:1], splits[-1:], [0, -1]], axis=0)

@@ -113,7 +113,7 @@ class TableSummaries:
                 for ids in map(Source.again, sources, given)
             ]
             rows, features = lookup.distinct(read, table.config.combiner)
-            updates = update.of_batch(
+            updates = update.row_updates(
                 rows,
                 features,
                 of_activations,

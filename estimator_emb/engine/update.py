@@ -25,7 +25,7 @@ class RowUpdate:
     weights: tf.Tensor | None = None
 
 
-def of_batch(
+def row_updates(
     rows: tf.Tensor,
     features: list[Occurrences],
     gradients: list[tf.Tensor],
@@ -99,14 +99,14 @@ def apply(
     for update in updates:
         with tf.control_dependencies([done]):
             parts = []
-            for shard, part in zip(shards, _of_shards(update, shards), strict=True):
+            for shard, part in zip(shards, _shard_updates(update, shards), strict=True):
                 of_shard = functools.partial(run, shard, parameters, clipping_limit, part.weights)
                 parts.append(shard.run(of_shard, [learning_rate, part.rows, part.gradients]))
             done = tf.group(*parts)
     return done
 
 
-def _of_shards(update: RowUpdate, shards: Shards) -> list[RowUpdate]:
+def _shard_updates(update: RowUpdate, shards: Shards) -> list[RowUpdate]:
     if len(shards) == 1:
         return [update]
     return [

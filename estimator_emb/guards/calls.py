@@ -47,7 +47,7 @@ def current(estimator: Any, call: Call) -> Iterator[None]:
         setattr(estimator, CURRENT, before)
 
 
-def of(estimator: Any, base: Call, mode: str) -> Call:
+def call_of(estimator: Any, base: Call, mode: str) -> Call:
     """Returns the call for which an estimator builds a graph of a mode.
 
     It is another one than the current call if a hook of a training builds an evaluation.

@@ -252,6 +252,6 @@ def with_hooks(spec: Any, hooks: Iterable[Any]) -> Any:
     return spec._replace(**{name: (*(getattr(spec, name) or ()), *hooks)}) if hooks else spec
 
 
-def of_graph(graph: Any) -> Any:
+def graph_guards(graph: Any) -> Any:
     """Returns the `GraphGuards` of a graph, or None."""
     return getattr(graph, GUARDS_OF_GRAPH, None)

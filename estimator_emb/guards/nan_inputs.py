@@ -88,7 +88,7 @@ class NanInputs(Guard):
             elif isinstance(value, tf.RaggedTensor):
                 parts = [[value.flat_values, *value.nested_row_splits]]
             else:
-                of_cores = self.graph.cores.of_each(value) if tf.is_tensor(value) else []
+                of_cores = self.graph.cores.on_each_core(value) if tf.is_tensor(value) else []
                 parts = [[one] for one in of_cores]
             for core, of_core in enumerate(parts):
                 if of_core[0].dtype.is_floating:

@@ -44,7 +44,7 @@ class SampleCounts(Guard):
         return [self._sizes] if self._sizes.watched and not ahead else []
 
     def explain(self, error: Exception) -> Exception | None:
-        lines = self._sizes.of_failed_step(error)
+        lines = self._sizes.explain_failed_step(error)
         if not lines:
             return None
         assert isinstance(error, tf.errors.OpError)
@@ -116,7 +116,7 @@ class _Sizes(tf.compat.v1.train.SessionRunHook):
         features, labels = _with(batch.features, replaced), _with(batch.labels, replaced)
         return dataclasses.replace(batch, features=features, labels=labels)
 
-    def of_failed_step(self, error: Exception) -> str:
+    def explain_failed_step(self, error: Exception) -> str:
         """Returns lines about the batch of a failed step; '' if its sizes did not cause it."""
         found = {
             name: sizes for name, sizes in self.found.items() if batch_names.lacks_samples(*sizes)

@@ -20,7 +20,7 @@ class Savers(Guard):
     def complete(self, spec: Any) -> Any:
         if self.graph.lookup is not None:
             saver.complete(
-                saver.of_program(spec),
+                saver.savers_of_program(spec),
                 self.graph.lookup.all_variables(),
                 helper_variable.HELPER_VARIABLE,
                 on_tpu=self.call.on_cores,

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from estimator_emb.catalog import environment
 from estimator_emb.engine import bad_input
-from estimator_emb.guards.guard import Call, Guard, of_graph
+from estimator_emb.guards.guard import Call, Guard, graph_guards
 from estimator_emb.reporting import error_notes
 
 _HOW_TO_EMULATE = (
@@ -34,7 +34,7 @@ class SessionErrors(Guard):
 
     def _explained(self, error: Exception) -> Exception | None:
         if isinstance(error, tf.errors.OpError):
-            guards = of_graph(error_notes.graph_of(error))
+            guards = graph_guards(error_notes.graph_of(error))
             found = guards.explain(error) if guards is not None else None
             if not error_notes.is_full():
                 error_notes.shorten(error)

@@ -18,7 +18,7 @@ from estimator_emb.guards.guard import (
     Call,
     ModelBatch,
     Runs,
-    of_graph,
+    graph_guards,
     with_hooks,
 )
 
@@ -166,7 +166,7 @@ def guards_of(call: Call) -> GraphGuards:
     graph = tf.compat.v1.get_default_graph()
     while (outer := getattr(graph, "outer_graph", None)) is not None:
         graph = outer
-    found = of_graph(graph)
+    found = graph_guards(graph)
     if found is None or (found.call.method, found.call.mode) != (call.method, call.mode):
         found = GraphGuards(call)
         setattr(graph, GUARDS_OF_GRAPH, found)

@@ -47,7 +47,7 @@ def is_emulated() -> bool:
 
 def _shape() -> Slice:
     if environment.DEVICE.value() == "host":
-        return topology.of_config()
+        return topology.emulated_slice()
     return shape_of(len(chosen(TPUConfig(num_shards=options.asked_shards()))))
 
 

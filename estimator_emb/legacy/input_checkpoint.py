@@ -208,10 +208,10 @@ def attach_hooks() -> None:
     A hook cannot find the other hooks of its session, and programs do not also pass it as one of
     the `saving_listeners`.
     """
-    patches.LASTING.wrap(Estimator, "_train_with_estimator_spec", _of_plain_estimators)
+    patches.LASTING.wrap(Estimator, "_train_with_estimator_spec", _with_listeners_if_plain)
 
 
-def _of_plain_estimators(train: Any) -> Any:
+def _with_listeners_if_plain(train: Any) -> Any:
     watched = _with_listeners(train)
 
     def train_with_hooks(self: Any, *args: Any, **kwargs: Any) -> Any:

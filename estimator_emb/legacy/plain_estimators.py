@@ -45,10 +45,10 @@ def replace_methods(changes: Changes) -> None:
         "_add_meta_graph_for_mode": _add_meta_graph_for_mode,
     }
     for name, method in methods.items():
-        changes.set_attribute(Estimator, name, _of_any(name, method))
+        changes.set_attribute(Estimator, name, _unless_tpu(name, method))
 
 
-def _of_any(name: str, method: _Method) -> _Method:
+def _unless_tpu(name: str, method: _Method) -> _Method:
     """Returns a method for all but TPUEstimators; `method` gets arguments by their names."""
     original = getattr(Estimator, name)
     signature = inspect.signature(original)
@@ -57,7 +57,7 @@ def _of_any(name: str, method: _Method) -> _Method:
         of_plain = called_by_program(of_plain)
 
     @functools.wraps(original)
-    def of_any(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def unless_tpu(self: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(self, StockTPUEstimator):
             return original(self, *args, **kwargs)
         try:
@@ -67,7 +67,7 @@ def _of_any(name: str, method: _Method) -> _Method:
         given.apply_defaults()
         return of_plain(**given.arguments)
 
-    return of_any
+    return unless_tpu
 
 
 def _directory(estimator: Any) -> ModelDirectory:
@@ -99,7 +99,7 @@ def _evaluate(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> A
 
 def _evaluate_run(original: Any, self: Any, all_hooks: Any, output_dir: Any, **given: Any) -> Any:
     run = functools.partial(original, self, output_dir=output_dir, **given)
-    guards = GraphGuards(calls.of(self, _base_call(self), ModeKeys.EVAL))
+    guards = GraphGuards(calls.call_of(self, _base_call(self), ModeKeys.EVAL))
     return guards.evaluate(run, all_hooks, output_dir)
 
 
@@ -116,7 +116,7 @@ def _guards(estimator: Any, method: str, **given: Any) -> GraphGuards:
 def _call_model_fn(
     original: Any, self: Any, features: Any, labels: Any, mode: Any, config: Any
 ) -> Any:
-    call = calls.of(self, _base_call(self), mode)
+    call = calls.call_of(self, _base_call(self), mode)
     run = functools.partial(original, self, mode=mode, config=config)
     runner = driver.ThisGraph(watching.guards_of(call), run, features, {"labels": labels})
     spec, guards = driver.build(call, lambda: driver.drive(runner, tables=None))

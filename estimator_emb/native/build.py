@@ -132,7 +132,7 @@ def library(
     directory = cache.directory()
     compiler = _compiler()
     if compiler is None:
-        return _of_any_compiler(directory, stem, symbols)
+        return _library_in_cache(directory, stem, symbols)
     path = directory / f"{stem}-{_digest(_identity(compiler))}.so"
     flaw = ""
     try:
@@ -173,7 +173,7 @@ def _digest(made_from: object) -> str:
     return hashlib.sha256(repr(made_from).encode()).hexdigest()[:24]
 
 
-def _of_any_compiler(directory: pathlib.Path, stem: str, symbols: Sequence[str]) -> str:
+def _library_in_cache(directory: pathlib.Path, stem: str, symbols: Sequence[str]) -> str:
     """Returns the path of a sound library; raises BuildError if the cache has none."""
     found = sorted(directory.glob(f"{stem}-*.so"))
     if found:

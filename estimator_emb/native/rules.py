@@ -134,13 +134,13 @@ class _Symbol:
 
 
 def _add_operator(name: str) -> None:
-    def of(self: _Symbol, other: Any) -> _Symbol:
+    def operate(self: _Symbol, other: Any) -> _Symbol:
         return self.program.apply(name, self, other)
 
     def swapped(self: _Symbol, other: Any) -> _Symbol:
         return self.program.apply(name, other, self)
 
-    setattr(_Symbol, f"__{name}__", of)
+    setattr(_Symbol, f"__{name}__", operate)
     if name not in _COMPARISONS:
         setattr(_Symbol, f"__r{name}__", swapped)
 

@@ -121,7 +121,7 @@ def check_program(
             replicas=cores,
             batch_per_core=None if built.step is None else built.step.batch,
             op_count=built.op_count,
-            findings=(*built.findings, *_of_generation(config)),
+            findings=(*built.findings, *_generation_findings(config)),
             compilations=compilations,
             skipped=skipped,
             versions=versions,
@@ -189,7 +189,7 @@ def _notes(
         yield "The program said use_tpu=False; the step was built as with use_tpu=True."
 
 
-def _of_generation(config: Any) -> Iterator[Finding]:
+def _generation_findings(config: Any) -> Iterator[Finding]:
     if options.asked(config) == "pjrt":
         return
     try:

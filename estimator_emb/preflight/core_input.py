@@ -91,7 +91,7 @@ class CoreInputs:
     def _check_ids(
         self, features: Mapping[str, Any], looked_up: list[tuple[Table, Feature]], on_host: bool
     ) -> None:
-        shared = ids_on_tpus.of_shared_weights([table for table, _ in looked_up])
+        shared = ids_on_tpus.shared_weight_refusals([table for table, _ in looked_up])
         for table, feature in looked_up:
             owner = f"feature {feature.key!r} of table {table.name!r}"
             ids = features.get(feature.key)
@@ -118,7 +118,7 @@ class CoreInputs:
                     "return them under that key, one for each id",
                 )
             elif refusal := (
-                shared.get(feature.key) or ids_on_tpus.of_feature(table, feature, ids, weights)
+                shared.get(feature.key) or ids_on_tpus.feature_refusal(table, feature, ids, weights)
             ):
                 self._found(refusal.problem, refusal.instead)
             elif weights is not None and not (
@@ -138,9 +138,9 @@ class CoreInputs:
         if isinstance(specs, (list, tuple)):
             parts = [self._on_core(spec, f"{name}[{i}]", index) for i, spec in enumerate(specs)]
             return type(specs)(*parts) if hasattr(specs, "_fields") else type(specs)(parts)
-        return self._of_tensor(specs, name, index)
+        return self._tensor_spec(specs, name, index)
 
-    def _of_tensor(self, spec: Any, name: str, index: int) -> tf.TensorSpec | None:
+    def _tensor_spec(self, spec: Any, name: str, index: int) -> tf.TensorSpec | None:
         if not isinstance(spec, tf.TensorSpec):
             self._found(
                 f"{name} is a {type(spec).__name__.removesuffix('Spec')}, and only dense tensors "

@@ -33,7 +33,7 @@ def metadata(cores: int, divided: bool = False) -> tf.tpu.experimental.TPUSystem
     known = None
     if divided:
         try:
-            shape = topology.of_cores(cores, "A described TPU")
+            shape = topology.slice_with_cores(cores, "A described TPU")
             known = topology.emulated(shape)
         except ValueError as error:
             raise CannotCheck(str(error)) from error

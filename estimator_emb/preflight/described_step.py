@@ -113,7 +113,7 @@ def _build(
         core = _Core(watching.guards_of(call), wrapper, step, features, labels, activations)
         driver.drive(core, tables=None)
         if step.mode == ModeKeys.TRAIN:
-            step.results.extend(_of_tables(request))
+            step.results.extend(_table_outputs(request))
         return tf.zeros([])
 
     with step.graph.as_default(), custom_gradients.ending_with_graph(), core_step.control_flow_v2():
@@ -184,7 +184,7 @@ class _Core(driver.Runner):
         return spec
 
 
-def _of_tables(request: EstimatorRequest) -> Iterator[tuple[str, tf.Tensor]]:
+def _table_outputs(request: EstimatorRequest) -> Iterator[tuple[str, tf.Tensor]]:
     step = tf.compat.v1.train.get_global_step()
     tables = {table.name: table for table in request.tables if table.optimizer is not None}
     rates = DynamicRates(

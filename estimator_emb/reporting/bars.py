@@ -22,7 +22,7 @@ def bar(**how: Any) -> Any:
 
 
 @contextlib.contextmanager
-def of_work(
+def work_bar(
     unit: str = "B", stays: bool = True, after: float = 2.0
 ) -> Iterator[Callable[[int, int], None]]:
     """Yields a function of how much is done, and in all, for a bar on a terminal.

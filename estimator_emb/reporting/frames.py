@@ -42,7 +42,7 @@ def _places(packages: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(places)
 
 
-def of_program(frames: types.TracebackType | None) -> types.TracebackType | None:
+def program_frames(frames: types.TracebackType | None) -> types.TracebackType | None:
     """Returns the program's frames of a traceback; None where there are none."""
     program_frames = []
     while frames is not None:

@@ -81,7 +81,7 @@ def _shorten_traceback(error: BaseException, before: BaseException | None) -> No
     one: BaseException | None = error
     while one is not None and one is not before and id(one) not in seen:
         seen.add(id(one))
-        kept = frames.of_program(one.__traceback__)
+        kept = frames.program_frames(one.__traceback__)
         if kept or one is error:
             one.with_traceback(kept)
         one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)

@@ -198,7 +198,7 @@ def asked_topology() -> slices.Slice | None:
 
 def serves_float16(config: Any) -> bool:
     """Returns whether a SavedModel has its tables as float16."""
-    return bool(_of_tpu_config(config, "serving_tables") == "float16")
+    return bool(_tpu_option(config, "serving_tables") == "float16")
 
 
 def asked_bad_ids(config: Any) -> str:
@@ -208,7 +208,7 @@ def asked_bad_ids(config: Any) -> str:
 
 def asked_table_summaries(config: Any) -> bool | None:
     """Returns whether the config or the environment asks for table summaries; None if unset."""
-    chosen: bool | None = _of_tpu_config(config, "table_summaries")
+    chosen: bool | None = _tpu_option(config, "table_summaries")
     if chosen is None and environment.TABLE_SUMMARIES.value():
         return _asked(config, "table_summaries", environment.TABLE_SUMMARIES, "0") == "1"
     return chosen if chosen is None else bool(chosen)
@@ -225,7 +225,7 @@ def table_summaries_on_host(config: Any) -> bool:
 
 def check_on_tpu(config: Any) -> None:
     """Raises ValueError for options that do not work on a TPU, or a TPU without TPUEstimator."""
-    tpu_generations.check_runtime(_of_tpu_config(config, "tpu_generation"))
+    tpu_generations.check_runtime(_tpu_option(config, "tpu_generation"))
     if asked_bad_ids(config) == "drop":
         raise ValueError("bad_ids='drop' works on the host only: a TPU does not check ids.")
     if asked_table_summaries(config):
@@ -259,14 +259,14 @@ def asked_wait_limit() -> float | None:
 
 
 def _asked(config: Any, name: str, variable: EnvironmentVariable, default: str) -> str:
-    chosen: str | None = _of_tpu_config(config, name)
+    chosen: str | None = _tpu_option(config, name)
     if chosen is not None:
         return chosen
     owner = f"Environment variable {variable}"
     return _check_choice(owner, variable.value() or default, variable.choices)
 
 
-def _of_tpu_config(config: Any, name: str) -> Any:
+def _tpu_option(config: Any, name: str) -> Any:
     return getattr(getattr(config, "tpu_config", None), name, None)
 
 

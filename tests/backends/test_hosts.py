@@ -116,7 +116,7 @@ def test_a_model_over_several_cores_on_several_hosts(replicas, each, hosts, tmp_
     """The hosts that call input_fn, also where a replica spans two of them."""
     tpu = {"num_shards": replicas, "num_cores_per_replica": each}
     described = {
-        "topology": topology.emulated(topology.of_cores(replicas * each, "")),
+        "topology": topology.emulated(topology.slice_with_cores(replicas * each, "")),
         "tpu_config": tpu_described.per_core_input(**tpu),
     }
     emulating = config(tmp_path, PIPELINES.PER_HOST_V2, **tpu)
@@ -139,7 +139,7 @@ def test_a_model_over_several_cores_on_several_hosts(replicas, each, hosts, tmp_
 )
 def test_slices(name, hosts, each, mesh, monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_TOPOLOGY", name)
-    shape = topology.of_config()
+    shape = topology.emulated_slice()
     assert (shape.hosts, shape.cores_per_host, shape.cores) == (hosts, each, hosts * each)
     made = topology.emulated(shape)
     assert (made.num_tasks, made.num_tpus_per_task) == (hosts, each)
@@ -149,7 +149,7 @@ def test_slices(name, hosts, each, mesh, monkeypatch):
 
 @pytest.mark.parametrize("cores", [1, 3, 8, 24, 128])
 def test_as_many_cores_as_asked_for(cores):
-    made = topology.emulated(topology.of_cores(cores, ""))
+    made = topology.emulated(topology.slice_with_cores(cores, ""))
     assert made.num_tasks * made.num_tpus_per_task == cores
     assert made.num_tasks == max(1, cores // 8)
     assert made.missing_devices.size == 0

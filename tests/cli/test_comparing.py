@@ -120,7 +120,7 @@ def test_how_far():
 
 def test_small_variables_are_compared_by_their_own_size():
     moments, other = np.float32([1e-9, 1e-6, 0]), np.float32([1e-9, 1.1e-6, 0])
-    of = distances.of_pieces
+    of = distances.pieces_distance
     assert distances.between(moments, other, TOLERANCE).past == 0
     assert of(lambda: [(moments, other)], TOLERANCE).past == 1
     assert of(lambda: [(np.ones(2), np.ones(2)), (moments, other)], TOLERANCE).past == 0

@@ -67,8 +67,8 @@ def test_the_memory_of_the_machine(files, expected, monkeypatch):
         return files[str(path)]
 
     monkeypatch.setattr(sizes.pathlib.Path, "read_text", read_text)
-    assert sizes.of_machine() == expected
+    assert sizes.machine_memory() == expected
 
 
 def test_this_machine_has_some():
-    assert sizes.of_machine() > 1 << 28
+    assert sizes.machine_memory() > 1 << 28

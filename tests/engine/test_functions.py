@@ -21,7 +21,7 @@ def rate_of(function, *, of_optimizer=False):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         step = tf.compat.v1.placeholder(tf.int64, [])
         table = Table("t", config, (Feature("f"),), optimizer=parameters)
-        (rate,) = rates.of_tables([table], step)
+        (rate,) = rates.table_rates([table], step)
         assert (rate.dtype, rate.shape.rank) == (tf.float32, 0)
         return session.run(rate, {step: 7})
 

@@ -143,7 +143,7 @@ def test_a_sequence_of_another_batch_size(known_by):
     if known_by == "lengths":
         # As of the batches of several cores, put together.
         read = dataclasses.replace(read, static_batch=None)
-    assert harness.refusal(ValueError, bad_input.of_size, read, 4) == (
+    assert harness.refusal(ValueError, bad_input.with_batch_size, read, 4) == (
         "Feature x of table users has 2 samples, but the batch size is 4. Batch the whole dataset, "
         "with drop_remainder=True."
     )

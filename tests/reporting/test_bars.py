@@ -22,7 +22,7 @@ def drawn(monkeypatch, is_terminal=True, fails=False, **how):
     """What work of two parts draws."""
     stream = Terminal(is_terminal)
     monkeypatch.setattr(console, "stream", lambda: stream)
-    with bars.of_work(**{"after": 0.01, **how}) as progress:
+    with bars.work_bar(**{"after": 0.01, **how}) as progress:
         for done in (0, 1_500_000, 3_000_000):
             time.sleep(0.12)  # tqdm draws no more often.
             progress(done, 3_000_000)

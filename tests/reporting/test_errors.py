@@ -220,7 +220,7 @@ def test_frames_are_shown_where_the_error_passed_them():
     with pytest.raises(ValueError) as caught:
         program()
     passed = caught.value.__traceback__
-    assert places(frames.of_program(passed)) == places(passed)
+    assert places(frames.program_frames(passed)) == places(passed)
 
 
 def last_lines(directory, kind, *command):

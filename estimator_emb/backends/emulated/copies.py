@@ -70,7 +70,7 @@ class CoreCopies:
     takes_out = False
 
     def shape(self, tpu_config: Any, has_tables: bool) -> Slice:
-        shape = topology.of_config(tpu_config)
+        shape = topology.emulated_slice(tpu_config)
         each = tpu_config.num_cores_per_replica or 1
         if has_tables and shape.hosts > 1 and each > 1:
             raise options.CannotEmulate(

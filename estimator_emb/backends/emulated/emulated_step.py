@@ -252,7 +252,7 @@ class CoresOfTPU(driver.Runner):
         step = tf.group(*tf.nest.flatten([values, host_ops]))
         with tf.control_dependencies([self._execution.last_step(step)]):
             predictions = {
-                name: _real(self._of_batch(of_cores), self._input.real)
+                name: _real(self._whole_batch(of_cores), self._input.real)
                 for name, of_cores in values["predictions"].items()
             }
         return EstimatorSpec(
@@ -266,7 +266,7 @@ class CoresOfTPU(driver.Runner):
             ],
         )
 
-    def _of_batch(self, of_cores: list[tf.Tensor]) -> tf.Tensor:
+    def _whole_batch(self, of_cores: list[tf.Tensor]) -> tf.Tensor:
         if self._config.tpu_config.per_host_input_for_training is InputPipelineConfig.BROADCAST:
             return of_cores[0]
         if of_cores[0].shape.rank == 0:
@@ -282,7 +282,7 @@ class CoresOfTPU(driver.Runner):
         if not call:
             return []
         function, tensors = call
-        given = [self._of_batch(of_cores) for of_cores in values[name].values()]
+        given = [self._whole_batch(of_cores) for of_cores in values[name].values()]
         context = CatchInvalidHostcallFunctions()
         before = _initial_ops()
         with tf.control_dependencies([after] if after is not None else []):

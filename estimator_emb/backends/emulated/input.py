@@ -220,7 +220,7 @@ def _filled_up(dataset: tf.data.Dataset, size: int, together: int) -> tf.data.Da
         )
         with tf.control_dependencies([fits] if fits is not None else []):
             missing = tf.cast(size - samples, tf.int32)
-        with tf.control_dependencies(_of_one_size(batch)):
+        with tf.control_dependencies(_size_checks(batch)):
             missing = tf.identity(missing)
         return {
             **data_nest.map_structure(lambda value: _with_empty(value, missing, size), batch),
@@ -236,7 +236,7 @@ def _filled_up(dataset: tf.data.Dataset, size: int, together: int) -> tf.data.Da
     return dataset.prefetch(2)
 
 
-def _of_one_size(batch: _Batch) -> list[tf.Tensor]:
+def _size_checks(batch: _Batch) -> list[tf.Tensor]:
     """Returns a check that each value has as many samples as the first feature."""
     (first, samples), *others = (
         (name, _samples(value)) for name, value in batch_names.named(batch)
@@ -323,7 +323,7 @@ def _after_checks(
         for core, value in enumerate(values):
             owner = batch_names.owner(f"features[{key!r}] of core {core}", tables)
             if isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
-                fit += structure_checks.of_parts(owner, value)
+                fit += structure_checks.part_problems(owner, value)
             elif value.shape.rank == 2 and not value.shape[1:].is_fully_defined():
                 fit += _as_wide(owner, value, values[0])
     if not fit:

@@ -27,12 +27,12 @@ def check_features(tables: Sequence[Table], features: Any) -> None:
     """Raises ValueError for ids and weights of the input that do not reach a TPU."""
     if not isinstance(features, Mapping):
         return
-    shared = ids_on_tpus.of_shared_weights(tables)
+    shared = ids_on_tpus.shared_weight_refusals(tables)
     for table in tables:
         for feature in table.features:
             ids, weights = features.get(feature.key), features.get(feature.weight_key)
             refusal = shared.get(feature.key)
-            refusal = refusal or ids_on_tpus.of_feature(table, feature, ids, weights)
+            refusal = refusal or ids_on_tpus.feature_refusal(table, feature, ids, weights)
             if refusal is not None:
                 raise ValueError(str(refusal))
 

@@ -15,7 +15,7 @@ from estimator_emb.spec import options
 _HOST = "/task:0/device:CPU:0"
 
 
-def of_config(tpu_config: Any = None) -> slices.Slice:
+def emulated_slice(tpu_config: Any = None) -> slices.Slice:
     """Returns the slice that a `TPUConfig` or the environment emulates, if hosts can hold it."""
     asked = options.asked_topology()
     if asked is not None:
@@ -30,14 +30,14 @@ def of_config(tpu_config: Any = None) -> slices.Slice:
     )
     if each > 1:
         owner += f", times num_cores_per_replica={each},"
-    return of_cores(shards * each, owner)
+    return slice_with_cores(shards * each, owner)
 
 
-def of_cores(cores: int, owner: str) -> slices.Slice:
+def slice_with_cores(cores: int, owner: str) -> slices.Slice:
     """Returns the slice with this number of cores; `owner` begins the error message."""
     mesh = NUM_CORES_TO_COMPUTATION_SHAPE.get(cores)
     try:
-        return slices.of_cores(cores, None if mesh is None else tuple(mesh))
+        return slices.slice_of(cores, None if mesh is None else tuple(mesh))
     except ValueError as error:
         raise options.CannotEmulate(f"{owner} {error}") from None
 

@@ -68,7 +68,7 @@ class StepOnDevices:
         targets = [*first, *others]
         # Before they leave the session's graph, reads get in front of the writes of a step.
         reads_before_writes.order([*targets, *([] if train_op is None else [train_op])])
-        step = core_step.of_core(self._cores, targets, train_op, self._computation.has)
+        step = core_step.lower_core(self._cores, targets, train_op, self._computation.has)
         self._take_to_devices(step)
         with tf.name_scope("pjrt"), tf.control_dependencies(None):
             values = tf.nest.pack_sequence_as(gradients, self._launched(step, first))
@@ -108,7 +108,7 @@ class StepOnDevices:
     def _launched(self, step: core_step.CoreStep, first: Sequence[tf.Tensor]) -> list[Any]:
         """Makes the op of a step, and returns the results of each core that the tables need."""
         count = self._cores.count
-        given = [self._cores.of_each(tensor) for tensor in step.arguments]
+        given = [self._cores.on_each_core(tensor) for tensor in step.arguments]
         counter = self._step_counter() if first else []
 
         def launch(*values: Any) -> list[Any]:
@@ -214,19 +214,19 @@ def _as_xla_wants(seed_of_core: Callable[[], tf.Tensor]) -> Iterator[None]:
     """Makes this thread's loops and branches as functions, and its random ops stateless."""
     thread = threading.get_ident()
 
-    def of_thread(make: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    def only_here(make: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
         ours = make(original)
         return lambda *args, **kwargs: (ours if threading.get_ident() == thread else original)(
             *args, **kwargs
         )
 
     with core_step.control_flow_v2(), Changes() as changes:
-        in_xla = functools.partial(of_thread, lambda original: lambda graph: True)
+        in_xla = functools.partial(only_here, lambda original: lambda graph: True)
         for module in filter(None, (control_flow_util, sys.modules.get(_KERAS))):
             changes.wrap(module, "GraphOrParentsInXlaContext", in_xla)
         for name in draws.STATELESS:
             make = functools.partial(draws.stateless, name, seed_of_core)
-            changes.wrap(gen_random_ops, name, functools.partial(of_thread, make))
+            changes.wrap(gen_random_ops, name, functools.partial(only_here, make))
         yield
 
 

@@ -70,17 +70,17 @@ def get_enqueue_datas_list_from_sparse_tensors_list(
     sp_tensors_list: Sequence[Mapping[str, Any]],
 ) -> list[collections.OrderedDict]:
     """Returns {feature: EnqueueData} of each core from {feature: SparseTensor} of each."""
-    return _of_cores(EnqueueData.from_sparse_tensor, sp_tensors_list)
+    return _per_core(EnqueueData.from_sparse_tensor, sp_tensors_list)
 
 
 def get_enqueue_datas_list_from_ragged_tensors_list(
     rg_tensors_list: Sequence[Mapping[str, Any]],
 ) -> list[collections.OrderedDict]:
     """Returns {feature: RaggedEnqueueData} of each core from {feature: RaggedTensor} of each."""
-    return _of_cores(RaggedEnqueueData.from_ragged_tensor, rg_tensors_list)
+    return _per_core(RaggedEnqueueData.from_ragged_tensor, rg_tensors_list)
 
 
-def _of_cores(make: Any, of_cores: Sequence[Mapping[str, Any]]) -> list[collections.OrderedDict]:
+def _per_core(make: Any, of_cores: Sequence[Mapping[str, Any]]) -> list[collections.OrderedDict]:
     return [
         collections.OrderedDict((feature, make(ids)) for feature, ids in of_core.items())
         for of_core in of_cores
@@ -172,18 +172,18 @@ def enqueue_op(
             given = enqueued.aggregation_weights
             weights.append(no_weights if given is None else given)
         return tf.raw_ops.EnqueueTPUEmbeddingArbitraryTensorBatch(
-            sample_indices_or_row_splits=_of_one_dtype(layouts),
-            embedding_indices=_of_one_dtype(
+            sample_indices_or_row_splits=_with_one_dtype(layouts),
+            embedding_indices=_with_one_dtype(
                 [data[feature].embedding_indices for feature in features]
             ),
-            aggregation_weights=_of_one_dtype(weights),
+            aggregation_weights=_with_one_dtype(weights),
             mode_override=mode_override or "unspecified",
             device_ordinal=device_ordinal,
             combiners=[combiner for combiner, _ in features.values()],
         )
 
 
-def _of_one_dtype(tensors: list[Any]) -> list[Any]:
+def _with_one_dtype(tensors: list[Any]) -> list[Any]:
     # The op takes a list of one dtype.
     widest = max((tensor.dtype for tensor in tensors), key=lambda dtype: dtype.size)
     return [tensor if tensor.dtype == widest else tf.cast(tensor, widest) for tensor in tensors]

@@ -94,7 +94,7 @@ def explained(words: str) -> str:
     return "\n".join([f"model_fn's step cannot run on PJRT devices: {reason}.", *made, todo])
 
 
-def of_core(
+def lower_core(
     cores: Cores,
     results: Sequence[tf.Tensor],
     train_op: tf.Operation | None,

@@ -91,7 +91,7 @@ class CheckpointReader:
                 values[first - start : last - start] = piece
         return values
 
-    def of_ids(self, name: str, start: int, end: int, hosts: int = 1) -> np.ndarray:
+    def rows_of_ids(self, name: str, start: int, end: int, hosts: int = 1) -> np.ndarray:
         """Returns the rows of ids, of a variable in 'mod' order over `hosts`; 1 is id order."""
         if hosts == 1:
             return self.rows(name, start, end)
@@ -105,7 +105,7 @@ class CheckpointReader:
         return values
 
     def pieces(self, name: str, hosts: int = 1) -> Iterator[np.ndarray]:
-        """Yields a variable piece by piece, as `of_ids` does; strings and scalars as a whole.
+        """Yields a variable piece by piece, as `rows_of_ids` does; strings and scalars as a whole.
 
         TensorFlow reads what is a single piece, and checks it: this needs no `check` before.
         """
@@ -114,7 +114,7 @@ class CheckpointReader:
             yield self.array(name)
             return
         for start, end in spans:
-            yield self.of_ids(name, start, end, hosts)
+            yield self.rows_of_ids(name, start, end, hosts)
 
     def _parts(self, name: str) -> list[FilePart] | None:
         """Returns the parts of a variable by row, once; None if TensorFlow has to read it."""

@@ -144,7 +144,7 @@ class _Moves:
         self._force = force
         self.record = row_order.record(values)
         self._graph = row_order.saved_graph(values.path)
-        listed = saved_variables.of_shapes(values.shapes, values.dtypes)
+        listed = saved_variables.listed_variables(values.shapes, values.dtypes)
         self._variables = {variable.name: variable for variable in listed}
         self._tables = saved_variables.tables(listed, [*self.record, *self._graph.tables])
         self._named = [table for name in named for table in self._matching(name)]
@@ -324,7 +324,7 @@ def _copy(
     places = Partition(shape[0], hosts[1], "mod").places
     for start, end in values.spans(name, max(1, writer.CHUNK_BYTES // values.row_bytes(name))):
         ids = np.arange(start, end)
-        rows = values.of_ids(name, start, end, hosts[0])
+        rows = values.rows_of_ids(name, start, end, hosts[0])
         for positions in _slices(values, name, ids, hosts):
             piece = rows if len(positions) == len(rows) else rows[positions]
             first = None if len(piece) == shape[0] else int(places(ids[positions[:1]])[0])

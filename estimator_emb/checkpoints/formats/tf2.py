@@ -204,7 +204,7 @@ class _Tf2(TableFormat):
 
     def write(self, folder: str, tables: Sequence[SavedTable]) -> None:
         names = own_names([table.name for table in tables])
-        written = [(names[table.name], table, _of_slots(table)) for table in tables]
+        written = [(names[table.name], table, _class_with_slots(table)) for table in tables]
         source = tables[0].values
         step = step_in(source)
         keys = write(f"{folder}/{FILE}", written, step)
@@ -255,7 +255,7 @@ class _Tf2(TableFormat):
         )
 
 
-def _of_slots(table: SavedTable) -> type[OptimizationParameters] | None:
+def _class_with_slots(table: SavedTable) -> type[OptimizationParameters] | None:
     if not table.optimizer or len(table.variables) == 1:
         return None
     return tf2_class(saved_variables.optimizer_class(table.optimizer))

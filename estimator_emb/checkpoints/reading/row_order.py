@@ -171,7 +171,7 @@ def described(values: CheckpointReader) -> str:
     """Returns in words which program wrote a checkpoint, and in which order its rows are."""
     graph = saved_graph(values.path)
     orders = known(values, graph)
-    listed = saved_variables.of_shapes(values.shapes, values.dtypes)
+    listed = saved_variables.listed_variables(values.shapes, values.dtypes)
     tables = saved_variables.tables(listed, [*orders, *graph.tables])
     hosts = {orders[name] for name in tables if name in orders}
     by_id = ", rows in the order of the ids"

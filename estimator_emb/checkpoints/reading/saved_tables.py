@@ -122,7 +122,7 @@ class SavedTable:
         return name
 
     def read(self, variable: str, start: int, end: int) -> np.ndarray:
-        rows = self.values.of_ids(variable, start, end, self._hosts)
+        rows = self.values.rows_of_ids(variable, start, end, self._hosts)
         return rows.astype(np.float32) if self._widened else rows
 
     def check(self) -> None:
@@ -147,7 +147,7 @@ class SavedTable:
 
 def find(values: CheckpointReader, name: str) -> SavedVariable:
     """Returns the one table with the name of a variable, a column, or `own_name`; or raises."""
-    listed = saved_variables.of_shapes(values.shapes, values.dtypes)
+    listed = saved_variables.listed_variables(values.shapes, values.dtypes)
     matrices = {one.name: one for one in listed if len(one.shape) == 2 and one.dtype.is_floating}
     if name in matrices:
         return matrices[name]
@@ -183,7 +183,7 @@ def _hosts(values: CheckpointReader, name: str, order: str | None) -> int:
                 "order='mod' (--from)."
             )
         if order == "mod":
-            listed = saved_variables.of_shapes(values.shapes, values.dtypes)
+            listed = saved_variables.listed_variables(values.shapes, values.dtypes)
             slices = row_order.hosts_of_slices(values, [name, *saved_variables.tables(listed)])
             return slices.get(name) or max(slices.values(), default=1)
     if told is None and order == "mod":

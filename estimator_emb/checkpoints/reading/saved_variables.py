@@ -78,10 +78,10 @@ def inspect(path: str) -> list[SavedVariable]:
     """
     reader = tf.train.load_checkpoint(prefix(path))
     shapes = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
-    return of_shapes(shapes, reader.get_variable_to_dtype_map())
+    return listed_variables(shapes, reader.get_variable_to_dtype_map())
 
 
-def of_shapes(
+def listed_variables(
     shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, tf.DType]
 ) -> list[SavedVariable]:
     """Returns the variables with these names, shapes and types, as `inspect` does."""

@@ -79,13 +79,13 @@ def statistics(
       ValueError: there is no checkpoint, it is damaged, or a table is not in it.
     """
     with CheckpointReader(saved_variables.prefix(path)) as values:
-        listed = saved_variables.of_shapes(values.shapes, values.dtypes)
+        listed = saved_variables.listed_variables(values.shapes, values.dtypes)
         if tables is None:
             chosen = list(saved_variables.possible_tables(listed).values())
         else:
             chosen = [_named(listed, name, values) for name in tables]
         advance = counter(progress, 2 * sum(variable.bytes for variable in chosen))
-        return [_of_table(values, variable, advance) for variable in chosen]
+        return [_table_statistics(values, variable, advance) for variable in chosen]
 
 
 def _named(listed: Sequence[SavedVariable], name: str, values: CheckpointReader) -> SavedVariable:
@@ -104,7 +104,7 @@ def norms_of_bins() -> np.ndarray:
     return (bins | np.uint32(1 << (_BIN_SHIFT - 1))).view(np.float32)
 
 
-def _of_table(
+def _table_statistics(
     values: CheckpointReader, variable: SavedVariable, advance: Callable[[int], None]
 ) -> TableStatistics:
     rows, dimension = variable.shape

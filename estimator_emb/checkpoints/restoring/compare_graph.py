@@ -161,12 +161,12 @@ def _misfits(
         yield Misfits.missing, name, key
         return
     if here.dtype not in (None, there[key].dtype):
-        yield Misfits.of_type, name, here.dtype, there[key].dtype
+        yield Misfits.add_type, name, here.dtype, there[key].dtype
     if here.shape.is_compatible_with(there[key].shape):
         return
     reshaped = any_shape and not here.in_parts
     if not reshaped or here.shape.num_elements() != there[key].shape.num_elements():
-        yield Misfits.of_shape, name, here.shape, there[key].shape
+        yield Misfits.add_shape, name, here.shape, there[key].shape
 
 
 def _misfits_of_rows(
@@ -178,6 +178,6 @@ def _misfits_of_rows(
         return
     old = there[key].shape
     if here.shape[1 - info.axis] != old[1 - info.axis]:
-        yield Misfits.of_shape, name, here.shape, old
+        yield Misfits.add_shape, name, here.shape, old
     elif info.old_vocab_size is not None and info.old_vocab_size > old[info.axis]:
-        yield Misfits.of_old_vocabulary, name, info.old_vocab_size, old
+        yield Misfits.add_old_vocabulary, name, info.old_vocab_size, old

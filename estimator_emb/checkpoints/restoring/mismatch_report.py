@@ -91,7 +91,7 @@ class Misfits:
     def is_dense(self, name: str) -> bool:
         return self._owner(name)[0] is None
 
-    def of_shape(self, name: str, here: tf.TensorShape, there: tf.TensorShape) -> None:
+    def add_shape(self, name: str, here: tf.TensorShape, there: tf.TensorShape) -> None:
         """Notes a variable whose shapes differ; slots that differ as their table go without."""
         table, weights = self._owner(name)
         self._shapes[name] = here, there
@@ -103,11 +103,11 @@ class Misfits:
         text = f"is {_list(here)} here and {_list(there)} in the checkpoint"
         self._note_unfit(name, text, remedy)
 
-    def of_type(self, name: str, here: tf.DType, there: tf.DType) -> None:
+    def add_type(self, name: str, here: tf.DType, there: tf.DType) -> None:
         text = f"is {here.name} here and {there.name} in the checkpoint"
         self._note_unfit(name, text, _OLD_TYPES)
 
-    def of_old_vocabulary(self, name: str, size: int, there: tf.TensorShape) -> None:
+    def add_old_vocabulary(self, name: str, size: int, there: tf.TensorShape) -> None:
         """Notes a table whose `VocabInfo` asks for more rows than the checkpoint has."""
         text = f"is {_list(there)} in the checkpoint, and its VocabInfo says old_vocab_size={size}"
         self._note_unfit(name, text, _OLD_VOCABULARY)

@@ -15,7 +15,7 @@ FILE_BYTES = 64 << 20
 MOST_FILES = 8
 
 
-def of_program(spec: Any) -> list[tf.compat.v1.train.Saver]:
+def savers_of_program(spec: Any) -> list[tf.compat.v1.train.Saver]:
     """Returns the savers that a model_fn gives a session, by its scaffold, hooks or collection."""
     savers = [getattr(spec.scaffold, "saver", None)]
     savers += tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS)

@@ -100,7 +100,7 @@ def compare(
     for index, (one, other) in enumerate(zip(a.trainings, b.trainings, strict=False)):
         prefix = f"Model directory {index + 1}: " if several else ""
         found: list[str] = []
-        trainings.append(_of_training(one, other, tolerance, ignore, found))
+        trainings.append(_compare_training(one, other, tolerance, ignore, found))
         problems += [f"{prefix}{problem}" for problem in found]
     if not trainings:
         raise CannotCompare("no model directory was trained.")
@@ -110,13 +110,13 @@ def compare(
         ("metric", a.evaluations, b.evaluations),
         ("prediction", a.predictions, b.predictions),
     ):
-        outputs += _of_outputs(kind, ours, theirs, tolerance, ignore, last, problems)
+        outputs += _compare_outputs(kind, ours, theirs, tolerance, ignore, last, problems)
     if not any(training.variables for training in trainings):
         raise CannotCompare("no variable is left to compare.")
     return Comparison(trainings, outputs, problems)
 
 
-def _of_training(
+def _compare_training(
     a: Training,
     b: Training,
     tolerance: distances.Tolerance,
@@ -163,12 +163,12 @@ def _of_training(
                     )
                     continue
                 pieces = functools.partial(_pairs, in_a, item.name, in_b, theirs)
-                item.steps[step] = distances.of_pieces(pieces, tolerance)
+                item.steps[step] = distances.pieces_distance(pieces, tolerance)
     random = sorted({*a.random, *b.random})
     return OfTraining(losses, loss, [item for item, _ in variables], matching, random)
 
 
-def _of_outputs(
+def _compare_outputs(
     kind: str,
     a: Sequence[Outputs],
     b: Sequence[Outputs],

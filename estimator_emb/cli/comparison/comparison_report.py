@@ -23,16 +23,16 @@ def report(
     """Compares two sides by their events, prints the report, and returns the exit status."""
     tolerance = distances.Tolerance(options.rtol, options.atol)
     if repeat is None:
-        runs = [recorded.of_model_dir(side.model_dir) for side in sides]
+        runs = [recorded.run_of_model_dir(side.model_dir) for side in sides]
     else:
-        runs = [recorded.of_events(events) for events in (a, b)]
+        runs = [recorded.run_of_events(events) for events in (a, b)]
         for run, label in zip(runs, "AB", strict=True):
             comparing.check_change(run, label)
     comparison = comparing.compare(runs[0], runs[1], tolerance, options.ignore)
     differs = bool(comparison.problems) or comparison.first is not None
     repeated = None
     if repeat is not None and (options.repeat == "yes" or (options.repeat == "auto" and differs)):
-        again = recorded.of_events(repeat())
+        again = recorded.run_of_events(repeat())
         repeated = comparing.compare(runs[0], again, tolerance, options.ignore)
     status, line = comparing.verdict(comparison, repeated, tolerance)
     print(_head(options, sides, runs))

@@ -87,7 +87,9 @@ def _between_exact(a: np.ndarray, b: np.ndarray) -> Distance:
     return Distance(float(apart.max()), float(relative.max()), past)
 
 
-def of_pieces(pieces: Callable[[], Iterable[tuple[Any, Any]]], tolerance: Tolerance) -> Distance:
+def pieces_distance(
+    pieces: Callable[[], Iterable[tuple[Any, Any]]], tolerance: Tolerance
+) -> Distance:
     """Returns the distance of two values of a variable, which `pieces` reads anew in pairs."""
     scale, total = 0.0, Distance()
     for a, b in pieces():

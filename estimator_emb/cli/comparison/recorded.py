@@ -44,7 +44,7 @@ class Run:
     ended_after: int | None = None
 
 
-def of_events(events: Iterable[Mapping[str, Any]]) -> Run:
+def run_of_events(events: Iterable[Mapping[str, Any]]) -> Run:
     """Returns the run that `cli/bin/side.py` has recorded."""
     run = Run()
     for event in events:
@@ -85,7 +85,7 @@ def _metric(one: Mapping[str, Any]) -> np.ndarray:
     return np.asarray(one["value"], kind if re.fullmatch(r"(u?int|float)\d+|bool", kind) else None)
 
 
-def of_model_dir(path: str) -> Run:
+def run_of_model_dir(path: str) -> Run:
     """Returns the finished run of a model directory; CannotCompare without a checkpoint."""
     state = tf.train.get_checkpoint_state(path)
     prefixes = [] if state is None else list(state.all_model_checkpoint_paths)

@@ -254,7 +254,7 @@ def _meaning(name: str, means_v1: bool) -> Meaning | None:
         if spelling in _LEGACY_MODULES:
             return Namespace(spelling)
     if path.startswith("tf.contrib."):
-        return _of_contrib(path.removeprefix("tf.contrib."))
+        return _contrib_meaning(path.removeprefix("tf.contrib."))
     if path == ESTIMATOR or path.startswith(ESTIMATOR + "."):
         # A module in which names of estimator_emb replace others may not be handed on as an object.
         replaced = any(f"{ESTIMATOR}.{module}.".startswith(path + ".") for module in REPLACED)
@@ -264,7 +264,7 @@ def _meaning(name: str, means_v1: bool) -> Meaning | None:
     return None
 
 
-def _of_contrib(path: str) -> Meaning | None:
+def _contrib_meaning(path: str) -> Meaning | None:
     owner, _, leaf = path.rpartition(".")
     module = contrib_names.MODULES.get(contrib_names.NAMESPACES.get(owner, ""))
     if module is None or leaf not in module.members:

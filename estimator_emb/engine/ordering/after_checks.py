@@ -30,7 +30,7 @@ def wait(targets: Iterable[Any], checked: tf.Tensor, ahead: tf.Operation | None 
         for write in variable.writes:
             if write not in step or write in free:
                 continue
-            loops = places.of_inputs(write).loops
+            loops = places.input_place(write).loops
             # In a loop of TensorFlow 1's kind, only the head can wait for an op outside.
             for head in places.enters[loops[:1]] if loops else [write]:
                 if head not in check and checked.op not in head.control_inputs:

@@ -206,8 +206,8 @@ class _Ordering:
     def _precede(self, read: tf.Operation, writes: Iterable[tf.Operation], number: int) -> None:
         for write in writes:
             for target in self._targets(read, write):
-                place = self._places.of_inputs(target)
-                if self._places.of_outputs(read).can_precede(place):
+                place = self._places.input_place(target)
+                if self._places.output_place(read).can_precede(place):
                     for op in self._results(read):
                         self._edges[op, target] = None
                     continue
@@ -234,7 +234,7 @@ class _Ordering:
         return self._of_function[read]
 
     def _targets(self, read: tf.Operation, write: tf.Operation) -> list[tf.Operation]:
-        loops, around = self._places.of_inputs(write).loops, self._places.of_outputs(read).loops
+        loops, around = self._places.input_place(write).loops, self._places.output_place(read).loops
         shared = 0
         while shared < min(len(loops), len(around)) and loops[shared] == around[shared]:
             shared += 1
@@ -250,7 +250,7 @@ class _Ordering:
                     self._later.setdefault(op, []).extend(op.outputs[0].consumers())
 
         def precedes(op: tf.Operation) -> bool:
-            return self._places.of_outputs(op).can_precede(place)
+            return self._places.output_place(op).can_precede(place)
 
         def after(op: tf.Operation) -> list[tf.Operation]:
             if precedes(op):
@@ -293,7 +293,7 @@ class _Ordering:
         copy = self._copies[_place(reference)]
         read._update_input(index, copy)
         self._before[read] = structure.before_of(read)
-        return copy.op if self._places.of_inputs(read) == structure.TOP else read
+        return copy.op if self._places.input_place(read) == structure.TOP else read
 
     @contextlib.contextmanager
     def _beside(self, op: tf.Operation) -> Iterator[None]:

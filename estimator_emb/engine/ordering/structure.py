@@ -119,10 +119,10 @@ class OpPlaces:
             for op in ops:
                 self._find(op, before[op])
 
-    def of_inputs(self, op: tf.Operation) -> Place:
+    def input_place(self, op: tf.Operation) -> Place:
         return self._inside.get(op, TOP)
 
-    def of_outputs(self, op: tf.Operation) -> Place:
+    def output_place(self, op: tf.Operation) -> Place:
         return self._outside.get(op, TOP)
 
     def _find(self, op: tf.Operation, before: Sequence[tf.Operation]) -> None:

@@ -39,7 +39,7 @@ def describe(tables: Sequence[Table], where: str) -> str:
 def check_fits(tables: Sequence[Table], training: bool) -> None:
     """Raises MemoryError, before allocation, for tables and slots beyond all memory and swap."""
     needed = sum(bytes_of(table, training) for table in tables)
-    there = of_machine()
+    there = machine_memory()
     if needed <= there:
         return
     largest = max(tables, key=lambda table: bytes_of(table, training))
@@ -63,7 +63,7 @@ def physical() -> int:
     return found if found > 0 else sys.maxsize
 
 
-def of_machine() -> int:
+def machine_memory() -> int:
     """Returns the bytes of memory and swap that this process can have."""
     swap = re.search(r"^SwapTotal: *(\d+) kB", _text("/proc/meminfo"), re.MULTILINE)
     limits = [int(text) for text in map(_text, _LIMITS) if text.strip().isdigit()]

@@ -247,7 +247,7 @@ class _Shard:
             config["seed"] += self.number
             initializer = type(initializer).from_config(config)  # type: ignore[attr-defined]
 
-        def of_shard(shape: Any, dtype: tf.DType = tf.float32, **_: Any) -> tf.Tensor:
+        def initialize_shard(shape: Any, dtype: tf.DType = tf.float32, **_: Any) -> tf.Tensor:
             if "value" in config and np.shape(config["value"]) == tuple(whole):
                 return tf.constant(config["value"][start:end], dtype)
             value = tf.convert_to_tensor(initializer(asked, dtype=dtype, **arguments))
@@ -255,7 +255,7 @@ class _Shard:
                 return value[start:end]
             return value[: self.rows] if asked[0] > self.rows else value
 
-        return of_shard
+        return initialize_shard
 
 
 def read_table(shards: Shards, rows: tf.Tensor) -> tf.Tensor:
@@ -378,8 +378,8 @@ class InitialRows:
     """The `backup_initializer` of a `VocabInfo` that gives new words the table's own rows.
 
     TensorFlow asks a backup_initializer for values, not for rows. Called as one, this gives values
-    of the table's initializer, shaped as rows; `with_slots` replaces it by `of` a table, whose
-    values are those that the table has at the ids of the new words.
+    of the table's initializer, shaped as rows; `with_slots` replaces it by the `initializer_of` a
+    table, whose values are those that the table has at the ids of the new words.
     """
 
     def __init__(self, table: TableConfig):
@@ -390,7 +390,7 @@ class InitialRows:
         rows = self._table.initializer([shape[0] // dimension, dimension], dtype=dtype)
         return tf.reshape(rows, shape)
 
-    def of(self, shards: Shards, info: Any) -> Callable[..., tf.Tensor]:
+    def initializer_of(self, shards: Shards, info: Any) -> Callable[..., tf.Tensor]:
         """Returns the initializer of a table, called once a shard as the graph lists them."""
         all_variables = [variable.name for variable in tf.compat.v1.global_variables()]
         remaining = iter(sorted(shards, key=lambda one: all_variables.index(one.weights.name)))
@@ -427,7 +427,7 @@ def with_slots(settings: Any, tables: Iterable[tuple[Shards, OptimizationParamet
         table = saved_name(shards[0].weights)
         initial_rows = infos[table].backup_initializer if table in infos else None
         if isinstance(initial_rows, InitialRows):
-            own = initial_rows.of(shards, infos[table])
+            own = initial_rows.initializer_of(shards, infos[table])
             infos[table] = infos[table]._replace(backup_initializer=own)
         for slot, variable in zip(parameters.slots, shards[0].slots, strict=True):
             name = saved_name(variable)

@@ -35,7 +35,7 @@ def compared(features: Any, labels: Any, samples: int | None) -> Iterator[None]:
     """
     with error_notes.explained(_explain, features, labels, samples):
         yield
-    for name, size in _of_another_size({"labels": labels}, samples):
+    for name, size in _other_sizes({"labels": labels}, samples):
         if size == 1:
             warn_of_one(name, samples)
 
@@ -44,11 +44,11 @@ def _explain(error: Exception, features: Any, labels: Any, samples: int | None) 
     if not isinstance(error, ValueError):
         return None
     if "returned by input_fn must have static shape" in str(error):
-        return ValueError(f"{error}{_of_unknown_shape(features, labels)}")
+        return ValueError(f"{error}{_without_shape(features, labels)}")
     if type(error) is not ValueError or not OF_SHAPES.search(str(error)):
         return None
     structure = {"features": features, "labels": labels}
-    found = [one for one in _of_another_size(structure, samples) if lacks_samples(one[1], samples)]
+    found = [one for one in _other_sizes(structure, samples) if lacks_samples(one[1], samples)]
     lines = "".join(line(name, size, samples) for name, size in found)
     return ValueError(f"{error}{lines} {REMEDY}") if found else None
 
@@ -63,7 +63,7 @@ def warn_of_one(name: str, samples: int | None) -> None:
     )
 
 
-def _of_unknown_shape(features: Any, labels: Any) -> str:
+def _without_shape(features: Any, labels: Any) -> str:
     return "".join(
         f"\n{name} has shape {value.shape}: batch the dataset with drop_remainder=True, and give "
         "its other dimensions sizes."
@@ -82,7 +82,7 @@ def lacks_samples(size: int, samples: int | None) -> bool:
     return not (size and samples and size % samples == 0)
 
 
-def _of_another_size(structure: Any, samples: int | None) -> Iterator[tuple[str, int]]:
+def _other_sizes(structure: Any, samples: int | None) -> Iterator[tuple[str, int]]:
     if samples is None:
         return
     for name, value in named(structure):

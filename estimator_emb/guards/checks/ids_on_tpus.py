@@ -25,7 +25,7 @@ class Refusal:
         return f"{self.problem}. {self.instead[0].upper()}{self.instead[1:]}."
 
 
-def of_shared_weights(tables: Sequence[Table]) -> dict[str, Refusal]:
+def shared_weight_refusals(tables: Sequence[Table]) -> dict[str, Refusal]:
     """Returns the features, by key, that use the weights of an earlier feature."""
     owners: dict[str, str] = {}
     found = {}
@@ -45,7 +45,7 @@ def of_shared_weights(tables: Sequence[Table]) -> dict[str, Refusal]:
     return found
 
 
-def of_feature(table: Table, feature: Feature, ids: Any, weights: Any) -> Refusal | None:
+def feature_refusal(table: Table, feature: Feature, ids: Any, weights: Any) -> Refusal | None:
     """Returns what is wrong with the tensors or type specs of a feature; None if nothing is."""
     owner = f"Feature {feature.key!r} of table {table.name!r}"
     dense = (tf.Tensor, tf.TensorSpec)
