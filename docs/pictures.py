@@ -13,7 +13,7 @@ PLACES = (
         ["the model on each worker", "", "*tables divided over its", "*parameter servers"],
     ),
     (
-        'use_tpu=True, device="host"',
+        'use_tpu=True, device="emulate"',
         BLUE,
         [
             "the model on the cores",

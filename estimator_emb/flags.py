@@ -90,9 +90,9 @@ _FLAGS: dict[str, tuple[Callable[..., Any], Any, str, dict[str, Any]]] = {
     "device": (
         flags.DEFINE_enum,
         None,
-        "Where a program for a TPU runs: 'host' emulates a TPU, 'pjrt' takes the PJRT devices "
+        "Where a program for a TPU runs: 'emulate' emulates a TPU, 'pjrt' takes the PJRT devices "
         f"of this machine. By default what {environment.DEVICE} of the environment says, or 'tpu'.",
-        {"enum_values": list(environment.DEVICE.choices)},
+        {"enum_values": [*environment.DEVICE.choices, *dict(environment.DEVICE.older)]},
     ),
     "tpu": (_TEXT, None, "Name or address of the Cloud TPU.", {}),
     "tpu_zone": (_TEXT, None, "Zone of the Cloud TPU; by default that of this machine.", {}),

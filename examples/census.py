@@ -47,7 +47,7 @@ _TRAIN_STEPS = flags.DEFINE_integer(
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 256, "Rows per step.", lower_bound=1)
 _SEED = flags.DEFINE_integer("seed", 1, "Seed of the order of the rows and of the first weights.")
 _USE_TPU = flags.DEFINE_bool(
-    "use_tpu", False, "Run on a TPU, or as if on one where ESTIMATOR_EMB_DEVICE=host is set."
+    "use_tpu", False, "Run on a TPU, or as if on one where ESTIMATOR_EMB_DEVICE=emulate is set."
 )
 
 COLUMNS = (

@@ -53,7 +53,7 @@ _EVAL_STEPS = flags.DEFINE_integer(
 _PREDICT = flags.DEFINE_string("predict", None, "A line of source to name the package of.")
 _PREVIOUS = flags.DEFINE_string("previous", "", "The line before the one given by --predict.")
 _USE_TPU = flags.DEFINE_bool(
-    "use_tpu", False, "Run on a TPU, or as if on one where ESTIMATOR_EMB_DEVICE=host is set."
+    "use_tpu", False, "Run on a TPU, or as if on one where ESTIMATOR_EMB_DEVICE=emulate is set."
 )
 
 PACKAGES = 13

@@ -167,7 +167,7 @@ def test_use_tpu_without_a_tpu_says_how_to_emulate(tmp_path, monkeypatch):
     assert "Cannot find any TPU cores" in str(error.value)
     assert str(error.value).endswith(
         "To run this program without a TPU, set the environment variable "
-        "ESTIMATOR_EMB_DEVICE=host, or pass TPUConfig(device='host')."
+        "ESTIMATOR_EMB_DEVICE=emulate, or pass TPUConfig(device='emulate')."
     )
 
 

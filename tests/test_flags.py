@@ -47,7 +47,7 @@ def test_defaults():
 def test_the_config_says_what_the_flags_say():
     holders = parsed(
         "--model_dir=/tmp/x",
-        "--device=host",
+        "--device=emulate",
         "--num_shards=4",
         "--iterations_per_loop=30",
         "--save_checkpoints_steps=7",
@@ -60,7 +60,7 @@ def test_the_config_says_what_the_flags_say():
     assert config.tf_random_seed == 3 and config.cluster is None
     tpu = config.tpu_config
     assert isinstance(tpu, ee.TPUConfig)
-    assert (tpu.device, tpu.num_shards, tpu.iterations_per_loop) == ("host", 4, 30)
+    assert (tpu.device, tpu.num_shards, tpu.iterations_per_loop) == ("emulate", 4, 30)
     assert tpu.per_host_input_for_training == ee.InputPipelineConfig.PER_HOST_V2
 
     mine = ee.TPUConfig(iterations_per_loop=5)
@@ -92,7 +92,7 @@ def test_a_flag_of_the_program_stays_as_it_is():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--device=gpu"], "flag --device=gpu: value should be one of <host|tpu>"),
+        (["--device=gpu"], r"flag --device=gpu: value should be one of <emulate\|pjrt\|tpu\|host>"),
         (["--train_batch_size=0"], "flag --train_batch_size=0"),
         (["--keep_checkpoint_max=-1"], "flag --keep_checkpoint_max=-1"),
         (["--iterations_per_loop=often"], "Invalid TPUConfig `iterations_per_loop` value"),

@@ -11,7 +11,7 @@ from estimator_emb.backends.tpu.backend import TPUBackend
 from estimator_emb.spec import options
 
 BACKENDS: Mapping[str, Callable[[EstimatorRequest], Backend]] = {
-    "host": lambda request: EmulatedTPU(request, CoreCopies()),
+    "emulate": lambda request: EmulatedTPU(request, CoreCopies()),
     "pjrt": lambda request: EmulatedTPU(request, PjrtDevices()),
     "tpu": TPUBackend,
 }

@@ -11,24 +11,31 @@ import os
 class EnvironmentVariable:
     """An environment variable of this package; as a text, its name.
 
-    `choices` are its values, where there are only these.
+    `choices` are its values, where there are only these. `older` has pairs of a value that is still
+    accepted, and the one that has taken its place.
     """
 
     name: str
     meaning: str
     choices: tuple[str, ...] = ()
+    older: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         return self.name
 
     def value(self) -> str | None:
-        return os.environ.get(self.name) or None
+        return self.today(os.environ.get(self.name, "")) or None
+
+    def today(self, value: str) -> str:
+        """Returns today's value for an older one, and any other value as it is."""
+        return dict(self.older).get(value, value)
 
 
 DEVICE = EnvironmentVariable(
     "ESTIMATOR_EMB_DEVICE",
     "where a program with use_tpu=True runs: on an emulated TPU, on PJRT devices, or on a TPU",
-    ("host", "pjrt", "tpu"),
+    ("emulate", "pjrt", "tpu"),
+    older=(("host", "emulate"),),
 )
 PJRT_PLATFORM = EnvironmentVariable(
     "ESTIMATOR_EMB_PJRT_PLATFORM",

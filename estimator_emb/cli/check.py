@@ -105,7 +105,7 @@ def main(options: argparse.Namespace) -> int:
     try:
         with launch.restored(), console.shown():
             # A program that looks for a TPU finds an emulated one.
-            os.environ[environment.DEVICE.name] = "host"
+            os.environ[environment.DEVICE.name] = "emulate"
             install.install()
             with _intercepted(check):  # Of what is installed, which is undone after it.
                 launch.run_program(options.program, options.tf_v1)

@@ -65,11 +65,12 @@ def _slice_of(kind: Callable[[str], Any], look_up: Callable[[Any], Any]) -> Call
 RUN_OPTIONS = (
     RunOption(
         "--device",
-        "where a program with use_tpu=True runs: 'host' emulates a TPU, 'pjrt' runs its model on "
-        "the PJRT devices of this machine (neither looks up a TPU name), 'tpu' needs a TPU; by "
-        f"default what {environment.DEVICE} says, or 'host'",
+        "where a program with use_tpu=True runs: 'emulate' emulates a TPU, 'pjrt' runs its model "
+        "on the PJRT devices of this machine (neither looks up a TPU name), 'tpu' needs a TPU; by "
+        f"default what {environment.DEVICE} says, or 'emulate'",
         variable=environment.DEVICE,
         choices=environment.DEVICE.choices,
+        type=environment.DEVICE.today,
     ),
     RunOption(
         "--shards",
@@ -132,7 +133,8 @@ def launch_arguments(options: argparse.Namespace) -> dict[str, Any]:
 
 def variables(options: argparse.Namespace, given: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment variables that options set; `given` counts where one is not given."""
-    device = options.device or given.get(environment.DEVICE.name) or "host"
+    device = options.device or environment.DEVICE.today(given.get(environment.DEVICE.name, ""))
+    device = device or environment.DEVICE.choices[0]
     if device not in environment.DEVICE.choices:
         raise WrongArguments(
             f"the environment variable {environment.DEVICE} must be one of "
@@ -141,8 +143,8 @@ def variables(options: argparse.Namespace, given: Mapping[str, str]) -> dict[str
     if options.shards is not None and options.topology is not None:
         raise WrongArguments("--shards and --topology both say how many cores there are")
     for flag, value, devices in (
-        ("--shards", options.shards, ("host", "pjrt")),
-        ("--topology, of an emulated TPU,", options.topology, ("host",)),
+        ("--shards", options.shards, ("emulate", "pjrt")),
+        ("--topology, of an emulated TPU,", options.topology, ("emulate",)),
     ):
         if value is not None and device not in devices:
             needed = " or ".join(f"--device={one}" for one in devices)

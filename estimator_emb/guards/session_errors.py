@@ -12,7 +12,7 @@ from estimator_emb.reporting import error_notes
 
 _HOW_TO_EMULATE = (
     f" To run this program without a TPU, set the environment variable {environment.DEVICE}="
-    "host, or pass TPUConfig(device='host')."
+    "emulate, or pass TPUConfig(device='emulate')."
 )
 
 HOW_TO_OUTFEED = (

@@ -42,11 +42,11 @@ def replace_lookups(changes: Changes) -> None:
 
 def is_emulated() -> bool:
     """Returns whether the environment asks for something in place of the program's TPU."""
-    return environment.DEVICE.value() in ("host", "pjrt")
+    return environment.DEVICE.value() in ("emulate", "pjrt")
 
 
 def _shape() -> Slice:
-    if environment.DEVICE.value() == "host":
+    if environment.DEVICE.value() == "emulate":
         return topology.emulated_slice()
     return shape_of(len(chosen(TPUConfig(num_shards=options.asked_shards()))))
 

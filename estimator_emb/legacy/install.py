@@ -92,10 +92,10 @@ def install() -> None:
     * `tensorflow_estimator.python.estimator` has the classes of estimator_emb, also by its old
       names `tensorflow.python.estimator` and `tensorflow.python.tpu.tpu_estimator`.
     * What has moved inside `tensorflow.python` is found where it was, too (`catalog.moved`).
-    * While the environment variable ESTIMATOR_EMB_DEVICE is 'host', a `TPUClusterResolver` and the
-      `master` of a TPU's `RunConfig` mean the emulated TPU, whatever name they are given, and
+    * While the environment variable ESTIMATOR_EMB_DEVICE is 'emulate', a `TPUClusterResolver` and
+      the `master` of a TPU's `RunConfig` mean the emulated TPU, whatever name they are given, and
       initialising a TPU system does nothing.
-    * Overrides of Keras's methods get the arguments that they take (`older_keras`), and
+    * Overrides of Keras's methods get the arguments that they take (`keras_overrides`), and
       `pandas_input_fn` takes the text columns of pandas 3.
     * `Estimator` and the canned ones get what `TPUEstimator` has: SIGTERM ends a training with a
       checkpoint; the log says where it trains and how far it is; an evaluation without input, and a

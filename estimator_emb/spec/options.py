@@ -71,17 +71,17 @@ class TPUConfig(StockTPUConfig):
       experimental_allow_per_host_v2_parallel_get_next: lets the cores of a host read their batches
         in any order.
       experimental_feed_hook: a class that replaces tensorflow-estimator's hook of the infeed.
-      device: where a program with `use_tpu=True` runs: 'tpu'; 'host' to emulate a TPU; or 'pjrt'
-        for the PJRT devices of this machine (CPUs, GPUs, or TPUs from v2 to v6e), which run the
-        model while the host trains the tables: see docs/pjrt.md. None leaves it to the environment
-        variable ESTIMATOR_EMB_DEVICE, and that to 'tpu'.
+      device: where a program with `use_tpu=True` runs: 'tpu'; 'emulate', or its older name 'host',
+        for an emulated TPU; or 'pjrt' for the PJRT devices of this machine (CPUs, GPUs, or TPUs
+        from v2 to v6e), which run the model while the host trains the tables: see docs/pjrt.md.
+        None leaves it to the environment variable ESTIMATOR_EMB_DEVICE, and that to 'tpu'.
       bad_ids: what happens on the host when an id is outside [0, vocabulary size): 'error' stops
         before any update of that step; 'drop' leaves the id out, with its weight, and counts it in
         the scalar `bad_ids/<table>` of the summaries. None leaves it to the environment variable
         ESTIMATOR_EMB_BAD_IDS, and that to 'error'.
       tpu_generation: the TPU on which the program will run: 'v2', 'v3' or 'v4'. TensorFlow runs no
         TPUEstimator on 'v5e', 'v5p' or 'v6e', so that its constructor raises an error. None asks
-        the TPU when training begins. It has no effect with device 'host' or 'pjrt'.
+        the TPU when training begins. It has no effect with device 'emulate' or 'pjrt'.
       table_summaries: whether TensorBoard shows how each table trains on the host, at every
         `save_summary_steps`-th step: see docs/tensorboard.md. None leaves it to the environment
         variable ESTIMATOR_EMB_TABLE_SUMMARIES, 1 or 0, and that to whether `save_summary_steps` is
@@ -126,13 +126,13 @@ class TPUConfig(StockTPUConfig):
         fields = locals()
         tf_config.read_tf_config()  # As tensorflow-estimator's does, for the TPU's job.
         self: TPUConfig = super().__new__(cls, **{name: fields[name] for name in cls._fields})
-        for name, choices in (
-            ("device", environment.DEVICE.choices),
-            ("bad_ids", environment.BAD_IDS.choices),
-            ("serving_tables", PRECISIONS),
+        for name, value, choices in (
+            ("device", device and environment.DEVICE.today(device), environment.DEVICE.choices),
+            ("bad_ids", bad_ids, environment.BAD_IDS.choices),
+            ("serving_tables", serving_tables, PRECISIONS),
         ):
-            if fields[name] is not None:
-                _check_choice(f"TPUConfig: {name}", fields[name], choices)
+            if value is not None:
+                _check_choice(f"TPUConfig: {name}", value, choices)
         check = functools.partial(suggestions.check_argument, "TPUConfig")
         known, allowed = tpu_generation in (None, *GENERATIONS), f"one of {', '.join(GENERATIONS)}"
         check(known, "tpu_generation", f"{allowed}, or None", tpu_generation)
@@ -261,7 +261,7 @@ def asked_wait_limit() -> float | None:
 def _asked(config: Any, name: str, variable: EnvironmentVariable, default: str) -> str:
     chosen: str | None = _tpu_option(config, name)
     if chosen is not None:
-        return chosen
+        return variable.today(chosen)
     owner = f"Environment variable {variable}"
     return _check_choice(owner, variable.value() or default, variable.choices)
 

@@ -8,7 +8,7 @@ from estimator_emb.compat.internals.protos import topology_pb2
 _ON_HOST = (
     "run the model there by jax and train the tables on the host, with TPUConfig(device='pjrt'), "
     "which nobody has tried on a TPU; or train on the host, without the TPU, with "
-    "TPUConfig(device='host')"
+    "TPUConfig(device='emulate')"
 )
 NO_ESTIMATOR = (
     "no TPUEstimator runs by TensorFlow on TPUs v5e, v5p and v6e: their only runtime is PJRT, and "

@@ -6,11 +6,16 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
+from absl import flags
 from emulated_program import SPEC, batches, make, model_fn, without_labels
 from tensorflow.python.ops import summary_ops_v2 as contrib_summary
 from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
 
 import estimator_emb as ee
+from estimator_emb import flags as tpu_flags
+from estimator_emb.backends.emulated.backend import EmulatedTPU
+from estimator_emb.cli import main as main_lib
+from estimator_emb.cli import run_options
 
 PIPELINES = ee.InputPipelineConfig
 
@@ -30,6 +35,28 @@ def all_of(model_dir, cores, pipeline):
 @pytest.fixture(scope="module")
 def on_one_core(tmp_path_factory):
     return all_of(tmp_path_factory.mktemp("one"), 1, PIPELINES.PER_HOST_V1)
+
+
+@pytest.mark.parametrize("device", ["emulate", "host"])
+@pytest.mark.parametrize("door", ["TPUConfig", "environment", "flag", "command"])
+def test_a_tpu_is_emulated_by_its_name_and_by_the_older_one(door, device, monkeypatch, tmp_path):
+    variable, tpu_config = "ESTIMATOR_EMB_DEVICE", None
+    monkeypatch.delenv(variable, raising=False)
+    if door == "environment":
+        monkeypatch.setenv(variable, device)
+    elif door == "command":
+        options = main_lib.parser_of("run").parse([f"--device={device}", "program.py"])
+        monkeypatch.setenv(variable, run_options.variables(options, {})[variable])
+    elif door == "flag":
+        values = flags.FlagValues()
+        holders = tpu_flags.define(flag_values=values)
+        values(["program", f"--device={device}"])
+        tpu_config = holders.run_config().tpu_config
+    else:
+        tpu_config = ee.TPUConfig(device=device)
+    config = ee.RunConfig(model_dir=tmp_path, tpu_config=tpu_config)
+    made = ee.TPUEstimator(model_fn, config=config, use_tpu=True, train_batch_size=8)
+    assert isinstance(made.backend, EmulatedTPU)
 
 
 @pytest.mark.slow

@@ -164,7 +164,8 @@ def unique(loss):
         (
             permuted,
             "model_fn calls collective_permute, and PJRT devices exchange sums only, by "
-            "cross_replica_sum and CrossShardOptimizer. TPUConfig(device='host') has the others.",
+            "cross_replica_sum and CrossShardOptimizer. TPUConfig(device='emulate') has the "
+            "others.",
             "It is called by ",
             None,
         ),

@@ -482,7 +482,7 @@ def test_a_tpu_that_says_it_has_no_embedding_hardware(tmp_path):
         "embedding_lookup_device='tpu_tensor_core', whose tables are variables of the model; or "
         "run the model there by jax and train the tables on the host, with "
         "TPUConfig(device='pjrt'), which nobody has tried on a TPU; or train on the host, without "
-        "the TPU, with TPUConfig(device='host')."
+        "the TPU, with TPUConfig(device='emulate')."
     )
 
 
@@ -492,5 +492,5 @@ def test_predict_says_where_to_predict(tmp_path):
     assert harness.refusal(NotImplementedError, lambda: next(estimator.predict(its_input_fn))) == (
         "predict: tensorflow-estimator looks up no embedding tables when it predicts on a TPU. "
         "Predict on the host, with a TPUEstimator of the same model_dir that has use_tpu=False or "
-        "TPUConfig(device='host')."
+        "TPUConfig(device='emulate')."
     )

@@ -72,11 +72,11 @@ run --topology=v9-8 x.py
     argument --topology: must be one of v2-8, v2-32, v2-128, v2-256, v2-512, v3-8, v3-32,
     v3-128, v3-256, v3-512, v3-1024, v3-2048, v4-8, v4-16, v4-32, v4-64, v4-128; got 'v9-8'.
 run --device=tpu --topology=v3-32 @script
-    --topology, of an emulated TPU, needs --device=host; the device is 'tpu'
+    --topology, of an emulated TPU, needs --device=emulate; the device is 'tpu'
 run --shards=32 --topology=v3-32 @script
     --shards and --topology both say how many cores there are
 run --device=tpu --shards=2 @script
-    --shards needs --device=host or --device=pjrt; the device is 'tpu'
+    --shards needs --device=emulate or --device=pjrt; the device is 'tpu'
 check --generations=v4,v9 x.py
     argument --generations: 'v9' is none of v2, v3, v4, v5e, v5p, v6e
 check --timeout=-1 x.py
@@ -98,7 +98,7 @@ compare --b='stock --shards=2' @script
 compare --a=stock --tf-v1 @script
     --a: stock runs the program as Python does: leave out --tf-v1
 compare --b='--shards=2 --device=tpu' @script
-    --b: --shards needs --device=host or --device=pjrt; the device is 'tpu'
+    --b: --shards needs --device=emulate or --device=pjrt; the device is 'tpu'
 compare --b=ESTIMATOR_EMB_NATVE=0 @script
     --b: ESTIMATOR_EMB_NATVE means nothing; ESTIMATOR_EMB_ is followed by BAD_IDS, CACHE,
     COMPILER_PYTHON, DEVICE, FULL_TRACEBACK, LOSS, NATIVE, NATIVE_SANITIZE, PJRT_PLATFORM, SHARDS,

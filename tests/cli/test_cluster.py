@@ -405,12 +405,12 @@ def test_each_process_is_the_command_itself(monkeypatch, tmp_path):
     program.write_text("")
     given, variables, *counts = command(
         *("cluster", "--workers=3", "--ps", "2", "--evaluator", "--wait-limit=90", "--tf-v1"),
-        *("--device=host", "--shards=2", "--steps-limit=5", "--no-table-summaries"),
+        *("--device=emulate", "--shards=2", "--steps-limit=5", "--no-table-summaries"),
         *(str(program), "--ps=7", "--", "x"),
     )
     assert counts == [3, 2, True]
     assert given == [
-        *(sys.executable, "-X", "dev", "estimator-emb", "run", "--device=host", "--shards=2"),
+        *(sys.executable, "-X", "dev", "estimator-emb", "run", "--device=emulate", "--shards=2"),
         *("--steps-limit=5", "--no-table-summaries", "--tf-v1", str(program), "--ps=7", "--", "x"),
     ]
     assert variables == {**os.environ, environment.WAIT_LIMIT.name: "90"}

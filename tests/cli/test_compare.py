@@ -56,7 +56,7 @@ def test_settings_are_options_and_environment(script, tmp_path):
     )
     given = {"steps_limit": None, "binds_tf_v1": True}
     assert a.launch == b.launch == given
-    host = {"ESTIMATOR_EMB_DEVICE": "host", "ESTIMATOR_EMB_TOPOLOGY": ""}
+    host = {"ESTIMATOR_EMB_DEVICE": "emulate", "ESTIMATOR_EMB_TOPOLOGY": ""}
     assert a.environment == {**host, "ESTIMATOR_EMB_SHARDS": "1"}
     assert a.program == (script, "--rate=0.1", "--a={out}, the program's own") and a.python is None
     own = {"ESTIMATOR_EMB_NATIVE": "0", "NOTE": "two words"}

@@ -230,10 +230,10 @@ def test_the_report(folder, capfdbinary):
         "  a.py:14: tf.estimator is handed on as a module: name what is used of it.\n"
         "\nWhere the program runs:\n"
         "  a.py:10: RunConfig(master=...) is an address of a TPU. With estimator_emb.install() and "
-        "ESTIMATOR_EMB_DEVICE=host it means an emulated TPU.\n"
+        "ESTIMATOR_EMB_DEVICE=emulate it means an emulated TPU.\n"
         "  a.py:11: TPUEstimator(use_tpu=FLAGS.use_tpu) needs a TPU wherever use_tpu is True, "
-        "unless the environment has ESTIMATOR_EMB_DEVICE=host or its TPUConfig says "
-        'device="host".\n'
+        "unless the environment has ESTIMATOR_EMB_DEVICE=emulate or its TPUConfig says "
+        'device="emulate".\n'
         "\nCheckpoints:\n"
         "  a.py:7: EmbeddingConfigSpec(partition_strategy='mod'): a checkpoint that a TPU wrote "
         "under 'mod' has its rows in the order of the hosts. Convert it once: estimator-emb "

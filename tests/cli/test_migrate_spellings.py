@@ -433,8 +433,8 @@ IMPORTS = {
     "import tensorflow.compat.v1 as tf\n\nr = tf.distribute.cluster_resolver.TPUClusterResolver()\n"
     "c = tf.estimator.tpu.RunConfig(cluster=r)\n": (
         "import estimator_emb\nimport tensorflow.compat.v1 as tf\n\n"
-        "estimator_emb.install()  # With ESTIMATOR_EMB_DEVICE=host, TPU names mean an emulated TPU."
-        "\n\nr = tf.distribute.cluster_resolver.TPUClusterResolver()\n"
+        "estimator_emb.install()  # With ESTIMATOR_EMB_DEVICE=emulate, TPU names mean an emulated "
+        "TPU.\n\nr = tf.distribute.cluster_resolver.TPUClusterResolver()\n"
         "c = estimator_emb.RunConfig(cluster=r)\n"
     ),
 }

@@ -143,7 +143,7 @@ def test_the_environment_names_the_device(capsys, monkeypatch):
         main_lib.main(["run", __file__])
     assert capsys.readouterr().err.splitlines()[-1] == (
         "estimator-emb run: error: the environment variable ESTIMATOR_EMB_DEVICE must be one of "
-        "host, pjrt, tpu; it is 'gpu'"
+        "emulate, pjrt, tpu; it is 'gpu'"
     )
 
 

@@ -56,4 +56,4 @@ def test_an_option_takes_the_place_of_the_other_ones_variable():
     given = {"ESTIMATOR_EMB_TOPOLOGY": "v3-32"}
     found = run_options.variables(parsed("run", "--shards=8"), given)
     assert found["ESTIMATOR_EMB_SHARDS"] == "8" and found["ESTIMATOR_EMB_TOPOLOGY"] == ""
-    assert run_options.variables(parsed("run"), given) == {"ESTIMATOR_EMB_DEVICE": "host"}
+    assert run_options.variables(parsed("run"), given) == {"ESTIMATOR_EMB_DEVICE": "emulate"}

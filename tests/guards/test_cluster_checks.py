@@ -43,8 +43,9 @@ def test_an_emulated_tpu_is_one_process(job, index, device, spec, task, tmp_path
     kwargs = {"spec": spec, "use_tpu": True, "tpu_config": ee.TPUConfig(device=device)}
     assert harness.refusal(ValueError, make, tmp_path, **kwargs) == (
         f"TF_CONFIG names a cluster (1 chief, 2 worker, 1 ps), and this process is its {job} "
-        f"{index}, but device='host' and device='pjrt' train in one process. Train on the cluster "
-        "with use_tpu=False, or unset TF_CONFIG and take more cores with TPUConfig(num_shards=N)."
+        f"{index}, but device='emulate' and device='pjrt' train in one process. Train on the "
+        "cluster with use_tpu=False, or unset TF_CONFIG and take more cores with "
+        "TPUConfig(num_shards=N)."
     )
 
 
@@ -102,6 +103,6 @@ def test_synchronous_training_is_refused_before_a_session(task, tmp_path):
         "SyncReplicasOptimizer makes workers take their steps together, but the tables of the "
         "EmbeddingConfigSpec are updated by each worker for itself. With parameter servers, tables "
         "train asynchronously only: leave SyncReplicasOptimizer out. For steps of a larger batch, "
-        "use_tpu=True with TPUConfig(device='host', num_shards=N) trains N cores in one process, "
-        "synchronously."
+        "use_tpu=True with TPUConfig(device='emulate', num_shards=N) trains N cores in one "
+        "process, synchronously."
     )

@@ -50,8 +50,8 @@ def test_tables_and_an_emulated_tpu_refuse_a_strategy(name, option, emulated, ta
     error = ValueError if tables else options.CannotEmulate
     assert harness.refusal(error, harness.configured, model_fn, spec, config, use_tpu=emulated) == (
         f"RunConfig: {option} must be None with {what}; got a {given}. Several replicas on this "
-        "machine: TPUConfig(device='host', num_shards=N) and use_tpu=True emulate N cores. Several "
-        "machines: parameter servers, by TF_CONFIG alone."
+        "machine: TPUConfig(device='emulate', num_shards=N) and use_tpu=True emulate N cores. "
+        "Several machines: parameter servers, by TF_CONFIG alone."
     )
 
 

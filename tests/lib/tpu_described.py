@@ -23,9 +23,9 @@ NO_ESTIMATOR = (
     "TPUEstimator stands on the infeed and outfeed of TensorFlow's older one, without which "
     "TensorFlow says 'No TPU platform registered'. Ways round: run the model there by jax and "
     "train the tables on the host, with TPUConfig(device='pjrt'), which nobody has tried on a TPU; "
-    "or train on the host, without the TPU, with TPUConfig(device='host'); or rewrite the program "
-    "for TensorFlow 2, where TPUEmbeddingV2 of tf.tpu.experimental.embedding drives SparseCore: "
-    "estimator_emb.embedding.to_tensorflow translates tables and features."
+    "or train on the host, without the TPU, with TPUConfig(device='emulate'); or rewrite the "
+    "program for TensorFlow 2, where TPUEmbeddingV2 of tf.tpu.experimental.embedding drives "
+    "SparseCore: estimator_emb.embedding.to_tensorflow translates tables and features."
 )
 CORES_PER_HOST = 2
 MASTER = "grpc://described"

@@ -39,11 +39,11 @@ lookups.words.table_id = 'text'
     EmbeddingConfigSpec: feature 'words' names table 'text', which is not in
     table_to_config_dict; its tables are ['items', 'texts']. Did you mean 'texts'?
 tpu.device = 'cpu'
-    TPUConfig: device must be 'host' or 'pjrt' or 'tpu'; got 'cpu'.
+    TPUConfig: device must be 'emulate' or 'pjrt' or 'tpu'; got 'cpu'.
 tpu.device = None
 environment.ESTIMATOR_EMB_DEVICE = 'gpu'
 estimator.use_tpu = True
-    Environment variable ESTIMATOR_EMB_DEVICE must be 'host' or 'pjrt' or 'tpu'; got 'gpu'.
+    Environment variable ESTIMATOR_EMB_DEVICE must be 'emulate' or 'pjrt' or 'tpu'; got 'gpu'.
 environment.ESTIMATOR_EMB_BAD_IDS = 'ignore'
     Environment variable ESTIMATOR_EMB_BAD_IDS must be 'error' or 'drop'; got 'ignore'.
 tpu.bad_ids = 'ignore'

@@ -55,7 +55,7 @@ class TPUBackend(Backend):
             raise NotImplementedError(
                 "predict: tensorflow-estimator looks up no embedding tables when it predicts on a "
                 "TPU. Predict on the host, with a TPUEstimator of the same model_dir that has "
-                "use_tpu=False or TPUConfig(device='host')."
+                "use_tpu=False or TPUConfig(device='emulate')."
             )
 
     def input_fn(self, input_fn: Function, guards: GraphGuards, context: Any) -> Function:

@@ -219,7 +219,8 @@ def _exchange(node: tf.compat.v1.NodeDef, collective: Collective) -> None:
     if collective.kind != "cross_replica_sum":
         raise CannotLower(
             f"model_fn calls {collective.kind}, and PJRT devices exchange sums only, by "
-            "cross_replica_sum and CrossShardOptimizer. TPUConfig(device='host') has the others.\n"
+            "cross_replica_sum and CrossShardOptimizer. TPUConfig(device='emulate') has the "
+            "others.\n"
             f"It is called by {frames.line_of_program(collective.output.op) or node.name}"
         )
     sum_over_cores(node, collective.value.shape, collective.groups)

@@ -127,7 +127,7 @@ class Findings:
                 self._add(
                     use.whole,
                     RUNS,
-                    "TPUClusterResolver looks a TPU up. Where ESTIMATOR_EMB_DEVICE=host is set, "
+                    "TPUClusterResolver looks a TPU up. Where ESTIMATOR_EMB_DEVICE=emulate is set, "
                     "estimator_emb.install() makes any name mean an emulated TPU; a program that "
                     "makes no resolver without a TPU needs neither.",
                 )
@@ -136,7 +136,7 @@ class Findings:
                 call,
                 RUNS,
                 f"RunConfig({argument}=...) is an address of a TPU. With estimator_emb.install() "
-                "and ESTIMATOR_EMB_DEVICE=host it means an emulated TPU.",
+                "and ESTIMATOR_EMB_DEVICE=emulate it means an emulated TPU.",
             )
         for call in self._program.calls:
             self._about_call(call)
@@ -151,7 +151,8 @@ class Findings:
                 call,
                 RUNS,
                 f"TPUEstimator({said}) needs a TPU wherever use_tpu is True, unless the "
-                'environment has ESTIMATOR_EMB_DEVICE=host or its TPUConfig says device="host".',
+                'environment has ESTIMATOR_EMB_DEVICE=emulate or its TPUConfig says device="emulate'
+                '".',
             )
         if name in _OTHER_SLOTS:
             self._add(

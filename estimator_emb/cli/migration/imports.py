@@ -29,7 +29,7 @@ _LOCAL_NAMES = {
 _WITHOUT_KERAS = {*sys.stdlib_module_names, "absl", "numpy", "pandas", "scipy", "six", "yaml"}
 """Packages whose import does not use tf.keras."""
 
-_INSTALL = "install()  # With ESTIMATOR_EMB_DEVICE=host, TPU names mean an emulated TPU."
+_INSTALL = "install()  # With ESTIMATOR_EMB_DEVICE=emulate, TPU names mean an emulated TPU."
 
 
 @dataclass(frozen=True)

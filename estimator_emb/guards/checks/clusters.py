@@ -34,7 +34,7 @@ def check_no_strategy(config: Any, tables: bool, emulated: bool) -> None:
             what = "an EmbeddingConfigSpec" if tables else "an emulated TPU"
             raise (ValueError if tables else CannotEmulate)(
                 f"RunConfig: {option} must be None with {what}; got a {type(strategy).__name__}. "
-                "Several replicas on this machine: TPUConfig(device='host', num_shards=N) and "
+                "Several replicas on this machine: TPUConfig(device='emulate', num_shards=N) and "
                 "use_tpu=True emulate N cores. Several machines: parameter servers, by TF_CONFIG "
                 "alone."
             )
@@ -51,8 +51,8 @@ def check_alone() -> None:
     named = ", ".join(f"{count} {job}" for job, count in training.items())
     raise ValueError(
         f"TF_CONFIG names a cluster ({named}), and this process is its {task.get('type')} "
-        f"{task.get('index')}, but device='host' and device='pjrt' train in one process. Train on "
-        "the cluster with use_tpu=False, or unset TF_CONFIG and take more cores with "
+        f"{task.get('index')}, but device='emulate' and device='pjrt' train in one process. Train "
+        "on the cluster with use_tpu=False, or unset TF_CONFIG and take more cores with "
         "TPUConfig(num_shards=N)."
     )
 
@@ -65,8 +65,8 @@ def check_asynchronous() -> None:
             "SyncReplicasOptimizer makes workers take their steps together, but the tables of the "
             "EmbeddingConfigSpec are updated by each worker for itself. With parameter servers, "
             "tables train asynchronously only: leave SyncReplicasOptimizer out. For steps of a "
-            "larger batch, use_tpu=True with TPUConfig(device='host', num_shards=N) trains N cores "
-            "in one process, synchronously."
+            "larger batch, use_tpu=True with TPUConfig(device='emulate', num_shards=N) trains N "
+            "cores in one process, synchronously."
         )
 
 
