@@ -32,6 +32,8 @@ def called_by_program(
                 result = function(*args, **kwargs)
         except _SHORTENED as error:
             _shorten_traceback(error, before)
+            if sys.version_info < (3, 11):
+                raise error  # A bare raise would bring the whole traceback back.
             raise
         return generate(result) if inspect.isgeneratorfunction(function) else result
 
@@ -48,6 +50,8 @@ def called_by_program(
                     values.close()
         except _SHORTENED as error:
             _shorten_traceback(error, before)
+            if sys.version_info < (3, 11):
+                raise error  # A bare raise would bring the whole traceback back.
             raise
 
     return call

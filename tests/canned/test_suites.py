@@ -96,6 +96,8 @@ def test_of_tensorflow_estimator(name):
     base, arguments, method = TESTS[name]
 
     class Case(base, tf.test.TestCase):
+        assertEquals = tf.test.TestCase.assertEqual  # noqa: N815 - until Python 3.11.
+
         def __init__(self):
             tf.test.TestCase.__init__(self, method)
             base.__init__(self, *arguments)
