@@ -31,7 +31,7 @@ REFUSAL = (
 @pytest.mark.parametrize("device", [None, "host"])
 def test_what_does_not_fit_does_not_start(device, tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.INFO, logger="estimator_emb")
-    monkeypatch.setattr(sizes, "of_machine", lambda: 25_000_000)
+    monkeypatch.setattr(sizes, "machine_memory", lambda: 25_000_000)
     train = estimator(tmp_path, device).train
     assert harness.refusal(MemoryError, train, both, max_steps=2) == REFUSAL
     assert any(", 30.0 MB with slots (Adam x 2)." in line for line in harness.said(caplog))
@@ -39,7 +39,7 @@ def test_what_does_not_fit_does_not_start(device, tmp_path, monkeypatch, caplog)
 
 
 def test_a_prediction_has_no_slots(tmp_path, monkeypatch):
-    monkeypatch.setattr(sizes, "of_machine", lambda: 9_000_000)
+    monkeypatch.setattr(sizes, "machine_memory", lambda: 9_000_000)
     predictions = estimator(tmp_path, None).predict(both)
     assert harness.refusal(MemoryError, next, predictions).startswith(
         "The embedding tables need 10.0 MB, and this machine has 9.0 MB of memory. The largest is "
