@@ -3,6 +3,7 @@
 import ast
 import collections
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -33,12 +34,29 @@ def test_no_two_classes_share_a_name():
     assert shared.keys() <= OF_TWO_VOCABULARIES, shared
 
 
-def test_no_public_function_has_a_name_that_says_too_little():
+def test_no_function_has_a_name_that_says_too_little():
     found = [
         (file, node.name)
         for file, tree in TREES.items()
-        for node in tree.body
+        for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef)
-        and node.name in ("advice", "check", "install", "read", "run")
+        and (
+            (node in tree.body and node.name in ("advice", "check", "install", "read", "run"))
+            or node.name.lstrip("_").partition("_")[0] == "of"
+        )
     ]
     assert found == [("estimator_emb/legacy/install.py", "install")]  # estimator_emb.install
+
+
+def test_no_two_modules_share_a_name():
+    """But for those whose name users say: of a command, a format or a module of tf.contrib."""
+    files = collections.defaultdict(list)
+    for file in TREES:
+        if not re.search(r"/(legacy/contrib|cli|formats)/\w+\.py$|/__init__\.py$", file):
+            files[pathlib.Path(file).name].append(file)
+    shared = {name: of_name for name, of_name in files.items() if len(of_name) > 1}
+    assert shared.keys() == {"backend.py"}, shared
+
+
+def test_the_package_has_few_folders():
+    assert len({file.split("/")[1] for file in TREES if file.count("/") > 1}) <= 14
