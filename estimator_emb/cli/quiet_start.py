@@ -20,6 +20,8 @@ _LINE = re.compile(
     rb"(?:Unable to register cu\w+ factory|failed call to cuInit|computation placer already)"
 )
 """Notes and warnings in either format of TensorFlow's log, and errors that are none."""
+_TRACE = re.compile(rb"=== Source Location Trace: ===|external/\S+\.cc:\d+$")
+"""Where such an error is from, which TensorFlow 2.22 writes below it, before an empty line."""
 
 
 def is_of_start(line: bytes) -> bool:
@@ -65,8 +67,10 @@ def quiet() -> Iterator[None]:
 
 def _pass_on(reading: int, stderr: int) -> None:
     with open(reading, "rb") as lines, open(stderr, "wb") as out:
+        in_trace = False
         for line in lines:
-            if not is_of_start(line):
+            ends, in_trace = in_trace and not line.strip(), bool(_TRACE.match(line))
+            if not (is_of_start(line) or in_trace or ends):
                 out.write(line)
                 out.flush()
 

@@ -6,7 +6,7 @@ rows are read from the data files themselves, so that a table may be larger than
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import google_crc32c
 import numpy as np
@@ -17,6 +17,8 @@ from estimator_emb.checkpoints.files.bundle_index import FilePart
 from estimator_emb.checkpoints.files.checkpoint_files import DamagedCheckpoint, MissingCheckpoint
 from estimator_emb.engine.tables.partition import Partition
 from estimator_emb.reporting.text_columns import escaped
+
+_Value = TypeVar("_Value")
 
 PIECE_BYTES = 32 << 20
 LARGEST_FLOAT16 = 65504
@@ -43,6 +45,7 @@ class CheckpointReader:
         except bundle_index.UnknownFormat:
             self._index = None
         self._files: dict[str, Any] = {}
+        self._once: dict[Callable[..., Any], Any] = {}
         self._whole = functools.lru_cache(maxsize=1)(self.array)
         self.parts = functools.cache(self._parts)
 
@@ -54,6 +57,13 @@ class CheckpointReader:
             file.close()
         self._files = {}
         self._whole.cache_clear()
+
+    def once(self, function: Callable[["CheckpointReader"], _Value]) -> _Value:
+        """Returns `function` of this reader; it is called once, however many tables ask for it."""
+        if function not in self._once:
+            self._once[function] = function(self)
+        value: _Value = self._once[function]
+        return value
 
     def is_text(self, name: str) -> bool:
         return bool(self.dtypes[name] == tf.string)

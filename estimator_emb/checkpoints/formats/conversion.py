@@ -143,8 +143,8 @@ class _Moves:
         self._values = values
         self._force = force
         self.record = row_order.record(values)
-        self._graph = row_order.saved_graph(values.path)
-        listed = saved_variables.listed_variables(values.shapes, values.dtypes)
+        self._graph = values.once(row_order.graph_of)
+        listed = values.once(saved_variables.listed)
         self._variables = {variable.name: variable for variable in listed}
         self._tables = saved_variables.tables(listed, [*self.record, *self._graph.tables])
         self._named = [table for name in named for table in self._matching(name)]

@@ -139,9 +139,14 @@ def contents_of_record(hosts: Mapping[str, int]) -> bytes:
     return json.dumps({"format": 1, "hosts": dict(sorted(hosts.items()))}).encode()
 
 
-def known(values: CheckpointReader, graph: SavedGraph | None = None) -> dict[str, int]:
+def graph_of(values: CheckpointReader) -> SavedGraph:
+    """Returns what the graph beside an open checkpoint says."""
+    return saved_graph(values.path)
+
+
+def known(values: CheckpointReader) -> dict[str, int]:
     """Returns variable -> number of hosts as `record` does, from the record or the saved graph."""
-    graph = graph or saved_graph(values.path)
+    graph = values.once(graph_of)
     found = record(values)
     if not found and graph.order == "ids":
         return dict.fromkeys(values.shapes, 1)
@@ -163,15 +168,14 @@ def in_words(hosts: int | None) -> str:
 
 def undivided(values: CheckpointReader, table: str) -> bool:
     """Returns whether a table is in one part, without legacy helpers, and so in order of ids."""
-    helped = any(saved_variables.is_helper(name) for name in values.shapes)
-    return not helped and len(values.parts(table) or ()) == 1
+    return not values.once(saved_variables.has_helpers) and len(values.parts(table) or ()) == 1
 
 
 def described(values: CheckpointReader) -> str:
     """Returns in words which program wrote a checkpoint, and in which order its rows are."""
-    graph = saved_graph(values.path)
-    orders = known(values, graph)
-    listed = saved_variables.listed_variables(values.shapes, values.dtypes)
+    graph = values.once(graph_of)
+    orders = values.once(known)
+    listed = values.once(saved_variables.listed)
     tables = saved_variables.tables(listed, [*orders, *graph.tables])
     hosts = {orders[name] for name in tables if name in orders}
     by_id = ", rows in the order of the ids"
@@ -186,7 +190,7 @@ def described(values: CheckpointReader) -> str:
         return f"of estimator_emb{order}"
     if graph.program == "TPU":
         return f"of a legacy TPU{order}"
-    if any(saved_variables.is_helper(name) for name in values.shapes):
+    if values.once(saved_variables.has_helpers):
         told = hosts_of_slices(values, tables)
         counts = sorted(set(told.values()))
         over = f" of {counts[0]} hosts" if len(counts) == 1 and counts[0] > 1 else ""

@@ -1,7 +1,7 @@
 """Reads a table of a checkpoint by its own name, in the order of its ids."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -147,34 +147,40 @@ class SavedTable:
 
 def find(values: CheckpointReader, name: str) -> SavedVariable:
     """Returns the one table with the name of a variable, a column, or `own_name`; or raises."""
-    listed = saved_variables.listed_variables(values.shapes, values.dtypes)
-    matrices = {one.name: one for one in listed if len(one.shape) == 2 and one.dtype.is_floating}
+    matrices = values.once(_matrices)
     if name in matrices:
         return matrices[name]
-    possible: Mapping[str, SavedVariable] = {
-        one: variable
-        for one, variable in matrices.items()
-        if saved_variables.is_matrix_of_rows(variable)
-    }
-    of_column = {name + end for end in ("", "_embedding", "_shared_embedding")}
-    found = [
-        one
-        for one in possible
-        if one.removesuffix("/embedding_weights").rpartition("/")[2] in of_column
-        or saved_variables.own_name(one) == name
-    ]
+    possible = values.once(_by_column)
+    found = possible.get(name, [])
     if len(found) != 1:
         problem = "no table" if not found else f"more than one table, {found},"
         raise ValueError(
             f"table: there is {problem} called {name!r} in checkpoint {values.path!r}, whose "
-            f"matrices are {sorted(possible)}."
+            f"matrices are {sorted({one for listed in possible.values() for one in listed})}."
         )
     return matrices[found[0]]
 
 
+def _matrices(values: CheckpointReader) -> dict[str, SavedVariable]:
+    listed = values.once(saved_variables.listed)
+    return {one.name: one for one in listed if len(one.shape) == 2 and one.dtype.is_floating}
+
+
+def _by_column(values: CheckpointReader) -> dict[str, list[str]]:
+    """Returns name of a column, or `own_name` -> the tables that it may stand for."""
+    found: dict[str, list[str]] = {}
+    for one, variable in values.once(_matrices).items():
+        if saved_variables.is_matrix_of_rows(variable):
+            name = one.removesuffix("/embedding_weights").rpartition("/")[2]
+            columns = (name.removesuffix(end) for end in ("", "_embedding", "_shared_embedding"))
+            for key in {*columns, saved_variables.own_name(one)}:
+                found.setdefault(key, []).append(one)
+    return found
+
+
 def _hosts(values: CheckpointReader, name: str, order: str | None) -> int:
-    graph = row_order.saved_graph(values.path)
-    told = row_order.known(values, graph).get(name)
+    graph = values.once(row_order.graph_of)
+    told = values.once(row_order.known).get(name)
     if told is None and graph.program != "other" and not row_order.undivided(values, name):
         if order is None:
             raise ValueError(
@@ -183,7 +189,7 @@ def _hosts(values: CheckpointReader, name: str, order: str | None) -> int:
                 "order='mod' (--from)."
             )
         if order == "mod":
-            listed = saved_variables.listed_variables(values.shapes, values.dtypes)
+            listed = values.once(saved_variables.listed)
             slices = row_order.hosts_of_slices(values, [name, *saved_variables.tables(listed)])
             return slices.get(name) or max(slices.values(), default=1)
     if told is None and order == "mod":

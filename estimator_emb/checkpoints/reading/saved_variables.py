@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from estimator_emb.checkpoints.files import checkpoint_files, paths
+from estimator_emb.checkpoints.files.checkpoint_reader import CheckpointReader
 from estimator_emb.optimizers import ON_TPUS, OptimizationParameters
 from estimator_emb.spec.resolved import TABLE_PREFIX
 
@@ -91,6 +92,16 @@ def listed_variables(
         SavedVariable(name, shapes[name], dtypes[name], slots[name], _optimizer(name, slots[name]))
         for name in sorted(set(shapes) - owned)
     ]
+
+
+def listed(values: CheckpointReader) -> list[SavedVariable]:
+    """Returns the variables of an open checkpoint, as `inspect` does."""
+    return listed_variables(values.shapes, values.dtypes)
+
+
+def has_helpers(values: CheckpointReader) -> bool:
+    """Returns whether an open checkpoint has helpers of the legacy TPUEstimator."""
+    return any(is_helper(name) for name in values.shapes)
 
 
 def slots_of(name: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:

@@ -79,7 +79,7 @@ def statistics(
       ValueError: there is no checkpoint, it is damaged, or a table is not in it.
     """
     with CheckpointReader(saved_variables.prefix(path)) as values:
-        listed = saved_variables.listed_variables(values.shapes, values.dtypes)
+        listed = values.once(saved_variables.listed)
         if tables is None:
             chosen = list(saved_variables.possible_tables(listed).values())
         else:

@@ -1,0 +1,56 @@
+"""What commands do for a checkpoint grows with its tables, and not faster."""
+
+import cProfile
+import pstats
+
+import pytest
+import tensorflow as tf
+
+from estimator_emb import checkpoint
+
+v1 = tf.compat.v1
+
+
+def saved(folder, tables):
+    with tf.Graph().as_default(), v1.Session() as session:
+        for number in range(tables):
+            for slot in ("", "/Adagrad"):
+                v1.get_variable(f"column_{number}_embedding/embedding_weights{slot}", [3, 2])
+        session.run(v1.global_variables_initializer())
+        return v1.train.Saver().save(session, f"{folder}/{tables}/model.ckpt")
+
+
+def calls_of(function):
+    with cProfile.Profile() as profile:
+        function()
+    return pstats.Stats(profile).total_calls
+
+
+COMMANDS = {
+    "export": lambda path, out, columns: checkpoint.export(path, f"{out}/tables", "npz"),
+    "export of columns": lambda path, out, columns: checkpoint.export(
+        path, f"{out}/columns", "npz", tables=columns
+    ),
+    "statistics": lambda path, out, columns: checkpoint.statistics(path),
+    "differences": lambda path, out, columns: checkpoint.differences(path, path),
+    "convert": lambda path, out, columns: checkpoint.convert(
+        path,
+        f"{out}/converted/model.ckpt",
+        [f"{one}_embedding/embedding_weights" for one in columns],
+        source_order="mod",
+        hosts=2,
+        force=True,
+    ),
+    "inspect": lambda path, out, columns: checkpoint.inspect(path),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_calls_grow_with_the_tables(name, tmp_path):
+    calls = []
+    for tables in (10, 20, 80):  # The first imports what it needs.
+        path, columns = saved(tmp_path, tables), [f"column_{one}" for one in range(tables)]
+        out = tmp_path / f"out_{tables}"
+        out.mkdir()
+        calls.append(calls_of(lambda: COMMANDS[name](path, out, columns)))  # noqa: B023
+    assert calls[2] < 4.5 * calls[1], calls
