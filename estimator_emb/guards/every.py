@@ -13,6 +13,7 @@ from estimator_emb.guards.input_values import InputValues
 from estimator_emb.guards.known_ops import KnownOps
 from estimator_emb.guards.loss_summary import LossSummary
 from estimator_emb.guards.missing_labels import MissingLabels
+from estimator_emb.guards.missing_train_ops import MissingTrainOps
 from estimator_emb.guards.model_errors import ModelErrors
 from estimator_emb.guards.model_values import ModelValues
 from estimator_emb.guards.nan_inputs import NanInputs
@@ -52,6 +53,7 @@ GUARDS: tuple[type[Guard], ...] = (
     SmallBatches,
     SampleCounts,
     WrongOptimizers,
+    MissingTrainOps,
     Activations,
     ModelErrors,
     UnknownColumns,

@@ -1,0 +1,173 @@
+"""Trainings in which a part of the model does not train, and the global step does not count right.
+
+Stock tensorflow-estimator trains them without a word.
+"""
+
+import re
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+
+v1 = tf.compat.v1
+pytestmark = pytest.mark.usefixtures("installed")
+X = np.array([[1.0, 2, 3], [4, 6, 5], [2, 0, 1], [1, 1, 9]], np.float32)
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("local", "emulated")]
+of_each_kind = pytest.mark.parametrize("kind", ["plain", *SLOW])
+off_a_tpu = pytest.mark.parametrize("kind", ["plain", SLOW[0]])
+UPDATE_OPS = (
+    "Write train_op = tf.group(train_op, "
+    "tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS))."
+)
+MODEL_UPDATES = "Write train_op = tf.group(train_op, model.updates), or the updates of each layer."
+OWN_UPDATES = "Put them into train_op: tf.group(train_op, ...)."
+
+
+def input_fn(params=None):
+    return tf.data.Dataset.from_tensors(({"x": X}, X[:, :1])).repeat()
+
+
+def minimize(loss, step=True):
+    optimizer = v1.train.GradientDescentOptimizer(0.125)
+    return optimizer.minimize(loss, v1.train.get_global_step() if step else None)
+
+
+def make(kind, model_dir, inputs=lambda x: x, train_op=minimize, **fields):
+    """An estimator of a linear model of `inputs(x)`, which `train_op(loss)` trains."""
+
+    def model(features, labels, mode, spec):
+        w = v1.get_variable("w", [3, 1], initializer=v1.zeros_initializer())
+        loss = tf.reduce_mean(tf.square(inputs(features["x"]) @ w - labels))
+        if mode != ee.ModeKeys.TRAIN:
+            return spec(mode, loss=loss)
+        return spec(mode, loss=loss, train_op=train_op(loss), **fields)
+
+    if kind == "plain":
+        return tf.estimator.Estimator(
+            lambda features, labels, mode: model(
+                features, labels, mode, tf.estimator.EstimatorSpec
+            ),
+            str(model_dir),
+        )
+    tpu = ee.TPUConfig(iterations_per_loop=1, device="emulate" if kind == "emulated" else None)
+    return ee.TPUEstimator(
+        lambda features, labels, mode, params: model(features, labels, mode, ee.TPUEstimatorSpec),
+        config=ee.RunConfig(model_dir=str(model_dir), tpu_config=tpu),
+        use_tpu=kind == "emulated",
+        train_batch_size=4,
+        eval_batch_size=4,
+    )
+
+
+def said(caplog):
+    """The warnings of our log, without the lines of code at their ends."""
+    lines = [line for line in harness.said(caplog) if "step" in line and "warning" not in line]
+    return [re.sub(r" The op .*", "", line) for line in lines if not line.startswith("step ")]
+
+
+# The global step.
+
+
+def without_step(loss):
+    return minimize(loss, step=False)
+
+
+def in_no_train_op(loss):
+    minimize(loss)
+    return minimize(loss, step=False)
+
+
+def of_keras(loss):
+    optimizer = tf.keras.optimizers.legacy.SGD(0.125)
+    return tf.group(*optimizer.get_updates(loss, v1.trainable_variables()))
+
+
+NO_STEP = (
+    "The train_op of model_fn does not increase the global step, so that training would never end: "
+    "the global step (tf.train.get_global_step) has not been increased. Pass "
+    "tf.compat.v1.train.get_global_step() as global_step to minimize or apply_gradients; give it "
+    "to a Keras optimizer as its iterations."
+)
+
+
+@of_each_kind
+@pytest.mark.parametrize("train_op", [without_step, of_keras])
+def test_a_train_op_that_counts_no_steps_is_refused(kind, train_op, tmp_path):
+    estimator = make(kind, tmp_path, train_op=train_op)
+    for asked in ({"max_steps": 3}, {"steps": 3}):
+        message = harness.refusal(ValueError, estimator.train, input_fn, **asked)
+        assert message == NO_STEP
+    assert tf.io.gfile.glob(f"{tmp_path}/model.ckpt*") == []
+
+
+@off_a_tpu
+def test_a_step_that_train_op_does_not_count_is_refused(kind, tmp_path):
+    estimator = make(kind, tmp_path, train_op=in_no_train_op)
+    assert harness.refusal(ValueError, estimator.train, input_fn, max_steps=3) == NO_STEP
+
+
+@off_a_tpu
+def test_without_a_number_of_steps_it_is_a_warning(kind, tmp_path, caplog):
+    make(kind, tmp_path, train_op=without_step).train(lambda params=None: input_fn().take(3))
+    assert said(caplog) == [NO_STEP]
+
+
+def two_optimizers(loss):
+    return tf.group(minimize(loss), minimize(loss))
+
+
+def added_too(loss):
+    return tf.group(minimize(loss), v1.train.get_global_step().assign_add(1))
+
+
+def by_two(loss):
+    with tf.control_dependencies([minimize(loss, step=False)]):
+        return v1.train.get_global_step().assign_add(2).op
+
+
+@off_a_tpu
+@pytest.mark.parametrize("train_op", [two_optimizers, added_too, by_two])
+def test_a_step_that_counts_twice_is_said_and_ends_in_time(kind, train_op, tmp_path, caplog):
+    batches = []
+    count = harness.AfterStep(lambda: batches.append(1))
+    estimator = make(kind, tmp_path, train_op=train_op)
+    estimator.train(input_fn, hooks=[count], max_steps=10)
+    assert (len(batches), harness.last_step(tmp_path)) == (5, 10)
+    estimator.train(input_fn, hooks=[count], steps=6)
+    assert (len(batches), harness.last_step(tmp_path)) == (8, 16)
+    (message,) = said(caplog)
+    assert message.startswith(
+        "Each step of the training raises the global step by 2, so that steps, max_steps and what "
+        "else counts by it come 2 times as soon. It is raised in "
+    )
+    maker = train_op if train_op is by_two else minimize
+    line = maker.__code__.co_firstlineno + 2
+    assert f"test_training_faults.py, line {line}, in {maker.__name__}: " in message
+    assert message.endswith("Pass global_step to one minimize or apply_gradients only.")
+
+
+@off_a_tpu
+def test_branches_of_a_step_count_once(kind, tmp_path, caplog):
+    def train_op(loss):
+        step = v1.train.get_global_step()
+        updates = minimize(loss, step=False)
+        with tf.control_dependencies([updates]):
+            return tf.cond(step % 2 > 0, lambda: step.assign_add(1), lambda: step.assign_add(1)).op
+
+    make(kind, tmp_path, train_op=train_op).train(input_fn, max_steps=3)
+    assert said(caplog) == []
+    assert harness.last_step(tmp_path) == 3
+
+
+@of_each_kind
+def test_a_keras_optimizer_that_returns_none_is_named(kind, tmp_path):
+    estimator = make(kind, tmp_path, train_op=lambda loss: None)
+    assert harness.refusal(ValueError, estimator.train, input_fn, max_steps=1) == (
+        "Missing train_op. In mode 'train', model_fn must return the op that trains the model as "
+        "train_op; it returned None. minimize and apply_gradients of a Keras optimizer return None "
+        "in a graph: use an optimizer of tf.compat.v1.train, such as "
+        "tf.compat.v1.train.AdamOptimizer, or estimator_emb.keras.Adagrad."
+    )
