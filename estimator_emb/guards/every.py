@@ -11,6 +11,7 @@ from estimator_emb.guards.input_ends import InputEnds
 from estimator_emb.guards.input_errors import InputErrors
 from estimator_emb.guards.input_values import InputValues
 from estimator_emb.guards.known_ops import KnownOps
+from estimator_emb.guards.learning_phase import LearningPhase
 from estimator_emb.guards.loss_summary import LossSummary
 from estimator_emb.guards.missing_labels import MissingLabels
 from estimator_emb.guards.missing_train_ops import MissingTrainOps
@@ -54,6 +55,7 @@ GUARDS: tuple[type[Guard], ...] = (
     SampleCounts,
     WrongOptimizers,
     MissingTrainOps,
+    LearningPhase,
     Activations,
     ModelErrors,
     UnknownColumns,

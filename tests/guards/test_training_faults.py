@@ -171,3 +171,39 @@ def test_a_keras_optimizer_that_returns_none_is_named(kind, tmp_path):
         "in a graph: use an optimizer of tf.compat.v1.train, such as "
         "tf.compat.v1.train.AdamOptimizer, or estimator_emb.keras.Adagrad."
     )
+
+
+# Keras's learning phase.
+
+
+@of_each_kind
+def test_keras_layers_train_in_a_training_only(kind, tmp_path):
+    dropped = []
+
+    def inputs(x):
+        before = len(v1.get_default_graph().get_operations())
+        y = tf.keras.layers.Dropout(0.5)(x)
+        made = v1.get_default_graph().get_operations()[before:]
+        dropped.append(any(op.type.startswith("Random") for op in made))
+        return y
+
+    estimator = make(kind, tmp_path, inputs)
+    estimator.train(input_fn, max_steps=1)
+    estimator.evaluate(input_fn, steps=1)
+    assert dropped == [True, False]
+    assert tf.keras.backend.learning_phase() == 0
+
+
+@of_each_kind
+@pytest.mark.parametrize("training", [False, 0])
+def test_a_model_fn_may_say_that_its_layers_do_not_train(kind, training, tmp_path):
+    seen = []
+
+    def inputs(x):
+        y = tf.keras.layers.Dropout(0.5)(x, training=training)
+        z = v1.layers.Dropout(0.5)(x)
+        seen.extend(one.op.type for one in (y, z))
+        return x
+
+    make(kind, tmp_path, inputs).train(input_fn, max_steps=1)
+    assert seen == ["Identity", "Identity"]
