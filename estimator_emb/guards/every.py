@@ -33,6 +33,7 @@ from estimator_emb.guards.synchronous_workers import SynchronousWorkers
 from estimator_emb.guards.table_hooks import TableHooks
 from estimator_emb.guards.takes_params import TakesParams
 from estimator_emb.guards.unknown_columns import UnknownColumns
+from estimator_emb.guards.unrun_updates import UnrunUpdates
 from estimator_emb.guards.wrong_optimizers import WrongOptimizers
 
 GUARDS: tuple[type[Guard], ...] = (
@@ -63,6 +64,7 @@ GUARDS: tuple[type[Guard], ...] = (
     ModelValues,
     SynchronousWorkers,
     GradientSums,
+    UnrunUpdates,
     KnownOps,
     SpreadLabels,
     NanInputs,

@@ -68,6 +68,152 @@ def said(caplog):
     return [re.sub(r" The op .*", "", line) for line in lines if not line.startswith("step ")]
 
 
+def unrun(names, remedy):
+    return (
+        f"No step of this training updates {names}: nothing runs the ops that do, and evaluate, "
+        f"predict and export use first values. {remedy}"
+    )
+
+
+def v1_function(x):
+    return v1.layers.batch_normalization(x, training=True, name="bn")
+
+
+def v1_class(x):
+    return v1.layers.BatchNormalization(name="bn")(x, training=True)
+
+
+def keras_layer(x):
+    return tf.keras.layers.BatchNormalization(name="bn")(x, training=True)
+
+
+def keras_layer_by_default(x):
+    return tf.keras.layers.BatchNormalization(name="bn")(x)
+
+
+def own_average(x):
+    mean = v1.get_variable("mean", [3], trainable=False)
+    mean.assign_sub(0.5 * (mean - tf.reduce_mean(x, 0)))
+    return x
+
+
+def average_of_training(x):
+    state = v1.get_variable("state", [3], trainable=False)
+    tf.train.ExponentialMovingAverage(0.5).apply([state])
+    return x
+
+
+MOVING = "bn/moving_mean, bn/moving_variance"
+UNRUN = [
+    (v1_function, unrun(MOVING, UPDATE_OPS)),
+    (v1_class, unrun(MOVING, UPDATE_OPS)),
+    (keras_layer, unrun(MOVING, MODEL_UPDATES)),
+    (keras_layer_by_default, unrun(MOVING, MODEL_UPDATES)),
+    (own_average, unrun("mean", OWN_UPDATES)),
+    (average_of_training, unrun("state/ExponentialMovingAverage", OWN_UPDATES)),
+]
+
+
+@of_each_kind
+@pytest.mark.parametrize("inputs, message", UNRUN, ids=lambda one: getattr(one, "__name__", ""))
+def test_an_update_that_no_step_runs_is_named_once(kind, inputs, message, tmp_path, caplog):
+    estimator = make(kind, tmp_path, inputs)
+    estimator.train(input_fn, max_steps=1)
+    estimator.train(input_fn, max_steps=2)
+    assert said(caplog) == [message]
+    found = [line for line in harness.said(caplog) if line.startswith(message)]
+    line = re.escape(f"test_training_faults.py, line {inputs.__code__.co_firstlineno + 1}")
+    later = re.escape(f"test_training_faults.py, line {inputs.__code__.co_firstlineno + 2}")
+    assert re.search(rf"was made by \S*({line}|{later}), in {inputs.__name__}: ", found[0])
+
+
+def with_collection(loss):
+    return tf.group(minimize(loss), v1.get_collection(v1.GraphKeys.UPDATE_OPS))
+
+
+def after_collection(loss):
+    with tf.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
+        return minimize(loss)
+
+
+@of_each_kind
+@pytest.mark.parametrize("train_op", [with_collection, after_collection])
+def test_batch_normalization_that_the_message_has_mended(kind, train_op, tmp_path, caplog):
+    estimator = make(kind, tmp_path, v1_function, train_op)
+    estimator.train(input_fn, max_steps=1)
+    assert said(caplog) == []
+    mean = 0.01 * X.mean(0, dtype=np.float64)
+    np.testing.assert_allclose(estimator.get_variable_value("bn/moving_mean"), mean, rtol=1e-5)
+
+
+@of_each_kind
+def test_batch_normalization_of_keras_that_the_message_has_mended(kind, tmp_path, caplog):
+    layers = []
+
+    def inputs(x):
+        layers.append(tf.keras.layers.BatchNormalization(name="bn"))
+        return layers[-1](x)
+
+    def train_op(loss):
+        return tf.group(minimize(loss), layers[-1].updates)
+
+    estimator = make(kind, tmp_path, inputs, train_op)
+    estimator.train(input_fn, max_steps=1)
+    assert said(caplog) == []
+    mean = 0.01 * X.mean(0, dtype=np.float64)
+    np.testing.assert_allclose(estimator.get_variable_value("bn/moving_mean"), mean, rtol=1e-5)
+
+
+def metric(x):
+    v1.metrics.mean(x)
+    return x
+
+
+def metric_of_keras(x):
+    tf.keras.metrics.Mean().update_state(x)
+    return x
+
+
+def given_by_program(x):
+    start = v1.get_variable("start", [3], trainable=False)
+    start.assign(v1.placeholder(tf.float32, [3]))
+    return x
+
+
+def saved_by_program(x):
+    v1.get_variable("kept", [3], trainable=False)
+    v1.train.Saver()
+    return x
+
+
+def in_a_branch(x):
+    seen = v1.get_variable("seen", [], trainable=False)
+    with tf.control_dependencies(
+        [tf.cond(tf.reduce_sum(x) > 0, lambda: seen.assign_add(1.0), lambda: seen.read_value())]
+    ):
+        return tf.identity(x)
+
+
+@of_each_kind
+@pytest.mark.parametrize(
+    "inputs", [metric, metric_of_keras, given_by_program, saved_by_program, in_a_branch]
+)
+def test_what_no_step_needs_to_run_is_no_fault(kind, inputs, tmp_path, caplog):
+    make(kind, tmp_path, inputs).train(input_fn, max_steps=1)
+    assert said(caplog) == []
+
+
+@off_a_tpu
+def test_a_hook_may_run_updates(kind, tmp_path, caplog):
+    class Runs(v1.train.SessionRunHook):
+        def before_run(self, run_context):
+            ops = v1.get_collection(v1.GraphKeys.UPDATE_OPS)
+            return v1.train.SessionRunArgs(ops)
+
+    make(kind, tmp_path, v1_function).train(input_fn, hooks=[Runs()], max_steps=1)
+    assert said(caplog) == []
+
+
 # The global step.
 
 
