@@ -4,6 +4,7 @@ from estimator_emb.guards.activations import Activations
 from estimator_emb.guards.checkpoint_fit import CheckpointFit
 from estimator_emb.guards.directory_lock import DirectoryLock
 from estimator_emb.guards.early_stops import EarlyStops
+from estimator_emb.guards.frozen_layers import FrozenLayers
 from estimator_emb.guards.global_step import GlobalStep
 from estimator_emb.guards.gradient_sums import GradientSums
 from estimator_emb.guards.guard import Guard
@@ -65,6 +66,7 @@ GUARDS: tuple[type[Guard], ...] = (
     SynchronousWorkers,
     GradientSums,
     UnrunUpdates,
+    FrozenLayers,
     KnownOps,
     SpreadLabels,
     NanInputs,

@@ -353,3 +353,68 @@ def test_a_model_fn_may_say_that_its_layers_do_not_train(kind, training, tmp_pat
 
     make(kind, tmp_path, inputs).train(input_fn, max_steps=1)
     assert seen == ["Identity", "Identity"]
+
+
+# Layers that do not train.
+
+
+def given_to_the_layer(x):
+    return tf.keras.layers.Dense(3, trainable=False, name="still")(x)
+
+
+def set_of_a_layer(x):
+    layer = tf.keras.layers.Dense(3, name="still")
+    y = layer(x)
+    layer.trainable = False
+    return y
+
+
+def set_of_a_model(x):
+    model = tf.keras.Sequential([tf.keras.layers.Dense(3, name="still")], name="model")
+    y = model(x)
+    model.trainable = False
+    return y
+
+
+FROZEN = (
+    "trainable=False does not keep Keras layers (still) from training: train_op updates {0}kernel, "
+    "{0}bias, for an optimizer of tf.compat.v1.train takes all of "
+    "tf.compat.v1.trainable_variables(). Pass the others to minimize as var_list, such as "
+    "model.trainable_variables."
+)
+
+
+@of_each_kind
+@pytest.mark.parametrize(
+    "inputs, scope",
+    [
+        (given_to_the_layer, "still/"),
+        (set_of_a_layer, "still/"),
+        (set_of_a_model, "model/still/"),
+    ],
+)
+def test_a_layer_that_trains_all_the_same_is_named(kind, inputs, scope, tmp_path, caplog):
+    make(kind, tmp_path, inputs).train(input_fn, max_steps=1)
+    assert [line for line in harness.said(caplog) if "Keras" in line] == [FROZEN.format(scope)]
+
+
+def of_the_rest(loss):
+    (w,) = (one for one in v1.trainable_variables() if one.op.name == "w")
+    return v1.train.GradientDescentOptimizer(0.125).minimize(
+        loss, v1.train.get_global_step(), var_list=[w]
+    )
+
+
+@of_each_kind
+def test_layers_that_stay_as_they_are_are_no_fault(kind, tmp_path, caplog):
+    make(kind, tmp_path, given_to_the_layer, of_the_rest).train(input_fn, max_steps=1)
+    assert [line for line in harness.said(caplog) if "Keras" in line] == []
+
+
+@of_each_kind
+def test_layers_of_tensorflow_1_know_trainable(kind, tmp_path, caplog):
+    def inputs(x):
+        return v1.layers.dense(x, 3, trainable=False)
+
+    make(kind, tmp_path, inputs).train(input_fn, max_steps=1)
+    assert [line for line in harness.said(caplog) if "Keras" in line] == []
