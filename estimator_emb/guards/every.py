@@ -35,6 +35,7 @@ from estimator_emb.guards.table_hooks import TableHooks
 from estimator_emb.guards.takes_params import TakesParams
 from estimator_emb.guards.unknown_columns import UnknownColumns
 from estimator_emb.guards.unrun_updates import UnrunUpdates
+from estimator_emb.guards.unshown_calls import UnshownCalls
 from estimator_emb.guards.wrong_optimizers import WrongOptimizers
 
 GUARDS: tuple[type[Guard], ...] = (
@@ -67,6 +68,7 @@ GUARDS: tuple[type[Guard], ...] = (
     GradientSums,
     UnrunUpdates,
     FrozenLayers,
+    UnshownCalls,
     KnownOps,
     SpreadLabels,
     NanInputs,

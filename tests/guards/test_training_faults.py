@@ -418,3 +418,75 @@ def test_layers_of_tensorflow_1_know_trainable(kind, tmp_path, caplog):
 
     make(kind, tmp_path, inputs).train(input_fn, max_steps=1)
     assert [line for line in harness.said(caplog) if "Keras" in line] == []
+
+
+# Calls of TensorFlow 2.
+
+UNWRITTEN = (
+    "A tf.summary of TensorFlow 2 writes nothing in a model_fn, which has no writer: use the "
+    "function of tf.compat.v1.summary of the same name."
+)
+UNPRINTED = (
+    "tf.print prints nothing in a model_fn unless a step runs the op that it returns: put it into "
+    "tf.control_dependencies around the train_op, or write train_op = tf.group(train_op, "
+    "tf.print(...))."
+)
+
+
+def without_line(caplog):
+    lines = harness.said(caplog)
+    return [re.sub(r" The op .*", "", line) for line in lines if line.startswith(("A tf", "tf."))]
+
+
+def scalar(x):
+    tf.summary.scalar("mean", tf.reduce_mean(x))
+    return x
+
+
+def histogram(x):
+    tf.summary.histogram("x", x)
+    return x
+
+
+def image(x):
+    tf.summary.image("x", x[None, :, :, None])
+    return x
+
+
+def text(x):
+    tf.summary.text("x", "a")
+    return x
+
+
+def printed(x):
+    tf.print("x", x)
+    return x
+
+
+@of_each_kind
+@pytest.mark.parametrize(
+    "inputs, message",
+    [*((one, UNWRITTEN) for one in (scalar, histogram, image, text)), (printed, UNPRINTED)],
+)
+def test_a_call_of_tensorflow_2_that_does_nothing(kind, inputs, message, tmp_path, caplog):
+    make(kind, tmp_path, inputs).train(input_fn, max_steps=1)
+    assert without_line(caplog) == [message]
+    line = f"test_training_faults.py, line {inputs.__code__.co_firstlineno + 1}, in "
+    assert line in "".join(harness.said(caplog))
+
+
+def print_before(x):
+    with tf.control_dependencies([tf.print("x", x)]):
+        return tf.identity(x)
+
+
+def summary_of_v1(x):
+    v1.summary.scalar("mean", tf.reduce_mean(x))
+    return x
+
+
+@off_a_tpu
+@pytest.mark.parametrize("inputs", [print_before, summary_of_v1])
+def test_calls_that_do_something(kind, inputs, tmp_path, caplog):
+    make(kind, tmp_path, inputs).train(input_fn, max_steps=1)
+    assert without_line(caplog) == []
