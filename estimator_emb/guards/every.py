@@ -5,6 +5,7 @@ from estimator_emb.guards.checkpoint_fit import CheckpointFit
 from estimator_emb.guards.directory_lock import DirectoryLock
 from estimator_emb.guards.early_stops import EarlyStops
 from estimator_emb.guards.frozen_layers import FrozenLayers
+from estimator_emb.guards.given_weights import GivenWeights
 from estimator_emb.guards.global_step import GlobalStep
 from estimator_emb.guards.gradient_sums import GradientSums
 from estimator_emb.guards.guard import Guard
@@ -66,6 +67,7 @@ GUARDS: tuple[type[Guard], ...] = (
     ModelValues,
     SynchronousWorkers,
     GradientSums,
+    GivenWeights,
     UnrunUpdates,
     FrozenLayers,
     UnshownCalls,

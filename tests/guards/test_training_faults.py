@@ -490,3 +490,46 @@ def summary_of_v1(x):
 def test_calls_that_do_something(kind, inputs, tmp_path, caplog):
     make(kind, tmp_path, inputs).train(input_fn, max_steps=1)
     assert without_line(caplog) == []
+
+
+# Weights that Keras sets in a session of its own.
+
+
+def embedded(x):
+    layer = tf.keras.layers.Embedding(10, 1, weights=[np.ones([10, 1])], name="given")
+    return tf.squeeze(layer(tf.cast(x, tf.int32)), -1)
+
+
+def with_set_weights(x):
+    layer = tf.keras.layers.Dense(3, use_bias=False, name="given")
+    y = layer(x)
+    layer.set_weights([np.eye(3)])
+    return y
+
+
+@of_each_kind
+@pytest.mark.parametrize(
+    "inputs, name", [(embedded, "given/embeddings"), (with_set_weights, "given/kernel")]
+)
+def test_weights_that_no_training_gets_are_refused(kind, inputs, name, tmp_path):
+    message = harness.refusal(ValueError, make(kind, tmp_path, inputs).train, input_fn, max_steps=1)
+    said, _, made = message.partition(" The op ")
+    assert said == (
+        f"model_fn gives values to {name} that no training gets: Keras sets them in a session of "
+        "its own. weights=, set_weights, load_weights and tf.keras.backend.set_value do so. Give "
+        "the layer an initializer, such as tf.keras.initializers.Constant(values), or begin from a "
+        "checkpoint by warm_start_from."
+    )
+    assert f", in {inputs.__name__}: " in made
+
+
+@of_each_kind
+def test_weights_of_an_initializer_arrive(kind, tmp_path):
+    def inputs(x):
+        values = tf.keras.initializers.Constant(np.diag([1.0, 2, 3]))
+        return tf.keras.layers.Dense(3, use_bias=False, kernel_initializer=values, name="given")(x)
+
+    estimator = make(kind, tmp_path, inputs, of_the_rest)
+    estimator.train(input_fn, max_steps=1)
+    found = estimator.get_variable_value("given/kernel")
+    np.testing.assert_array_equal(found, np.diag([1.0, 2, 3]))
