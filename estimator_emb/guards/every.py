@@ -4,6 +4,8 @@ from estimator_emb.guards.activations import Activations
 from estimator_emb.guards.checkpoint_fit import CheckpointFit
 from estimator_emb.guards.directory_lock import DirectoryLock
 from estimator_emb.guards.early_stops import EarlyStops
+from estimator_emb.guards.frozen_layers import FrozenLayers
+from estimator_emb.guards.given_weights import GivenWeights
 from estimator_emb.guards.global_step import GlobalStep
 from estimator_emb.guards.gradient_sums import GradientSums
 from estimator_emb.guards.guard import Guard
@@ -11,8 +13,10 @@ from estimator_emb.guards.input_ends import InputEnds
 from estimator_emb.guards.input_errors import InputErrors
 from estimator_emb.guards.input_values import InputValues
 from estimator_emb.guards.known_ops import KnownOps
+from estimator_emb.guards.learning_phase import LearningPhase
 from estimator_emb.guards.loss_summary import LossSummary
 from estimator_emb.guards.missing_labels import MissingLabels
+from estimator_emb.guards.missing_train_ops import MissingTrainOps
 from estimator_emb.guards.model_errors import ModelErrors
 from estimator_emb.guards.model_values import ModelValues
 from estimator_emb.guards.nan_inputs import NanInputs
@@ -31,6 +35,8 @@ from estimator_emb.guards.synchronous_workers import SynchronousWorkers
 from estimator_emb.guards.table_hooks import TableHooks
 from estimator_emb.guards.takes_params import TakesParams
 from estimator_emb.guards.unknown_columns import UnknownColumns
+from estimator_emb.guards.unrun_updates import UnrunUpdates
+from estimator_emb.guards.unshown_calls import UnshownCalls
 from estimator_emb.guards.wrong_optimizers import WrongOptimizers
 
 GUARDS: tuple[type[Guard], ...] = (
@@ -52,6 +58,8 @@ GUARDS: tuple[type[Guard], ...] = (
     SmallBatches,
     SampleCounts,
     WrongOptimizers,
+    MissingTrainOps,
+    LearningPhase,
     Activations,
     ModelErrors,
     UnknownColumns,
@@ -59,6 +67,10 @@ GUARDS: tuple[type[Guard], ...] = (
     ModelValues,
     SynchronousWorkers,
     GradientSums,
+    GivenWeights,
+    UnrunUpdates,
+    FrozenLayers,
+    UnshownCalls,
     KnownOps,
     SpreadLabels,
     NanInputs,

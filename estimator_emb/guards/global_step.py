@@ -1,38 +1,90 @@
-"""Finds a train_op that does not count its steps."""
+"""Finds a train_op that does not count its steps, or counts each of them more than once."""
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.guards.guard import Call, Guard
-from estimator_emb.reporting import console
+from estimator_emb.guards.checks import run_ops
+from estimator_emb.guards.guard import Call, Guard, Runs
+from estimator_emb.reporting import console, frames
 from estimator_emb.reporting.console import logger
 
+_ADDS = ("AssignAdd", "AssignAddVariableOp")
 _READS = {"Identity", "IsVariableInitialized", "ReadVariableOp", "VarIsInitializedOp"}
 _WITHOUT_COUNTERS = ("estimator_emb", "tensorflow", "tensorflow_estimator")
+_HOW = (
+    "Pass tf.compat.v1.train.get_global_step() as global_step to minimize or apply_gradients; give "
+    "it to a Keras optimizer as its iterations."
+)
 
 
 class GlobalStep(Guard):
-    """Raises ValueError where such a training would never end; else warns."""
+    """Raises ValueError where such a training would never end; else warns.
+
+    A training whose steps count more than once ends as soon as its last step is reached.
+    """
+
+    _raised = 0
+    """By how much a step raises the global step, as far as that is known."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:
-        return call.ours and call.training
+        return call.in_session and call.training and not call.exporting
 
     def complete(self, spec: Any) -> Any:
+        if tf.distribute.has_strategy():
+            return spec  # Each replica has a variable of its own.
+        counters = _counters()
         hooks = (*(self.call.hooks or ()), *spec.training_hooks, *spec.training_chief_hooks)
-        _check(self.call.counts_steps, map(type, hooks))
+        if counters and self.call.runs in (Runs.PLAIN, Runs.LOCAL):
+            run = run_ops.leading_to(spec.train_op)
+            of_step = [op for op in counters if op in run]
+            self._raised = _sum(of_step)
+            if self._raised > 1:
+                _say(self._raised, of_step, self.call.model_dir)
+            if not of_step and (run_too := run_ops.of_training(spec, self.call)) is not None:
+                counters = [op for op in counters if op in run_too]
+        _check(counters, self.call.counts_steps, map(type, hooks))
         return spec
 
+    def hooks(self, spec: Any) -> Iterable[Any]:
+        if self._raised > 1 and self.call.counts_steps:
+            return [_StopsWhenReached(self.call.steps, self.call.max_steps)]
+        return []
 
-def _check(must_count: bool, hooks: Iterable[type]) -> None:
-    """Warns if nothing in the default graph changes the global step.
+
+class _StopsWhenReached(tf.compat.v1.train.SessionRunHook):
+    """Ends a training once its last step is reached.
+
+    TensorFlow's hook looks before a step whether the step after it is the last one, which a global
+    step may skip.
+    """
+
+    def __init__(self, steps: int | None, max_steps: int | None):
+        self._steps = steps
+        self._last = max_steps
+
+    def begin(self) -> None:
+        self._global_step = tf.compat.v1.train.get_global_step()
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        if self._last is None:
+            self._last = session.run(self._global_step) + self._steps
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        if run_context.session.run(self._global_step) >= self._last:
+            run_context.request_stop()
+
+
+def _check(counters: Sequence[Any], must_count: bool, hooks: Iterable[type]) -> None:
+    """Warns if there are no `counters`, ops of the training that change the global step.
 
     With `must_count`, where training would never end, it raises ValueError instead, unless one of
     the `hooks`, classes, is the program's own and may change the step.
     """
-    if _has_counter():
+    if counters:
         console.counts_steps(tf.compat.v1.get_default_graph())
         return
     others = [
@@ -41,23 +93,35 @@ def _check(must_count: bool, hooks: Iterable[type]) -> None:
     unless = f", unless one of the hooks does ({', '.join(others)})" if others else ""
     wrong = (
         "The train_op of model_fn does not increase the global step, so that training would never "
-        f"end{unless}: the global step (tf.train.get_global_step) has not been increased. Pass "
-        "tf.compat.v1.train.get_global_step() as global_step to minimize or apply_gradients; give "
-        "it to a Keras optimizer as its iterations."
+        f"end{unless}: the global step (tf.train.get_global_step) has not been increased. {_HOW}"
     )
     if must_count and not others:
         raise ValueError(wrong)
     logger.warning(wrong)
 
 
-def _has_counter() -> bool:
+def _say(raised: int, counters: Sequence[Any], model_dir: str) -> None:
+    lines = dict.fromkeys(frames.line_of_program(op) or op.name for op in counters)
+    console.say_once(
+        f"Each step of the training raises the global step by {raised}, so that steps, max_steps "
+        f"and what else counts by it come {raised} times as soon. It is raised in "
+        f"{'; '.join(lines)}. Pass global_step to one minimize or apply_gradients only.",
+        model_dir,
+        logging.WARNING,
+    )
+
+
+def _counters() -> list[Any]:
+    """Returns the ops of the default graph that may change the global step."""
     step = tf.compat.v1.train.get_global_step()
-    try:
-        tensor = step.handle if hasattr(step, "handle") else step.op.outputs[0]
-        initial = step.initializer
-        return any(op is not initial and _may_assign(op) for op in tensor.consumers())
-    except AttributeError:
-        return True  # A variable of a distribution strategy.
+    tensor = step.handle if hasattr(step, "handle") else step.op.outputs[0]
+    initial = step.initializer
+    return [op for op in tensor.consumers() if op is not initial and _may_assign(op)]
+
+
+def _sum(counters: Sequence[Any]) -> int:
+    added = [tf.get_static_value(op.inputs[1]) for op in counters if op.type in _ADDS]
+    return sum(int(value) for value in added if value is not None)
 
 
 def _may_assign(op: Any) -> bool:

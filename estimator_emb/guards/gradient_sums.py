@@ -5,8 +5,7 @@ from typing import Any
 from estimator_emb.guards.checks import unsummed
 from estimator_emb.guards.guard import Call, Guard
 from estimator_emb.reporting.console import logger
-
-_SHOWN = 3
+from estimator_emb.reporting.text_columns import some_of
 
 
 class GradientSums(Guard):
@@ -24,15 +23,12 @@ class GradientSums(Guard):
         names = unsummed.unsummed(spec.train_op, cores.inputs.values(), exchanged)
         if not names:
             return spec
-        shown = ", ".join(names[:_SHOWN])
-        if len(names) > _SHOWN:
-            shown += f" and {len(names) - _SHOWN} more"
         logger.warning(
             "%d cores share the batch, and the gradients of %s are not summed over them: what "
             "every core but core 0 has learned is lost. Use %s; with an optimizer that is not of "
             "tf.compat.v1.train, sum each gradient by tf.compat.v1.tpu.cross_replica_sum.",
             cores.count,
-            shown,
+            some_of(names),
             unsummed.REMEDY,
         )
         return spec

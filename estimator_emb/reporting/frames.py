@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from typing import Any
 
 OURS = ("estimator_emb", "feature_columns", "tensorflow_estimator")
-_LIBRARIES = (*OURS, "absl", "keras", "six", "tensorflow", "tf_keras")
+KERAS = ("keras", "tf_keras")
+_LIBRARIES = (*OURS, *KERAS, "absl", "six", "tensorboard", "tensorflow")
 _STANDARD = os.path.join(sysconfig.get_path("stdlib"), "")
 _OF_CORE = re.compile(r"core_\d+(_\d+)?/")
 

@@ -15,6 +15,12 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
+def some_of(names: Sequence[str], shown: int = 3) -> str:
+    """Returns the first names of a list, and how many more there are."""
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more
+
+
 def aligned(rows: Sequence[Sequence[str]], right: bool = False) -> str:
     """Returns rows of equally many cells, escaped, as aligned lines; `right` aligns the ends."""
     rows = [[escaped(cell) for cell in row] for row in rows]

@@ -1,0 +1,50 @@
+"""Warns of TensorFlow 2 calls that do nothing in a model_fn: summaries, and tf.print."""
+
+import logging
+import re
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.guards.checks import run_ops
+from estimator_emb.guards.guard import Call, Guard, Runs
+from estimator_emb.reporting import console, frames
+
+_UNWRITTEN = re.compile(r"(?:.*/)?write_summary(?:_\d+)?/Const(?:_\d+)?")
+"""The name of the op that a summary of TensorFlow 2 leaves in a graph if no writer is set."""
+
+
+class UnshownCalls(Guard):
+    """Looks for the ops that these calls leave in the graph."""
+
+    @classmethod
+    def applies(cls, call: Call) -> bool:
+        runs = (Runs.PLAIN, Runs.LOCAL, Runs.EMULATED)
+        return call.runs in runs and not call.exporting
+
+    def after(self, spec: Any) -> Any:
+        ops = tf.compat.v1.get_default_graph().get_operations()
+        summaries = [op for op in ops if op.type == "Const" and _UNWRITTEN.fullmatch(op.name)]
+        if summaries:
+            self._say(
+                "A tf.summary of TensorFlow 2 writes nothing in a model_fn, which has no writer: "
+                "use the function of tf.compat.v1.summary of the same name.",
+                summaries[0],
+            )
+        prints = [op for op in ops if op.type == "PrintV2"]
+        if prints and self.call.training and spec.train_op is not None:
+            run = run_ops.of_training(spec, self.call)
+            unrun = [op for op in prints if run is not None and op not in run]
+            if unrun:
+                self._say(
+                    "tf.print prints nothing in a model_fn unless a step runs the op that it "
+                    "returns: put it into tf.control_dependencies around the train_op, or write "
+                    "train_op = tf.group(train_op, tf.print(...)).",
+                    unrun[0],
+                )
+        return spec
+
+    def _say(self, text: str, op: tf.Operation) -> None:
+        made = frames.made_by(op)
+        if made:
+            console.say_once(f"{text} {made}", self.call.model_dir, logging.WARNING)

@@ -1,0 +1,535 @@
+"""Trainings in which a part of the model does not train, and the global step does not count right.
+
+Stock tensorflow-estimator trains them without a word.
+"""
+
+import re
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+
+v1 = tf.compat.v1
+pytestmark = pytest.mark.usefixtures("installed")
+X = np.array([[1.0, 2, 3], [4, 6, 5], [2, 0, 1], [1, 1, 9]], np.float32)
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("local", "emulated")]
+of_each_kind = pytest.mark.parametrize("kind", ["plain", *SLOW])
+off_a_tpu = pytest.mark.parametrize("kind", ["plain", SLOW[0]])
+UPDATE_OPS = (
+    "Write train_op = tf.group(train_op, "
+    "tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS))."
+)
+MODEL_UPDATES = "Write train_op = tf.group(train_op, model.updates), or the updates of each layer."
+OWN_UPDATES = "Put them into train_op: tf.group(train_op, ...)."
+
+
+def input_fn(params=None):
+    return tf.data.Dataset.from_tensors(({"x": X}, X[:, :1])).repeat()
+
+
+def minimize(loss, step=True):
+    optimizer = v1.train.GradientDescentOptimizer(0.125)
+    return optimizer.minimize(loss, v1.train.get_global_step() if step else None)
+
+
+def make(kind, model_dir, inputs=lambda x: x, train_op=minimize, **fields):
+    """An estimator of a linear model of `inputs(x)`, which `train_op(loss)` trains."""
+
+    def model(features, labels, mode, spec):
+        w = v1.get_variable("w", [3, 1], initializer=v1.zeros_initializer())
+        loss = tf.reduce_mean(tf.square(inputs(features["x"]) @ w - labels))
+        if mode != ee.ModeKeys.TRAIN:
+            return spec(mode, loss=loss)
+        return spec(mode, loss=loss, train_op=train_op(loss), **fields)
+
+    if kind == "plain":
+        return tf.estimator.Estimator(
+            lambda features, labels, mode: model(
+                features, labels, mode, tf.estimator.EstimatorSpec
+            ),
+            str(model_dir),
+        )
+    tpu = ee.TPUConfig(iterations_per_loop=1, device="emulate" if kind == "emulated" else None)
+    return ee.TPUEstimator(
+        lambda features, labels, mode, params: model(features, labels, mode, ee.TPUEstimatorSpec),
+        config=ee.RunConfig(model_dir=str(model_dir), tpu_config=tpu),
+        use_tpu=kind == "emulated",
+        train_batch_size=4,
+        eval_batch_size=4,
+    )
+
+
+def said(caplog):
+    """The warnings of our log, without the lines of code at their ends."""
+    lines = [line for line in harness.said(caplog) if "step" in line and "warning" not in line]
+    return [re.sub(r" The op .*", "", line) for line in lines if not line.startswith("step ")]
+
+
+def unrun(names, remedy):
+    return (
+        f"No step of this training updates {names}: nothing runs the ops that do, and evaluate, "
+        f"predict and export use first values. {remedy}"
+    )
+
+
+def v1_function(x):
+    return v1.layers.batch_normalization(x, training=True, name="bn")
+
+
+def v1_class(x):
+    return v1.layers.BatchNormalization(name="bn")(x, training=True)
+
+
+def keras_layer(x):
+    return tf.keras.layers.BatchNormalization(name="bn")(x, training=True)
+
+
+def keras_layer_by_default(x):
+    return tf.keras.layers.BatchNormalization(name="bn")(x)
+
+
+def own_average(x):
+    mean = v1.get_variable("mean", [3], trainable=False)
+    mean.assign_sub(0.5 * (mean - tf.reduce_mean(x, 0)))
+    return x
+
+
+def average_of_training(x):
+    state = v1.get_variable("state", [3], trainable=False)
+    tf.train.ExponentialMovingAverage(0.5).apply([state])
+    return x
+
+
+MOVING = "bn/moving_mean, bn/moving_variance"
+UNRUN = [
+    (v1_function, unrun(MOVING, UPDATE_OPS)),
+    (v1_class, unrun(MOVING, UPDATE_OPS)),
+    (keras_layer, unrun(MOVING, MODEL_UPDATES)),
+    (keras_layer_by_default, unrun(MOVING, MODEL_UPDATES)),
+    (own_average, unrun("mean", OWN_UPDATES)),
+    (average_of_training, unrun("state/ExponentialMovingAverage", OWN_UPDATES)),
+]
+
+
+@of_each_kind
+@pytest.mark.parametrize("inputs, message", UNRUN, ids=lambda one: getattr(one, "__name__", ""))
+def test_an_update_that_no_step_runs_is_named_once(kind, inputs, message, tmp_path, caplog):
+    estimator = make(kind, tmp_path, inputs)
+    estimator.train(input_fn, max_steps=1)
+    estimator.train(input_fn, max_steps=2)
+    assert said(caplog) == [message]
+    found = [line for line in harness.said(caplog) if line.startswith(message)]
+    line = re.escape(f"test_training_faults.py, line {inputs.__code__.co_firstlineno + 1}")
+    later = re.escape(f"test_training_faults.py, line {inputs.__code__.co_firstlineno + 2}")
+    assert re.search(rf"was made by \S*({line}|{later}), in {inputs.__name__}: ", found[0])
+
+
+def with_collection(loss):
+    return tf.group(minimize(loss), v1.get_collection(v1.GraphKeys.UPDATE_OPS))
+
+
+def after_collection(loss):
+    with tf.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
+        return minimize(loss)
+
+
+@of_each_kind
+@pytest.mark.parametrize("train_op", [with_collection, after_collection])
+def test_batch_normalization_that_the_message_has_mended(kind, train_op, tmp_path, caplog):
+    estimator = make(kind, tmp_path, v1_function, train_op)
+    estimator.train(input_fn, max_steps=1)
+    assert said(caplog) == []
+    mean = 0.01 * X.mean(0, dtype=np.float64)
+    np.testing.assert_allclose(estimator.get_variable_value("bn/moving_mean"), mean, rtol=1e-5)
+
+
+@of_each_kind
+def test_batch_normalization_of_keras_that_the_message_has_mended(kind, tmp_path, caplog):
+    layers = []
+
+    def inputs(x):
+        layers.append(tf.keras.layers.BatchNormalization(name="bn"))
+        return layers[-1](x)
+
+    def train_op(loss):
+        return tf.group(minimize(loss), layers[-1].updates)
+
+    estimator = make(kind, tmp_path, inputs, train_op)
+    estimator.train(input_fn, max_steps=1)
+    assert said(caplog) == []
+    mean = 0.01 * X.mean(0, dtype=np.float64)
+    np.testing.assert_allclose(estimator.get_variable_value("bn/moving_mean"), mean, rtol=1e-5)
+
+
+def metric(x):
+    v1.metrics.mean(x)
+    return x
+
+
+def metric_of_keras(x):
+    tf.keras.metrics.Mean().update_state(x)
+    return x
+
+
+def given_by_program(x):
+    start = v1.get_variable("start", [3], trainable=False)
+    start.assign(v1.placeholder(tf.float32, [3]))
+    return x
+
+
+def saved_by_program(x):
+    v1.get_variable("kept", [3], trainable=False)
+    v1.train.Saver()
+    return x
+
+
+def in_a_branch(x):
+    seen = v1.get_variable("seen", [], trainable=False)
+    with tf.control_dependencies(
+        [tf.cond(tf.reduce_sum(x) > 0, lambda: seen.assign_add(1.0), lambda: seen.read_value())]
+    ):
+        return tf.identity(x)
+
+
+@of_each_kind
+@pytest.mark.parametrize(
+    "inputs", [metric, metric_of_keras, given_by_program, saved_by_program, in_a_branch]
+)
+def test_what_no_step_needs_to_run_is_no_fault(kind, inputs, tmp_path, caplog):
+    make(kind, tmp_path, inputs).train(input_fn, max_steps=1)
+    assert said(caplog) == []
+
+
+@off_a_tpu
+def test_a_hook_may_run_updates(kind, tmp_path, caplog):
+    class Runs(v1.train.SessionRunHook):
+        def before_run(self, run_context):
+            ops = v1.get_collection(v1.GraphKeys.UPDATE_OPS)
+            return v1.train.SessionRunArgs(ops)
+
+    make(kind, tmp_path, v1_function).train(input_fn, hooks=[Runs()], max_steps=1)
+    assert said(caplog) == []
+
+
+# The global step.
+
+
+def without_step(loss):
+    return minimize(loss, step=False)
+
+
+def in_no_train_op(loss):
+    minimize(loss)
+    return minimize(loss, step=False)
+
+
+def of_keras(loss):
+    optimizer = tf.keras.optimizers.legacy.SGD(0.125)
+    return tf.group(*optimizer.get_updates(loss, v1.trainable_variables()))
+
+
+NO_STEP = (
+    "The train_op of model_fn does not increase the global step, so that training would never end: "
+    "the global step (tf.train.get_global_step) has not been increased. Pass "
+    "tf.compat.v1.train.get_global_step() as global_step to minimize or apply_gradients; give it "
+    "to a Keras optimizer as its iterations."
+)
+
+
+@of_each_kind
+@pytest.mark.parametrize("train_op", [without_step, of_keras])
+def test_a_train_op_that_counts_no_steps_is_refused(kind, train_op, tmp_path):
+    estimator = make(kind, tmp_path, train_op=train_op)
+    for asked in ({"max_steps": 3}, {"steps": 3}):
+        message = harness.refusal(ValueError, estimator.train, input_fn, **asked)
+        assert message == NO_STEP
+    assert tf.io.gfile.glob(f"{tmp_path}/model.ckpt*") == []
+
+
+@off_a_tpu
+def test_a_step_that_train_op_does_not_count_is_refused(kind, tmp_path):
+    estimator = make(kind, tmp_path, train_op=in_no_train_op)
+    assert harness.refusal(ValueError, estimator.train, input_fn, max_steps=3) == NO_STEP
+
+
+@off_a_tpu
+def test_without_a_number_of_steps_it_is_a_warning(kind, tmp_path, caplog):
+    make(kind, tmp_path, train_op=without_step).train(lambda params=None: input_fn().take(3))
+    assert said(caplog) == [NO_STEP]
+
+
+def two_optimizers(loss):
+    return tf.group(minimize(loss), minimize(loss))
+
+
+def added_too(loss):
+    return tf.group(minimize(loss), v1.train.get_global_step().assign_add(1))
+
+
+def by_two(loss):
+    with tf.control_dependencies([minimize(loss, step=False)]):
+        return v1.train.get_global_step().assign_add(2).op
+
+
+@off_a_tpu
+@pytest.mark.parametrize("train_op", [two_optimizers, added_too, by_two])
+def test_a_step_that_counts_twice_is_said_and_ends_in_time(kind, train_op, tmp_path, caplog):
+    batches = []
+    count = harness.AfterStep(lambda: batches.append(1))
+    estimator = make(kind, tmp_path, train_op=train_op)
+    estimator.train(input_fn, hooks=[count], max_steps=10)
+    assert (len(batches), harness.last_step(tmp_path)) == (5, 10)
+    estimator.train(input_fn, hooks=[count], steps=6)
+    assert (len(batches), harness.last_step(tmp_path)) == (8, 16)
+    (message,) = said(caplog)
+    assert message.startswith(
+        "Each step of the training raises the global step by 2, so that steps, max_steps and what "
+        "else counts by it come 2 times as soon. It is raised in "
+    )
+    maker = train_op if train_op is by_two else minimize
+    line = maker.__code__.co_firstlineno + 2
+    assert f"test_training_faults.py, line {line}, in {maker.__name__}: " in message
+    assert message.endswith("Pass global_step to one minimize or apply_gradients only.")
+
+
+@off_a_tpu
+def test_branches_of_a_step_count_once(kind, tmp_path, caplog):
+    def train_op(loss):
+        step = v1.train.get_global_step()
+        updates = minimize(loss, step=False)
+        with tf.control_dependencies([updates]):
+            return tf.cond(step % 2 > 0, lambda: step.assign_add(1), lambda: step.assign_add(1)).op
+
+    make(kind, tmp_path, train_op=train_op).train(input_fn, max_steps=3)
+    assert said(caplog) == []
+    assert harness.last_step(tmp_path) == 3
+
+
+@of_each_kind
+def test_a_keras_optimizer_that_returns_none_is_named(kind, tmp_path):
+    estimator = make(kind, tmp_path, train_op=lambda loss: None)
+    assert harness.refusal(ValueError, estimator.train, input_fn, max_steps=1) == (
+        "Missing train_op. In mode 'train', model_fn must return the op that trains the model as "
+        "train_op; it returned None. minimize and apply_gradients of a Keras optimizer return None "
+        "in a graph: use an optimizer of tf.compat.v1.train, such as "
+        "tf.compat.v1.train.AdamOptimizer, or estimator_emb.keras.Adagrad."
+    )
+
+
+# Keras's learning phase.
+
+
+@of_each_kind
+def test_keras_layers_train_in_a_training_only(kind, tmp_path):
+    dropped = []
+
+    def inputs(x):
+        before = len(v1.get_default_graph().get_operations())
+        y = tf.keras.layers.Dropout(0.5)(x)
+        made = v1.get_default_graph().get_operations()[before:]
+        dropped.append(any(op.type.startswith("Random") for op in made))
+        return y
+
+    estimator = make(kind, tmp_path, inputs)
+    estimator.train(input_fn, max_steps=1)
+    estimator.evaluate(input_fn, steps=1)
+    assert dropped == [True, False]
+    assert tf.keras.backend.learning_phase() == 0
+
+
+@of_each_kind
+@pytest.mark.parametrize("training", [False, 0])
+def test_a_model_fn_may_say_that_its_layers_do_not_train(kind, training, tmp_path):
+    seen = []
+
+    def inputs(x):
+        y = tf.keras.layers.Dropout(0.5)(x, training=training)
+        z = v1.layers.Dropout(0.5)(x)
+        seen.extend(one.op.type for one in (y, z))
+        return x
+
+    make(kind, tmp_path, inputs).train(input_fn, max_steps=1)
+    assert seen == ["Identity", "Identity"]
+
+
+# Layers that do not train.
+
+
+def given_to_the_layer(x):
+    return tf.keras.layers.Dense(3, trainable=False, name="still")(x)
+
+
+def set_of_a_layer(x):
+    layer = tf.keras.layers.Dense(3, name="still")
+    y = layer(x)
+    layer.trainable = False
+    return y
+
+
+def set_of_a_model(x):
+    model = tf.keras.Sequential([tf.keras.layers.Dense(3, name="still")], name="model")
+    y = model(x)
+    model.trainable = False
+    return y
+
+
+FROZEN = (
+    "trainable=False does not keep Keras layers (still) from training: train_op updates {0}kernel, "
+    "{0}bias, for an optimizer of tf.compat.v1.train takes all of "
+    "tf.compat.v1.trainable_variables(). Pass the others to minimize as var_list, such as "
+    "model.trainable_variables."
+)
+
+
+@of_each_kind
+@pytest.mark.parametrize(
+    "inputs, scope",
+    [
+        (given_to_the_layer, "still/"),
+        (set_of_a_layer, "still/"),
+        (set_of_a_model, "model/still/"),
+    ],
+)
+def test_a_layer_that_trains_all_the_same_is_named(kind, inputs, scope, tmp_path, caplog):
+    make(kind, tmp_path, inputs).train(input_fn, max_steps=1)
+    assert [line for line in harness.said(caplog) if "Keras" in line] == [FROZEN.format(scope)]
+
+
+def of_the_rest(loss):
+    (w,) = (one for one in v1.trainable_variables() if one.op.name == "w")
+    return v1.train.GradientDescentOptimizer(0.125).minimize(
+        loss, v1.train.get_global_step(), var_list=[w]
+    )
+
+
+@of_each_kind
+def test_layers_that_stay_as_they_are_are_no_fault(kind, tmp_path, caplog):
+    make(kind, tmp_path, given_to_the_layer, of_the_rest).train(input_fn, max_steps=1)
+    assert [line for line in harness.said(caplog) if "Keras" in line] == []
+
+
+@of_each_kind
+def test_layers_of_tensorflow_1_know_trainable(kind, tmp_path, caplog):
+    def inputs(x):
+        return v1.layers.dense(x, 3, trainable=False)
+
+    make(kind, tmp_path, inputs).train(input_fn, max_steps=1)
+    assert [line for line in harness.said(caplog) if "Keras" in line] == []
+
+
+# Calls of TensorFlow 2.
+
+UNWRITTEN = (
+    "A tf.summary of TensorFlow 2 writes nothing in a model_fn, which has no writer: use the "
+    "function of tf.compat.v1.summary of the same name."
+)
+UNPRINTED = (
+    "tf.print prints nothing in a model_fn unless a step runs the op that it returns: put it into "
+    "tf.control_dependencies around the train_op, or write train_op = tf.group(train_op, "
+    "tf.print(...))."
+)
+
+
+def without_line(caplog):
+    lines = harness.said(caplog)
+    return [re.sub(r" The op .*", "", line) for line in lines if line.startswith(("A tf", "tf."))]
+
+
+def scalar(x):
+    tf.summary.scalar("mean", tf.reduce_mean(x))
+    return x
+
+
+def histogram(x):
+    tf.summary.histogram("x", x)
+    return x
+
+
+def image(x):
+    tf.summary.image("x", x[None, :, :, None])
+    return x
+
+
+def text(x):
+    tf.summary.text("x", "a")
+    return x
+
+
+def printed(x):
+    tf.print("x", x)
+    return x
+
+
+@of_each_kind
+@pytest.mark.parametrize(
+    "inputs, message",
+    [*((one, UNWRITTEN) for one in (scalar, histogram, image, text)), (printed, UNPRINTED)],
+)
+def test_a_call_of_tensorflow_2_that_does_nothing(kind, inputs, message, tmp_path, caplog):
+    make(kind, tmp_path, inputs).train(input_fn, max_steps=1)
+    assert without_line(caplog) == [message]
+    line = f"test_training_faults.py, line {inputs.__code__.co_firstlineno + 1}, in "
+    assert line in "".join(harness.said(caplog))
+
+
+def print_before(x):
+    with tf.control_dependencies([tf.print("x", x)]):
+        return tf.identity(x)
+
+
+def summary_of_v1(x):
+    v1.summary.scalar("mean", tf.reduce_mean(x))
+    return x
+
+
+@off_a_tpu
+@pytest.mark.parametrize("inputs", [print_before, summary_of_v1])
+def test_calls_that_do_something(kind, inputs, tmp_path, caplog):
+    make(kind, tmp_path, inputs).train(input_fn, max_steps=1)
+    assert without_line(caplog) == []
+
+
+# Weights that Keras sets in a session of its own.
+
+
+def embedded(x):
+    layer = tf.keras.layers.Embedding(10, 1, weights=[np.ones([10, 1])], name="given")
+    return tf.squeeze(layer(tf.cast(x, tf.int32)), -1)
+
+
+def with_set_weights(x):
+    layer = tf.keras.layers.Dense(3, use_bias=False, name="given")
+    y = layer(x)
+    layer.set_weights([np.eye(3)])
+    return y
+
+
+@of_each_kind
+@pytest.mark.parametrize(
+    "inputs, name", [(embedded, "given/embeddings"), (with_set_weights, "given/kernel")]
+)
+def test_weights_that_no_training_gets_are_refused(kind, inputs, name, tmp_path):
+    message = harness.refusal(ValueError, make(kind, tmp_path, inputs).train, input_fn, max_steps=1)
+    said, _, made = message.partition(" The op ")
+    assert said == (
+        f"model_fn gives values to {name} that no training gets: Keras sets them in a session of "
+        "its own. weights=, set_weights, load_weights and tf.keras.backend.set_value do so. Give "
+        "the layer an initializer, such as tf.keras.initializers.Constant(values), or begin from a "
+        "checkpoint by warm_start_from."
+    )
+    assert f", in {inputs.__name__}: " in made
+
+
+@of_each_kind
+def test_weights_of_an_initializer_arrive(kind, tmp_path):
+    def inputs(x):
+        values = tf.keras.initializers.Constant(np.diag([1.0, 2, 3]))
+        return tf.keras.layers.Dense(3, use_bias=False, kernel_initializer=values, name="given")(x)
+
+    estimator = make(kind, tmp_path, inputs, of_the_rest)
+    estimator.train(input_fn, max_steps=1)
+    found = estimator.get_variable_value("given/kernel")
+    np.testing.assert_array_equal(found, np.diag([1.0, 2, 3]))
