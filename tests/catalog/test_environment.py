@@ -34,4 +34,4 @@ def test_an_empty_variable_is_none(monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "")
     assert environment.DEVICE.value() is None and str(environment.DEVICE) == "ESTIMATOR_EMB_DEVICE"
     monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "host")
-    assert environment.DEVICE.value() == "host"
+    assert environment.DEVICE.value() == "emulate"
