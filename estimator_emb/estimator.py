@@ -161,7 +161,7 @@ class TPUEstimator(StockTPUEstimator):
           RuntimeError: another training, of this process or another, saves in `model_dir`.
           tf.errors.InvalidArgumentError: a batch is bad; the message names the feature, the table
             and the value.
-          SystemExit: SIGTERM ended training, after a checkpoint.
+          SystemExit: SIGTERM or SIGHUP ended training, after a checkpoint.
         """
         given = {"hooks": hooks, "saving_listeners": saving_listeners}
         guards = self._guards("train", **given, steps=steps, max_steps=max_steps)

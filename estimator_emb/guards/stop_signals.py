@@ -1,4 +1,4 @@
-"""Lets SIGTERM and Ctrl-C end a call: a training after its step, with a checkpoint."""
+"""Lets SIGTERM, SIGHUP and Ctrl-C end a call: a training after its step, with a checkpoint."""
 
 import contextlib
 from collections.abc import Iterator

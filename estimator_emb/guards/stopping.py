@@ -1,11 +1,11 @@
-"""Lets SIGTERM and Ctrl-C end a training after the current step, with a checkpoint.
+"""Lets SIGTERM, SIGHUP and Ctrl-C end a training after the current step, with a checkpoint.
 
 This holds while a training runs in the main thread, unless the program handles these signals
 itself. After the first signal, the session ends after the current step as it would after the last
 one, so that hooks save the model. `train` then raises KeyboardInterrupt after Ctrl-C, or SystemExit
-with status 143 after SIGTERM. Before the first step it raises at once. Another signal, at least a
-second later, ends the process at once, even if it hangs in TensorFlow, where Python's handlers
-would wait.
+with status 143 after SIGTERM, 129 after SIGHUP. Before the first step it raises at once. Another
+signal, at least a second later, ends the process at once, even if it hangs in TensorFlow, where
+Python's handlers would wait.
 """
 
 import contextlib
@@ -23,6 +23,8 @@ from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.reporting.console import logger
 
 _DEFAULTS = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+if hasattr(signal, "SIGHUP"):  # Not on Windows.
+    _DEFAULTS[signal.SIGHUP] = signal.SIG_DFL
 """The handlers that may be replaced; others are the program's own."""
 
 _SAME_SIGNAL_SECONDS = 1.0
@@ -46,7 +48,7 @@ def requested() -> bool:
 
 @contextlib.contextmanager
 def at_end_of_step(model_dir: str, is_chief: bool) -> Iterator[list[Any]]:
-    """Makes SIGTERM and Ctrl-C end the training in this context after the current step.
+    """Makes SIGTERM, SIGHUP and Ctrl-C end the training in this context after the current step.
 
     Yields the hooks that the training needs, and raises KeyboardInterrupt or SystemExit after a
     signal. `is_chief` says whether this process saves the model.
@@ -207,8 +209,9 @@ class _Training(tf.compat.v1.train.SessionRunHook):
                 # A signal that came while a busy machine logged the line is not another one.
                 self._received_at = time.monotonic()
         elif now - self._received_at > _SAME_SIGNAL_SECONDS:
-            print(f"estimator_emb: {number.name} again: ended at once.", file=sys.stderr)
-            sys.stderr.flush()
+            with contextlib.suppress(OSError):  # After SIGHUP the terminal is gone.
+                print(f"estimator_emb: {number.name} again: ended at once.", file=sys.stderr)
+                sys.stderr.flush()
             os._exit(128 + number)
 
 
