@@ -3,6 +3,7 @@
 from estimator_emb.guards.activations import Activations
 from estimator_emb.guards.checkpoint_fit import CheckpointFit
 from estimator_emb.guards.directory_lock import DirectoryLock
+from estimator_emb.guards.dropped_samples import DroppedSamples
 from estimator_emb.guards.early_stops import EarlyStops
 from estimator_emb.guards.global_step import GlobalStep
 from estimator_emb.guards.gradient_sums import GradientSums
@@ -11,6 +12,7 @@ from estimator_emb.guards.input_ends import InputEnds
 from estimator_emb.guards.input_errors import InputErrors
 from estimator_emb.guards.input_values import InputValues
 from estimator_emb.guards.known_ops import KnownOps
+from estimator_emb.guards.late_predictions import LatePredictions
 from estimator_emb.guards.loss_summary import LossSummary
 from estimator_emb.guards.missing_labels import MissingLabels
 from estimator_emb.guards.model_errors import ModelErrors
@@ -44,6 +46,8 @@ GUARDS: tuple[type[Guard], ...] = (
     TakesParams,
     InputValues,
     InputErrors,
+    DroppedSamples,
+    LatePredictions,
     Savers,
     LossSummary,
     GlobalStep,

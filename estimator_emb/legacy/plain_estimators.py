@@ -40,6 +40,7 @@ def replace_methods(changes: Changes) -> None:
         "export_saved_model": _unchanged,
         "experimental_export_all_saved_models": _unchanged,
         "_evaluate_run": _evaluate_run,
+        "_call_input_fn": _call_input_fn,
         "_call_model_fn": _call_model_fn,
         "_export_all_saved_models": _export_all_saved_models,
         "_add_meta_graph_for_mode": _add_meta_graph_for_mode,
@@ -111,6 +112,14 @@ def _predict(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> It
 
 def _guards(estimator: Any, method: str, **given: Any) -> GraphGuards:
     return GraphGuards(calls.made(_base_call(estimator), method, **given))
+
+
+def _call_input_fn(original: Any, self: Any, mode: str, **given: Any) -> Any:
+    value = original(self, mode=mode, **given)
+    if tf.distribute.has_strategy():
+        return value
+    guards = watching.guards_of(calls.call_of(self, _base_call(self), mode))
+    return guards.returned("input_fn", value)
 
 
 def _call_model_fn(

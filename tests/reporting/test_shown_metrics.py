@@ -159,3 +159,29 @@ def test_pauses_are_nested_and_of_a_thread(monkeypatch):
         assert progress.clock() == before
     now[0] += 0.5
     assert progress.clock() == before + 0.5
+
+
+@pytest.mark.parametrize(
+    "make_hook, arguments, needed",
+    [
+        (ee.experimental.stop_if_no_decrease_hook, ("loss", 1), 2),
+        (ee.experimental.stop_if_higher_hook, ("loss", 1.0, None, 5), 1),
+    ],
+)
+def test_a_hook_that_could_not_stop_a_training_is_told(
+    make_hook, arguments, needed, tmp_path, caplog
+):
+    """The first sees the evaluation at the end; the second none after its min_steps."""
+    estimator = make(tmp_path, save_checkpoints_steps=9)
+    hook = make_hook(estimator, *arguments, **EACH_STEP)
+    ee.train_and_evaluate(
+        estimator,
+        ee.TrainSpec(input_fn, max_steps=3, hooks=[hook]),
+        ee.EvalSpec(input_fn, steps=1),
+    )
+    least, seen = ("0", "1 evaluation") if needed == 2 else ("5", "0 evaluations")
+    assert [line for line in caplog.messages if "Early" in line] == [
+        f"Early stopping: nothing could stop this training by loss: after min_steps={least}, "
+        f"{estimator.eval_dir()} has {seen}, and the hook needs {needed}. Evaluate in shorter "
+        "intervals (save_checkpoints_steps, EvalSpec.throttle_secs), or train longer."
+    ]
