@@ -22,4 +22,5 @@ class StopSignals(Guard):
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[Any]:
-        yield [stopping.EndEvaluation()]
+        with stopping.evaluating():
+            yield [stopping.EndEvaluation()]

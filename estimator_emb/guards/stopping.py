@@ -82,6 +82,20 @@ def at_once() -> Iterator[None]:
         raise KeyboardInterrupt(*interrupt.args) from None
 
 
+@contextlib.contextmanager
+def evaluating() -> Iterator[None]:
+    """Has the line of a signal say that it comes in an evaluation of the training."""
+    training = _training
+    if training is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    training.evaluates = True
+    try:
+        yield
+    finally:
+        training.evaluates = False
+
+
 class EndEvaluation(tf.compat.v1.train.SessionRunHook):
     """A hook that ends an evaluation within a training after a signal; the model is saved."""
 
@@ -101,6 +115,7 @@ class _Training(tf.compat.v1.train.SessionRunHook):
         self._pipe = (-1, -1)
         self.reader: threading.Thread | None = None
         self._begun = False
+        self.evaluates = False
         self._step: int | None = None
 
     def install(self) -> bool:
@@ -202,9 +217,10 @@ class _Training(tf.compat.v1.train.SessionRunHook):
             self._received_at = now
             self.signal = number
             if self._begun:
+                what = "this evaluation ends, and training" if self.evaluates else "training"
+                when = "without another step" if self.evaluates else "with this step"
                 logger.warning(
-                    "%s: training ends with this step. Another signal ends it at once.",
-                    number.name,
+                    "%s: %s ends %s. Another signal ends it at once.", number.name, what, when
                 )
                 # A signal that came while a busy machine logged the line is not another one.
                 self._received_at = time.monotonic()

@@ -244,7 +244,11 @@ def test_a_signal_while_a_training_evaluates(use_tpu, tmp_path, caplog):
     assert estimator.latest_checkpoint() == f"{tmp_path}/model.ckpt-2"
     assert not list(tmp_path.glob("eval/events*"))
     saved = SAVED.format(f"{tmp_path}/model.ckpt-2")
-    assert harness.said(caplog)[1:] == [f"SIGTERM ended the training. {saved}"]
+    assert harness.said(caplog) == [
+        "SIGTERM: this evaluation ends, and training ends without another step. Another signal "
+        "ends it at once.",
+        f"SIGTERM ended the training. {saved}",
+    ]
 
 
 @pytest.mark.parametrize("use_tpu", [False, True])
