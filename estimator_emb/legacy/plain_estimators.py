@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.backends import driver
-from estimator_emb.checkpoints.files import checkpoint_files
+from estimator_emb.checkpoints.files import checkpoint_files, unfinished_exports
 from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
 from estimator_emb.checkpoints.restoring.warm_starts import without_global_step
 from estimator_emb.compat.internals.estimators import Estimator, ModeKeys
@@ -146,13 +146,15 @@ def _base_call(estimator: Any) -> Call:
     )
 
 
-def _export_all_saved_models(original: Any, checkpoint_path: Any, **given: Any) -> Any:
+def _export_all_saved_models(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> Any:
     if checkpoint_path:
         checkpoint_files.given(checkpoint_path)
-    return original(checkpoint_path=checkpoint_path, **given)
+    with unfinished_exports.removed_after_error(self):
+        return original(self, checkpoint_path=checkpoint_path, **given)
 
 
 def _add_meta_graph_for_mode(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> Any:
+    unfinished_exports.note(self, given["builder"])
     receiver_fns = call_arguments.checked_receiver_fns(given["input_receiver_fn_map"])
     given["input_receiver_fn_map"] = receiver_fns
     try:
