@@ -5,6 +5,7 @@ asked for the next one before the answer to this one is out. An emulated TPU rea
 does.
 """
 
+import warnings
 from typing import Any
 
 import tensorflow as tf
@@ -23,7 +24,11 @@ class LatePredictions(Guard):
     def returned(self, owner: str, value: Any) -> Any:
         if not isinstance(value, DATASETS):
             return value
-        if value.options().experimental_optimization.inject_prefetch is not None:
+        with warnings.catch_warnings():
+            # In a graph, TensorFlow warns that a dataset made elsewhere may have other options.
+            warnings.simplefilter("ignore", UserWarning)
+            asked = value.options().experimental_optimization.inject_prefetch
+        if asked is not None:
             return value
         options = tf.data.Options()
         options.experimental_optimization.inject_prefetch = False
