@@ -13,7 +13,7 @@ from typing import Any
 from estimator_emb.backends import driver
 from estimator_emb.backends.base import Backend, EstimatorRequest
 from estimator_emb.backends.choose import choose
-from estimator_emb.checkpoints.files import checkpoint_files
+from estimator_emb.checkpoints.files import checkpoint_files, unfinished_exports
 from estimator_emb.checkpoints.restoring.float16_copy import Float16Copy
 from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
 from estimator_emb.checkpoints.restoring.warm_starts import without_global_step
@@ -161,7 +161,7 @@ class TPUEstimator(StockTPUEstimator):
           RuntimeError: another training, of this process or another, saves in `model_dir`.
           tf.errors.InvalidArgumentError: a batch is bad; the message names the feature, the table
             and the value.
-          SystemExit: SIGTERM ended training, after a checkpoint.
+          SystemExit: SIGTERM or SIGHUP ended training, after a checkpoint.
         """
         given = {"hooks": hooks, "saving_listeners": saving_listeners}
         guards = self._guards("train", **given, steps=steps, max_steps=max_steps)
@@ -279,11 +279,13 @@ class TPUEstimator(StockTPUEstimator):
     def _export_all_saved_models(self, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("checkpoint_path"):
             checkpoint_files.given(kwargs["checkpoint_path"])
-        return super()._export_all_saved_models(*args, **kwargs)
+        with unfinished_exports.removed_after_error(self):
+            return super()._export_all_saved_models(*args, **kwargs)
 
     def _add_meta_graph_for_mode(
         self, builder: Any, receivers: Any, checkpoint_path: str, *args: Any, **kwargs: Any
     ) -> Any:
+        unfinished_exports.note(self, builder)
         receivers = call_arguments.checked_receiver_fns(receivers)
         self.backend.log_export()
         rounds = options.serves_float16(self.config) and self.backend.request.tables

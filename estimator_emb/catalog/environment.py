@@ -26,6 +26,14 @@ class EnvironmentVariable:
     def value(self) -> str | None:
         return self.today(os.environ.get(self.name, "")) or None
 
+    def choice(self) -> str | None:
+        """Returns the value, or None if it is unset; raises ValueError if it is no choice."""
+        value = self.value()
+        if value is not None and value not in self.choices:
+            allowed = " or ".join(map(repr, self.choices))
+            raise ValueError(f"Environment variable {self} must be {allowed}; got {value!r}.")
+        return value
+
     def today(self, value: str) -> str:
         """Returns today's value for an older one, and any other value as it is."""
         return dict(self.older).get(value, value)
@@ -69,7 +77,9 @@ FULL_TRACEBACK = EnvironmentVariable(
 COMPILER_PYTHON = EnvironmentVariable(
     "ESTIMATOR_EMB_COMPILER_PYTHON", "the Python that has the TPU's compiler"
 )
-NATIVE = EnvironmentVariable("ESTIMATOR_EMB_NATIVE", "0 trains without the native kernels")
+NATIVE = EnvironmentVariable(
+    "ESTIMATOR_EMB_NATIVE", "0 trains without the native kernels", ("0", "1")
+)
 CACHE = EnvironmentVariable("ESTIMATOR_EMB_CACHE", "the folder of the built native kernels")
 NATIVE_SANITIZE = EnvironmentVariable(
     "ESTIMATOR_EMB_NATIVE_SANITIZE", "1 builds the native kernels with sanitizers"

@@ -77,6 +77,9 @@ def slice_of(cores: int, mesh: tuple[int, int, int, int] | None = None) -> Slice
     if cores <= CORES_PER_HOST:
         mesh = mesh or (cores, 1, 1, 1)
         return Slice(mesh, mesh)
+    most = max(one.cores for one in _SLICES.values())
+    if cores > most:
+        raise ValueError(f"must be at most {most:,}, as many as the largest TPU; got {cores:,}.")
     if cores % CORES_PER_HOST:
         raise ValueError(
             f"must be at most {CORES_PER_HOST}, which one host has, or a multiple of "

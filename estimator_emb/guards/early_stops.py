@@ -1,8 +1,8 @@
-"""Says why a training stops early, and which step was best."""
+"""Says why a training stops early, and which step was best, or that no hook could stop it."""
 
 import contextlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from estimator_emb.compat.internals.estimators import (
@@ -12,6 +12,7 @@ from estimator_emb.compat.internals.estimators import (
 )
 from estimator_emb.guards.guard import Call, Guard
 from estimator_emb.reporting.console import logger
+from estimator_emb.reporting.text_columns import counted
 
 
 class EarlyStops(Guard):
@@ -21,12 +22,17 @@ class EarlyStops(Guard):
     def applies(cls, call: Call) -> bool:
         return call.method == "train"
 
-    def surround(self) -> contextlib.AbstractContextManager[Any]:
+    @contextlib.contextmanager
+    def surround(self) -> Iterator[Any]:
         kinds = (StopOnPredicateHook, MultiWorkerEarlyStoppingHook)
-        for hook in self.call.hooks or ():
-            if isinstance(hook, kinds) and not hasattr(hook._should_stop_fn, "says_why"):
+        stopping = [hook for hook in self.call.hooks or () if isinstance(hook, kinds)]
+        asked = [hook._should_stop_fn for hook in stopping]
+        for hook in stopping:
+            if not hasattr(hook._should_stop_fn, "says_why"):
                 hook._should_stop_fn = _saying(hook._should_stop_fn)
-        return super().surround()
+        yield []
+        for should_stop_fn in asked:
+            _say_blind(getattr(should_stop_fn, "says_why", should_stop_fn))
 
 
 def _saying(should_stop_fn: Callable[[], Any]) -> Callable[[], Any]:
@@ -36,15 +42,42 @@ def _saying(should_stop_fn: Callable[[], Any]) -> Callable[[], Any]:
             logger.info("Early stopping: %s", _why(should_stop_fn))
         return stops
 
-    said.says_why = True  # type: ignore[attr-defined]
+    said.says_why = should_stop_fn  # type: ignore[attr-defined]
     return said
+
+
+def _used(should_stop_fn: Callable[[], Any]) -> Mapping[str, Any]:
+    """Returns the arguments of a hook of `tf.estimator.experimental`; {} for another one."""
+    if getattr(should_stop_fn, "__module__", None) != read_eval_metrics.__module__:
+        return {}
+    return inspect.getclosurevars(should_stop_fn).nonlocals
+
+
+def _say_blind(should_stop_fn: Callable[[], Any]) -> None:
+    """Logs that a hook had too few evaluations to compare."""
+    used = _used(should_stop_fn)
+    if not used:
+        return
+    seen = sum(step >= used["min_steps"] for step in read_eval_metrics(used["eval_dir"]))
+    needed = 2 if "max_steps_without_improvement" in used else 1
+    if seen < needed:
+        logger.info(
+            "Early stopping: nothing could stop this training by %s: after min_steps=%s, %s has "
+            "%s, and the hook needs %d. Evaluate in shorter intervals (save_checkpoints_steps, "
+            "EvalSpec.throttle_secs), or train longer.",
+            used["metric_name"],
+            f"{used['min_steps']:,}",
+            used["eval_dir"],
+            counted(seen, "evaluation"),
+            needed,
+        )
 
 
 def _why(should_stop_fn: Callable[[], Any]) -> str:
     by_program = f"{getattr(should_stop_fn, '__name__', should_stop_fn)} returned True."
-    if getattr(should_stop_fn, "__module__", None) != read_eval_metrics.__module__:
+    used = _used(should_stop_fn)
+    if not used:
         return by_program
-    used = inspect.getclosurevars(should_stop_fn).nonlocals
     metric, is_better = used["metric_name"], used["is_lhs_better"]
     most = used.get("max_steps_without_improvement")
     best = value_of_best = step = None

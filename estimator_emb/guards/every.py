@@ -3,6 +3,7 @@
 from estimator_emb.guards.activations import Activations
 from estimator_emb.guards.checkpoint_fit import CheckpointFit
 from estimator_emb.guards.directory_lock import DirectoryLock
+from estimator_emb.guards.dropped_samples import DroppedSamples
 from estimator_emb.guards.early_stops import EarlyStops
 from estimator_emb.guards.frozen_layers import FrozenLayers
 from estimator_emb.guards.given_weights import GivenWeights
@@ -13,6 +14,7 @@ from estimator_emb.guards.input_ends import InputEnds
 from estimator_emb.guards.input_errors import InputErrors
 from estimator_emb.guards.input_values import InputValues
 from estimator_emb.guards.known_ops import KnownOps
+from estimator_emb.guards.late_predictions import LatePredictions
 from estimator_emb.guards.learning_phase import LearningPhase
 from estimator_emb.guards.loss_summary import LossSummary
 from estimator_emb.guards.missing_labels import MissingLabels
@@ -50,6 +52,8 @@ GUARDS: tuple[type[Guard], ...] = (
     TakesParams,
     InputValues,
     InputErrors,
+    DroppedSamples,
+    LatePredictions,
     Savers,
     LossSummary,
     GlobalStep,

@@ -202,8 +202,9 @@ class Guard:
     def calling(self) -> None:
         """Checks the call, before model_fn builds its graph."""
 
-    def returned(self, owner: str, value: Any) -> None:
-        """Checks what input_fn, the `owner`, has returned."""
+    def returned(self, owner: str, value: Any) -> Any:
+        """Returns what input_fn, the `owner`, has returned, checked."""
+        return value
 
     def reads(self, dataset: Any) -> None:
         """Notes a dataset of which an iterator is made."""

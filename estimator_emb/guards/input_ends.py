@@ -1,6 +1,7 @@
-"""Reports trainings and evaluations without input."""
+"""Reports trainings and evaluations without input, and trainings whose input ends too early."""
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -52,7 +53,8 @@ class InputEnds(Guard):
         if self.call.method == "evaluate":
             yield []
             return
-        steps, hooks = _Steps(), self.call.hooks
+        call = self.call
+        steps, hooks = _Trained(call.steps, call.max_steps), call.hooks
         try:
             yield [steps]
         except tf.errors.OutOfRangeError as error:
@@ -61,7 +63,7 @@ class InputEnds(Guard):
             raise
         if steps.begun and not steps.any:
             no_step = _no_step(hooks)
-            if self.call.runs is not Runs.PLAIN:
+            if call.runs is not Runs.PLAIN:
                 raise no_step
             logger.warning(no_step.message)
 
@@ -79,6 +81,44 @@ class _Steps(tf.compat.v1.train.SessionRunHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         self.any = True
+
+
+class _Trained(_Steps):
+    """A hook that says so if the input of a training ends before the steps that were asked for."""
+
+    def __init__(self, steps: Any, max_steps: Any):
+        super().__init__()
+        self._steps = steps
+        self._max_steps = max_steps
+        self._first: int | None = None
+
+    def begin(self) -> None:
+        super().begin()
+        self._global_step = tf.compat.v1.train.get_global_step()
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        if self._first is None:
+            self._first = int(session.run(self._global_step))
+
+    def end(self, session: Any) -> None:
+        if not self.any or not _input_ended(session) or self._first is None:
+            return
+        last = int(session.run(self._global_step))
+        if self._max_steps is not None and last < self._max_steps:
+            asked = f"at step {last:,}, before max_steps={self._max_steps:,}"
+        elif self._steps is not None and last - self._first < self._steps:
+            asked = f"after {last - self._first:,} of steps={self._steps:,}"
+        else:
+            return
+        logger.info("train: the input ended %s. To train on, repeat() its dataset.", asked)
+
+
+def _input_ended(session: Any) -> bool:
+    """Returns whether an op of the session's graph ended it; a hook may end it by such an error."""
+    error = sys.exc_info()[1]
+    if not isinstance(error, tf.errors.OutOfRangeError) or isinstance(error, InputEndedError):
+        return False
+    return error.op is not None and error.op.graph is session.graph
 
 
 class _Evaluated(_Steps):

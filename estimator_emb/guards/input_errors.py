@@ -52,9 +52,10 @@ class InputErrors(Guard):
         self._in_functions: dict[str, list[str]] = collections.defaultdict(list)
         """The same in functions of datasets. An error does not say in which function its op is."""
 
-    def returned(self, owner: str, value: Any) -> None:
+    def returned(self, owner: str, value: Any) -> Any:
         if isinstance(value, DATASETS):
             self.reads(value)
+        return value
 
     def reads(self, dataset: Any) -> None:
         """Records the ops of a dataset and of its input datasets."""

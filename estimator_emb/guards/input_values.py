@@ -18,8 +18,9 @@ class InputValues(Guard):
     def applies(cls, call: Call) -> bool:
         return call.ours
 
-    def returned(self, owner: str, value: Any) -> None:
+    def returned(self, owner: str, value: Any) -> Any:
         _check(owner, value, self.call.has_spec, self.call.on_cores)
+        return value
 
 
 def _check(owner: str, returned: Any, needs_dict: bool, on_cores: bool) -> None:

@@ -10,7 +10,7 @@ from estimator_emb.reporting import progress
 
 
 class ShownProgress(Guard):
-    """Adds a bar or lines to a training, which pause while an evaluation runs."""
+    """Adds a bar or lines to a training, and lines to an evaluation, in which a bar pauses."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:
@@ -29,8 +29,9 @@ class ShownProgress(Guard):
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[Any]:
+        self._log = progress.EvaluationLog(self.call.steps)
         with progress.pausing():
-            yield []
+            yield [self._log]
 
     def evaluated(self, metrics: Any, output_dir: str) -> None:
-        progress.log_evaluation(metrics, self.call.model_dir, output_dir)
+        progress.log_evaluation(metrics, self.call.model_dir, output_dir, self._log.batches)

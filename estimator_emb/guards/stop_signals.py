@@ -1,4 +1,4 @@
-"""Lets SIGTERM and Ctrl-C end a call: a training after its step, with a checkpoint."""
+"""Lets SIGTERM, SIGHUP and Ctrl-C end a call: a training after its step, with a checkpoint."""
 
 import contextlib
 from collections.abc import Iterator
@@ -22,4 +22,5 @@ class StopSignals(Guard):
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[Any]:
-        yield [stopping.EndEvaluation()]
+        with stopping.evaluating():
+            yield [stopping.EndEvaluation()]

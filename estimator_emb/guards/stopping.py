@@ -1,11 +1,11 @@
-"""Lets SIGTERM and Ctrl-C end a training after the current step, with a checkpoint.
+"""Lets SIGTERM, SIGHUP and Ctrl-C end a training after the current step, with a checkpoint.
 
 This holds while a training runs in the main thread, unless the program handles these signals
 itself. After the first signal, the session ends after the current step as it would after the last
 one, so that hooks save the model. `train` then raises KeyboardInterrupt after Ctrl-C, or SystemExit
-with status 143 after SIGTERM. Before the first step it raises at once. Another signal, at least a
-second later, ends the process at once, even if it hangs in TensorFlow, where Python's handlers
-would wait.
+with status 143 after SIGTERM, 129 after SIGHUP. Before the first step it raises at once. Another
+signal, at least a second later, ends the process at once, even if it hangs in TensorFlow, where
+Python's handlers would wait.
 """
 
 import contextlib
@@ -23,6 +23,8 @@ from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.reporting.console import logger
 
 _DEFAULTS = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+if hasattr(signal, "SIGHUP"):  # Not on Windows.
+    _DEFAULTS[signal.SIGHUP] = signal.SIG_DFL
 """The handlers that may be replaced; others are the program's own."""
 
 _SAME_SIGNAL_SECONDS = 1.0
@@ -46,7 +48,7 @@ def requested() -> bool:
 
 @contextlib.contextmanager
 def at_end_of_step(model_dir: str, is_chief: bool) -> Iterator[list[Any]]:
-    """Makes SIGTERM and Ctrl-C end the training in this context after the current step.
+    """Makes SIGTERM, SIGHUP and Ctrl-C end the training in this context after the current step.
 
     Yields the hooks that the training needs, and raises KeyboardInterrupt or SystemExit after a
     signal. `is_chief` says whether this process saves the model.
@@ -80,6 +82,20 @@ def at_once() -> Iterator[None]:
         raise KeyboardInterrupt(*interrupt.args) from None
 
 
+@contextlib.contextmanager
+def evaluating() -> Iterator[None]:
+    """Has the line of a signal say that it comes in an evaluation of the training."""
+    training = _training
+    if training is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    training.evaluates = True
+    try:
+        yield
+    finally:
+        training.evaluates = False
+
+
 class EndEvaluation(tf.compat.v1.train.SessionRunHook):
     """A hook that ends an evaluation within a training after a signal; the model is saved."""
 
@@ -99,6 +115,7 @@ class _Training(tf.compat.v1.train.SessionRunHook):
         self._pipe = (-1, -1)
         self.reader: threading.Thread | None = None
         self._begun = False
+        self.evaluates = False
         self._step: int | None = None
 
     def install(self) -> bool:
@@ -200,15 +217,17 @@ class _Training(tf.compat.v1.train.SessionRunHook):
             self._received_at = now
             self.signal = number
             if self._begun:
+                what = "this evaluation ends, and training" if self.evaluates else "training"
+                when = "without another step" if self.evaluates else "with this step"
                 logger.warning(
-                    "%s: training ends with this step. Another signal ends it at once.",
-                    number.name,
+                    "%s: %s ends %s. Another signal ends it at once.", number.name, what, when
                 )
                 # A signal that came while a busy machine logged the line is not another one.
                 self._received_at = time.monotonic()
         elif now - self._received_at > _SAME_SIGNAL_SECONDS:
-            print(f"estimator_emb: {number.name} again: ended at once.", file=sys.stderr)
-            sys.stderr.flush()
+            with contextlib.suppress(OSError):  # After SIGHUP the terminal is gone.
+                print(f"estimator_emb: {number.name} again: ended at once.", file=sys.stderr)
+                sys.stderr.flush()
             os._exit(128 + number)
 
 

@@ -104,9 +104,10 @@ class GraphGuards:
         for guard in self._guards:
             guard.calling()
 
-    def returned(self, owner: str, value: Any) -> None:
+    def returned(self, owner: str, value: Any) -> Any:
         for guard in self._guards:
-            guard.returned(owner, value)
+            value = guard.returned(owner, value)
+        return value
 
     def reads(self, dataset: Any) -> None:
         for guard in self._guards:

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.backends import driver
-from estimator_emb.checkpoints.files import checkpoint_files
+from estimator_emb.checkpoints.files import checkpoint_files, unfinished_exports
 from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
 from estimator_emb.checkpoints.restoring.warm_starts import without_global_step
 from estimator_emb.compat.internals.estimators import Estimator, ModeKeys
@@ -40,6 +40,7 @@ def replace_methods(changes: Changes) -> None:
         "export_saved_model": _unchanged,
         "experimental_export_all_saved_models": _unchanged,
         "_evaluate_run": _evaluate_run,
+        "_call_input_fn": _call_input_fn,
         "_call_model_fn": _call_model_fn,
         "_export_all_saved_models": _export_all_saved_models,
         "_add_meta_graph_for_mode": _add_meta_graph_for_mode,
@@ -113,6 +114,14 @@ def _guards(estimator: Any, method: str, **given: Any) -> GraphGuards:
     return GraphGuards(calls.made(_base_call(estimator), method, **given))
 
 
+def _call_input_fn(original: Any, self: Any, mode: str, **given: Any) -> Any:
+    value = original(self, mode=mode, **given)
+    if tf.distribute.has_strategy():
+        return value
+    guards = watching.guards_of(calls.call_of(self, _base_call(self), mode))
+    return guards.returned("input_fn", value)
+
+
 def _call_model_fn(
     original: Any, self: Any, features: Any, labels: Any, mode: Any, config: Any
 ) -> Any:
@@ -137,13 +146,15 @@ def _base_call(estimator: Any) -> Call:
     )
 
 
-def _export_all_saved_models(original: Any, checkpoint_path: Any, **given: Any) -> Any:
+def _export_all_saved_models(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> Any:
     if checkpoint_path:
         checkpoint_files.given(checkpoint_path)
-    return original(checkpoint_path=checkpoint_path, **given)
+    with unfinished_exports.removed_after_error(self):
+        return original(self, checkpoint_path=checkpoint_path, **given)
 
 
 def _add_meta_graph_for_mode(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> Any:
+    unfinished_exports.note(self, given["builder"])
     receiver_fns = call_arguments.checked_receiver_fns(given["input_receiver_fn_map"])
     given["input_receiver_fn_map"] = receiver_fns
     try:

@@ -33,7 +33,7 @@ def kernels_for(
     """
     optimizers = [table.optimizer for table in tables if table.optimizer is not None]
     try:
-        if environment.NATIVE.value() == "0":
+        if environment.NATIVE.choice() == "0":
             raise CannotUse(f"{environment.NATIVE} is 0; unset it to have them")
         tasks = _tasks(tables, servers)
         library = ops.load()

@@ -34,7 +34,7 @@ def load(config: Any, tables: Sequence[Table], spec: EmbeddingConfigSpec | None)
     if spec is None or getattr(config, "task_type", None) != JOB or not addresses(config):
         return
     reason = None
-    if environment.NATIVE.value() == "0":
+    if environment.NATIVE.choice() == "0":
         reason = f"{environment.NATIVE} is 0"
     elif tf.config.list_physical_devices("GPU"):
         reason = "tables may be on its GPU"

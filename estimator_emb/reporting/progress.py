@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from estimator_emb.reporting import bars, console
 from estimator_emb.reporting.console import logger
+from estimator_emb.reporting.text_columns import counted
 
 _SECONDS_BETWEEN_LINES = 10.0
 _SECONDS_BETWEEN_UPDATES = 0.5
@@ -158,6 +159,47 @@ class ProgressLog(_Progress):
             logger.info(self._line(step, parts))
 
 
+class EvaluationLog(tf.compat.v1.train.SessionRunHook):
+    """A hook that counts the `batches` of an evaluation, and logs them about every ten seconds.
+
+    `steps` is the number of batches that the evaluation asks for, or None.
+    """
+
+    batches: int | None = None
+
+    def __init__(self, steps: int | None):
+        self._total = "" if steps is None else f" of {steps:,}"
+        self._runs = 0
+        self._in_run = False
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        self._counters = session.graph.get_collection(tf.compat.v1.GraphKeys.EVAL_STEP)
+        self._shown_batches, self._shown_at = 0, time.monotonic()
+
+    def before_run(self, run_context: Any) -> None:
+        self._in_run = True
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self._in_run = False
+        self._runs += 1
+        seconds = time.monotonic() - self._shown_at
+        if seconds >= _SECONDS_BETWEEN_LINES:
+            batches = self._count(run_context.session)
+            speed = (batches - self._shown_batches) / seconds
+            self._shown_batches, self._shown_at = batches, time.monotonic()
+            logger.info(
+                "evaluation: batch %s%s, %.1f batches/s", f"{batches:,}", self._total, speed
+            )
+
+    def end(self, session: Any) -> None:
+        # In a call that found the end of the input, TensorFlow may have counted one more.
+        self.batches = self._runs if self._in_run else self._count(session)
+
+    def _count(self, session: Any) -> int:
+        """Returns the number of batches so far; a session call may have several, as on a TPU."""
+        return int(session.run(self._counters[0])) if self._counters else self._runs
+
+
 class ProgressHook(_Progress):
     """A hook that shows on stderr the progress of a training: steps, loss, examples per second.
 
@@ -245,8 +287,8 @@ def log_beside(
     return [ProgressLog(steps, max_steps, batch_size, model_dir)]
 
 
-def log_evaluation(metrics: Any, model_dir: str, output_dir: str) -> None:
-    """Logs the metrics of an evaluation in one line."""
+def log_evaluation(metrics: Any, model_dir: str, output_dir: str, batches: int | None) -> None:
+    """Logs the metrics of an evaluation in one line, and over how many batches they are."""
     if not isinstance(metrics, dict):
         return
     name = os.path.relpath(output_dir, model_dir).removeprefix("eval").removeprefix("_")
@@ -257,7 +299,10 @@ def log_evaluation(metrics: Any, model_dir: str, output_dir: str) -> None:
         for key in ("loss", *others)
         if key in metrics and not isinstance(metrics[key], bytes)  # Bytes are summaries, pictures.
     )
-    logger.info("%s at step %s: %s", begin, _text(metrics.get("global_step")), ", ".join(texts))
+    step, over = _text(metrics.get("global_step")), ""
+    if batches is not None:
+        over = f" (over {counted(batches, 'batch', 'batches')})"
+    logger.info("%s at step %s: %s%s", begin, step, ", ".join(texts), over)
 
 
 def _text(value: Any) -> str:

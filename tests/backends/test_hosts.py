@@ -197,6 +197,12 @@ def test_cores_of_the_environment(name, value, hosts, cores, monkeypatch, tmp_pa
             "a multiple of 8, for several hosts; got 20 cores.",
         ),
         (
+            {"SHARDS": "1000000000"},
+            {},
+            "Environment variable ESTIMATOR_EMB_SHARDS must be at most 2,048, as many as the "
+            "largest TPU; got 1,000,000,000.",
+        ),
+        (
             {"TOPOLOGY": "v5e-16"},
             {},
             "Environment variable ESTIMATOR_EMB_TOPOLOGY must be one of v2-8, v2-32, v2-128, "

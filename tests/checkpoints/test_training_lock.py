@@ -1,6 +1,7 @@
 """Of two trainings in one model directory, the second is refused; nothing else is."""
 
 import errno
+import fcntl
 import os
 import pathlib
 import signal
@@ -13,6 +14,7 @@ import time
 import harness
 import processes
 import pytest
+import tensorflow as tf
 from harness import AfterStep
 from words_program import call, make
 
@@ -198,3 +200,52 @@ def test_many_at_once(tmp_path):
     assert len(held) + len(refused) == 1600
     assert set(most) == {1}
     assert not lock_of(tmp_path).exists() and not training_lock._descriptors
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize("kind", ["TPUEstimator", "Estimator"])
+def test_a_training_whose_lock_is_removed_does_not_save(kind, replaced, tmp_path, request):
+    """As by `rm`, after which a second training makes a file of its own."""
+    path = lock_of(tmp_path)
+
+    class Removes(tf.compat.v1.train.SessionRunHook):
+        def before_run(self, run_context):
+            path.unlink(missing_ok=True)
+            if replaced:
+                path.write_text("of another")
+
+    hooks = [Removes()]
+    if kind == "Estimator":
+        request.getfixturevalue("installed")
+
+        def model_fn(features, labels, mode):
+            step = tf.compat.v1.train.get_global_step().assign_add(1)
+            return tf.estimator.EstimatorSpec(mode, loss=tf.reduce_sum(features), train_op=step)
+
+        def train():
+            estimator = tf.estimator.Estimator(model_fn, str(tmp_path))
+            estimator.train(lambda: tf.data.Dataset.from_tensors(tf.zeros([2])), hooks)
+    else:
+
+        def train():
+            call("train", make(tmp_path), hooks=hooks)
+
+    assert harness.refusal(RuntimeError, train) == (
+        f"train: the lock '{path}' of this training was removed or replaced, so that another "
+        f"training may save in model_dir '{tmp_path}'. This one ends and does not save: the "
+        "steps since its last checkpoint are lost.\n"
+        "What to do: see that nothing else trains there, and run the program again. Leave the "
+        "file alone: the lock of a process that has ended keeps nobody out."
+    )
+    assert tf.train.latest_checkpoint(str(tmp_path)) == f"{tmp_path}/model.ckpt-0"
+    assert path.exists() is replaced
+
+
+def test_what_a_lock_file_says_is_escaped_and_short(tmp_path):
+    with open(lock_of(tmp_path), "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write("\x1b[2J\nevil" + "x" * 900)
+        file.flush()
+        message = harness.refusal(RuntimeError, call, "train", make(tmp_path))
+    who = r"\x1b[2J\nevil" + "x" * 191 + "..."
+    assert message.startswith(f"train: model_dir '{tmp_path}' is held by {who}, which trains")

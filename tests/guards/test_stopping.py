@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C end a training at the end of a step, and save it."""
+"""SIGTERM, SIGHUP and Ctrl-C end a training at the end of a step, and save it."""
 
 import logging
 import os
@@ -23,7 +23,16 @@ from estimator_emb.legacy.input_checkpoint import CheckpointInputPipelineHook
 tf1 = tf.compat.v1
 
 SAVED = "The model is saved in {}: run the program again to go on from there."
-EXCEPTIONS = {signal.SIGTERM: SystemExit, signal.SIGINT: KeyboardInterrupt}
+EXCEPTIONS = {
+    signal.SIGTERM: SystemExit,
+    signal.SIGHUP: SystemExit,
+    signal.SIGINT: KeyboardInterrupt,
+}
+DEFAULTS = {
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+    signal.SIGINT: signal.default_int_handler,
+}
 
 
 def input_that_sends(number, batch, repeat=1):
@@ -54,10 +63,9 @@ def input_that_sends(number, batch, repeat=1):
 def handlers(caplog):
     """As a program finds them; whatever happens, they are put back."""
     caplog.set_level(logging.WARNING, "estimator_emb")
-    defaults = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
-    before = {number: signal.signal(number, default) for number, default in defaults.items()}
+    before = {number: signal.signal(number, default) for number, default in DEFAULTS.items()}
     yield
-    for number, default in defaults.items():
+    for number, default in DEFAULTS.items():
         assert signal.getsignal(number) == default
         signal.signal(number, before[number])
     assert signal.set_wakeup_fd(-1) == -1
@@ -67,6 +75,7 @@ def handlers(caplog):
     "way, number",
     [
         ("host", signal.SIGINT),
+        ("host", signal.SIGHUP),
         ("emulated, 2 cores", signal.SIGTERM),
         pytest.param("emulated, pipelined", signal.SIGINT, marks=pytest.mark.slow),
     ],
@@ -80,8 +89,8 @@ def test_a_signal_ends_a_training_at_the_end_of_a_step(way, number, tmp_path, ca
     with pytest.raises(EXCEPTIONS[number]) as ended:
         # Sent twice at once, as `timeout` does.
         estimator.train(input_that_sends(number, 5, 2), hooks=hooks, max_steps=50)
-    if number == signal.SIGTERM:
-        assert ended.value.code == 143
+    if number != signal.SIGINT:
+        assert ended.value.code == 128 + number
     assert len(ended.traceback) < 8 and ended.value.__suppress_context__
     step = int(estimator.get_variable_value("global_step"))
     # Of a loop of 50 steps, that in which the signal came, and at most one more.
@@ -191,7 +200,7 @@ def test_another_thread_leaves_the_signals(tmp_path):
     thread = threading.Thread(target=make(tmp_path).train, args=[input_of(16)], kwargs=arguments)
     thread.start()
     thread.join()
-    assert seen == [[signal.SIG_DFL, signal.default_int_handler]]
+    assert seen == [list(DEFAULTS.values())]
 
 
 def test_a_wakeup_of_an_event_loop_is_left(tmp_path):
@@ -235,7 +244,11 @@ def test_a_signal_while_a_training_evaluates(use_tpu, tmp_path, caplog):
     assert estimator.latest_checkpoint() == f"{tmp_path}/model.ckpt-2"
     assert not list(tmp_path.glob("eval/events*"))
     saved = SAVED.format(f"{tmp_path}/model.ckpt-2")
-    assert harness.said(caplog)[1:] == [f"SIGTERM ended the training. {saved}"]
+    assert harness.said(caplog) == [
+        "SIGTERM: this evaluation ends, and training ends without another step. Another signal "
+        "ends it at once.",
+        f"SIGTERM ended the training. {saved}",
+    ]
 
 
 @pytest.mark.parametrize("use_tpu", [False, True])
@@ -284,6 +297,7 @@ print("goes on", flush=True)
         ("run", "steps", signal.SIGINT, 130),
         ("python", "steps", signal.SIGINT, -signal.SIGINT),
         ("python", "steps", signal.SIGTERM, 143),
+        ("run", "steps", signal.SIGHUP, 129),
         ("python", "hangs", signal.SIGINT, 130),
         ("run", "hangs", signal.SIGTERM, 143),
     ],
@@ -322,7 +336,7 @@ def test_a_program_ends_in_a_few_lines(runner, how, number, status, tmp_path):
     assert shown[-1].startswith(f"estimator_emb: step {step:,} of 1,000,000, loss ")
     told = f"{number.name} ended the training at step {step}. {SAVED.format(saved)}"
     assert lines[1].endswith(told)
-    if number == signal.SIGTERM:
+    if number != signal.SIGINT:
         assert lines[2:] == []
     elif runner == "run":
         assert lines[2:] == [f"estimator-emb: {tmp_path}/program.py was interrupted."]

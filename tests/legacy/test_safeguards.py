@@ -310,3 +310,34 @@ def test_the_replicas_of_a_strategy(tmp_path, caplog):
     assert said[1].startswith("step 3 of 3, loss ")
     with pytest.raises(tf.errors.OutOfRangeError, match="there is nothing to evaluate"):
         estimator.evaluate(lambda: input_fn(0))
+
+
+def test_an_export_that_fails_leaves_no_folder(tmp_path):
+    """At its start, or at its end where it copies a file that is missing."""
+    estimator = make("own", tmp_path / "model")
+    estimator.train(input_fn, steps=1)
+    check_no_folder_is_left(estimator, tmp_path / "export", receiver)
+
+
+def check_no_folder_is_left(estimator, folder, receive):
+    with pytest.raises(ZeroDivisionError):
+        estimator.export_saved_model(str(folder), lambda: 1 // 0)
+    with pytest.raises(tf.errors.NotFoundError):
+        estimator.export_saved_model(str(folder), receive, {"a": f"{folder}/missing"})
+    assert os.listdir(folder) == []
+    path = estimator.export_saved_model(str(folder), receive).decode()
+    assert os.listdir(folder) == [os.path.basename(path)]
+
+
+@pytest.mark.parametrize("device", [None, "host"])
+def test_an_export_of_a_tpu_estimator_that_fails_leaves_no_folder(device, tmp_path):
+    def model_fn(features, labels, mode, params):
+        y = tf.reduce_sum(features["x"], 1)
+        if mode == ee.ModeKeys.PREDICT:
+            return harness.served(mode, y=y)
+        return harness.minimized(mode, v1.get_variable("w", []) * tf.reduce_sum(y))
+
+    estimator = harness.estimator(model_fn, None, tmp_path / "model", 2, device)
+
+    estimator.train(lambda params: input_fn().unbatch().batch(2, True), steps=1)
+    check_no_folder_is_left(estimator, tmp_path / "export", receiver)

@@ -166,8 +166,13 @@ def test_a_cache_that_cannot_be_written(caplog, monkeypatch, tmp_path, native_li
     )
 
 
-def test_turned_off(caplog):
+def test_turned_off(caplog, monkeypatch):
     assert reasons(caplog, asked=False) == "ESTIMATOR_EMB_NATIVE is 0; unset it to have them."
+    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "yes")
+    with pytest.raises(ValueError) as raised:
+        select_kernels.kernels_for([], None, 1, None)
+    message = "Environment variable ESTIMATOR_EMB_NATIVE must be '0' or '1'; got 'yes'."
+    assert str(raised.value) == message
 
 
 def test_tables_that_the_kernels_cannot_serve(caplog, native_library):

@@ -255,9 +255,9 @@ def test_a_person_who_types_sees_a_bar_and_evaluations(free, monkeypatch, capsys
         re.sub(r"[^\n]*\r", "", captured.out).splitlines(),
         [
             bar % (2, 2, r"0\.7500"),
-            "estimator_emb: evaluation at step 2: loss 0",
+            r"estimator_emb: evaluation at step 2: loss 0 \(over 1 batch\)",
             bar % (4, 4, r"-0\.2500"),
-            "estimator_emb: evaluation at step 4: loss -1",
+            r"estimator_emb: evaluation at step 4: loss -1 \(over 1 batch\)",
         ],
         strict=True,
     ):

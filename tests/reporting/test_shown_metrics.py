@@ -45,13 +45,15 @@ def _informed(caplog):
 
 
 @pytest.mark.parametrize("device", [None, "host"])
-def test_an_evaluation_logs_its_metrics(device, tmp_path, caplog):
+@pytest.mark.parametrize("steps, over", [(1, "1 batch"), (3, "3 batches")])
+def test_an_evaluation_logs_its_metrics(steps, over, device, tmp_path, caplog):
     estimator = make(tmp_path, device)
     estimator.train(input_fn, max_steps=3)
     for name, shown in ((None, "evaluation"), ("a/b", "evaluation 'a/b'")):
         caplog.clear()
-        estimator.evaluate(input_fn, steps=1, name=name)
+        estimator.evaluate(input_fn, steps=steps, name=name)
         line = f"{shown} at step 3: loss 3.25, half 0.5, histogram of shape [3, 2], ten 32.5"
+        line += f" (over {over})"
         assert line in caplog.messages, caplog.messages
 
 
@@ -64,7 +66,22 @@ def test_an_estimator_without_a_tpu_logs_them_too(installed, tmp_path, caplog):
     estimator = tf.estimator.Estimator(plain, str(tmp_path))
     estimator.train(lambda: tf.data.Dataset.from_tensors(tf.zeros([2])), steps=1)
     estimator.evaluate(lambda: tf.data.Dataset.from_tensors(tf.zeros([2])))
-    assert "evaluation at step 1: loss 1.2346e+06" in caplog.messages
+    assert "evaluation at step 1: loss 1.2346e+06 (over 1 batch)" in caplog.messages
+    estimator.evaluate(lambda: tf.data.Dataset.from_tensors(tf.zeros([2])).repeat(5))
+    assert "evaluation at step 1: loss 1.2346e+06 (over 5 batches)" in caplog.messages
+
+
+def test_a_long_evaluation_shows_how_far_it_is(tmp_path, monkeypatch, caplog):
+    """A batch takes four seconds here."""
+    now = clock(monkeypatch)
+    slow = harness.AfterStep(lambda: now.__setitem__(0, now[0] + 4.0))
+    estimator = make(tmp_path)
+    estimator.train(input_fn, max_steps=1)
+    estimator.evaluate(input_fn, steps=7, hooks=[slow])
+    assert [line for line in caplog.messages if line.startswith("evaluation: ")] == [
+        "evaluation: batch 3 of 7, 0.2 batches/s",
+        "evaluation: batch 6 of 7, 0.2 batches/s",
+    ]
 
 
 def enough():
@@ -159,3 +176,29 @@ def test_pauses_are_nested_and_of_a_thread(monkeypatch):
         assert progress.clock() == before
     now[0] += 0.5
     assert progress.clock() == before + 0.5
+
+
+@pytest.mark.parametrize(
+    "make_hook, arguments, needed",
+    [
+        (ee.experimental.stop_if_no_decrease_hook, ("loss", 1), 2),
+        (ee.experimental.stop_if_higher_hook, ("loss", 1.0, None, 5), 1),
+    ],
+)
+def test_a_hook_that_could_not_stop_a_training_is_told(
+    make_hook, arguments, needed, tmp_path, caplog
+):
+    """The first sees the evaluation at the end; the second none after its min_steps."""
+    estimator = make(tmp_path, save_checkpoints_steps=9)
+    hook = make_hook(estimator, *arguments, **EACH_STEP)
+    ee.train_and_evaluate(
+        estimator,
+        ee.TrainSpec(input_fn, max_steps=3, hooks=[hook]),
+        ee.EvalSpec(input_fn, steps=1),
+    )
+    least, seen = ("0", "1 evaluation") if needed == 2 else ("5", "0 evaluations")
+    assert [line for line in caplog.messages if "Early" in line] == [
+        f"Early stopping: nothing could stop this training by loss: after min_steps={least}, "
+        f"{estimator.eval_dir()} has {seen}, and the hook needs {needed}. Evaluate in shorter "
+        "intervals (save_checkpoints_steps, EvalSpec.throttle_secs), or train longer."
+    ]

@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -40,18 +40,21 @@ class ModelDirectory:
         return path
 
     @contextlib.contextmanager
-    def continuing(self, config: Any) -> Iterator[None]:
-        """Prepares and locks the folder for a training that saves, and explains errors inside."""
+    def continuing(self, config: Any) -> Iterator[list[Any]]:
+        """Prepares and locks the folder for a training that saves, and explains errors inside.
+
+        Yields the hooks that the training needs.
+        """
         # Under a coordinator, it is not known here which of its processes saves.
         if not config.is_chief or getattr(config, "_distribute_coordinator_mode", None):
-            yield
+            yield []
             return
         checkpoint_files.make_folder(self._path)
-        with training_lock.held(self._path) as alone:
+        with training_lock.held(self._path) as check:
             path = self.latest()
-            remove_unfinished_saves(self._path, alone)
+            remove_unfinished_saves(self._path, alone=check is not None)
             with self.restoring(path):
-                yield
+                yield [] if check is None else [_ChecksBeforeSaving(check)]
 
     @contextlib.contextmanager
     def restoring(self, path: str | None) -> Iterator[None]:
@@ -87,6 +90,27 @@ class ModelDirectory:
             found = compare_graph.check_warm_start(warm_start, tables)
             if trains and found is not None:
                 warm_starts.say(warm_start.ckpt_to_initialize_from, found)
+
+
+class _ChecksBeforeSaving(tf.compat.v1.train.SessionRunHook):
+    """Calls a function before each save by a saver of the graph."""
+
+    def __init__(self, check: Callable[[], None]):
+        self._check = check
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        for saver in session.graph.get_collection(tf.compat.v1.GraphKeys.SAVERS):
+            if getattr(saver.save, "checks", None) is not self:
+                saver.save = self._checked(saver.save)
+
+    def _checked(self, save: Callable[..., Any]) -> Callable[..., Any]:
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            self._check()
+            return save(*args, **kwargs)
+
+        checked.checks = self  # type: ignore[attr-defined]
+        checked.pauses = getattr(save, "pauses", False)  # type: ignore[attr-defined]
+        return checked
 
 
 def remove_unfinished_saves(model_dir: str, alone: bool) -> None:

@@ -9,9 +9,10 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from estimator_emb.reporting import console
+from estimator_emb.reporting.text_columns import escaped
 
 try:
     import fcntl
@@ -19,14 +20,20 @@ except ImportError:  # Not on this system.
     fcntl = None  # type: ignore[assignment]
 
 FILE = ".estimator_emb.lock"
+_SHOWN = 200
+"""Characters of a lock file that a message shows: anyone may have written it."""
 
 _descriptors: set[int] = set()
 """Open lock files of this process."""
 
 
 @contextlib.contextmanager
-def held(model_dir: str) -> Iterator[bool]:
-    """Yields whether it holds a model directory's lock; raises RuntimeError if another does."""
+def held(model_dir: str) -> Iterator[Callable[[], None] | None]:
+    """Holds a model directory's lock; raises RuntimeError if another training does.
+
+    Yields a function that raises RuntimeError if the lock's file has been removed or replaced, so
+    that another training may save there; None without a lock.
+    """
     folder = model_dir.removeprefix("file://")
     path = os.path.join(os.path.abspath(folder), FILE)
     descriptor, why_not = None, "its file system has no locks"
@@ -49,7 +56,7 @@ def held(model_dir: str) -> Iterator[bool]:
             model_dir,
         )
     try:
-        yield descriptor is not None
+        yield None if descriptor is None else lambda: _check(model_dir, path, descriptor)
     finally:
         if descriptor in _descriptors:  # Not in a process that was forked inside.
             with contextlib.suppress(OSError):
@@ -72,6 +79,7 @@ def _locked(path: str) -> int:
         except OSError as error:
             if isinstance(error, BlockingIOError):
                 who = os.pread(descriptor, 1000, 0).decode(errors="replace") or "another process"
+                who = escaped(who[:_SHOWN]) + "..." * (len(who) > _SHOWN)
                 error.strerror = who.replace(_this(), f"this process ({os.getpid()})")
             _close(descriptor)
             raise
@@ -80,6 +88,23 @@ def _locked(path: str) -> int:
 
 def _this() -> str:
     return f"process {os.getpid()} on {socket.gethostname()}"
+
+
+def _check(model_dir: str, path: str, descriptor: int) -> None:
+    try:
+        kept = os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        kept = False
+    except OSError:
+        return  # A file system that does not answer says nothing of the file.
+    if not kept:
+        raise RuntimeError(
+            f"train: the lock '{path}' of this training was removed or replaced, so that another "
+            f"training may save in model_dir '{model_dir}'. This one ends and does not save: the "
+            "steps since its last checkpoint are lost.\n"
+            "What to do: see that nothing else trains there, and run the program again. Leave the "
+            "file alone: the lock of a process that has ended keeps nobody out."
+        )
 
 
 def _is_at(path: str, descriptor: int) -> bool:

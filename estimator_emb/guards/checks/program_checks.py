@@ -98,8 +98,8 @@ def checked_callable(model_fn: Any) -> Callable[..., Any]:
     return model_fn
 
 
-def checked_input_fn(input_fn: Any, returned: Callable[[str, Any], None]) -> Callable[..., Any]:
-    """Returns a program's input_fn, whose value is handed to `returned`, with its owner's name.
+def checked_input_fn(input_fn: Any, returned: Callable[[str, Any], Any]) -> Callable[..., Any]:
+    """Returns a program's input_fn, whose value goes through `returned`, with its owner's name.
 
     Raises TypeError if `input_fn` is not callable or has an unknown required argument, and
     ValueError if it does not take `params`.
@@ -126,9 +126,7 @@ def checked_input_fn(input_fn: Any, returned: Callable[[str, Any], None]) -> Cal
             )
 
     def checked(**kwargs: Any) -> Any:
-        value = input_fn(**kwargs)
-        returned(owner, value)
-        return value
+        return returned(owner, input_fn(**kwargs))
 
     return takes(checked, arguments)
 

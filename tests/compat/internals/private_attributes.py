@@ -77,6 +77,7 @@ ATTRIBUTES = {
         "_AddShardedRestoreOps": "the same",
         "_GroupByDevices": "overridden: large tables are divided over several files",
     },
+    _v1.saved_model.Builder: {"_export_dir": "the folder that a failed export leaves"},
     _v1.train.CheckpointSaverHook: {
         "_get_saver": "replaced: the saver hooks of a training write one after the other",
         "_global_step_tensor": "the step at which AsyncCheckpointSaverHook ends",

@@ -1,0 +1,29 @@
+"""Removes the folder `temp-<time>` that an export leaves when it fails."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+_FOLDER = "_estimator_emb_export"
+"""The attribute of an estimator that holds the folder into which it exports."""
+
+
+def note(estimator: Any, builder: Any) -> None:
+    """Notes the folder into which a SavedModel builder writes for an estimator."""
+    setattr(estimator, _FOLDER, builder._export_dir)
+
+
+@contextlib.contextmanager
+def removed_after_error(estimator: Any) -> Iterator[None]:
+    """Removes the noted folder if the export inside fails."""
+    try:
+        yield
+    except BaseException:
+        if folder := vars(estimator).get(_FOLDER):
+            with contextlib.suppress(tf.errors.OpError):
+                tf.io.gfile.rmtree(folder)
+        raise
+    finally:
+        vars(estimator).pop(_FOLDER, None)

@@ -1,0 +1,35 @@
+"""Has predictions read no batch ahead that the program did not ask for.
+
+tf.data adds a prefetch to the end of an input, so that a generator that waits for a question is
+asked for the next one before the answer to this one is out. An emulated TPU reads ahead, as a TPU
+does.
+"""
+
+import warnings
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.guards.checks.program_checks import DATASETS
+from estimator_emb.guards.guard import Call, Guard, Runs
+
+
+class LatePredictions(Guard):
+    """Switches that prefetch off unless the options of the dataset say otherwise."""
+
+    @classmethod
+    def applies(cls, call: Call) -> bool:
+        return call.method == "predict" and call.runs in (Runs.PLAIN, Runs.LOCAL)
+
+    def returned(self, owner: str, value: Any) -> Any:
+        if not isinstance(value, DATASETS):
+            return value
+        with warnings.catch_warnings():
+            # In a graph, TensorFlow warns that a dataset made elsewhere may have other options.
+            warnings.simplefilter("ignore", UserWarning)
+            asked = value.options().experimental_optimization.inject_prefetch
+        if asked is not None:
+            return value
+        options = tf.data.Options()
+        options.experimental_optimization.inject_prefetch = False
+        return value.with_options(options)

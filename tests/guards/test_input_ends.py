@@ -1,0 +1,197 @@
+"""What is said of an input that ends early, is cut to whole batches, or is read ahead."""
+
+import logging
+import types
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+from id_program import WAYS, input_of, make
+
+from estimator_emb.guards.guard import Call, Runs
+from estimator_emb.guards.late_predictions import LatePredictions
+
+v1 = tf.compat.v1
+TELLS = "To train on, repeat() its dataset."
+
+
+@pytest.fixture(autouse=True)
+def log(caplog):
+    caplog.set_level(logging.INFO, "estimator_emb")
+    return caplog
+
+
+def plain_model_fn(features, labels, mode):
+    if mode == "infer":
+        return tf.estimator.EstimatorSpec(mode, predictions={"id": tf.identity(features["id"])})
+    loss = v1.get_variable("w", []) * tf.reduce_sum(tf.cast(features["id"], tf.float32))
+    with tf.control_dependencies([loss]):
+        step = v1.train.get_global_step().assign_add(1)
+    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=step)
+
+
+def plain(model_dir):
+    config = tf.estimator.RunConfig(str(model_dir), tf_random_seed=1)
+    return tf.estimator.Estimator(plain_model_fn, config=config)
+
+
+def without_params(samples):
+    return lambda: input_of(samples)({"batch_size": 4})
+
+
+def ended(caplog):
+    return [line for line in harness.said(caplog) if "input ended" in line]
+
+
+@pytest.mark.parametrize("way", ["host", pytest.param("host, pipelined", marks=pytest.mark.slow)])
+def test_a_training_says_that_its_input_ended_before_its_last_step(way, tmp_path, log):
+    estimator = make(tmp_path, **WAYS[way])
+    estimator.train(input_of(12), max_steps=7)
+    estimator.train(input_of(12), steps=5)
+    assert estimator.get_variable_value("global_step") == 6
+    assert ended(log) == [
+        f"train: the input ended at step 3, before max_steps=7. {TELLS}",
+        f"train: the input ended after 3 of steps=5. {TELLS}",
+    ]
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_estimator_says_it_too(tmp_path, log):
+    plain(tmp_path).train(without_params(12), max_steps=7)
+    assert ended(log) == [f"train: the input ended at step 3, before max_steps=7. {TELLS}"]
+
+
+def test_an_emulated_tpu_says_it_before_its_error(tmp_path, log):
+    with pytest.raises(tf.errors.OutOfRangeError, match="The input ended after 1 steps of a loop"):
+        make(tmp_path, **WAYS["emulated, 2 cores"]).train(input_of(12), max_steps=7)
+    assert ended(log) == [f"train: the input ended at step 3, before max_steps=7. {TELLS}"]
+
+
+class Ends(v1.train.SessionRunHook):
+    """Ends a training as a hook may, and TensorFlow's own do."""
+
+    def __init__(self, how):
+        self.how = how
+        self.runs = 0
+
+    def after_run(self, run_context, run_values):
+        self.runs += 1
+        if self.runs < 2:
+            return
+        if self.how == "request_stop":
+            run_context.request_stop()
+        elif self.how == "StopIteration":
+            raise StopIteration
+        else:
+            raise tf.errors.OutOfRangeError(None, None, "of the program")
+
+
+@pytest.mark.parametrize("how", ["request_stop", "StopIteration", "OutOfRangeError"])
+def test_a_hook_that_ends_a_training_is_not_its_input(how, tmp_path, log):
+    make(tmp_path, use_tpu=False).train(input_of(12), hooks=[Ends(how)], max_steps=7)
+    assert ended(log) == []
+
+
+def test_a_training_that_asks_for_no_steps_ends_with_its_input(tmp_path, log):
+    estimator = make(tmp_path, use_tpu=False)
+    estimator.train(input_of(12))
+    estimator.train(input_of(12), max_steps=6)  # As many as there are.
+    assert ended(log) == []
+
+
+def left_out(log):
+    return [line for line in harness.said(log) if line.startswith("predict: no prediction")]
+
+
+LEFT_OUT = (
+    "predict: no prediction for the last 3 of 11 samples: input_fn makes batches of 4 with "
+    "drop_remainder=True. Fill the last batch up, or leave drop_remainder out."
+)
+
+
+@pytest.mark.parametrize("way", ["host", "emulated", "plain"])
+def test_predict_says_how_many_samples_drop_remainder_left_out(way, tmp_path, log, request):
+    if way == "plain":
+        request.getfixturevalue("installed")
+        estimator, of = plain(tmp_path), without_params
+    else:
+        estimator, of = make(tmp_path, **WAYS[way]), input_of
+    estimator.train(of(8), steps=1)
+    assert len(list(estimator.predict(of(11)))) == 8
+    assert left_out(log) == [LEFT_OUT]
+    log.clear()
+    assert len(list(estimator.predict(of(8)))) == 8
+    assert left_out(log) == []
+
+
+SAMPLES = np.zeros([11, 1], np.int64)
+FUSED = tf.data.experimental.map_and_batch(lambda ids: {"id": ids}, 4, drop_remainder=True)
+
+
+def features(ids):
+    return {"id": ids}
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        (lambda ids: ids.batch(4, True, 2).map(features, 2).cache().prefetch(3), True),
+        (lambda ids: ids.shuffle(9).apply(FUSED), True),
+        (lambda ids: ids.batch(4).map(features), False),
+        (
+            lambda ids: ids.filter(lambda one: tf.equal(one[0], 0)).batch(4, True).map(features),
+            False,
+        ),
+        (lambda ids: ids.batch(4, True).map(features).take(1), False),
+        (lambda ids: ids.repeat().batch(4, True).map(features).take(2), False),
+    ],
+)
+def test_only_what_can_be_known_is_said(change, said, tmp_path, log):
+    """A filter may leave any number, and a take() would have left samples out by itself."""
+    estimator = plain(tmp_path)
+    estimator.train(without_params(8), steps=1)
+    count = len(
+        list(estimator.predict(lambda: change(tf.data.Dataset.from_tensor_slices(SAMPLES))))
+    )
+    assert count in (4, 8, 11)
+    assert left_out(log) == [LEFT_OUT] * said
+
+
+@pytest.mark.parametrize("way", ["host", "plain"])
+def test_a_question_is_answered_before_the_next_is_read(way, tmp_path, request, monkeypatch):
+    """As a service asks, whose generator gives the present question whenever it is asked."""
+    monkeypatch.setenv("TESTS_OPTIMIZE_GRAPHS", "1")
+    if way == "plain":
+        request.getfixturevalue("installed")
+        estimator, of = plain(tmp_path), without_params
+    else:
+        estimator, of = make(tmp_path, **WAYS[way]), input_of
+    estimator.train(of(8), steps=1)  # It moves row 0 of the table.
+    question = [0]
+
+    def ask():
+        while True:
+            yield np.full([4, 1], question[0])
+
+    def input_fn(params=None):
+        signature = tf.TensorSpec([4, 1], tf.int64)
+        return tf.data.Dataset.from_generator(ask, output_signature=signature).map(features)
+
+    answers = estimator.predict(input_fn, yield_single_examples=False)
+    answered = []
+    for asked in (0, 1, 0, 1):
+        question[0] = asked
+        (values,) = next(answers).values()
+        answered.append(values[0, 0])
+    answers.close()
+    assert answered == [answered[0], answered[1]] * 2 and answered[0] != answered[1]
+
+
+def test_a_prefetch_that_the_program_asks_for_stays():
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = True
+    asked = tf.data.Dataset.range(3).with_options(options)
+    call = types.SimpleNamespace(call=Call(Runs.PLAIN, "predict"))
+    assert LatePredictions(call).returned("input_fn", asked) is asked
