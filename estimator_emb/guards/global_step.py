@@ -44,7 +44,7 @@ class GlobalStep(Guard):
             self._raised = _sum(of_step)
             if self._raised > 1:
                 _say(self._raised, of_step, self.call.model_dir)
-            if not of_step and (run_too := run_ops.of_training(spec, self.call)) is not None:
+            if not of_step and (run_too := run_ops.training_ops(spec, self.call)) is not None:
                 counters = [op for op in counters if op in run_too]
         _check(counters, self.call.counts_steps, map(type, hooks))
         return spec

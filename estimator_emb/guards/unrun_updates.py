@@ -32,7 +32,7 @@ class UnrunUpdates(Guard):
         graph = tf.compat.v1.get_default_graph()
         if getattr(spec, "train_op", None) is None or tf.distribute.has_strategy():
             return spec
-        run = run_ops.of_training(spec, self.call)
+        run = run_ops.training_ops(spec, self.call)
         if run is None:
             return spec
         scaffold = getattr(spec, "scaffold", None)

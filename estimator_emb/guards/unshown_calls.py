@@ -33,7 +33,7 @@ class UnshownCalls(Guard):
             )
         prints = [op for op in ops if op.type == "PrintV2"]
         if prints and self.call.training and spec.train_op is not None:
-            run = run_ops.of_training(spec, self.call)
+            run = run_ops.training_ops(spec, self.call)
             unrun = [op for op in prints if run is not None and op not in run]
             if unrun:
                 self._say(

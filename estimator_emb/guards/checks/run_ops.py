@@ -26,7 +26,7 @@ def leading_to(*fetched: Any) -> structure.Ops:
     return structure.leading_to(dict.fromkeys(_ops(fetched)), {})
 
 
-def of_training(spec: Any, call: Call) -> structure.Ops | None:
+def training_ops(spec: Any, call: Call) -> structure.Ops | None:
     """Returns the ops that the session of a training runs beside initializers.
 
     It returns None if that is unknown: a hook or listener of the program may run any op.
