@@ -1,8 +1,8 @@
-"""Runs one side of `estimator-emb compare`, by what a folder says: python side.py FOLDER.
+"""Runs a side of `estimator-emb compare`, by what a folder says: python compare_worker.py FOLDER.
 
 With stock tensorflow-estimator it imports nothing of this package but, by their files,
-`side_training.py` and `comparison/names.py`, so that an environment without this package can run
-it. FOLDER/side.json says what to run:
+`compare_worker_training.py` and `comparison/name_pairs.py`, so that an environment without this
+package can run it. FOLDER/side.json says what to run:
 
   kind: 'ours', as `estimator-emb run` does, or 'stock', by this interpreter alone.
   launch: arguments of `legacy.launch.launch`; none for 'stock'.
@@ -142,8 +142,8 @@ class Watch:
     def __init__(self, given, record):
         self.given = given
         self.record = record
-        self.names = load("cli/comparison/names")
-        self._new_training = load("cli/bin/side_training").TrainingOfSide
+        self.names = load("cli/comparison/name_pairs")
+        self._new_training = load("cli/bin/compare_worker_training").TrainingOfSide
         self._trainings = {}
         """Model directory -> its training."""
         self._predictions = 0

@@ -45,7 +45,7 @@ class Run:
 
 
 def run_of_events(events: Iterable[Mapping[str, Any]]) -> Run:
-    """Returns the run that `cli/bin/side.py` has recorded."""
+    """Returns the run that `cli/bin/compare_worker.py` has recorded."""
     run = Run()
     for event in events:
         kind = event["event"]

@@ -26,7 +26,7 @@ OUT = "{out}"
 """Stands for a side's own output folder, in the program's arguments and environment variables."""
 
 _PACKAGE = pathlib.Path(__file__).absolute().parents[2]
-_PROGRAM = _PACKAGE / "cli" / "bin" / "side.py"
+_PROGRAM = _PACKAGE / "cli" / "bin" / "compare_worker.py"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +75,7 @@ class SideRunner:
         self._screen = screen_lib.Screen()
 
     def run_side(self, side: Side, steps: int, again: bool = False, **start: Any) -> list[Any]:
-        """Runs a side to its end and returns its events; `bin/side.py` describes `start`.
+        """Runs a side to its end and returns its events; `bin/compare_worker.py` describes `start`.
 
         Raises CannotCompare where it did not train or failed.
         """
