@@ -119,7 +119,7 @@ def test_a_module_trains_on_an_emulated_tpu_without_a_network(tmp_path):
     done = processes.run_command("run", *options, cwd=tmp_path, status=7)
     assert done.stdout.splitlines() == [
         f"['--steps-limit=9'] True program {tmp_path}",
-        "host 2",
+        "emulate 2",
         "11",
     ]
     ours = [line for line in said(done) if line.startswith("estimator_emb: ")]
