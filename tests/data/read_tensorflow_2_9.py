@@ -3,7 +3,7 @@
     python tests/data/read_tensorflow_2_9.py FOLDER
 
 FOLDER is where a wheel of TensorFlow 2.9.3 is unpacked. The modules are those of
-`estimator_emb.names.moved`, the names those that they define.
+`estimator_emb.catalog.moved`, the names those that they define.
 """
 
 import ast
@@ -11,7 +11,7 @@ import json
 import pathlib
 import sys
 
-from estimator_emb.names import moved
+from estimator_emb.catalog import moved
 
 ROOT = pathlib.Path(sys.argv[1], "tensorflow", "python")
 
