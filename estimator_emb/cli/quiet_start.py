@@ -8,7 +8,7 @@ import ctypes
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 """The variable that says what TensorFlow's C++ leaves out. Where the user has set it, it counts."""
@@ -21,12 +21,18 @@ _LINE = re.compile(
 )
 """Notes and warnings in either format of TensorFlow's log, and errors that are none."""
 _TRACE = re.compile(rb"=== Source Location Trace: ===|external/\S+\.cc:\d+$")
-"""Where such an error is from, which TensorFlow 2.22 writes below it, before an empty line."""
+"""Where an error is from. TensorFlow 2.22 writes it below the error, before an empty line."""
 
 
-def is_of_start(line: bytes) -> bool:
-    """Returns whether a line is one of those that are left out."""
-    return _LINE.match(line) is not None
+def without_start(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Yields the lines that stay; the trace of an error goes with the error."""
+    left_out = in_trace = False
+    for line in lines:
+        ends_trace = in_trace and not line.strip()
+        in_trace = left_out and _TRACE.match(line) is not None
+        left_out = in_trace or ends_trace or _LINE.match(line) is not None
+        if not left_out:
+            yield line
 
 
 @contextlib.contextmanager
@@ -67,12 +73,9 @@ def quiet() -> Iterator[None]:
 
 def _pass_on(reading: int, stderr: int) -> None:
     with open(reading, "rb") as lines, open(stderr, "wb") as out:
-        in_trace = False
-        for line in lines:
-            ends, in_trace = in_trace and not line.strip(), bool(_TRACE.match(line))
-            if not (is_of_start(line) or in_trace or ends):
-                out.write(line)
-                out.flush()
+        for line in without_start(lines):
+            out.write(line)
+            out.flush()
 
 
 def look_for_gpus() -> None:

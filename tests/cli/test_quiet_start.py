@@ -19,12 +19,18 @@ LEFT_OUT = """\
 WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
 I0000 00:00:1795607946.198894   18651 port.cc:153] oneDNN custom operations are on.
 E0000 00:00:1795607949.813078   18651 cuda_platform.cc:52] failed call to cuInit: INTERNAL: (303)
+=== Source Location Trace: ===\x20
+external/xla/xla/stream_executor/cuda/cuda_status.cc:50
+
 2026-11-25 11:59:27.203546: E external/cuda/cuda_dnn.cc:9261] Unable to register cuDNN factory: x
 2026-11-25 12:12:55.948476: I external/local_tsl/tsl/cuda/cudart_stub.cc:31] Could not find cuda
 2026-11-25 12:12:57.043061: W tensorflow/compiler/py_utils.cc:38] TF-TRT Warning: no TensorRT
 """
 KEPT = """\
 E0000 00:00:1795607949.813078   18651 cuda_driver.cc:52] failed to allocate 2 GB
+=== Source Location Trace: ===
+external/xla/xla/stream_executor/cuda/cuda_status.cc:50
+
 2026-11-25 11:59:27.203546: F tensorflow/core/platform/x.cc:1] Check failed: ok
 Traceback (most recent call last):
 I am no line of a log: port.cc:153] oneDNN

@@ -169,13 +169,12 @@ class SideRunner:
 
 def _end_of(log: str, label: str) -> str:
     """Keeps a log; returns its new path and its last lines as a sentence."""
-    with open(log, errors="replace") as file:
-        wanted = (line for line in file if not quiet_start.is_of_start(line.encode()))
-        last = collections.deque(wanted, _LAST_LINES)
+    with open(log, "rb") as file:
+        last = collections.deque(quiet_start.without_start(file), _LAST_LINES)
     handle, kept = tempfile.mkstemp(f"-{label}.log", "estimator-emb-compare-")
     os.close(handle)
     shutil.copyfile(log, kept)
-    lines = "".join(f"    {line.rstrip()}\n" for line in last)
+    lines = "".join(f"    {line.decode(errors='replace').rstrip()}\n" for line in last)
     return f" What it wrote is in {kept}" + (
         f"; the last lines:\n{lines.rstrip()}" if lines else "."
     )
