@@ -5,6 +5,7 @@ docs/api/index.md has the same list for users.
 
 import dataclasses
 import os
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,9 +35,9 @@ class EnvironmentVariable:
             raise ValueError(f"Environment variable {self} must be {allowed}; got {value!r}.")
         return value
 
-    def today(self, value: str) -> str:
+    def today(self, value: Any) -> Any:
         """Returns today's value for an older one, and any other value as it is."""
-        return dict(self.older).get(value, value)
+        return next((new for old, new in self.older if old == value), value)
 
 
 DEVICE = EnvironmentVariable(

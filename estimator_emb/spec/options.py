@@ -126,14 +126,13 @@ class TPUConfig(StockTPUConfig):
         fields = locals()
         tf_config.read_tf_config()  # As tensorflow-estimator's does, for the TPU's job.
         self: TPUConfig = super().__new__(cls, **{name: fields[name] for name in cls._fields})
+        check = functools.partial(suggestions.check_argument, "TPUConfig")
         for name, value, choices in (
-            ("device", device and environment.DEVICE.today(device), environment.DEVICE.choices),
+            ("device", environment.DEVICE.today(device), environment.DEVICE.choices),
             ("bad_ids", bad_ids, environment.BAD_IDS.choices),
             ("serving_tables", serving_tables, PRECISIONS),
         ):
-            if value is not None:
-                _check_choice(f"TPUConfig: {name}", value, choices)
-        check = functools.partial(suggestions.check_argument, "TPUConfig")
+            check(value in (None, *choices), name, " or ".join(map(repr, choices)), value)
         known, allowed = tpu_generation in (None, *GENERATIONS), f"one of {', '.join(GENERATIONS)}"
         check(known, "tpu_generation", f"{allowed}, or None", tpu_generation)
         known = table_summaries in (None, True, False)
@@ -161,9 +160,7 @@ def asked(config: Any) -> str:
 
 def asked_pjrt_platform() -> str | None:
     """Returns the kind of PJRT devices that the environment names; None if it names none."""
-    variable = environment.PJRT_PLATFORM
-    text = variable.value()
-    return text and _check_choice(f"Environment variable {variable}", text, variable.choices)
+    return environment.PJRT_PLATFORM.choice()
 
 
 def asked_shards() -> int | None:
@@ -209,8 +206,8 @@ def asked_bad_ids(config: Any) -> str:
 def asked_table_summaries(config: Any) -> bool | None:
     """Returns whether the config or the environment asks for table summaries; None if unset."""
     chosen: bool | None = _tpu_option(config, "table_summaries")
-    if chosen is None and environment.TABLE_SUMMARIES.value():
-        return _asked(config, "table_summaries", environment.TABLE_SUMMARIES, "0") == "1"
+    if chosen is None and (text := environment.TABLE_SUMMARIES.choice()):
+        return text == "1"
     return chosen if chosen is None else bool(chosen)
 
 
@@ -238,7 +235,7 @@ def check_on_tpu(config: Any) -> None:
 
 def means_losses() -> bool:
     """Returns whether emulated cores report the mean of their losses, and not core 0's."""
-    return _asked(None, "", environment.LOSS, "core") == "mean"
+    return environment.LOSS.choice() == "mean"
 
 
 def asked_wait_limit() -> float | None:
@@ -261,17 +258,9 @@ def asked_wait_limit() -> float | None:
 def _asked(config: Any, name: str, variable: EnvironmentVariable, default: str) -> str:
     chosen: str | None = _tpu_option(config, name)
     if chosen is not None:
-        return variable.today(chosen)
-    owner = f"Environment variable {variable}"
-    return _check_choice(owner, variable.value() or default, variable.choices)
+        return str(variable.today(chosen))
+    return variable.choice() or default
 
 
 def _tpu_option(config: Any, name: str) -> Any:
     return getattr(getattr(config, "tpu_config", None), name, None)
-
-
-def _check_choice(owner: str, chosen: str, choices: tuple[str, ...]) -> str:
-    if chosen not in choices:
-        allowed = " or ".join(repr(choice) for choice in choices)
-        raise ValueError(f"{owner} must be {allowed}; got {chosen!r}.")
-    return chosen

@@ -40,6 +40,8 @@ lookups.words.table_id = 'text'
     table_to_config_dict; its tables are ['items', 'texts']. Did you mean 'texts'?
 tpu.device = 'cpu'
     TPUConfig: device must be 'emulate' or 'pjrt' or 'tpu'; got 'cpu'.
+tpu.device = ['host']
+    TPUConfig: device must be 'emulate' or 'pjrt' or 'tpu'; got ['host'].
 tpu.device = None
 environment.ESTIMATOR_EMB_DEVICE = 'gpu'
 estimator.use_tpu = True
