@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from estimator_emb.engine.ordering import accesses
 from estimator_emb.guards.checks import run_ops
-from estimator_emb.guards.guard import Call, Guard, ModelBatch, Runs
+from estimator_emb.guards.guard import Call, Guard, ModelBatch
 from estimator_emb.reporting import console
 from estimator_emb.reporting.text_columns import some_of
 
@@ -20,8 +20,7 @@ class FrozenLayers(Guard):
 
     @classmethod
     def applies(cls, call: Call) -> bool:
-        runs = (Runs.PLAIN, Runs.LOCAL, Runs.EMULATED)
-        return call.runs in runs and call.training and not call.exporting
+        return call.in_graph and call.method == "train"
 
     def __init__(self, graph: Any):
         super().__init__(graph)

@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.engine.ordering import accesses
-from estimator_emb.guards.guard import Call, Guard, Runs
+from estimator_emb.guards.guard import Call, Guard
 from estimator_emb.reporting import frames
 from estimator_emb.reporting.text_columns import some_of
 
@@ -15,8 +15,7 @@ class GivenWeights(Guard):
 
     @classmethod
     def applies(cls, call: Call) -> bool:
-        runs = (Runs.PLAIN, Runs.LOCAL, Runs.EMULATED)
-        return call.runs in runs and call.training and not call.exporting
+        return call.in_graph and call.method == "train"
 
     def after(self, spec: Any) -> Any:
         given = [op for op in tf.compat.v1.get_default_graph().get_operations() if _is_given(op)]

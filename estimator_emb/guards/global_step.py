@@ -31,7 +31,7 @@ class GlobalStep(Guard):
 
     @classmethod
     def applies(cls, call: Call) -> bool:
-        return call.in_session and call.training and not call.exporting
+        return call.in_session and call.method == "train"
 
     def complete(self, spec: Any) -> Any:
         if tf.distribute.has_strategy():

@@ -108,6 +108,11 @@ class Call:
         return self.runs not in (Runs.TPU, Runs.DESCRIBED)
 
     @property
+    def in_graph(self) -> bool:
+        """Whether the graph of that session has the model's ops, rather than a lowered step."""
+        return self.in_session and self.runs is not Runs.PJRT
+
+    @property
     def ours(self) -> bool:
         """Whether the estimator is a `TPUEstimator`, whose model runs in a session."""
         return self.in_session and self.runs is not Runs.PLAIN

@@ -18,7 +18,7 @@ class LearningPhase(Guard):
 
     @classmethod
     def applies(cls, call: Call) -> bool:
-        return call.in_session and call.training and not call.exporting
+        return call.in_session and call.method == "train"
 
     def around(self, batch: ModelBatch) -> contextlib.AbstractContextManager[Any]:
         with warnings.catch_warnings():

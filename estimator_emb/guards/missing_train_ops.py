@@ -14,7 +14,7 @@ class MissingTrainOps(Guard):
 
     @classmethod
     def applies(cls, call: Call) -> bool:
-        return call.in_session and call.training and not call.exporting
+        return call.in_session and call.method == "train"
 
     def around(self, batch: ModelBatch) -> contextlib.AbstractContextManager[Any]:
         return error_notes.explained(_explain)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from estimator_emb.engine.ordering import accesses
 from estimator_emb.guards.checks import run_ops
-from estimator_emb.guards.guard import Call, Guard, Runs
+from estimator_emb.guards.guard import Call, Guard
 from estimator_emb.reporting import console, frames
 from estimator_emb.reporting.text_columns import some_of
 
@@ -25,8 +25,7 @@ class UnrunUpdates(Guard):
 
     @classmethod
     def applies(cls, call: Call) -> bool:
-        runs = (Runs.PLAIN, Runs.LOCAL, Runs.EMULATED)
-        return call.runs in runs and call.training and not call.exporting
+        return call.in_graph and call.method == "train"
 
     def after(self, spec: Any) -> Any:
         graph = tf.compat.v1.get_default_graph()

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.guards.checks import run_ops
-from estimator_emb.guards.guard import Call, Guard, Runs
+from estimator_emb.guards.guard import Call, Guard
 from estimator_emb.reporting import console, frames
 
 _UNWRITTEN = re.compile(r"(?:.*/)?write_summary(?:_\d+)?/Const(?:_\d+)?")
@@ -19,8 +19,7 @@ class UnshownCalls(Guard):
 
     @classmethod
     def applies(cls, call: Call) -> bool:
-        runs = (Runs.PLAIN, Runs.LOCAL, Runs.EMULATED)
-        return call.runs in runs and not call.exporting
+        return call.in_graph and not call.exporting
 
     def after(self, spec: Any) -> Any:
         ops = tf.compat.v1.get_default_graph().get_operations()

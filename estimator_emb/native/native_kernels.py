@@ -82,9 +82,8 @@ class Checked:
             self.checked = tf.cond(good, lambda: tf.constant(True), lambda: _refusal(batch))
         for source in read:
             if occurrences[source.feature.key].raw:
-                structure_checks.hold(
-                    source, self.checked
-                )  # Ops that compute the lengths of a sequence.
+                # Ops that compute the lengths of a sequence.
+                structure_checks.hold(source, self.checked)
         features = _arguments(used, occurrences, self._number)
         if self._next_step:
             self._next_step.kernels = _kind_of({**features, **layout}, batch)

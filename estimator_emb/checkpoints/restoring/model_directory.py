@@ -1,6 +1,7 @@
 """The checkpoints of an estimator: which one a call reads or continues from."""
 
 import contextlib
+import functools
 import os
 import re
 import time
@@ -104,12 +105,12 @@ class _ChecksBeforeSaving(tf.compat.v1.train.SessionRunHook):
                 saver.save = self._checked(saver.save)
 
     def _checked(self, save: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(save)  # It keeps the marks of other wrappers.
         def checked(*args: Any, **kwargs: Any) -> Any:
             self._check()
             return save(*args, **kwargs)
 
         checked.checks = self  # type: ignore[attr-defined]
-        checked.pauses = getattr(save, "pauses", False)  # type: ignore[attr-defined]
         return checked
 
 
