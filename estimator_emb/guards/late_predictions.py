@@ -5,11 +5,11 @@ asked for the next one before the answer to this one is out. An emulated TPU rea
 does.
 """
 
-import warnings
 from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.compat.internals import patches
 from estimator_emb.guards.checks.program_checks import DATASETS
 from estimator_emb.guards.guard import Call, Guard, Runs
 
@@ -24,9 +24,8 @@ class LatePredictions(Guard):
     def returned(self, owner: str, value: Any) -> Any:
         if not isinstance(value, DATASETS):
             return value
-        with warnings.catch_warnings():
-            # In a graph, TensorFlow warns that a dataset made elsewhere may have other options.
-            warnings.simplefilter("ignore", UserWarning)
+        # In a graph, TensorFlow warns that a dataset made elsewhere may have other options.
+        with patches.without_warnings():
             asked = value.options().experimental_optimization.inject_prefetch
         if asked is not None:
             return value

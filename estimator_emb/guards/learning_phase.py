@@ -1,11 +1,11 @@
 """Has Keras layers that are called without `training` train in a training."""
 
 import contextlib
-import warnings
 from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.compat.internals import patches
 from estimator_emb.guards.guard import Call, Guard, ModelBatch
 
 
@@ -21,7 +21,6 @@ class LearningPhase(Guard):
         return call.in_session and call.method == "train"
 
     def around(self, batch: ModelBatch) -> contextlib.AbstractContextManager[Any]:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # It is deprecated; today's Keras has no successor.
+        with patches.without_warnings():  # It is deprecated; today's Keras has no successor.
             tf.keras.backend.set_learning_phase(1)
         return super().around(batch)

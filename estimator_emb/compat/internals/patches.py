@@ -7,7 +7,9 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -126,6 +128,18 @@ class Changes(contextlib.ExitStack):
 
 LASTING = Changes()
 """Changes that last until the process ends; docs/importing.md lists them."""
+_without_warnings = threading.Lock()
+
+
+@contextlib.contextmanager
+def without_warnings() -> Iterator[None]:
+    """Drops what `warnings.warn` is told.
+
+    After `warnings.catch_warnings`, Python would repeat each warning that it has shown once.
+    """
+    with _without_warnings, Changes() as changes:
+        changes.set_attribute(warnings, "warn", lambda *args, **kwargs: None)
+        yield
 
 
 def _is_within(module: str, package: str) -> bool:
