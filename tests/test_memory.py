@@ -33,6 +33,7 @@ WAYS = {
 
 @pytest.fixture
 def graphs(monkeypatch):
+    tf.keras.backend.clear_session()  # From then on, Keras keeps a graph whose phase stays set.
     monkeypatch.setattr(tf.Graph, "__init__", tf.Graph.__init__)
     return made_from_here()
 
