@@ -96,6 +96,14 @@ RUN_OPTIONS = (
         metavar="N",
     ),
     RunOption(
+        "--seed",
+        "seeds Python's random, NumPy, TensorFlow and each RunConfig without a tf_random_seed, so "
+        "that a second run repeats the first",
+        launch="seed",
+        type=int,
+        metavar="N",
+    ),
+    RunOption(
         "--table-summaries",
         "whether TensorBoard shows how each embedding table trains, unless the program's TPUConfig "
         f"says it; by default what {environment.TABLE_SUMMARIES} says, or else yes if "

@@ -79,7 +79,7 @@ _API_ROOT = re.compile(r"tensorflow(\._api\.v2(\.v2)?)?(\.compat\.v[12])*")
 _installed: Changes | None = None
 
 
-def install() -> None:
+def install(tf_v1: bool = False) -> None:
     """Makes unchanged programs find `tf.estimator`, and estimator_emb in it.
 
     Afterwards, on every TensorFlow from 2.15.1 on, whether it was imported before or not:
@@ -102,11 +102,21 @@ def install() -> None:
       checkpoint that does not fit, are errors.
 
     Names that a program has imported from these modules before by `from ... import <class>` stay
-    as they were. A second call changes nothing. `uninstall` restores everything.
+    as they were. A second call changes nothing. `uninstall` restores everything but TensorFlow 1.
+
+    Args:
+      tf_v1: whether `import tensorflow` gives TensorFlow 1, with `tf.contrib`, from here on until
+        the process ends (`legacy.tf_v1`), as under `estimator-emb run --tf-v1`. It must come
+        before the program's imports of TensorFlow.
     """
+    if _installed is None:
+        _install()
+    if tf_v1:
+        importlib.import_module("estimator_emb.legacy.tf_v1").bind()
+
+
+def _install() -> None:
     global _installed
-    if _installed is not None:
-        return
     with Changes() as changes:
         _replace_modules(changes)
         _alias_modules(changes)

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import os
+import random
 import runpy
 import signal
 import sys
@@ -10,7 +11,14 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType, TracebackType
 from typing import Any
 
-from estimator_emb.compat.internals.estimators import Estimator, step_of_latest_checkpoint
+import numpy as np
+import tensorflow as tf
+
+from estimator_emb.compat.internals.estimators import (
+    Estimator,
+    LocalRunConfig,
+    step_of_latest_checkpoint,
+)
 from estimator_emb.compat.internals.patches import LASTING
 from estimator_emb.legacy import forks, install, python2_hints, tf_v1
 from estimator_emb.reporting import console
@@ -22,12 +30,14 @@ def launch(
     program: Sequence[str],
     binds_tf_v1: bool = False,
     steps_limit: int | None = None,
+    seed: int | None = None,
 ) -> int:
     """Runs a program that finds `tf.estimator`, with the classes of this package in it.
 
     The environment says where it trains. `program` is a file, or '-m' and a module, and its own
     arguments. `binds_tf_v1` makes `import tensorflow` give TensorFlow 1. Each call of `train`
-    and `evaluate` ends after `steps_limit` steps, if given.
+    and `evaluate` ends after `steps_limit` steps, if given. `seed`, if given, is that of Python's,
+    NumPy's and TensorFlow's random numbers, and of each `RunConfig` that has none.
 
     Returns 0 if the program ends by itself, 1 if it ends by an exception, 130 if Ctrl-C ends it. An
     exit of its own (`SystemExit`) passes through, with status 143 if SIGTERM has ended a training.
@@ -36,6 +46,8 @@ def launch(
     forks.warn_of_copies()
     if steps_limit is not None:
         _limit_steps(steps_limit)
+    if seed is not None:
+        _seed(seed)
     try:
         run_program(program, binds_tf_v1)
     except KeyboardInterrupt:
@@ -61,8 +73,7 @@ def run_program(program: Sequence[str], binds_tf_v1: bool) -> None:
     if not getattr(sys.flags, "safe_path", False):  # In that mode Python adds nothing.
         # First, as a file of the program may have the name of a module that tf_v1 supplies.
         sys.path[0] = os.getcwd() if is_module else os.path.dirname(os.path.realpath(program[0]))
-    if binds_tf_v1:
-        tf_v1.bind()
+    install.install(tf_v1=binds_tf_v1)
     if is_module:
         sys.argv[:] = program[1:]
         runpy.run_module(program[1], run_name="__main__", alter_sys=True)
@@ -137,6 +148,19 @@ def _limit_steps(limit: int) -> None:
 
     LASTING.set_attribute(Estimator, "train", limited_train)
     LASTING.set_attribute(Estimator, "evaluate", limited_evaluate)
+
+
+def _seed(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed)
+    tf.random.set_seed(seed)
+    given = LocalRunConfig.tf_random_seed.fget
+
+    def tf_random_seed(self: Any) -> int:
+        own = given(self)
+        return seed if own is None else own
+
+    LASTING.set_attribute(LocalRunConfig, "tf_random_seed", property(tf_random_seed))
 
 
 def _limited(what: str, estimator: Any, steps: Any, limit: int) -> Any:

@@ -13,7 +13,6 @@ from typing import Any, cast
 
 from estimator_emb.compat.internals.patches import Changes, SharedModule
 from estimator_emb.legacy import contrib, removed_aliases
-from estimator_emb.legacy.install import install
 
 _IMPORTED_BEFORE = (
     "estimator_emb.embedding",
@@ -38,7 +37,7 @@ _HINT = "tf.contrib is a part of TensorFlow 1: try --tf-v1."
 
 @functools.cache
 def bind() -> None:
-    """Gives programs TensorFlow 1's API, behaviour and `tf.contrib`; a second call does nothing.
+    """Gives programs TensorFlow 1's API, behaviour and `tf.contrib`; `install` calls it.
 
     `import tensorflow` gives the names of `tensorflow.compat.v1`, with `contrib` of
     `estimator_emb.legacy.contrib`. `import tensorflow.<module>`, in every form, gives the module
@@ -48,7 +47,6 @@ def bind() -> None:
     """
     import tensorflow as tf2
 
-    install()
     for name in _IMPORTED_BEFORE:
         importlib.import_module(name)
     v1 = importlib.import_module(_V1)

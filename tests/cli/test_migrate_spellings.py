@@ -136,6 +136,8 @@ def migrated(program):
 
 
 def values_of(text):
+    """The names of a program, which runs without TensorFlow 1: that would last for other tests."""
+    text = text.replace("estimator_emb.install(tf_v1=True)", "")
     scope = {"__name__": "program"}
     exec(compile(text, "program", "exec"), scope)
     return scope
@@ -252,6 +254,43 @@ def test_other_names(program, expected):
     result = migrated(program.replace("\\n", "\n") + "\n")
     assert left(result) == []
     assert values_of(result.text)["VALUE"] is pkgutil.resolve_name(expected), result.text
+
+
+INSTALL_V1 = "import estimator_emb\nestimator_emb.install(tf_v1=True)  # {}\n".format(
+    "`import tensorflow` gives TensorFlow 1."
+)
+
+
+@pytest.mark.parametrize(
+    "before, after",
+    [
+        ("", "import tensorflow as tf\nx = tf.placeholder(tf.float32)\n"),
+        ("'''A program.'''\nimport os\n", "import models\nimport tensorflow as tf\ntf.app.run()\n"),
+        ("from absl import app\n", "from tensorflow import Session, placeholder\nSession()\n"),
+    ],
+)
+def test_a_program_that_means_tensorflow_1_gets_it(before, after):
+    """Before all that may import TensorFlow."""
+    result = migrated(before + after)
+    assert result.text == before + INSTALL_V1 + after
+    assert migrated(result.text).text == result.text
+    (finding,) = result.findings
+    assert finding.text.endswith(
+        "estimator_emb.install(tf_v1=True), before the import of TensorFlow, gives it. To do "
+        "without, convert the program by tf_upgrade_v2."
+    )
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import tensorflow as tf\nx = tf.compat.v1.placeholder(tf.float32)\n",
+        "import tensorflow.compat.v1 as tf\nx = tf.placeholder(tf.float32)\n",
+        "import estimator_emb\nimport tensorflow as tf\nx = tf.placeholder(tf.float32)\n",
+    ],
+)
+def test_other_programs_do_not_get_tensorflow_1(program):
+    assert migrated(program).text == program
 
 
 UNTOUCHED = """

@@ -17,6 +17,7 @@ VALUES = {
     "shards": ["--shards=8"],
     "topology": ["--topology=v3-32"],
     "steps_limit": ["--steps-limit=3"],
+    "seed": ["--seed=7"],
     "table_summaries": ["--no-table-summaries"],
     "tf_v1": ["--tf-v1"],
 }

@@ -497,7 +497,7 @@ tf.contrib.layers.optimize_loss(
     importlib.util.find_spec("tf_slim") is None, reason="the package tf_slim is not installed"
 )
 def test_slim_where_tf_slim_is_installed():
-    done = processes.run(f"from estimator_emb.legacy import tf_v1; tf_v1.bind()\n{SLIM}")
+    done = processes.run(f"import estimator_emb; estimator_emb.install(tf_v1=True)\n{SLIM}")
     assert done.stdout.startswith("['hidden/weights', 'hidden/BatchNorm/beta'")
 
 
@@ -520,7 +520,7 @@ print([one.op.name for one in model.generator_variables], loss.generator_loss.sh
     importlib.util.find_spec("tensorflow_gan") is None, reason="tensorflow-gan is not installed"
 )
 def test_gan_where_tensorflow_gan_is_installed():
-    done = processes.run(f"from estimator_emb.legacy import tf_v1; tf_v1.bind()\n{GAN}")
+    done = processes.run(f"import estimator_emb; estimator_emb.install(tf_v1=True)\n{GAN}")
     assert done.stdout == "['Generator/g/kernel', 'Generator/g/bias'] ()\n"
 
 

@@ -75,9 +75,9 @@ EVERY_FORM = f"""
 def test_every_module_before_tensorflow_is_imported():
     processes.run(
         f"""
-    from estimator_emb.legacy import tf_v1
+    import estimator_emb
     import tensorflow
-    tf_v1.bind()
+    estimator_emb.install(tf_v1=True)
     V1 = tensorflow.compat.v1
     {EVERY_FORM}
         """
@@ -109,9 +109,9 @@ def test_every_module_where_all_was_imported_before():
 
     import tensorflow.io.gfile, tensorflow.compat.v1.train, tensorflow.lite
     from tensorflow.keras import backend
-    from estimator_emb.legacy import tf_v1
-    tf_v1.bind()
-    tf_v1.bind()
+    estimator_emb.install()
+    estimator_emb.install(tf_v1=True)
+    estimator_emb.install(tf_v1=True)
     V1 = tensorflow_2.compat.v1
     {EVERY_FORM}
         """

@@ -213,7 +213,8 @@ class Findings:
                 ):
                     self.left(call, f"{self._code(call)} asks for a legacy name.")
 
-    def _about_tf1(self) -> None:
+    def tf1_names(self) -> dict[str, cst.CSTNode]:
+        """Returns the names by which the program means TensorFlow 1, and where each stands."""
         seen: dict[str, cst.CSTNode] = {}
         for use in self._program.uses:
             for path in use.paths:
@@ -223,15 +224,19 @@ class Findings:
                 part = tf1_names.part_of(spelled.removeprefix("tf."))
                 if part not in (None, "contrib"):
                     seen.setdefault(f"tf.{part}", use.chain[0])
+        return seen
+
+    def _about_tf1(self) -> None:
+        seen = self.tf1_names()
         if not seen:
             return
         listed = ", ".join(list(seen)[:3]) + (f" and {len(seen) - 3} more" if len(seen) > 3 else "")
         self._add(
             next(iter(seen.values())),
             TF1,
-            f"The program means TensorFlow 1 by `tensorflow`: {listed}. Convert it by "
-            "tf_upgrade_v2; or say `import tensorflow.compat.v1 as tf`, and call "
-            "tf.disable_v2_behavior() where it starts.",
+            f"The program means TensorFlow 1 by `tensorflow`: {listed}. "
+            "estimator_emb.install(tf_v1=True), before the import of TensorFlow, gives it. To do "
+            "without, convert the program by tf_upgrade_v2.",
         )
 
     def _addresses(self) -> list[tuple[cst.Call, str]]:

@@ -29,6 +29,7 @@ _LOCAL_NAMES = {
 _WITHOUT_KERAS = {*sys.stdlib_module_names, "absl", "numpy", "pandas", "scipy", "six", "yaml"}
 """Packages whose import does not use tf.keras."""
 
+_INSTALL_V1 = "install(tf_v1=True)  # `import tensorflow` gives TensorFlow 1."
 _INSTALL = "install()  # With ESTIMATOR_EMB_DEVICE=emulate, TPU names mean an emulated TPU."
 
 
@@ -177,11 +178,14 @@ class Imports:
     def _add(self, is_changed: bool) -> None:
         """Adds the imports of new names, and that of estimator_emb before what needs it."""
         needs_ours = self._needs_ours()
-        if not (is_changed or needs_ours):
+        gets_v1 = not self._imports_ours() and bool(self._notes.tf1_names())
+        if not (is_changed or needs_ours or gets_v1):
             return
         is_called = is_changed and needs_ours and not self._notes.is_installed()
         call = ""
-        if is_called and self._notes.looks_tpus_up():
+        if gets_v1:
+            first = f"{self._local(renames.OURS, None)}.{_INSTALL_V1}"
+        elif is_called and self._notes.looks_tpus_up():
             call = f"{self._local(renames.OURS, None)}.{_INSTALL}"
         limit = self._limit()
         at = self._place(limit)
@@ -190,6 +194,8 @@ class Imports:
             lines.append(_as("import estimator_emb", renames.OURS, self._new[renames.OURS]))
         elif needs_ours and not self._is_ours_before(limit, at):
             lines.append("import estimator_emb  # noqa: F401 - before what uses tf.keras.")
+        if gets_v1:
+            lines.append(first)
         for module, local in sorted(self._new.items(), key=lambda item: item[0] != renames.COLUMNS):
             parent, _, leaf = module.rpartition(".")
             if module in (renames.COLUMNS, renames.TF1):
@@ -207,6 +213,9 @@ class Imports:
         at = self._place(self._limit())
         lines = ("import estimator_emb", "estimator_emb.install()  # It brings tf.estimator back.")
         self._edits.replace(at, at, "".join(line + self._newline for line in lines))
+
+    def _imports_ours(self) -> bool:
+        return any(path.partition(".")[0] == renames.OURS for path in self._program.paths)
 
     def _needs_ours(self) -> bool:
         changed = [part.path for part in self._parts.values() if part.is_changed and part.path]

@@ -7,11 +7,15 @@ use of them. tensorflow-estimator, which has one version only, is left out. Wher
 versions have an attribute, its reason begins as in `estimator_emb.compat.internals`.
 """
 
+import importlib
+
 import tensorflow as tf
 
 from estimator_emb.compat.internals import column_classes, graphs, tpu
 
 _v1 = tf.compat.v1
+_keras = tf.keras.Model.__module__.partition(".")[0]
+_keras_backend = importlib.import_module(f"{_keras}.src.backend")
 
 with tf.Graph().as_default():
     _variable = _v1.get_variable("any", [1], use_resource=True)
@@ -19,6 +23,7 @@ with tf.Graph().as_default():
     _mapped = tf.data.Dataset.range(1).map(lambda one: one)
 
 ATTRIBUTES = {
+    _keras_backend: {"_SEED_GENERATOR": "the seed of a RunConfig is that of Keras's layers too"},
     tf.Operation: {
         "_add_control_input": "a read of a step is ordered before the writes",
         "_add_control_inputs": "what was built before waits for checks and lookups",

@@ -27,6 +27,7 @@ with wrong_optimizers._watched(has_tables=True):
 forks.warn_of_copies()
 input_checkpoint.attach_hooks()
 launch._limit_steps(1)
+launch._seed(1)
 column_reads._install()
 scopes._install()
 print(*LASTING.attributes, sep="\\n")

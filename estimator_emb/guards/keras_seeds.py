@@ -1,0 +1,40 @@
+"""Has Keras's layers repeat with `RunConfig(tf_random_seed=...)`, as TensorFlow's ops do."""
+
+import contextlib
+import importlib
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.guards.guard import Call, Guard, ModelBatch
+
+
+class KerasSeeds(Guard):
+    """Draws the seeds of Keras's initializers and Dropout from the seed of the `RunConfig`.
+
+    Keras would draw them from Python's `random`. After `tf.keras.utils.set_random_seed` it draws
+    them from a generator of its own, which stays.
+    """
+
+    @classmethod
+    def applies(cls, call: Call) -> bool:
+        return getattr(call.config, "tf_random_seed", None) is not None
+
+    def around(self, batch: ModelBatch) -> contextlib.AbstractContextManager[Any]:
+        return _drawing(self.call.config.tf_random_seed)
+
+
+@contextlib.contextmanager
+def _drawing(seed: int) -> Iterator[None]:
+    package = tf.keras.Model.__module__.partition(".")[0]
+    of_thread = importlib.import_module(f"{package}.src.backend")._SEED_GENERATOR
+    if getattr(of_thread, "generator", None) is not None:
+        yield
+        return
+    of_thread.generator = random.Random(seed)
+    try:
+        yield
+    finally:
+        of_thread.generator = None
