@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.guards.guard import Call, Guard, ModelBatch
+from estimator_emb.guards.guard import Guard, ModelBatch
 
 
 class KerasSeeds(Guard):
@@ -18,12 +18,9 @@ class KerasSeeds(Guard):
     them from a generator of its own, which stays.
     """
 
-    @classmethod
-    def applies(cls, call: Call) -> bool:
-        return getattr(call.config, "tf_random_seed", None) is not None
-
     def around(self, batch: ModelBatch) -> contextlib.AbstractContextManager[Any]:
-        return _drawing(self.call.config.tf_random_seed)
+        seed = getattr(self.call.config, "tf_random_seed", None)
+        return super().around(batch) if seed is None else _drawing(seed)
 
 
 @contextlib.contextmanager
