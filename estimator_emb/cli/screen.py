@@ -7,7 +7,7 @@ import select
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 _LONGEST_LINE = 1 << 20
 """Bytes; a longer line is shown in pieces."""
@@ -16,23 +16,52 @@ _SECONDS_BETWEEN_DRAWINGS = 0.2
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x1f\x7f-\x9f]")
 
 
+_TIME = re.compile(rb"[IWEF]\d{4} [\d:.]+ +\d+ |\d{4}-\d\d-\d\d[ T][\d:.,]+ ")
+"""How a line of absl's log, of TensorFlow's or of Python's begins."""
+
+
 class Lines:
-    """Divides a process's stream into lines that begin with `prefix`; `last` takes them without."""
+    """Divides a process's stream into lines that begin with `prefix`; `last` takes them without.
+
+    A line that repeats the one before, but for its time, is counted instead.
+    """
 
     def __init__(self, prefix: str, last: collections.deque[bytes]):
         self._prefix = prefix.encode()
         self._last = last
         self._rest = b""
+        self._text = b""
+        self._repeats = 0
 
     def feed(self, data: bytes) -> bytes:
         """Returns the lines that `data` completes, each with the prefix; b"" ends the last one."""
+        is_end = not data
         data = data or (b"\n" if self._rest else b"")
         *lines, self._rest = (self._rest + data).split(b"\n")
         while len(self._rest) > _LONGEST_LINE:
             lines.append(self._rest[:_LONGEST_LINE])
             self._rest = self._rest[_LONGEST_LINE:]
+        lines = list(self._counted(lines, is_end))
         self._last.extend(lines)
         return b"".join(b"%s%s\n" % (self._prefix, line) for line in lines)
+
+    def _counted(self, lines: list[bytes], is_end: bool) -> Iterator[bytes]:
+        for line in lines:
+            text = _TIME.sub(b"", line, count=1) if _TIME.match(line) else line
+            if text == self._text and 0 < len(line) < _LONGEST_LINE:
+                self._repeats += 1
+                continue
+            yield from self._count()
+            self._text = text
+            yield line
+        if is_end:
+            yield from self._count()
+
+    def _count(self) -> Iterator[bytes]:
+        if self._repeats:
+            times = "1 time" if self._repeats == 1 else f"{self._repeats:,} times"
+            yield f"(the same line {times} more)".encode()
+        self._repeats = 0
 
 
 class Screen:

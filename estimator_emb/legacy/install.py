@@ -25,6 +25,7 @@ from estimator_emb.legacy import (
     plain_estimators,
     text_frames,
 )
+from estimator_emb.reporting import console
 from estimator_emb.spec import config, options
 
 _OURS: dict[str, Any] = {
@@ -126,6 +127,7 @@ def _install() -> None:
         keras_overrides.fit_overrides(changes)
         text_frames.take_text(changes)
         _supply_moved(changes)
+        console.without_advice_to_leave(changes)
         input_checkpoint.attach_hooks()
         _installed = changes.pop_all()
 

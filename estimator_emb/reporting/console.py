@@ -35,6 +35,10 @@ _calls = 0
 _undo = contextlib.ExitStack()
 
 
+_ADVICE_TO_LEAVE = ("Use tf.keras instead.", "Use Keras preprocessing layers instead")
+"""How the advice begins in a notice of deprecation of an estimator, or of a column."""
+
+
 class _OurLevel(int):
     """A level of our logger that the program has not chosen."""
 
@@ -47,6 +51,23 @@ def say_once(text: str, model_dir: Any = None, level: int = logging.INFO) -> Non
     if (text, str(model_dir)) not in _logged:
         _logged.add((text, str(model_dir)))
         logger.log(level, text, stacklevel=2)
+
+
+def shows_estimators() -> bool:
+    """Returns whether the lines of tensorflow-estimator at level INFO are shown now."""
+    tensorflow = tf.get_logger()
+    line = tensorflow.makeRecord(tensorflow.name, logging.INFO, tf.__file__, 0, "", (), None)
+    return tensorflow.isEnabledFor(logging.INFO) and bool(tensorflow.filter(line))
+
+
+def without_advice_to_leave(undo: contextlib.ExitStack) -> None:
+    """Leaves out TensorFlow's notices that `tf.estimator` and its columns are deprecated."""
+    _add_filter(tf.get_logger(), _is_no_advice_to_leave, undo)
+
+
+def _is_no_advice_to_leave(record: logging.LogRecord) -> bool:
+    notice = _notice(record)
+    return notice is None or not str(notice[-1]).startswith(_ADVICE_TO_LEAVE)
 
 
 def counts_steps(graph: tf.Graph) -> None:
@@ -100,9 +121,9 @@ def _set_up() -> None:
     _add_filter(logger, _is_wanted)
 
 
-def _add_filter(owner: logging.Filterer, wanted: Any) -> None:
+def _add_filter(owner: logging.Filterer, wanted: Any, undo: contextlib.ExitStack = _undo) -> None:
     owner.addFilter(wanted)
-    _undo.callback(owner.removeFilter, wanted)
+    undo.callback(owner.removeFilter, wanted)
 
 
 def _reset_level() -> None:
@@ -180,10 +201,16 @@ def _concerns_program(record: logging.LogRecord) -> bool:
         return True
     if record.levelno < logging.WARNING:
         return _is_level_chosen() or frames.is_of_program(record.pathname)
-    # TensorFlow begins a deprecation notice with the file and line of the caller. Every name of
-    # tensorflow-estimator has the advice below, whoever uses it.
-    if not (isinstance(record.args, tuple) and message.startswith("From %s: ")):
+    notice = _notice(record)
+    if notice is None:
         return True
-    if record.args[-1] == "Use tf.keras instead.":
+    # Every name of tensorflow-estimator has this advice, whoever uses it.
+    if notice[-1] == _ADVICE_TO_LEAVE[0]:
         return False
-    return frames.is_of_program(str(record.args[0]).rpartition(":")[0])
+    return frames.is_of_program(str(notice[0]).rpartition(":")[0])
+
+
+def _notice(record: logging.LogRecord) -> tuple[Any, ...] | None:
+    """Returns place and advice, first and last, of TensorFlow's notice of deprecation; or None."""
+    is_one = str(record.msg).startswith("From %s: ") and isinstance(record.args, tuple)
+    return record.args if is_one else None  # type: ignore[return-value]

@@ -288,7 +288,10 @@ def log_beside(
 
 
 def log_evaluation(metrics: Any, model_dir: str, output_dir: str, batches: int | None) -> None:
-    """Logs the metrics of an evaluation in one line, and over how many batches they are."""
+    """Logs over how many batches an evaluation was, and its metrics.
+
+    The metrics are left out where tensorflow-estimator's own line is shown, which has them.
+    """
     if not isinstance(metrics, dict):
         return
     name = os.path.relpath(output_dir, model_dir).removeprefix("eval").removeprefix("_")
@@ -299,10 +302,12 @@ def log_evaluation(metrics: Any, model_dir: str, output_dir: str, batches: int |
         for key in ("loss", *others)
         if key in metrics and not isinstance(metrics[key], bytes)  # Bytes are summaries, pictures.
     )
-    step, over = _text(metrics.get("global_step")), ""
-    if batches is not None:
-        over = f" (over {counted(batches, 'batch', 'batches')})"
-    logger.info("%s at step %s: %s%s", begin, step, ", ".join(texts), over)
+    begin += f" at step {_text(metrics.get('global_step'))}"
+    over = "" if batches is None else f"over {counted(batches, 'batch', 'batches')}"
+    if not console.shows_estimators():
+        logger.info("%s: %s%s", begin, ", ".join(texts), over and f" ({over})")
+    elif over:
+        logger.info("%s: %s", begin, over)
 
 
 def _text(value: Any) -> str:

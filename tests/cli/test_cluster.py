@@ -3,6 +3,7 @@
 The programs here are of a few lines and without TensorFlow, but for the last test.
 """
 
+import collections
 import contextlib
 import json
 import os
@@ -22,6 +23,7 @@ from processes import ROOT, SCRIPT
 
 from estimator_emb.catalog import environment
 from estimator_emb.cli import main as main_lib
+from estimator_emb.cli import screen
 
 START = """
 import importlib.util, os, pathlib, signal, sys
@@ -135,6 +137,39 @@ def test_each_process_has_its_task_and_its_lines(tmp_path):
     addresses = [one for of_job in clusters[0].values() for one in of_job]
     assert len(set(addresses)) == 5
     assert all(re.fullmatch(r"localhost:\d+", one) for one in addresses)
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_repeated_lines_are_counted(size):
+    """Whatever their times are, and however they arrive."""
+    text = (
+        "a\na\na\n\n\n"
+        "W1127 02:54:18.123456   21926 a.py:1] b\nW1127 02:54:19.5   21926 a.py:1] b\n"
+        "2026-11-27 02:54:18,123 c\n2026-11-27 02:54:18,200 c\n"
+        "step 1 of 2\nstep 2 of 2\n" + 1234 * "d\n" + "d"
+    ).encode()
+    last = collections.deque(maxlen=3)
+    lines = screen.Lines("ps 0 | ", last)
+    parts = [text[start : start + size] for start in range(0, len(text), size)]
+    shown = b"".join(lines.feed(part) for part in [*parts, b"", b""])
+    assert shown.decode().splitlines() == [
+        "ps 0 | " + line
+        for line in (
+            "a",
+            "(the same line 2 times more)",
+            "",
+            "",
+            "W1127 02:54:18.123456   21926 a.py:1] b",
+            "(the same line 1 time more)",
+            "2026-11-27 02:54:18,123 c",
+            "(the same line 1 time more)",
+            "step 1 of 2",
+            "step 2 of 2",
+            "d",
+            "(the same line 1,234 times more)",
+        )
+    ]
+    assert [*last] == [b"step 2 of 2", b"d", b"(the same line 1,234 times more)"]
 
 
 def test_lines_of_any_kind(tmp_path):

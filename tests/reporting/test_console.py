@@ -230,6 +230,23 @@ def test_notices_of_what_libraries_call_are_left_out(free, capsys):
     assert len(said()) == 2 * len(notices) + 1
 
 
+def test_no_advice_to_leave_tf_estimator_once_it_is_installed(free, installed, capsys):
+    """Whether or not the program sets up logging."""
+    free()
+    for _ in range(2):
+        tf.estimator.RunConfig()
+        tf.feature_column.indicator_column(
+            tf.feature_column.categorical_column_with_identity("x", 3)
+        )
+        THEIRS.warning("From %s: %s is deprecated.\n%s", "/p.py:1", "x", "Use tf.keras instead.")
+        THEIRS.warning("From %s: %s is deprecated.\n%s", "/p.py:1", "x", "Use tf.keras.y.")
+        logging.basicConfig(level=logging.INFO)
+    lines = capsys.readouterr().err.splitlines()
+    assert set(lines) == {"WARNING:tensorflow:From /p.py:1: x is deprecated.", "Use tf.keras.y."}
+    ee.uninstall()
+    assert not THEIRS.filters
+
+
 def test_a_person_who_types_sees_a_bar_and_evaluations(free, monkeypatch, capsys, tmp_path):
     """As in a notebook: TensorFlow's logger has level INFO."""
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)

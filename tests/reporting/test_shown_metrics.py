@@ -57,6 +57,19 @@ def test_an_evaluation_logs_its_metrics(steps, over, device, tmp_path, caplog):
         assert line in caplog.messages, caplog.messages
 
 
+@pytest.mark.parametrize("device", [None, "host"])
+def test_metrics_are_shown_once(device, tmp_path, caplog):
+    """Where the line of tensorflow-estimator is shown, which programs may read, ours has none."""
+    caplog.set_level(logging.INFO, "tensorflow")
+    estimator = make(tmp_path, device)
+    estimator.train(input_fn, max_steps=3)
+    estimator.evaluate(input_fn, steps=2)
+    assert "evaluation at step 3: over 2 batches" in caplog.messages
+    (saved,) = [line for line in caplog.messages if "ten = 32.5" in line]
+    assert saved.startswith("Saving dict for global step 3: ")
+    assert not [line for line in caplog.messages if "ten 32.5" in line]
+
+
 def test_an_estimator_without_a_tpu_logs_them_too(installed, tmp_path, caplog):
     def plain(features, labels, mode):
         loss = 1234567.0 + tf.reduce_sum(features)
