@@ -18,6 +18,7 @@ from estimator_emb.guards.known_ops import KnownOps
 from estimator_emb.guards.late_predictions import LatePredictions
 from estimator_emb.guards.learning_phase import LearningPhase
 from estimator_emb.guards.loss_summary import LossSummary
+from estimator_emb.guards.made_outside import MadeOutside
 from estimator_emb.guards.missing_labels import MissingLabels
 from estimator_emb.guards.missing_train_ops import MissingTrainOps
 from estimator_emb.guards.model_errors import ModelErrors
@@ -50,6 +51,7 @@ GUARDS: tuple[type[Guard], ...] = (
     InputEnds,
     StopSignals,
     DirectoryLock,
+    MadeOutside,
     TakesParams,
     InputValues,
     InputErrors,

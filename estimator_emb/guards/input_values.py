@@ -10,21 +10,29 @@ import tensorflow as tf
 from estimator_emb.guards.checks.program_checks import DATASETS
 from estimator_emb.guards.guard import Call, Guard
 
+_MUST = "must return a Dataset, or features and labels"
+
 
 class InputValues(Guard):
     """Names the input_fn that returned no Dataset, and no features and labels."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:
-        return call.ours
+        return call.in_session
 
     def returned(self, owner: str, value: Any) -> Any:
-        _check(owner, value, self.call.has_spec, self.call.on_cores)
+        if hasattr(value, "get_next"):
+            raise TypeError(
+                f"{owner} {_MUST}; it returned an iterator, {type(value).__name__}. Return the "
+                "Dataset, or what get_next() returns."
+            )
+        if self.call.ours:  # A model_fn without a TPU may do without what input_fn returns.
+            _check(owner, value, self.call.has_spec, self.call.on_cores)
         return value
 
 
 def _check(owner: str, returned: Any, needs_dict: bool, on_cores: bool) -> None:
-    must = f"{owner} must return a Dataset, or features and labels"
+    must = f"{owner} {_MUST}"
     if returned is None:
         raise ValueError(f"{must}; it returned None. Is its `return` missing?")
     structure = returned
@@ -34,11 +42,6 @@ def _check(owner: str, returned: Any, needs_dict: bool, on_cores: bool) -> None:
         raise TypeError(
             f"{must}; it returned a {type(returned).__name__}. For Python's values, see "
             "tf.data.Dataset.from_generator."
-        )
-    elif hasattr(returned, "get_next"):
-        raise TypeError(
-            f"{must}; it returned an iterator, {type(returned).__name__}. Return the Dataset, or "
-            "what get_next() returns."
         )
     features, labels = structure, None
     if isinstance(structure, (tuple, list)):

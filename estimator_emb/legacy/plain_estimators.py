@@ -18,7 +18,7 @@ from estimator_emb.compat.internals.estimators import Estimator, ModeKeys
 from estimator_emb.compat.internals.patches import Changes
 from estimator_emb.compat.internals.tpu_estimator import StockTPUEstimator
 from estimator_emb.guards import calls, watching
-from estimator_emb.guards.checks import call_arguments
+from estimator_emb.guards.checks import call_arguments, program_checks
 from estimator_emb.guards.guard import Call, Runs
 from estimator_emb.guards.watching import GraphGuards
 from estimator_emb.reporting import console
@@ -115,6 +115,7 @@ def _guards(estimator: Any, method: str, **given: Any) -> GraphGuards:
 
 
 def _call_input_fn(original: Any, self: Any, mode: str, **given: Any) -> Any:
+    program_checks.check_is_function(given["input_fn"])
     value = original(self, mode=mode, **given)
     if tf.distribute.has_strategy():
         return value

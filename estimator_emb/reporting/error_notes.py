@@ -44,7 +44,10 @@ def shorten(error: tf.errors.OpError) -> None:
     """Removes TensorFlow's stack traces from an error in place, by a subclass of its class."""
     if getattr(error, "_is_short", False):
         return
-    made = frames.made_by(error.op or _op_in_function(error))
+    op = error.op or _op_in_function(error)
+    made = frames.made_by(op)
+    if not made and op is not None and "/" in op.name and not frames.is_ours(op):
+        made = f"The op is {op.name!r}."  # The scope of a library's op may have a column in it.
     error._message = "\n".join([*cause(error.message), *([made] if made else ())])
     error.__class__ = _short_class(type(error))  # type: ignore[arg-type]
     if isinstance(error.__context__, tf.errors.OpError):

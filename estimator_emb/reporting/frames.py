@@ -73,10 +73,13 @@ def innermost(passed: Iterable[Any]) -> Any:
 def line_of_program(op: Any) -> str | None:
     """Returns the line of the program that created an op; None where it is unknown."""
     last = innermost(traceback_of(op))
-    if last is None:
-        return None
-    source = linecache.getline(last.filename, last.lineno).strip()
-    return f"{last.filename}, line {last.lineno}, in {last.name}: {source}".rstrip(": ")
+    return None if last is None else shown(last)
+
+
+def shown(frame: Any) -> str:
+    """Returns the place and the source of a frame of a traceback."""
+    source = linecache.getline(frame.filename, frame.lineno).strip()
+    return f"{frame.filename}, line {frame.lineno}, in {frame.name}: {source}".rstrip(": ")
 
 
 def made_by(op: Any) -> str:
@@ -98,6 +101,13 @@ def _on_first_core(op: Any) -> Any:
         with contextlib.suppress(KeyError):
             return op.graph.get_operation_by_name(op.name[copied.end() :])
     return op
+
+
+def is_ours(op: Any) -> bool:
+    """Returns whether this package, rather than another library, has created an op."""
+    files = (frame.filename for frame in reversed(traceback_of(op)))
+    last = next((file for file in files if not is_in(file, ("tensorflow", *KERAS))), "")
+    return is_in(last, ("estimator_emb", "feature_columns"))
 
 
 def _is_of_library(op: Any) -> bool:

@@ -123,7 +123,7 @@ train.max_steps = True
 train = {'steps': '4'}
     Train steps must be int, got <class 'str'>: '4'. Give train a number of steps, or None.
 train.input_fn = None
-    input_fn must be a function of params that returns a Dataset, or features and labels; got
+    input_fn must be a function that returns a Dataset, or features and labels; got
     None. Give the function itself, and make the Dataset inside of it.
 returned = {'loss': 1.0}
     loss must be Tensor, given: 1.0

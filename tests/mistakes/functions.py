@@ -122,7 +122,7 @@ item.learning_rate_fn = lambda step: None
     Table 'tbl_item': learning_rate_fn {lambda} returned None; it must return a number or a
     scalar tensor. Is its `return` missing?
 train.input_fn = tf.data.Dataset.from_tensors(1)
-    input_fn must be a function of params that returns a Dataset, or features and labels; got a
+    input_fn must be a function that returns a Dataset, or features and labels; got a
     Dataset. Give the function itself, and make the Dataset inside of it.
 train.input_fn = lambda params: (one for one in [])
     input_fn ({lambda}) must return a Dataset, or features and labels; it returned a generator.

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 import sys
 import traceback
 
@@ -118,6 +119,32 @@ def test_an_op_in_a_function_or_on_another_core(tmp_path, shards, name, branch):
     said, made = caught.value.message.splitlines()
     assert said == f"assertion failed: [{name}]"
     assert made.endswith(f" was made by {__file__}, line {line}, in asserted: {ASSERTED}")
+
+
+@pytest.mark.parametrize(
+    "name", ["LinearClassifier", pytest.param("DNNClassifier", marks=pytest.mark.slow)]
+)
+def test_an_op_that_no_line_of_the_program_made_keeps_its_name(name, installed, tmp_path):
+    """An empty word under weights: the name of the op has the column in it."""
+    columns = tf.feature_column
+    words = columns.categorical_column_with_vocabulary_list("word", ["a", "b"])
+    weighted = columns.weighted_categorical_column(words, "weight")
+    if name == "DNNClassifier":
+        embedding = columns.embedding_column(weighted, 2)
+        estimator = tf.estimator.DNNClassifier([2], [embedding], str(tmp_path))
+    else:
+        estimator = tf.estimator.LinearClassifier([weighted], str(tmp_path))
+
+    def input_fn():
+        word = tf.SparseTensor([[0, 0], [0, 1], [1, 0]], ["a", "", "b"], [2, 2])
+        weight = tf.SparseTensor([[0, 0], [1, 0]], [1.0, 2.0], [2, 2])
+        return tf.data.Dataset.from_tensors(({"word": word, "weight": weight}, [[1], [0]]))
+
+    with pytest.raises(tf.errors.InvalidArgumentError) as raised:
+        estimator.train(input_fn, max_steps=1)
+    happened, op = str(raised.value).splitlines()
+    assert happened == "Incompatible shapes: [3] vs. [2]"
+    assert re.fullmatch(r"The op is '(dnn|linear)/.*word_weighted_by_weight.*/LogicalAnd'\.", op)
 
 
 def test_everything_on_request(tmp_path, monkeypatch):

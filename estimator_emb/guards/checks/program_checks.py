@@ -104,12 +104,7 @@ def checked_input_fn(input_fn: Any, returned: Callable[[str, Any], Any]) -> Call
     Raises TypeError if `input_fn` is not callable or has an unknown required argument, and
     ValueError if it does not take `params`.
     """
-    if isinstance(input_fn, DATASETS) or not callable(input_fn):
-        got = "a Dataset" if isinstance(input_fn, DATASETS) else repr(input_fn)
-        raise TypeError(
-            "input_fn must be a function of params that returns a Dataset, or features and labels; "
-            f"got {got}. Give the function itself, and make the Dataset inside of it."
-        )
+    check_is_function(input_fn)
     owner = f"input_fn ({name_of(input_fn)})"
     arguments = fn_args(input_fn)
     takes_any = has_kwargs(input_fn)
@@ -129,6 +124,16 @@ def checked_input_fn(input_fn: Any, returned: Callable[[str, Any], Any]) -> Call
         return returned(owner, input_fn(**kwargs))
 
     return takes(checked, arguments)
+
+
+def check_is_function(input_fn: Any) -> None:
+    """Raises TypeError unless an input_fn is a function."""
+    if isinstance(input_fn, DATASETS) or not callable(input_fn):
+        got = "a Dataset" if isinstance(input_fn, DATASETS) else repr(input_fn)
+        raise TypeError(
+            "input_fn must be a function that returns a Dataset, or features and labels; got "
+            f"{got}. Give the function itself, and make the Dataset inside of it."
+        )
 
 
 def _required(function: Callable[..., Any]) -> list[str]:
