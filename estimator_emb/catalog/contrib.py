@@ -59,6 +59,7 @@ _OURS = "estimator_emb.legacy.contrib"
 _ADDONS = "the package tensorflow-addons, which ended with TensorFlow 2.16, had it"
 _IO = "the package tensorflow-io"
 _SLIM = "pip install tf_slim, and --tf-v1 finds"
+_SLIM_HAS = f"the package tf_slim has it unchanged: {_SLIM}"
 _SUMMARY = "tensorflow.python.ops.summary_ops_v2"
 _LOOKUP = "tensorflow.python.ops.lookup_ops"
 _TPU_OPS = "tensorflow.python.tpu.ops.tpu_ops"
@@ -300,8 +301,19 @@ MODULES: dict[str, Module] = {
         "tf_slim.layers.optimizers tf_slim.layers.regularizers tf_slim.layers.rev_block_lib "
         "tf_slim.layers.summaries",
         advice={
-            "tf.layers.{name}": "batch_norm=batch_normalization conv2d dropout "
-            "fully_connected=dense max_pool2d=max_pooling2d",
+            f"{_SLIM_HAS} it. tf.layers.{{name}} differs: no activation by default, and variables "
+            "kernel and bias in place of weights and biases": "fully_connected=dense",
+            f"{_SLIM_HAS} it. tf.layers.{{name}} differs: no activation and padding 'valid' by "
+            "default, and variables kernel and bias in place of weights and biases": "conv2d",
+            f"{_SLIM_HAS} it. tf.layers.{{name}} differs: momentum 0.99 in place of decay 0.999, "
+            "scale by default, and training=False unless it is given": (
+                "batch_norm=batch_normalization"
+            ),
+            f"{_SLIM_HAS} it. tf.layers.{{name}} differs: it takes the rate, 1 - keep_prob, and is "
+            "off unless training=True is given": "dropout",
+            f"{_SLIM_HAS} it. tf.layers.{{name}} differs: it needs strides": (
+                "max_pool2d=max_pooling2d"
+            ),
             "tf.feature_column.{name}": "bucketized_column crossed_column embedding_column "
             "one_hot_column=indicator_column real_valued_column=numeric_column "
             "shared_embedding_columns "
@@ -310,10 +322,14 @@ MODULES: dict[str, Module] = {
             "sparse_column_with_keys=categorical_column_with_vocabulary_list "
             "sparse_column_with_vocabulary_file=categorical_column_with_vocabulary_file "
             "weighted_sparse_column=weighted_categorical_column",
-            "an optimizer's minimize(), with tf.clip_by_global_norm": "optimize_loss",
+            f"{_SLIM_HAS} it. It is an optimizer's minimize(), with tf.clip_by_global_norm": (
+                "optimize_loss"
+            ),
             "tf.nn.safe_embedding_lookup_sparse": "safe_embedding_lookup_sparse",
         },
-        rest=f"tf.layers; the package tf_slim has most of its layers: {_SLIM} them",
+        rest=f"the package tf_slim has most of its layers, with the same defaults and names of "
+        f"variables: {_SLIM} them. tf.layers differs: no activation by default, and variables "
+        "kernel and bias in place of weights and biases",
     ),
     "learn": Module(
         places={f"{_OURS}.learn": "ModeKeys RunConfig=LearnRunConfig"},
@@ -347,7 +363,7 @@ MODULES: dict[str, Module] = {
     ),
     "losses": Module(
         package="tf_slim.losses",
-        rest=f"tf.losses, whose labels come first; the package tf_slim has these: {_SLIM} them",
+        rest=f"the package tf_slim has them: {_SLIM} them. tf.losses differs: labels come first",
     ),
     "metrics": Module(
         places={
@@ -368,7 +384,8 @@ MODULES: dict[str, Module] = {
         },
         inner="python.ops python.ops.metric_ops",
         package="tf_slim.metrics tf_slim.metrics.metric_ops",
-        rest=f"tf.metrics; the package tf_slim has all of them: {_SLIM} them",
+        rest=f"the package tf_slim has all of them: {_SLIM} them. tf.metrics differs: names "
+        "without streaming_, and labels come first",
     ),
     "nn": Module(
         places={"tf.nn": "conv1d_transpose"},

@@ -25,6 +25,7 @@ from estimator_emb.guards.model_errors import ModelErrors
 from estimator_emb.guards.model_values import ModelValues
 from estimator_emb.guards.nan_inputs import NanInputs
 from estimator_emb.guards.nan_loss import NanLoss
+from estimator_emb.guards.patient_closes import PatientCloses
 from estimator_emb.guards.reached_steps import ReachedSteps
 from estimator_emb.guards.reads_first import ReadsFirst
 from estimator_emb.guards.sample_counts import SampleCounts
@@ -82,6 +83,7 @@ GUARDS: tuple[type[Guard], ...] = (
     KnownOps,
     SpreadLabels,
     NanInputs,
+    PatientCloses,
     ReadsFirst,  # After all that adds ops or hooks.
     SaveTurns,
     CheckpointFit,

@@ -212,9 +212,13 @@ GONE = {
     "seq2seq": ". Today: the package tensorflow-addons, which ended with TensorFlow 2.16, had it "
     "(tfa.seq2seq).",
     "slim": ". Today: the package tf_slim: pip install tf_slim, and --tf-v1 finds it.",
-    "layers.fully_connected": ". Today: tf.layers.dense.",
-    "layers.conv3d_transpose": ". Today: tf.layers; the package tf_slim has most of its layers: "
-    "pip install tf_slim, and --tf-v1 finds them.",
+    "layers.fully_connected": ". Today: the package tf_slim has it unchanged: pip install tf_slim, "
+    "and --tf-v1 finds it. tf.layers.dense differs: no activation by default, and variables kernel "
+    "and bias in place of weights and biases.",
+    "layers.conv3d_transpose": ". Today: the package tf_slim has most of its layers, with the same "
+    "defaults and names of variables: pip install tf_slim, and --tf-v1 finds them. tf.layers "
+    "differs: no activation by default, and variables kernel and bias in place of weights and "
+    "biases.",
     "grid_rnn": ", and nothing takes its place.",
     "crf.CrfForwardRnnCell": ". Today: the package tensorflow-addons, which ended with TensorFlow "
     "2.16, had it (tfa.text).",

@@ -1,0 +1,45 @@
+"""Has a call end a second after its last step at most, where TensorFlow would wait for its input.
+
+The end of a session waits for the op that a dataset runs ahead, and for tf.data's autotuning, up to
+a minute, in which Ctrl-C does nothing. So a thread ends the session, for which nobody waits longer.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.guards.guard import Call, Guard
+
+_PATIENCE = 1.0
+"""Seconds."""
+
+
+class PatientCloses(Guard):
+    """Adds a hook that has a thread close the session."""
+
+    @classmethod
+    def applies(cls, call: Call) -> bool:
+        return call.in_session and not call.exporting
+
+    def hooks(self, spec: Any) -> Iterable[Any]:
+        yield _CloseHook()
+
+
+class _CloseHook(tf.compat.v1.train.SessionRunHook):
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        session.close = lambda: _close(session)
+
+
+def _close(session: Any) -> None:
+    session.__dict__.pop("close", None)  # What refers to itself would outlive the call.
+
+    def close() -> None:
+        with contextlib.suppress(Exception):  # As MonitoredSession does.
+            session.close()
+
+    thread = threading.Thread(target=close, name="close a session", daemon=True)
+    thread.start()
+    thread.join(_PATIENCE)

@@ -1,0 +1,108 @@
+"""The end of a call waits no longer than a second for what its input runs ahead."""
+
+import gc
+import threading
+import weakref
+
+import harness
+import numpy as np
+import processes
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+
+v1 = tf.compat.v1
+pytestmark = pytest.mark.usefixtures("installed")
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("local", "emulated")]
+AHEAD = 5
+"""The sample that nothing reads but a prefetch."""
+
+
+def model_fn(features, labels, mode, spec):
+    x = tf.cast(features, tf.float32)
+    if mode == ee.ModeKeys.PREDICT:
+        return spec(mode, predictions={"x": x})
+    loss = tf.reduce_mean(tf.square(v1.get_variable("w", []) - x))
+    train_op = v1.train.GradientDescentOptimizer(0.1).minimize(loss, v1.train.get_global_step())
+    return spec(mode, loss=loss, train_op=train_op)
+
+
+def make(kind, model_dir):
+    if kind == "plain":
+        return tf.estimator.Estimator(
+            lambda features, labels, mode: model_fn(
+                features, labels, mode, tf.estimator.EstimatorSpec
+            ),
+            str(model_dir),
+        )
+    return harness.estimator(
+        lambda features, labels, mode, params: model_fn(
+            features, labels, mode, ee.TPUEstimatorSpec
+        ),
+        None,
+        model_dir,
+        1,
+        "emulate" if kind == "emulated" else None,
+    )
+
+
+@pytest.mark.parametrize("call", ["train", "evaluate", "predict"])
+@pytest.mark.parametrize("kind", ["plain", *SLOW])
+def test_a_call_ends_before_its_input_does(kind, call, tmp_path):
+    reached, released = threading.Event(), threading.Event()
+
+    def sample(i):
+        if i == AHEAD:
+            reached.set()
+            released.wait(processes.HANGS)
+        return np.int64(i)
+
+    def input_fn(params=None):
+        samples = tf.data.Dataset.range(AHEAD + 1)
+        samples = samples.map(
+            lambda i: tf.ensure_shape(tf.numpy_function(sample, [i], tf.int64), [])
+        )
+        return samples.batch(1, drop_remainder=True).prefetch(AHEAD + 1)
+
+    estimator = make(kind, tmp_path)
+    if call != "train":
+        estimator.train(
+            lambda params=None: tf.data.Dataset.from_tensors(np.ones(1, np.int64)), steps=1
+        )
+
+    class Hook(v1.train.SessionRunHook):
+        def end(self, session):
+            assert reached.wait(processes.HANGS)
+
+    if call == "predict":
+        values = estimator.predict(input_fn)
+        next(values)
+        assert reached.wait(processes.HANGS)
+        values.close()
+    else:
+        getattr(estimator, call)(input_fn, steps=1, hooks=[Hook()])
+    assert not released.is_set()
+    assert any(one.name == "close a session" for one in threading.enumerate())
+    released.set()
+    processes.until(lambda: not any(one.name == "close a session" for one in threading.enumerate()))
+
+
+def test_a_session_goes_with_the_call(tmp_path):
+    """Without the search for garbage."""
+    sessions = []
+
+    class Hook(v1.train.SessionRunHook):
+        def after_create_session(self, session, coord):
+            sessions.append(weakref.ref(session))
+
+    estimator = make("plain", tmp_path)
+    gc.disable()
+    try:
+        estimator.train(
+            lambda: tf.data.Dataset.from_tensors(np.ones(1, np.int64)), steps=1, hooks=[Hook()]
+        )
+        (session,) = sessions
+        assert session() is None
+    finally:
+        gc.enable()
