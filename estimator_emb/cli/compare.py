@@ -146,6 +146,10 @@ def _run(options: argparse.Namespace, both: list[Side], folder: str, group: int)
     runner = side_processes.SideRunner(folder, group)
     start: dict[str, Any] = {}
     if options.start is not None:
+        with _reading():
+            from estimator_emb.checkpoints.files import checkpoint_reader
+
+            checkpoint_reader.load(options.start)
         start = {"start": [options.start], "all_start": True}
     a = runner.run_side(both[0], options.steps, **start)
     starts = _starts(a, both[0])
@@ -174,14 +178,22 @@ def _starts(events: list[dict[str, Any]], side: Side) -> dict[int, dict[str, Any
 
 
 def _report(*args: Any) -> int:
-    load_package()
-    from estimator_emb.checkpoints.files.checkpoint_files import CheckpointError
-    from estimator_emb.cli.comparison import comparison_report
-    from estimator_emb.reporting import console
+    with _reading():
+        from estimator_emb.cli.comparison import comparison_report
+        from estimator_emb.reporting import console
 
-    try:
         with console.shown():  # Without notices of deprecation.
             return comparison_report.report(*args)
+
+
+@contextlib.contextmanager
+def _reading() -> Iterator[None]:
+    """Has checkpoints read inside, by the package; CannotCompare where one is damaged."""
+    load_package()
+    from estimator_emb.checkpoints.files.checkpoint_files import CheckpointError
+
+    try:
+        yield
     except CheckpointError as error:
         raise CannotCompare(error.message) from error
 

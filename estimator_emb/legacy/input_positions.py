@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.checkpoints.files import checkpoint_reader
 from estimator_emb.engine import pipelining
 
 _UNFINISHED = "unfinished_"
@@ -68,7 +69,7 @@ class Positions:
     def restore(self, session: Any, step: int) -> None:
         """Restores the position at a step; raises ValueError where it is that of another input."""
         path = self.path(step)
-        saved = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+        saved = checkpoint_reader.load(path).get_variable_to_shape_map()
         wanted = _names(self._iterators)
         kept = {name for name in saved if name.startswith(pipelining.KEPT_PREFIX)}
         other = ""

@@ -341,7 +341,7 @@ def test_the_index_knows_the_sizes_of_the_data_files(tmp_path):
         saved = tf.compat.v1.train.Saver(sharded=True).save(session, f"{tmp_path}/model.ckpt")
     folders = (pathlib.Path(__file__).parents[1] / "data" / "checkpoints").iterdir()
     for path in (saved, *(f"{folder}/model.ckpt-3" for folder in folders)):
-        sizes = bundle_index.Index(path).data_files()
+        sizes = dict(bundle_index.Index(path).data_files())
         assert sizes == {file: os.path.getsize(file) for file in tf.io.gfile.glob(f"{path}.data*")}
         assert checkpoint_files.find_problem(path, thorough=True) is None
         name = "global_step" if path != saved else "note"

@@ -19,11 +19,16 @@ from google.protobuf import message
 from estimator_emb.compat.internals.protos import tensor_bundle_pb2
 
 _FOOTER_BYTES = 48
+_TRAILER_BYTES = 5
 _MAGIC = 0xDB4775248B80FB57
 
 
 class UnknownFormat(Exception):
     """The error of an index that this module cannot read."""
+
+
+class BadIndex(UnknownFormat):
+    """The error of an index that ends TensorFlow's process; it tells what is wrong."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,51 +44,74 @@ class FilePart:
 
 
 class Index:
-    """The index of a checkpoint, read once; UnknownFormat if it cannot be read."""
+    """The index of a checkpoint, read once; UnknownFormat if it cannot be read.
+
+    Attributes:
+      path: the checkpoint's.
+      entries: by key, the variables and the slices.
+    """
 
     def __init__(self, path: str):
-        self._path = path
-        self._count, self._entries, self._little_endian = _read(path)
-        self._keys = sorted(self._entries)
+        self.path = path
+        self._count, self.entries, self._little_endian = _read(path)
+        self._keys = sorted(self.entries)
 
     def parts(self, name: str) -> list[FilePart]:
         """Returns a variable's parts in the order of their rows, or raises UnknownFormat."""
-        entry = self._entries.get(name.encode())
+        entry = self.entries.get(name.encode())
         if entry is None or not self._little_endian:
-            raise UnknownFormat(f"{self._path}.index has no place of {name}.")
+            raise UnknownFormat(f"{self.path}.index has no place of {name}.")
         shape = [dimension.size for dimension in entry.shape.dim]
         if not entry.slices:
             return [self._part(entry, 0, shape[0] if shape else 1)]
         whole = [(0, size) for size in shape]
-        runs = sorted(
+        pieces = self.pieces(name.encode())
+        runs = [
             [
-                (extent.start, extent.length) if extent.HasField("length") else limits
-                for extent, limits in zip(piece.extent, whole, strict=True)
+                limits if length < 0 else (start, length)
+                for (start, length), limits in zip(extents, whole, strict=True)
             ]
-            for piece in entry.slices
-        )
-        begin = b"\0" + name.encode().replace(b"\0", b"\0\xff") + b"\0\1"
-        first, end = (bisect.bisect(self._keys, key) for key in (begin, begin + b"\xff"))
-        data = [self._entries[key] for key in self._keys[first:end]]
+            for extents, _ in pieces
+        ]
         ends = [start + rows for (start, rows), *_ in runs]
         follow = [start for (start, _), *_ in runs] == [0, *ends[:-1]] and ends[-1] == shape[0]
-        if not follow or len(data) != len(runs) or any(run[1:] != whole[1:] for run in runs):
-            raise UnknownFormat(f"{self._path}.index: {name} is not in runs of rows.")
+        if not follow or any(run[1:] != whole[1:] for run in runs):
+            raise UnknownFormat(f"{self.path}.index: {name} is not in runs of rows.")
+        data = [self.entries[key] for _, key in pieces]
         return [self._part(one, *run[0]) for one, run in zip(data, runs, strict=True)]
 
-    def data_files(self) -> dict[str, int]:
-        sizes = dict.fromkeys(range(self._count), 0)
-        for entry in self._entries.values():
+    def pieces(self, key: bytes) -> list[tuple[list[tuple[int, int]], bytes]]:
+        """Returns a variable's slices: the (start, length or -1) of each dimension, and the key.
+
+        The key is b"" for slices that the index lacks.
+        """
+        extents = sorted(
+            [(one.start, one.length if one.HasField("length") else -1) for one in piece.extent]
+            for piece in self.entries[key].slices
+        )
+        begin = b"\0" + key.replace(b"\0", b"\0\xff") + b"\0\1"
+        first, end = (bisect.bisect(self._keys, one) for one in (begin, begin + b"\xff"))
+        keys = self._keys[first:end]
+        if len(keys) != len(extents):
+            keys = [b""] * len(extents)
+        return list(zip(extents, keys, strict=True))
+
+    def data_files(self) -> Iterator[tuple[str, int]]:
+        """Yields each data file, with the bytes that it must have at least."""
+        sizes: dict[int, int] = {}
+        for entry in self.entries.values():
             sizes[entry.shard_id] = max(sizes.get(entry.shard_id, 0), entry.offset + entry.size)
-        return {_data_file(self._path, shard, self._count): sizes[shard] for shard in sizes}
+        for shard in range(self._count):
+            yield self.data_file(shard), sizes.pop(shard, 0)
+        for shard, size in sizes.items():
+            yield self.data_file(shard), size
+
+    def data_file(self, shard: int) -> str:
+        return f"{self.path}.data-{shard:05d}-of-{self._count:05d}"
 
     def _part(self, entry: tensor_bundle_pb2.BundleEntryProto, start: int, rows: int) -> FilePart:
-        file = _data_file(self._path, entry.shard_id, self._count)
+        file = self.data_file(entry.shard_id)
         return FilePart(start, rows, file, entry.offset, entry.size, entry.crc32c)
-
-
-def _data_file(path: str, shard: int, count: int) -> str:
-    return f"{path}.data-{shard:05d}-of-{count:05d}"
 
 
 def _read(path: str) -> tuple[int, dict[bytes, tensor_bundle_pb2.BundleEntryProto], bool]:
@@ -115,6 +143,8 @@ def _pairs(contents: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _block(contents: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
+    if offset + size + _TRAILER_BYTES > len(contents):
+        raise BadIndex(f"declares a block of {size:,} bytes, and has {len(contents):,}")
     if contents[offset + size]:
         raise UnknownFormat("A block is compressed.")
     block = contents[offset : offset + size]
@@ -122,9 +152,9 @@ def _block(contents: bytes, offset: int, size: int) -> Iterator[tuple[bytes, byt
     end = len(block) - 4 * (restarts + 1)
     position, key = 0, b""
     while position < end:
-        shared, position = _varint(block, position)
-        added, position = _varint(block, position)
-        length, position = _varint(block, position)
+        shared, position = varint(block, position)
+        added, position = varint(block, position)
+        length, position = varint(block, position)
         key = key[:shared] + block[position : position + added]
         position += added
         yield key, block[position : position + length]
@@ -133,12 +163,13 @@ def _block(contents: bytes, offset: int, size: int) -> Iterator[tuple[bytes, byt
 
 def _handle(data: bytes, position: int) -> tuple[int, int, int]:
     """Returns offset and size of a block, and the position after them."""
-    offset, position = _varint(data, position)
-    size, position = _varint(data, position)
+    offset, position = varint(data, position)
+    size, position = varint(data, position)
     return offset, size, position
 
 
-def _varint(data: bytes, position: int) -> tuple[int, int]:
+def varint(data: bytes, position: int) -> tuple[int, int]:
+    """Returns the number at a position, and the position after it."""
     value = shift = 0
     while True:
         byte = data[position]

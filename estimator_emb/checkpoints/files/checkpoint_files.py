@@ -12,7 +12,7 @@ import time
 
 import tensorflow as tf
 
-from estimator_emb.checkpoints.files import bundle_index
+from estimator_emb.checkpoints.files import bundle_index, declarations
 from estimator_emb.reporting.console import logger
 from estimator_emb.reporting.text_columns import escaped
 
@@ -244,21 +244,27 @@ def _error(path: str, problem: str, missing: bool = False) -> Exception:
 def find_problem(path: str, thorough: bool = False) -> tuple[str, bool] | None:
     """Returns (the problem, whether a file is missing), or None; `thorough` reads all variables."""
     try:
-        reader = tf.train.load_checkpoint(path)
-    except (tf.errors.OpError, IndexError, ValueError) as error:
-        return f"'{path}.index' cannot be read ({error})", False
-    sizes = {}
-    if tf.io.gfile.exists(f"{path}.index"):
-        with contextlib.suppress(bundle_index.UnknownFormat):
-            sizes = bundle_index.Index(path).data_files()
-    for file, size in sizes.items():
+        index = bundle_index.Index(path) if tf.io.gfile.exists(f"{path}.index") else None
+    except bundle_index.BadIndex as error:
+        return f"'{path}.index' {error}", False
+    except bundle_index.UnknownFormat:
+        index = None
+    for file, size in index.data_files() if index else ():
         if not tf.io.gfile.exists(file):
             return f"'{file}' is missing", True
         length = tf.io.gfile.stat(file).length
         if length < size:
             return f"'{file}' has {length:,} bytes of {size:,}", False
+    problem = declarations.find_problem(index) if index else None
+    if problem:
+        return problem, False
+    try:
+        reader = tf.train.load_checkpoint(path)
+        names = sorted(reader.get_variable_to_shape_map())  # Names that are no text raise.
+    except (tf.errors.OpError, IndexError, ValueError) as error:
+        return f"'{path}.index' cannot be read ({error})", False
     if thorough:
-        for name in sorted(reader.get_variable_to_shape_map()):
+        for name in names:
             try:
                 reader.get_tensor(name)
             except (tf.errors.OpError, IndexError) as error:

@@ -29,13 +29,12 @@ class CheckpointReader:
 
     TensorFlow itself reads strings, variables that are not in runs of rows, and unknown index
     formats, each variable as a whole. The errors of a missing or damaged file are those of
-    `check_files`.
+    `load`.
     """
 
     def __init__(self, path: str):
         self.path = path
-        check_files(path)
-        self._reader = tf.train.load_checkpoint(path)
+        self._reader = load(path)
         self.shapes: dict[str, tuple[int, ...]] = {
             name: tuple(shape) for name, shape in self._reader.get_variable_to_shape_map().items()
         }
@@ -218,8 +217,11 @@ def counter(progress: Callable[[int, int], Any] | None, total: int) -> Callable[
     return advance
 
 
-def check_files(path: str) -> None:
-    """Raises an error of one line that names the file if a file is missing or damaged."""
+def load(path: str) -> Any:
+    """Returns TensorFlow's reader of a checkpoint that is whole.
+
+    An error of one line names the file that is missing or damaged.
+    """
     if tf.io.gfile.exists(f"{path}.index") and not tf.io.gfile.glob(f"{path}.index"):
         raise MissingCheckpoint(
             f"Checkpoint '{path}' is there, but TensorFlow does not find it: it reads [...] and \\ "
@@ -230,3 +232,4 @@ def check_files(path: str) -> None:
         text, missing = found
         text = f"Checkpoint '{path}' is damaged: {' '.join(text.split())}."
         raise MissingCheckpoint(text) if missing else DamagedCheckpoint(text)
+    return tf.train.load_checkpoint(path)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.checkpoints.files import checkpoint_files, paths
+from estimator_emb.checkpoints.files import checkpoint_files, checkpoint_reader, paths
 from estimator_emb.checkpoints.files.checkpoint_reader import CheckpointReader
 from estimator_emb.optimizers import ON_TPUS, OptimizationParameters
 from estimator_emb.spec.resolved import TABLE_PREFIX
@@ -77,7 +77,7 @@ def inspect(path: str) -> list[SavedVariable]:
     Raises:
       ValueError: there is no checkpoint.
     """
-    reader = tf.train.load_checkpoint(prefix(path))
+    reader = checkpoint_reader.load(prefix(path))
     shapes = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
     return listed_variables(shapes, reader.get_variable_to_dtype_map())
 

@@ -34,7 +34,6 @@ def check_restored(
 
     Savers of an unusual kind are left alone. Variables in `rounded` may have another type there.
     """
-    checkpoint_files.check_whole(path)
     saver = getattr(scaffold, "saver", None)
     if saver is None:
         savers = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS)

@@ -59,10 +59,12 @@ class ModelDirectory:
 
     @contextlib.contextmanager
     def restoring(self, path: str | None) -> Iterator[None]:
-        """Makes `check` compare graphs with the checkpoint at `path`, if it is not None."""
+        """Makes `check` compare graphs with the checkpoint at `path`, if any, which is whole."""
         outer, self._start = self._start, (path,)
         try:
             with error_notes.explained(checkpoint_files.explain, path, chained=False):
+                if path is not None:
+                    checkpoint_files.check_whole(path)
                 yield
         finally:
             self._start = outer

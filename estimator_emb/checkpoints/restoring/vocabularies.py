@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.checkpoints.files import checkpoint_files
+from estimator_emb.checkpoints.files import checkpoint_files, checkpoint_reader
 from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
 from estimator_emb.compat.internals.estimators import VocabInfo, WarmStartSettings
 from estimator_emb.engine.tables.storage import InitialRows, constant
@@ -53,7 +53,7 @@ def vocabulary_warm_start(
     path = tf.compat.path_to_str(checkpoint)
     path = (tf.io.gfile.isdir(path) and checkpoint_files.latest(path)) or path
     path = checkpoint_files.given(path)
-    saved = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+    saved = checkpoint_reader.load(path).get_variable_to_shape_map()
     if folder is None:
         folder = tempfile.mkdtemp(prefix="estimator_emb_vocabularies_")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)

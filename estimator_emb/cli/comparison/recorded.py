@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from estimator_emb.checkpoints.files import checkpoint_reader
 from estimator_emb.cli.comparison import CannotCompare
 
 
@@ -94,7 +95,7 @@ def run_of_model_dir(path: str) -> Run:
         raise CannotCompare(f"Folder {path!r} holds no checkpoint.")
     training = Training()
     for prefix in prefixes:
-        reader = tf.train.load_checkpoint(prefix)
+        reader = checkpoint_reader.load(prefix)
         if not reader.has_tensor("global_step"):
             raise CannotCompare(f"Checkpoint {prefix!r} has no global_step.")
         training.saved[int(reader.get_tensor("global_step"))] = prefix
