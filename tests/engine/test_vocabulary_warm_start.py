@@ -200,6 +200,25 @@ def test_new_words_of_dealt_tables_get_their_own_rows(tmp_path, in_shards):
         np.testing.assert_array_equal(got[table], want)
 
 
+def test_any_word_moves_its_row_and_no_other(tmp_path):
+    """Blank, like a line that stands for a row without a word, not UTF-8."""
+    words = ["", "\tbucket 0", b"\xff\xfe", " ", "\told bucket 1", "a"]
+    rows = np.arange(16, dtype=np.float32).reshape(8, 2)
+    initializer = harness.initializer(rows)
+    before = after_a_step(tmp_path / "old", {"fruit": ee.TableConfig(8, 2, initializer)})["fruit"]
+    np.testing.assert_array_equal(before, rows)
+    for extra in (2, 1):  # The rows of unknown words move in the first case alone.
+        size = len(words) + extra
+        start = np.full([size, 2], -1, np.float32)
+        tables = {"fruit": ee.TableConfig(size, 2, harness.initializer(start))}
+        spec = harness.tables_spec(tables, UNCHANGED)
+        pair = words, ["new", *reversed(words[1:])]
+        warm = ee.vocabulary_warm_start(tmp_path / "old", spec, {"fruit": pair})
+        got = after_a_step(tmp_path / str(extra), tables, warm)["fruit"]
+        end = rows[6:] if extra == 2 else start[6:]
+        np.testing.assert_array_equal(got, np.concatenate([start[:1], rows[5:0:-1], end]))
+
+
 @pytest.fixture(scope="module")
 def old(tmp_path_factory):
     """Model directory of a table 'fruit' [6, 3]."""
@@ -349,6 +368,15 @@ REFUSED = {
         {"before": ["a\nb"]},
         "the old vocabulary of table 'fruit' has a line break in 'a\\nb'.",
     ),
+    "surrogate": (
+        {"before": ["a", "\ud800"]},
+        "the old vocabulary of table 'fruit' has '\\ud800', which UTF-8 cannot encode. Give the "
+        "word as the bytes that the input has.",
+    ),
+    "bytes twice": (
+        {"after": [b"\xff", b"\xff"]},
+        "the new vocabulary of table 'fruit' has b'\\xff' more than once; a word has one row.",
+    ),
     "variable": (
         {"kind": "column", "key": "fruit"},
         "table 'tbl_fruit' must fit one variable of checkpoint 'PATH', but fits none. Name the "
@@ -375,6 +403,21 @@ def test_what_is_no_pair_is_refused(given, old):
     assert harness.refusal(ValueError, ee.vocabulary_warm_start, old, spec, {"fruit": given}) == (
         f"{OURS}vocabularies['fruit'] must be a tuple (old, new), each a file or a list of words; "
         f"got {given!r}."
+    )
+
+
+def test_lines_of_files_that_are_no_words(old, tmp_path):
+    spec, _ = spec_of("dicts", NEW, 0, "Adam")
+    file = tmp_path / "old.txt"
+    call = ee.vocabulary_warm_start, old, spec, {"fruit": (file, NEW)}
+    file.write_bytes(b"a\nb\n\n")
+    assert harness.refusal(ValueError, *call) == (
+        f"{OURS}the old vocabulary of table 'fruit' has a blank line: line 3 of '{file}'. A column "
+        "that looks words up in a file refuses it. Remove the line, or give the words as a list."
+    )
+    file.write_bytes(b"a\n\xff\n")
+    assert harness.refusal(ValueError, *call) == (
+        f"vocabulary '{file}' of table 'fruit': line 2 is not UTF-8."
     )
 
 

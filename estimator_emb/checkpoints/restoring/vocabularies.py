@@ -48,7 +48,8 @@ def vocabulary_warm_start(
       MissingCheckpoint: there is no checkpoint.
       TypeError: a word is not a string.
       ValueError: a table is not in the spec, or not one variable of the checkpoint; its dimension
-        differs; or its words are not distinct, have a line break, or outnumber its rows.
+        differs; its words are not distinct, have a line break, or outnumber its rows; or a file is
+        not UTF-8 or has a blank line.
     """
     path = tf.compat.path_to_str(checkpoint)
     path = (tf.io.gfile.isdir(path) and checkpoint_files.latest(path)) or path
@@ -127,24 +128,23 @@ def _find_variable(table: Table, saved: Mapping[str, Any], path: str) -> str:
     return names.pop()
 
 
-def _read_words(source: _Words, day: str, table: str, rows: int) -> list[str]:
+def _read_words(source: _Words, day: str, table: str, rows: int) -> list[bytes]:
     owner = f"{day} vocabulary of table {table!r}"
     if isinstance(source, (str, os.PathLike)):
-        source = list(Vocabulary(tf.compat.path_to_str(source), table, rows, True))
-    words = [word.decode() if isinstance(word, bytes) else word for word in source]
-    for word in words:
-        if not isinstance(word, str):
-            raise TypeError(
-                f"vocabulary_warm_start: the {owner} has {word!r}, which is not a string. Ids "
-                "without words stay where they are; leave their table out of vocabularies."
+        file = tf.compat.path_to_str(source)
+        source = list(Vocabulary(file, table, rows, True))
+        if "" in source:
+            raise ValueError(
+                f"vocabulary_warm_start: the {owner} has a blank line: line "
+                f"{source.index('') + 1} of {file!r}. A column that looks words up in a file "
+                "refuses it. Remove the line, or give the words as a list."
             )
-        if "\n" in word or "\r" in word:
-            raise ValueError(f"vocabulary_warm_start: the {owner} has a line break in {word!r}.")
+    words = [_bytes_of(word, owner) for word in source]
     twice = [word for word, count in collections.Counter(words).items() if count > 1]
     if twice:
         raise ValueError(
-            f"vocabulary_warm_start: the {owner} has {twice[0]!r} more than once; a word has one "
-            "row."
+            f"vocabulary_warm_start: the {owner} has {_shown(twice[0])} more than once; a word has "
+            "one row."
         )
     if len(words) > rows:
         raise ValueError(
@@ -154,12 +154,42 @@ def _read_words(source: _Words, day: str, table: str, rows: int) -> list[str]:
     return words
 
 
-def _write_words(path: str, words: Sequence[str], rows: int, rest: str) -> str:
-    """Writes the words and, for each row after them, a line that begins with a tab."""
-    lines = [*words, *(f"\t{rest} {number}" for number in range(rows - len(words)))]
+def _bytes_of(word: Any, owner: str) -> bytes:
+    if not isinstance(word, (str, bytes)):
+        raise TypeError(
+            f"vocabulary_warm_start: the {owner} has {word!r}, which is not a string. Ids "
+            "without words stay where they are; leave their table out of vocabularies."
+        )
+    try:
+        code = word.encode() if isinstance(word, str) else word
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"vocabulary_warm_start: the {owner} has {word!r}, which UTF-8 cannot encode. Give the "
+            "word as the bytes that the input has."
+        ) from None
+    if b"\n" in code or b"\r" in code:
+        raise ValueError(f"vocabulary_warm_start: the {owner} has a line break in {_shown(code)}.")
+    return code
+
+
+def _shown(word: bytes) -> str:
+    """Returns a word in quotes, as a string if it is one."""
+    try:
+        return repr(word.decode())
+    except UnicodeDecodeError:
+        return repr(word)
+
+
+def _write_words(path: str, words: Sequence[bytes], rows: int, rest: str) -> str:
+    """Writes each word after a space and, for each row after them, a line that begins with a tab.
+
+    So no word is like the line of such a row, and none is blank, which TensorFlow refuses.
+    """
+    lines = [b" " + word for word in words]
+    lines += [f"\t{rest} {number}".encode() for number in range(rows - len(words))]
     # Other processes of a cluster may write the same file while one reads it.
     written = f"{path}.{os.getpid()}"
     with tf.io.gfile.GFile(written, "wb") as file:
-        file.write("".join(f"{line}\n" for line in lines).encode())
+        file.write(b"".join(line + b"\n" for line in lines))
     tf.io.gfile.rename(written, path, overwrite=True)
     return path
