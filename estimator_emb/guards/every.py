@@ -28,6 +28,7 @@ from estimator_emb.guards.nan_loss import NanLoss
 from estimator_emb.guards.patient_closes import PatientCloses
 from estimator_emb.guards.reached_steps import ReachedSteps
 from estimator_emb.guards.reads_first import ReadsFirst
+from estimator_emb.guards.same_vocabularies import SameVocabularies
 from estimator_emb.guards.sample_counts import SampleCounts
 from estimator_emb.guards.save_turns import SaveTurns
 from estimator_emb.guards.savers import Savers
@@ -87,5 +88,6 @@ GUARDS: tuple[type[Guard], ...] = (
     ReadsFirst,  # After all that adds ops or hooks.
     SaveTurns,
     CheckpointFit,
+    SameVocabularies,  # After the shapes, which say more of a vocabulary that has grown.
 )
 """Each method of the guards is called in this order; the first context is the outermost."""

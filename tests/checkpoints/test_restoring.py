@@ -316,11 +316,11 @@ def test_a_prediction_that_is_not_read_to_its_end(trained):
     predictions = estimator.predict(input_fn)
     first = next(predictions)
     # Another call would compare its graph with the checkpoint of the prediction.
-    assert estimator._directory._start is None
+    assert estimator._directory.start is None
     call("train", estimator)
     assert call("evaluate", estimator)["global_step"] == 2
     # The session of the prediction has the weights that it began with.
     assert [first, *predictions] == call(
         "predict", estimator, checkpoint_path=f"{trained}/model.ckpt-1"
     )
-    assert estimator._directory._start is None
+    assert estimator._directory.start is None

@@ -26,7 +26,8 @@ class ModelDirectory:
     def __init__(self, path: str):
         checkpoint_files.check_folder(path)
         self._path = path
-        self._start: tuple[str | None] | None = None
+        self.start: tuple[str | None] | None = None
+        """The checkpoint that a call restores, or None, inside `restoring`."""
 
     def latest(self) -> str | None:
         return checkpoint_files.latest(self._path)
@@ -60,14 +61,14 @@ class ModelDirectory:
     @contextlib.contextmanager
     def restoring(self, path: str | None) -> Iterator[None]:
         """Makes `check` compare graphs with the checkpoint at `path`, if any, which is whole."""
-        outer, self._start = self._start, (path,)
+        outer, self.start = self.start, (path,)
         try:
             with error_notes.explained(checkpoint_files.explain, path, chained=False):
                 if path is not None:
                     checkpoint_files.check_whole(path)
                 yield
         finally:
-            self._start = outer
+            self.start = outer
 
     def check(
         self,
@@ -82,9 +83,9 @@ class ModelDirectory:
 
         Only a graph that `trains` must have what each pattern of a warm start finds, such as slots.
         """
-        if self._start is None or tf.distribute.has_strategy():
+        if self.start is None or tf.distribute.has_strategy():
             return  # A replica has only a part of the graph.
-        (path,) = self._start
+        (path,) = self.start
         if path is not None:
             compare_graph.check_restored(path, scaffold, tables, rounded)
         elif warm_start:

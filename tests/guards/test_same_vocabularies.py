@@ -1,0 +1,218 @@
+"""A vocabulary that changes between two trainings of a model_dir, which moves every row.
+
+Stock tensorflow-estimator trains on, and evaluates, without a word.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+import feature_columns as fc
+from estimator_emb.checkpoints.restoring import vocabulary_record
+from estimator_emb.checkpoints.restoring.vocabulary_record import ChangedVocabulary
+
+pytestmark = pytest.mark.usefixtures("installed")
+WORDS = ["apple", "pear", "fig"]
+RECORD = "estimator_emb_vocabularies.json"
+BATCH = {"fruit": np.array([b"fig", b"pear"])}, np.zeros([2, 1], np.float32)
+
+
+def from_list(module, words, folder, oov=1):
+    return module.categorical_column_with_vocabulary_list("fruit", words, num_oov_buckets=oov)
+
+
+def from_file(module, words, folder, oov=1):
+    path = pathlib.Path(folder, "words.txt")
+    path.write_text("".join(f"{word}\n" for word in words))
+    return module.categorical_column_with_vocabulary_file(
+        "fruit", str(path), len(words), num_oov_buckets=oov
+    )
+
+
+def tables(column, model_dir, warm=None):
+    columns = [fc.embedding_column(column, 2)]
+
+    def model_fn(features, labels, mode, params):
+        output = tf.reduce_sum(fc.DenseFeatures(columns)(features), 1, keepdims=True)
+        output *= tf.compat.v1.get_variable("scale", [], initializer=tf.ones_initializer())
+        if mode == ee.ModeKeys.PREDICT:
+            return harness.served(mode, predictions=output)
+        return harness.minimized(mode, tf.reduce_mean(tf.square(output - labels)), 0.1)
+
+    spec = ee.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.1))
+    return harness.estimator(model_fn, spec, model_dir, batch_size=2, warm_start_from=warm)
+
+
+def plain(column, model_dir):
+    columns = [tf.feature_column.embedding_column(column, 2)]
+
+    def model_fn(features, labels, mode):
+        output = tf.compat.v1.feature_column.input_layer(features, columns)
+        loss = tf.reduce_mean(tf.square(output - labels)) if labels is not None else None
+        train_op = None
+        if mode == ee.ModeKeys.TRAIN:
+            optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+            train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        return tf.estimator.EstimatorSpec(mode, {"y": output}, loss, train_op)
+
+    return tf.estimator.Estimator(model_fn, str(model_dir))
+
+
+def canned(column, model_dir):
+    return tf.estimator.DNNRegressor(
+        [2], [tf.feature_column.embedding_column(column, 2)], str(model_dir)
+    )
+
+
+def linear(column, model_dir):
+    return tf.estimator.LinearRegressor([column], str(model_dir))
+
+
+KINDS = {"tables": tables, "plain": plain, "canned": canned, "linear": linear}
+
+
+def input_fn(params=None):
+    return tf.data.Dataset.from_tensors(BATCH).repeat()
+
+
+def train(estimator):
+    return estimator.train(input_fn, steps=1)
+
+
+CALLS = {
+    "train": train,
+    "evaluate": lambda estimator: estimator.evaluate(input_fn, steps=1),
+    "predict": lambda estimator: next(iter(estimator.predict(input_fn))),
+}
+
+
+def changed(folder, now="others, as many, or in another order"):
+    return (
+        "The vocabulary of column 'fruit' has changed since the training of checkpoint "
+        f"'{folder}/model.ckpt-1': it had 3 words, and now has {now}. So saved rows would stand "
+        "for other words.\nWhat to do: give the column its old vocabulary, or train in another "
+        "model_dir with warm_start_from=vocabulary_warm_start(...), which moves rows to the new "
+        f"ids of their words. If no row has another word, delete '{folder}/{RECORD}'."
+    )
+
+
+def refused(call, estimator):
+    with pytest.raises(ChangedVocabulary) as error:
+        call(estimator)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    "kind, column",
+    [
+        ("tables", from_file),
+        ("plain", from_list),
+        *(
+            pytest.param(kind, column, marks=pytest.mark.slow)
+            for kind in KINDS
+            for column in (from_list, from_file)
+            if (kind, column) not in (("tables", from_file), ("plain", from_list))
+        ),
+    ],
+)
+def test_other_words_in_their_place_are_refused(kind, column, tmp_path):
+    folder = tmp_path / "model"
+    module = fc if kind == "tables" else tf.feature_column
+    train(KINDS[kind](column(module, WORDS, tmp_path), folder))
+    before = harness.saved(folder, 1)
+    for words in (["fig", "apple", "pear"], ["kiwi", *WORDS[1:]]):
+        estimator = KINDS[kind](column(module, words, tmp_path), folder)
+        for call in CALLS.values() if kind == "tables" else [train]:
+            assert refused(call, estimator) == changed(folder)
+    assert harness.last_step(folder) == 1
+    assert all(np.array_equal(before[name], now) for name, now in harness.saved(folder, 1).items())
+    for call in CALLS.values():
+        call(KINDS[kind](column(module, WORDS, tmp_path), folder))
+
+
+def test_what_moves_no_row_is_no_change(tmp_path):
+    """Another path, ends of lines, lines after the vocabulary, and the words as a list."""
+    folder, file = tmp_path / "model", tmp_path / "other.txt"
+    train(tables(from_list(fc, WORDS, None), folder))
+    record = json.loads((folder / RECORD).read_text())
+    for text in ("apple\r\npear\r\nfig\r\n", "apple\npear\nfig", "apple\npear\nfig\nkiwi\n"):
+        file.write_text(text, newline="")
+        column = fc.categorical_column_with_vocabulary_file("fruit", str(file), 3, 1)
+        assert CALLS["evaluate"](tables(column, folder))
+    assert json.loads((folder / RECORD).read_text()) == record
+
+
+def test_pieces_of_a_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(vocabulary_record, "_PIECE_BYTES", 1)
+    test_what_moves_no_row_is_no_change(tmp_path)
+
+
+def test_growth_is_a_matter_of_the_shape(tmp_path):
+    train(tables(from_list(fc, WORDS, None), tmp_path))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="does not fit the program"):
+        train(tables(from_list(fc, [*WORDS, "kiwi"], None), tmp_path))
+    # In a table of the same shape, unknown words have other rows.
+    estimator = tables(from_list(fc, [*WORDS[:2], "kiwi", "fig"], None, oov=0), tmp_path)
+    assert refused(train, estimator) == changed(tmp_path, "4 others, or in another order")
+
+
+def test_a_folder_without_the_record_is_taken_as_it_is(tmp_path):
+    train(tables(from_list(fc, WORDS, None), tmp_path))
+    (tmp_path / RECORD).unlink()
+    other = from_list(fc, WORDS[::-1], None)
+    CALLS["evaluate"](tables(other, tmp_path))
+    assert not (tmp_path / RECORD).exists()
+    train(tables(other, tmp_path))
+    assert refused(train, tables(from_list(fc, WORDS, None), tmp_path)).startswith(
+        f"The vocabulary of column 'fruit' has changed since the training of checkpoint "
+        f"'{tmp_path}/model.ckpt-2'"
+    )
+
+
+def test_a_record_that_cannot_be_read(tmp_path, caplog):
+    train(tables(from_list(fc, WORDS, None), tmp_path))
+    (tmp_path / RECORD).write_text("[")
+    CALLS["evaluate"](tables(from_list(fc, WORDS[::-1], None), tmp_path))
+    file = tmp_path / RECORD
+    assert f"{file} cannot be read: vocabularies are not compared with it." in harness.said(caplog)
+
+
+def test_a_training_that_begins_anew(tmp_path):
+    train(tables(from_list(fc, WORDS, None), tmp_path / "model"))
+    for file in (tmp_path / "model").glob("*ckpt*"):
+        file.unlink()
+    (tmp_path / "model" / "checkpoint").unlink()
+    train(tables(from_list(fc, WORDS[::-1], None), tmp_path / "model"))
+    CALLS["evaluate"](tables(from_list(fc, WORDS[::-1], None), tmp_path / "model"))
+
+
+def test_the_way_out(tmp_path):
+    train(tables(from_list(fc, WORDS, None), tmp_path / "old"))
+    columns = [fc.embedding_column(from_list(fc, WORDS[::-1], None), 2)]
+    spec = ee.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.1))
+    pair = {"fruit": (WORDS, WORDS[::-1])}
+    warm = ee.vocabulary_warm_start(tmp_path / "old", spec, pair)
+    train(tables(from_list(fc, WORDS[::-1], None), tmp_path / "new", warm))
+    CALLS["evaluate"](tables(from_list(fc, WORDS[::-1], None), tmp_path / "new"))
+
+
+def test_a_folder_that_nobody_may_write(tmp_path):
+    train(tables(from_list(fc, WORDS, None), tmp_path / "old"))
+    shutil.copytree(tmp_path / "old", tmp_path / "copy")
+    os.chmod(tmp_path / "copy", 0o500)
+    path = f"{tmp_path}/copy/model.ckpt-1"
+    try:
+        estimator = tables(from_list(fc, WORDS[::-1], None), tmp_path / "new")
+        with pytest.raises(ChangedVocabulary):
+            estimator.evaluate(input_fn, steps=1, checkpoint_path=path)
+        estimator = tables(from_list(fc, WORDS, None), tmp_path / "new")
+        assert estimator.evaluate(input_fn, steps=1, checkpoint_path=path)
+    finally:
+        os.chmod(tmp_path / "copy", 0o700)
