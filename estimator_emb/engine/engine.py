@@ -131,7 +131,8 @@ class TableStep:
             raise ValueError(f"{must}; got {found}.")
         given = features
         if self.look_up_integers:
-            features = integers.as_strings(self.tables, features)
+            given = integers.as_matrices(self.tables, features)
+            features = integers.as_strings(self.tables, given)
         sources = [
             inputs.source_of(table, feature, features)
             for table in self.tables

@@ -104,6 +104,7 @@ class Source:
     Attributes:
       looked_up: True if a column has found the ids: in any dense tensor, `PADDING_ID` is none.
       dropped: True if `ids` are without bad ids.
+      places: where the values of a SparseTensor stood, with those that have no id.
       readers: the names of the ops that were created to read its ids and weights, if it has any.
     """
 
@@ -113,6 +114,7 @@ class Source:
     weights: Any
     looked_up: bool = False
     dropped: bool = False
+    places: "SparsePlaces | None" = None
     readers: set[str] = dataclasses.field(default_factory=set, init=False)
 
     @functools.cached_property
@@ -153,15 +155,16 @@ class Source:
     def given(self) -> Any:
         """The tensors, some of them None, from which `again` has the same ids."""
         if self.value.dtype.is_integer and not self.dropped:
-            return self.value, self.weights
+            return self.value, self.weights, self.places
         return {name: getattr(self.ids, name) for name in _PARTS}
 
     def again(self, given: Any) -> Ids:
         """Returns the ids of `given`, other values of the tensors of `self.given`."""
         if isinstance(given, dict):
             return dataclasses.replace(self.ids, **given, source=None)
-        value, weights = given
-        return Source(self.table, self.feature, value, weights, self.looked_up).ids
+        value, weights, places = given
+        parts = self.table, self.feature, value, weights, self.looked_up
+        return Source(*parts, places=places).ids
 
 
 class WeightsFit(NamedTuple):
@@ -200,7 +203,8 @@ def source_of(table: Table, feature: Feature, features: Mapping[str, Any]) -> So
     (one id per sample) or 2 (`PADDING_ID` fills up). The values of a SparseTensor may come in any
     order, and several may stand at one index, unless it holds sequences: each counts. Values are
     int32 or int64 ids, or strings for a column that can look them up; integers for such a column
-    are ids that input_fn has looked up already, as programs for a TPU do. What only the values show
+    are ids that input_fn has looked up already, as programs for a TPU do; `integers.as_strings`
+    refuses them off a TPU. What only the values show
     to be wrong, `bad_input.checked` finds.
 
     Raises:
@@ -340,7 +344,7 @@ def _read_sparse(source: Source) -> Ids:
     flat_weights, fit = None, None
     if weights is not None:
         flat_weights, fit = _fitted(ids, indices, weights.values, _as_rank_2(weights)[0])
-    places = None if from_ragged else SparsePlaces(indices, shape)
+    places = None if from_ragged else source.places or SparsePlaces(indices, shape)
     rows, columns = indices[:, 0], indices[:, 1]
     if places and (limit := source.feature.max_sequence_length):
         # `bad_input.checked` reports a misplaced id, which until then counts in no other sample.

@@ -1,4 +1,6 @@
-"""Looks integers up in columns with a vocabulary of integers, hash buckets or a default value.
+"""Reads features off a TPU as TensorFlow's columns do, where a TPU's differ.
+
+Looks integers up in columns with a vocabulary of integers, hash buckets or a default value.
 
 Off a TPU, and in a SavedModel, such a column turns the integers of the batch into ids. On a TPU,
 emulated or not, it does not: the integers that reach a table are its ids, and input_fn has looked
@@ -14,7 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.engine.inputs import PADDING_ID, as_tensor
+from estimator_emb.engine.inputs import PADDING_ID, as_tensor, is_composite
 from estimator_emb.spec.resolved import Feature, Table
 
 
@@ -39,13 +41,24 @@ def parsed(strings: tf.Tensor) -> tf.Tensor:
 
 
 def as_strings(tables: Sequence[Table], features: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns `features` with decimal strings for the integers that columns look up."""
+    """Returns `features` with decimal strings for the integers that columns look up.
+
+    Integers for a column of strings raise ValueError, as in TensorFlow.
+    """
     texts = dict(features)
     for table in tables:
         for feature in table.features:
-            if feature.integers_to_ids is None or feature.key not in features:
+            if feature.to_ids is None or feature.key not in features:
                 continue
             value = as_tensor(features[feature.key])
+            if feature.integers_to_ids is None:
+                if value.dtype.is_integer:
+                    raise ValueError(
+                        f"Feature {feature.key} of table {table.name}: its column looks up "
+                        f"strings, so its values must be strings; got {value.dtype.name}. If they "
+                        "are ids, make the column of categorical_column_with_identity."
+                    )
+                continue
             if not value.dtype.is_integer:
                 raise ValueError(
                     f"Feature {feature.key} of table {table.name}: its column looks up integers, "
@@ -53,6 +66,23 @@ def as_strings(tables: Sequence[Table], features: Mapping[str, Any]) -> Mapping[
                 )
             texts[feature.key] = written(value)
     return texts
+
+
+def as_matrices(tables: Sequence[Table], features: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns `features` with dense [batch, 1, ..., n] tensors of columns as [batch, n]."""
+    matrices = dict(features)
+    for feature in (feature for table in tables for feature in table.features):
+        if feature.column_name is None or feature.max_sequence_length:
+            continue
+        for key in (feature.key, feature.weight_key):
+            if key is None or key not in features:
+                continue
+            value = as_tensor(features[key])
+            rank = value.shape.rank or 0
+            inner = [] if is_composite(value) or rank < 3 else value.shape[1:-1].as_list()
+            if inner and set(inner) == {1}:
+                matrices[key] = tf.squeeze(value, list(range(1, rank - 1)))
+    return matrices
 
 
 def written(value: Any) -> Any:

@@ -72,7 +72,10 @@ class Checked:
         with tf.name_scope("check_ids"), bad_input.after_forms(computed):
             good = self._ops.host_tables_ids_are_good(
                 **_arguments(read, occurrences, dict.fromkeys((one.table.name for one in read), 0)),
-                others=bad_input.reading_holds(computed),
+                others=[
+                    *bad_input.reading_holds(computed),
+                    *(source.places.all_inside() for source in read if source.places),
+                ],
                 sizes=[source.table.config.vocabulary_size for source in read],
                 most_samples=[
                     structure_checks.most_samples(one.table, one.feature) for one in read

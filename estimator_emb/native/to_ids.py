@@ -17,7 +17,7 @@ from estimator_emb.compat.internals.column_classes import (
     VocabularyFileCategoricalColumn,
     VocabularyListCategoricalColumn,
 )
-from estimator_emb.engine.inputs import Batch, Source, adding_ops, as_tensor
+from estimator_emb.engine.inputs import Batch, Source, SparsePlaces, adding_ops, as_tensor
 from estimator_emb.native import serving
 from estimator_emb.spec.column_ids import ColumnLookup
 
@@ -44,6 +44,13 @@ class _Conversion:
         """True if a sparse feature may have values without an id, which are left out."""
         misses = self.kind == _VOCABULARY and not self.buckets and self.otherwise == -1
         return self.sparse and misses
+
+    @property
+    def places(self) -> SparsePlaces | None:
+        """Where the values stand, if the ids do not show all of them."""
+        if not self.placed:
+            return None
+        return SparsePlaces(self.value.indices, self.value.dense_shape)
 
     @property
     def same(self) -> tuple[Any, ...]:
@@ -80,7 +87,9 @@ def converted(ops: Any, batch: Batch) -> Batch:
     sources = [
         source
         if one is None
-        else Source(source.table, source.feature, results[one.same], None, looked_up=True)
+        else Source(
+            source.table, source.feature, results[one.same], None, looked_up=True, places=one.places
+        )
         for source, one in zip(batch.sources, conversions, strict=True)
     ]
     return dataclasses.replace(batch, sources=sources)
@@ -109,7 +118,7 @@ def _conversion(source: Source, given: Mapping[str, Any]) -> _Conversion | None:
             ids = feature.to_ids(tf.constant([], tf.string))
         handles = _tables(created, ids.graph)
         if len(handles) == 1:
-            args = (column.num_oov_buckets, column.default_value)
+            args = (column.num_oov_buckets, max(column.default_value, -1))
             return _Conversion(value, _VOCABULARY, *args, handles[0])
     return None
 

@@ -29,7 +29,15 @@ class ColumnLookup:
             values,
             tf.stack([tf.size(values, out_type=tf.int64), tf.constant(1, tf.int64)]),
         )
-        return self.column._transform_input_tensor(one_per_row).values
+        ids = self.column._transform_input_tensor(one_per_row).values
+        # TensorFlow's columns leave out any id below 0.
+        return tf.maximum(ids, -1) if self.otherwise < -1 else ids
+
+    @property
+    def otherwise(self) -> int:
+        """The id of values that the column does not know."""
+        default = getattr(self.column, "default_value", None)
+        return -1 if default is None else default
 
 
 def string_lookup(categorical_column: Any) -> ColumnLookup | None:

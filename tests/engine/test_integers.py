@@ -70,6 +70,26 @@ def test_strings_for_integers():
     )
 
 
+@pytest.mark.parametrize("kind", ["vocabulary", "hash", "weighted", "sequence"])
+@pytest.mark.parametrize("form", FORMS)
+def test_integers_for_strings(form, kind):
+    """As TensorFlow's columns do; an emulated TPU takes them for ids, see test_lookup.py."""
+    words, buckets = ["a", "b"], fc.categorical_column_with_hash_bucket("x", 9)
+    column = {
+        "vocabulary": fc.categorical_column_with_vocabulary_list("x", words),
+        "hash": buckets,
+        "weighted": fc.weighted_categorical_column(buckets, "w"),
+        "sequence": fc.sequence_categorical_column_with_vocabulary_list("x", words),
+    }[kind]
+    limit = {"max_sequence_length": 2} if kind == "sequence" else {}
+    table = "tbl_x_weighted_by_w" if kind == "weighted" else "tbl_x"
+    dtype = "int64" if form in ("matrix", "sparse") else "int32"
+    assert harness.refusal(ValueError, read, column, FORMS[form], **limit) == (
+        f"Feature x of table {table}: its column looks up strings, so its values must be strings; "
+        f"got {dtype}. If they are ids, make the column of categorical_column_with_identity."
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("device, with_kernels", [(None, True), ("host", False)])
 def test_training_prediction_and_export(device, with_kernels, tmp_path, request):

@@ -44,6 +44,8 @@ def columns_of(dtype, folder):
         "list": of_list("list", words, kind),
         "list_oov": of_list("list_oov", words, kind, num_oov_buckets=5),
         "list_default": of_list("list_default", words, kind, default_value=2),
+        "list_none": of_list("list_none", words, kind, default_value=-7),
+        "file_none": of_file("file_none", file, default_value=-2, dtype=kind),
         "file": of_file("file", file, dtype=kind),
         "file_size": of_file("file_size", file, 2, num_oov_buckets=3, dtype=kind),
         "file_default": of_file("file_default", file, default_value=0, dtype=kind),
@@ -61,6 +63,8 @@ def feature_of(values, form):
         return values[:, None]
     if form == "matrix":
         return np.stack([values, values[::-1], np.roll(values, 3)], axis=1)
+    if form == "deep":
+        return feature_of(values, "matrix")[:, None, None, :]
     ends = np.cumsum([0, *LENGTHS], dtype=np.int64)
     rows = [values[begin:end] for begin, end in zip(ends, ends[1:], strict=False)]
     if form == "sparse":
@@ -112,7 +116,7 @@ def _fast(dtype, form):
     [
         pytest.param(dtype, form, marks=() if _fast(dtype, form) else pytest.mark.slow)
         for dtype in ("string", "int64", "int32")
-        for form in ("vector", "column", "matrix", "sparse", "ragged")
+        for form in ("vector", "column", "matrix", "deep", "sparse", "ragged")
     ],
 )
 def test_ids_are_those_of_tensorflow(dtype, form, tmp_path):
@@ -256,6 +260,15 @@ BAD = {
         {
             "x": v1.SparseTensorValue(
                 np.array([[0, 0], [5, 0]]), np.array(["fig", "fig"], object), np.array([2, 1])
+            ),
+            "y": np.array([0, 1]),
+        },
+        "Feature x of table tbl_x: sparse index [5 0] is outside the dense shape [2 1].",
+    ),
+    "a place of an unknown string": (
+        {
+            "x": v1.SparseTensorValue(
+                np.array([[0, 0], [5, 0]]), np.array(["fig", "no"], object), np.array([2, 1])
             ),
             "y": np.array([0, 1]),
         },
