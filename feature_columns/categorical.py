@@ -10,11 +10,12 @@ from typing import Any
 import tensorflow as tf
 
 
-def _check_order(kind: str, key: Any, name: str, number: Any) -> None:
-    if isinstance(number, str):
+def check_order(function: str, key: Any, name: str, value: Any, kind: str = "number") -> None:
+    """Raises TypeError if a column's key seems to stand where its other argument belongs."""
+    if isinstance(value, str) and (kind == "number" or not isinstance(key, str)):
         raise TypeError(
-            f"categorical_column_with_{kind}: key must be a string and {name} a number; got "
-            f"{key!r} and {number!r}, perhaps swapped: the key comes first."
+            f"{function}: key must be a string and {name} a {kind}; got {key!r} and {value!r}, "
+            "perhaps swapped: the key comes first."
         )
 
 
@@ -36,7 +37,7 @@ def categorical_column_with_hash_bucket(
     Raises:
       ValueError: `hash_bucket_size` is None or less than 1, or `dtype` neither string nor integer.
     """
-    _check_order("hash_bucket", key, "hash_bucket_size", hash_bucket_size)
+    check_order("categorical_column_with_hash_bucket", key, "hash_bucket_size", hash_bucket_size)
     return tf.feature_column.categorical_column_with_hash_bucket(key, hash_bucket_size, dtype)
 
 
@@ -57,7 +58,7 @@ def categorical_column_with_identity(
     Raises:
       ValueError: `num_buckets` is less than 1, or `default_value` is out of range.
     """
-    _check_order("identity", key, "num_buckets", num_buckets)
+    check_order("categorical_column_with_identity", key, "num_buckets", num_buckets)
     return tf.feature_column.categorical_column_with_identity(key, num_buckets, default_value)
 
 
@@ -118,7 +119,11 @@ def categorical_column_with_vocabulary_list(
       ValueError: the list is empty, holds a value twice or is of another kind than `dtype`,
         `num_oov_buckets` is negative, or `num_oov_buckets` and `default_value` are both given.
     """
-    return tf.feature_column.categorical_column_with_vocabulary_list(**locals())
+    function = "categorical_column_with_vocabulary_list"
+    check_order(function, key, "vocabulary_list", vocabulary_list, "list")
+    return tf.feature_column.categorical_column_with_vocabulary_list(
+        key, vocabulary_list, dtype, default_value, num_oov_buckets
+    )
 
 
 def crossed_column(keys: Sequence[Any], hash_bucket_size: int, hash_key: int | None = None) -> Any:

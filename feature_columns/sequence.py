@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.compat.internals.column_classes import LazyBuilder, normalize_feature_columns
+from feature_columns.categorical import check_order
 
 
 def sequence_categorical_column_with_hash_bucket(
@@ -24,7 +25,11 @@ def sequence_categorical_column_with_hash_bucket(
     Raises:
       ValueError: `hash_bucket_size` is None or less than 1, or `dtype` neither string nor integer.
     """
-    return tf.feature_column.sequence_categorical_column_with_hash_bucket(**locals())
+    function = "sequence_categorical_column_with_hash_bucket"
+    check_order(function, key, "hash_bucket_size", hash_bucket_size)
+    return tf.feature_column.sequence_categorical_column_with_hash_bucket(
+        key, hash_bucket_size, dtype
+    )
 
 
 def sequence_categorical_column_with_identity(
@@ -43,7 +48,10 @@ def sequence_categorical_column_with_identity(
     Raises:
       ValueError: `num_buckets` is less than 1, or `default_value` is out of range.
     """
-    return tf.feature_column.sequence_categorical_column_with_identity(**locals())
+    check_order("sequence_categorical_column_with_identity", key, "num_buckets", num_buckets)
+    return tf.feature_column.sequence_categorical_column_with_identity(
+        key, num_buckets, default_value
+    )
 
 
 def sequence_categorical_column_with_vocabulary_file(
@@ -97,7 +105,11 @@ def sequence_categorical_column_with_vocabulary_list(
     Raises:
       ValueError: as in `categorical_column_with_vocabulary_list`.
     """
-    return tf.feature_column.sequence_categorical_column_with_vocabulary_list(**locals())
+    function = "sequence_categorical_column_with_vocabulary_list"
+    check_order(function, key, "vocabulary_list", vocabulary_list, "list")
+    return tf.feature_column.sequence_categorical_column_with_vocabulary_list(
+        key, vocabulary_list, dtype, default_value, num_oov_buckets
+    )
 
 
 def sequence_input_layer(

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from estimator_emb.cli import load_package
 from estimator_emb.reporting.text_columns import escaped
@@ -44,6 +44,11 @@ class Parser(argparse.ArgumentParser):
         )
         self.add_argument("script", metavar="SCRIPT.py", nargs="?", help="the program")
         self.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
+
+    def error(self, message: str) -> NoReturn:
+        if self._takes_program and message.startswith("unrecognized arguments"):
+            message += ". Those of the program come after its name"
+        super().error(message)
 
     def add_count(self, *flags: str, metavar: str = "N", **kwargs: Any) -> None:
         self.add_argument(*flags, type=at_least_one, metavar=metavar, **kwargs)

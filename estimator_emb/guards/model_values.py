@@ -5,6 +5,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import tensorflow as tf
+
 from estimator_emb.compat.internals.estimators import AnyTPUEstimatorSpec, EstimatorSpec, ModeKeys
 from estimator_emb.engine.tables.functions import name_of
 from estimator_emb.guards.guard import Call, Guard
@@ -70,11 +72,25 @@ def _checked_metrics(function: Callable[..., Any]) -> Callable[..., Any]:
                 f"eval_metrics: metric_fn ({name_of(function)}) must return a dict of metrics; it "
                 f"returned {_short(metrics)}.{missing}"
             )
+        for name, metric in metrics.items():
+            if not isinstance(name, str) or not _is_metric(metric):
+                raise TypeError(
+                    f"eval_metrics: metric_fn ({name_of(function)}) must return a dict of names "
+                    "and pairs (value, update op), as functions of tf.compat.v1.metrics return, or "
+                    f"Keras metrics; it returned {_short(metric)} for {name!r}."
+                )
         return metrics
 
     with contextlib.suppress(TypeError, ValueError):  # Some functions written in C have none.
         checked.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     return checked
+
+
+def _is_metric(metric: Any) -> bool:
+    if hasattr(metric, "update_state"):  # Of any Keras.
+        return True
+    pair = isinstance(metric, tuple) and len(metric) == 2
+    return pair and all(tf.is_tensor(one) or isinstance(one, tf.Operation) for one in metric)
 
 
 def _short(value: Any) -> str:

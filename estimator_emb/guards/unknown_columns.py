@@ -1,4 +1,7 @@
-"""Rejects a model_fn that uses TPU embedding columns of tables that the program never gave."""
+"""Rejects a model_fn that uses TPU embedding columns of tables that the program never gave.
+
+A table that the program gave with another dimension is none of these.
+"""
 
 import contextlib
 from typing import Any
@@ -39,3 +42,12 @@ class UnknownColumns(Guard):
             raise ValueError(
                 f"model_fn uses the TPU embedding columns of tables {unknown}, {missing}"
             )
+        used = scopes.dimensions()
+        for table in self.call.tables:
+            dimension = used.get(table.scope_key or "", table.config.dimension)
+            if dimension != table.config.dimension:
+                raise ValueError(
+                    f"model_fn uses a column of table {table.name!r} with dimension {dimension}, "
+                    "and the EmbeddingConfigSpec has it with dimension "
+                    f"{table.config.dimension}. Use the spec's own columns in model_fn."
+                )

@@ -14,7 +14,12 @@ from estimator_emb.backends import driver
 from estimator_emb.checkpoints.files import checkpoint_files, unfinished_exports
 from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
 from estimator_emb.checkpoints.restoring.warm_starts import without_global_step
-from estimator_emb.compat.internals.estimators import Estimator, ModeKeys
+from estimator_emb.compat.internals.estimators import (
+    Estimator,
+    LocalRunConfig,
+    ModeKeys,
+    tfconfig_cluster_resolver,
+)
 from estimator_emb.compat.internals.patches import Changes
 from estimator_emb.compat.internals.tpu_estimator import StockTPUEstimator
 from estimator_emb.guards import calls, watching
@@ -24,6 +29,7 @@ from estimator_emb.guards.watching import GraphGuards
 from estimator_emb.reporting import console
 from estimator_emb.reporting.program_calls import called_by_program
 from estimator_emb.reporting.text_columns import counted
+from estimator_emb.spec import tf_config
 
 _DIRECTORY = "_estimator_emb_directory"
 """The attribute of an estimator that holds its `ModelDirectory`."""
@@ -47,6 +53,19 @@ def replace_methods(changes: Changes) -> None:
     }
     for name, method in methods.items():
         changes.set_attribute(Estimator, name, _unless_tpu(name, method))
+    changes.set_attribute(LocalRunConfig, "__init__", _reading_tf_config(LocalRunConfig.__init__))
+    changes.set_attribute(tfconfig_cluster_resolver, "_load_tf_config", tf_config.parsed)
+
+
+def _reading_tf_config(original: _Method) -> _Method:
+    """Returns the constructor of a `RunConfig`, whose error names TF_CONFIG if that is no JSON."""
+
+    @functools.wraps(original)
+    def constructor(self: Any, *args: Any, **kwargs: Any) -> None:
+        tf_config.parsed()
+        original(self, *args, **kwargs)
+
+    return constructor
 
 
 def _unless_tpu(name: str, method: _Method) -> _Method:

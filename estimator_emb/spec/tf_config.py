@@ -15,8 +15,8 @@ _EXAMPLE = (
 )
 
 
-def read_tf_config() -> dict[str, Any]:
-    """Returns the content of TF_CONFIG, {} if it is not set; raises ValueError if it is invalid."""
+def parsed() -> dict[str, Any]:
+    """Returns the object in TF_CONFIG, {} if it is not set; ValueError if it is none in JSON."""
     text = os.environ.get("TF_CONFIG", "{}")
     try:
         config = json.loads(text)
@@ -28,6 +28,12 @@ def read_tf_config() -> dict[str, Any]:
         ) from None
     if not isinstance(config, dict):
         _refuse("it", config, f"an object {_EXAMPLE}. Unset it to train in one process")
+    return config
+
+
+def read_tf_config() -> dict[str, Any]:
+    """Returns the content of TF_CONFIG, {} if it is not set; raises ValueError if it is invalid."""
+    config = parsed()
     for name in ("cluster", "task", "service"):
         if not isinstance(config.get(name, {}), dict):
             _refuse(name, config[name], f"an object, if it is given, {_EXAMPLE}")

@@ -44,6 +44,11 @@ OUTFEED = (
     "tensor to a function on the host, by host_call or eval_metrics of the TPUEstimatorSpec."
 )
 WHOLE = {
+    "a scalar host_call": (
+        "All tensors outfed from TPU should preserve batch size dimension, but got scalar "
+        'Tensor("mul:0", shape=(), dtype=float32), one of host_call. Give each sample a value, or '
+        "a scalar a batch of 1: tf.reshape(loss, [1])."
+    ),
     "shared weights, columns": (
         "Cannot find weights w for weighted_categorical_column of feature 'b' of table "
         "'tbl_b_weighted_by_w': feature 'a' of table 'tbl_a_weighted_by_w' takes them, and "

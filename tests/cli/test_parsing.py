@@ -62,9 +62,9 @@ WRONG = r"""
 run
     name one program: SCRIPT.py or -m MODULE
 run --map=gs://bucket=/data x.py
-    unrecognized arguments: --map=gs://bucket=/data
+    unrecognized arguments: --map=gs://bucket=/data. Those of the program come after its name
 run --map gs://bucket=/data x.py
-    unrecognized arguments: --map
+    unrecognized arguments: --map. Those of the program come after its name
 run --shards=12 x.py
     argument --shards: must be at most 8, which one host has, or a multiple of 8, for several
     hosts; got 12 cores.

@@ -103,6 +103,43 @@ def test_a_pattern_that_finds_nothing_is_refused(patterns, fits, advice, two, tm
     assert not list((tmp_path / "new").glob("model.ckpt*"))
 
 
+def test_a_name_of_no_variable_is_refused(two, tmp_path):
+    for field, value in (
+        ("var_name_to_prev_var_name", {"wrods": "words"}),
+        ("var_name_to_vocab_info", {"wrods": ee.VocabInfo("w", 2, 0, "w")}),
+    ):
+        settings = ee.WarmStartSettings(str(two), [".*"], **{field: value})
+        estimator = two_tables(tmp_path / "new", settings)
+        assert harness.refusal(ValueError, train_two, estimator) == (
+            f"warm_start_from: {field} has 'wrods', which is no variable of the model. Did you "
+            "mean 'words'?"
+        )
+
+
+def test_an_old_name_that_the_checkpoint_lacks(two, tmp_path):
+    settings = ee.WarmStartSettings(str(two), ["words"], None, {"words": "wrods"})
+    with pytest.raises(tf.errors.NotFoundError) as error:
+        train_two(two_tables(tmp_path / "new", settings))
+    first = str(error.value).splitlines()[1]
+    assert first.startswith("  Key wrods not found in checkpoint: table 'words' is ")
+    assert first.endswith(" and of that shape the checkpoint has no other. Did you mean 'words'?")
+
+
+@pytest.mark.parametrize("what", ["folder has no checkpoint", "checkpoint does not exist"])
+def test_a_start_from_nowhere(what, tmp_path):
+    start = tmp_path / "nowhere"
+    if "folder" in what:
+        start.mkdir()
+    for given in (str(start), ee.WarmStartSettings(str(start))):
+        with pytest.raises(tf.errors.NotFoundError) as error:
+            train_two(two_tables(tmp_path / "new", given))
+        assert str(error.value) == (
+            f"warm_start_from: this {what}: '{start}'.\nWhat to do: give the model_dir of a "
+            "finished training, or one of its checkpoints, such as 'model_dir/model.ckpt-1000'; to "
+            "train from initial values, leave warm_start_from out."
+        )
+
+
 def test_an_evaluation_inside_a_training_needs_no_slots(two, tmp_path, caplog):
     """Its graph lacks what the pattern finds in that of the training."""
     caplog.set_level("INFO", "estimator_emb")

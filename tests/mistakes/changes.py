@@ -79,7 +79,11 @@ features.item = [['1'], ['2'], ['3'], ['0']]
     a TPU, and neither are other strings. Turn them into ids in input_fn, for example with a
     tf.lookup.StaticHashTable or tf.strings.to_hash_bucket_fast. feature_key = item.
 tpu.num_shards = 3
-    train batch size 4 must be divisible by number of replicas 3
+    train batch size 4 must be divisible by number of replicas 3. Give TPUEstimator
+    train_batch_size=3 or train_batch_size=6.
+tpu.num_shards = 8
+    train batch size 4 must be divisible by number of replicas 8. Give TPUEstimator
+    train_batch_size=8.
 train = {}
     For TPU training, one of `steps` or `max_steps` must be set. Cannot be both `None`.
 [train TypeError]
@@ -134,8 +138,8 @@ train.steps = 2
     Can not provide both steps and max_steps.
 train.max_steps = -3
     train: Must specify max_steps > 0, given: -3.
-features.item = [[[1]], [[2]], [[3]], [[0]]]
-    Feature item of table tbl_item: dense ids must have shape [batch] or [batch, n]; got (4, 1,
+features.item = [[[1], [0]], [[2], [0]], [[3], [0]], [[0], [0]]]
+    Feature item of table tbl_item: dense ids must have shape [batch] or [batch, n]; got (4, 2,
     1). Was the dataset batched twice?
 features.item = [[1.0], [2.0], [3.0], [0.0]]
     Feature item of table tbl_item: ids must be int32 or int64; got float32.
@@ -149,8 +153,9 @@ config.model_dir = '/proc/model'
     to do: give a folder, in one in which this user may write; no part of its path can be a
     file.
 estimator.warm_start_from = '/nowhere/model'
-    Unsuccessful TensorSliceReader constructor: Failed to find any matching files for
-    /nowhere/model
+    warm_start_from: this checkpoint does not exist: '/nowhere/model'.\nWhat to do: give the
+    model_dir of a finished training, or one of its checkpoints, such as
+    'model_dir/model.ckpt-1000'; to train from initial values, leave warm_start_from out.
 [evaluate KeyError cpu]
 estimator.eval_batch_size = MISSING
     "params has no 'batch_size' in mode 'eval': TPUEstimator was given no eval_batch_size."

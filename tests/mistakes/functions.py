@@ -115,6 +115,9 @@ spec.feature_columns = COLUMNS[:1]
 embeddings = lambda features: fc.DenseFeatures(COLUMNS)(features)
     model_fn uses the TPU embedding columns of tables ['words'], which are not in the
     EmbeddingConfigSpec: add them to its feature_columns. It has the tables ['tbl_item'].
+embeddings = lambda features: fc.DenseFeatures([fc.embedding_column(item(), 3)])(features)
+    model_fn uses a column of table 'tbl_item' with dimension 3, and the EmbeddingConfigSpec has
+    it with dimension 2. Use the spec's own columns in model_fn.
 [train TypeError]
 train_op = lambda loss: [loss]
     train_op must be Operation or Tensor, given: [<tf.Tensor 'Mean:0' shape=() dtype=float32>]
@@ -171,6 +174,15 @@ metrics = lambda labels, logits: (lambda logits: {}, {'score': logits})
 metrics = lambda labels, logits: (lambda logits: None, [logits])
     eval_metrics: metric_fn ({lambda}) must return a dict of metrics; it returned None. Is its
     `return` missing?
+metrics = lambda labels, logits: (lambda logits: {'score': [1]}, [logits])
+    eval_metrics: metric_fn ({lambda}) must return a dict of names and pairs (value, update op),
+    as functions of tf.compat.v1.metrics return, or Keras metrics; it returned [1] for 'score'.
+metrics = lambda labels, logits: (lambda logits: {'score': 3}, [logits])
+    eval_metrics: metric_fn ({lambda}) must return a dict of names and pairs (value, update op),
+    as functions of tf.compat.v1.metrics return, or Keras metrics; it returned 3 for 'score'.
+metrics = lambda labels, logits: (lambda logits: {1: v1.metrics.mean(logits)}, [logits])
+    eval_metrics: metric_fn ({lambda}) must return a dict of names and pairs (value, update op),
+    as functions of tf.compat.v1.metrics return, or Keras metrics; it returned a tuple for 1.
 metrics = lambda labels, logits: ([labels], logits)
     eval_metrics[0] should be callable.
 [evaluate RuntimeError]
@@ -203,6 +215,18 @@ columns = lambda program: [fc.categorical_column_with_identity(5, 'item')]
 columns = lambda program: [fc.categorical_column_with_hash_bucket(5, 'item')]
     categorical_column_with_hash_bucket: key must be a string and hash_bucket_size a number; got
     5 and 'item', perhaps swapped: the key comes first.
+columns = lambda program: [fc.sequence_categorical_column_with_identity(5, 'item')]
+    sequence_categorical_column_with_identity: key must be a string and num_buckets a number;
+    got 5 and 'item', perhaps swapped: the key comes first.
+columns = lambda program: [fc.sequence_categorical_column_with_hash_bucket(5, 'item')]
+    sequence_categorical_column_with_hash_bucket: key must be a string and hash_bucket_size a
+    number; got 5 and 'item', perhaps swapped: the key comes first.
+columns = lambda program: [fc.categorical_column_with_vocabulary_list(['a'], 'item')]
+    categorical_column_with_vocabulary_list: key must be a string and vocabulary_list a list;
+    got ['a'] and 'item', perhaps swapped: the key comes first.
+columns = lambda program: [fc.sequence_categorical_column_with_vocabulary_list(['a'], 'item')]
+    sequence_categorical_column_with_vocabulary_list: key must be a string and vocabulary_list a
+    list; got ['a'] and 'item', perhaps swapped: the key comes first.
 build = lambda program: ee.Estimator(program.model_fn, embedding_config_spec=None)
     Estimator.__init__() got an unexpected keyword argument 'embedding_config_spec'
 [train ValueError host]

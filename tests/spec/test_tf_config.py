@@ -4,6 +4,7 @@ import json
 
 import harness
 import pytest
+import tensorflow as tf
 
 import estimator_emb as ee
 from estimator_emb.compat.internals.estimators import LocalRunConfig
@@ -116,6 +117,24 @@ def test_what_is_no_json_is_quoted(text, message, monkeypatch):
         f"TF_CONFIG is no JSON, at {message}. It must be an object {EXAMPLE}. Unset it to train in "
         "one process."
     )
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("text", ["[]", "{'task': 1}"])
+def test_every_class_that_reads_it_names_it(text, tmp_path, monkeypatch):
+    """Those of tensorflow-estimator, and what strategies of several workers ask."""
+    monkeypatch.setenv("TF_CONFIG", text)
+    for read in (
+        tf.estimator.RunConfig,
+        tf.compat.v1.estimator.RunConfig,
+        lambda: tf.estimator.Estimator(lambda features: None, str(tmp_path)),
+        lambda: tf.estimator.LinearRegressor([], str(tmp_path)),
+        lambda: tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec(),
+        tf.distribute.MultiWorkerMirroredStrategy,
+    ):
+        message = harness.refusal(ValueError, read)
+        assert message.startswith("TF_CONFIG" + (": it is []" if text == "[]" else " is no JSON"))
+        assert message.endswith("Unset it to train in one process.")
 
 
 READERS = {

@@ -266,13 +266,14 @@ class CoresOfTPU(driver.Runner):
             ],
         )
 
-    def _whole_batch(self, of_cores: list[tf.Tensor]) -> tf.Tensor:
+    def _whole_batch(self, of_cores: list[tf.Tensor], owner: str = "predictions") -> tf.Tensor:
         if self._config.tpu_config.per_host_input_for_training is InputPipelineConfig.BROADCAST:
             return of_cores[0]
         if of_cores[0].shape.rank == 0:
             raise RuntimeError(
                 "All tensors outfed from TPU should preserve batch size dimension, but got scalar "
-                f"{of_cores[0]}"
+                f"{of_cores[0]}, one of {owner}. Give each sample a value, or a scalar a batch of "
+                "1: tf.reshape(loss, [1])."
             )
         return of_cores[0] if len(of_cores) == 1 else tf.concat(of_cores, axis=0)
 
@@ -282,7 +283,7 @@ class CoresOfTPU(driver.Runner):
         if not call:
             return []
         function, tensors = call
-        given = [self._whole_batch(of_cores) for of_cores in values[name].values()]
+        given = [self._whole_batch(of_cores, name) for of_cores in values[name].values()]
         context = CatchInvalidHostcallFunctions()
         before = _initial_ops()
         with tf.control_dependencies([after] if after is not None else []):

@@ -1,5 +1,6 @@
 """The shape of an emulated TPU, as tensorflow-estimator sees it."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -68,6 +69,20 @@ class EmulatedContext(InternalTPUContext):
     def __init__(self, config: Any, shape: slices.Slice, **kwargs: Any):
         super().__init__(config=config, use_tpu=True, embedding_config_spec=None, **kwargs)
         self._metadata = metadata(shape, emulated(shape))
+
+    def _validate_tpu_configuration(self) -> None:
+        try:
+            super()._validate_tpu_configuration()
+        except ValueError as error:
+            found = re.match(
+                r"(\w+) batch size (\d+) must be divisible by number of replicas (\d+)$", str(error)
+            )
+            if not found:
+                raise
+            mode, size, replicas = found[1], int(found[2]), int(found[3])
+            below = size // replicas * replicas
+            sizes = [f"{mode}_batch_size={one}" for one in (below, below + replicas) if one]
+            raise ValueError(f"{error}. Give TPUEstimator {' or '.join(sizes)}.") from None
 
     def _get_tpu_system_metadata(self) -> Any:
         return self._metadata

@@ -60,11 +60,17 @@ def check_warm_start(settings: Any, tables: Sequence[Table]) -> set[str] | None:
 
     Returns the names of the variables that begin with what is there; None if they are not known.
     """
-    path = settings.ckpt_to_initialize_from
-    if tf.io.gfile.isdir(path):
+    given = path = tf.compat.path_to_str(settings.ckpt_to_initialize_from)
+    is_folder = tf.io.gfile.isdir(path)
+    if is_folder:
         path = checkpoint_files.latest(path)
     if path is None or not checkpoint_files.exists(path):
-        return None  # TensorFlow raises the error of that.
+        what = "folder has no checkpoint" if is_folder else "checkpoint does not exist"
+        raise checkpoint_files.MissingCheckpoint(
+            f"warm_start_from: this {what}: '{given}'.\nWhat to do: give the model_dir of a "
+            "finished training, or one of its checkpoints, such as 'model_dir/model.ckpt-1000'; to "
+            "train from initial values, leave warm_start_from out."
+        )
     checkpoint_files.check_whole(path)
     there = _in_checkpoint(path)
     if _OBJECT_GRAPH in there:

@@ -14,6 +14,7 @@ from estimator_emb.checkpoints.files.checkpoint_files import CheckpointError, Mi
 from estimator_emb.checkpoints.reading import saved_variables
 from estimator_emb.checkpoints.reading.saved_variables import SavedVariable
 from estimator_emb.engine.tables.storage import saved_name
+from estimator_emb.reporting.suggestions import suggestion
 from estimator_emb.reporting.text_columns import escaped
 from estimator_emb.spec.resolved import Table
 
@@ -129,10 +130,11 @@ class Misfits:
         ]
         alike.sort(key=lambda old_name: -difflib.SequenceMatcher(None, name, old_name).ratio())
         more = f" and {len(alike) - 3} more" if len(alike) > 3 else ""
+        near = "" if alike else suggestion(key, self._saved)
         it = "it" if table is None else f"table {table.name!r}"
         self._lines.append(
             f"Key {key} not found in checkpoint: {it} is {_list(shape)}, and of that shape the "
-            f"checkpoint has {escaped(', '.join(alike[:3])) or 'no other'}{more}"
+            f"checkpoint has {escaped(', '.join(alike[:3])) or 'no other'}{more}.{near}".rstrip(".")
         )
         if alike:
             self._remedies[_OLD_NAME].append(f"{name!r}: {alike[0]!r}")

@@ -29,11 +29,20 @@ def without_global_step(settings: Any) -> Any:
 
 
 def check_patterns(settings: Any) -> None:
-    """Raises a ValueError for a pattern of `WarmStartSettings` that no variable of the graph fits.
+    """Raises a ValueError for a pattern or name of `WarmStartSettings` that no variable fits.
 
     Patterns are those of the program, or what `without_global_step` has made of them.
     """
     patterns, keys = settings.vars_to_warm_start, tf.compat.v1.GraphKeys
+    for field in ("var_name_to_prev_var_name", "var_name_to_vocab_info"):
+        names = _names(keys.GLOBAL_VARIABLES)
+        for name in getattr(settings, field) or {}:
+            if name not in names:
+                advice = suggestion(name, names) or f" The model has {_some(names, 'none')}."
+                raise ValueError(
+                    f"warm_start_from: {field} has {name!r}, which is no variable of the "
+                    f"model.{advice}"
+                )
     listed = _are_names(patterns)
     if not listed and (not isinstance(patterns, str) or patterns == ".*"):
         return

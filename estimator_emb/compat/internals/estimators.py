@@ -6,6 +6,8 @@ TensorFlow 1 and 2 had most of that alike (KMeans and the logit functions Tensor
 of RNNs TensorFlow 2 only).
 """
 
+# Reads TF_CONFIG for strategies of several workers.
+from tensorflow.python.distribute.cluster_resolver import tfconfig_cluster_resolver
 from tensorflow_estimator.python.estimator import early_stopping as _early_stopping
 from tensorflow_estimator.python.estimator import estimator as _estimator
 from tensorflow_estimator.python.estimator import model_fn as _model_fn

@@ -37,11 +37,13 @@ class Uses:
     """The uses that columns have recorded in one call of a model_fn.
 
     `names` is scope key of a table -> name that its variable would have; `ignored` is a setting of
-    a layer or scope that has no effect on tables -> the scope keys of those.
+    a layer or scope that has no effect on tables -> the scope keys of those. `dimensions` is scope
+    key -> the dimension that the column has.
     """
 
     def __init__(self) -> None:
         self.names: dict[str, str] = {}
+        self.dimensions: dict[str, int] = {}
         self.ignored: dict[str, dict[str, None]] = collections.defaultdict(dict)
 
     def record(self, scope_key: str, name: str, keep_first: bool) -> None:
@@ -108,6 +110,12 @@ def recorded() -> dict[str, str]:
     return {key: name for record in by_tensorflow for key, (_, name) in record.items()}
 
 
+def dimensions() -> dict[str, int]:
+    """Returns scope key -> dimension of the columns that the model_fn of `record` has used."""
+    uses = _current()
+    return dict(uses.dimensions) if uses else {}
+
+
 def _graphs() -> Iterator[tf.Graph]:
     """Yields the default graph and, if it is that of a function or a loop, those around it."""
     graph = tf.compat.v1.get_default_graph()
@@ -158,6 +166,7 @@ def _record_by_variable_scope(
 def _create_state(uses: Uses, original: Any, column: Any, state_manager: Any) -> None:
     """Records where a layer has a column create its variable."""
     scope_key, any_scope = column.get_embedding_var_name(), column._bypass_scope_validation
+    uses.dimensions[scope_key] = column.get_embedding_table_size()[1]
     name = "embedding_weights"
     if type(state_manager).create_variable is StateManagerImpl.create_variable:
         name = _record_by_variable_scope(uses, original, scope_key, name, False, any_scope)
@@ -174,6 +183,7 @@ def _read(
 ) -> Any:
     """Records the use of a layer that may have been built in another graph, and outlived it."""
     scope_key = column.get_embedding_var_name()
+    uses.dimensions[scope_key] = column.get_embedding_table_size()[1]
     if name := _built.get(state_manager, {}).get(scope_key):
         uses.record(scope_key, name, column._bypass_scope_validation)
     return original(column, transformation_cache, state_manager)
@@ -188,6 +198,7 @@ def _read_in_layer(
     trainable: bool | None = None,
 ) -> Any:
     """Notes what `input_layer` and `sequence_input_layer` ask for, which have no state."""
+    uses.dimensions[column.get_embedding_var_name()] = column.get_embedding_table_size()[1]
     if trainable is False:
         uses.ignored[_FROZEN][column.get_embedding_var_name()] = None
     return original(column, inputs, weight_collections, trainable)
