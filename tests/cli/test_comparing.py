@@ -205,6 +205,85 @@ def test_a_variable_that_differs(made):
     assert "from step 2" in comparison_report.body(comparison, None)
 
 
+def test_the_tolerance_that_decides_is_shown(made):
+    """Of a small variable it is smaller than atol says."""
+    a, b = (made(to(b=np.float32([1e-3, near]))) for near in (0, 3.3e-8))
+    assert decide(a, b)[1] == (
+        1,
+        f"The sides differ: b are not the same {WITHIN} x 0.001, the largest value of b, from step "
+        "1 on.",
+    )
+    assert decide(a, made(to(b=np.float32([1e-3, 0.9e-8]))))[1][0] == 0
+
+
+SLOTS = {"legacy": ("/Adam", "/Adam_1"), "TPU": ("/Adam/m", "/Adam/v")}
+
+
+def by_adam(slots, bias, gradient, weights=1.0):
+    """A bias that an Adam moves by a gradient, beside weights that it moves by another."""
+    first, second = SLOTS[slots]
+
+    def change(variables, step):
+        for name, value, slope in (("b", bias, gradient), ("w", None, weights)):
+            if value is not None:
+                variables[name] = np.float32([value if step else 0.0])
+            variables[name + first] = np.full_like(variables[name], 0.1 * slope)
+            variables[name + second] = np.full_like(variables[name], 1e-3 * slope**2)
+
+    return change
+
+
+@pytest.mark.parametrize("slots", SLOTS)
+@pytest.mark.parametrize("other", [-3e-9, 0.0])
+def test_what_an_adam_makes_of_rounding_noise_is_no_difference(other, slots, made):
+    a, b = made(by_adam(slots, 2e-3, 5e-9)), made(by_adam(slots, -1e-3, other))
+    for one, two in ((a, b), (b, a)):
+        comparison, verdict = decide(one, two)
+        assert verdict == (0, f"The sides are the same {WITHIN}.")
+        assert (
+            "Only rounding noise, which an Adam makes as large as any step, moves b, "
+            f"b{SLOTS[slots][0]}, b{SLOTS[slots][1]} on both sides: these differences do not count."
+        ) in comparison_report.body(comparison, None)
+
+
+def test_what_follows_from_noise_is_no_difference(made):
+    """A bias that noise has moved gets a gradient that moves it back."""
+
+    def side(bias, gradient):
+        early, late = (by_adam("legacy", bias, one) for one in (gradient, 100 * bias))
+        return made(lambda variables, step: (early if step <= 1 else late)(variables, step))
+
+    assert decide(side(1e-3, 5e-9), side(-1e-3, -5e-9))[1][0] == 0
+    _, (status, line) = decide(side(1e-3, 5e-9), side(-1e-3, 5e-3))
+    assert status == 1 and line.startswith("The sides differ: b")
+
+
+@pytest.mark.parametrize(
+    "bias, gradient, weights",
+    [
+        (1e-3, 1e-3, 1.0),  # A gradient that is none on A.
+        (1e-3, 0.0, 1.0),  # None at all: it is not the gradient that differs.
+        (1e-3, 5e-9, 1e-4),  # Small, but not beside the others.
+    ],
+)
+def test_what_is_more_than_noise_is_a_difference(bias, gradient, weights, made):
+    a_gradient = 0.0 if gradient == 0 else 5e-9
+    a = made(by_adam("legacy", 2e-3, a_gradient, weights))
+    b = made(by_adam("legacy", bias, gradient, weights))
+    _, (status, line) = decide(a, b)
+    assert status == 1 and line.startswith("The sides differ: b")
+
+
+def test_noise_in_finished_runs_is_a_difference(made):
+    """They need not have begun alike."""
+
+    def finished(run):
+        run.trainings[0].start = None
+
+    a, b = (made(by_adam("legacy", bias, 5e-9), after=finished) for bias in (0.5, 0.7))
+    assert decide(a, b)[1][0] == 1
+
+
 def to(**values):
     return lambda variables, step: variables.update(values)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from estimator_emb.checkpoints.files.checkpoint_reader import CheckpointReader
-from estimator_emb.cli.comparison import CannotCompare, distances, name_pairs
+from estimator_emb.cli.comparison import CannotCompare, distances, name_pairs, noise
 from estimator_emb.cli.comparison.recorded import Outputs, Run, Training
 from estimator_emb.reporting.text_columns import counted
 
@@ -49,13 +49,17 @@ class Item:
 
 @dataclasses.dataclass
 class OfTraining:
-    """The comparison of one model directory; `losses` has (step, loss of A, loss of B)."""
+    """The comparison of one model directory; `losses` has (step, loss of A, loss of B).
+
+    `noise` names variables that only rounding noise moves on both sides.
+    """
 
     losses: list[tuple[int, float, float]]
     loss: Item
     variables: list[Item]
     matching: name_pairs.Matching
     random: list[str]
+    noise: list[str] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass
@@ -145,6 +149,7 @@ def _compare_training(
     for label, only in (("A", matching.only_a), ("B", matching.only_b)):
         problems += [f"Only {label} has the variable {name}." for name in only]
     variables = []
+    noisy: set[str] = set()
     for ours, theirs, _ in matching.pairs:
         shapes = first.shapes[ours], last.shapes[theirs]
         dtypes = first.dtypes[ours].name, last.dtypes[theirs].name
@@ -164,8 +169,37 @@ def _compare_training(
                     continue
                 pieces = functools.partial(_pairs, in_a, item.name, in_b, theirs)
                 item.steps[step] = distances.pieces_distance(pieces, tolerance)
+            if a.start is not None and b.start is not None:
+                _allow_noise(step, variables, in_a, in_b, noisy)
     random = sorted({*a.random, *b.random})
-    return OfTraining(losses, loss, [item for item, _ in variables], matching, random)
+    return OfTraining(
+        losses, loss, [item for item, _ in variables], matching, random, sorted(noisy)
+    )
+
+
+def _allow_noise(
+    step: int,
+    variables: Sequence[tuple[Item, str]],
+    a: CheckpointReader,
+    b: CheckpointReader,
+    noisy: set[str],
+) -> None:
+    """Allows differences of variables that began alike once noise has moved them, and names them.
+
+    What follows from the first difference is allowed too: a bias that noise has moved gets a
+    gradient that moves it back.
+    """
+    past = [pair for pair in variables if step in pair[0].steps and pair[0].steps[step].past]
+    if any(item.name not in noisy for item, _ in past):
+        (noise_a, still_a), (noise_b, still_b) = noise.groups(a), noise.groups(b)
+        for item, theirs in past:
+            group = noise_a.get(item.name) or still_a.get(item.name)
+            moved = item.name in noise_a or theirs in noise_b
+            if group and moved and (theirs in noise_b or theirs in still_b):
+                noisy.update(group)
+    for item, _ in past:
+        if item.name in noisy:
+            item.steps[step].past = 0
 
 
 def _compare_outputs(
@@ -256,7 +290,9 @@ def verdict(
             items.sort(key=lambda item: item.first or 0)
             some = ", ".join(item.name for item in items[:3])
             more = f" and {len(items) - 3} more" if len(items) > 3 else ""
-            parts.append(f"{some}{more} are not the same {within}, from step {first} on")
+            parts.append(
+                f"{some}{more} are not the same {within}{_scale(items[0])}, from step {first} on"
+            )
         if comparison.problems:
             things = counted(len(comparison.problems), "thing")
             parts.append(f"{things} that one side lacks or that do not fit, listed above")
@@ -272,6 +308,14 @@ def verdict(
     if nan is not None:
         return unknown(f"{nan.name} is NaN on both sides, from step {nan.nan} on.")
     return SAME, f"The sides are the same {within}."
+
+
+def _scale(item: Item) -> str:
+    """Returns the scale of an item's tolerance where it first differs, as text; '' for 1."""
+    scale = item.steps[item.first or 0].scale
+    if scale == 1:
+        return ""
+    return f" x {scale:.2g}, the largest value of {item.name}"
 
 
 def steps_as_text(steps: Sequence[int]) -> str:

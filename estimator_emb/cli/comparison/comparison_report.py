@@ -90,6 +90,13 @@ def body(comparison: Comparison, repeated: Comparison | None) -> str:
         first = repeated.first
         when = "within the tolerance" if first is None else f"past the tolerance from step {first}"
         lines += ["", f"A, run twice, is up to {apart:.2g} apart from itself: {when}."]
+    noise = sorted({one for training in comparison.trainings for one in training.noise})
+    if noise:
+        lines += [
+            "",
+            f"Only rounding noise, which an Adam makes as large as any step, moves "
+            f"{', '.join(map(escaped, noise))} on both sides: these differences do not count.",
+        ]
     random = sorted({one for training in comparison.trainings for one in training.random})
     if random and (comparison.first is not None or repeated is not None):
         lines += [

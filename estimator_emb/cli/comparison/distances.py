@@ -27,12 +27,16 @@ class Tolerance:
 
 @dataclasses.dataclass
 class Distance:
-    """The distance of two arrays; `past` counts pairs beyond the tolerance, `nan` pairs of NaN."""
+    """The distance of two arrays; `past` counts pairs beyond the tolerance, `nan` pairs of NaN.
+
+    `scale` is that of the tolerance.
+    """
 
     absolute: float = 0.0
     relative: float = 0.0
     past: int = 0
     nan: int = 0
+    scale: float = 1.0
 
     def add(self, other: "Distance") -> None:
         self.absolute = max(self.absolute, other.absolute)
@@ -96,6 +100,7 @@ def pieces_distance(
         scale = max(scale, _scale_of(a), _scale_of(b))
         if scale == 1.0:
             break
+    total.scale = max(scale, _SMALLEST_SCALE)
     for a, b in pieces():
         total.add(between(a, b, tolerance, scale))
     return total

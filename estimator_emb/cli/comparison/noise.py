@@ -1,0 +1,41 @@
+"""Finds variables that an Adam moves by rounding noise alone.
+
+A gradient that should be 0 has some noise in float32, other noise for each way to compute it. An
+Adam divides a gradient by its size, and so makes steps of any noise.
+"""
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from estimator_emb.checkpoints.files.checkpoint_reader import CheckpointReader
+
+_SLOTS = (("/Adam", "/Adam_1"), ("/Adam/m", "/Adam/v"))
+"""First and second moment, of `tf.compat.v1.train` and of tables."""
+_NOISE = 1e-7
+_OF_LARGEST = 1e-6
+"""Gradients are noise if they are smaller than both: a number, and a part of the model's largest.
+
+The roots of second moments stand for gradients, of which they are 0.03 times or more."""
+
+
+Groups = dict[str, tuple[str, ...]]
+"""Name of a variable or slot -> the variable and its slots."""
+
+
+def groups(values: CheckpointReader) -> tuple[Groups, Groups]:
+    """Returns the variables with their slots that noise moves, and those without any gradient."""
+    sizes: dict[tuple[str, ...], float] = {}
+    for name in values.shapes:
+        for first, second in _SLOTS:
+            group = name, name + first, name + second
+            if all(one in values.shapes for one in group):
+                sizes[group] = math.sqrt(_largest(values.pieces(group[-1])))
+    limit = min(_NOISE, _OF_LARGEST * max(sizes.values(), default=0.0))
+    small = {name: group for group, size in sizes.items() if 0 < size <= limit for name in group}
+    return small, {name: group for group, size in sizes.items() if not size for name in group}
+
+
+def _largest(pieces: Iterable[np.ndarray]) -> float:
+    return max((float(np.max(np.abs(piece), initial=0.0)) for piece in pieces), default=0.0)
