@@ -11,6 +11,7 @@ then restored.
             as it likes. It may be 1.15 times tables and slots, and 300 MB. Read every 5 ms.
   resident  the most resident memory, those pages included
   save      seconds to write the checkpoint, and to write as many bytes to a file
+  look      seconds to look for NaN before it is written
   restore   seconds to read it, and to read that file, neither of which is in the file cache
 
 Nothing waits for the disk when one of these starts, and none waits for it at its end. Each may take
@@ -43,14 +44,15 @@ def train(form: str, gigabytes: float, checkpoint: bool) -> dict[str, float]:
     import tensorflow as tf
 
     import estimator_emb as ee
+    from estimator_emb.guards import nan_weights
 
     tf.compat.v1.logging.set_verbosity("ERROR")
     vocabulary = int(gigabytes * 1e9 / TABLES / DIMENSION / 4)
     keys = [f"t{table}" for table in range(TABLES)]
     spent = collections.defaultdict(list)
 
-    def timed(name):
-        original = getattr(tf.compat.v1.train.Saver, name)
+    def timed(owner, method, name):
+        original = getattr(owner, method)
 
         def run(self, *args, **kwargs):
             settle(folder)
@@ -59,10 +61,11 @@ def train(form: str, gigabytes: float, checkpoint: bool) -> dict[str, float]:
             spent[name].append(time.perf_counter() - start)
             return result
 
-        setattr(tf.compat.v1.train.Saver, name, run)
+        setattr(owner, method, run)
 
-    timed("save")
-    timed("restore")
+    timed(tf.compat.v1.train.Saver, "save", "save")
+    timed(tf.compat.v1.train.Saver, "restore", "restore")
+    timed(nan_weights._Sums, "not_finite", "look")
 
     def input_fn(params):
         rng = np.random.default_rng(0)
@@ -219,6 +222,7 @@ def main() -> None:
     for ours, theirs in (("save", "write"), ("restore", "read")):
         ratio = took[ours] / took[theirs]
         print(f"{ours:8s} {took[ours]:6.2f} s, {theirs} {took[theirs]:6.2f} s, ratio {ratio:.2f}")
+    print(f"look     {took['look']:6.2f} s")
 
 
 if __name__ == "__main__":

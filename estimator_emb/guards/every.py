@@ -25,6 +25,7 @@ from estimator_emb.guards.model_errors import ModelErrors
 from estimator_emb.guards.model_values import ModelValues
 from estimator_emb.guards.nan_inputs import NanInputs
 from estimator_emb.guards.nan_loss import NanLoss
+from estimator_emb.guards.nan_weights import NanWeights
 from estimator_emb.guards.patient_closes import PatientCloses
 from estimator_emb.guards.reached_steps import ReachedSteps
 from estimator_emb.guards.reads_first import ReadsFirst
@@ -63,6 +64,7 @@ GUARDS: tuple[type[Guard], ...] = (
     LossSummary,
     GlobalStep,
     NanLoss,  # Before other hooks, which would say less of NaN.
+    NanWeights,
     TableHooks,
     SmallBatches,
     SampleCounts,

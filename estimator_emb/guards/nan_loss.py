@@ -1,17 +1,14 @@
 """Reports which tables, rows and variables hold NaN or infinity when the loss is NaN."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from estimator_emb.engine.tables.storage import StoredTable
+from estimator_emb.guards.checks import non_finite
 from estimator_emb.guards.guard import Call, Guard
-
-_ROWS_AT_A_TIME = 1 << 14
-_SHOWN = 5
-_KINDS = {"NaN": np.isnan, "infinity": np.isinf}
 
 
 class NanLossError(tf.compat.v1.train.NanLossDuringTrainingError):
@@ -91,44 +88,8 @@ class NanReportHook(tf.compat.v1.train.SessionRunHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         if np.isnan(run_values.results).any():
-            raise self._error(list(self._found(run_context.session)))
-
-    def _found(self, session: Any) -> Iterator[str]:
-        for table in self._tables:
-            rows: dict[str, list[int]] = {kind: [] for kind in _KINDS}
-            start = 0
-            for shard in table.variables:
-                values = session.run(shard.weights)  # A view of the variable, not a copy.
-                for kind, holds in _KINDS.items():
-                    rows[kind] += [start + row for row in _rows_that_hold(holds, values)]
-                start += len(values)
-            of_rows = {kind: (len(ids), _some(ids)) for kind, ids in rows.items()}
-            if found := _listed(of_rows, f"{start:,} rows"):
-                features = ", ".join(repr(feature.key) for feature in table.table.features)
-                yield f"table {table.name!r} (features {features}): {found}"
-        of_tables = {shard.weights.name for table in self._tables for shard in table.variables}
-        for variable in tf.compat.v1.trainable_variables():
-            name = variable.name
-            if name not in of_tables and variable.dtype.is_floating:
-                value = np.asarray(session.run(variable))
-                counts = {kind: (int(holds(value).sum()), "") for kind, holds in _KINDS.items()}
-                if found := _listed(counts, f"{value.size:,} numbers"):
-                    yield f"variable {name}: {found} (Gradient for {name} is NaN)"
-
-
-def _listed(counts: dict[str, tuple[int, str]], among: str) -> str:
-    found = ((kind, *one) for kind, one in counts.items() if one[0])
-    return "; ".join(f"{kind} in {count:,} of {among}{where}" for kind, count, where in found)
-
-
-def _rows_that_hold(holds: Callable[..., Any], values: np.ndarray) -> list[int]:
-    return [
-        start + int(row)
-        for start in range(0, len(values), _ROWS_AT_A_TIME)
-        for row in np.flatnonzero(holds(values[start : start + _ROWS_AT_A_TIME]).any(axis=1))
-    ]
-
-
-def _some(rows: list[int]) -> str:
-    shown = ", ".join(map(str, rows[:_SHOWN]))
-    return f", ids {shown}, ..." if len(rows) > _SHOWN else f", ids {shown}"
+            variables = [shard.weights for table in self._tables for shard in table.variables]
+            variables += tf.compat.v1.trainable_variables()
+            # A fetch of a table is a view of the variable, not a copy.
+            read = run_context.session.run
+            raise self._error(list(non_finite.lines_of_weights(self._tables, variables, read)))

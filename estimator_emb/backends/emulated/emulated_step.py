@@ -153,21 +153,17 @@ class CoresOfTPU(driver.Runner):
             tf.compat.v1.add_to_collection(LOSS_OF_ALL_CORES, loss)
         if count > 1 and not self.cores.collectives and not tf.compat.v1.control_flow_v2_enabled():
             raise ValueError("CrossShardOptimizer must be used for model training on TPUs.")
-        dense = tf.compat.v1.trainable_variables()
         updates = []
         lookup = self._create_tables(spec)
         if lookup:
             lookup.hold_writes(spec.train_op, spec.loss)
             updates.append(lookup.apply_gradients(values["gradients"]))
-            dense = [
-                variable for variable in dense if variable in tf.compat.v1.trainable_variables()
-            ]
         step = self._execution.whole_step(spec.train_op, updates)
         scaffold = self._scaffold(getattr(spec, "scaffold_fn", None))
         host_ops = self._on_host("host_call", host_call, values, after=step)
         with tf.control_dependencies([self._execution.last_step(step)]):
             global_step = tf.identity(tf.compat.v1.train.get_global_step())
-            train_op = tf.group(*self._checks(dense, spec.loss))
+            train_op = tf.no_op()
         saves = any(
             isinstance(hook, tf.compat.v1.train.CheckpointSaverHook) for hook in spec.training_hooks
         )
@@ -306,32 +302,6 @@ class CoresOfTPU(driver.Runner):
             raise ValueError("TPUEstimatorSpec.scaffold_fn returns None, which is not allowed")
         return self._computation.checked_scaffold(scaffold)
 
-    def _checks(self, variables: list[tf.Variable], loss: tf.Tensor) -> list[tf.Operation]:
-        """Makes checks that stop a training whose variables, but not its loss, are NaN."""
-        checked = [
-            variable
-            for variable in variables
-            # A dense read of a variable that is updated sparsely would copy it.
-            if variable.dtype.is_floating
-            and hasattr(variable, "handle")
-            and not _updated_sparsely(variable)
-        ]
-        if self._ctx.is_input_broadcast_with_iterators() or not checked:
-            return []
-
-        def check() -> tf.Operation:
-            return tf.group(
-                *(
-                    tf.debugging.check_numerics(
-                        variable.read_value(), f"Gradient for {variable.name} is NaN"
-                    ).op
-                    for variable in checked
-                )
-            )
-
-        reported = tf.reduce_any(tf.math.is_nan(tf.identity(loss)))
-        return [tf.cond(reported, tf.no_op, check)]
-
     def _input_hooks(self) -> list[Any]:
         return [MultiHostDatasetInitializerHook(self._input.initializers)]
 
@@ -400,13 +370,6 @@ def _real(prediction: tf.Tensor, real: Any) -> tf.Tensor:
     # Its rows are not samples, but for example cores: tensorflow-estimator cuts them like samples.
     count = tf.math.count_nonzero(real)
     return tf.cond(tf.reduce_all(real), lambda: prediction, lambda: prediction[:count])
-
-
-def _updated_sparsely(variable: tf.Variable) -> bool:
-    return any(
-        op.type.startswith(("ResourceScatter", "ResourceSparse"))
-        for op in variable.handle.consumers()
-    )
 
 
 def _initial_ops() -> list[tf.Operation]:

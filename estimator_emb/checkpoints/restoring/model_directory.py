@@ -1,17 +1,16 @@
 """The checkpoints of an estimator: which one a call reads or continues from."""
 
 import contextlib
-import functools
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb.checkpoints.files import checkpoint_files
-from estimator_emb.checkpoints.restoring import compare_graph, training_lock, warm_starts
+from estimator_emb.checkpoints.restoring import compare_graph, saver, training_lock, warm_starts
 from estimator_emb.reporting import error_notes
 from estimator_emb.reporting.console import logger
 from estimator_emb.spec.resolved import Table
@@ -56,7 +55,7 @@ class ModelDirectory:
             path = self.latest()
             remove_unfinished_saves(self._path, alone=check is not None)
             with self.restoring(path):
-                yield [] if check is None else [_ChecksBeforeSaving(check)]
+                yield [] if check is None else [saver.ChecksBeforeSaving(lambda session: check())]
 
     @contextlib.contextmanager
     def restoring(self, path: str | None) -> Iterator[None]:
@@ -94,27 +93,6 @@ class ModelDirectory:
             found = compare_graph.check_warm_start(warm_start, tables)
             if trains and found is not None:
                 warm_starts.say(warm_start.ckpt_to_initialize_from, found)
-
-
-class _ChecksBeforeSaving(tf.compat.v1.train.SessionRunHook):
-    """Calls a function before each save by a saver of the graph."""
-
-    def __init__(self, check: Callable[[], None]):
-        self._check = check
-
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        for saver in session.graph.get_collection(tf.compat.v1.GraphKeys.SAVERS):
-            if getattr(saver.save, "checks", None) is not self:
-                saver.save = self._checked(saver.save)
-
-    def _checked(self, save: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(save)  # It keeps the marks of other wrappers.
-        def checked(*args: Any, **kwargs: Any) -> Any:
-            self._check()
-            return save(*args, **kwargs)
-
-        checked.checks = self  # type: ignore[attr-defined]
-        return checked
 
 
 def remove_unfinished_saves(model_dir: str, alone: bool) -> None:

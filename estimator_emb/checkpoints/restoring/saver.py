@@ -1,9 +1,10 @@
 """The saver of `TPUEstimator`, which writes large checkpoints as several files."""
 
+import functools
 import os
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -103,6 +104,29 @@ def _with(listed: Any, variables: list[tf.Variable]) -> Any:
         else:
             by_name.setdefault(part.full_name, []).append(variable)
     return {**listed, **by_name}
+
+
+class ChecksBeforeSaving(tf.compat.v1.train.SessionRunHook):
+    """Calls a function with the session before each save by a saver of the graph or of `savers`."""
+
+    def __init__(self, check: Callable[[Any], None], savers: Iterable[Any] = ()):
+        self._check = check
+        self._savers = list(savers)
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        of_graph = session.graph.get_collection(tf.compat.v1.GraphKeys.SAVERS)
+        for saver in dict.fromkeys([*self._savers, *of_graph]):
+            if self not in getattr(saver.save, "checks", ()):
+                saver.save = self._checked(saver.save)
+
+    def _checked(self, save: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(save)  # It keeps the marks of other wrappers.
+        def checked(sess: Any, *args: Any, **kwargs: Any) -> Any:
+            self._check(sess)
+            return save(sess, *args, **kwargs)
+
+        checked.checks = (*getattr(save, "checks", ()), self)  # type: ignore[attr-defined]
+        return checked
 
 
 def take_turns(hooks: Iterable[Any]) -> None:

@@ -45,8 +45,16 @@ _SHARING = frozenset(
 )
 """Ops whose outputs may share the buffer of an input."""
 
+_BETWEEN_STEPS = ("reads between steps",)
+"""Key of the collection of reads that no step runs; no text, so that no file has it."""
+
 Fetched = Any
 """A `tf.Operation` or `tf.Tensor`."""
+
+
+def keep_between_steps(read: tf.Operation) -> None:
+    """Keeps a read of a variable out of `order`: only session calls of its own run it."""
+    tf.compat.v1.add_to_collection(_BETWEEN_STEPS, read)
 
 
 def order(every_step: Iterable[Fetched], sometimes: Iterable[Fetched] = ()) -> int:
@@ -154,6 +162,7 @@ class _Ordering:
     def _racing(self) -> Iterator[tuple[Variable, list[tf.Operation], list[tf.Operation]]]:
         """Yields (variable, reads that can be ordered, writes) for each that is written."""
         kept, initial = _kept_variables(), accesses.initial_writes()
+        between = {*tf.compat.v1.get_collection(_BETWEEN_STEPS)}
         at_any_time = functools.cache(functools.partial(_at_any_time, besides=self._step))
         for variable in accesses.variables_of(self._graph):
             writes = [op for op in variable.writes if op in self._all and op not in initial]
@@ -166,6 +175,7 @@ class _Ordering:
             reads = [
                 op
                 for op in variable.reads
+                if op not in between
                 if op in self._step
                 or (holds_value and self._may_be_read(op))
                 and (variable.reference or at_any_time(op))
