@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -30,6 +30,12 @@ _CPU_SLOTS = {
     "Adadelta": ("/Adadelta", "/Adadelta_1"),
 }
 """Optimizer of `tf.compat.v1.train` -> its slots, where the embedding optimizer has others."""
+
+_OF_TENSORFLOW_1 = re.compile(r"(?P<owner>.+)/(?P<rule>[A-Z]\w*?)(_\d+)?")
+"""Names of slots of optimizers of `tf.compat.v1.train`, such as `dense/kernel/Adam_1`."""
+
+_OF_KERAS = re.compile(r"training(_\d+)?/(?P<rule>[A-Z]\w*?)(_\d+)?/((?P<owner>.+)/)?\w+")
+"""Names of slots and rates of optimizers of Keras, such as `training/Adam/dense/kernel/m`."""
 
 _DENSE_NAMES = {"kernel", "recurrent_kernel", "depthwise_kernel", "pointwise_kernel", "bias"}
 """Last parts of the names of the matrices of dense layers."""
@@ -117,6 +123,19 @@ def cpu_slots(name: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ..
         if all(shapes.get(slot) == shapes[name] for slot in slots):
             return slots
     return ()
+
+
+def optimizer_of(name: str, names: Container[str]) -> tuple[str, str | None] | None:
+    """Returns the optimizer of the model that makes a variable, and whose slot it is, if any.
+
+    None if no optimizer makes it. `names` are those of all variables.
+    """
+    if re.fullmatch(r"(.*/)?beta[12]_power(_\d+)?", name):
+        return "Adam", None
+    if found := _OF_KERAS.fullmatch(name):
+        return found["rule"], found["owner"]
+    found = _OF_TENSORFLOW_1.fullmatch(name)
+    return (found["rule"], found["owner"]) if found and found["owner"] in names else None
 
 
 def optimizer_class(name: str) -> type[OptimizationParameters]:

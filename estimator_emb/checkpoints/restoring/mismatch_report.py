@@ -85,7 +85,8 @@ class Misfits:
         self._lines: list[str] = []
         self._unfit = False
         self._shapes: dict[str, tuple[tf.TensorShape, tf.TensorShape]] = {}
-        self._missing: set[str] = set()
+        self._missing: list[str] = []
+        self._missing_of_optimizers: dict[str, dict[str, tuple[str, str | None]]] = {}
         self._missing_slots: dict[str, tuple[Table, list[str]]] = {}
         self._remedies: dict[str, list[str]] = collections.defaultdict(list)
 
@@ -119,16 +120,11 @@ class Misfits:
         if table is not None and name != weights:
             self._missing_slots.setdefault(weights, (table, []))[1].append(key)
             return
-        self._missing.add(name)
-        shape = self._here[name].shape
-        alike = [
-            variable.name
-            for variable in self._saved.values()
-            if variable.name not in self._here
-            and shape.rank
-            and shape.is_compatible_with(variable.shape)
-        ]
-        alike.sort(key=lambda old_name: -difflib.SequenceMatcher(None, name, old_name).ratio())
+        if optimizer := saved_variables.optimizer_of(name, self._here):
+            self._missing_of_optimizers.setdefault(optimizer[0], {})[name] = key, optimizer[1]
+            return
+        self._missing.append(name)
+        shape, alike = self._here[name].shape, self._alike(name)
         more = f" and {len(alike) - 3} more" if len(alike) > 3 else ""
         near = "" if alike else suggestion(key, self._saved)
         it = "it" if table is None else f"table {table.name!r}"
@@ -136,12 +132,44 @@ class Misfits:
             f"Key {key} not found in checkpoint: {it} is {_list(shape)}, and of that shape the "
             f"checkpoint has {escaped(', '.join(alike[:3])) or 'no other'}{more}.{near}".rstrip(".")
         )
-        if alike:
-            self._remedies[_OLD_NAME].append(f"{name!r}: {alike[0]!r}")
-        else:
-            self._remedies[_OLD_MODEL].append(name)
+
+    def _alike(self, name: str) -> list[str]:
+        """Returns the saved variables of the shape of a missing one, the most alike name first."""
+        shape = self._here[name].shape
+        alike = [
+            variable.name
+            for variable in self._saved.values()
+            if variable.name not in self._here
+            and shape.rank
+            and shape.is_compatible_with(variable.shape)
+            and not saved_variables.optimizer_of(variable.name, self._names_there)
+        ]
+        return sorted(alike, key=lambda old: -difflib.SequenceMatcher(None, name, old).ratio())
+
+    def _new_names(self) -> dict[str, str]:
+        """Returns the missing variables that may have been renamed, each with its old name.
+
+        Of another model nothing was renamed: some other variable must be that of the checkpoint.
+        """
+        others = self._here.keys() & self._saved.keys() - self._shapes.keys()
+        if not any(self._here[name].shape.rank for name in others):
+            return {}
+        pairs: dict[str, str] = {}
+        for name in self._missing:
+            alike = self._alike(name)
+            same_end = [old for old in alike if old.split("/")[-1] == name.split("/")[-1]]
+            for found in (same_end, alike):
+                if len(found) == 1:
+                    pairs.setdefault(name, found[0])
+        old_names = collections.Counter(pairs.values())
+        return {name: old for name, old in pairs.items() if old_names[old] == 1}
 
     def raise_error(self) -> None:
+        new_names = self._new_names()
+        self._remedies[_OLD_MODEL] += [one for one in self._missing if one not in new_names]
+        for optimizer, missing in self._missing_of_optimizers.items():
+            self._note_optimizer(optimizer, missing, new_names)
+        self._remedies[_OLD_NAME] += [f"{name!r}: {old!r}" for name, old in new_names.items()]
         for weights, (table, slots) in self._missing_slots.items():
             if weights not in self._missing:  # The line of a missing table says enough.
                 self._note_missing_slots(weights, table, slots)
@@ -152,7 +180,7 @@ class Misfits:
                 f"{doing} from checkpoint failed: '{self._path}' does not fit the program:",
                 *(f"  {line}" for line in self._lines[:_SHOWN]),
                 *([f"  and {more} more"] if more > 0 else []),
-                *(f"What to do: {self._told(*remedy)}." for remedy in self._remedies.items()),
+                *(f"What to do: {self._told(*one)}." for one in self._remedies.items() if one[1]),
             ]
         )
         raise UnfitCheckpoint(message) if self._unfit else MissingCheckpoint(message)
@@ -160,6 +188,12 @@ class Misfits:
     @functools.cached_property
     def _saved(self) -> dict[str, SavedVariable]:
         return {variable.name: variable for variable in saved_variables.inspect(self._path)}
+
+    @functools.cached_property
+    def _names_there(self) -> set[str]:
+        return {
+            name for variable in self._saved.values() for name in (variable.name, *variable.slots)
+        }
 
     def _note_unfit(self, name: str, text: str, remedy: str) -> None:
         table, weights = self._owner(name)
@@ -191,6 +225,48 @@ class Misfits:
                 f" with warm_start_from={start}, which takes the tables and begins their slots anew"
             )
         self._remedies[remedy] += slots
+
+    def _note_optimizer(
+        self,
+        optimizer: str,
+        missing: Mapping[str, tuple[str, str | None]],
+        new_names: dict[str, str],
+    ) -> None:
+        """Notes what an optimizer of the model lacks; adds slots of renamed variables to them."""
+        keys = {}
+        for name, (key, owner) in missing.items():
+            if owner in self._missing:  # The line of a missing variable says enough.
+                old = name.replace(owner, new_names.get(owner, owner))
+                if old != name and old in self._names_there:
+                    new_names[name] = old
+            else:
+                keys[name] = key
+        if not keys:
+            return
+        there = {
+            found[0]
+            for name in self._names_there
+            if (found := saved_variables.optimizer_of(name, self._names_there))
+        }
+        first, *others = keys.values()
+        nor = f" (nor {len(others)} more)" if others else ""
+        with_others = " and ".join(sorted(there - {optimizer}))
+        as_before = ""
+        if optimizer in there:
+            text = f"{optimizer} has fewer slots in the checkpoint"
+        elif with_others:
+            text = f"the model trains with {optimizer} here, and with {with_others} there"
+            as_before = f"train the model with {with_others} again, or "
+        else:
+            text = f"the model trains with {optimizer} here, and without slots there"
+        self._lines.append(f"Key {first} not found in checkpoint{nor}: {text}")
+        remedy = f"{as_before}{{elsewhere}}"
+        if not self._warm_start:
+            remedy += (
+                " with warm_start_from='{path}', which takes the trainable variables and begins "
+                "the slots of the optimizer anew"
+            )
+        self._remedies[remedy] += keys
 
     def _told(self, remedy: str, names: Sequence[str]) -> str:
         """Returns what to do about variables, or about pairs of new and old names, in words."""

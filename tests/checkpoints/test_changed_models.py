@@ -1,0 +1,191 @@
+"""What is said of a checkpoint whose model had another optimizer, or is another model."""
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+from estimator_emb.checkpoints.files.checkpoint_files import MissingCheckpoint
+
+v1 = tf.compat.v1
+pytestmark = pytest.mark.usefixtures("installed")
+OPTIMIZERS = {
+    "sgd": lambda: v1.train.GradientDescentOptimizer(0.1),
+    "adagrad": lambda: v1.train.AdagradOptimizer(0.1),
+    "adam": lambda: v1.train.AdamOptimizer(0.1),
+    "momentum": lambda: v1.train.MomentumOptimizer(0.1, 0.9),
+    "rmsprop": lambda: v1.train.RMSPropOptimizer(0.1),
+}
+MODEL_DIR = "train in another model_dir"
+KINDS = ["plain", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("local", "emulated"))]
+
+
+def make(kind, model_dir, optimizer, layer="dense", start=None):
+    """An estimator of two layers, `first` and `layer`, both of a kernel [3, 3]."""
+
+    def model(features, labels, mode, spec):
+        hidden = v1.layers.dense(features["x"], 3, name="first")
+        y = v1.layers.dense(hidden, 3, name=layer)
+        loss = tf.reduce_mean(tf.square(y - labels))
+        of_model = OPTIMIZERS[optimizer]()
+        if kind == "emulated":
+            of_model = v1.tpu.CrossShardOptimizer(of_model)
+        step = of_model.minimize(loss, v1.train.get_global_step())
+        return spec(mode, loss=loss, train_op=step)
+
+    if kind == "plain":
+        return tf.estimator.Estimator(
+            lambda features, labels, mode: model(
+                features, labels, mode, tf.estimator.EstimatorSpec
+            ),
+            str(model_dir),
+            warm_start_from=start,
+        )
+    return harness.estimator(
+        lambda features, labels, mode, params: model(features, labels, mode, ee.TPUEstimatorSpec),
+        None,
+        model_dir,
+        num_shards=1 if kind == "emulated" else None,
+        warm_start_from=start,
+    )
+
+
+def input_fn(params=None):
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    return harness.dataset([({"x": x}, x)]).repeat()
+
+
+def refusal(estimator, steps=2):
+    with pytest.raises(MissingCheckpoint) as caught:
+        estimator.train(input_fn, max_steps=steps)
+    return caught.value.message
+
+
+def unfit(path, *lines, doing="Restoring"):
+    return "\n".join(
+        [f"{doing} from checkpoint failed: '{path}' does not fit the program:", *lines]
+    )
+
+
+def anew(path):
+    return (
+        f"{MODEL_DIR} with warm_start_from='{path}', which takes the trainable variables and "
+        "begins the slots of the optimizer anew."
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "before, now, old, new, others",
+    [
+        ("adam", "adagrad", "Adam", "Adagrad", 3),
+        ("sgd", "adam", None, "Adam", 9),
+        pytest.param("adagrad", "adam", "Adagrad", "Adam", 9, marks=pytest.mark.slow),
+        pytest.param("adagrad", "momentum", "Adagrad", "Momentum", 3, marks=pytest.mark.slow),
+        pytest.param("momentum", "rmsprop", "Momentum", "RMSProp", 7, marks=pytest.mark.slow),
+    ],
+)
+def test_another_optimizer_of_the_model(kind, before, now, old, new, others, tmp_path):
+    make(kind, tmp_path / "old", before).train(input_fn, max_steps=1)
+    path = f"{tmp_path}/old/model.ckpt-1"
+    there = f"with {old} there" if old else "without slots there"
+    again = f"train the model with {old} again, or " if old else ""
+    message = refusal(make(kind, tmp_path / "old", now))
+    begin, line, remedy = message.split("\n")
+    assert begin == unfit(path)
+    key = line.removeprefix("  Key ").split(" ")[0]
+    assert key.startswith("beta") or key.rpartition("/")[2].startswith(new)
+    assert line == (
+        f"  Key {key} not found in checkpoint (nor {others} more): the model trains with {new} "
+        f"here, and {there}"
+    )
+    assert remedy == f"What to do: {again}{anew(path)}"
+    # What the message advises.
+    make(kind, tmp_path / "new", now, start=path).train(input_fn, max_steps=1)
+    want, got = harness.saved(tmp_path / "old", 1), harness.saved(tmp_path / "new", 0)
+    for name in ("first/kernel", "dense/kernel"):
+        np.testing.assert_array_equal(got[name], want[name])
+    assert all(np.isfinite(value).all() for value in harness.saved(tmp_path / "new", 1).values())
+
+
+def test_a_warm_start_of_all_variables(tmp_path):
+    make("plain", tmp_path / "old", "adagrad").train(input_fn, max_steps=1)
+    path = f"{tmp_path}/old/model.ckpt-1"
+    start = tf.estimator.WarmStartSettings(path, [".*"])
+    message = refusal(make("plain", tmp_path / "new", "momentum", start=start))
+    assert message == unfit(
+        path,
+        "  Key first/kernel/Momentum not found in checkpoint (nor 3 more): the model trains with "
+        "Momentum here, and with Adagrad there",
+        "What to do: train the model with Adagrad again, or leave first/kernel/Momentum, "
+        "first/bias/Momentum, dense/kernel/Momentum, dense/bias/Momentum out of "
+        "vars_to_warm_start.",
+        doing="Warm-starting",
+    )
+
+
+def test_a_renamed_layer_takes_its_slots_along(tmp_path):
+    make("plain", tmp_path / "old", "adagrad").train(input_fn, max_steps=1)
+    path = f"{tmp_path}/old/model.ckpt-1"
+    message = refusal(make("plain", tmp_path / "old", "adagrad", layer="last"))
+    assert message == unfit(
+        path,
+        "  Key last/kernel not found in checkpoint: it is [3, 3], and of that shape the "
+        "checkpoint has dense/kernel",
+        "  Key last/bias not found in checkpoint: it is [3], and of that shape the checkpoint has "
+        "dense/bias",
+        f"What to do: if it was renamed, give it its old name, or {MODEL_DIR} with "
+        f"warm_start_from=WarmStartSettings('{path}', ['.*'], var_name_to_prev_var_name="
+        "{'last/kernel': 'dense/kernel', 'last/bias': 'dense/bias', ...}).",
+    )
+
+
+def test_a_renamed_layer_of_another_optimizer(tmp_path):
+    make("plain", tmp_path / "old", "adagrad").train(input_fn, max_steps=1)
+    path = f"{tmp_path}/old/model.ckpt-1"
+    message = refusal(make("plain", tmp_path / "old", "momentum", layer="last"))
+    assert "Momentum': '" not in message
+    assert f"What to do: train the model with Adagrad again, or {anew(path)}" in message
+
+
+@pytest.mark.parametrize("now", ["adagrad", "adam"])
+def test_the_folder_of_another_model(now, tmp_path):
+    """Its layers have the shapes of this one's, and nothing else in common."""
+
+    def other(features, labels, mode):
+        y = v1.layers.dense(v1.layers.dense(features["x"], 3, name="a"), 3, name="b")
+        loss = tf.reduce_mean(tf.square(y - labels))
+        step = OPTIMIZERS["adagrad"]().minimize(loss, v1.train.get_global_step())
+        return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=step)
+
+    tf.estimator.Estimator(other, str(tmp_path)).train(input_fn, max_steps=1)
+    message = refusal(make("plain", tmp_path, now))
+    assert "var_name_to_prev_var_name" not in message
+    assert f"What to do: build the model as it was when it was saved, or {MODEL_DIR}." in message
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("before, now", [("Adagrad", "Adam"), ("Adam", "Adagrad")])
+def test_a_canned_estimator(before, now, tmp_path):
+    columns = [tf.feature_column.numeric_column("x", 3)]
+
+    def canned(optimizer, folder, start=None):
+        return tf.estimator.DNNRegressor(
+            [3],
+            columns,
+            str(tmp_path / folder),
+            label_dimension=3,
+            optimizer=optimizer,
+            warm_start_from=start,
+        )
+
+    canned(before, "old").train(input_fn, max_steps=1)
+    path = f"{tmp_path}/old/model.ckpt-1"
+    message = refusal(canned(now, "old"))
+    assert f": the model trains with {now} here, and with {before} there\n" in message
+    assert message.endswith(f"What to do: train the model with {before} again, or {anew(path)}")
+    canned(now, "new", start=path).train(input_fn, max_steps=1)
+    kernel = "dnn/hiddenlayer_0/kernel"
+    want, got = harness.saved(tmp_path / "old", 1), harness.saved(tmp_path / "new", 0)
+    np.testing.assert_array_equal(got[kernel], want[kernel])
