@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.checkpoints.restoring import warm_starts
 from estimator_emb.engine.cores import Cores
 from estimator_emb.engine.engine import LiveTables
 from estimator_emb.engine.pipelining import LookaheadBuffer
@@ -98,7 +99,7 @@ class GraphGuards:
     def warm_start(self) -> Any:
         if self.call.training and self.lookup is not None:
             return self.lookup.warm_start(self.call.warm_start)
-        return self.call.warm_start
+        return warm_starts.with_all_weights(self.call.warm_start, self.call.model_dir)
 
     def calling(self) -> None:
         for guard in self._guards:

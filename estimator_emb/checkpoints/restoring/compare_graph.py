@@ -90,6 +90,12 @@ def check_warm_start(settings: Any, tables: Sequence[Table]) -> set[str] | None:
     return set(started)
 
 
+def names_in(path: str) -> Collection[str]:
+    """Returns the names of the variables in a checkpoint, whichever way it was saved."""
+    names = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+    return object_graph_key_mapping(path) if _OBJECT_GRAPH in names else names
+
+
 def _restored_by(saver: Any) -> dict[str, Form] | None:
     """Returns name in the checkpoint -> form of what a saver restores; None if that is unknown."""
     listed: Any = None

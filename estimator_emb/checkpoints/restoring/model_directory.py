@@ -36,7 +36,12 @@ class ModelDirectory:
         if checkpoint_path:
             return checkpoint_files.given(checkpoint_path)
         path = self.latest()
-        if path is None:
+        if path is None and warm_starts.is_of_keras(warm_start, self._path):
+            logger.info(
+                "%s: the weights are those of the Keras model that model_to_estimator was given.",
+                call,
+            )
+        elif path is None:
             _say_untrained(call, self._path, warm_start)
         return path
 

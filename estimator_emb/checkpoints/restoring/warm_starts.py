@@ -1,11 +1,13 @@
 """Reads the patterns of `WarmStartSettings` as their authors mean them, and says what they find."""
 
+import os
 import re
 from collections.abc import Collection
 from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.checkpoints.restoring import compare_graph
 from estimator_emb.engine.tables.storage import saved_name
 from estimator_emb.reporting.console import logger
 from estimator_emb.reporting.suggestions import suggestion
@@ -26,6 +28,25 @@ def without_global_step(settings: Any) -> Any:
     if not _are_names(patterns):
         return settings
     return settings._replace(vars_to_warm_start=[_without_step(one) for one in patterns])
+
+
+def is_of_keras(settings: Any, model_dir: str) -> bool:
+    """Returns whether `model_to_estimator` has made the settings, for the weights of its model."""
+    path = os.path.join(model_dir, "keras", "keras_model.ckpt")
+    return getattr(settings, "ckpt_to_initialize_from", None) == path
+
+
+def with_all_weights(settings: Any, model_dir: str) -> Any:
+    """Returns settings that take all weights of a Keras model, not only those that it trains.
+
+    Other settings are returned as they are. The variables are those of the default graph.
+    """
+    if not is_of_keras(settings, model_dir) or tf.distribute.has_strategy():
+        return settings
+    saved = compare_graph.names_in(settings.ckpt_to_initialize_from)
+    taken = [name for name in _names(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES) if name in saved]
+    patterns = [f"{re.escape(name)}:0$" for name in taken if name != _STEP]
+    return settings._replace(vars_to_warm_start=patterns)
 
 
 def check_patterns(settings: Any) -> None:

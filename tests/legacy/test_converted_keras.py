@@ -1,0 +1,78 @@
+"""`model_to_estimator` takes over all weights of a trained Keras model, as Keras itself shows."""
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+pytestmark = [
+    pytest.mark.usefixtures("installed"),
+    pytest.mark.filterwarnings("ignore:`tf.keras.backend.set_learning_phase`"),
+]
+X = (np.random.default_rng(0).random([16, 3]) * 50 + 100).astype(np.float32)
+Y = X.sum(1, keepdims=True) / 50
+
+
+def input_fn():
+    return tf.data.Dataset.from_tensors(({"x": X}, Y))
+
+
+def trained():
+    """A model whose averages and frozen layer are far from their first values."""
+    tf.keras.backend.clear_session()
+    given = tf.keras.Input([3], name="x")
+    # A momentum of 1 and a rate of 0 keep all weights in the training of the estimator.
+    scaled = tf.keras.layers.BatchNormalization(momentum=1.0, name="scaled")(given)
+    hidden = tf.keras.layers.Dense(4, "relu", trainable=False, name="frozen")(scaled)
+    model = tf.keras.Model(given, tf.keras.layers.Dense(1, name="last")(hidden))
+    model.compile(tf.keras.optimizers.legacy.SGD(0.0), "mse", metrics=["mae"])
+    random = np.random.default_rng(1)
+    weights = [random.random(one.shape) + 1 for one in model.get_weights()]
+    model.set_weights(weights)
+    model.get_layer("scaled").moving_mean.assign(X.mean(0))
+    model.get_layer("scaled").moving_variance.assign(X.var(0))
+    return model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("saved_as", ["checkpoint", "saver"])
+def test_all_weights_are_taken(saved_as, tmp_path, caplog):
+    model = trained()
+    want = dict(zip(("loss", "mae"), model.evaluate(X, Y, 16, verbose=0), strict=True))
+    predicted = model.predict(X, 16, verbose=0)
+    caplog.set_level("INFO", "estimator_emb")
+    estimator = tf.keras.estimator.model_to_estimator(
+        model, model_dir=str(tmp_path), checkpoint_format=saved_as
+    )
+
+    def check(step):
+        got = estimator.evaluate(input_fn)
+        assert got.pop("global_step") == step
+        harness.same(got, want)
+        rows = [next(iter(one.values())) for one in estimator.predict(input_fn)]
+        np.testing.assert_allclose(rows, predicted, rtol=1e-5)
+
+    check(0)
+    source = "the weights are those of the Keras model that model_to_estimator was given."
+    said = [line for line in harness.said(caplog) if "weights" in line or "model_dir" in line]
+    assert said == [f"evaluate: {source}", f"predict: {source}"]
+    exported = harness.exported(
+        estimator, tmp_path / "export", harness.receiver_of(x=(tf.float32, [None, 3]))
+    )
+    (served,) = exported(x=tf.constant(X)).values()
+    np.testing.assert_allclose(served, predicted, rtol=1e-5)
+    estimator.train(input_fn, steps=1)
+    check(1)
+
+
+def test_a_folder_that_was_trained_goes_on_from_there(tmp_path):
+    model = trained()
+    loss, _ = model.evaluate(X, Y, 16, verbose=0)
+    estimator = tf.keras.estimator.model_to_estimator(model, model_dir=str(tmp_path))
+    estimator.train(input_fn, steps=1)
+    want = estimator.evaluate(input_fn)
+    assert want["loss"] == pytest.approx(loss, rel=1e-5)
+    again = trained()
+    again.set_weights([one * 0 for one in again.get_weights()])
+    estimator = tf.keras.estimator.model_to_estimator(again, model_dir=str(tmp_path))
+    assert estimator.evaluate(input_fn) == want
