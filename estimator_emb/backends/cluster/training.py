@@ -7,7 +7,7 @@ the chief's message on a queue of its own TensorFlow server (`ending`), and logs
 
 from typing import Any
 
-from estimator_emb.backends.cluster import ending, tasks, waiting
+from estimator_emb.backends.cluster import best_exports, ending, tasks, waiting
 from estimator_emb.compat.internals.estimators import (
     EvalSpec,
     TrainingExecutor,
@@ -49,6 +49,8 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> Any:
     tf_config.read_tf_config()
     call_arguments.check_specs(train_spec, eval_spec)
     config: Any = getattr(estimator, "config", None)
+    if isinstance(eval_spec, EvalSpec):
+        best_exports.begin(estimator, eval_spec)
     if (
         getattr(config, "cluster_spec", None)
         and config.task_type in (*tasks.CHIEFS, "worker", "ps")

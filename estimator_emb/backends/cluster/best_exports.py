@@ -1,0 +1,40 @@
+"""Has a `BestExporter` begin from the best evaluation that an earlier process has recorded.
+
+tensorflow-estimator's reads the recorded evaluations, and then exports the first model of a process
+whatever they are, because the evaluation of that model is among them by then.
+"""
+
+import os
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.compat.internals.estimators import BestExporter
+
+_ANY_NAME = "eval/*.tfevents.*"
+"""The default pattern of event files, which means evaluations without a name."""
+
+
+def begin(estimator: Any, eval_spec: Any) -> None:
+    """Reads the recorded evaluations for the exporters of an `EvalSpec`, before there are more.
+
+    An exporter that has exported nothing yet, or whose evaluations are gone, begins anew.
+    """
+    for exporter in eval_spec.exporters or ():
+        pattern = getattr(exporter, "_event_file_pattern", None)
+        if not isinstance(exporter, BestExporter) or not pattern:
+            continue
+        folder = os.path.join(estimator.model_dir, "export", exporter.name)
+        if exporter._model_dir == estimator.model_dir or not _has_exports(folder):
+            continue
+        pattern = os.path.join(estimator.model_dir, pattern)
+        if exporter._event_file_pattern == _ANY_NAME:
+            pattern = os.path.join(estimator.eval_dir(eval_spec.name), os.path.basename(_ANY_NAME))
+        exporter._model_dir = estimator.model_dir
+        exporter._best_eval_result = exporter._get_best_eval_result(pattern)
+        exporter._has_exported = True
+
+
+def _has_exports(folder: str) -> bool:
+    names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+    return any(name.rstrip("/").isdigit() for name in names)

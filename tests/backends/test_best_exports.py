@@ -1,0 +1,89 @@
+"""A `BestExporter` of a new process exports only what is better than all before."""
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+
+v1 = tf.compat.v1
+pytestmark = pytest.mark.usefixtures("installed")
+LOSSES = [9.0, 9, 2, 9, 4, 9, 3, 9, 1]
+"""The loss of an evaluation, by its global step."""
+
+
+def make(kind, model_dir):
+    def model(features, labels, mode, spec):
+        w = v1.get_variable("w", [])
+        if mode == ee.ModeKeys.PREDICT:
+            outputs = {"x": w * features["x"]}
+            served = {"serving_default": tf.estimator.export.PredictOutput(outputs)}
+            return spec(mode, predictions=outputs, export_outputs=served)
+        step = v1.train.get_global_step()
+        loss = tf.gather(LOSSES, step) + 0.0 * w * tf.reduce_sum(features["x"])
+        if mode == ee.ModeKeys.EVAL:
+            return spec(mode, loss=loss)
+        train_op = v1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
+        return spec(mode, loss=loss, train_op=train_op)
+
+    if kind == "plain":
+        return tf.estimator.Estimator(
+            lambda features, labels, mode: model(
+                features, labels, mode, tf.estimator.EstimatorSpec
+            ),
+            str(model_dir),
+        )
+    return harness.estimator(
+        lambda features, labels, mode, params: model(features, labels, mode, ee.TPUEstimatorSpec),
+        None,
+        model_dir,
+        run=harness.SILENT,
+    )
+
+
+def input_fn(params=None):
+    return harness.dataset([({"x": np.ones([4], np.float32)}, np.ones([4], np.float32))]).repeat()
+
+
+def run(kind, model_dir, steps, name=None, **kwargs):
+    """What a new process does: returns whether it exported its last model."""
+    receive = harness.receiver_of(x=(tf.float32, [None]))
+    exporter = tf.estimator.BestExporter(serving_input_receiver_fn=receive, **kwargs)
+    _, (path,) = tf.estimator.train_and_evaluate(
+        make(kind, model_dir),
+        tf.estimator.TrainSpec(input_fn, max_steps=steps),
+        tf.estimator.EvalSpec(input_fn, steps=1, name=name, exporters=exporter),
+    )
+    return path is not None
+
+
+@pytest.mark.parametrize(
+    "kind, name",
+    [
+        ("plain", None),
+        pytest.param("plain", "valid", marks=pytest.mark.slow),
+        pytest.param("local", None, marks=pytest.mark.slow),
+    ],
+)
+def test_a_restart_exports_only_better_models(kind, name, tmp_path):
+    exported = [run(kind, tmp_path, steps, name) for steps in (2, 4, 8)]
+    assert exported == [True, False, True]
+
+
+@pytest.mark.slow
+def test_it_compares_by_its_own_function_in_its_own_files(tmp_path):
+    def higher(best_eval_result, current_eval_result):
+        return current_eval_result["loss"] > best_eval_result["loss"]
+
+    given = {"compare_fn": higher, "event_file_pattern": "eval_valid/*.tfevents.*"}
+    exported = [run("plain", tmp_path, steps, "valid", **given) for steps in (4, 6, 7)]
+    assert exported == [True, False, True]
+
+
+@pytest.mark.slow
+def test_without_earlier_exports_or_files_it_begins_anew(tmp_path):
+    assert run("plain", tmp_path, 2)
+    tf.io.gfile.rmtree(f"{tmp_path}/export")
+    assert run("plain", tmp_path, 4)
+    assert run("plain", tmp_path, 6, event_file_pattern=None)
