@@ -120,6 +120,29 @@ def test_graphs_go_with_the_call(way, graphs, tmp_path, request):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("canned", ["DNNClassifier", "LinearClassifier"])
+def test_canned_estimators_with_their_default_optimizers(canned, graphs, tmp_path, installed):
+    """Stock keeps each graph, by the custom gradient that their model has."""
+    columns = [tf.feature_column.numeric_column("x")]
+    units = {"hidden_units": [3]} if canned == "DNNClassifier" else {}
+    one = getattr(tf.estimator, canned)(feature_columns=columns, model_dir=str(tmp_path), **units)
+
+    def input_fn():
+        x = np.ones([4, 1], np.float32)
+        return tf.data.Dataset.from_tensors(({"x": x}, np.ones([4, 1], np.int64))).repeat(10)
+
+    before = registered()
+    one.train(input_fn, steps=2)
+    one.train(input_fn, steps=1)
+    one.evaluate(input_fn, steps=1)
+    next(one.predict(input_fn))
+    one.export_saved_model(str(tmp_path / "export"), harness.receiver_of(x=(tf.float32, [None, 1])))
+    assert len(graphs) >= 5
+    assert living(graphs) == 0
+    assert registered() <= before
+
+
+@pytest.mark.slow
 def test_an_error_in_training(graphs, tmp_path, caplog):
     caplog.set_level(logging.CRITICAL, "tensorflow")  # Records keep the errors that they are of.
     for number in range(6):

@@ -58,14 +58,8 @@ def run(kind, model_dir, steps, name=None, **kwargs):
     return path is not None
 
 
-@pytest.mark.parametrize(
-    "kind, name",
-    [
-        ("plain", None),
-        pytest.param("plain", "valid", marks=pytest.mark.slow),
-        pytest.param("local", None, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind, name", [("plain", None), ("plain", "valid"), ("local", None)])
 def test_a_restart_exports_only_better_models(kind, name, tmp_path):
     exported = [run(kind, tmp_path, steps, name) for steps in (2, 4, 8)]
     assert exported == [True, False, True]
