@@ -1,4 +1,4 @@
-"""Warns of TensorFlow 2 calls that do nothing in a model_fn: summaries, and tf.print."""
+"""Warns of calls that do nothing in a model_fn: TensorFlow 2's summaries, tf.print, assertions."""
 
 import logging
 import re
@@ -12,6 +12,13 @@ from estimator_emb.reporting import console, frames
 
 _UNWRITTEN = re.compile(r"(?:.*/)?write_summary(?:_\d+)?/Const(?:_\d+)?")
 """The name of the op that a summary of TensorFlow 2 leaves in a graph if no writer is set."""
+
+
+_CALLS = {
+    "tf.print prints nothing": "tf.print(...)",
+    "An assertion checks nothing": "tf.debugging.assert_...(...)",
+}
+_CHECKS = ("ops/check_ops.py", "ops/control_flow_assert.py")
 
 
 class UnshownCalls(Guard):
@@ -30,20 +37,37 @@ class UnshownCalls(Guard):
                 "use the function of tf.compat.v1.summary of the same name.",
                 summaries[0],
             )
-        prints = [op for op in ops if op.type == "PrintV2"]
-        if prints and self.call.training and spec.train_op is not None:
+        found = {
+            "tf.print prints nothing": [op for op in ops if op.type == "PrintV2"],
+            "An assertion checks nothing": [op for op in ops if _asserts(op)],
+        }
+        if any(found.values()) and self.call.training and spec.train_op is not None:
             run = run_ops.training_ops(spec, self.call)
-            unrun = [op for op in prints if run is not None and op not in run]
-            if unrun:
-                self._say(
-                    "tf.print prints nothing in a model_fn unless a step runs the op that it "
-                    "returns: put it into tf.control_dependencies around the train_op, or write "
-                    "train_op = tf.group(train_op, tf.print(...)).",
-                    unrun[0],
-                )
+            for what, of_kind in found.items():
+                unrun = [op for op in of_kind if run is not None and op not in run]
+                if unrun:
+                    self._say(
+                        f"{what} in a model_fn unless a step runs the op that it returns: put it "
+                        "into tf.control_dependencies around the train_op, or write "
+                        f"train_op = tf.group(train_op, {_CALLS[what]}).",
+                        unrun[0],
+                    )
         return spec
 
     def _say(self, text: str, op: tf.Operation) -> None:
         made = frames.made_by(op)
         if made:
             console.say_once(f"{text} {made}", self.call.model_dir, logging.WARNING)
+
+
+def _asserts(op: tf.Operation) -> bool:
+    """Returns whether the program itself, no library, has made the op of an assertion."""
+    if op.type != "Assert" and not op.name.endswith("/AssertGuard"):
+        return False
+    files = []
+    for frame in reversed(frames.traceback_of(op)):
+        if frames.is_of_program(frame.filename):
+            break
+        files.append(frame.filename)
+    outer = next((file for file in reversed(files) if "/python/util/" not in file), "")
+    return outer.endswith(_CHECKS)

@@ -432,10 +432,16 @@ UNPRINTED = (
     "tf.print(...))."
 )
 
+UNCHECKED = (
+    "An assertion checks nothing in a model_fn unless a step runs the op that it returns: put it "
+    "into tf.control_dependencies around the train_op, or write train_op = tf.group(train_op, "
+    "tf.debugging.assert_...(...))."
+)
+
 
 def without_line(caplog):
-    lines = harness.said(caplog)
-    return [re.sub(r" The op .*", "", line) for line in lines if line.startswith(("A tf", "tf."))]
+    lines = [line for line in harness.said(caplog) if line.startswith(("A tf", "tf.", "An assert"))]
+    return [re.sub(r" The op .*", "", line) for line in lines]
 
 
 def scalar(x):
@@ -458,6 +464,16 @@ def text(x):
     return x
 
 
+def asserted(x):
+    tf.debugging.assert_greater(x, 100.0)
+    return x
+
+
+def asserted_by_v1(x):
+    v1.assert_greater(x, 100.0)
+    return x
+
+
 def printed(x):
     tf.print("x", x)
     return x
@@ -466,7 +482,12 @@ def printed(x):
 @of_each_kind
 @pytest.mark.parametrize(
     "inputs, message",
-    [*((one, UNWRITTEN) for one in (scalar, histogram, image, text)), (printed, UNPRINTED)],
+    [
+        *((one, UNWRITTEN) for one in (scalar, histogram, image, text)),
+        (printed, UNPRINTED),
+        (asserted, UNCHECKED),
+        (asserted_by_v1, UNCHECKED),
+    ],
 )
 def test_a_call_of_tensorflow_2_that_does_nothing(kind, inputs, message, tmp_path, caplog):
     make(kind, tmp_path, inputs).train(input_fn, max_steps=1)
@@ -480,13 +501,26 @@ def print_before(x):
         return tf.identity(x)
 
 
+def assert_before(x):
+    with tf.control_dependencies([tf.debugging.assert_less(x, 100.0)]):
+        return tf.identity(x)
+
+
+def assertion_of_a_library(x):
+    """Whose op goes unused."""
+    tf.math.confusion_matrix(tf.cast(x[:, 0], tf.int32), tf.cast(x[:, 1], tf.int32), 10)
+    return x
+
+
 def summary_of_v1(x):
     v1.summary.scalar("mean", tf.reduce_mean(x))
     return x
 
 
 @off_a_tpu
-@pytest.mark.parametrize("inputs", [print_before, summary_of_v1])
+@pytest.mark.parametrize(
+    "inputs", [print_before, assert_before, assertion_of_a_library, summary_of_v1]
+)
 def test_calls_that_do_something(kind, inputs, tmp_path, caplog):
     make(kind, tmp_path, inputs).train(input_fn, max_steps=1)
     assert without_line(caplog) == []
