@@ -1,7 +1,8 @@
 """Has a call end a second after its last step at most, where TensorFlow would wait for its input.
 
 The end of a session waits for the op that a dataset runs ahead, and for tf.data's autotuning, up to
-a minute, in which Ctrl-C does nothing. So a thread ends the session, for which nobody waits longer.
+a minute, in which Ctrl-C does nothing. So a thread ends the session. The process ends after the
+thread, as a thread in TensorFlow's C++ would end it by an abort; Ctrl-C ends both.
 """
 
 import contextlib
@@ -12,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.guards.guard import Call, Guard
+from estimator_emb.reporting.console import logger
 
 _PATIENCE = 1.0
 """Seconds."""
@@ -40,6 +42,11 @@ def _close(session: Any) -> None:
         with contextlib.suppress(Exception):  # As MonitoredSession does.
             session.close()
 
-    thread = threading.Thread(target=close, name="close a session", daemon=True)
+    thread = threading.Thread(target=close, name="close a session")
     thread.start()
     thread.join(_PATIENCE)
+    if thread.is_alive():
+        logger.info(
+            "TensorFlow still waits for the input of this call, in a thread. The process ends when "
+            "that is over; Ctrl-C ends it at once."
+        )

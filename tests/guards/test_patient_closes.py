@@ -1,6 +1,9 @@
 """The end of a call waits no longer than a second for what its input runs ahead."""
 
 import gc
+import signal
+import subprocess
+import sys
 import threading
 import weakref
 
@@ -86,6 +89,51 @@ def test_a_call_ends_before_its_input_does(kind, call, tmp_path):
     assert any(one.name == "close a session" for one in threading.enumerate())
     released.set()
     processes.until(lambda: not any(one.name == "close a session" for one in threading.enumerate()))
+
+
+PROGRAM = f"""
+import time
+import estimator_emb
+estimator_emb.install()
+import tensorflow as tf
+
+def model_fn(features, labels, mode):
+    loss = tf.compat.v1.get_variable("w", []) * tf.reduce_sum(tf.cast(features, tf.float32))
+    optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+    train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+def sample(i):
+    if i:
+        time.sleep({10 * processes.HANGS})
+    return i
+
+def input_fn():
+    samples = tf.data.Dataset.range(3)
+    return samples.map(lambda i: tf.numpy_function(sample, [i], tf.int64)).prefetch(2)
+
+tf.estimator.Estimator(model_fn, "model").train(input_fn, steps=1)
+print("trained", flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_process_whose_input_does_not_end(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        cwd=tmp_path,
+        env=processes.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout.readline() == "trained\n"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=processes.HANGS)
+    finally:
+        process.kill()
+    assert "TensorFlow still waits for the input of this call" in err
 
 
 def test_a_session_goes_with_the_call(tmp_path):
