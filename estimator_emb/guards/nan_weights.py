@@ -189,6 +189,8 @@ class _Sums:
         ]
         self._reads = {}
         self._sums = []
+        # One for all: a graph may have thousands of variables.
+        axes = functools.cache(lambda rank: tf.constant([*range(rank)], tf.int32))
         for variable in self._variables:
             # Only the sum leaves a parameter server.
             device = contextlib.ExitStack()
@@ -197,7 +199,9 @@ class _Sums:
                 device.enter_context(tf.device(variable.device))
             with device, tf.name_scope("check_weights"):
                 value = _read_in_place(variable)
-                total = tf.reduce_sum(value)
+                rank = value.shape.rank
+                axis = tf.range(tf.rank(value)) if rank is None else axes(rank)
+                total = tf.raw_ops.Sum(input=value, axis=axis)
             for op in (value.op, total.op):
                 reads_before_writes.keep_between_steps(op)
             self._sums.append(total)

@@ -54,7 +54,7 @@ def test_settings_are_options_and_environment(script, tmp_path):
         "--rate=0.1",
         "--a={out}, the program's own",
     )
-    given = {"steps_limit": None, "binds_tf_v1": True}
+    given = {"steps_limit": None, "seed": None, "binds_tf_v1": True}
     assert a.launch == b.launch == given
     host = {"ESTIMATOR_EMB_DEVICE": "emulate", "ESTIMATOR_EMB_TOPOLOGY": ""}
     assert a.environment == {**host, "ESTIMATOR_EMB_SHARDS": "1"}
@@ -229,7 +229,7 @@ def test_beside_stock(tmp_path, clip, status):
         (
             ["--b-program=other.py", "--repeat=no", "--plain"],
             1,
-            [f"same {WITHIN}, from step 1 on.\n", "evaluation 1: loss"],
+            [f"same {WITHIN} x ", "of table, from step 1 on.\n", "evaluation 1: loss"],
         ),
         (
             ["--chance"],

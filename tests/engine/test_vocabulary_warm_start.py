@@ -230,7 +230,7 @@ def old(tmp_path_factory):
 # ---- The program's own settings ----------------------------------------------------------------
 
 FIELDS = ("", "/Adam/m", "/Adam/v")
-BACKUP = -3.0
+BACKUP = 3.0
 
 
 @pytest.fixture(scope="module")

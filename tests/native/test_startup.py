@@ -42,7 +42,7 @@ def graph_of(tables, kind, model_dir):
     return graphs[0]
 
 
-@pytest.mark.parametrize("kind, most", [("ids", 50), ("strings", 60)])
+@pytest.mark.parametrize("kind, most", [("ids", 52), ("strings", 62)])
 def test_ops_of_one_more_table(kind, most, tmp_path):
     """Half of them are TensorFlow's own: of variables, savers and gradients."""
     few, many = (graph_of(tables, kind, tmp_path / str(tables)) for tables in (2, 7))
