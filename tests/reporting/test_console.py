@@ -16,8 +16,9 @@ from estimator_emb.reporting import console
 
 START_UP = re.compile(
     r"WARNING: All log messages before|[IWE]0000 |\d{4}-\d\d-\d\d |To enable the following"
+    r"|=== Source Location Trace|external/xla/|$"
 )
-"""How the lines begin that TensorFlow's C++ writes."""
+"""How the lines begin that TensorFlow's C++ writes; 2.22 ends an error by an empty line."""
 PREFIX = re.compile(r"[IWE]\d{4} [\d:.]+ +\d+ (?=\S+\.py:\d+\] )")
 """Time and thread of an absl log line."""
 
@@ -117,10 +118,8 @@ app.run(main)
 @pytest.mark.slow
 def test_an_absl_program_shows_its_own_lines_once(tmp_path):
     lines = own(shown(tmp_path, ABSL, command=["-m", "estimator_emb", "run"]))
-    column, *rest = lines
-    assert "categorical_column_with_identity" in column
     mine, theirs = [], []
-    for line in rest:
+    for line in lines:
         (theirs if "program.py:" in line else mine).append(line)
     assert [line.partition("] ")[2] for line in theirs if "own line" in line] == [
         f"The program's own line of {mode}." for mode in ("train", "train", "eval", "infer")
