@@ -12,8 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.guards import stopping
 from estimator_emb.guards.guard import Call, Guard
-from estimator_emb.reporting.console import logger
 
 _PATIENCE = 1.0
 """Seconds."""
@@ -37,6 +37,9 @@ class _CloseHook(tf.compat.v1.train.SessionRunHook):
 
 def _close(session: Any) -> None:
     session.__dict__.pop("close", None)  # What refers to itself would outlive the call.
+    if stopping.requested():
+        session.close()  # A second signal ends it.
+        return
 
     def close() -> None:
         with contextlib.suppress(Exception):  # As MonitoredSession does.
@@ -45,8 +48,3 @@ def _close(session: Any) -> None:
     thread = threading.Thread(target=close, name="close a session")
     thread.start()
     thread.join(_PATIENCE)
-    if thread.is_alive():
-        logger.info(
-            "TensorFlow still waits for the input of this call, in a thread. The process ends when "
-            "that is over; Ctrl-C ends it at once."
-        )

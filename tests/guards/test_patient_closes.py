@@ -130,10 +130,9 @@ def test_ctrl_c_ends_a_process_whose_input_does_not_end(tmp_path):
     try:
         assert process.stdout.readline() == "trained\n"
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=processes.HANGS)
+        process.communicate(timeout=processes.HANGS)
     finally:
         process.kill()
-    assert "TensorFlow still waits for the input of this call" in err
 
 
 def test_a_session_goes_with_the_call(tmp_path):

@@ -27,7 +27,16 @@ def model_fn(features, labels, mode, params):
     return harness.minimized(mode, scale * tf.reduce_sum(activations), 0.1, eval_metrics=metrics)
 
 
-def make(model_dir, use_tpu=True, cores=1, iterations=1, pipelined=False, device="host", **kwargs):
+def make(
+    model_dir,
+    use_tpu=True,
+    cores=1,
+    iterations=1,
+    pipelined=False,
+    device="host",
+    rate=1.0,
+    **kwargs,
+):
     column = fc.embedding_column(
         tf.feature_column.categorical_column_with_identity("id", 3),
         2,
@@ -35,7 +44,7 @@ def make(model_dir, use_tpu=True, cores=1, iterations=1, pipelined=False, device
     )
     spec = ee.EmbeddingConfigSpec(
         feature_columns=[column],
-        optimization_parameters=ee.StochasticGradientDescentParameters(1.0),
+        optimization_parameters=ee.StochasticGradientDescentParameters(rate),
         pipeline_execution_with_tensor_core=pipelined,
     )
     tpu = {
@@ -65,7 +74,8 @@ UNTIL_THE_END = """
 
     processes.join_soon()
     model_dir, steps = sys.argv[1], int(sys.argv[2])
-    estimator = id_program.make(model_dir, use_tpu=False)
+    # By more, the model would grow beyond all numbers.
+    estimator = id_program.make(model_dir, use_tpu=False, rate=1e-12)
     endless = lambda params: id_program.input_of(16)(params).repeat()
     ee.train_and_evaluate(
         estimator, ee.TrainSpec(endless, max_steps=steps), ee.EvalSpec(endless, steps=1)
