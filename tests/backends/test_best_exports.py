@@ -27,19 +27,7 @@ def make(kind, model_dir):
         train_op = v1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
         return spec(mode, loss=loss, train_op=train_op)
 
-    if kind == "plain":
-        return tf.estimator.Estimator(
-            lambda features, labels, mode: model(
-                features, labels, mode, tf.estimator.EstimatorSpec
-            ),
-            str(model_dir),
-        )
-    return harness.estimator(
-        lambda features, labels, mode, params: model(features, labels, mode, ee.TPUEstimatorSpec),
-        None,
-        model_dir,
-        run=harness.SILENT,
-    )
+    return harness.of_kind(kind, model, model_dir, run=harness.SILENT)
 
 
 def input_fn(params=None):

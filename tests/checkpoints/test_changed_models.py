@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import estimator_emb as ee
 from estimator_emb.checkpoints.files.checkpoint_files import MissingCheckpoint
 
 v1 = tf.compat.v1
@@ -34,21 +33,7 @@ def make(kind, model_dir, optimizer, layer="dense", start=None):
         step = of_model.minimize(loss, v1.train.get_global_step())
         return spec(mode, loss=loss, train_op=step)
 
-    if kind == "plain":
-        return tf.estimator.Estimator(
-            lambda features, labels, mode: model(
-                features, labels, mode, tf.estimator.EstimatorSpec
-            ),
-            str(model_dir),
-            warm_start_from=start,
-        )
-    return harness.estimator(
-        lambda features, labels, mode, params: model(features, labels, mode, ee.TPUEstimatorSpec),
-        None,
-        model_dir,
-        num_shards=1 if kind == "emulated" else None,
-        warm_start_from=start,
-    )
+    return harness.of_kind(kind, model, model_dir, warm_start_from=start)
 
 
 def input_fn(params=None):

@@ -4,12 +4,11 @@ import importlib
 import random
 import types
 
+import harness
 import numpy as np
 import processes
 import pytest
 import tensorflow as tf
-
-import estimator_emb as ee
 
 v1 = tf.compat.v1
 X = np.array([[1.0, 2, 3], [4, 6, 5], [2, 0, 1], [1, 1, 9]], np.float32)
@@ -37,23 +36,8 @@ def trained(kind, layers, model_dir, seed):
         train_op = v1.train.GradientDescentOptimizer(0.01).minimize(loss, step)
         return spec(mode, loss=loss, train_op=train_op)
 
-    if kind == "plain":
-        estimator = tf.estimator.Estimator(
-            lambda features, labels, mode: model(
-                features, labels, mode, tf.estimator.EstimatorSpec
-            ),
-            config=tf.estimator.RunConfig(str(model_dir), tf_random_seed=seed),
-        )
-    else:
-        tpu = ee.TPUConfig(iterations_per_loop=1, device="emulate" if kind == "emulated" else None)
-        estimator = ee.TPUEstimator(
-            lambda features, labels, mode, params: model(
-                features, labels, mode, ee.TPUEstimatorSpec
-            ),
-            config=ee.RunConfig(model_dir=str(model_dir), tf_random_seed=seed, tpu_config=tpu),
-            use_tpu=kind == "emulated",
-            train_batch_size=4,
-        )
+    run = {"tf_random_seed": seed}
+    estimator = harness.of_kind(kind, model, model_dir, run=run)
     estimator.train(input_fn, max_steps=3)
     names = estimator.get_variable_names()
     return np.concatenate([np.ravel(estimator.get_variable_value(name)) for name in names])

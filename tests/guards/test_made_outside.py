@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import estimator_emb as ee
-
 v1 = tf.compat.v1
 pytestmark = pytest.mark.usefixtures("installed")
 SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("local", "emulated")]
@@ -95,22 +93,8 @@ def train(kind, model_dir, input_fn, of_features=lambda x: x):
         train_op = optimizer.minimize(loss, v1.train.get_global_step())
         return spec(mode, loss=loss, train_op=train_op)
 
-    if kind == "plain":
-        tf.estimator.Estimator(
-            lambda features, labels, mode: model(
-                features, labels, mode, tf.estimator.EstimatorSpec
-            ),
-            str(model_dir),
-        ).train(lambda: input_fn(), max_steps=1)
-        return
-    device = "emulate" if kind == "emulated" else None
-    harness.estimator(
-        lambda features, labels, mode, params: model(features, labels, mode, ee.TPUEstimatorSpec),
-        None,
-        model_dir,
-        4,
-        device,
-    ).train(lambda params: input_fn(), max_steps=1)
+    estimator = harness.of_kind(kind, model, model_dir)
+    estimator.train(lambda params=None: input_fn(), max_steps=1)
 
 
 @pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
@@ -148,15 +132,7 @@ def test_a_dataset_is_no_input_fn_and_an_iterator_no_batch(kind, tmp_path):
         "input_fn must be a function that returns a Dataset, or features and labels; got a "
         "Dataset. Give the function itself, and make the Dataset inside of it."
     )
-    estimator = tf.estimator.Estimator(lambda features: None, str(tmp_path))
-    if kind != "plain":
-        estimator = harness.estimator(
-            lambda features, labels, mode, params: None,
-            None,
-            tmp_path,
-            4,
-            "emulate" if kind == "emulated" else None,
-        )
+    estimator = harness.of_kind(kind, lambda features, labels, mode, spec: None, tmp_path)
     assert harness.refusal(TypeError, estimator.train, batches(), max_steps=1) == text
     given = batches().__iter__()
     said = harness.refusal(TypeError, train, kind, tmp_path, lambda: given)

@@ -45,21 +45,7 @@ def make(kind, model_dir, inputs=lambda x: x, train_op=minimize, **fields):
             return spec(mode, loss=loss)
         return spec(mode, loss=loss, train_op=train_op(loss), **fields)
 
-    if kind == "plain":
-        return tf.estimator.Estimator(
-            lambda features, labels, mode: model(
-                features, labels, mode, tf.estimator.EstimatorSpec
-            ),
-            str(model_dir),
-        )
-    tpu = ee.TPUConfig(iterations_per_loop=1, device="emulate" if kind == "emulated" else None)
-    return ee.TPUEstimator(
-        lambda features, labels, mode, params: model(features, labels, mode, ee.TPUEstimatorSpec),
-        config=ee.RunConfig(model_dir=str(model_dir), tpu_config=tpu),
-        use_tpu=kind == "emulated",
-        train_batch_size=4,
-        eval_batch_size=4,
-    )
+    return harness.of_kind(kind, model, model_dir, run={})
 
 
 def said(caplog):

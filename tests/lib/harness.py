@@ -168,6 +168,37 @@ def estimator(
     return configured(model_fn, spec, config, batch_size, **kwargs)
 
 
+def of_kind(kind, model, model_dir, batch_size=4, run=EACH_STEP, **kwargs):
+    """An estimator of `model(features, labels, mode, spec)`, which returns a `spec`.
+
+    Args:
+      kind: "plain" for an Estimator, which only `install` guards; a TPUEstimator is "local", with
+        use_tpu=False, or "emulated", of one core.
+      model: the model_fn, with the class of its return value.
+      model_dir: of its RunConfig.
+      batch_size: of a TPUEstimator, in all modes.
+      run: other arguments of its RunConfig.
+      **kwargs: others of the estimator.
+    """
+    if kind == "plain":
+        return tf.estimator.Estimator(
+            lambda features, labels, mode: model(
+                features, labels, mode, tf.estimator.EstimatorSpec
+            ),
+            config=tf.estimator.RunConfig(model_dir=str(model_dir), **run),
+            **kwargs,
+        )
+    return estimator(
+        lambda features, labels, mode, params: model(features, labels, mode, ee.TPUEstimatorSpec),
+        None,
+        model_dir,
+        batch_size,
+        num_shards=1 if kind == "emulated" else None,
+        run=run,
+        **kwargs,
+    )
+
+
 def configured(model_fn, spec, config, batch_size=4, of_class=ee.TPUEstimator, **kwargs):
     """A TPUEstimator whose batches have one size in all modes."""
     sizes = ("train_batch_size", "eval_batch_size", "predict_batch_size")
