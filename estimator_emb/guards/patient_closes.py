@@ -6,6 +6,7 @@ thread, as a thread in TensorFlow's C++ would end it by an abort; Ctrl-C ends bo
 """
 
 import contextlib
+import sys
 import threading
 from collections.abc import Iterable
 from typing import Any
@@ -37,8 +38,9 @@ class _CloseHook(tf.compat.v1.train.SessionRunHook):
 
 def _close(session: Any) -> None:
     session.__dict__.pop("close", None)  # What refers to itself would outlive the call.
-    if stopping.requested():
-        session.close()  # A second signal ends it.
+    # A second signal ends it; while Python ends, it starts no thread.
+    if stopping.requested() or sys.is_finalizing():
+        session.close()
         return
 
     def close() -> None:

@@ -32,22 +32,7 @@ def model_fn(features, labels, mode, spec):
 
 
 def make(kind, model_dir):
-    if kind == "plain":
-        return tf.estimator.Estimator(
-            lambda features, labels, mode: model_fn(
-                features, labels, mode, tf.estimator.EstimatorSpec
-            ),
-            str(model_dir),
-        )
-    return harness.estimator(
-        lambda features, labels, mode, params: model_fn(
-            features, labels, mode, ee.TPUEstimatorSpec
-        ),
-        None,
-        model_dir,
-        1,
-        "emulate" if kind == "emulated" else None,
-    )
+    return harness.of_kind(kind, model_fn, model_dir, batch_size=1)
 
 
 @pytest.mark.parametrize("call", ["train", "evaluate", "predict"])
@@ -133,6 +118,24 @@ def test_ctrl_c_ends_a_process_whose_input_does_not_end(tmp_path):
         process.communicate(timeout=processes.HANGS)
     finally:
         process.kill()
+
+
+def test_no_thread_is_started_while_python_ends(tmp_path, monkeypatch):
+    """A thread that begins then never runs, and who waits for it hangs."""
+    closed_by, close = [], v1.Session.close
+
+    def seen(session):
+        closed_by.append(threading.current_thread().name)
+        close(session)
+
+    monkeypatch.setattr(v1.Session, "close", seen)
+    values = make("plain", tmp_path).predict(
+        lambda: tf.data.Dataset.from_tensors(np.ones(1, np.int64)).repeat()
+    )
+    next(values)
+    monkeypatch.setattr(sys, "is_finalizing", lambda: True)
+    values.close()
+    assert closed_by and "close a session" not in closed_by
 
 
 def test_a_session_goes_with_the_call(tmp_path):
