@@ -208,9 +208,14 @@ class _Sums:
             self._reads[variable.name] = value
 
     def not_finite(self, session: Any) -> list[tuple[tf.Variable, bool]]:
-        """Returns the variables whose sum is not finite, each with whether it is NaN."""
+        """Returns the variables that are not finite, each with whether its sum is NaN."""
         sums = zip(self._variables, session.run(self._sums), strict=True)
-        return [(one, bool(np.isnan(value))) for one, value in sums if not np.isfinite(value)]
+        return [
+            (one, bool(np.isnan(value)))
+            for one, value in sums
+            # A sum of finite numbers may be infinite, in float16 from 65,520 on.
+            if not np.isfinite(value) and not np.isfinite(self.read(session, one)).all()
+        ]
 
     def read(self, session: Any, variable: tf.Variable) -> Any:
         return session.run(self._reads[variable.name])

@@ -43,21 +43,7 @@ def make(kind, model_dir, outputs=linear, run=EVERY_TWO):
             optimizer = v1.tpu.CrossShardOptimizer(optimizer)
         return spec(mode, loss=loss, train_op=optimizer.minimize(loss, v1.train.get_global_step()))
 
-    if kind == "plain":
-        return tf.estimator.Estimator(
-            lambda features, labels, mode: model(
-                features, labels, mode, tf.estimator.EstimatorSpec
-            ),
-            config=tf.estimator.RunConfig(model_dir=str(model_dir), **run),
-        )
-    return harness.estimator(
-        lambda features, labels, mode, params: model(features, labels, mode, ee.TPUEstimatorSpec),
-        None,
-        model_dir,
-        device="emulate" if kind == "emulated" else None,
-        num_shards=1 if kind == "emulated" else None,
-        run=run,
-    )
+    return harness.of_kind(kind, model, model_dir, run=run)
 
 
 def input_of(*batches):
@@ -116,6 +102,28 @@ def test_a_batch_that_tells_nothing(kind, tmp_path):
         "high. With save_checkpoints_steps=1, training ends at the first such step.",
         newest(tmp_path, 2),
     ]
+
+
+@pytest.mark.parametrize("bad", [False, True])
+def test_a_sum_that_float16_cannot_hold(bad, tmp_path):
+    """65,536 ones are no fault; a NaN among them is."""
+
+    def outputs(x):
+        half = v1.get_variable(
+            "half", [1 << 16], tf.float16, v1.ones_initializer(), trainable=False
+        )
+        value = tf.where(tf.reduce_sum(x) > 1000.0, np.float16(NAN), np.float16(1.0))
+        with tf.control_dependencies([half.assign(tf.fill([1 << 16], value))]):
+            return linear(tf.minimum(x, 1.0))
+
+    estimator = make("plain", tmp_path, outputs)
+    batches = input_of(X, X + 1000.0 if bad else X)
+    if bad:
+        lines = failure(estimator, batches, max_steps=2)
+        assert lines[:2] == [begin(2), "variable half:0: NaN in 65,536 of 65,536 numbers"]
+    else:
+        estimator.train(batches, max_steps=2)
+        assert harness.last_step(tmp_path) == 2
 
 
 @pytest.mark.parametrize("saves", ["none", "program's hook"])
