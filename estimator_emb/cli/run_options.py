@@ -62,6 +62,11 @@ def _slice_of(kind: Callable[[str], Any], look_up: Callable[[Any], Any]) -> Call
     return parsed
 
 
+_seed = parsing.number(
+    int, f"an integer from 0 to {(1 << 32) - 1}", lambda value: 0 <= value < 1 << 32
+)
+"""What Python, NumPy and TensorFlow take as a seed."""
+
 RUN_OPTIONS = (
     RunOption(
         "--device",
@@ -100,7 +105,7 @@ RUN_OPTIONS = (
         "seeds Python's random, NumPy, TensorFlow and each RunConfig without a tf_random_seed, so "
         "that a second run repeats the first",
         launch="seed",
-        type=int,
+        type=_seed,
         metavar="N",
     ),
     RunOption(

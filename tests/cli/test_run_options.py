@@ -48,6 +48,16 @@ def test_an_option_of_run(option):
         assert value == {"table_summaries": "0"}.get(option.name, given[0].partition("=")[2])
 
 
+@pytest.mark.parametrize("wrong", ["-1", "4294967296", "two", "1.0", ""])
+def test_a_seed_is_one_that_numpy_takes(wrong, capsys):
+    with pytest.raises(SystemExit):
+        parsed("run", f"--seed={wrong}")
+    assert capsys.readouterr().err.endswith(
+        f"argument --seed: must be an integer from 0 to 4294967295; got {wrong!r}\n"
+    )
+    assert parsed("run", "--seed=4294967295").seed == 4294967295
+
+
 def test_the_page_has_them_all():
     rows = re.findall(r"^\| `(--[a-z0-9-]+)` \|", PAGE.read_text(), re.M)
     assert rows == [option.flag for option in run_options.RUN_OPTIONS]
