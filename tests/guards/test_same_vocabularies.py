@@ -154,6 +154,21 @@ def test_pieces_of_a_file(tmp_path, monkeypatch):
     test_what_moves_no_row_is_no_change(tmp_path)
 
 
+def test_a_key_keeps_the_vocabularies_of_all_trainings(tmp_path):
+    """A later training without one of two columns, and then with other words in it."""
+    one, two, three = [3, "a"], [4, "b"], [4, "c"]
+    write = vocabulary_record.write
+    write(str(tmp_path), {"fruit": [one, two]}, continues=False)
+    write(str(tmp_path), {"fruit": [one]}, continues=True)
+    path = f"{tmp_path}/model.ckpt-1"
+    vocabulary_record.check_unchanged(path, {"fruit": [two, one]})
+    with pytest.raises(ChangedVocabulary):
+        vocabulary_record.check_unchanged(path, {"fruit": [one, three]})
+    write(str(tmp_path), {"fruit": [three]}, continues=False)
+    vocabulary_record.check_unchanged(path, {"fruit": [three]})
+    assert os.listdir(tmp_path) == [RECORD]  # It was written as a whole.
+
+
 def test_growth_is_a_matter_of_the_shape(tmp_path):
     train(tables(from_list(fc, WORDS, None), tmp_path))
     with pytest.raises(tf.errors.InvalidArgumentError, match="does not fit the program"):

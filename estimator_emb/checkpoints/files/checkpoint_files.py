@@ -183,6 +183,14 @@ def make_folder(model_dir: str) -> None:
         raise
 
 
+def write_whole(file: str, contents: bytes) -> None:
+    """Writes a file that no other process, and no kill, leaves in part."""
+    written = f"{file}.{os.getpid()}"
+    with tf.io.gfile.GFile(written, "wb") as out:
+        out.write(contents)
+    tf.io.gfile.rename(written, file, overwrite=True)
+
+
 def check_whole(path: str) -> None:
     """Raises an error, with the folder's newest whole checkpoint, if a file is missing or short."""
     if not exists(path):

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.checkpoints.files import checkpoint_files
+from estimator_emb.checkpoints.files import checkpoint_files, checkpoint_reader
 from estimator_emb.checkpoints.restoring import mismatch_report
 from estimator_emb.checkpoints.restoring.mismatch_report import Form, Misfit, Misfits
 from estimator_emb.checkpoints.restoring.saver import PartsSaver
@@ -92,7 +92,7 @@ def check_warm_start(settings: Any, tables: Sequence[Table]) -> set[str] | None:
 
 def names_in(path: str) -> Collection[str]:
     """Returns the names of the variables in a checkpoint, whichever way it was saved."""
-    names = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+    names = checkpoint_reader.load(path).get_variable_to_shape_map()
     return object_graph_key_mapping(path) if _OBJECT_GRAPH in names else names
 
 

@@ -188,8 +188,5 @@ def _write_words(path: str, words: Sequence[bytes], rows: int, rest: str) -> str
     lines = [b" " + word for word in words]
     lines += [f"\t{rest} {number}".encode() for number in range(rows - len(words))]
     # Other processes of a cluster may write the same file while one reads it.
-    written = f"{path}.{os.getpid()}"
-    with tf.io.gfile.GFile(written, "wb") as file:
-        file.write(b"".join(line + b"\n" for line in lines))
-    tf.io.gfile.rename(written, path, overwrite=True)
+    checkpoint_files.write_whole(path, b"".join(line + b"\n" for line in lines))
     return path

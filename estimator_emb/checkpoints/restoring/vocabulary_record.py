@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.checkpoints.files.checkpoint_files import CheckpointError
 from estimator_emb.reporting.console import logger
 
@@ -67,11 +68,13 @@ def write(model_dir: str, found: Vocabularies, continues: bool) -> None:
     """Records vocabularies, beside those of other graphs if the training `continues`."""
     file = os.path.join(model_dir, FILE)
     recorded = _read(file) if continues else {}
-    merged = {**recorded, **found}
-    if merged == recorded:
-        return
-    with tf.io.gfile.GFile(file, "w") as out:
-        out.write(json.dumps(merged, ensure_ascii=False, sort_keys=True, indent=1) + "\n")
+    merged = dict(recorded)
+    for key, now in found.items():
+        before = merged.get(key, [])
+        merged[key] = [*before, *(one for one in now if one not in before)]
+    if merged != recorded:
+        text = json.dumps(merged, ensure_ascii=False, sort_keys=True, indent=1) + "\n"
+        checkpoint_files.write_whole(file, text.encode())
 
 
 def _file_beside(path: str) -> str:
