@@ -23,7 +23,7 @@ _TIME = re.compile(rb"[IWEF]\d{4} [\d:.]+ +\d+ |\d{4}-\d\d-\d\d[ T][\d:.,]+ ")
 class Lines:
     """Divides a process's stream into lines that begin with `prefix`; `last` takes them without.
 
-    A line that repeats the one before, but for its time, is counted instead.
+    A line that equals the line before it, apart from the time, is counted instead of shown.
     """
 
     def __init__(self, prefix: str, last: collections.deque[bytes]):

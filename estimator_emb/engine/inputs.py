@@ -202,10 +202,9 @@ def source_of(table: Table, feature: Feature, features: Mapping[str, Any]) -> So
     `features`, the batch, maps keys to SparseTensors, RaggedTensors, or dense tensors of rank 1
     (one id per sample) or 2 (`PADDING_ID` fills up). The values of a SparseTensor may come in any
     order, and several may stand at one index, unless it holds sequences: each counts. Values are
-    int32 or int64 ids, or strings for a column that can look them up; integers for such a column
-    are ids that input_fn has looked up already, as programs for a TPU do; `integers.as_strings`
-    refuses them off a TPU. What only the values show
-    to be wrong, `bad_input.checked` finds.
+    int32 or int64 ids, or strings for a column that can look them up. Integers for such a column
+    are ids that input_fn has looked up already, as programs for a TPU do; off a TPU,
+    `integers.as_strings` refuses them. `bad_input.checked` finds bad values.
 
     Raises:
       KeyError: the feature is not in the batch.

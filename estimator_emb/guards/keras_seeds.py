@@ -14,8 +14,8 @@ from estimator_emb.guards.guard import Guard, ModelBatch
 class KerasSeeds(Guard):
     """Draws the seeds of Keras's initializers and Dropout from the seed of the `RunConfig`.
 
-    Keras would draw them from Python's `random`. After `tf.keras.utils.set_random_seed` it draws
-    them from a generator of its own, which stays.
+    Keras draws them from Python's `random` otherwise. If the program has called
+    `tf.keras.utils.set_random_seed`, Keras has a generator, which this guard leaves in place.
     """
 
     def around(self, batch: ModelBatch) -> contextlib.AbstractContextManager[Any]:

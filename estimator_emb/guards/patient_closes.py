@@ -1,8 +1,8 @@
 """Has a call end a second after its last step at most, where TensorFlow would wait for its input.
 
 The end of a session waits for the op that a dataset runs ahead, and for tf.data's autotuning, up to
-a minute, in which Ctrl-C does nothing. So a thread ends the session. The process ends after the
-thread, as a thread in TensorFlow's C++ would end it by an abort; Ctrl-C ends both.
+a minute. Ctrl-C does nothing meanwhile. So a thread ends the session. The process waits for that
+thread, because a daemon thread that returns from C++ while Python ends aborts it. Ctrl-C ends both.
 """
 
 import contextlib

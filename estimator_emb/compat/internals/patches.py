@@ -133,9 +133,9 @@ _without_warnings = threading.Lock()
 
 @contextlib.contextmanager
 def without_warnings() -> Iterator[None]:
-    """Drops what `warnings.warn` is told.
+    """Drops all warnings inside.
 
-    After `warnings.catch_warnings`, Python would repeat each warning that it has shown once.
+    `warnings.catch_warnings` would reset which warnings Python has shown, and so repeat them.
     """
     with _without_warnings, Changes() as changes:
         changes.set_attribute(warnings, "warn", lambda *args, **kwargs: None)
