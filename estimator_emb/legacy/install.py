@@ -163,8 +163,8 @@ def _alias_modules(changes: Changes) -> None:
 
 
 def _add_aliases(changes: Changes, aliases: dict[str, str], copies: dict[str, str]) -> None:
+    changes.hide_modules(*aliases)  # Undoing it forgets them.
     for name in aliases:
-        changes.hide_modules(name)  # Undoing it forgets them.
         parent, _, leaf = name.rpartition(".")
         if parent not in aliases:
             changes.hide_attribute(importlib.import_module(parent), leaf)

@@ -113,13 +113,10 @@ class Changes(contextlib.ExitStack):
         else:
             self.callback(sys.modules.__setitem__, name, before)
 
-    def hide_modules(self, name: str) -> None:
-        """Removes module `name` and its submodules, so that they are imported again."""
-        before = {
-            module: sys.modules[module] for module in list(sys.modules) if _is_within(module, name)
-        }
-        _restore_modules(name, {})
-        self.callback(_restore_modules, name, before)
+    def hide_modules(self, *names: str) -> None:
+        """Removes modules and their submodules, so that they are imported again."""
+        self.callback(sys.modules.update, _remove_modules(names))
+        self.callback(_remove_modules, names)
 
     def add_finder(self, finder: importlib.abc.MetaPathFinder) -> None:
         sys.meta_path.insert(0, finder)
@@ -142,10 +139,6 @@ def without_warnings() -> Iterator[None]:
         yield
 
 
-def _is_within(module: str, package: str) -> bool:
-    return module == package or module.startswith(package + ".")
-
-
 def _set_or_delete(owner: Any, name: str, value: Any) -> None:
     if value is not _ABSENT:
         setattr(owner, name, value)
@@ -154,8 +147,10 @@ def _set_or_delete(owner: Any, name: str, value: Any) -> None:
         delattr(owner, name)
 
 
-def _restore_modules(name: str, modules: dict[str, ModuleType]) -> None:
-    for module in list(sys.modules):
-        if _is_within(module, name):
-            del sys.modules[module]
-    sys.modules.update(modules)
+def _remove_modules(names: Sequence[str]) -> dict[str, ModuleType]:
+    within = tuple(f"{name}." for name in names)
+    return {
+        module: sys.modules.pop(module)
+        for module in list(sys.modules)
+        if f"{module}.".startswith(within)
+    }
