@@ -438,6 +438,7 @@ def warnings_of(train, directory, caplog, cores=2, tables=False, dense=5):
 FIVE = "dense/0, dense/1, dense/2 and 2 more"
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize(
     ("train", "case", "names"),
     [

@@ -179,6 +179,7 @@ def test_two_optimizers_of_one_table_are_refused(cores, tmp_path):
     )
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize("cores, last", [(None, False), (1, True), (2, False), (2, True)])
 def test_gradients_that_are_only_looked_at(cores, last, tmp_path):
     """Of another loss, before or after those that train."""

@@ -68,6 +68,7 @@ def check(layer, columns, features, ids, tmp_path):
     return predicted
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("layer", ["sequence_features", "sequence_input_layer"])
 def test_sequences(layer, tmp_path):
     """Some are too long; a word outside the vocabulary has a place, also in the length, alone."""

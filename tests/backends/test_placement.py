@@ -60,6 +60,7 @@ def built(estimator, mode):
         return graph.get_operations()
 
 
+@pytest.mark.fast(2)
 @on_both_kernels
 @pytest.mark.parametrize("options", [{}, {"pipelined": True}, {"bad_ids": "drop"}], ids=str)
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ def sliced(rows, samples, size):
     return tpu_estimator._PaddingSignals.slice_tensor_or_dict(tf.constant(rows), signals).numpy()
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize("pipeline", [PIPELINES.PER_HOST_V1, PIPELINES.PER_HOST_V2])
 @pytest.mark.parametrize("cores", [1, 2, 4])
 def test_rows_that_are_not_samples_are_sliced_like_samples(cores, pipeline, tmp_path):

@@ -138,6 +138,7 @@ def fetched(hooks):
     return asked + [tensors["mine"] for tensors in of_logging if "mine" in tensors]
 
 
+@pytest.mark.fast(14)
 @pytest.mark.parametrize("case", CASES)
 def test_refused_where_a_tpu_is_emulated(case, tmp_path):
     program, kind, phrase = CASES[case]
@@ -269,6 +270,7 @@ TAKEN = {
 }
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize("case", TAKEN)
 def test_what_is_taken(case, tmp_path):
     program = TAKEN[case]

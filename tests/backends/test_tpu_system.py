@@ -155,6 +155,7 @@ STOCK = {
 }
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("how", [tpu_described.train, tpu_described.evaluate])
 @pytest.mark.parametrize(
     "name",

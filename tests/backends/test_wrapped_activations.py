@@ -133,6 +133,7 @@ def check(got):
     np.testing.assert_allclose(got[1], W - x.T @ z, rtol=1e-5)
 
 
+@pytest.mark.fast(3)
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "wrapped, cores",

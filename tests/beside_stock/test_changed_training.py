@@ -68,6 +68,7 @@ AS_STOCK = (
 )
 
 
+@pytest.mark.fast(4)
 @pytest.mark.parametrize("name", WARNINGS)
 def test_a_warning_says_what_reaches_no_table(name, caplog):
     changed_training.run(ee, **changed_training.CASES[name])

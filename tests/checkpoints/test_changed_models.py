@@ -60,6 +60,7 @@ def anew(path):
     )
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "before, now, old, new, others",

@@ -106,6 +106,7 @@ def trained(tmp_path_factory):
     return folder
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "spec, combiner, way", [(by_config, "sqrtn", "host"), (by_column, "mean", "emulated")]
 )
@@ -140,6 +141,7 @@ def test_a_table_in_slices_under_a_name_that_an_op_has(trained, tmp_path):
     check_served(exported.decode(), drawn())
 
 
+@pytest.mark.slow
 def test_graphs_of_evaluation_and_prediction_share_the_tables_and_none_trains(trained, tmp_path):
     made = make(trained, by_config())
 

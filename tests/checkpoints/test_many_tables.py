@@ -45,6 +45,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_calls_grow_with_the_tables(name, tmp_path):
     calls = []

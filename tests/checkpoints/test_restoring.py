@@ -57,6 +57,7 @@ def unfit(path, *lines, doing="Restoring"):
     )
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize(
     "way, what",
     [

@@ -40,6 +40,7 @@ def lock_of(model_dir):
     return pathlib.Path(model_dir, training_lock.FILE)
 
 
+@pytest.mark.slow
 def test_another_estimator(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model_dir = tmp_path / "model"

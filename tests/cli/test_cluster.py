@@ -322,7 +322,7 @@ def hanging(directory, ignore=False, **kwargs):
     """Starts processes that each have a process of their own; returns it and all their ids."""
     program = HANGS.replace('sys.argv[1] == "ignore"', str(ignore))
     process = start(directory, program, evaluator=True, **kwargs)
-    processes.until(lambda: len(list(directory.glob("started.*"))) == 4)
+    processes.until(lambda: len(list(directory.glob("started.*"))) == 4 or process.poll())
     pids = [int(pid) for file in directory.glob("started.*") for pid in file.read_text().split()]
     assert len(pids) == 8 and all(map(is_running, pids))
     return process, pids

@@ -65,6 +65,7 @@ def test_tensorflow_is_too_old(tmp_path, name, version, line):
     assert error_of_import(tmp_path) == f"{NEEDED} {version} is installed: {line}"
 
 
+@pytest.mark.fast(8)
 @pytest.mark.parametrize(
     "name, version, keras, problem, line",
     [

@@ -57,6 +57,7 @@ def test_all_classes_are_tried():
     assert {"AdamW", "Lion"}.isdisjoint(SETTINGS)
 
 
+@pytest.mark.fast(14)
 @pytest.mark.parametrize("name, settings", CASES)
 def test_one_that_was_made_before_trains_as_the_legacy_one(name, settings):
     want = getattr(optimizers.legacy, name)(**settings)
@@ -173,6 +174,7 @@ def test_nothing_changes_outside_of_a_model_fn():
             assert type(ee.keras.Adagrad(0.1)) is ee.keras.Adagrad
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize(
     "way, cores",
     [

@@ -128,6 +128,7 @@ CASES = [
 ]
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize("kind, use_native, version", CASES)
 def test_nothing_is_written(kind, use_native, version, native, monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", use_native)

@@ -40,6 +40,7 @@ def run(table, features, weights, gradients):
     return activations, rows.numpy(), summed.numpy()
 
 
+@pytest.mark.slow
 @settings
 @hypothesis.given(data=st.data(), combiner=st.sampled_from(["sum", "mean", "sqrtn"]))
 def test_sparse_features_of_one_table(data, combiner):

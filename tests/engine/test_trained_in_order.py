@@ -166,6 +166,7 @@ class SumsTable(harness.Fetches):
         self.sum = tf.reduce_sum(tf.identity(tables[0]))
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("kernels", ["0", "1"])
 @pytest.mark.parametrize("cores", [None, 2])
 def test_a_hook_reads_a_table_before_its_update(tmp_path, monkeypatch, native, kernels, cores):

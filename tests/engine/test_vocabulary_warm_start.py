@@ -111,6 +111,7 @@ CASES = [
 ]
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("kind, optimizer, way, shards, extra", CASES)
 def test_rows_and_slots_go_by_word(kind, optimizer, way, shards, extra, tmp_path, in_shards):
     in_shards(shards)
@@ -176,6 +177,7 @@ def test_random_rows_are_those_of_a_fresh_table(tmp_path):
     assert len(np.unique(got[:400])) > 39_000
 
 
+@pytest.mark.slow
 def test_new_words_of_dealt_tables_get_their_own_rows(tmp_path, in_shards):
     """Of two tables, of which the second begins on another server."""
     in_shards(2)
@@ -259,6 +261,7 @@ def moved(before, backup):
     return by_word(before, NEW, np.full([len(NEW) + 2, 3], backup, np.float32), False)
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize(
     "asked, way, shards",
     [
@@ -314,6 +317,7 @@ def test_slots_follow_a_table_to_its_new_name(with_words, of_column, tmp_path):
         np.testing.assert_array_equal(got[renamed + field], want)
 
 
+@pytest.mark.slow
 def test_the_settings_serve_again(of_column, tmp_path):
     """A second training goes on from its own checkpoint; evaluation has no slots to name."""
     settings = ee.WarmStartSettings(

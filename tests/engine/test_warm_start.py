@@ -36,6 +36,7 @@ def two(tmp_path_factory):
     return model_dir
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize(
     "patterns, taken, step",
     [

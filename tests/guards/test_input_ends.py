@@ -110,6 +110,7 @@ LEFT_OUT = (
 )
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("way", ["host", "emulated", "plain"])
 def test_predict_says_how_many_samples_drop_remainder_left_out(way, tmp_path, log, request):
     if way == "plain":
@@ -133,6 +134,7 @@ def features(ids):
     return {"id": ids}
 
 
+@pytest.mark.fast(4)
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize(
     "change, said",

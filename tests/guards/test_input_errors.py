@@ -127,6 +127,7 @@ def failure(estimator, mode, make_dataset):
     return error.value.message.splitlines()
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize(
     "name, cores",
     [
@@ -219,6 +220,7 @@ def of_every_kind():
     return tf.data.Dataset.choose_from_datasets(kinds, turns)
 
 
+@pytest.mark.slow
 def test_datasets_of_every_kind_train(tmp_path):
     make(tmp_path / "one").train(lambda params: of_every_kind(), steps=4)
     assert harness.saved(tmp_path / "one", 4)["global_step"] == 4

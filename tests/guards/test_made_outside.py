@@ -97,6 +97,7 @@ def train(kind, model_dir, input_fn, of_features=lambda x: x):
     estimator.train(lambda params=None: input_fn(), max_steps=1)
 
 
+@pytest.mark.fast(9)
 @pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("kind", ["plain", *SLOW])

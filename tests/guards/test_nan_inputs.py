@@ -99,6 +99,7 @@ WAYS = {
 }
 
 
+@pytest.mark.fast(4)
 @pytest.mark.parametrize(
     "way, native_kernels",
     [(way, one) for way, how in WAYS.items() for one in ("0" if "tables" in how else "01")],
@@ -179,6 +180,7 @@ def test_a_loss_of_integers_trains_as_ever(tables, tmp_path):
     assert estimator.evaluate(lambda params: dataset([batch()]), steps=1)["global_step"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cores", [None, 2])
 def test_an_evaluation_warns_once(cores, tmp_path, caplog):
     estimator = make(tmp_path, cores)

@@ -67,6 +67,7 @@ WAYS = [
 ]
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize(("cores", "tables", "native_kernels"), WAYS)
 def test_tables_and_variables_are_named(
     tmp_path, monkeypatch, native, cores, tables, native_kernels

@@ -232,6 +232,7 @@ def counter(x):
         return linear(tf.identity(x))
 
 
+@pytest.mark.fast(3)
 @of_each_kind
 @pytest.mark.parametrize(
     "outputs", [mask_of_infinity, least_so_far, metric_of_nothing, large_halves, counter]
@@ -276,6 +277,7 @@ def test_a_training_that_begins_with_nan_warns(kind, tmp_path, caplog):
     ]
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("canned", ["DNNRegressor", "DNNLinearCombinedRegressor"])
 def test_a_canned_estimator(canned, tmp_path):
     columns = [tf.feature_column.numeric_column("x", 3)]

@@ -35,6 +35,7 @@ def make(kind, model_dir):
     return harness.of_kind(kind, model_fn, model_dir, batch_size=1)
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("call", ["train", "evaluate", "predict"])
 @pytest.mark.parametrize("kind", ["plain", *SLOW])
 def test_a_call_ends_before_its_input_does(kind, call, tmp_path):

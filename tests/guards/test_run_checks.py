@@ -42,6 +42,7 @@ def raises(message, call, *args, **kwargs):
     assert error.value.message == message
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "way",
     [

@@ -109,6 +109,7 @@ def refused(call, estimator):
     return str(error.value)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "kind, column",
     [
@@ -137,6 +138,7 @@ def test_other_words_in_their_place_are_refused(kind, column, tmp_path):
         call(KINDS[kind](column(module, WORDS, tmp_path), folder))
 
 
+@pytest.mark.slow
 def test_what_moves_no_row_is_no_change(tmp_path):
     """Another path, ends of lines, lines after the vocabulary, and the words as a list."""
     folder, file = tmp_path / "model", tmp_path / "other.txt"
@@ -149,6 +151,7 @@ def test_what_moves_no_row_is_no_change(tmp_path):
     assert json.loads((folder / RECORD).read_text()) == record
 
 
+@pytest.mark.slow
 def test_pieces_of_a_file(tmp_path, monkeypatch):
     monkeypatch.setattr(vocabulary_record, "_PIECE_BYTES", 1)
     test_what_moves_no_row_is_no_change(tmp_path)
@@ -178,6 +181,7 @@ def test_growth_is_a_matter_of_the_shape(tmp_path):
     assert refused(train, estimator) == changed(tmp_path, "4 others, or in another order")
 
 
+@pytest.mark.slow
 def test_a_folder_without_the_record_is_taken_as_it_is(tmp_path):
     train(tables(from_list(fc, WORDS, None), tmp_path))
     (tmp_path / RECORD).unlink()
@@ -199,6 +203,7 @@ def test_a_record_that_cannot_be_read(tmp_path, caplog):
     assert f"{file} cannot be read: vocabularies are not compared with it." in harness.said(caplog)
 
 
+@pytest.mark.slow
 def test_a_training_that_begins_anew(tmp_path):
     train(tables(from_list(fc, WORDS, None), tmp_path / "model"))
     for file in (tmp_path / "model").glob("*ckpt*"):
@@ -218,6 +223,7 @@ def test_the_way_out(tmp_path):
     CALLS["evaluate"](tables(from_list(fc, WORDS[::-1], None), tmp_path / "new"))
 
 
+@pytest.mark.slow
 def test_a_folder_that_nobody_may_write(tmp_path):
     train(tables(from_list(fc, WORDS, None), tmp_path / "old"))
     shutil.copytree(tmp_path / "old", tmp_path / "copy")

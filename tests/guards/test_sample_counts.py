@@ -112,6 +112,7 @@ def test_a_failed_step_names_only_what_lacks_samples(y, names, of_shapes, tmp_pa
 ONE_LABEL = f"labels['y'] has 1 sample, 4 expected: a loss may spread it over all of them. {REMEDY}"
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize(
     "cores, labels, said",
     [(None, 1, [ONE_LABEL]), (1, 1, [ONE_LABEL]), (None, 4, []), (1, 4, []), (2, 4, [])],
@@ -159,6 +160,7 @@ def every_mode(features, labels, mode, params):
     return harness.minimized(mode, loss, 0.1)
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize(
     "mode, ragged_rank, sizes, said",
     [
@@ -204,6 +206,7 @@ def test_features_under_keys_that_cannot_be_sorted(tmp_path):
     assert estimator.get_variable_value("global_step") == 2
 
 
+@pytest.mark.fast(4)
 @pytest.mark.parametrize("tables", [True, False])
 @pytest.mark.parametrize(
     "static, sizes, said",

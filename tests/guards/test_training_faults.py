@@ -100,6 +100,7 @@ UNRUN = [
 ]
 
 
+@pytest.mark.fast(2)
 @of_each_kind
 @pytest.mark.parametrize("inputs, message", UNRUN, ids=lambda one: getattr(one, "__name__", ""))
 def test_an_update_that_no_step_runs_is_named_once(kind, inputs, message, tmp_path, caplog):
@@ -465,6 +466,7 @@ def printed(x):
     return x
 
 
+@pytest.mark.fast(4)
 @of_each_kind
 @pytest.mark.parametrize(
     "inputs, message",

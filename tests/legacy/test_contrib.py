@@ -395,6 +395,7 @@ def same(actual, expected, where=""):
         assert actual == expected, where
 
 
+@pytest.mark.slow
 def test_optimizers_are_those_of_tensorflow_1_15(tf_contrib, caplog):
     same(contrib_cases.optimizers(tf1, tf_contrib.opt), GOLDENS["optimizers"])
     said = (
@@ -404,6 +405,7 @@ def test_optimizers_are_those_of_tensorflow_1_15(tf_contrib, caplog):
     assert caplog.messages.count(said) == 2
 
 
+@pytest.mark.slow
 def test_metrics_are_those_of_tensorflow_1_15(tf_contrib):
     same(contrib_cases.metrics(tf1, tf_contrib.metrics), GOLDENS["metrics"])
     with pytest.raises(TypeError, match=r"^streaming_mean\(values, weights=None, .*: too many"):

@@ -221,6 +221,7 @@ def test_nas_cell(num_proj, use_bias):
     np.testing.assert_array_equal(out, new_m)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("make", [rnn.LayerNormBasicLSTMCell, rnn.NASCell])
 def test_cells_run_over_time_and_are_reused(make):
     def build():
@@ -250,6 +251,7 @@ def score_of(path, unary, binary):
     return single + sum(binary[a, b] for a, b in itertools.pairwise(path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("time", [1, 4])
 def test_conditional_random_field(time):
     """Against every sequence of tags."""

@@ -280,6 +280,7 @@ def test_it_computes_what_it_did(kind, tmp_path):
     tf.nest.map_structure(np.testing.assert_array_equal, *results)
 
 
+@pytest.mark.slow
 def test_a_saved_model_estimator_has_weights(tmp_path, caplog):
     modes = tf.estimator.ModeKeys
     estimator = make("own", tmp_path / "own").train(input_fn, steps=1)

@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 SCRIPT = ROOT / "estimator_emb" / "cli" / "bin" / "estimator-emb"
 """The command, as a file, which starts without TensorFlow."""
 
-HANGS = 3600
+HANGS = 1200
 """Seconds after which what is waited for hangs, however slow and busy the machine is."""
 
 

@@ -1,4 +1,6 @@
-"""Draws a sample of the cases of a test that has hundreds, where ESTIMATOR_EMB_SAMPLE is set.
+"""Says which cases of a test run: the fast ones, and a sample where ESTIMATOR_EMB_SAMPLE is set.
+
+`@pytest.mark.fast(3)` marks all cases of a test as slow but for three, drawn by its name.
 
 `@pytest.mark.sampled(20)` leaves 20 of a test's cases. Which ones follows from the variable's text,
 for which `.ci/run` takes the commit; without it all cases run. Pytest's last lines say how many
@@ -64,8 +66,26 @@ def drawn(cases, some):
     return random.Random(seed()).sample([*cases], some) if seed() else [*cases]
 
 
-@pytest.hookimpl(trylast=True)  # Of what -m and -k have left.
+@pytest.hookimpl(hookwrapper=True)
 def pytest_collection_modifyitems(config, items):
+    """Marks cases as slow before -m and -k look, and samples what they have left."""
+    _mark_slow(items)
+    yield
+    _sample(config, items)
+
+
+def _mark_slow(items):
+    tests = collections.defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("fast") and not item.get_closest_marker("slow"):
+            tests[item.nodeid.partition("[")[0]].append(item)
+    for test, cases in tests.items():
+        count = cases[0].get_closest_marker("fast").args[0]
+        for case in random.Random(test).sample(cases, max(0, len(cases) - count)):
+            case.add_marker("slow")
+
+
+def _sample(config, items):
     """Deselects what is not in the sample, or not in the share: the same in all processes."""
     counts = config.stash.setdefault(_COUNTS, {})
     if not seed():

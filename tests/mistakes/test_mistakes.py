@@ -54,6 +54,7 @@ def said(error, directory):
     return text
 
 
+@pytest.mark.fast(30)
 @pytest.mark.parametrize("device, action, change, error, message", MISTAKES)
 def test_mistake(device, action, change, error, message, tmp_path, trained, monkeypatch):
     if action == "export":
@@ -86,6 +87,7 @@ def test_a_session_is_not_started_for_a_train_op_without_step(tmp_path, caplog):
     assert tf.train.latest_checkpoint(str(tmp_path)).endswith("model.ckpt-0")
 
 
+@pytest.mark.slow
 def test_a_batch_size_off_a_tpu_counts_where_it_is_read(tmp_path):
     """Otherwise it may be anything, as in stock tensorflow-estimator, which passes it on."""
     program = Program(tmp_path, None)

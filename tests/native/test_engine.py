@@ -39,6 +39,7 @@ def test_dimensions(shards):
     same(spec, batches, shards=shards)
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize("rows", [1, 300, 5000, pytest.param(3_000_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("count, shards", [(1, 1), (600, 1), (40_000, 1), (40_000, 3)])
 def test_sizes(rows, count, shards):
@@ -52,6 +53,7 @@ def test_sizes(rows, count, shards):
     )
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("dimension", [8, 16, 20])
 @pytest.mark.parametrize("positions", [None, 7])
 def test_more_activations_than_a_cache_holds(dimension, positions):
@@ -94,6 +96,7 @@ def forms_with_bad_ids(rng, samples):
     return features, configs
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("combiner, shards", [("mean", 1), ("sqrtn", 3)])
 def test_bad_ids_that_are_left_out(combiner, shards):
     rng = np.random.default_rng(0)
@@ -121,6 +124,7 @@ def test_bad_ids_that_are_left_out(combiner, shards):
         np.testing.assert_allclose(activations[0][key], want, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize(
     "rows, dimension, shards", [(5, 3, 3), (300, 16, 1), (70_000, 1, 1), (2_000, 64, 3)]
 )
@@ -153,6 +157,7 @@ def test_results_do_not_depend_on_threads():
     np.testing.assert_array_equal(first[1]["t"], again[1]["t"])
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize(
     "ids, weights, message",
     [

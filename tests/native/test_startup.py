@@ -42,6 +42,7 @@ def graph_of(tables, kind, model_dir):
     return graphs[0]
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("kind, most", [("ids", 52), ("strings", 62)])
 def test_ops_of_one_more_table(kind, most, tmp_path):
     """Half of them are TensorFlow's own: of variables, savers and gradients."""

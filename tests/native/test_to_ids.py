@@ -111,6 +111,7 @@ def _fast(dtype, form):
     return dtype == "string" or (dtype, form) == ("int64", "sparse")
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize(
     "dtype, form",
     [
@@ -282,6 +283,7 @@ BAD = {
 }
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("problem", BAD)
 def test_errors_are_those_of_tensorflows_ops(problem, tmp_path):
     batch, message = BAD[problem]

@@ -89,6 +89,7 @@ def test_an_error_of_a_session_says_what_happened_and_where(tmp_path, device):
 ASSERTED = "with tf.control_dependencies([tf.debugging.Assert(good, [name])])"
 
 
+@pytest.mark.fast(5)
 @pytest.mark.parametrize("branch", [False, True], ids=["model", "branch"])
 @pytest.mark.parametrize("name", ["of my model", 7], ids=["op", "function"])
 @pytest.mark.parametrize("shards", [None, 2])
