@@ -14,10 +14,12 @@ def advice_about_columns(error: BaseException) -> str | None:
     arguments = inspect.getargvalues(frame)
     first, second, *_ = *arguments.args, None, None
     given = arguments.locals.get(str(first))
-    is_column = frame.f_globals["__name__"] == "tensorflow.python.feature_column.feature_column_v2"
+    is_column = (
+        frame.f_globals.get("__name__") == "tensorflow.python.feature_column.feature_column_v2"
+    )
     if not is_column or not isinstance(given, (int, float)):
         return None
-    callers = [one for one in before if not _is_tensorflow(one[0].f_globals["__name__"])]
+    callers = [one for one in before if not _is_tensorflow(one[0].f_globals.get("__name__"))]
     place = python2_hints.place(callers[-1][0].f_code.co_filename, callers[-1][1])
     return (
         f"{place}: {frame.f_code.co_name} got {first}={given!r}; perhaps swapped: {first} comes "
@@ -25,5 +27,5 @@ def advice_about_columns(error: BaseException) -> str | None:
     )
 
 
-def _is_tensorflow(module: str) -> bool:
-    return module.split(".")[0] == "tensorflow"
+def _is_tensorflow(module: object) -> bool:
+    return str(module).split(".")[0] == "tensorflow"
