@@ -19,7 +19,7 @@ from estimator_emb.optimizers import (
 from estimator_emb.reporting.console import logger
 from estimator_emb.spec import config
 from estimator_emb.spec.column_ids import without_wrappers
-from estimator_emb.spec.resolved import Table, optimizer_of, tables_of
+from estimator_emb.spec.resolved import Table, tables_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -235,7 +235,7 @@ class _Translator:
 
     def _optimizer(self, table: Table) -> OptimizationParameters | None:
         owner = f"Table {table.name!r}"
-        parameters = optimizer_of(table)
+        parameters = table.trained_by
         limit = self._spec.clipping_limit
         if isinstance(parameters, FtrlParameters) and parameters.initial_accumulator_value == 0:
             smallest = float(np.finfo(np.float32).tiny)

@@ -17,7 +17,7 @@ from estimator_emb.embedding.configs import (
 from estimator_emb.optimizers import PARAMETERS, TF2_OPTIMIZERS
 from estimator_emb.reporting.console import logger
 from estimator_emb.spec import config
-from estimator_emb.spec.resolved import optimizer_of, tables_of
+from estimator_emb.spec.resolved import tables_of
 
 
 def from_tensorflow(structure: Any) -> Any:
@@ -131,7 +131,7 @@ def from_spec(spec: config.EmbeddingConfigSpec) -> dict[str, FeatureConfig]:
     )
     features = {}
     for table in tables_of(spec):
-        legacy_table = table.config._replace(optimization_parameters=optimizer_of(table))
+        legacy_table = table.config._replace(optimization_parameters=table.trained_by)
         translated = from_legacy(legacy_table, table.name)
         for feature in table.features:
             legacy_feature = config.FeatureConfig(

@@ -382,8 +382,7 @@ class LiveTables:
                 gradient = of_cores[0] if len(of_cores) == 1 else tf.concat(of_cores, axis=0)
                 return gradient if multiplier is None else gradient * multiplier
 
-            tables = [table.table for table in self.tables]
-            problems = learning_rates.problems(self.step.spec, tables, rates, multiplier)
+            problems = learning_rates.problems(self.step.spec, self.tables, rates, multiplier)
             checked = [bad_input.require(problems, "check_rates")] if problems else []
             for good in checked:
                 after_checks.wait(self._held, good)

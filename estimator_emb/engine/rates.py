@@ -1,16 +1,15 @@
 """Computes the learning rate of each table in a step, and finds what may be wrong with it."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb.engine.structure_checks import Problem
 from estimator_emb.engine.tables import functions
-from estimator_emb.optimizers import OptimizationParameters
-from estimator_emb.spec.config import EmbeddingConfigSpec, TableConfig
-from estimator_emb.spec.resolved import Table, optimizer_of
+from estimator_emb.spec.config import EmbeddingConfigSpec
+from estimator_emb.spec.resolved import Table
 
 
 class DynamicRates:
@@ -20,21 +19,17 @@ class DynamicRates:
     function share its tag.
     """
 
-    def __init__(
-        self,
-        tables: Mapping[str, TableConfig],
-        parameters: Mapping[str, OptimizationParameters],
-    ):
+    def __init__(self, tables: Sequence[Table]):
         # No dict: a callable object may have no hash.
         self._rates: list[tuple[str, Callable[..., Any], bool]] = []
         self._tags: dict[str, int] = {}
-        for name, table in tables.items():
-            found = function_of(name, table, parameters[name])
+        for table in tables:
+            found = function_of(table)
             if found is not None:
                 known = [rate[1:] for rate in self._rates]
                 if found[1:] not in known:
                     self._rates.append(found)
-                self._tags[name] = [*known, found[1:]].index(found[1:])
+                self._tags[table.name] = [*known, found[1:]].index(found[1:])
 
     def tag(self, table: str) -> int | None:
         return self._tags.get(table)
@@ -61,32 +56,30 @@ def table_rates(tables: Sequence[Table], step: Any) -> list[tf.Tensor]:
 
     `step` is as in `DynamicRates.values`.
     """
-    parameters = {table.name: optimizer_of(table) for table in tables}
-    dynamic = DynamicRates({table.name: table.config for table in tables}, parameters)
+    dynamic = DynamicRates(tables)
     values = dynamic.values(step)
     constant = functools.cache(lambda number: tf.constant(number, tf.float32))
     rates = []
     for table in tables:
         tag, own = dynamic.tag(table.name), table.config.learning_rate
-        number = parameters[table.name].learning_rate if own is None else own
+        number = table.trained_by.learning_rate if own is None else own
         rates.append(constant(number) if tag is None else values[tag])
     return rates
 
 
-def function_of(
-    table: str, config: TableConfig, parameters: OptimizationParameters
-) -> tuple[str, Callable[..., Any], bool] | None:
+def function_of(table: Table) -> tuple[str, Callable[..., Any], bool] | None:
     """Returns the function that gives the rate of a table; None if the rate is a number.
 
     That is the table's function of the step or, in the TF2 vocabulary, its optimizer's function
     without arguments. Before it stands its name in messages, and after it whether it takes the
     global step.
     """
+    config, optimizer = table.config, table.optimizer
     if config.learning_rate_fn is not None:
-        return f"Table {table!r}: learning_rate_fn", config.learning_rate_fn, True
-    if config.learning_rate is None and callable(parameters.learning_rate):
-        owner = f"Table {table!r}: the learning_rate of its {type(parameters).__name__},"
-        return owner, parameters.learning_rate, False
+        return f"Table {table.name!r}: learning_rate_fn", config.learning_rate_fn, True
+    if config.learning_rate is None and optimizer and callable(optimizer.learning_rate):
+        owner = f"Table {table.name!r}: the learning_rate of its {type(optimizer).__name__},"
+        return owner, optimizer.learning_rate, False
     return None
 
 
@@ -99,7 +92,7 @@ def problems(
     """Returns the possible problems of the values that a program's functions have in a step."""
     owners: dict[Any, str] = {}  # By the tensor, which tables may share.
     for table, rate in zip(tables, rates, strict=True):
-        of_table = function_of(table.name, table.config, optimizer_of(table))
+        of_table = function_of(table)
         if of_table is not None and tf.get_static_value(rate) is None:
             owner, function, _ = of_table
             owners.setdefault(rate.ref(), f"{owner} {functions.name_of(function)}")

@@ -16,7 +16,7 @@ from estimator_emb.catalog import environment
 from estimator_emb.native import build, ops
 from estimator_emb.reporting.console import logger
 from estimator_emb.spec.config import EmbeddingConfigSpec
-from estimator_emb.spec.resolved import Table, optimizer_of
+from estimator_emb.spec.resolved import Table
 
 JOB = "ps"
 _NEXT_LOOK = 0.5
@@ -42,7 +42,7 @@ def load(config: Any, tables: Sequence[Table], spec: EmbeddingConfigSpec | None)
         try:
             library = ops.load()
             for table in tables:
-                library.rule(optimizer_of(table), spec.clipping_limit)
+                library.rule(table.trained_by, spec.clipping_limit)
         except build.BuildError as error:
             reason = str(error)
     how = f"TensorFlow's ops, without native kernels: {reason}" if reason else "native kernels"

@@ -186,11 +186,7 @@ class _Core(driver.Runner):
 
 def _table_outputs(request: EstimatorRequest) -> Iterator[tuple[str, tf.Tensor]]:
     step = tf.compat.v1.train.get_global_step()
-    tables = {table.name: table for table in request.tables if table.optimizer is not None}
-    rates = DynamicRates(
-        {name: table.config for name, table in tables.items()},
-        {name: table.optimizer for name, table in tables.items() if table.optimizer},
-    )
+    rates = DynamicRates([table for table in request.tables if table.optimizer is not None])
     for number, rate in enumerate(rates.values(step)):
         yield f"learning rate {number}", rate
     multiplier = request.spec and request.spec.experimental_gradient_multiplier_fn

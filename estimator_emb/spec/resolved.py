@@ -16,7 +16,7 @@ from estimator_emb.compat.internals.column_classes import (
 from estimator_emb.optimizers import OptimizationParameters
 from estimator_emb.reporting.console import logger
 from estimator_emb.spec.column_ids import computed_ids, integer_lookup, string_lookup
-from estimator_emb.spec.config import EmbeddingConfigSpec, TableConfig
+from estimator_emb.spec.config import EmbeddingConfigSpec, FeatureConfig, TableConfig
 
 TABLE_PREFIX = "tbl_"
 """Prefix of the names of columns' tables, as in tensorflow-estimator."""
@@ -53,7 +53,7 @@ class Table:
     """A table with the features that look it up, sorted by key.
 
     `scope_key` is the key under which a feature column records its variable scope; None in a spec
-    of config dicts. `optimizer` is its own, or that of the spec.
+    of config dicts. `optimizer` is its own, or that of the spec; None if neither has one.
     """
 
     name: str
@@ -62,6 +62,22 @@ class Table:
     scope_key: str | None = None
     optimizer: OptimizationParameters | None = None
 
+    @property
+    def trained_by(self) -> OptimizationParameters:
+        """The optimizer; raises ValueError if it is missing or needs another dimension."""
+        optimizer, dimension = self.optimizer, self.config.dimension
+        if optimizer is None:
+            raise ValueError(
+                f"Table {self.name!r} has no optimizer: give it optimization_parameters in its "
+                "TableConfig, or in the EmbeddingConfigSpec."
+            )
+        if optimizer.required_dimension not in (None, dimension):
+            raise ValueError(
+                f"Table {self.name!r}: {type(optimizer).__name__} needs dimension "
+                f"{optimizer.required_dimension}; got {dimension}."
+            )
+        return optimizer
+
 
 def tables_of(spec: EmbeddingConfigSpec | None, off_tpu: bool = False) -> list[Table]:
     """Returns the tables of a validated spec, sorted by name, as `tables_of_columns` does."""
@@ -69,18 +85,28 @@ def tables_of(spec: EmbeddingConfigSpec | None, off_tpu: bool = False) -> list[T
         return []
     if not spec.table_to_config_dict:
         return tables_of_columns(spec.feature_columns or (), spec.optimization_parameters, off_tpu)
+    dicts = spec.feature_to_config_dict, spec.table_to_config_dict
+    return tables_of_dicts(*dicts, spec.optimization_parameters)
+
+
+def tables_of_dicts(
+    features: Mapping[str, FeatureConfig],
+    tables: Mapping[str, TableConfig],
+    optimizer: OptimizationParameters | None,
+) -> list[Table]:
+    """Returns the tables of config dicts, sorted by name; `optimizer` trains those without one."""
     return [
         Table(
             name,
             config,
             tuple(
                 Feature(key, feature.max_sequence_length, feature.weight_key)
-                for key, feature in sorted(spec.feature_to_config_dict.items())
+                for key, feature in sorted(features.items())
                 if feature.table_id == name
             ),
-            optimizer=config.optimization_parameters or spec.optimization_parameters,
+            optimizer=config.optimization_parameters or optimizer,
         )
-        for name, config in sorted(spec.table_to_config_dict.items())
+        for name, config in sorted(tables.items())
     ]
 
 
@@ -243,26 +269,6 @@ def _shown(column: Any) -> str:
         f"column {column.name!r} (table {TABLE_PREFIX + column.get_embedding_var_name()!r}, "
         f"{size} x {dimension}, combiner {column.get_combiner()!r})"
     )
-
-
-def optimizer_of(table: Table) -> OptimizationParameters:
-    """Returns the optimizer of a table, or raises ValueError where it has none that fits."""
-    if table.optimizer is None:
-        raise ValueError(
-            f"Table {table.name!r} has no optimizer: give it optimization_parameters in its "
-            "TableConfig, or in the EmbeddingConfigSpec."
-        )
-    check_dimension(table.name, table.config, table.optimizer)
-    return table.optimizer
-
-
-def check_dimension(name: str, config: TableConfig, optimizer: OptimizationParameters) -> None:
-    """Raises ValueError if the optimizer of a table needs another dimension."""
-    if optimizer.required_dimension not in (None, config.dimension):
-        raise ValueError(
-            f"Table {name!r}: {type(optimizer).__name__} needs dimension "
-            f"{optimizer.required_dimension}; got {config.dimension}."
-        )
 
 
 def check_for_host(spec: EmbeddingConfigSpec, tables: Sequence[Table]) -> None:

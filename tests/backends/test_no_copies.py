@@ -115,7 +115,8 @@ def test_tables_filled_with_a_number_take_memory_once():
     config = TableConfig(200_000, 64, tf.compat.v1.zeros_initializer())  # 51.2 MB
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         for name in ("a", "b", "c"):
-            storage.create(Table(name, config, ()), name, ee.AdagradParameters(0.1), False)
+            table = Table(name, config, (), optimizer=ee.AdagradParameters(0.1))
+            storage.create(table, name, False)
         before = resident()
         session.run(tf.compat.v1.global_variables_initializer())
         # 3 tables and 3 slots; 614 MB when each is there twice.
@@ -126,7 +127,8 @@ def test_a_checkpoint_is_written_without_a_copy_of_the_tables(tmp_path):
     config = TableConfig(1000, 64, tf.compat.v1.ones_initializer())
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         parameters = ee.AdagradParameters(1.0, initial_accumulator=2.0)
-        (shard,) = storage.create(Table("t", config, ()), "t", parameters, False)
+        table = Table("t", config, (), optimizer=parameters)
+        (shard,) = storage.create(table, "t", False)
         variables = (shard.weights, *shard.slots)
         update = [one.scatter_sub(tf.IndexedSlices([[1.0] * 64], [7])).op for one in variables]
         saver = tf.compat.v1.train.Saver(sharded=True)

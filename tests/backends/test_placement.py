@@ -115,10 +115,11 @@ def test_initial_values_go_with_a_table_that_the_program_places(beside_gpu):
         return "/device:CPU:1" if op.type == "VarHandleOp" else op.device
 
     config = tf.compat.v1.ConfigProto(device_count={"CPU": 2}, allow_soft_placement=False)
-    table = Table("t", ee.TableConfig(9, 2, tf.compat.v1.ones_initializer()), ())
+    table_config = ee.TableConfig(9, 2, tf.compat.v1.ones_initializer())
+    table = Table("t", table_config, (), optimizer=ee.AdagradParameters(0.1))
     with tf.Graph().as_default(), tf.compat.v1.device(place):
         with placement.on_cpu():
-            (shard,) = storage.create(table, "t", ee.AdagradParameters(0.1), False)
+            (shard,) = storage.create(table, "t", False)
         with tf.compat.v1.Session(config=config) as session:
             session.run(tf.compat.v1.global_variables_initializer())
             assert session.run(shard.weights).tolist() == np.ones([9, 2]).tolist()

@@ -12,14 +12,15 @@ from estimator_emb.engine.tables.partition import Partition
 from estimator_emb.spec.resolved import Table
 
 
-def table_of(vocabulary, initializer=None, dimension=3):
-    return Table("t", ee.TableConfig(vocabulary, dimension, initializer=initializer), ())
+def table_of(vocabulary, initializer=None, dimension=3, optimizer=None):
+    config = ee.TableConfig(vocabulary, dimension, initializer=initializer)
+    return Table("t", config, (), optimizer=optimizer)
 
 
 def begun(table, rounds=1):
     """What the shards of a table on three servers begin with."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        made = storage.create(table, "t", None, False, 3, rounds=rounds)
+        made = storage.create(table, "t", False, 3, rounds=rounds)
         session.run(tf.compat.v1.global_variables_initializer())
         return session.run([one.weights for one in made])
 
@@ -135,7 +136,8 @@ def test_names_whatever_the_scope_has_set(as_part, shards, names):
     with tf.Graph().as_default():
         scope = tf.compat.v1.get_variable_scope()
         scope.set_partitioner(tf.compat.v1.fixed_size_partitioner(3))
-        made = storage.create(table_of(5), "t", ee.AdagradParameters(0.1), as_part, shards)
+        table = table_of(5, optimizer=ee.AdagradParameters(0.1))
+        made = storage.create(table, "t", as_part, shards)
         variables = [one for shard in made for one in (shard.weights, *shard.slots)]
         assert tf.compat.v1.global_variables() == variables
         assert tf.compat.v1.trainable_variables() == [one.weights for one in made]
@@ -147,7 +149,7 @@ def test_shards_lie_on_the_parameter_servers_with_their_slots():
         ps_tasks=2, worker_device="/job:worker/task:1"
     )
     with tf.Graph().as_default() as graph, tf.compat.v1.device(setter):
-        made = storage.create(table_of(5), "t", ee.AdamParameters(0.1), False, 2)
+        made = storage.create(table_of(5, optimizer=ee.AdamParameters(0.1)), "t", False, 2)
         read = storage.read_table(made, tf.constant([1, 4]))
         gathers = [one.device for one in graph.get_operations() if one.type == "ResourceGatherNd"]
     servers = ["/job:ps/task:0", "/job:ps/task:1"]

@@ -187,9 +187,10 @@ def test_tables_that_the_kernels_cannot_serve(caplog, native_library):
 def test_the_most_rows_of_a_table(rows, caplog, native):
     caplog.set_level(logging.INFO, "estimator_emb")
     sgd = ee.StochasticGradientDescentParameters(0.1)
-    table = Table("t", ee.TableConfig(rows, 1, tf.compat.v1.zeros_initializer()), ())
+    config = ee.TableConfig(rows, 1, tf.compat.v1.zeros_initializer())
+    table = Table("t", config, (), optimizer=sgd)
     with tf.Graph().as_default():
-        stored = StoredTable(table, storage.create(table, "t", sgd, False), sgd)
+        stored = StoredTable(**vars(table), variables=storage.create(table, "t", False))
         kernels = select_kernels.kernels_for([stored], None, 1, None)
     too_many = "table t has 2^31 rows or more; divide it into smaller tables to have them."
     refused = [f"Tables use TensorFlow's ops, without native kernels: {too_many}"]

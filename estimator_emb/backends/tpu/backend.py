@@ -195,7 +195,7 @@ class _TablesOfSpec(TPUEmbedding):
         training = mode == ModeKeys.TRAIN
         metadata = context._get_tpu_system_metadata()
         tpu_generations.check_system(metadata, context.config.cluster)
-        self._tables = tables
+        self._tables_of_spec = tables
         features = {
             feature.key: FeatureConfig(table.name, feature.max_sequence_length, feature.weight_key)
             for table in tables
@@ -225,5 +225,5 @@ class _TablesOfSpec(TPUEmbedding):
         slot_variable_names_by_table: Mapping[str, Any] | None = None,
     ) -> VariablesAndOps:
         return super().create_variables_and_ops(
-            variable_names.variable_names(self._tables, scopes.taken())
+            variable_names.variable_names(self._tables_of_spec, scopes.taken())
         )

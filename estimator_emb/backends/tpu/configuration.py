@@ -8,29 +8,25 @@ from typing import Any
 
 from estimator_emb.compat.internals.protos import optimization_pb2
 from estimator_emb.optimizers import OptimizationParameters, gradient_limits
-from estimator_emb.spec.config import TableConfig
+from estimator_emb.spec.resolved import Table
 
 
 def write_optimizer(
-    name: str,
-    table: TableConfig,
-    parameters: OptimizationParameters,
-    tag: int | None,
-    clipping_limit: float | None,
-    message: Any,
+    table: Table, tag: int | None, clipping_limit: float | None, message: Any
 ) -> None:
     """Writes a table's optimizer, and the tag of its rate if it has one, into its message.
 
     Raises ValueError if `clipping_limit` is given for an optimizer that does not accumulate
     gradients.
     """
+    config, parameters = table.config, table.trained_by
     if tag is not None:
         message.learning_rate.dynamic.tag = tag
-    elif table.learning_rate is not None:
-        message.learning_rate.constant = table.learning_rate
+    elif config.learning_rate is not None:
+        message.learning_rate.constant = config.learning_rate
     else:
         message.learning_rate.constant = parameters.learning_rate
-    if table.hot_id_replication:
+    if config.hot_id_replication:
         message.hot_id_replication_configuration.status = (
             optimization_pb2.HotIdReplicationConfiguration.ENABLED
         )
@@ -54,7 +50,7 @@ def write_optimizer(
         message.low_dimensional_packing_status = (
             optimization_pb2.LowDimensionalPackingStatus.Status.ENABLED
         )
-    _write_limits(name, parameters, clipping_limit, message)
+    _write_limits(table.name, parameters, clipping_limit, message)
 
 
 def _write_limits(

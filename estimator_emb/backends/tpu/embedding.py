@@ -18,6 +18,7 @@ Where numbers differ from TensorFlow 2.15's class is listed in docs/tpu.md.
 
 import collections
 import copy
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -38,7 +39,7 @@ from estimator_emb.optimizers import (
 )
 from estimator_emb.reporting import suggestions
 from estimator_emb.spec.config import FeatureConfig, TableConfig, check_strategy
-from estimator_emb.spec.resolved import check_dimension
+from estimator_emb.spec.resolved import Table, tables_of_dicts
 
 _check = functools.partial(suggestions.check_argument, "TPUEmbedding")
 
@@ -108,11 +109,6 @@ class TPUEmbedding:
         self._feature_to_config_dict = collections.OrderedDict(
             sorted(feature_to_config_dict.items())
         )
-        used = [(feature, one.table_id) for feature, one in self._feature_to_config_dict.items()]
-        self._table_to_features_dict = collections.OrderedDict(
-            (table, [feature for feature, of in used if of == table])
-            for table in self._table_to_config_dict
-        )
         self._partition_strategy = partition_strategy
         self._find_system(master, cluster_def, device_config, master_job_name, system_metadata)
         allowed = f"a multiple of the {self.num_cores} TPU cores"
@@ -120,11 +116,10 @@ class TPUEmbedding:
         self.batch_size_per_core = batch_size // self.num_cores
         self._mode = mode
         self.optimization_parameters = _global_optimizer(mode, optimization_parameters)
-        self._parameters = {
-            name: self._optimizer_of(name, table)
-            for name, table in self._table_to_config_dict.items()
-        }
-        self._rates = DynamicRates(self._table_to_config_dict, self._parameters)
+        dicts = feature_to_config_dict, table_to_config_dict
+        resolved = tables_of_dicts(*dicts, self.optimization_parameters)
+        self._tables = list(map(_checked, resolved))
+        self._rates = DynamicRates(self._tables)
         self.config_proto = self._configuration(
             pipeline_execution_with_tensor_core, profile_data_directory, clipping_limit
         )
@@ -142,17 +137,17 @@ class TPUEmbedding:
             pipeline_execution_with_tensor_core=pipelined,
             profile_data_directory=directory or "",
         )
-        for number, (name, table) in enumerate(self._table_to_config_dict.items()):
+        for number, table in enumerate(self._tables):
             descriptor = result.table_descriptor.add(
-                name=name,
+                name=table.name,
                 # A table of fewer rows than hosts gets a row of padding on each of the others.
-                vocabulary_size=max(table.vocabulary_size, self._num_hosts),
-                dimension=table.dimension,
+                vocabulary_size=max(table.config.vocabulary_size, self._num_hosts),
+                dimension=table.config.dimension,
             )
-            message, tag = descriptor.optimization_parameters, self._rates.tag(name)
-            write_optimizer(name, table, self._parameters[name], tag, clipping_limit, message)
-            for feature in self._table_to_features_dict[name]:
-                length = self._feature_to_config_dict[feature].max_sequence_length
+            message, tag = descriptor.optimization_parameters, self._rates.tag(table.name)
+            write_optimizer(table, tag, clipping_limit, message)
+            for feature in table.features:
+                length = feature.max_sequence_length
                 shape = [self.batch_size_per_core, *([length] if length else ())]
                 result.feature_descriptor.add(table_id=number, input_shape=shape)
         return result
@@ -208,23 +203,6 @@ class TPUEmbedding:
                 )
         self.num_cores_per_host = self.num_cores // self._num_hosts
 
-    def _optimizer_of(self, name: str, table: TableConfig) -> OptimizationParameters:
-        parameters = table.optimization_parameters or self.optimization_parameters
-        if parameters is None:
-            raise ValueError(
-                f"Table {name!r} has no optimizer: give it optimization_parameters in its "
-                "TableConfig, or give them to all tables."
-            )
-        parameters = as_parameters(parameters, f"table {name!r}")
-        check_dimension(name, table, parameters)
-        if parameters.slot_variable_creation_fn is not None:
-            raise ValueError(
-                f"Table {name!r}: slot_variable_creation_fn of {type(parameters).__name__} works "
-                "on the host only; on a TPU the slots are parts on its hosts, which the engine "
-                "creates."
-            )
-        return parameters
-
     @property
     def hosts(self) -> list[str]:
         return list(self._hosts)
@@ -241,12 +219,12 @@ class TPUEmbedding:
     @property
     def table_to_features_dict(self) -> Mapping[str, list[str]]:
         """Table name -> names of its features, both sorted: the order of activations."""
-        return copy.copy(self._table_to_features_dict)
+        return collections.OrderedDict(
+            (table.name, [feature.key for feature in table.features]) for table in self._tables
+        )
 
     def _features(self) -> list[str]:
-        return [
-            feature for features in self._table_to_features_dict.values() for feature in features
-        ]
+        return [feature.key for table in self._tables for feature in table.features]
 
     def create_variables_and_ops(
         self,
@@ -269,27 +247,28 @@ class TPUEmbedding:
         weights: dict[str, list[tf.Variable]] = {}
         slots: dict[str, Any] = {}
         called: dict[str, list[str]] = {}
-        for name, parameters in self._parameters.items():
-            variable = (embedding_variable_name_by_table or {}).get(name, name)
-            of_slots = (slot_variable_names_by_table or {}).get(name) or [
-                variable + slot.suffix for slot in parameters.slots
+        for table in self._tables:
+            variable = (embedding_variable_name_by_table or {}).get(table.name, table.name)
+            of_slots = (slot_variable_names_by_table or {}).get(table.name) or [
+                variable + slot.suffix for slot in table.trained_by.slots
             ]
-            called[name] = [variable, *of_slots]
+            called[table.name] = [variable, *of_slots]
         variable_names.check_free(called)
         with tf.compat.v1.device(variables.device_of_part(self._hosts)):
-            for name, table in self._table_to_config_dict.items():
-                parameters, partition = self._parameters[name], self._partition(table)
-                variable, *of_slots = called[name]
-                weights[name] = variables.create_parts(
-                    variable, partition, table.dimension, table.initializer
+            for table in self._tables:
+                config, parameters = table.config, table.trained_by
+                partition = self._partition(config)
+                variable, *of_slots = called[table.name]
+                weights[table.name] = variables.create_parts(
+                    variable, partition, config.dimension, config.initializer
                 )
-                slots[name] = variables.slot_tuple(
+                slots[table.name] = variables.slot_tuple(
                     parameters,
                     [
                         variables.create_parts(
                             slot_name,
                             partition,
-                            table.dimension,
+                            config.dimension,
                             tf.compat.v1.constant_initializer(parameters.initial_value(slot)),
                         )
                         for slot_name, slot in zip(of_slots, parameters.slots, strict=True)
@@ -299,12 +278,12 @@ class TPUEmbedding:
         def ops_of(create: Any) -> list[tf.Operation]:
             config = self.config_proto.SerializeToString()
             operations = []
-            for number, (name, table) in enumerate(self._table_to_config_dict.items()):
+            for number, table in enumerate(self._tables):
                 operations += create(
-                    name,
-                    self._parameters[name],
-                    [weights[name], *(slots[name] or ())],
-                    self._partition(table),
+                    table.name,
+                    table.trained_by,
+                    [weights[table.name], *(slots[table.name] or ())],
+                    self._partition(table.config),
                     # One op tells the hardware its configuration.
                     b"" if number else config,
                 )
@@ -405,6 +384,23 @@ def _check_configs(tables: Mapping[str, Any], features: Mapping[str, Any]) -> No
             f"feature_to_config_dict, and no other; unused are {sorted(set(tables) - used)}, "
             f"unknown are {sorted(used - set(tables))}."
         )
+
+
+def _checked(table: Table) -> Table:
+    """Returns a table with an optimizer of ours, or raises ValueError if no TPU can run it."""
+    if table.optimizer is None:
+        raise ValueError(
+            f"Table {table.name!r} has no optimizer: give it optimization_parameters in its "
+            "TableConfig, or give them to all tables."
+        )
+    parameters = as_parameters(table.optimizer, f"table {table.name!r}")
+    table = dataclasses.replace(table, optimizer=parameters)
+    if table.trained_by.slot_variable_creation_fn is not None:
+        raise ValueError(
+            f"Table {table.name!r}: slot_variable_creation_fn of {type(parameters).__name__} works "
+            "on the host only; on a TPU the slots are parts on its hosts, which the engine creates."
+        )
+    return table
 
 
 def _global_optimizer(

@@ -1,11 +1,12 @@
 """Creates the variables of all tables of a step, each under a name of its own."""
 
+import dataclasses
 from collections.abc import Sequence
 
 import tensorflow as tf
 
 from estimator_emb.engine.tables import partition, scopes, storage, variable_names
-from estimator_emb.spec.resolved import Table, optimizer_of
+from estimator_emb.spec.resolved import Table
 
 
 def create(
@@ -22,26 +23,27 @@ def create(
     if training:
         scopes.warn_of_ignored()
     name_of = variable_names.variable_names(tables, scopes.taken())
-    optimizers = {table.name: optimizer_of(table) if training else None for table in tables}
+    tables = [
+        dataclasses.replace(table, optimizer=table.trained_by if training else None)
+        for table in tables
+    ]
     variable_names.check_free(
-        {table: storage.names_of(name_of[table], optimizers[table]) for table in name_of}
+        {table.name: storage.names_of(name_of[table.name], table.optimizer) for table in tables}
     )
     is_large = [table.config.vocabulary_size >= partition.FEW_ROWS for table in tables]
     rounds = partition.rounds_for(sum(is_large), servers)
     stored = [
         storage.StoredTable(
-            table,
-            storage.create(
+            **vars(table),
+            variables=storage.create(
                 table,
                 name_of[table.name],
-                optimizers[table.name],
                 name_as_part,
                 servers,
                 dtype,
                 rounds,
                 first_server=sum(is_large[:number]),
             ),
-            optimizers[table.name],
         )
         for number, table in enumerate(tables)
     ]

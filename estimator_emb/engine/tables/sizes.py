@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from estimator_emb.reporting.text_columns import counted
-from estimator_emb.spec.resolved import Table, optimizer_of
+from estimator_emb.spec.resolved import Table
 
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """The files in which Linux has the limit of a container, of cgroups 2 and 1."""
@@ -26,7 +26,7 @@ def describe(tables: Sequence[Table], where: str) -> str:
     floats = sum(bytes_of(table, with_slots=False) for table in tables) // 4
     megabytes = sum(map(bytes_of, tables)) / 1e6
     by_optimizer = collections.Counter(
-        type(optimizer_of(table)).__name__.removesuffix("Parameters") for table in tables
+        type(table.trained_by).__name__.removesuffix("Parameters") for table in tables
     )
     optimizers = ", ".join(f"{name} x {n}" for name, n in sorted(by_optimizer.items()))
     return (

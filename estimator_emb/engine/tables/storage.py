@@ -79,36 +79,20 @@ Shards = Sequence[TableVariables]
 """The shards of one table, in the order of their ids."""
 
 
-@dataclasses.dataclass(frozen=True)
-class StoredTable:
-    """A table with its variables, and its optimizer; None if nothing is updated."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StoredTable(Table):
+    """A table with its variables; its optimizer is None if nothing is updated."""
 
-    table: Table
     variables: Shards
-    optimizer: OptimizationParameters | None
-
-    @property
-    def name(self) -> str:
-        return self.table.name
-
-    @property
-    def config(self) -> TableConfig:
-        return self.table.config
 
     @property
     def all_variables(self) -> list[tf.Variable]:
         return [variable for shard in self.variables for variable in (shard.weights, *shard.slots)]
 
-    @property
-    def trained_by(self) -> OptimizationParameters:
-        assert self.optimizer is not None
-        return self.optimizer
-
 
 def create(
     table: Table,
     name: str,
-    parameters: OptimizationParameters | None,
     name_as_part: bool,
     servers: int = 1,
     dtype: tf.DType = tf.float32,
@@ -127,12 +111,12 @@ def create(
     `name` is that of the weights, to which slots append their suffix, in checkpoints. The variables
     are `<name>/part_<i>` if there are several shards, or with `name_as_part`, as a program on a TPU
     finds them in its graph. Slots that the optimizer's `slot_variable_creation_fn` creates keep
-    their names, and have one shard; a ValueError says which of them does not fit. `parameters` of
-    None create no slots. No shard is empty. Weights of a `dtype` other than float32 have no initial
-    values: they are only restored.
+    their names, and have one shard; a ValueError says which of them does not fit. A table without
+    an optimizer gets no slots. No shard is empty. Weights of a `dtype` other than float32 have no
+    initial values: they are only restored.
     """
-    rows = table.config.vocabulary_size
-    own_slots = parameters is not None and parameters.slot_variable_creation_fn is not None
+    rows, optimizer = table.config.vocabulary_size, table.optimizer
+    own_slots = optimizer is not None and optimizer.slot_variable_creation_fn is not None
     sizes = [rows] if own_slots else partition.dealt(rows, servers, rounds)
     named_as_part = name_as_part or len(sizes) > 1
     shards = [
@@ -144,11 +128,10 @@ def create(
     with tf.compat.v1.variable_scope(tf.compat.v1.VariableScope(reuse=False)):
         first = -first_server % len(shards)
         in_turn = {
-            shard.number: shard.create(parameters, dtype)
-            for shard in [*shards[first:], *shards[:first]]
+            shard.number: shard.create(dtype) for shard in [*shards[first:], *shards[:first]]
         }
     created = tuple(in_turn[shard.number] for shard in shards)
-    if parameters is not None:
+    if optimizer is not None:
         for shard in created:
             for variable in (shard.weights, *shard.slots):
                 _save_in_place(variable)
@@ -171,13 +154,13 @@ class _Shard:
     rows_of_server: int
     named_as_part: bool
 
-    def create(self, parameters: OptimizationParameters | None, dtype: tf.DType) -> TableVariables:
+    def create(self, dtype: tf.DType) -> TableVariables:
         # The table's own initializer may give float32 only.
         initializer = self._initializer() if dtype == tf.float32 else constant(0.0)
         # Trainable, because warm starting by pattern looks among the trainable variables. The
         # program's optimizer has made its list of them by now, and leaves the table alone.
         weights = self._variable("", initializer, trainable=True, dtype=dtype)
-        shard = TableVariables(weights, ())
+        shard, parameters = TableVariables(weights, ()), self.table.optimizer
         if parameters is None:
             return shard
         if parameters.slot_variable_creation_fn:

@@ -35,7 +35,7 @@ def lines_of_weights(
             if [shard for shard in shards if wanted.pop(shard.name, None) is not None]:
                 found = _rows_of(map(read, shards))
                 if found and shards[0] is of_shards[0][0]:
-                    features = ", ".join(repr(feature.key) for feature in table.table.features)
+                    features = ", ".join(repr(feature.key) for feature in table.features)
                     yield f"table {table.name!r} (features {features}): {found}"
                 elif found:
                     yield f"slot {saved_name(shards[0])} of table {table.name!r}: {found}"
