@@ -5,7 +5,7 @@ import dataclasses
 import tensorflow as tf
 
 from estimator_emb.engine.bad_input import outside
-from estimator_emb.engine.inputs import Source, adding_ops
+from estimator_emb.engine.inputs import Ids
 from estimator_emb.reporting.console import logger
 
 
@@ -25,25 +25,21 @@ class DroppedIds(tf.compat.v1.train.SessionRunHook):
         self._totals: dict[str, tf.Variable] = {}
         self.of_batch: dict[str, list[tf.Tensor]] = {}
 
-    def drop(self, sources: list[Source]) -> None:
-        for source in sources:
-            ids = source.ids
-            with adding_ops(source.readers):
-                kept = tf.where(tf.logical_not(outside(ids.table, ids.ids)))[:, 0]
-                if self._count:
-                    # Ids beyond the length of a sequence count too, although no lookup reads them.
-                    bad = outside(ids.table, ids.ids if ids.uncut is None else ids.uncut)
-                    with tf.control_dependencies([self._add(ids.table.name, bad)]):
-                        kept = tf.identity(kept)
-                segments = tf.range(ids.batch) if ids.segments is None else ids.segments
-                source.ids = dataclasses.replace(
-                    ids,
-                    ids=tf.gather(ids.ids, kept),
-                    segments=tf.gather(segments, kept),
-                    weights=None if ids.weights is None else tf.gather(ids.weights, kept),
-                    uncut=None,
-                )
-            source.dropped = True
+    def drop(self, ids: Ids) -> Ids:
+        kept = tf.where(tf.logical_not(outside(ids.table, ids.ids)))[:, 0]
+        if self._count:
+            # Ids beyond the length of a sequence count too, although no lookup reads them.
+            bad = outside(ids.table, ids.ids if ids.uncut is None else ids.uncut)
+            with tf.control_dependencies([self._add(ids.table.name, bad)]):
+                kept = tf.identity(kept)
+        segments = tf.range(ids.batch) if ids.segments is None else ids.segments
+        return dataclasses.replace(
+            ids,
+            ids=tf.gather(ids.ids, kept),
+            segments=tf.gather(segments, kept),
+            weights=None if ids.weights is None else tf.gather(ids.weights, kept),
+            uncut=None,
+        )
 
     def _add(self, table: str, bad: tf.Tensor) -> tf.Operation:
         if table not in self._totals:

@@ -134,14 +134,13 @@ class TableStep:
             given = integers.as_matrices(self.tables, features)
             features = integers.as_strings(self.tables, given)
         sources = [
-            inputs.source_of(table, feature, features)
+            inputs.source_of(table, feature, features, self.dropped.drop if self.dropped else None)
             for table in self.tables
             for feature in table.features
         ]
         padded = tensor_core.padded(self.spec, features)
         others = {key: self._core_slice(value) for key, value in padded.items()}
         if self.dropped and sources:
-            self.dropped.drop(sources)
             self.dropped.summarize([source.ids.ids for source in sources])
         stand_ins = {}
         for source in sources:
@@ -154,8 +153,7 @@ class TableStep:
             if source.feature.max_sequence_length:
                 lengths = bad_input.with_batch_size(source.ids, self.batch_size).lengths
                 others[sequence_length_key(key)] = self._core_slice(lengths)
-        whole = inputs.Batch(sources, given, self.batch_size, self.dropped is not None)
-        return Reading(self, whole, stand_ins, others)
+        return Reading(self, inputs.Batch(sources, given, self.batch_size), stand_ins, others)
 
     def _core_slice(self, of_batch: tf.Tensor) -> tf.Tensor:
         return self.cores.per_core(self.slices(self.from_previous_step(of_batch)))

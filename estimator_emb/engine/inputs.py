@@ -7,7 +7,7 @@ a sample, or one position of a sample's sequence.
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -28,13 +28,11 @@ class Batch:
     Attributes:
       given: the features as input_fn gave them, with integers that are read as strings.
       size: the number of samples that the batch must have; None allows any.
-      dropped: True if bad ids were left out, so that `ids` are fewer than the features have.
     """
 
     sources: "list[Source]"
     given: Mapping[str, Any]
     size: int | None
-    dropped: bool = False
 
     @property
     def ids(self) -> "list[Ids]":
@@ -97,13 +95,13 @@ class Ids:
         return self.segments // self.segments_per_sample
 
 
-@dataclasses.dataclass(eq=False)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Source:
     """A feature as it came, before anything is computed from it.
 
     Attributes:
       looked_up: True if a column has found the ids: in any dense tensor, `PADDING_ID` is none.
-      dropped: True if `ids` are without bad ids.
+      drop: leaves bad ids out of `ids`; None makes them errors.
       places: where the values of a SparseTensor stood, with those that have no id.
       readers: the names of the ops that were created to read its ids and weights, if it has any.
     """
@@ -113,7 +111,7 @@ class Source:
     value: Any
     weights: Any
     looked_up: bool = False
-    dropped: bool = False
+    drop: Callable[[Ids], Ids] | None = None
     places: "SparsePlaces | None" = None
     readers: set[str] = dataclasses.field(default_factory=set, init=False)
 
@@ -122,6 +120,7 @@ class Source:
         """The occurrences of the feature; ops read them once they are asked for."""
         with adding_ops(self.readers):
             ids = _read_sparse(self) if is_composite(self.value) else _read_dense(self)
+            ids = self.drop(ids) if self.drop else ids
         return dataclasses.replace(ids, source=self)
 
     @property
@@ -154,7 +153,7 @@ class Source:
     @property
     def given(self) -> Any:
         """The tensors, some of them None, from which `again` has the same ids."""
-        if self.value.dtype.is_integer and not self.dropped:
+        if self.value.dtype.is_integer and self.drop is None:
             return self.value, self.weights, self.places
         return {name: getattr(self.ids, name) for name in _PARTS}
 
@@ -196,7 +195,12 @@ class SparsePlaces(NamedTuple):
         )
 
 
-def source_of(table: Table, feature: Feature, features: Mapping[str, Any]) -> Source:
+def source_of(
+    table: Table,
+    feature: Feature,
+    features: Mapping[str, Any],
+    drop: Callable[[Ids], Ids] | None = None,
+) -> Source:
     """Returns a feature of a batch, whose occurrences have the order of its values.
 
     `features`, the batch, maps keys to SparseTensors, RaggedTensors, or dense tensors of rank 1
@@ -220,7 +224,7 @@ def source_of(table: Table, feature: Feature, features: Mapping[str, Any]) -> So
     _check_dtype(owner, feature, value.dtype)
     weights = _weights(owner, feature, features)
     _check_form(owner, table, feature, value, weights)
-    return Source(table, feature, value, weights)
+    return Source(table, feature, value, weights, drop=drop)
 
 
 def as_tensor(value: Any) -> Any:

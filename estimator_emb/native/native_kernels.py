@@ -153,7 +153,7 @@ class NativeKernels(Checked):
 def _occurrences(source: Source) -> _Occurrences:
     value = source.value
     ragged = isinstance(value, tf.RaggedTensor)
-    if not source.dropped and source.weights is None and value.dtype.is_integer and not ragged:
+    if not source.drop and source.weights is None and value.dtype.is_integer and not ragged:
         if isinstance(value, tf.SparseTensor):
             return _Occurrences(value.values, _PLACES, value.indices, value.dense_shape, None, True)
         form = _ONE if source.one_per_sample else _DENSE
@@ -187,7 +187,7 @@ def _kind_of(arguments: Mapping[str, Any], batch: Batch) -> str:
     """Returns a name that two ops share only if the tensors in their arguments mean the same."""
     meaning = {name: value for name, value in arguments.items() if name not in TENSORS}
     form = [(tensor.dtype.name, tensor.shape.rank) for tensor in arguments["ids"]]
-    text = repr((sorted(meaning.items()), form, batch.dropped))
+    text = repr((sorted(meaning.items()), form, any(source.drop for source in batch.sources)))
     return f"native_{hashlib.sha256(text.encode()).hexdigest()[:16]}_"
 
 

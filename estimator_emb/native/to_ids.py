@@ -61,8 +61,6 @@ class _Conversion:
 
 def converted(ops: Any, batch: Batch) -> Batch:
     """Returns `batch` with ids for the values of the features that the op serves."""
-    if batch.dropped:
-        return batch
     conversions = [_conversion(source, batch.given) for source in batch.sources]
     different = list({one.same: one for one in conversions if one is not None}.values())
     if not different:
@@ -97,7 +95,7 @@ def converted(ops: Any, batch: Batch) -> Batch:
 
 def _conversion(source: Source, given: Mapping[str, Any]) -> _Conversion | None:
     feature = source.feature
-    if feature.max_sequence_length or source.weights is not None:
+    if feature.max_sequence_length or source.weights is not None or source.drop:
         return None
     if source.value.dtype != tf.string:
         return None  # The values are ids.

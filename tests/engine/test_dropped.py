@@ -19,8 +19,7 @@ ROWS = np.arange(10, dtype=np.float32).reshape(5, 2) + 1
 
 def activation(feature, features, combiner="sum"):
     table = Table("t", TableConfig(5, 2, combiner=combiner), (feature,))
-    source = inputs.source_of(table, feature, features)
-    DroppedIds(count=False).drop([source])
+    source = inputs.source_of(table, feature, features, DroppedIds(count=False).drop)
     rows, (occurrences,) = lookup.distinct(bad_input.checked([source.ids])[0], combiner)
     assert not set(rows.numpy()) - set(range(5))
     return lookup.combine(tf.gather(ROWS, rows), occurrences).numpy()

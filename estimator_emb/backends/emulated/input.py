@@ -72,10 +72,11 @@ def read_cores(
     input_fn yield different features or labels.
     """
     fed, initializers = _fed(ctx, input_fn, batch_axis, cores.count, guards)
-    real = [batch.pop("real") for batch, _ in fed if "real" in batch]
+    real = [batch["real"] for batch, _ in fed if "real" in batch]
     parts: dict[int, _Batch] = {}
     for batch, replicas in fed:
-        kept = {**batch, "features": _without(batch["features"], consumed)}
+        kept = {key: value for key, value in batch.items() if key != "real"}
+        kept["features"] = _without(batch["features"], consumed)
         refusals.check_infeed(kept, cores.count)
         divided = [kept] * len(replicas)
         if len(replicas) > 1 and not _same_for_all(ctx):
