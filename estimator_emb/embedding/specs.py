@@ -236,7 +236,7 @@ class _Translator:
     def _optimizer(self, table: Table) -> OptimizationParameters | None:
         owner = f"Table {table.name!r}"
         parameters = table.trained_by
-        limit = self._spec.clipping_limit
+        limit = table.clipping_limit
         if isinstance(parameters, FtrlParameters) and parameters.initial_accumulator_value == 0:
             smallest = float(np.finfo(np.float32).tiny)
             self._lose(

@@ -323,8 +323,8 @@ class LiveTables:
 
     def look_up(self, used: set[str]) -> None:
         step, reading = self.step, self._pending.reading
-        limit, cores = step.spec.clipping_limit, step.cores.count
-        self.kernels = step.kernels(self.tables, limit, cores, step.next_step)
+        cores = step.cores.count
+        self.kernels = step.kernels(self.tables, cores, step.next_step)
         looked_up = [one for one in reading.batch.sources if one.feature.key in used]
         with tf.name_scope("embedding_lookup"), placement.on_cpu():
             computed = self.kernels.lookup(reading.batch, looked_up)
@@ -338,7 +338,7 @@ class LiveTables:
         if step.summarizes:
             with placement.on_cpu():
                 self._summaries = summaries.TableSummaries(
-                    self.kernels.batch, step.next_step, step.dropped, cores, limit
+                    self.kernels.batch, step.next_step, step.dropped, cores
                 )
 
     def hold_writes(self, *targets: Any) -> None:

@@ -46,12 +46,10 @@ class TensorFlowKernels:
     def __init__(
         self,
         tables: Sequence[StoredTable],
-        clipping_limit: float | None,
         num_cores: int,
         next_step: LookaheadBuffer | None,
     ):
         self._tables = tables
-        self._clipping_limit = clipping_limit
         self._num_cores = num_cores
         self._next_step = next_step
         self._looked_up: dict[str, Any] = {}
@@ -86,25 +84,16 @@ class TensorFlowKernels:
         # A gradient need not depend on the activations; the update waits for them all the same.
         with tf.control_dependencies(self._read):
             done = [
-                update.apply(
-                    table.variables, table.trained_by, rate, of_table, self._clipping_limit
-                )
+                update.apply(table, rate, of_table)
                 for table, rate, of_table in zip(self._tables, rates, updates, strict=True)
             ]
         return whole_step(done, self._next_step)
 
     def _updates(self, table: StoredTable, gradients: Iterator[tf.Tensor]) -> list[RowUpdate]:
         rows, occurrences, weights = self._looked_up[table.name]
-        return update.row_updates(
-            rows,
-            occurrences,
-            [next(gradients) for _ in occurrences],
-            table.trained_by,
-            table.config.dimension,
-            self._num_cores,
-            weights,
-        )
+        given = [next(gradients) for _ in occurrences]
+        return update.row_updates(table, rows, occurrences, given, self._num_cores, weights)
 
 
-Factory = Callable[[Sequence[StoredTable], float | None, int, LookaheadBuffer | None], Kernels]
+Factory = Callable[[Sequence[StoredTable], int, LookaheadBuffer | None], Kernels]
 """Makes `Kernels`; its arguments are those of `TensorFlowKernels`."""

@@ -45,10 +45,8 @@ class TableSummaries:
         next_step: LookaheadBuffer | None,
         dropped: DroppedIds | None,
         num_cores: int,
-        clipping_limit: float | None,
     ):
         self._num_cores = num_cores
-        self._clipping_limit = clipping_limit
         self._dropped: Any = dict(dropped.of_batch) if dropped else {}
         self._functions: dict[Any, Any] = {}
         self._every_step: list[tf.Operation] = []
@@ -103,7 +101,7 @@ class TableSummaries:
             [gradients[source.feature.key] for source in sources],
         ]
         every_row = table.trained_by.updates_untouched_rows
-        limits = gradient_limits(table.trained_by, self._clipping_limit)
+        limits = gradient_limits(table.trained_by, table.clipping_limit)
         limited = limits != (-math.inf, math.inf)
 
         def figures(*tensors: tf.Tensor) -> list[tf.Tensor]:
@@ -113,14 +111,7 @@ class TableSummaries:
                 for ids in map(Source.again, sources, given)
             ]
             rows, features = lookup.distinct(read, table.config.combiner)
-            updates = update.row_updates(
-                rows,
-                features,
-                of_activations,
-                table.trained_by,
-                table.config.dimension,
-                self._num_cores,
-            )
+            updates = update.row_updates(table, rows, features, of_activations, self._num_cores)
             summed = tf.concat([one.gradients for one in updates], axis=0)
             count = tf.size(rows)
             found = [

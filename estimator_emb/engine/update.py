@@ -6,8 +6,9 @@ import functools
 import tensorflow as tf
 
 from estimator_emb.engine.lookup import Occurrences, row_gradients
-from estimator_emb.engine.tables.storage import Shards, by_shard, read_rows
-from estimator_emb.optimizers import TENSORFLOW, OptimizationParameters, step
+from estimator_emb.engine.tables.storage import Shards, StoredTable, by_shard, read_rows
+from estimator_emb.optimizers import TENSORFLOW, step
+from estimator_emb.spec.resolved import Table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,11 +27,10 @@ class RowUpdate:
 
 
 def row_updates(
+    table: Table,
     rows: tf.Tensor,
     features: list[Occurrences],
     gradients: list[tf.Tensor],
-    parameters: OptimizationParameters,
-    dimension: int,
     num_cores: int,
     weights: tf.Tensor | None = None,
 ) -> list[RowUpdate]:
@@ -40,7 +40,8 @@ def row_updates(
     if they may have changed since. `gradients` are those of the activations of `features`. The
     number of cores that share the batch matters only without accumulation.
     """
-    if parameters.use_gradient_accumulation or num_cores == 1:
+    dimension = table.config.dimension
+    if table.trained_by.use_gradient_accumulation or num_cores == 1:
         summed = row_gradients(gradients, features, tf.size(rows), dimension)
         return [RowUpdate(rows, summed, weights)]
     return _core_by_core(rows, features, gradients, dimension, num_cores)
@@ -83,24 +84,20 @@ def _core_by_core(
     return updates
 
 
-def apply(
-    shards: Shards,
-    parameters: OptimizationParameters,
-    learning_rate: tf.Tensor,
-    updates: list[RowUpdate],
-    clipping_limit: float | None,
-) -> tf.Operation:
+def apply(table: StoredTable, learning_rate: tf.Tensor, updates: list[RowUpdate]) -> tf.Operation:
     """Updates the shards of a table, once for each of `updates`, one after the other.
 
     Each shard is updated on its own device, by one trainer at a time.
     """
+    parameters, shards = table.trained_by, table.variables
     run = _update_all if parameters.updates_untouched_rows else _update_rows
+    rule = functools.partial(step, parameters, TENSORFLOW, clipping_limit=table.clipping_limit)
     done = tf.no_op()
     for update in updates:
         with tf.control_dependencies([done]):
             parts = []
             for shard, part in zip(shards, _shard_updates(update, shards), strict=True):
-                of_shard = functools.partial(run, shard, parameters, clipping_limit, part.weights)
+                of_shard = functools.partial(run, rule, shard, part.weights)
                 parts.append(shard.run(of_shard, [learning_rate, part.rows, part.gradients]))
             done = tf.group(*parts)
     return done
@@ -115,13 +112,13 @@ def _shard_updates(update: RowUpdate, shards: Shards) -> list[RowUpdate]:
     ]
 
 
-def _update_rows(variables, parameters, clipping_limit, w, inputs):
+def _update_rows(rule, variables, w, inputs):
     learning_rate, rows, g = inputs
     everything = (variables.weights, *variables.slots)
     slots = [read_rows(slot, rows) for slot in variables.slots]
     if w is None:
         w = read_rows(variables.weights, rows)
-    after = step(parameters, TENSORFLOW, learning_rate, g, w, tuple(slots), clipping_limit)
+    after = rule(learning_rate, g, w, tuple(slots))
     return tf.group(
         *(
             tf.raw_ops.ResourceScatterUpdate(resource=variable.handle, indices=rows, updates=values)
@@ -130,13 +127,13 @@ def _update_rows(variables, parameters, clipping_limit, w, inputs):
     )
 
 
-def _update_all(variables, parameters, clipping_limit, _, inputs):
+def _update_all(rule, variables, _, inputs):
     learning_rate, rows, gradients = inputs
     everything = (variables.weights, *variables.slots)
     shape = tf.constant(variables.weights.shape.as_list(), rows.dtype)
     g = tf.scatter_nd(tf.expand_dims(rows, 1), gradients, shape)
     w, *slots = (variable.read_value() for variable in everything)
-    after = step(parameters, TENSORFLOW, learning_rate, g, w, tuple(slots), clipping_limit)
+    after = rule(learning_rate, g, w, tuple(slots))
     with tf.control_dependencies(after):
         return tf.group(
             *(

@@ -22,7 +22,6 @@ class CannotUse(Exception):
 
 def kernels_for(
     tables: Sequence[StoredTable],
-    clipping_limit: float | None,
     num_cores: int,
     next_step: LookaheadBuffer | None,
     servers: Sequence[str] = (),
@@ -31,36 +30,36 @@ def kernels_for(
 
     Else it returns TensorFlow's ops, and logs why in a training.
     """
-    optimizers = [table.optimizer for table in tables if table.optimizer is not None]
+    trained = [table for table in tables if table.optimizer is not None]
     try:
         if environment.NATIVE.choice() == "0":
             raise CannotUse(f"{environment.NATIVE} is 0; unset it to have them")
         tasks = _tasks(tables, servers)
         library = ops.load()
-        rules = [library.rule(one, clipping_limit) for one in optimizers]
+        rules = [library.rule(table.trained_by, table.clipping_limit) for table in trained]
         if not tasks and all(len(table.variables) == 1 for table in tables):
             return NativeKernels(library, tables, rules, num_cores, next_step)
-        for table in tables if num_cores > 1 else ():
-            if table.optimizer is not None and not table.optimizer.use_gradient_accumulation:
+        for table in trained if num_cores > 1 else ():
+            if not table.trained_by.use_gradient_accumulation:
                 raise CannotUse(
                     f"table {table.name} is in shards, and its optimizer does not accumulate the "
                     "gradients of several cores; set use_gradient_accumulation=True"
                 )
         if found := serving.obstacle(library, servers, tasks, [rule.name for rule in rules]):
             raise CannotUse(found)
-        if optimizers and tasks:
+        if trained and tasks:
             logger.info(
                 "Tables are looked up and updated on their parameter servers, by native kernels."
             )
         return ShardedKernels(library, tables, rules, next_step)
     except (CannotUse, build.BuildError) as reason:
         text = f"Tables use TensorFlow's ops, without native kernels: {reason}."
-        if optimizers:
+        if trained:
             unsafe = isinstance(reason, cache.UnsafeError)
             console.say_once(text, level=logging.WARNING if unsafe else logging.INFO)
         else:
             logger.debug(text)
-        return TensorFlowKernels(tables, clipping_limit, num_cores, next_step)
+        return TensorFlowKernels(tables, num_cores, next_step)
 
 
 def _tasks(tables: Sequence[StoredTable], servers: Sequence[str]) -> list[int]:

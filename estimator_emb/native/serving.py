@@ -42,7 +42,7 @@ def load(config: Any, tables: Sequence[Table], spec: EmbeddingConfigSpec | None)
         try:
             library = ops.load()
             for table in tables:
-                library.rule(table.trained_by, spec.clipping_limit)
+                library.rule(table.trained_by, table.clipping_limit)
         except build.BuildError as error:
             reason = str(error)
     how = f"TensorFlow's ops, without native kernels: {reason}" if reason else "native kernels"

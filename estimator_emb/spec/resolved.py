@@ -54,6 +54,7 @@ class Table:
 
     `scope_key` is the key under which a feature column records its variable scope; None in a spec
     of config dicts. `optimizer` is its own, or that of the spec; None if neither has one.
+    `clipping_limit` is that of the spec.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Table:
     features: tuple[Feature, ...]
     scope_key: str | None = None
     optimizer: OptimizationParameters | None = None
+    clipping_limit: float | None = None
 
     @property
     def trained_by(self) -> OptimizationParameters:
@@ -83,10 +85,12 @@ def tables_of(spec: EmbeddingConfigSpec | None, off_tpu: bool = False) -> list[T
     """Returns the tables of a validated spec, sorted by name, as `tables_of_columns` does."""
     if spec is None:
         return []
-    if not spec.table_to_config_dict:
-        return tables_of_columns(spec.feature_columns or (), spec.optimization_parameters, off_tpu)
-    dicts = spec.feature_to_config_dict, spec.table_to_config_dict
-    return tables_of_dicts(*dicts, spec.optimization_parameters)
+    optimizer, dicts = spec.optimization_parameters, spec.table_to_config_dict
+    if dicts:
+        tables = tables_of_dicts(spec.feature_to_config_dict, dicts, optimizer)
+    else:
+        tables = tables_of_columns(spec.feature_columns or (), optimizer, off_tpu)
+    return [dataclasses.replace(table, clipping_limit=spec.clipping_limit) for table in tables]
 
 
 def tables_of_dicts(

@@ -170,7 +170,7 @@ def test_turned_off(caplog, monkeypatch):
     assert reasons(caplog, asked=False) == "ESTIMATOR_EMB_NATIVE is 0; unset it to have them."
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "yes")
     with pytest.raises(ValueError) as raised:
-        select_kernels.kernels_for([], None, 1, None)
+        select_kernels.kernels_for([], 1, None)
     message = "Environment variable ESTIMATOR_EMB_NATIVE must be '0' or '1'; got 'yes'."
     assert str(raised.value) == message
 
@@ -191,7 +191,7 @@ def test_the_most_rows_of_a_table(rows, caplog, native):
     table = Table("t", config, (), optimizer=sgd)
     with tf.Graph().as_default():
         stored = StoredTable(**vars(table), variables=storage.create(table, "t", False))
-        kernels = select_kernels.kernels_for([stored], None, 1, None)
+        kernels = select_kernels.kernels_for([stored], 1, None)
     too_many = "table t has 2^31 rows or more; divide it into smaller tables to have them."
     refused = [f"Tables use TensorFlow's ops, without native kernels: {too_many}"]
     assert isinstance(kernels, TensorFlowKernels) == (rows == 2**31)

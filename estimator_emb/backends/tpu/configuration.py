@@ -7,13 +7,11 @@ of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1, writes into them.
 from typing import Any
 
 from estimator_emb.compat.internals.protos import optimization_pb2
-from estimator_emb.optimizers import OptimizationParameters, gradient_limits
+from estimator_emb.optimizers import gradient_limits
 from estimator_emb.spec.resolved import Table
 
 
-def write_optimizer(
-    table: Table, tag: int | None, clipping_limit: float | None, message: Any
-) -> None:
+def write_optimizer(table: Table, tag: int | None, message: Any) -> None:
     """Writes a table's optimizer, and the tag of its rate if it has one, into its message.
 
     Raises ValueError if `clipping_limit` is given for an optimizer that does not accumulate
@@ -50,18 +48,17 @@ def write_optimizer(
         message.low_dimensional_packing_status = (
             optimization_pb2.LowDimensionalPackingStatus.Status.ENABLED
         )
-    _write_limits(table.name, parameters, clipping_limit, message)
+    _write_limits(table, message)
 
 
-def _write_limits(
-    table: str, parameters: OptimizationParameters, clipping_limit: float | None, message: Any
-) -> None:
+def _write_limits(table: Table, message: Any) -> None:
+    parameters, clipping_limit = table.trained_by, table.clipping_limit
     low, high = parameters.clip_gradient_min, parameters.clip_gradient_max
     if clipping_limit is not None:
         if not parameters.use_gradient_accumulation:
             raise ValueError(
-                f"Table {table!r}: the EmbeddingConfigSpec has clipping_limit={clipping_limit}, "
-                "which on a TPU needs use_gradient_accumulation=True; its "
+                f"Table {table.name!r}: the EmbeddingConfigSpec has clipping_limit="
+                f"{clipping_limit}, which on a TPU needs use_gradient_accumulation=True; its "
                 f"{type(parameters).__name__} has use_gradient_accumulation=False."
             )
         low, high = gradient_limits(parameters, clipping_limit)

@@ -118,15 +118,13 @@ class TPUEmbedding:
         self.optimization_parameters = _global_optimizer(mode, optimization_parameters)
         dicts = feature_to_config_dict, table_to_config_dict
         resolved = tables_of_dicts(*dicts, self.optimization_parameters)
-        self._tables = list(map(_checked, resolved))
+        self._tables = [_checked(table, clipping_limit) for table in resolved]
         self._rates = DynamicRates(self._tables)
         self.config_proto = self._configuration(
-            pipeline_execution_with_tensor_core, profile_data_directory, clipping_limit
+            pipeline_execution_with_tensor_core, profile_data_directory
         )
 
-    def _configuration(
-        self, pipelined: bool, directory: str | None, clipping_limit: float | None
-    ) -> TPUEmbeddingConfiguration:
+    def _configuration(self, pipelined: bool, directory: str | None) -> TPUEmbeddingConfiguration:
         """Returns what the hardware is told; the order of tables gives them their numbers."""
         divides = self._partition_strategy == "div"
         result = TPUEmbeddingConfiguration(
@@ -144,8 +142,8 @@ class TPUEmbedding:
                 vocabulary_size=max(table.config.vocabulary_size, self._num_hosts),
                 dimension=table.config.dimension,
             )
-            message, tag = descriptor.optimization_parameters, self._rates.tag(table.name)
-            write_optimizer(table, tag, clipping_limit, message)
+            tag = self._rates.tag(table.name)
+            write_optimizer(table, tag, descriptor.optimization_parameters)
             for feature in table.features:
                 length = feature.max_sequence_length
                 shape = [self.batch_size_per_core, *([length] if length else ())]
@@ -386,7 +384,7 @@ def _check_configs(tables: Mapping[str, Any], features: Mapping[str, Any]) -> No
         )
 
 
-def _checked(table: Table) -> Table:
+def _checked(table: Table, clipping_limit: float | None) -> Table:
     """Returns a table with an optimizer of ours, or raises ValueError if no TPU can run it."""
     if table.optimizer is None:
         raise ValueError(
@@ -394,7 +392,7 @@ def _checked(table: Table) -> Table:
             "TableConfig, or give them to all tables."
         )
     parameters = as_parameters(table.optimizer, f"table {table.name!r}")
-    table = dataclasses.replace(table, optimizer=parameters)
+    table = dataclasses.replace(table, optimizer=parameters, clipping_limit=clipping_limit)
     if table.trained_by.slot_variable_creation_fn is not None:
         raise ValueError(
             f"Table {table.name!r}: slot_variable_creation_fn of {type(parameters).__name__} works "
