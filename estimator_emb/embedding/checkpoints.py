@@ -160,21 +160,20 @@ def _variable(values: CheckpointReader, table: Table, name: str | None) -> str:
 
 
 def _optimizer_to_write(table: Table, found: SavedTable) -> type[OptimizationParameters] | None:
-    """Returns the TF2 class with the slots of a table; None for no slots."""
-    if table.optimizer is None:
-        return None
+    """Returns the TF2 class with the slots of a table that has an optimizer."""
+    optimizer = type(table.trained_by)
     missing = [
         found.name + slot.suffix
-        for slot in table.optimizer.slots
+        for slot in optimizer.slots
         if found.name + slot.suffix not in found.variables
     ]
     if missing:
         raise ValueError(
             f"Table {table.name!r}: checkpoint {found.values.path!r} has no {missing[0]!r}, the "
-            f"slot of its {type(table.optimizer).__name__}; it has {list(found.variables[1:])}. "
+            f"slot of its {optimizer.__name__}; it has {list(found.variables[1:])}. "
             "estimator_emb.checkpoint.export(..., to='tf2') writes tables without slots."
         )
-    return tf2.tf2_class(type(table.optimizer))
+    return tf2.tf2_class(optimizer)
 
 
 def checkpoint_from_tensorflow(

@@ -10,12 +10,7 @@ import tensorflow as tf
 
 from estimator_emb.embedding import translation
 from estimator_emb.embedding.configs import FeatureConfig, TableConfig
-from estimator_emb.optimizers import (
-    TF2_OPTIMIZERS,
-    FtrlParameters,
-    OptimizationParameters,
-    gradient_limits,
-)
+from estimator_emb.optimizers import FtrlParameters, OptimizationParameters, gradient_limits
 from estimator_emb.reporting.console import logger
 from estimator_emb.spec import config
 from estimator_emb.spec.column_ids import without_wrappers
@@ -248,20 +243,17 @@ class _Translator:
             )
             arguments = {**parameters.arguments(), "initial_accumulator_value": smallest}
             parameters = type(parameters)(**arguments)
-        if not isinstance(parameters, TF2_OPTIMIZERS):
-            try:
-                translated = translation.from_legacy(parameters)
-            except ValueError:
-                self._lose(
-                    owner,
-                    f"the optimizer {parameters!r}",
-                    "tf.tpu.experimental.embedding has no such optimizer, so the table gets no "
-                    "optimizer, and its slots are left behind.",
-                    "Give TPUEmbedding another optimizer, which starts with new slots.",
-                )
-                return None
-        else:
-            translated = parameters
+        try:
+            translated = translation.from_legacy(parameters)
+        except ValueError:
+            self._lose(
+                owner,
+                f"the optimizer {parameters!r}",
+                "tf.tpu.experimental.embedding has no such optimizer, so the table gets no "
+                "optimizer, and its slots are left behind.",
+                "Give TPUEmbedding another optimizer, which starts with new slots.",
+            )
+            return None
         arguments = translated.arguments()
         self._rate(table, arguments)
         if limit is not None and self._sparse_core:

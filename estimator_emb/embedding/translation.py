@@ -1,7 +1,6 @@
 """Translates between the TF2 vocabulary, the legacy one, and TensorFlow's own objects."""
 
 import dataclasses
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -90,8 +89,8 @@ def check_for_sparse_core(value: Any, strict: bool) -> None:
         value, weight_decay_factor=None, multiply_weight_decay_factor_by_learning_rate=None
     )
     _refuse(value, "TPUEmbeddingV2", decay, "It has no weight decay; set them to None.")
-    arguments = inspect.signature(type(value).__init__).parameters
-    acted_by = {name: fixed for name, fixed in IGNORED_BY_SPARSE_CORE.items() if name in arguments}
+    known = value.arguments()
+    acted_by = {name: fixed for name, fixed in IGNORED_BY_SPARSE_CORE.items() if name in known}
     ignored = _changed(value, **acted_by)
     if strict:
         _refuse(value, "TPUEmbeddingV2", ignored, "Leave them at their defaults.")
