@@ -393,9 +393,7 @@ class LiveTables:
 
     def warm_start(self, settings: Any) -> Any:
         """Returns the program's `WarmStartSettings`, in which slots go with their tables."""
-        return storage.with_slots(
-            settings, [(table.variables, table.trained_by) for table in self.tables]
-        )
+        return storage.with_slots(settings, self.tables)
 
     def saved_names(self) -> list[str]:
         return [storage.saved_name(table.variables[0].weights) for table in self.tables]

@@ -393,7 +393,7 @@ class InitialRows:
         return initializer
 
 
-def with_slots(settings: Any, tables: Iterable[tuple[Shards, OptimizationParameters]]) -> Any:
+def with_slots(settings: Any, tables: Iterable[StoredTable]) -> Any:
     """Returns `WarmStartSettings` that give slots the `VocabInfo` and old name of their table.
 
     tensorflow-estimator warm-starts slots that match a list of patterns as `vars_to_warm_start`; a
@@ -406,7 +406,8 @@ def with_slots(settings: Any, tables: Iterable[tuple[Shards, OptimizationParamet
         return settings
     infos = dict(settings.var_name_to_vocab_info or {})
     old_names = dict(settings.var_name_to_prev_var_name or {})
-    for shards, parameters in tables:
+    for stored in tables:
+        shards, parameters = stored.variables, stored.trained_by
         table = saved_name(shards[0].weights)
         initial_rows = infos[table].backup_initializer if table in infos else None
         if isinstance(initial_rows, InitialRows):
