@@ -16,7 +16,7 @@ from estimator_emb.checkpoints.reading import row_order, saved_tables, saved_var
 from estimator_emb.checkpoints.reading.saved_tables import SavedTable
 from estimator_emb.checkpoints.reading.saved_variables import RECORD
 from estimator_emb.embedding.specs import SpecTranslation, to_tensorflow
-from estimator_emb.optimizers import TF2_OPTIMIZERS, OptimizationParameters
+from estimator_emb.optimizers import TF2_OPTIMIZERS, OptimizationParameters, tf2_class
 from estimator_emb.reporting import text_columns
 from estimator_emb.spec import config
 from estimator_emb.spec.resolved import Table, tables_of
@@ -173,7 +173,7 @@ def _optimizer_to_write(table: Table, found: SavedTable) -> type[OptimizationPar
             f"slot of its {optimizer.__name__}; it has {list(found.variables[1:])}. "
             "estimator_emb.checkpoint.export(..., to='tf2') writes tables without slots."
         )
-    return tf2.tf2_class(optimizer)
+    return tf2_class(optimizer)
 
 
 def checkpoint_from_tensorflow(

@@ -95,7 +95,7 @@ class TableConfig:
         check_integer("TableConfig", "vocabulary_size", self.vocabulary_size, 1)
         check_integer("TableConfig", "dim", self.dim, 1)
         self.initializer = initializer_of(self.initializer, self.dim)
-        if self.optimizer is not None and not isinstance(self.optimizer, TF2_OPTIMIZERS):
+        if self.optimizer is not None:
             translated = optimizers.from_tensorflow(self.optimizer)
             if not isinstance(translated, TF2_OPTIMIZERS):
                 raise ValueError(

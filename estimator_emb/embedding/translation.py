@@ -252,16 +252,15 @@ def from_legacy(value: Any, name: str | None = None, table: TableConfig | None =
                 f"table_id {value.table_id!r}; got {table!r}."
             )
         return FeatureConfig(table, value.max_sequence_length, name=name)
-    parameters = optimizers.from_tensorflow(value) or value
+    parameters = optimizers.from_tensorflow(value)
     if isinstance(parameters, TF2_OPTIMIZERS):
         return parameters
-    for ours in TF2_OPTIMIZERS:
-        if type(parameters) in PARAMETERS and issubclass(ours, type(parameters)):
-            fields = {ours.renamed.get(n, n): field for n, field in parameters.arguments().items()}
-            fields["clipvalue"] = optimizers.clipvalue_of(
-                fields.pop("clip_gradient_min"), fields.pop("clip_gradient_max")
-            )
-            return ours(**fields)
+    if parameters is not None and (ours := optimizers.tf2_class(type(parameters))):
+        fields = {ours.renamed.get(n, n): field for n, field in parameters.arguments().items()}
+        fields["clipvalue"] = optimizers.clipvalue_of(
+            fields.pop("clip_gradient_min"), fields.pop("clip_gradient_max")
+        )
+        return ours(**fields)
     raise ValueError(
         f"from_legacy: the TF2 vocabulary has no counterpart of {value!r}; it has "
         f"{OPTIMIZER_NAMES}, TableConfig and FeatureConfig."
@@ -270,7 +269,7 @@ def from_legacy(value: Any, name: str | None = None, table: TableConfig | None =
 
 def _from_tensorflow(value: Any, tables: dict[int, TableConfig]) -> Any:
     """Translates an object of TensorFlow; `tables` has earlier tables by their id()."""
-    if isinstance(value, (*TF2_OPTIMIZERS, QuantizationConfig, TableConfig, FeatureConfig)):
+    if isinstance(value, (QuantizationConfig, TableConfig, FeatureConfig)):
         return value
     if isinstance(optimizer := optimizers.from_tensorflow(value), TF2_OPTIMIZERS):
         return optimizer

@@ -45,19 +45,23 @@ TF2_OPTIMIZERS: tuple[type[OptimizationParameters], ...] = (
 """All optimizer classes of the TF2 vocabulary, each a subclass of its legacy class."""
 
 
+def tf2_class(optimizer: type[OptimizationParameters]) -> type[OptimizationParameters] | None:
+    """Returns the TF2 vocabulary's class of the same optimizer; None if there is none."""
+    return next((ours for ours in TF2_OPTIMIZERS if issubclass(ours, optimizer)), None)
+
+
 def as_parameters(value: object, owner: str) -> OptimizationParameters:
-    """Returns an optimizer, ours or TensorFlow's, as one of ours; or raises ValueError."""
-    if isinstance(value, OptimizationParameters) and type(value) is not OptimizationParameters:
-        return value
-    translated = from_tensorflow(value)
-    if translated is not None:
+    """Returns what `from_tensorflow` does, or raises ValueError for another object."""
+    if (translated := from_tensorflow(value)) is not None:
         return translated
     names = ", ".join(sorted(ours.__name__ for ours in (*PARAMETERS, *TF2_OPTIMIZERS)))
     raise ValueError(f"{owner}: optimization_parameters must be one of {names}; got {value!r}.")
 
 
 def from_tensorflow(value: object) -> OptimizationParameters | None:
-    """Returns our counterpart of TensorFlow's optimizer object; None for another object."""
+    """Returns an optimizer, ours or TensorFlow's, as one of ours; None for another object."""
+    if isinstance(value, OptimizationParameters) and type(value) is not OptimizationParameters:
+        return value
     theirs = name_in_tensorflow(value)
     for ours in (*PARAMETERS, *TF2_OPTIMIZERS):
         if theirs == ours.__name__:

@@ -26,7 +26,7 @@ from estimator_emb.checkpoints.formats.exporting import TableFormat
 from estimator_emb.checkpoints.reading import saved_variables
 from estimator_emb.checkpoints.reading.saved_tables import SavedTable
 from estimator_emb.compat.internals.protos import trackable_object_graph_pb2
-from estimator_emb.optimizers import TF2_OPTIMIZERS, OptimizationParameters
+from estimator_emb.optimizers import OptimizationParameters, tf2_class
 from estimator_emb.reporting.text_columns import aligned
 
 WEIGHTS = "parameters"
@@ -47,11 +47,6 @@ _LAYOUTS = f"_sparse_core_table_layouts/{_VALUE}"
 
 Written = tuple[str, SavedTable, type[OptimizationParameters] | None]
 """A table to write: its name in TF2, the table, and the TF2 class of its slots or None."""
-
-
-def tf2_class(optimizer: type[OptimizationParameters]) -> type[OptimizationParameters] | None:
-    """Returns the TF2 vocabulary's class of the same optimizer; None if there is none."""
-    return next((ours for ours in TF2_OPTIMIZERS if issubclass(ours, optimizer)), None)
 
 
 def suffixes(optimizer: type[OptimizationParameters] | None) -> dict[str, str]:
