@@ -41,6 +41,7 @@ from estimator_emb.guards.stop_signals import StopSignals
 from estimator_emb.guards.synchronous_workers import SynchronousWorkers
 from estimator_emb.guards.table_hooks import TableHooks
 from estimator_emb.guards.takes_params import TakesParams
+from estimator_emb.guards.training_place import TrainingPlace
 from estimator_emb.guards.unknown_columns import UnknownColumns
 from estimator_emb.guards.unrun_updates import UnrunUpdates
 from estimator_emb.guards.unshown_calls import UnshownCalls
@@ -54,6 +55,7 @@ GUARDS: tuple[type[Guard], ...] = (
     InputEnds,
     StopSignals,
     DirectoryLock,
+    TrainingPlace,
     MadeOutside,
     TakesParams,
     InputValues,

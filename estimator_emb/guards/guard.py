@@ -43,6 +43,7 @@ class Call:
       method: 'train', 'evaluate', 'predict' or 'export'.
       mode: the mode of the graph that is built; an export may build one for each mode.
       runs: who runs the estimator's models.
+      estimator: the name of its class, if it is no `TPUEstimator`.
       model_fn: the program's.
       has_spec: whether the program gave an EmbeddingConfigSpec.
       tables: the tables of that spec.
@@ -63,6 +64,7 @@ class Call:
     runs: Runs
     method: str = ""
     mode: str = ""
+    estimator: str = ""
     model_fn: Callable[..., Any] | None = None
     has_spec: bool = False
     tables: Sequence[Table] = ()

@@ -26,9 +26,7 @@ from estimator_emb.guards import calls, watching
 from estimator_emb.guards.checks import call_arguments, program_checks
 from estimator_emb.guards.guard import Call, Runs
 from estimator_emb.guards.watching import GraphGuards
-from estimator_emb.reporting import console
 from estimator_emb.reporting.program_calls import called_by_program
-from estimator_emb.reporting.text_columns import counted
 from estimator_emb.spec import tf_config
 
 _DIRECTORY = "_estimator_emb_directory"
@@ -106,7 +104,7 @@ def _train(original: Any, self: Any, **given: Any) -> Any:
     asked = {name: given[name] for name in ("hooks", "steps", "max_steps", "saving_listeners")}
     guards = _guards(self, "train", **asked)
     with guards.surround() as own_hooks, guards.building(self):
-        hooks = [*(given.pop("hooks") or ()), *own_hooks, _PlaceLog(self)]
+        hooks = [*(given.pop("hooks") or ()), *own_hooks]
         return original(self, hooks=hooks, **given)
 
 
@@ -156,6 +154,7 @@ def _call_model_fn(
 def _base_call(estimator: Any) -> Call:
     return Call(
         Runs.PLAIN,
+        estimator=type(estimator).__name__,
         model_fn=estimator._model_fn,
         model_dir=estimator.model_dir,
         config=estimator._config,
@@ -185,25 +184,3 @@ def _add_meta_graph_for_mode(original: Any, self: Any, checkpoint_path: Any, **g
         raise checkpoint_files.MissingCheckpoint(
             f"Could not load all requested variables from checkpoint. {error.message}"
         ) from None
-
-
-class _PlaceLog(tf.compat.v1.train.SessionRunHook):
-    def __init__(self, estimator: Any):
-        self._estimator = estimator
-
-    def begin(self) -> None:
-        variables = tf.compat.v1.trainable_variables()
-        size = sum(variable.shape.num_elements() or 0 for variable in variables)
-        name = type(self._estimator).__name__.removesuffix("V2")
-        text = f"{name} trains on {_place(self._estimator)}: {counted(len(variables), 'variable')}"
-        console.say_once(f"{text}, {counted(size, 'parameter')}.", self._estimator.model_dir)
-
-
-def _place(estimator: Any) -> str:
-    strategy = estimator._train_distribution
-    if strategy is not None:
-        replicas = counted(strategy.num_replicas_in_sync, "replica")
-        return f"{replicas} of a {type(strategy).__name__}"
-    place = "a GPU" if tf.config.list_physical_devices("GPU") else "the CPU"
-    servers = estimator.config.num_ps_replicas
-    return f"{place}, beside {counted(servers, 'parameter server')}" if servers else place

@@ -60,6 +60,19 @@ def test_no_other_module_calls_a_guard():
     assert naming == {}
 
 
+def test_no_other_module_has_a_hook_that_watches_a_call():
+    """Backends run steps by theirs, and the last one is the program's own."""
+    found = {
+        node.name
+        for file in PACKAGE.rglob("*.py")
+        if file.relative_to(PACKAGE).parts[0] in ("backends", "estimator.py", "legacy", "preflight")
+        for node in classes_of(file)
+        if any(ast.unparse(base).endswith("Hook") for base in node.bases)
+    }
+    running = {"LoopHook", "Member", "_AtBegin", "_FlushHook", "_LoadHook"}
+    assert found == {*running, "CheckpointInputPipelineHook"}
+
+
 def test_a_guard_overrides_only_what_all_have():
     def public(cls):
         return {name for name in vars(cls) if not name.startswith("_")}
