@@ -5,6 +5,7 @@ import dataclasses
 import harness
 import tensorflow as tf
 import tpu_described
+from tpu_described import sparse_of
 
 import estimator_emb as ee
 import feature_columns as fc
@@ -13,16 +14,6 @@ v1 = tf.compat.v1
 PIPELINES = ee.InputPipelineConfig
 CORES = tpu_described.CORES_PER_HOST
 BATCH = 4 * CORES
-
-
-def sparse(*values):
-    """Two values in each sample."""
-
-    def of(size):
-        places = [[sample, column] for sample in range(size) for column in range(2)]
-        return tf.SparseTensor(places, tf.tile(tf.constant(values), [size]), [size, 2])
-
-    return of
 
 
 @dataclasses.dataclass
@@ -75,7 +66,10 @@ def by_dicts(combiner="mean", **features):
 
 
 def ids_and_weights(*keys, of=(1, 2), weights=("w",)):
-    return {**dict.fromkeys(keys, sparse(*of)), **dict.fromkeys(weights, sparse(0.5, 1.5))}
+    return {
+        **dict.fromkeys(keys, sparse_of(of, None)),
+        **dict.fromkeys(weights, sparse_of([0.5, 1.5], tf.float32)),
+    }
 
 
 def vocabulary(key):
@@ -211,7 +205,7 @@ CASES = {
     "dense weights of sparse ids": (
         Program(
             weighted("a", "w"),
-            features={"a": sparse(1, 2), "w": lambda size: tf.ones([size, 2])},
+            features={"a": sparse_of([1, 2], tf.int32), "w": lambda size: tf.ones([size, 2])},
         ),
         ValueError, "weighted_categorical_column with weight key name w has dense weights",
     ),
@@ -220,7 +214,7 @@ CASES = {
         for dtype in (tf.string, tf.float64, tf.float16, tf.int16, tf.uint16, tf.complex128)
     },
     "a sparse feature": (
-        Program(features={"b": sparse(1, 2)}, **BY_CORE),
+        Program(features={"b": sparse_of([1, 2], tf.int32)}, **BY_CORE),
         TypeError, "Can not convert a SparseTensor into a Tensor",
     ),
     "a scalar feature": (

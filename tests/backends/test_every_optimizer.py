@@ -28,31 +28,15 @@ def rates_of(optimizer):
 
 
 def start_of(optimizer):
-    rng = np.random.default_rng(TABLES.index(optimizer))
-    return rng.normal(size=[ROWS, dimension_of(optimizer)]).astype(np.float32)
+    return harness.normal(TABLES.index(optimizer), ROWS, dimension_of(optimizer))
 
 
 def reading(rates):
     return lambda step: tf.gather(tf.constant(rates), step)
 
 
-def batches_of(optimizers):
-    rng = np.random.default_rng(0)
-
-    def gradients(optimizer):
-        return rng.normal(size=[12, dimension_of(optimizer)]).astype(np.float32)
-
-    return [
-        (
-            {one.name: rng.integers(0, ROWS, 12) for one in optimizers},
-            {one.name: gradients(one) for one in optimizers},
-        )
-        for _ in range(STEPS)
-    ]
-
-
-def trained(optimizers, batches, kernels):
-    """Returns the variables after the last step of one training, with a table of each."""
+def spec_of(optimizers):
+    """The spec of a table of each."""
     tables = {
         one.name: ee.TableConfig(
             ROWS,
@@ -64,7 +48,7 @@ def trained(optimizers, batches, kernels):
         )
         for one in optimizers
     }
-    return host_engine.train(harness.tables_spec(tables), batches, kernels == "native")[1]
+    return harness.tables_spec(tables)
 
 
 def expected(optimizer, batches):
@@ -93,8 +77,9 @@ def expected(optimizer, batches):
     ids=["plain", "other arguments", "surrounded"],
 )
 def test_trains_tables(optimizers, kernels):
-    batches = batches_of(optimizers)
-    got = trained(optimizers, batches, kernels)
+    spec = spec_of(optimizers)
+    batches = harness.random_batches(0, spec, 12, STEPS)
+    got = host_engine.train(spec, batches, kernels == "native")[1]
     for one in optimizers:
         slots = [one.name + slot.suffix for slot in one.parameters.slots]
         assert {name for name in got if name.partition("/")[0] == one.name} == {one.name, *slots}

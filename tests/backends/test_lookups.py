@@ -37,10 +37,10 @@ def check(layer, columns, features, ids, tmp_path):
       tmp_path: for the model.
     """
     rng = np.random.default_rng(1)
-    start = {key: rng.normal(size=[6, 2 + i]).astype("f") for i, key in enumerate(columns)}
+    start = {key: harness.normal(rng, 6, 2 + i) for i, key in enumerate(columns)}
     made = [make(harness.initializer(start[key])) for key, make in columns.items()]
     (shape,) = {one.shape for one in ids.values()}
-    labels = rng.normal(size=[*shape, sum(one.shape[1] for one in start.values())]).astype("f")
+    labels = harness.normal(rng, *shape, sum(one.shape[1] for one in start.values()))
 
     def model_fn(features, labels, mode, params):
         outputs = dict(zip(("output", "lengths"), LAYERS[layer](made, features), strict=False))
@@ -84,7 +84,7 @@ def test_sequences(layer, tmp_path):
     }
     words = [[WORDS[i] for i in row] for row in SEQUENCES]
     features = {"numbers": harness.sparse(SEQUENCES), "words": harness.sparse(words, object)}
-    numbers = np.array([(row + [-1] * LIMIT)[:LIMIT] for row in SEQUENCES])
+    numbers = harness.matrix([row[:LIMIT] for row in SEQUENCES], LIMIT)
     ids = {"numbers": numbers, "words": np.where(numbers < 4, numbers, -1)}
     predicted = check(layer, columns, features, ids, tmp_path)
     assert [one["lengths"] for one in predicted] == [3, 0, 1, 3, 2]

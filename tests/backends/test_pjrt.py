@@ -137,8 +137,8 @@ def test_what_a_model_may_be(of, cores, tmp_path):
         )
 
     rng = np.random.default_rng(3)
-    rows = {"x": rng.normal(size=[64, 4]).astype(np.float32), "word": rng.integers(0, 9, [64, 2])}
-    labels = rng.normal(size=[64, 1]).astype(np.float32)
+    rows = {"x": harness.normal(rng, 64, 4), "word": rng.integers(0, 9, [64, 2])}
+    labels = harness.normal(rng, 64, 1)
 
     def input_fn(params):
         dataset = tf.data.Dataset.from_tensor_slices((rows, labels)).repeat()

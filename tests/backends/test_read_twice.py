@@ -56,17 +56,12 @@ def weighed(counts):
     return tf.matmul(counts, wide)
 
 
-def matrix(rows):
-    """Rows of ids as a matrix, which -1 fills up."""
-    return np.array([row + [-1] * (3 - len(row)) for row in rows])
-
-
 def input_fn_of(form):
     def given(rows):
         weights = [[2.0] * len(row) for row in rows]
         if form == "sparse":
             return {"a": harness.sparse(rows), "w": harness.sparse(weights, np.float32)}
-        return {"a": matrix(rows), "w": np.full([4, 3], 2.0, np.float32)}
+        return {"a": harness.matrix(rows, 3), "w": np.full([4, 3], 2.0, np.float32)}
 
     return harness.input_fn_of(
         [(given(rows), labels) for rows, labels in zip(IDS, LABELS, strict=True)]
@@ -262,7 +257,7 @@ def test_trains_as_numpy(make, form, pipelined, tmp_path):
     np.testing.assert_allclose(predicted, want, rtol=1e-4, atol=1e-5)
     receive = harness.receiver_of(a=(tf.int64, [None, 3]), w=(tf.float32, [None, 3]))
     serve = harness.exported(estimator, tmp_path / "export", receive)
-    ids = matrix(IDS[0])
+    ids = harness.matrix(IDS[0], 3)
     served = serve(a=tf.constant(ids), w=tf.constant(np.where(ids < 0, 0.0, 2.0), tf.float32))
     np.testing.assert_allclose(served["out"], want, rtol=1e-4, atol=1e-5)
 
@@ -300,7 +295,7 @@ def refused(error, tmp_path, columns, output, **where):
         return ee.TPUEstimatorSpec(mode, loss=tf.reduce_sum(output(features) * labels))
 
     def input_fn(params):
-        ids = np.array([matrix(rows) for rows in IDS])
+        ids = np.array([harness.matrix(rows, 3) for rows in IDS])
         return tf.data.Dataset.from_tensor_slices(({"a": ids}, LABELS))
 
     spec = ee.EmbeddingConfigSpec(columns, ee.StochasticGradientDescentParameters(0.5))

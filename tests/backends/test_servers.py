@@ -108,7 +108,7 @@ def of_every_optimizer(strategy):
         tables[name] = ee.TableConfig(
             rows,
             dimension,
-            harness.initializer(rng.normal(size=[rows, dimension]).astype(np.float32)),
+            harness.initializer(harness.normal(rng, rows, dimension)),
             ("mean", "sum", "sqrtn")[number % 3],
             optimization_parameters=optimizer,
         )

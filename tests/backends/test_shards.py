@@ -12,33 +12,27 @@ from estimator_emb.engine.tables import partition
 ROWS = {"one": 1, "few": 2, "many": 11, "dealt": 1500}
 
 
-def make(model_dir, strategy="div", device=None):
+def spec_of(strategy="div"):
     def initial(rows):
-        values = np.random.default_rng(rows).normal(size=[rows, 2])
-        return tf.compat.v1.constant_initializer(values.astype(np.float32))
+        return tf.compat.v1.constant_initializer(harness.normal(rows, rows, 2))
 
-    spec = harness.tables_spec(
+    return harness.tables_spec(
         {name: ee.TableConfig(rows, 2, initializer=initial(rows)) for name, rows in ROWS.items()},
         ee.AdamParameters(0.1),
         partition_strategy=strategy,
     )
-    return harness.estimator(
-        harness.gradient_model_fn(list(ROWS)), spec, model_dir, batch_size=6, device=device
-    )
+
+
+def make(model_dir, strategy="div", device=None):
+    model_fn = harness.gradient_model_fn(list(ROWS))
+    return harness.estimator(model_fn, spec_of(strategy), model_dir, batch_size=6, device=device)
 
 
 def batches(steps):
-    rng = np.random.default_rng(steps)
-    return [
-        (
-            {
-                name: harness.sparse([rng.integers(rows, size=2) for _ in range(6)])
-                for name, rows in ROWS.items()
-            },
-            {name: rng.normal(size=[6, 2]).astype(np.float32) for name in ROWS},
-        )
-        for _ in range(steps)
-    ]
+    def ids(rng, key, rows):
+        return harness.sparse(rng.integers(rows, size=[6, 2]))
+
+    return harness.random_batches(steps, spec_of(), 6, steps, ids)
 
 
 @pytest.mark.slow

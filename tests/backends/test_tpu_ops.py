@@ -16,7 +16,7 @@ from estimator_emb.guards.checks.tpu_ops import has_kernel
 v1 = tf.compat.v1
 BATCH = 16
 RATE = 0.5
-X = np.random.default_rng(7).normal(size=(BATCH, 3)).astype(np.float32)
+X = harness.normal(7, BATCH, 3)
 W = np.array([[0.5, -0.25], [0.125, 0.75], [-0.5, 0.25]], np.float32)
 
 

@@ -4,6 +4,7 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
+from saved_values import unfit
 
 from estimator_emb.checkpoints.files.checkpoint_files import MissingCheckpoint
 
@@ -45,12 +46,6 @@ def refusal(estimator, steps=2):
     with pytest.raises(MissingCheckpoint) as caught:
         estimator.train(input_fn, max_steps=steps)
     return caught.value.message
-
-
-def unfit(path, *lines, doing="Restoring"):
-    return "\n".join(
-        [f"{doing} from checkpoint failed: '{path}' does not fit the program:", *lines]
-    )
 
 
 def anew(path):

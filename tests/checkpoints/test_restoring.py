@@ -6,7 +6,7 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
-from saved_values import save
+from saved_values import save, unfit
 from words_program import CALLS, call, input_fn, make, refused
 
 import estimator_emb as ee
@@ -48,12 +48,6 @@ def renamed(path, name, what):
         "What to do: if it was renamed, give it its old name, or train in another model_dir with "
         f"warm_start_from=WarmStartSettings('{path}', ['.*'], var_name_to_prev_var_name={{'{name}':"
         " 'words'}).",
-    )
-
-
-def unfit(path, *lines, doing="Restoring"):
-    return "\n".join(
-        [f"{doing} from checkpoint failed: '{path}' does not fit the program:", *lines]
     )
 
 

@@ -3,10 +3,10 @@
 import pathlib
 import shutil
 
-import harness
 import numpy as np
 import pytest
-from saved_values import WORDS, rows, write
+from harness import normal, refusal
+from saved_values import WORDS, write
 
 from estimator_emb import checkpoint, optimizers
 from estimator_emb.checkpoints.files import checkpoint_reader
@@ -17,7 +17,7 @@ DATA = pathlib.Path(__file__).parents[1] / "data"
 @pytest.mark.parametrize("piece", [64, 1 << 25])
 def test_norms_and_bad_numbers(piece, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint_reader, "PIECE_BYTES", piece)
-    words = rows(1001, 4)
+    words = normal(0, 1001, 4)
     words[3, 1], words[9, 0], words[9, 3], words[10] = np.nan, np.inf, -np.inf, 0
     slot = np.ones_like(words)
     slot[5, 0] = np.nan
@@ -48,13 +48,13 @@ ALL = [*optimizers.PARAMETERS, optimizers.MDLAdagradLightParameters]
 @pytest.mark.parametrize("dimension", [1, 3])
 def test_slots_and_untrained_rows_of_every_optimizer(optimizer, dimension, tmp_path):
     """Twelve rows, of which the first five were trained; a start that is chosen is 0.3 here."""
-    weights = rows(12, dimension)
+    weights = normal(0, 12, dimension)
     variables = {"words": weights, "dense/kernel": weights}
     chosen_only = all(isinstance(slot.initial, str) for slot in optimizer.slots)
     for slot in optimizer.slots:
         initial = 0.3 if isinstance(slot.initial, str) else slot.initial
         value = np.full([12, dimension], initial, np.float32)
-        value[:5] += 1 + rows(5, dimension) ** 2
+        value[:5] += 1 + normal(0, 5, dimension) ** 2
         variables[f"words{slot.suffix}"] = value
     path = write(tmp_path / "a.ckpt", variables)
     (listed,) = [one for one in checkpoint.inspect(path) if one.name == "words"]
@@ -84,7 +84,7 @@ def test_slots_and_untrained_rows_of_every_optimizer(optimizer, dimension, tmp_p
     ],
 )
 def test_slots_of_a_legacy_cpu(suffixes, starts, tmp_path):
-    variables = {WORDS: rows(6, 2)}
+    variables = {WORDS: normal(0, 6, 2)}
     for suffix, start in zip(suffixes, starts, strict=True):
         variables[WORDS + suffix] = np.full([6, 2], start, np.float32)
         variables[WORDS + suffix][2:] += 1
@@ -95,15 +95,15 @@ def test_slots_of_a_legacy_cpu(suffixes, starts, tmp_path):
 
 
 def test_untrained_rows_where_all_were_trained(tmp_path):
-    slot = 0.1 + rows(50, 3) ** 2
-    path = write(tmp_path / "a.ckpt", {"words": rows(50, 3), "words/Adagrad": slot})
+    slot = 0.1 + normal(0, 50, 3) ** 2
+    path = write(tmp_path / "a.ckpt", {"words": normal(0, 50, 3), "words/Adagrad": slot})
     assert checkpoint.statistics(path)[0].never_trained == 0
 
 
 def test_differences(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint_reader, "PIECE_BYTES", 64)
     same = {
-        "words": rows(40, 2),
+        "words": normal(0, 40, 2),
         "nan": np.float32([[np.nan, 1.0]]),
         "note": np.array([b"a\0", b""], object),
         "global_step": np.int64(3),
@@ -141,7 +141,7 @@ def without_graph(tmp_path):
 def test_an_order_that_only_one_of_two_checkpoints_tells(tmp_path):
     source, path = without_graph(tmp_path)
     for pair in ((path, source), (source, path)):
-        assert harness.refusal(ValueError, checkpoint.differences, *pair) == (
+        assert refusal(ValueError, checkpoint.differences, *pair) == (
             f"differences: nothing in {path!r} says in which order the rows of 'few' are: it has "
             "no record and no graph (a .meta file). Convert it first (estimator-emb convert)."
         )
@@ -167,7 +167,7 @@ def test_a_table_in_the_order_of_ids(strategy, slot, more, tmp_path):
 
 def test_an_order_that_nothing_tells(tmp_path):
     source, path = without_graph(tmp_path)
-    assert harness.refusal(ValueError, checkpoint.table, path, "words") == (
+    assert refusal(ValueError, checkpoint.table, path, "words") == (
         f"table: nothing in {path!r} says in which order the rows of 'words' are. Look up "
         "partition_strategy in the program that wrote it, and give order='div' or order='mod' "
         "(--from)."
@@ -194,13 +194,13 @@ SHARED = "tower/a_b_shared_embedding"
     ],
 )
 def test_a_table_by_its_own_name(name, variable, tmp_path):
-    tables = {WORDS: rows(6, 2), f"{WORDS}/Adagrad": rows(6, 2), SHARED: rows(5, 2)}
-    path = write(tmp_path / "a.ckpt", {**tables, "other": rows(6, 2)})
+    tables = {WORDS: normal(0, 6, 2), f"{WORDS}/Adagrad": normal(0, 6, 2), SHARED: normal(0, 5, 2)}
+    path = write(tmp_path / "a.ckpt", {**tables, "other": normal(0, 6, 2)})
     np.testing.assert_array_equal(checkpoint.table(path, name), tables[variable])
 
 
 def test_a_column_that_is_called_like_a_table(tmp_path):
-    weights, others = rows(6, 2), rows(7, 2)
+    weights, others = normal(0, 6, 2), normal(0, 7, 2)
     tbl_words = "tower/tbl_words_embedding/embedding_weights"
     path = write(tmp_path / "a.ckpt", {tbl_words: weights, "other": others})
     with pytest.raises(ValueError, match="there is no table called 'tbl_other' in checkpoint"):
@@ -215,11 +215,11 @@ def test_a_column_that_is_called_like_a_table(tmp_path):
 
 
 def test_a_name_of_no_table_or_of_several(tmp_path):
-    weights = rows(6, 2)
+    weights = normal(0, 6, 2)
     names = [WORDS, "tower/words_embedding/embedding_weights", "a/kernel_1"]
     both = dict.fromkeys(names, weights)
     path = write(tmp_path / "a.ckpt", both)
-    assert harness.refusal(ValueError, checkpoint.table, path, "words") == (
+    assert refusal(ValueError, checkpoint.table, path, "words") == (
         f"table: there is more than one table, {sorted(both)[1:]}, called 'words' in checkpoint "
         f"{path!r}, whose matrices are {sorted(both)[1:]}."
     )

@@ -308,7 +308,7 @@ def test_keras_of_more_names_than_an_attribute_holds(name, tmp_path):
 
 
 def test_names_of_files_and_of_columns(tmp_path):
-    weights = saved_values.rows(6, 3)
+    weights = harness.normal(0, 6, 3)
     variables = {saved_values.WORDS: weights, "dense/kernel": weights, "dense/kernel_1": weights}
     path = saved_values.write(tmp_path / "a.ckpt", variables)
     file = tmp_path / "labels"

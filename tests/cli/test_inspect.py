@@ -1,6 +1,7 @@
 import os
 import pathlib
 
+import harness
 import legacy_checkpoint
 import numpy as np
 import pytest
@@ -58,7 +59,7 @@ def test_kinds_of_checkpoints(folder, kind, capsys):
     ],
 )
 def test_kinds_by_slots(slots, slices, kind, tmp_path, capsys):
-    variables = {WORDS + suffix: saved_values.rows(6, 2) for suffix in ("", *slots)}
+    variables = {WORDS + suffix: harness.normal(0, 6, 2) for suffix in ("", *slots)}
     path = saved_values.write(tmp_path / "a.ckpt", variables, slices)
     assert main_lib.main(["inspect", path]) == 0
     assert capsys.readouterr().out.splitlines()[0] == f"{path}, {kind}"

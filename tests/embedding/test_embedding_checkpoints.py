@@ -68,7 +68,7 @@ def test_every_optimizer_goes_on_in_tensorflow_2(everything):
     layer, step = restored(moved)
     assert step == 12
     rows = np.array([1, 4, 6])
-    gradients = np.random.default_rng(5).normal(size=(3, DIMENSION)).astype(np.float32)
+    gradients = harness.normal(5, 3, DIMENSION)
     for one in MOVED:
         variables = layer._variables[one.name]
         slots = {slot.name: slot.suffix for slot in one.parameters.slots}
@@ -202,7 +202,7 @@ def test_the_graph_of_objects_is_tensorflows(made, tmp_path):
 
 
 def test_a_table_of_columns_comes_back_bit_by_bit(tmp_path):
-    words = np.random.default_rng(1).normal(size=(5, 2)).astype(np.float32)
+    words = harness.normal(1, 5, 2)
     words[0] = np.nan, -0.0
     saved = {WORDS: words, f"{WORDS}/Adam/m": -words, f"{WORDS}/Adam/v": words + 1}
     path = write(tmp_path / "model.ckpt-0", {**saved, "words": np.zeros([5, 2], np.float32)})

@@ -36,10 +36,10 @@ def program(kind, start):
 @pytest.mark.parametrize("kind, device", [("dicts", "host"), ("columns", None)])
 def test_a_program_goes_on_from_tensorflow_2(kind, device, tmp_path):
     """Two steps here, one in TensorFlow 2, one here: as by the formula."""
-    start = np.random.default_rng(2).normal(size=(VOCABULARY, DIMENSION)).astype(np.float32)
+    start = harness.normal(2, VOCABULARY, DIMENSION)
     spec, table, variable, one = program(kind, start)
     ids = np.array([[1], [4], [4], [6]])
-    gradients = np.random.default_rng(3).normal(size=(4, 4, DIMENSION)).astype(np.float32)
+    gradients = harness.normal(3, 4, 4, DIMENSION)
     batches = [({"x": ids}, {"x": gradients[step]}) for step in range(4)]
     wanted = [np.float64(start), *(np.full(start.shape, value) for value in np.float64(one.start))]
     for step in range(4):

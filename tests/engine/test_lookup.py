@@ -61,8 +61,8 @@ def test_sparse_features_of_one_table(data, combiner):
                 *harness.sparse([rng.uniform(0.1, 3, len(row)) for row in rows], np.float32)
             )
         specs.append(Feature(key, weight_key=weight_key))
-    weights = tf.Variable(rng.normal(size=[vocabulary, dimension]).astype(np.float32))
-    gradients = [rng.normal(size=[batch, dimension]).astype(np.float32) for _ in ids]
+    weights = tf.Variable(harness.normal(rng, vocabulary, dimension))
+    gradients = [harness.normal(rng, batch, dimension) for _ in ids]
     table = make_table(vocabulary, dimension, combiner, specs)
 
     activations, rows, summed = run(table, features, weights, gradients)
@@ -96,8 +96,8 @@ def test_sequences(data, limit):
     vocabulary, dimension, batch = 7, 2, data.draw(st.integers(1, 4), "batch")
     ids = data.draw(samples(vocabulary, batch), "ids")
     rng = np.random.default_rng(0)
-    weights = rng.normal(size=[vocabulary, dimension]).astype(np.float32)
-    gradient = rng.normal(size=[batch, limit, dimension]).astype(np.float32)
+    weights = harness.normal(rng, vocabulary, dimension)
+    gradient = harness.normal(rng, batch, limit, dimension)
     table = make_table(vocabulary, dimension, "mean", [Feature("s", max_sequence_length=limit)])
     features = {"s": tf.ragged.constant(ids, dtype=tf.int64, ragged_rank=1)}
 

@@ -36,7 +36,7 @@ OPTIMIZERS = {
 
 def spec_of(accumulated=True, pipelined=False, limit=LIMIT):
     def table(name):
-        values = np.random.default_rng(5).normal(size=[SIZES[name], DIMENSION]).astype(np.float32)
+        values = harness.normal(5, SIZES[name], DIMENSION)
         optimizer = ee.AdamParameters if name == "single" else ee.AdagradParameters
         more = OPTIMIZERS[name] if accumulated and (limit or name == "single") else {}
         return ee.TableConfig(
@@ -75,19 +75,14 @@ def made_batch(step, dropping):
     if dropping:
         lists["sparse"][0][1], lists["matrix"][3][0], lists["ragged"][1][2] = 9, 50, -3
     weights = [rng.uniform(0.5, 2, len(of)).astype(np.float32).tolist() for of in lists["sparse"]]
-    shape = {key: [BATCH, DIMENSION] for key in FEATURES} | {"ragged": [BATCH, 2, DIMENSION]}
-    gradients = {key: rng.normal(size=shape[key]).astype(np.float32) for key in FEATURES}
-    return lists, weights, gradients
+    return lists, weights, harness.random_gradients(rng, spec_of(), BATCH)
 
 
 def as_features(lists, weights):
-    matrix = np.full([BATCH, 3], -1, np.int32)
-    for row, ids in enumerate(lists["matrix"]):
-        matrix[row, : len(ids)] = ids
     return {
         "sparse": harness.sparse(lists["sparse"]),
         "weights": harness.sparse(weights, np.float32),
-        "matrix": matrix,
+        "matrix": harness.matrix(lists["matrix"], 3, np.int32),
         "single": np.array(lists["single"], np.int64),
         "ragged": harness.sparse(lists["ragged"]),
     }

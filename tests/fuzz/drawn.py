@@ -50,7 +50,7 @@ class Feature:
             return make(ids, self.dtype, ragged_rank=1, row_splits_dtype=np.int64)
         if self.form in ("dense", "padded sequence"):
             width = max(2, *(len(one) for one in ids))
-            return np.array([one + [-1] * (width - len(one)) for one in ids], self.dtype)
+            return harness.matrix(ids, width, self.dtype)
         value = harness.sparse(ids, self.dtype)
         if self.form != "unsorted":
             return value

@@ -15,8 +15,7 @@ def batches(count=6, batch=4, seed=0, longest_history=4):
     rng = np.random.default_rng(seed)
 
     def ids(longest):
-        counts = (rng.integers(0, longest + 1) for _ in range(batch))
-        return harness.sparse([rng.integers(0, VOCABULARY, each) for each in counts])
+        return harness.sparse(harness.random_ids(rng, VOCABULARY, batch, longest))
 
     made = []
     for _ in range(count):

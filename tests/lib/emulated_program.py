@@ -14,7 +14,7 @@ PIPELINES = ee.InputPipelineConfig
 VOCABULARY = 30
 RNG = np.random.default_rng(5)
 IDS = RNG.integers(0, VOCABULARY, [48, 3])
-HISTORY = [RNG.integers(0, VOCABULARY, RNG.integers(0, 4)) for _ in range(48)]
+HISTORY = harness.random_ids(RNG, VOCABULARY, 48, 3)
 AGES = RNG.random([48, 2]).astype(np.float32)
 LABELS = RNG.random([48, 1]).astype(np.float32)
 

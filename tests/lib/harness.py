@@ -29,9 +29,49 @@ def lists(sparse):
     return found
 
 
+def matrix(rows, width, dtype=np.int64, fill=-1):
+    """Lists of values per sample as a matrix [batch, width]."""
+    return np.array([[*row, *[fill] * (width - len(row))] for row in rows], dtype)
+
+
 def ones(ids):
     """A weight 1 for each of lists of ids."""
     return [[1.0] * len(of_sample) for of_sample in ids]
+
+
+def normal(rng, *shape):
+    """Random float32 numbers; `rng` is a generator or a seed, as in the functions below."""
+    return np.random.default_rng(rng).normal(size=shape).astype(np.float32)
+
+
+def random_ids(rng, rows, samples, longest):
+    """Lists of up to `longest` ids of a table with some rows, one for each sample."""
+    return [rng.integers(0, rows, rng.integers(0, longest + 1)) for _ in range(samples)]
+
+
+def random_gradients(rng, spec, samples):
+    """Gradients of the activations, by feature."""
+    made = {}
+    for key, feature in spec.feature_to_config_dict.items():
+        length, table = feature.max_sequence_length, spec.table_to_config_dict[feature.table_id]
+        made[key] = normal(rng, samples, *([length] if length else []), table.dimension)
+    return made
+
+
+def random_batches(rng, spec, samples, steps, ids=None):
+    """The (features, gradients of the activations) of each step.
+
+    `ids(rng, key, rows)` returns the ids of a feature; without it, each sample has one id.
+    """
+    rng, made = np.random.default_rng(rng), []
+    ids = ids or (lambda rng, key, rows: rng.integers(0, rows, samples))
+    for _ in range(steps):
+        features = {}
+        for key, feature in spec.feature_to_config_dict.items():
+            rows = spec.table_to_config_dict[feature.table_id].vocabulary_size
+            features[key] = ids(rng, key, rows)
+        made.append((features, random_gradients(rng, spec, samples)))
+    return made
 
 
 def dataset(batches):

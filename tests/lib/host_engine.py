@@ -30,7 +30,7 @@ on_both_kernels = pytest.mark.parametrize(
 
 def one_table(parameters, rows, dimension, combiner="sum", feature=None, **fields):
     """The spec of a table 't' of random values, and of its feature 'x'."""
-    start = np.random.default_rng(3).normal(size=[rows, dimension]).astype(np.float32)
+    start = harness.normal(3, rows, dimension)
     return harness.table_spec(rows, dimension, parameters, start, combiner, feature, **fields)
 
 

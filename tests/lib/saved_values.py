@@ -44,10 +44,6 @@ def write(path, variables, slices=None, hosts=None):
     return str(path)
 
 
-def rows(count, dimension, seed=0):
-    return np.random.default_rng(seed).normal(size=(count, dimension)).astype(np.float32)
-
-
 def save(path, variables):
     """Saves variables as a Saver does; returns the checkpoint's path."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -56,3 +52,9 @@ def save(path, variables):
         session.run(tf.compat.v1.global_variables_initializer())
         tf.io.gfile.makedirs(path.rpartition("/")[0])
         return tf.compat.v1.train.Saver().save(session, path)
+
+
+def unfit(path, *lines, doing="Restoring"):
+    """The error of a program that a checkpoint does not fit."""
+    begin = f"{doing} from checkpoint failed: '{path}' does not fit the program:"
+    return "\n".join([begin, *lines])

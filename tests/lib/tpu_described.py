@@ -40,6 +40,18 @@ def sparse(batch, dtype=tf.int64):
     )
 
 
+def sparse_of(values, dtype=tf.int64):
+    """Returns a function of the batch size: the same values in every sample."""
+
+    def of(batch):
+        places = [[sample, place] for sample in range(batch) for place in range(len(values))]
+        return tf.SparseTensor(
+            places, tf.constant(list(values) * batch, dtype), [batch, len(values)]
+        )
+
+    return of
+
+
 def model_fn_of(tpu_columns, keys=()):
     """A linear model of columns, or of features by their keys."""
 

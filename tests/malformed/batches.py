@@ -8,6 +8,7 @@ dense one, and the same of its weights, with names that begin with `w_`.
 import dataclasses
 import functools
 
+import harness
 import numpy as np
 
 VOCABULARY = 7
@@ -50,30 +51,21 @@ KINDS = [
 
 def whole(kind, batch, rng):
     """A good feature of `batch` samples."""
-    rows = [list(rng.integers(0, VOCABULARY, rng.integers(0, 5))) for _ in range(batch)]
+    rows = harness.random_ids(rng, VOCABULARY, batch, 4)
     weights = [list(rng.integers(-3, 4, len(row)) / 2) for row in rows]
     if kind.form == "dense":
         return {"values": rng.integers(0, VOCABULARY, batch).astype(kind.dtype)}
     if kind.form == "matrix":
-        width = 4
-        ids = np.full([batch, width], -1)
-        gains = np.ones([batch, width], np.float32)
-        for i, row in enumerate(rows):
-            ids[i, : len(row)], gains[i, : len(row)] = row, weights[i]
-        value = {"values": _typed(ids, kind)}
+        value = {"values": _typed(harness.matrix(rows, 4), kind)}
+        gains = harness.matrix(weights, 4, np.float32, fill=1)
         return {**value, "w_values": gains} if kind.weighted else value
-    ids = _typed(np.array([one for row in rows for one in row], np.int64), kind)
-    gains = np.array([one for row in weights for one in row], np.float32)
+    sparse, gains = harness.sparse(rows), harness.sparse(weights, np.float32).values
+    ids = _typed(sparse.values, kind)
     if kind.form == "ragged":
         splits = np.cumsum([0] + [len(row) for row in rows]).astype(np.int64)
         value = {"values": ids, "splits": splits}
         return {**value, "w_values": gains, "w_splits": splits} if kind.weighted else value
-    indices = np.array([(i, j) for i, row in enumerate(rows) for j in range(len(row))], np.int64)
-    value = {
-        "values": ids,
-        "indices": indices.reshape(-1, 2),
-        "shape": np.array([batch, max([len(row) for row in rows] + [1])], np.int64),
-    }
+    value = {"values": ids, "indices": sparse.indices, "shape": sparse.dense_shape}
     if kind.weighted:
         value |= {f"w_{part}": value[part] for part in ("indices", "shape")} | {"w_values": gains}
     return value

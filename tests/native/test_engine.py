@@ -13,30 +13,19 @@ import estimator_emb as ee
 pytestmark = pytest.mark.usefixtures("native")
 
 
-def gradients(rng, *shape):
-    return rng.normal(size=shape).astype(np.float32)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("shards", [1, 4])
 def test_dimensions(shards):
     dimensions = {f"t{dimension}": dimension for dimension in (1, 3, 8, 16, 32, 40, 64, 100)}
-    rng = np.random.default_rng(0)
     tables = {
         name: ee.TableConfig(
-            30, dimension, harness.initializer(gradients(rng, 30, dimension)), "mean"
+            30, dimension, harness.initializer(harness.normal(dimension, 30, dimension)), "mean"
         )
         for name, dimension in dimensions.items()
     }
     spec = harness.tables_spec(tables, ee.AdagradParameters(0.1))
-    batches = [
-        (
-            {name: rng.integers(-1, 30, [64, 5]) for name in dimensions},
-            {name: gradients(rng, 64, dimension) for name, dimension in dimensions.items()},
-        )
-        for _ in range(2)
-    ]
-    same(spec, batches, shards=shards)
+    ids = lambda rng, key, rows: rng.integers(-1, rows, [64, 5])  # noqa: E731
+    same(spec, harness.random_batches(0, spec, 64, 2, ids), shards=shards)
 
 
 @pytest.mark.fast(3)
@@ -48,7 +37,7 @@ def test_sizes(rows, count, shards):
     ids = (rng.zipf(1.2, count) - 1) * 7919 % rows
     same(
         one_table(ee.AdagradParameters(0.1), rows, 1),
-        [({"x": ids}, {"x": np.round(gradients(rng, count, 1) * 8) / 8})],
+        [({"x": ids}, {"x": np.round(harness.normal(rng, count, 1) * 8) / 8})],
         shards=shards,
     )
 
@@ -62,7 +51,7 @@ def test_more_activations_than_a_cache_holds(dimension, positions):
     ids = rng.integers(0, 5000, shape)
     feature = {"max_sequence_length": positions or 0}
     spec = one_table(ee.AdagradParameters(0.1), 5000, dimension, feature=feature)
-    slopes = np.round(gradients(rng, *shape, dimension) * 8) / 8
+    slopes = np.round(harness.normal(rng, *shape, dimension) * 8) / 8
     same(spec, [({"x": ids}, {"x": slopes})])
 
 
@@ -101,22 +90,13 @@ def forms_with_bad_ids(rng, samples):
 def test_bad_ids_that_are_left_out(combiner, shards):
     rng = np.random.default_rng(0)
     made = [forms_with_bad_ids(rng, 9) for _ in range(2)]
-    start = rng.normal(size=[7, 5]).astype(np.float32)
+    start = harness.normal(rng, 7, 5)
     spec = ee.EmbeddingConfigSpec(
         feature_to_config_dict=made[0][1],
         table_to_config_dict={"t": ee.TableConfig(7, 5, harness.initializer(start), combiner)},
         optimization_parameters=ee.AdagradParameters(0.1),
     )
-    batches = [
-        (
-            features,
-            {
-                key: gradients(rng, 9, *([3] if key == "sequence" else []), 5)
-                for key in spec.feature_to_config_dict
-            },
-        )
-        for features, _ in made
-    ]
+    batches = [(features, harness.random_gradients(rng, spec, 9)) for features, _ in made]
     activations, _ = same(spec, batches, shards=shards, drop=True)
     for key in ("one", "dense"):
         good = [[id for id in ids if 0 <= id < 7] for ids in np.c_[made[0][0][key]].tolist()]
@@ -131,12 +111,10 @@ def test_bad_ids_that_are_left_out(combiner, shards):
 def test_rows_that_no_batch_has(rows, dimension, shards):
     """Adam that is not lazy: its moments move every row, in parts that threads share."""
     parameters = ee.AdamParameters(0.1, 0.8, 0.9, 1e-3, lazy_adam=False)
-    rng = np.random.default_rng(rows)
-    batches = [
-        ({"x": rng.integers(0, rows, 50)}, {"x": gradients(rng, 50, dimension)}) for _ in range(3)
-    ]
-    _, found = same(one_table(parameters, rows, dimension), batches, shards=shards)
-    want = [np.random.default_rng(3).normal(size=[rows, dimension]), 0.0, 0.0]
+    spec = one_table(parameters, rows, dimension)
+    batches = harness.random_batches(rows, spec, 50, 3)
+    _, found = same(spec, batches, shards=shards)
+    want = [harness.normal(3, rows, dimension), 0.0, 0.0]
     for features, slopes in batches:
         g = np.zeros([rows, dimension])
         np.add.at(g, features["x"], slopes["x"])
@@ -151,7 +129,7 @@ def test_results_do_not_depend_on_threads():
     rng = np.random.default_rng(2)
     ids = rng.integers(0, 50, 20_000)
     spec = one_table(ee.AdagradParameters(0.1), 50, 8)
-    batches = [({"x": ids}, {"x": gradients(rng, 20_000, 8)})]
+    batches = [({"x": ids}, {"x": harness.normal(rng, 20_000, 8)})]
     first = host_engine.train(spec, batches, native=True)
     again = host_engine.train(spec, batches, native=True)
     np.testing.assert_array_equal(first[1]["t"], again[1]["t"])

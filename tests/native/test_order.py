@@ -49,21 +49,20 @@ def features_of(rng, rows):
 def test_a_step_equals_that_of_the_ops_of_tensorflow(rows, dimension, combiner, cores):
     rng = np.random.default_rng(rows)
     accumulated = cores == 1
-    batch, slopes, of_table = {}, {}, {}
+    size = BATCH if accumulated else BATCH // 4 * 4
+    batch, of_table = {}, {}
     for table in range(TABLES):
         of_features = features_of(rng, rows)
         if not accumulated:  # Each core has its part of a dense batch.
             del of_features["plain"], of_features["weighted"], of_features["weights"]
-            of_features["matrix"] = np.repeat(of_features["matrix"], 2, 0)[: BATCH // 4 * 4]
+            of_features["matrix"] = np.repeat(of_features["matrix"], 2, 0)[:size]
         for name, value in of_features.items():
             batch[f"{name}{table}"] = value
             if name != "weights":
-                size = BATCH // 4 * 4 if not accumulated else BATCH
-                slopes[f"{name}{table}"] = rng.normal(size=[size, dimension]).astype(np.float32)
                 of_table[f"{name}{table}"] = ee.FeatureConfig(
                     f"t{table}", weight_key=f"weights{table}" if name == "weighted" else None
                 )
-    start = rng.normal(size=[rows, dimension]).astype(np.float32)
+    start = harness.normal(rng, rows, dimension)
     spec = ee.EmbeddingConfigSpec(
         feature_to_config_dict=of_table,
         table_to_config_dict={
@@ -72,13 +71,13 @@ def test_a_step_equals_that_of_the_ops_of_tensorflow(rows, dimension, combiner, 
         },
         optimization_parameters=ee.AdagradParameters(0.1, use_gradient_accumulation=accumulated),
     )
-    batches = [(batch, slopes)] * 2
+    batches = [(batch, harness.random_gradients(rng, spec, size))] * 2
     host_engine.same(spec, batches, atol=5e-6, num_cores=cores)
 
 
 def order_of_step(native, rows, dimension, ids, limit=0, sparse=False):
     """The order of the first table, of ops that look up and descend along ones as they should."""
-    start = np.random.default_rng(1).normal(size=[rows, dimension]).astype(np.float32)
+    start = harness.normal(1, rows, dimension)
     fed, form = ids, {"form": DENSE, "limit": limit}
     if sparse:
         places, shape = np.argwhere(ids > -9).astype(np.int64), np.array(ids.shape, np.int64)

@@ -4,7 +4,7 @@ import host_engine
 import numpy as np
 import pytest
 import tensorflow as tf
-from harness import estimator, input_fn_of, minimized, same, sparse
+from harness import estimator, input_fn_of, minimized, normal, same, sparse
 
 import estimator_emb as ee
 import feature_columns as fc
@@ -80,12 +80,8 @@ class Ops(v1.train.SessionRunHook):
         self.of_type = {op.type: op for op in operations if op.type.startswith("HostTables")}
 
 
-def start(rows):
-    return np.random.default_rng(rows).normal(size=[rows, 4]).astype(np.float32)
-
-
 def initial(shape, dtype=tf.float32, partition_info=None):
-    return tf.constant(start(shape[0]))
+    return tf.constant(normal(shape[0], shape[0], 4))
 
 
 def by_tensorflow(columns, features):

@@ -14,6 +14,7 @@ import programs
 import pytest
 import tensorflow as tf
 import tpu_described
+from tpu_described import sparse_of
 
 import estimator_emb as ee
 import feature_columns as fc
@@ -53,18 +54,6 @@ def of_columns(*columns):
 
 def ids(key="a"):
     return fc.categorical_column_with_identity(key, 6)
-
-
-def sparse(values, dtype=tf.int64):
-    """The same values in every sample."""
-
-    def of(batch):
-        places = [[sample, place] for sample in range(batch) for place in range(len(values))]
-        return tf.SparseTensor(
-            places, tf.constant(list(values) * batch, dtype), [batch, len(values)]
-        )
-
-    return of
 
 
 def dense(value, dtype=tf.int64):
@@ -139,7 +128,7 @@ class Case(tpu_described.Program):
 
     found: str | None = None
     spec: Any = dataclasses.field(default_factory=lambda: spec())
-    features: dict[str, Any] = dataclasses.field(default_factory=lambda: {"a": sparse([1, 2])})
+    features: dict[str, Any] = dataclasses.field(default_factory=lambda: {"a": sparse_of([1, 2])})
     mode: str = "train"
     static: bool = True
     given: Any = lambda features, labels: (features, labels)
@@ -208,12 +197,12 @@ GOOD = {
             }
         ),
         features={
-            **{key: sparse([1, 2]) for key in ("a", "floats", "integers", "integers_weights")},
+            **{key: sparse_of([1, 2]) for key in ("a", "floats", "integers", "integers_weights")},
             **{key: dense([1, 2]) for key in ("dense", "in_a_row")},
-            "int32": sparse([1, 2], tf.int32),
-            "int16": sparse([1, 2], tf.int16),
+            "int32": sparse_of([1, 2], tf.int32),
+            "int16": sparse_of([1, 2], tf.int16),
             "ragged": ragged,
-            "floats_weights": sparse([0.5, 1.5], tf.float32),
+            "floats_weights": sparse_of([0.5, 1.5], tf.float32),
             "in_a_row_weights": dense([0.5, 1.5], tf.float32),
         },
     ),
@@ -223,7 +212,7 @@ GOOD = {
             fc.embedding_column(ids("c"), 4),
             *fc.shared_embedding_columns([ids("a"), ids("b")], 4),
         ),
-        features={"a": sparse([1, 2]), "b": sparse([3], tf.int32), "c": sparse([4])},
+        features={"a": sparse_of([1, 2]), "b": sparse_of([3], tf.int32), "c": sparse_of([4])},
     ),
     "PER_HOST_V1": Case(tpu=V1),
     "fields of the spec": Case(
@@ -274,7 +263,7 @@ GOOD = {
             {"a": ee.FeatureConfig("t"), "b": ee.FeatureConfig("u")},
             optimization_parameters=None,
         ),
-        features={"a": sparse([1, 2]), "b": dense([3, -1])},
+        features={"a": sparse_of([1, 2]), "b": dense([3, -1])},
     ),
 }
 
@@ -282,18 +271,18 @@ RAISE = {
     "ids that are strings": Case(
         found="Feature 'a' of table 't': SparseTensor with string as values are not supported on a "
         "TPU",
-        features={"a": sparse(["ant", "bee"], tf.string)},
+        features={"a": sparse_of(["ant", "bee"], tf.string)},
     ),
     "ids that are floats": Case(
         found="feature 'a' of table 't' holds float32, and a TPU looks up integers",
-        features={"a": sparse([1.0, 2.0], tf.float32)},
+        features={"a": sparse_of([1.0, 2.0], tf.float32)},
     ),
     "ids of int16": Case(
-        found="int16 not in list of allowed values", features={"a": sparse([1, 2], tf.int16)}
+        found="int16 not in list of allowed values", features={"a": sparse_of([1, 2], tf.int16)}
     ),
     "a feature that is missing": Case(
         found="input_fn does not return feature 'a' of table 't'; it returns 'b', 'x'",
-        features={"b": sparse([1, 2])},
+        features={"b": sparse_of([1, 2])},
     ),
     "weights that are missing": Case(
         found="Cannot find weights w for weighted_categorical_column: input_fn does not return "
@@ -304,7 +293,7 @@ RAISE = {
         found="Feature 'a' of table 't': weighted_categorical_column with weight key name w has "
         "dense weights, and its ids are not dense. Dense weights are not supported on TPU",
         spec=spec(features=WEIGHTED),
-        features={"a": sparse([1, 2]), "w": dense([0.5, 1.5], tf.float32)},
+        features={"a": sparse_of([1, 2]), "w": dense([0.5, 1.5], tf.float32)},
     ),
     "clipping without accumulation": Case(
         found="clipping_limit=0.5",
@@ -355,12 +344,12 @@ RAISE = {
     "a string for the model": Case(
         found="features['text'] holds strings, and no string reaches a TPU. Instead: turn it into "
         "numbers in input_fn, or leave it out of what input_fn returns.",
-        features={"a": sparse([1, 2]), "text": dense("ant", tf.string)},
+        features={"a": sparse_of([1, 2]), "text": dense("ant", tf.string)},
     ),
     "a sparse tensor for the model": Case(
         found="features['extra'] is a SparseTensor, and only dense tensors reach the model on a "
         "TPU",
-        features={"a": sparse([1, 2]), "extra": sparse([1, 2])},
+        features={"a": sparse_of([1, 2]), "extra": sparse_of([1, 2])},
     ),
     "features that are no dict": Case(
         found="use_tpu=True raises", given=lambda features, labels: (features["x"], labels)
@@ -385,7 +374,7 @@ LATER = {
     "weights that are strings": Case(
         found="the weights 'w' of feature 'a' of table 't' are of type string",
         spec=spec(features=WEIGHTED),
-        features={"a": sparse([1, 2]), "w": sparse(["ant", "bee"], tf.string)},
+        features={"a": sparse_of([1, 2]), "w": sparse_of(["ant", "bee"], tf.string)},
     ),
     "a string op": Case(found="no TPU kernel has this op", loss=to_number),
     "a rate from NumPy": Case(found="PyFunc", spec=of_table(learning_rate_fn=numpy_rate)),

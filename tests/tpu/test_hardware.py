@@ -86,23 +86,13 @@ def test_activations(combiner, tpu, tmp_path):
 def shared_and_sequence_features(samples, strategy="div"):
     """Returns (spec, keys of the features, four batches)."""
     rng = np.random.default_rng(7)
-    table = rng.normal(size=[11, 3]).astype(np.float32)
+    table = harness.normal(rng, 11, 3)
 
-    def rows(longest):
-        return harness.sparse(
-            [rng.integers(0, 11, rng.integers(0, longest + 1)) for _ in range(samples)]
-        )
+    def ids(rng, key, rows):
+        if key == "item":
+            return rng.integers(0, rows, samples)
+        return harness.sparse(harness.random_ids(rng, rows, samples, 4 if key == "words" else 3))
 
-    def gradients(*positions):
-        return rng.normal(size=[samples, *positions, 3]).astype(np.float32)
-
-    data = [
-        (
-            {"words": rows(4), "history": rows(3), "item": rng.integers(0, 11, samples)},
-            {"words": gradients(), "history": gradients(2), "item": gradients()},
-        )
-        for _ in range(4)
-    ]
     adagrad = ee.AdagradParameters(0.3, initial_accumulator=0.2)
     spec = harness.table_spec(
         11, 3, adagrad, table, "mean", clipping_limit=1.5, partition_strategy=strategy
@@ -113,7 +103,8 @@ def shared_and_sequence_features(samples, strategy="div"):
             "item": ee.FeatureConfig("t"),
         }
     )
-    return spec, ["words", "history", "item"], data
+    batches = harness.random_batches(rng, spec, samples, 4, ids)
+    return spec, ["words", "history", "item"], batches
 
 
 @pytest.mark.parametrize("strategy", ["div", "mod"])
@@ -153,7 +144,7 @@ def dense_model_fn(features, labels, mode, params):
 
 
 def of_numbers(shape):
-    return harness.initializer(np.random.default_rng(3).normal(size=shape).astype(np.float32))
+    return harness.initializer(harness.normal(3, *shape))
 
 
 @pytest.mark.parametrize("loop", [1, 4])
