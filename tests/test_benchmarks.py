@@ -63,7 +63,7 @@ COMMANDS = {
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.partition(".")[0])
-def test_it_runs(command):
+def test_every_benchmark_runs(command):
     done = run(command)
     assert done.returncode == 0, done.stderr
     for line in COMMANDS[command]:

@@ -60,7 +60,7 @@ def found(folder, pattern):
 
 
 @pytest.mark.slow
-def test_what_they_hold(built):
+def test_what_the_wheel_and_the_sdist_hold(built):
     with zipfile.ZipFile(found(built, "*.whl")) as wheel:
         in_wheel = set(wheel.namelist())
         (metadata,) = [name for name in in_wheel if name.endswith(".dist-info/METADATA")]

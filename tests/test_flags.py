@@ -102,7 +102,7 @@ def test_a_flag_of_the_program_stays_as_it_is():
         ),
     ],
 )
-def test_what_is_refused(arguments, message):
+def test_wrong_values_of_flags_are_refused(arguments, message):
     with pytest.raises(flags.IllegalFlagValueError, match=message):
         parsed(*arguments)
 

@@ -172,7 +172,7 @@ def test_an_error_in_model_fn(graphs, tmp_path):
 
 
 @pytest.mark.slow
-def test_preflight(graphs, tmp_path):
+def test_check_leaves_no_graph(graphs, tmp_path):
     one = estimator(tmp_path, cores=8, own=True)
     preflight.check_program(one, input_fn_of())
     assert len(graphs) > 0

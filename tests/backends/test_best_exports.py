@@ -54,7 +54,7 @@ def test_a_restart_exports_only_better_models(kind, name, tmp_path):
 
 
 @pytest.mark.slow
-def test_it_compares_by_its_own_function_in_its_own_files(tmp_path):
+def test_a_best_exporter_compares_by_its_own_function_and_files(tmp_path):
     def higher(best_eval_result, current_eval_result):
         return current_eval_result["loss"] > best_eval_result["loss"]
 

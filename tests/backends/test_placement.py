@@ -98,7 +98,7 @@ def test_without_a_gpu_nothing_is_placed(tmp_path):
 
 @on_both_kernels
 @pytest.mark.parametrize("use_tpu", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_it_trains_and_says_where(use_tpu, beside_gpu, tmp_path, caplog):
+def test_tables_beside_a_gpu_train_and_say_where(use_tpu, beside_gpu, tmp_path, caplog):
     caplog.set_level("INFO", "estimator_emb")
     estimator_of(tmp_path, use_tpu).train(harness.input_fn_of([BATCH] * 2), steps=2)
     where = [line for line in harness.said(caplog) if line.startswith("Embedding tables train ")]

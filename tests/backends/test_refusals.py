@@ -174,7 +174,7 @@ def test_refused_on_a_tpu(case, tmp_path, monkeypatch):
         "a lookup table",
     ],
 )
-def test_in_every_mode(case, mode, replicas, tmp_path, monkeypatch):
+def test_a_tpu_refuses_in_every_mode(case, mode, replicas, tmp_path, monkeypatch):
     """And on any number of cores; a SavedModel, which runs on a host, has all of it."""
     program, kind, phrase = CASES[case]
     monkeypatch.setattr(program, "replicas", replicas)
@@ -209,7 +209,7 @@ def test_the_loss_of_an_evaluation(dtype, tmp_path):
 
 @pytest.mark.parametrize("as_tensors", [True, False])
 @pytest.mark.parametrize("in_loop", [True, False])
-def test_queues(in_loop, as_tensors, tmp_path, monkeypatch, caplog):
+def test_queues_are_refused_or_warned_of(in_loop, as_tensors, tmp_path, monkeypatch, caplog):
     """They are refused where input_fn's ops are in a loop, and warned of elsewhere."""
     monkeypatch.setattr(tpu_estimator, "_WRAP_INPUT_FN_INTO_WHILE_LOOP", in_loop)
     program = Program(as_tensors=as_tensors)
@@ -272,7 +272,7 @@ TAKEN = {
 
 @pytest.mark.fast(3)
 @pytest.mark.parametrize("case", TAKEN)
-def test_what_is_taken(case, tmp_path):
+def test_programs_that_a_tpu_takes_train_here_too(case, tmp_path):
     program = TAKEN[case]
     made = program.emulated(tmp_path / "here")
     made.train(program.input_fn, steps=1)

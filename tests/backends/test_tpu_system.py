@@ -211,7 +211,7 @@ SIZES = {
 @pytest.mark.parametrize(
     "spec_of, hosts, strategy", [(column_spec, 1, "div"), (dict_spec, 2, "mod")]
 )
-def test_training(spec_of, hosts, strategy, tmp_path, caplog):
+def test_a_described_tpu_trains(spec_of, hosts, strategy, tmp_path, caplog):
     caplog.set_level(logging.INFO, "estimator_emb")
     spec = spec_of(partition_strategy=strategy, clipping_limit=0.5)
     tpu_config = tpu_described.per_core_input(tpu_generation="v4" if hosts > 1 else "v2")
@@ -285,7 +285,7 @@ def test_training(spec_of, hosts, strategy, tmp_path, caplog):
         assert one.device == f"/job:tpu_worker/replica:0/task:{host}/device:CPU:0"
 
 
-def test_evaluation(tmp_path):
+def test_a_described_tpu_evaluates(tmp_path):
     spec = column_spec(partition_strategy="mod")
     estimator, reached = run(tpu_described.evaluate, spec, tmp_path, 2)
     engine = engine_of(estimator)

@@ -92,7 +92,7 @@ def filtering():
 @pytest.mark.slow
 @pytest.mark.sampled(20)
 @pytest.mark.parametrize("name", TESTS)
-def test_of_tensorflow_estimator(name):
+def test_a_suite_of_tensorflow_estimator_passes(name):
     base, arguments, method = TESTS[name]
 
     class Case(base, tf.test.TestCase):

@@ -176,7 +176,7 @@ def test_a_file_system_without_locks(place, why_not, tmp_path, monkeypatch, capl
     assert not training_lock._descriptors
 
 
-def test_many_at_once(tmp_path):
+def test_of_many_at_once_one_holds_the_lock(tmp_path):
     """One at a time holds the lock, although each removes its file, or finds another's."""
     inside, most, held, refused = [], [], [], []
 

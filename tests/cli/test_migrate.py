@@ -264,7 +264,7 @@ def test_the_report(folder, capfdbinary):
         assert said.get(text, text) in lines[int(line) - 1] or "slim" in lines[int(line) - 1]
 
 
-def test_it_needs_no_tensorflow_and_says_that_it_needs_libcst(folder):
+def test_migrate_needs_libcst_and_no_tensorflow(folder):
     def run(without, *args):
         code = (
             "import runpy, sys\n"

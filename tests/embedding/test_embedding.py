@@ -218,7 +218,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("ours", "arguments", "message"), REFUSED, ids=itertools.count())
-def test_refuses(ours, arguments, message):
+def test_classes_refuse_wrong_values(ours, arguments, message):
     got = refusal(ValueError, ours, **{**ALLOWED.get(ours, {}), **arguments})
     assert got == f"{by_name(ours)}: {message}"
 

@@ -30,12 +30,12 @@ def rate_of(function, *, of_optimizer=False):
     "value",
     [0.25, 0, 3, np.float64(0.25), np.int32(1), np.array(0.5, np.float32), 1e-50],
 )
-def test_numbers(value):
+def test_a_rate_function_may_return_a_number(value):
     assert rate_of(lambda step: value) == np.float32(value)
     assert rate_of(lambda: value, of_optimizer=True) == np.float32(value)
 
 
-def test_tensors():
+def test_a_rate_function_may_return_a_tensor():
     assert rate_of(lambda step: tf.cast(step, tf.float64) / 2) == 3.5
     assert rate_of(lambda step: step) == 7
     assert rate_of(lambda step: tf.constant(0.25, tf.bfloat16)) == 0.25

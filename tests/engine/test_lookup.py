@@ -92,7 +92,7 @@ def test_sparse_features_of_one_table(data, combiner):
 
 @settings
 @hypothesis.given(data=st.data(), limit=st.integers(1, 5))
-def test_sequences(data, limit):
+def test_lookups_of_sequences(data, limit):
     vocabulary, dimension, batch = 7, 2, data.draw(st.integers(1, 4), "batch")
     ids = data.draw(samples(vocabulary, batch), "ids")
     rng = np.random.default_rng(0)

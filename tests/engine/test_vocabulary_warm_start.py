@@ -391,7 +391,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_is_refused(what, old):
+def test_wrong_vocabularies_are_refused(what, old):
     change, message = REFUSED[what]
     spec, _ = spec_of(change.get("kind", "dicts"), NEW, 0, "Adam", 0.0, change.get("dimension"))
     pair = change.get("before", OLD), change.get("after", NEW)

@@ -65,7 +65,7 @@ def test_names_a_package_and_serves_the_same_without_the_project(trained, tmp_pa
 
 
 @pytest.mark.slow
-def test_resumes(trained, tmp_path):
+def test_stdlib_lines_resumes(trained, tmp_path):
     model_dir, flags, _ = trained
     model_dir = shutil.copytree(model_dir, tmp_path / "model")
     flags = {**flags, "model_dir": model_dir, "train_steps": 15}
@@ -76,7 +76,7 @@ def test_resumes(trained, tmp_path):
 
 
 @pytest.mark.slow
-def test_learns(tmp_path):
+def test_stdlib_lines_learns(tmp_path):
     steps = sampling.of(4000, some=1000)
     output = running.example("stdlib_lines", model_dir=tmp_path, train_steps=steps)
     accuracy, _ = accuracy_in(output)

@@ -76,7 +76,7 @@ def column_of(categorical):
 
 
 @pytest.mark.parametrize("form", [pytest.param("dense", marks=pytest.mark.slow), "sparse"])
-def test_they_train_and_serve_off_a_tpu(form, tmp_path):
+def test_computed_columns_train_and_serve_off_a_tpu(form, tmp_path):
     features, computed = COMPUTED[form]
     ids = [ids_of_tensorflow(one, features) for one in computed]
     weights = [np.ones([4, 1], np.float32) for _ in computed]

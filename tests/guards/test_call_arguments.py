@@ -28,7 +28,7 @@ OF_RECEIVER = (
 
 @pytest.mark.parametrize("steps", [None, 1, np.int32(3), 4.0, float("inf")])
 @pytest.mark.parametrize("hooks", [None, (), [HOOK], {HOOK}])
-def test_what_is_meant(steps, hooks):
+def test_arguments_that_are_meant_are_taken(steps, hooks):
     listeners = [v1.train.CheckpointSaverListener()]
     call_arguments.check_call("train", hooks=hooks, saving_listeners=listeners, steps=steps)
 

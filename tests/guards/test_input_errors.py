@@ -140,7 +140,7 @@ def failure(estimator, mode, make_dataset):
         ),
     ],
 )
-def test_it_names_feature_and_table(name, cores, tmp_path):
+def test_an_input_error_names_feature_and_table(name, cores, tmp_path):
     said, *more = failure(make(tmp_path, cores), "train", INPUTS[name])
     # In the second function of a map of a map, or where it takes z for what it calls x.
     owner = {"weights": WEIGHTS, "map of a map": OTHER_IDS}.get(name, IDS)
@@ -152,7 +152,7 @@ def test_it_names_feature_and_table(name, cores, tmp_path):
 
 @pytest.mark.parametrize("cores", [None, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mode", ["evaluate", "predict"])
-def test_in_other_modes(mode, cores, tmp_path):
+def test_errors_of_an_input_are_named_in_other_modes(mode, cores, tmp_path):
     (said,) = failure(make(tmp_path, cores), mode, INPUTS["weights"])
     assert said in malformed(WEIGHTS, "weights", cores and mode == "evaluate")
 

@@ -213,7 +213,7 @@ def test_a_training_that_begins_anew(tmp_path):
     CALLS["evaluate"](tables(from_list(fc, WORDS[::-1], None), tmp_path / "model"))
 
 
-def test_the_way_out(tmp_path):
+def test_a_vocabulary_warm_start_is_the_way_out(tmp_path):
     train(tables(from_list(fc, WORDS, None), tmp_path / "old"))
     columns = [fc.embedding_column(from_list(fc, WORDS[::-1], None), 2)]
     spec = ee.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.1))

@@ -36,7 +36,7 @@ def train(tmp_path, cores, dense, labels, model_fn=model_fn):
 
 @pytest.mark.parametrize("cores", [None, 1, 2])
 @pytest.mark.parametrize("dense, labels, said", [(4, 3, LABELS), (3, 4, DENSE)])
-def test_it_is_named_with_the_remedy(cores, dense, labels, said, tmp_path):
+def test_another_number_of_samples_is_named_with_the_remedy(cores, dense, labels, said, tmp_path):
     with pytest.raises(ValueError) as error:
         train(tmp_path, cores, dense, labels)
     first, *rest = str(error.value).splitlines()

@@ -61,5 +61,5 @@ def test_labels_that_spread(cores, size, tmp_path, caplog):
 
 
 @pytest.mark.parametrize("static", [False, True])
-def test_what_is_meant(static, tmp_path, caplog):
+def test_pairs_that_are_meant_are_no_warning(static, tmp_path, caplog):
     assert told_of(MEANT, tmp_path, None, static, caplog) == []

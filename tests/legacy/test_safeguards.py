@@ -264,7 +264,7 @@ def test_a_second_training_in_a_folder_is_refused(tmp_path):
 
 
 @of_each_kind
-def test_it_computes_what_it_did(kind, tmp_path):
+def test_a_plain_estimator_computes_what_it_did(kind, tmp_path):
     made = []
     for folder in ("with", "without"):
         tf.keras.utils.set_random_seed(1)  # Keras draws the first values of a model by it.

@@ -20,7 +20,7 @@ def test_some_in_this_process(native_library, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
-def test_ten_thousand(configuration, native_library):
+def test_a_malformed_batch_trains_right_or_is_named(configuration, native_library):
     """Half of a configuration's seeds run under TensorFlow 2.15, half under others."""
     first = 1000 * CONFIGURATIONS.index(configuration) + (0 if harness.IS_2_15 else 500)
     seeds = sampling.drawn(range(first, first + 500), 150)

@@ -166,7 +166,7 @@ def test_a_cache_that_cannot_be_written(caplog, monkeypatch, tmp_path, native_li
     )
 
 
-def test_turned_off(caplog, monkeypatch):
+def test_kernels_that_are_turned_off(caplog, monkeypatch):
     assert reasons(caplog, asked=False) == "ESTIMATOR_EMB_NATIVE is 0; unset it to have them."
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "yes")
     with pytest.raises(ValueError) as raised:
@@ -215,7 +215,7 @@ def test_the_cache_is_where_the_environment_says(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("home", [None, ""])
-def test_no_home(home, monkeypatch, tmp_path):
+def test_kernels_are_not_built_without_a_home(home, monkeypatch, tmp_path):
     monkeypatch.delenv("ESTIMATOR_EMB_CACHE", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.delenv("HOME", raising=False)
@@ -359,7 +359,9 @@ def test_a_failed_build_with_sanitizers_fails_the_tests(monkeypatch, empty_cache
     """Tests that skip would look as if they had passed."""
     fake_compiler(monkeypatch, tmp_path, BROKEN)
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE_SANITIZE", "1")
-    test = pathlib.Path(__file__).with_name("test_engine.py::test_results_do_not_depend_on_threads")
+    test = pathlib.Path(__file__).with_name(
+        "test_native_kernels.py::test_results_do_not_depend_on_threads"
+    )
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", test], capture_output=True, text=True
     )

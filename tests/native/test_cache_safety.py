@@ -36,7 +36,7 @@ def unsafe(folder, part, how, remedy=""):
     )
 
 
-def test_it_is_made_for_this_user_alone(folder):
+def test_the_cache_is_made_for_this_user_alone(folder):
     before = os.umask(0)
     try:
         shutil.rmtree(folder.parent)

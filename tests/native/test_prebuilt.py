@@ -49,7 +49,7 @@ def folder(monkeypatch, tmp_path):
     return tmp_path
 
 
-def test_they_are_used(folder):
+def test_prebuilt_libraries_of_a_whole_folder_are_used(folder):
     assert ops.prebuilt_libraries() == (f"{folder}/arithmetic.so", f"{folder}/ops-{RELEASE}.so")
 
 
@@ -67,6 +67,6 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_those_that_do_not_fit_are_built(change, folder, monkeypatch):
+def test_prebuilt_libraries_that_do_not_fit_are_not_used(change, folder, monkeypatch):
     change(folder, monkeypatch)
     assert ops.prebuilt_libraries() is None

@@ -406,7 +406,7 @@ def table():
 
 @pytest.mark.sampled(12)
 @pytest.mark.parametrize(("kind", "case"), table())
-def test_they_agree(kind, case, tmp_path, monkeypatch):
+def test_check_agrees_with_use_tpu(kind, case, tmp_path, monkeypatch):
     error = case.judged(tmp_path / "judged")
     assert (error is not None) == (kind == "raises"), error
     report = case.checked(tmp_path / "checked", monkeypatch)

@@ -148,7 +148,7 @@ def test_an_op_that_no_line_of_the_program_made_keeps_its_name(name, installed, 
     assert re.fullmatch(r"The op is '(dnn|linear)/.*word_weighted_by_weight.*/LogicalAnd'\.", op)
 
 
-def test_everything_on_request(tmp_path, monkeypatch):
+def test_the_full_traceback_on_request(tmp_path, monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_FULL_TRACEBACK", "1")
     error = failed(tmp_path)
     assert type(error) is tf.errors.InvalidArgumentError

@@ -186,7 +186,7 @@ def test_what_stock_accepts_is_accepted(config, monkeypatch):
         assert getattr(ours, name) == getattr(stock, name)
 
 
-def test_it_need_not_be_set(monkeypatch):
+def test_tf_config_need_not_be_set(monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     assert tf_config.read_tf_config() == {}
     assert isinstance(ee.RunConfig(model_dir="/m").replace(tf_random_seed=3), ee.RunConfig)

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("native")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shards", [1, 4])
-def test_dimensions(shards):
+def test_kernels_equal_the_ops_in_every_dimension(shards):
     dimensions = {f"t{dimension}": dimension for dimension in (1, 3, 8, 16, 32, 40, 64, 100)}
     tables = {
         name: ee.TableConfig(
@@ -31,7 +31,7 @@ def test_dimensions(shards):
 @pytest.mark.fast(3)
 @pytest.mark.parametrize("rows", [1, 300, 5000, pytest.param(3_000_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("count, shards", [(1, 1), (600, 1), (40_000, 1), (40_000, 3)])
-def test_sizes(rows, count, shards):
+def test_kernels_equal_the_ops_for_every_size(rows, count, shards):
     """Sorts of every number of passes, and tables that several threads share."""
     rng = np.random.default_rng(rows)
     ids = (rng.zipf(1.2, count) - 1) * 7919 % rows

@@ -138,7 +138,7 @@ def test_a_model_over_several_cores_on_several_hosts(replicas, each, hosts, tmp_
         ("v4-32", 4, 4, [2, 2, 4, 1]),
     ],
 )
-def test_slices(name, hosts, each, mesh, monkeypatch):
+def test_a_topology_has_its_hosts_and_cores(name, hosts, each, mesh, monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_TOPOLOGY", name)
     shape = topology.emulated_slice()
     assert (shape.hosts, shape.cores_per_host, shape.cores) == (hosts, each, hosts * each)

@@ -1,4 +1,4 @@
-"""What the host engine does around the optimizers, against closed-form numbers."""
+"""What a training does to tables around their optimizers, against closed-form numbers."""
 
 import harness
 import numpy as np

@@ -40,7 +40,7 @@ def given_back():
 
 
 @pytest.mark.parametrize("of_input", [True, False])
-def test_context(of_input):
+def test_the_context_of_one_core(of_input):
     context = HostContext(call_from_input_fn=of_input)
     assert isinstance(context, tpu_context.TPUContext)
     assert (context.num_replicas, context.num_hosts, context.num_of_replicas_per_host) == (1, 1, 1)
@@ -99,7 +99,7 @@ def test_the_ops_are_given_back_after_an_exception(given_back):
 
 
 @pytest.mark.parametrize("shard_context", [True, False])
-def test_nested(shard_context):
+def test_a_core_in_a_core(shard_context):
     """TensorFlow refuses it with shards; the outer core goes on."""
     with Cores().running(shard_context=True):
         inside = replaceable()

@@ -104,14 +104,14 @@ BFLOAT16 = tf.bfloat16.as_numpy_dtype
         (np.array([1.0], BFLOAT16), np.array([1.5], BFLOAT16), 1, 0),
     ],
 )
-def test_between(a, b, past, nan):
+def test_distances_beyond_the_tolerance_are_counted(a, b, past, nan):
     for one, other in ((a, b), (b, a)):
         found = distances.between(one, other, TOLERANCE)
         assert (found.past, found.nan) == (past, nan)
         assert found.absolute > 0 or not past
 
 
-def test_how_far():
+def test_distances_are_absolute_and_relative():
     found = distances.between([1.0, 4.0, 0.0], [1.5, 4.0, 1e-6], TOLERANCE)
     assert (found.absolute, found.relative) == (0.5, 0.5 / 1.5)
     found = distances.between(np.array([3]), np.array([5]), TOLERANCE)
@@ -190,7 +190,7 @@ def decide(a, b, repeated=None, ignore=()):
 WITHIN = "within rtol 0.0001 and atol 1e-05"
 
 
-def test_the_same(made):
+def test_the_verdict_on_equal_runs(made):
     comparison, verdict = decide(made(), made(from_step(2, "w", np.float32(1e-6))))
     assert verdict == (0, f"The sides are the same {WITHIN}.")
     body = comparison_report.body(comparison, None)
@@ -426,7 +426,7 @@ def test_the_rules_of_names_are_listed(made):
     assert "Left out: beta1_power" in body and f"Rule: {name_pairs.RULES['beta']}." in body
 
 
-def test_a_plot(made, tmp_path):
+def test_the_plot_of_a_comparison_is_drawn(made, tmp_path):
     pytest.importorskip("matplotlib")
     comparison, _ = decide(made(), made(from_step(2, "w", np.float32(0.1))))
     comparison_report.draw(comparison, ["--shards=1", "--shards=8"], str(tmp_path / "plot.png"))

@@ -70,7 +70,7 @@ def check(layer, columns, features, ids, tmp_path):
 
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("layer", ["sequence_features", "sequence_input_layer"])
-def test_sequences(layer, tmp_path):
+def test_input_layers_train_sequences(layer, tmp_path):
     """Some are too long; a word outside the vocabulary has a place, also in the length, alone."""
     categorical = {
         "numbers": fc.sequence_categorical_column_with_identity("numbers", 6),
