@@ -25,6 +25,7 @@ DATA = {
     "estimator_emb/native/kernels.cc",
     "estimator_emb/native/runtime.h",
     "estimator_emb/preflight/tpu_kernels.json",
+    "estimator_emb/backends/xla/device_tables.py",
     "estimator_emb/backends/xla/devices.py",
     "estimator_emb/cli/bin/compare_worker.py",
 }

@@ -12,7 +12,7 @@ from estimator_emb.spec import options
 
 BACKENDS: Mapping[str, Callable[[EstimatorRequest], Backend]] = {
     "emulate": lambda request: EmulatedTPU(request, CoreCopies()),
-    "pjrt": lambda request: EmulatedTPU(request, PjrtDevices()),
+    "pjrt": lambda request: EmulatedTPU(request, PjrtDevices(request)),
     "tpu": TPUBackend,
 }
 """The `device` of a TPUConfig or of the environment, with `use_tpu=True` -> its backend."""
@@ -20,5 +20,7 @@ BACKENDS: Mapping[str, Callable[[EstimatorRequest], Backend]] = {
 
 def choose(request: EstimatorRequest) -> Backend:
     """Makes the backend that a program asked for; raises ValueError if the request does not fit."""
-    made = BACKENDS[options.asked(request.config)] if request.use_tpu else LocalBackend
-    return made(request)
+    if not request.use_tpu:
+        return LocalBackend(request)
+    options.check_tables(request.config)
+    return BACKENDS[options.asked(request.config)](request)

@@ -8,7 +8,7 @@ import tensorflow as tf
 from estimator_emb.backends.base import EstimatorRequest
 from estimator_emb.engine.dropped import DroppedIds
 from estimator_emb.engine.engine import TableStep
-from estimator_emb.engine.kernels import TensorFlowKernels
+from estimator_emb.engine.kernels import Factory, TensorFlowKernels
 from estimator_emb.guards.watching import GraphGuards
 from estimator_emb.native import select_kernels, serving
 from estimator_emb.spec import options
@@ -51,8 +51,13 @@ class HostTables:
             dtype=tf.float32 if call.float16 is None else tf.float16,
         )
 
-    def beside_cores(self, guards: GraphGuards, batch_size: int | None) -> TableStep | None:
-        """Puts the tables into this process, for all cores of an emulated TPU."""
+    def beside_cores(
+        self, guards: GraphGuards, batch_size: int | None, on_devices: Factory | None
+    ) -> TableStep | None:
+        """Puts the tables into this process, for all cores of an emulated TPU.
+
+        `on_devices` trains them on its devices; None trains them on the host.
+        """
         if self._request.spec is None:
             return None
         return TableStep(
@@ -63,8 +68,9 @@ class HostTables:
             batch_size=batch_size,
             as_parts=True,
             dropped=self._dropped(exporting=False),
-            kernels=select_kernels.kernels_for,
-            summarizes=self._summarizes,
+            kernels=on_devices or select_kernels.kernels_for,
+            summarizes=self._summarizes and on_devices is None,
+            place="on the host" if on_devices is None else "in the memory of the devices",
         )
 
     def _dropped(self, exporting: bool) -> DroppedIds | None:

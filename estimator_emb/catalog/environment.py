@@ -55,6 +55,11 @@ SHARDS = EnvironmentVariable("ESTIMATOR_EMB_SHARDS", "the number of emulated cor
 TOPOLOGY = EnvironmentVariable(
     "ESTIMATOR_EMB_TOPOLOGY", "the emulated TPU, by its name, such as v3-32"
 )
+TABLES = EnvironmentVariable(
+    "ESTIMATOR_EMB_TABLES",
+    "where device='pjrt' trains the tables: on the host, or in the memory of the devices",
+    ("host", "device"),
+)
 BAD_IDS = EnvironmentVariable(
     "ESTIMATOR_EMB_BAD_IDS",
     "what an id outside the vocabulary does: it stops the training or is left out",

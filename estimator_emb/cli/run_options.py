@@ -78,6 +78,13 @@ RUN_OPTIONS = (
         type=environment.DEVICE.today,
     ),
     RunOption(
+        "--tables",
+        "where --device=pjrt trains the tables: on the host, or in the memory of the devices; by "
+        f"default what {environment.TABLES} says, or 'host'",
+        variable=environment.TABLES,
+        choices=environment.TABLES.choices,
+    ),
+    RunOption(
         "--shards",
         "number of emulated TPU cores, in place of TPUConfig(num_shards=...): up to 8 on one host, "
         "or a multiple of 8 on hosts of 8 each",
@@ -158,6 +165,7 @@ def variables(options: argparse.Namespace, given: Mapping[str, str]) -> dict[str
     for flag, value, devices in (
         ("--shards", options.shards, ("emulate", "pjrt")),
         ("--topology, of an emulated TPU,", options.topology, ("emulate",)),
+        ("--tables=device", options.tables == "device" or None, ("pjrt",)),
     ):
         if value is not None and device not in devices:
             needed = " or ".join(f"--device={one}" for one in devices)

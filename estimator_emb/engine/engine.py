@@ -12,9 +12,10 @@ A step goes around the program's model_fn in four phases:
 4. `LiveTables.apply_gradients` updates the tables.
 """
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -59,6 +60,7 @@ class TableStep:
       summarizes: True adds figures of the tables to the summaries of a training graph.
       in_this_process: False if the tables may be on another machine.
       dtype: of the weights; float16 only where nothing trains them.
+      place: where the tables are, for the log.
 
     Attributes:
       next_step: a session hook that keeps the lookup of the next step, in training with
@@ -78,6 +80,7 @@ class TableStep:
     summarizes: bool = False
     in_this_process: bool = True
     dtype: tf.DType = tf.float32
+    place: str = "on the host"
     next_step: LookaheadBuffer | None = dataclasses.field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -105,7 +108,7 @@ class TableStep:
         return self.replaced | weights
 
     def describe(self) -> str:
-        where = "on the host"
+        where = self.place
         if placement.beside_gpu():
             where += ", on its CPU beside a GPU"
         if self.shards > 1:
@@ -310,6 +313,7 @@ class LiveTables:
       tables: those that the model uses, with their variables.
       kernels: None without tables.
       activations: of the whole batch, by feature key.
+      fetch: brings the variables of tables that are elsewhere up to date in a session; else None.
     """
 
     def __init__(self, pending: PendingLookup, tables: list[storage.StoredTable]):
@@ -320,6 +324,12 @@ class LiveTables:
         self.kernels: Kernels | None = None
         self._summaries: summaries.TableSummaries | None = None
         self._held: list[Any] = []
+        self.fetch: Callable[[Any], None] | None = None
+
+    @property
+    def stand_ins(self) -> dict[str, list[tf.Tensor]]:
+        """Feature key -> the stand-in for the activation on each core."""
+        return self._pending.reading.stand_ins
 
     def look_up(self, used: set[str]) -> None:
         step, reading = self.step, self._pending.reading
@@ -368,10 +378,7 @@ class LiveTables:
             gradients = {key: [gradient] for key, gradient in self._pending.gradients().items()}
         if self.kernels is None:
             return tf.no_op()
-        self._pending.warn_of_zeros(gradients)
-        with tf.name_scope("embedding_update"), placement.on_cpu():
-            multiplier = self._pending.multiplier()
-            rates = self._pending.rates()
+        with self.rates_of_step(gradients) as (rates, multiplier):
 
             def whole_batch(key: str) -> tf.Tensor:
                 of_cores = gradients.get(key, ())
@@ -380,16 +387,30 @@ class LiveTables:
                 gradient = of_cores[0] if len(of_cores) == 1 else tf.concat(of_cores, axis=0)
                 return gradient if multiplier is None else gradient * multiplier
 
+            if self._summaries is None:
+                return self.kernels.update(map(whole_batch, self.activations), rates)
+            computed = {key: whole_batch(key) for key in self.activations}
+            updated = self.kernels.update(iter(computed.values()), rates)
+            return self._summaries.added_to(updated, self.tables, computed, rates)
+
+    @contextlib.contextmanager
+    def rates_of_step(
+        self, reached: Iterable[str]
+    ) -> Iterator[tuple[list[tf.Tensor], tf.Tensor | None]]:
+        """Yields the rate of each table and the multiplier; ops inside wait for their check.
+
+        `reached` are the features with a gradient.
+        """
+        self._pending.warn_of_zeros(reached)
+        with tf.name_scope("embedding_update"), placement.on_cpu():
+            multiplier = self._pending.multiplier()
+            rates = self._pending.rates()
             problems = learning_rates.problems(self.step.spec, self.tables, rates, multiplier)
             checked = [bad_input.require(problems, "check_rates")] if problems else []
             for good in checked:
                 after_checks.wait(self._held, good)
             with tf.control_dependencies(checked):
-                if self._summaries is None:
-                    return self.kernels.update(map(whole_batch, self.activations), rates)
-                computed = {key: whole_batch(key) for key in self.activations}
-                updated = self.kernels.update(iter(computed.values()), rates)
-                return self._summaries.added_to(updated, self.tables, computed, rates)
+                yield rates, multiplier
 
     def warm_start(self, settings: Any) -> Any:
         """Returns the program's `WarmStartSettings`, in which slots go with their tables."""

@@ -64,12 +64,13 @@ def distinct(inputs: list[Ids], combiner: str | None) -> tuple[tf.Tensor, list[O
     rows, positions, _ = tf.unique_with_counts(everything)
     pieces = tf.split(positions, [tf.size(ids.ids) for ids in inputs])
     return rows, [
-        Occurrences(ids, piece, _gains(ids, combiner))
+        Occurrences(ids, piece, gains(ids, combiner))
         for ids, piece in zip(inputs, pieces, strict=True)
     ]
 
 
-def _gains(ids: Ids, combiner: str | None) -> tf.Tensor | None:
+def gains(ids: Ids, combiner: str | None) -> tf.Tensor | None:
+    """Returns the gain of each occurrence, float32 [n]; None means that each is 1."""
     weights = ids.weights
     if ids.lengths is not None or (weights is None and ids.segments is None):
         return None  # One occurrence to a segment, of weight 1.

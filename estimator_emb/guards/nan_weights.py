@@ -72,6 +72,8 @@ class NanWeights(Guard):
             if step == self._step_seen:
                 return
             self._step_seen = step
+            if self.graph.lookup and self.graph.lookup.fetch:
+                self.graph.lookup.fetch(session)
             found = self._sums.not_finite(session)
             if self._left_out is None:
                 self._left_out = {one.name for one, _ in found}

@@ -32,6 +32,9 @@ _UNIT = 8
 _PACKED = (1, 2, 4)
 """Dimensions whose rows share a unit with `low_dimensional_packing_status`."""
 
+_LANES = 128
+"""Floats of a row in the memory of a TPU."""
+
 _MOST_CORES = 4096
 
 
@@ -54,8 +57,11 @@ def check_tables(
     """Returns, for each generation named, what is known of the tables on `cores` cores in all."""
     if not request.tables:
         return ()
+    training = mode == ModeKeys.TRAIN
+    if training and not _on_hardware(request, config) and options.asked_tables(config) == "device":
+        return tuple(_on_devices(request.tables, name, cores, compilations) for name in names)
     if not _on_hardware(request, config):
-        size = sum(bytes_of(table, mode == ModeKeys.TRAIN) for table in request.tables)
+        size = sum(bytes_of(table, training) for table in request.tables)
         where = f"on the host, where they need {size / 1e9:,.3g} GB of memory"
         return tuple(Tables(name, "accepted", where) for name in names)
     return tuple(_on_cores(request, mode, name, cores, compilations) for name in names)
@@ -80,14 +86,7 @@ def _on_cores(
     strategy, training = request.spec.partition_strategy, mode == ModeKeys.TRAIN
     memory = GENERATIONS[name].core_bytes
     used = table_bytes(request.tables, cores, strategy, training)
-    steps = [
-        compilation.argument_bytes + compilation.temporary_bytes
-        for compilation in compilations
-        if compilation.generation == name
-        and compilation.argument_bytes is not None
-        and compilation.temporary_bytes is not None
-    ]
-    step = max(steps, default=None)
+    step = _step_bytes(name, compilations)
     if used + (step or 0) <= memory:
         return Tables(name, "accepted", "", cores, used, step, memory)
     words = (
@@ -97,6 +96,54 @@ def _on_cores(
         f"{_what_fits(request.tables, cores, strategy, training, memory - (step or 0))}"
     )
     return Tables(name, "refused", words, cores, used, step, memory)
+
+
+def _on_devices(
+    tables: Sequence[Table], name: str, devices: int, compilations: Sequence[Compilation]
+) -> Tables:
+    memory, step = GENERATIONS[name].core_bytes, _step_bytes(name, compilations)
+    used = device_bytes(tables, devices)
+    if used + (step or 0) <= memory:
+        return Tables(name, "accepted", "", devices, used, step, memory)
+    more = devices
+    while more <= _MOST_CORES and device_bytes(tables, more) + (step or 0) > memory:
+        more *= 2
+    words = (
+        f"Tables and slots take {used / 2**30:,.3g} GiB of each of {devices} devices"
+        f"{'' if step is None else f', the dense step {step / 2**30:,.3g} GiB'}, and a device has "
+        f"{memory / 2**30:g} GiB. {_largest(tables, training=True)}"
+        f"{f' They would fit on {more} devices.' if more <= _MOST_CORES else ''} "
+        "TPUConfig(tables='host') keeps them in the memory of the host instead."
+    )
+    return Tables(name, "refused", words, devices, used, step, memory)
+
+
+def device_bytes(tables: Sequence[Table], devices: int) -> int:
+    """Returns the bytes of tables and slots on each device, in rows as `device_tables` packs them.
+
+    The rows that fill up the last packed row of a table count too.
+    """
+    total = 0
+    for table in tables:
+        dimension = table.config.dimension
+        packed = dimension <= _LANES
+        width = 1 << (dimension - 1).bit_length() if packed else -(-dimension // _LANES) * _LANES
+        together = max(_LANES // width, 1)
+        rows = -(-table.config.vocabulary_size // devices)
+        rows = -(-rows // together) * together
+        total += 4 * rows * width * (1 + len(table.trained_by.slots))
+    return total
+
+
+def _step_bytes(name: str, compilations: Sequence[Compilation]) -> int | None:
+    steps = [
+        compilation.argument_bytes + compilation.temporary_bytes
+        for compilation in compilations
+        if compilation.generation == name
+        and compilation.argument_bytes is not None
+        and compilation.temporary_bytes is not None
+    ]
+    return max(steps, default=None)
 
 
 def table_bytes(

@@ -75,6 +75,9 @@ class TPUConfig(StockTPUConfig):
         for an emulated TPU; or 'pjrt' for the PJRT devices of this machine (CPUs, GPUs, or TPUs
         from v2 to v6e), which run the model while the host trains the tables: see docs/pjrt.md.
         None leaves it to the environment variable ESTIMATOR_EMB_DEVICE, and that to 'tpu'.
+      tables: where device 'pjrt' trains the tables: 'host', or 'device' for the memory of the
+        devices: see docs/pjrt.md. None leaves it to the environment variable ESTIMATOR_EMB_TABLES,
+        and that to 'host'. 'device' is an error elsewhere.
       bad_ids: what happens on the host when an id is outside [0, vocabulary size): 'error' stops
         before any update of that step; 'drop' leaves the id out, with its weight, and counts it in
         the scalar `bad_ids/<table>` of the summaries. None leaves it to the environment variable
@@ -91,13 +94,14 @@ class TPUConfig(StockTPUConfig):
         'float32'.
 
     Raises:
-      ValueError: `device`, `bad_ids`, `tpu_generation`, `table_summaries` or `serving_tables` has
-        another value; `iterations_per_loop` or `num_shards` is not positive;
+      ValueError: `device`, `tables`, `bad_ids`, `tpu_generation`, `table_summaries` or
+        `serving_tables` has another value; `iterations_per_loop` or `num_shards` is not positive;
         `num_cores_per_replica` is not a power of 2 up to 128; or `input_partition_dims` is given
         without `num_cores_per_replica` and `PER_HOST_V2`.
     """
 
     device: str | None
+    tables: str | None
     bad_ids: str | None
     tpu_generation: str | None
     table_summaries: bool | None
@@ -118,6 +122,7 @@ class TPUConfig(StockTPUConfig):
         experimental_feed_hook: type | None = None,
         *,
         device: str | None = None,
+        tables: str | None = None,
         bad_ids: str | None = None,
         tpu_generation: str | None = None,
         table_summaries: bool | None = None,
@@ -129,6 +134,7 @@ class TPUConfig(StockTPUConfig):
         check = functools.partial(suggestions.check_argument, "TPUConfig")
         for name, value, choices in (
             ("device", environment.DEVICE.today(device), environment.DEVICE.choices),
+            ("tables", tables, environment.TABLES.choices),
             ("bad_ids", bad_ids, environment.BAD_IDS.choices),
             ("serving_tables", serving_tables, PRECISIONS),
         ):
@@ -161,6 +167,21 @@ def asked(config: Any) -> str:
 def asked_pjrt_platform() -> str | None:
     """Returns the kind of PJRT devices that the environment names; None if it names none."""
     return environment.PJRT_PLATFORM.choice()
+
+
+def asked_tables(config: Any) -> str:
+    """Returns where PJRT devices have their tables: 'host' or 'device'."""
+    return _asked(config, "tables", environment.TABLES, "host")
+
+
+def check_tables(config: Any) -> None:
+    """Raises ValueError if tables are asked for on the devices of something else than PJRT."""
+    device = asked(config)
+    if asked_tables(config) == "device" and device != "pjrt":
+        raise ValueError(
+            f"TPUConfig: tables='device' needs device='pjrt'; the device is {device!r}. Choose "
+            f"tables='host', or leave {environment.TABLES} out of the environment."
+        )
 
 
 def asked_shards() -> int | None:

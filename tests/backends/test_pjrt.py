@@ -24,31 +24,43 @@ pytestmark = pytest.mark.usefixtures("eight_devices")
 
 
 @pytest.mark.parametrize(
-    ("cores", "pipelined"), [(1, True), pytest.param(8, False, marks=pytest.mark.slow)]
+    ("place", "cores", "pipelined"),
+    [
+        ("pjrt", 1, True),
+        pytest.param("pjrt", 8, False, marks=pytest.mark.slow),
+        pytest.param("pjrt+tables", 1, False, marks=pytest.mark.slow),
+        ("pjrt+tables", 8, False),
+    ],
 )
-def test_trains_evaluates_and_predicts_as_the_emulated_tpu(cores, pipelined, tmp_path, caplog):
+def test_trains_evaluates_and_predicts_as_the_emulated_tpu(
+    place, cores, pipelined, tmp_path, caplog
+):
     caplog.set_level(logging.INFO, "estimator_emb")
     spec = SPEC._replace(pipeline_execution_with_tensor_core=pipelined)
     found = {}
-    for device in ("host", "pjrt"):
+    for device in ("host", place):
         estimator, variables = trained(tmp_path / device, device, cores, spec=spec)
         metrics = estimator.evaluate(batches, steps=3)
         predictions = list(estimator.predict(without_labels))
         assert len(predictions) == 31
         found[device] = (variables, metrics, predictions)
-    for of_host, of_devices in zip(found["host"][:2], found["pjrt"][:2], strict=True):
+    for of_host, of_devices in zip(found["host"][:2], found[place][:2], strict=True):
         harness.same(of_host, of_devices)
-    for of_host, of_devices in zip(found["host"][2], found["pjrt"][2], strict=True):
+    for of_host, of_devices in zip(found["host"][2], found[place][2], strict=True):
         harness.same(of_host, of_devices)
     which = "a PJRT device: cpu:0" if cores == 1 else "8 PJRT devices: cpu:0 to cpu:7"
     assert f"The model runs on {which}." in caplog.messages
+    where = "in the memory of the devices" if place == "pjrt+tables" else "on the host"
+    assert f"Embedding tables train {where}: 1 table" in caplog.text
 
 
 @pytest.mark.slow
-def test_every_golden_optimizer_trains_a_table(tmp_path):
+@pytest.mark.parametrize(("place", "cores"), [("pjrt", 1), ("pjrt+tables", 1), ("pjrt+tables", 2)])
+def test_every_golden_optimizer_trains_a_table(place, cores, tmp_path):
     """Each is a table of one training, from a config dict, with its slots and its rates."""
-    cases = [case for case in golden_training.GOLDEN["cases"] if "num_shards" not in case["hyper"]]
-    golden_training.check_training(cases, tmp_path, "pjrt", 1)
+    golden = golden_training.GOLDEN["cases"]
+    cases = [case for case in golden if case["hyper"].get("num_shards", 1) == cores]
+    golden_training.check_training(cases, tmp_path, place, cores)
 
 
 def dense(x, units, name):
@@ -234,8 +246,8 @@ def test_random_numbers_are_of_seeds_step_and_core(tmp_path):
 def test_training_goes_on_in_turns(tmp_path):
     """Under devices, an emulated TPU and the host, with the same checkpoints."""
     for folder, ways in (
-        ("at once", ["host"] * 4),
-        ("in turns", ["pjrt", "off", "host", "pjrt"]),
+        ("at once", ["host"] * 6),
+        ("in turns", ["pjrt", "off", "pjrt+tables", "host", "pjrt+tables", "pjrt"]),
     ):
         for number, way in enumerate(ways, start=1):
             device, use_tpu = way.replace("off", "host"), way != "off"
@@ -274,24 +286,26 @@ def test_the_next_lookup_overlaps_the_devices(tmp_path, monkeypatch):
     assert not list(expected)
 
 
-def test_a_hook_may_write_variables(tmp_path):
+@pytest.mark.parametrize("place", ["pjrt", "pjrt+tables"])
+def test_a_hook_may_write_variables(place, tmp_path):
     def halve():
         kernel = next(one for one in v1.trainable_variables() if "kernel" in one.name)
         return kernel.assign(kernel / 2)
 
     each = {"hooks": [harness.Reads(halve)], "tpu": {"iterations_per_loop": 1}}
-    harness.same(*(trained(tmp_path / device, device, 2, **each)[1] for device in ("host", "pjrt")))
+    harness.same(*(trained(tmp_path / device, device, 2, **each)[1] for device in ("host", place)))
 
 
-def test_an_input_that_ends_within_a_loop_saves_what_was_trained(tmp_path):
+@pytest.mark.parametrize("place", ["pjrt", "pjrt+tables"])
+def test_an_input_that_ends_within_a_loop_saves_what_was_trained(place, tmp_path):
     def input_fn(params):
         return batches(params).take(5)
 
-    for device in ("host", "pjrt"):
+    for device in ("host", place):
         with pytest.raises(input_ends.InputEndedError, match="ended after 1 steps of a loop"):
             tpu = {"iterations_per_loop": 4}
             trained(tmp_path / device, device, input_fn=input_fn, steps=8, tpu=tpu)
-    harness.same(every_checkpoint(tmp_path / "host"), every_checkpoint(tmp_path / "pjrt"))
+    harness.same(every_checkpoint(tmp_path / "host"), every_checkpoint(tmp_path / place))
 
 
 @pytest.mark.slow
@@ -336,7 +350,8 @@ def test_reads_come_before_the_writes_of_a_step(tmp_path):
 
 
 @pytest.mark.slow
-def test_warm_starts_and_exports(tmp_path):
+@pytest.mark.parametrize("place", ["pjrt", "pjrt+tables"])
+def test_warm_starts_and_exports(place, tmp_path):
     def model_fn(features, labels, mode, params):
         output = dense(features["word"], 1, "output")
         if mode == ee.ModeKeys.PREDICT:
@@ -351,7 +366,7 @@ def test_warm_starts_and_exports(tmp_path):
     table = ee.TableConfig(9, 4, v1.ones_initializer(), "mean")
     spec = harness.tables_spec({"word": table}, ee.AdagradParameters(0.5))
     served = {}
-    for device in ("host", "pjrt"):
+    for device in ("host", place):
         before, program = tmp_path / device / "before", (device, 2, model_fn, spec, input_fn)
         trained(before, *program)
         after, variables = trained(
@@ -360,15 +375,16 @@ def test_warm_starts_and_exports(tmp_path):
         serve = harness.exported(after, tmp_path / device / "export", receive)
         output = serve(word=tf.constant([[3], [8]], tf.int64))["output"].numpy()
         served[device] = {**variables, "served": output}
-    harness.same(served["host"], served["pjrt"])
+    harness.same(served["host"], served[place])
 
 
-def test_a_bad_id_is_named_and_nothing_is_written(tmp_path):
+@pytest.mark.parametrize("place", ["pjrt", "pjrt+tables"])
+def test_a_bad_id_is_named_and_nothing_is_written(place, tmp_path):
     def input_fn(params):
         ids = np.array([[0], [1], [7], [2]], np.int32)
         return tf.data.Dataset.from_tensors({"id": ids}).repeat()
 
-    estimator = id_program.make(tmp_path, device="pjrt", train_batch_size=4)
+    estimator = id_program.make(tmp_path, device=place, train_batch_size=4)
     with pytest.raises(tf.errors.InvalidArgumentError, match="7"):
         estimator.train(input_fn, steps=3)
     assert {name for name in os.listdir(tmp_path) if name.startswith("model.ckpt")} <= {

@@ -211,3 +211,76 @@ def test_check_says_where_the_tables_are(tmp_path):
     )
     assert report.status == 0, str(report)
     assert "\n  v6e, tables: accepted; on the host, where they need " in str(report)
+
+
+DEVICE_TABLES = "TPUConfig: tables='device' trains the tables in the memory of the devices"
+
+
+@pytest.mark.parametrize(
+    ("variables", "tpu", "spec", "words"),
+    [
+        (
+            {},
+            {"tables": "device"},
+            {"pipeline_execution_with_tensor_core": True},
+            f"{DEVICE_TABLES}, where no lookup runs ahead: leave "
+            "pipeline_execution_with_tensor_core=True out of the EmbeddingConfigSpec, or choose "
+            "tables='host'.",
+        ),
+        (
+            {"ESTIMATOR_EMB_TABLES": "device"},
+            {"table_summaries": True},
+            {},
+            f"{DEVICE_TABLES}, and table_summaries=True needs them on the host: leave it out of "
+            "TPUConfig, and ESTIMATOR_EMB_TABLE_SUMMARIES out of the environment, or choose "
+            "tables='host'.",
+        ),
+        (
+            {},
+            {"device": "emulate", "tables": "device"},
+            {},
+            "TPUConfig: tables='device' needs device='pjrt'; the device is 'emulate'. Choose "
+            "tables='host', or leave ESTIMATOR_EMB_TABLES out of the environment.",
+        ),
+        (
+            {"ESTIMATOR_EMB_TABLES": "hbm"},
+            {},
+            {},
+            "Environment variable ESTIMATOR_EMB_TABLES must be 'host' or 'device'; got 'hbm'.",
+        ),
+        (
+            {},
+            {"tables": "hbm"},
+            {},
+            "TPUConfig: tables must be 'host' or 'device'; got 'hbm'.",
+        ),
+    ],
+)
+def test_tables_on_the_devices_are_refused(variables, tpu, spec, words, tmp_path, monkeypatch):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+    def make():
+        of_tables = emulated_program.SPEC._replace(**spec)
+        tpu_config = {"device": "pjrt", **tpu}
+        return emulated_program.make(
+            emulated_program.model_fn, tmp_path, 2, spec=of_tables, tpu=tpu_config
+        )
+
+    assert harness.refusal(ValueError, make) == words
+
+
+def test_a_hook_that_writes_a_table_on_the_devices_is_refused(tmp_path):
+    def clear():
+        table = next(one for one in v1.global_variables() if "embedding" in one.op.name)
+        return table.assign(tf.zeros(table.shape), name="clear")
+
+    with pytest.raises(ValueError) as raised:
+        emulated_program.trained(tmp_path, "pjrt+tables", hooks=[harness.Reads(clear)])
+    first, *where = str(raised.value).splitlines()
+    assert first == (
+        "TPUConfig: tables='device' trains table 'tbl_past_words_shared_embedding' in the "
+        "memory of the devices, and 'clear' writes its variable "
+        "'past_words_shared_embedding/part_0' on the host: choose tables='host'."
+    )
+    assert "test_pjrt_refusals.py" in where[0]

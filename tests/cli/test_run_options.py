@@ -14,6 +14,7 @@ from estimator_emb.legacy import launch
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "migration.md"
 VALUES = {
     "device": ["--device=tpu"],
+    "tables": ["--tables=host"],
     "shards": ["--shards=8"],
     "topology": ["--topology=v3-32"],
     "steps_limit": ["--steps-limit=3"],

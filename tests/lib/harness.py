@@ -195,7 +195,8 @@ def estimator(
       spec: its EmbeddingConfigSpec, or None.
       model_dir: of its RunConfig.
       batch_size: in all modes.
-      device: of its TPUConfig; "host", an emulated TPU, where only `num_shards` is given.
+      device: of its TPUConfig; "host", an emulated TPU, where only `num_shards` is given;
+        "pjrt+tables" has its tables on the devices too.
       num_shards: the number of cores.
       run: other arguments of its RunConfig.
       tpu: other arguments of its TPUConfig.
@@ -203,6 +204,8 @@ def estimator(
     """
     device = device or ("host" if num_shards else None)
     of_tpu = {"iterations_per_loop": 1, "device": device, "num_shards": num_shards, **(tpu or {})}
+    if of_tpu["device"] == "pjrt+tables":
+        of_tpu |= {"device": "pjrt", "tables": "device"}
     config = ee.RunConfig(model_dir=str(model_dir), tpu_config=ee.TPUConfig(**of_tpu), **run)
     kwargs.setdefault("use_tpu", device is not None)
     return configured(model_fn, spec, config, batch_size, **kwargs)

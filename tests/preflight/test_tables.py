@@ -51,13 +51,20 @@ def test_rows_that_are_packed(dimension, columns):
 
 
 def checked(
-    made, mode="train", generations=("v3",), cores=8, compilations=(), device="host", **tpu_config
+    made,
+    mode="train",
+    generations=("v3",),
+    cores=8,
+    compilations=(),
+    device="host",
+    place=None,
+    **tpu_config,
 ):
     estimator = programs.estimator(
         programs.model_fn_with(), embedding_config_spec=made, device="host", **tpu_config
     )
     request, config = estimator.backend.request, estimator.config
-    config = config.replace(tpu_config=config.tpu_config._replace(device=device))
+    config = config.replace(tpu_config=config.tpu_config._replace(device=device, tables=place))
     return tables.check_tables(request, config, mode, generations, cores, compilations)
 
 
@@ -120,6 +127,34 @@ def test_generations(generation, outcome, words):
     (on_host,) = checked(spec(1000, 16), generations=(generation,), device="pjrt")
     assert str(on_host) == (
         f"{generation}, tables: accepted; on the host, where they need 0.000128 GB of memory"
+    )
+
+
+ON_DEVICES = {"device": "pjrt", "place": "device"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "dimension", "of_device"),
+    [
+        (8_000, 16, 1_000 * 16),
+        (8_001, 10, 1_008 * 16),  # 8 rows of 16 floats share one of 128.
+        (8_000, 128, 1_000 * 128),
+        (8_000, 130, 1_000 * 256),
+    ],
+)
+def test_bytes_of_a_device(rows, dimension, of_device):
+    """Of tables in the memory of 8 PJRT devices, with Adagrad's slot."""
+    (found,) = checked(spec(rows, dimension), cores=8, generations=("v6e",), **ON_DEVICES)
+    assert (found.outcome, found.table_bytes) == ("accepted", 2 * 4 * of_device)
+
+
+def test_tables_that_devices_cannot_hold():
+    (found,) = checked(spec(10**9, 64), cores=8, generations=("v5e",), **ON_DEVICES)
+    assert (found.outcome, found.words) == (
+        "refused",
+        "Tables and slots take 59.6 GiB of each of 8 devices, and a device has 16 GiB. The largest "
+        "is 't': 1,000,000,000 rows of 64, and 1 slot. They would fit on 32 devices. "
+        "TPUConfig(tables='host') keeps them in the memory of the host instead.",
     )
 
 

@@ -82,7 +82,9 @@ class EmulatedTPU(Backend):
                 cores = CoresOfTPU(
                     guards, self._executor, estimator, context, config, params, features
                 )
-                tables = self._local.tables.beside_cores(guards, context.global_batch_size)
+                tables = self._local.tables.beside_cores(
+                    guards, context.global_batch_size, cores.kernels
+                )
                 return driver.drive(cores, tables)
 
         return for_tpu

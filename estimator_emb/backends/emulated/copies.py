@@ -4,6 +4,7 @@ An `Executor` belongs to a backend, and begins an `Execution` for the graph of e
 """
 
 import contextlib
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -12,9 +13,14 @@ from estimator_emb.backends.emulated import topology
 from estimator_emb.backends.emulated.computation import Computation
 from estimator_emb.catalog.slices import Slice
 from estimator_emb.engine.cores import Cores
+from estimator_emb.engine.engine import LiveTables
+from estimator_emb.engine.kernels import Factory
 from estimator_emb.guards.guard import Runs
 from estimator_emb.reporting.text_columns import counted
 from estimator_emb.spec import options
+
+CreateTables = Callable[[Any], LiveTables | None]
+"""Creates the tables of a graph once; takes the value of model_fn."""
 
 
 class Execution(Protocol):
@@ -22,15 +28,22 @@ class Execution(Protocol):
 
     Attributes:
       load: the op that runs before each loop of steps, or None.
+      kernels: what trains the tables where the execution does; None for those of the host.
     """
 
     load: tf.Operation | None
+    kernels: Factory | None
 
     def running(self) -> contextlib.AbstractContextManager[Any]:
         """Makes a context in which model_fn builds the step of core 0."""
 
-    def on_cores(self, wanted: dict[str, Any], spec: Any) -> tuple[dict[str, Any], Any]:
-        """Returns each core's tensors for those of `wanted`, and model_fn's spec for a session."""
+    def on_cores(
+        self, wanted: dict[str, Any], spec: Any, create_tables: CreateTables
+    ) -> tuple[dict[str, Any], Any]:
+        """Returns each core's tensors for those of `wanted`, and model_fn's spec for a session.
+
+        An execution that trains the tables itself creates them here.
+        """
 
     def whole_step(self, train_op: Any, updates: list[tf.Operation]) -> tf.Operation:
         """Returns the op of a step and of the updates of its tables."""
@@ -90,6 +103,7 @@ class CoreCopies:
 
 class _CopiedStep:
     load: tf.Operation | None = None
+    kernels: Factory | None = None
 
     def __init__(self, cores: Cores):
         self._cores = cores
@@ -97,7 +111,9 @@ class _CopiedStep:
     def running(self) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext()
 
-    def on_cores(self, wanted: dict[str, Any], spec: Any) -> tuple[dict[str, Any], Any]:
+    def on_cores(
+        self, wanted: dict[str, Any], spec: Any, create_tables: CreateTables
+    ) -> tuple[dict[str, Any], Any]:
         of_cores = self._cores.replicate(tf.nest.flatten(wanted))
         return tf.nest.pack_sequence_as(wanted, of_cores), spec
 

@@ -40,6 +40,7 @@ from estimator_emb.compat.internals.tpu_estimator import (
 )
 from estimator_emb.engine.cores import Cores
 from estimator_emb.engine.engine import LiveTables, PendingLookup, TableStep
+from estimator_emb.engine.kernels import Factory
 from estimator_emb.engine.ordering import accesses, structure
 from estimator_emb.guards.guard import ModelBatch
 from estimator_emb.guards.watching import GraphGuards
@@ -80,6 +81,11 @@ class CoresOfTPU(driver.Runner):
         self._computation = Computation()
         self._execution = executor.begin(self.cores, self._computation, ctx.mode)
         self._pending: PendingLookup | None = None
+
+    @property
+    def kernels(self) -> Factory | None:
+        """What trains the tables; None for the kernels of the host."""
+        return self._execution.kernels
 
     def says(self) -> str:
         return self._executor.says(self.cores.count, self._ctx.num_hosts)
@@ -136,7 +142,8 @@ class CoresOfTPU(driver.Runner):
         return spec
 
     def _create_tables(self, spec: Any) -> LiveTables | None:
-        self.guards.lookup = self._pending.create_tables(spec) if self._pending else None
+        if self.guards.lookup is None and self._pending:
+            self.guards.lookup = self._pending.create_tables(spec)
         return self.guards.lookup
 
     def _train(self, returned: Any) -> EstimatorSpec:
@@ -146,7 +153,7 @@ class CoresOfTPU(driver.Runner):
         host_call = getattr(spec, "host_call", None)
         gradients = self._pending.gradients() if self._pending else {}
         wanted = {"host_call": _tensors(host_call), "gradients": gradients, "loss": spec.loss}
-        values, spec = self._execution.on_cores(wanted, spec)
+        values, spec = self._execution.on_cores(wanted, spec, self._create_tables)
         self.guards.losses = values["loss"]
         if options.means_losses():
             loss = tf.reduce_mean(tf.stack(values["loss"]))
@@ -157,7 +164,8 @@ class CoresOfTPU(driver.Runner):
         lookup = self._create_tables(spec)
         if lookup:
             lookup.hold_writes(spec.train_op, spec.loss)
-            updates.append(lookup.apply_gradients(values["gradients"]))
+            if self.kernels is None:
+                updates.append(lookup.apply_gradients(values["gradients"]))
         step = self._execution.whole_step(spec.train_op, updates)
         scaffold = self._scaffold(getattr(spec, "scaffold_fn", None))
         host_ops = self._on_host("host_call", host_call, values, after=step)
@@ -198,7 +206,7 @@ class CoresOfTPU(driver.Runner):
             "host_call": _tensors(spec.host_call),
             "loss": spec.loss,
         }
-        values, spec = self._execution.on_cores(wanted, spec)
+        values, spec = self._execution.on_cores(wanted, spec, self._create_tables)
         self.guards.losses = values["loss"]
         loss_of_step = (
             tf.reduce_mean(tf.stack(values["loss"])) if options.means_losses() else spec.loss
@@ -241,7 +249,7 @@ class CoresOfTPU(driver.Runner):
         spec = _tpu_spec(returned, "prediction")
         self._wrapper._verify_tpu_spec_predictions(spec.predictions)
         wanted = {"predictions": spec.predictions, "host_call": _tensors(spec.host_call)}
-        values, spec = self._execution.on_cores(wanted, spec)
+        values, spec = self._execution.on_cores(wanted, spec, self._create_tables)
         self._create_tables(spec)
         scaffold = self._scaffold(spec.scaffold_fn)
         host_ops = self._on_host("host_call", spec.host_call, values)

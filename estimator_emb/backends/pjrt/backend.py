@@ -1,15 +1,17 @@
-"""PJRT devices that run the model of a program for a TPU, with its tables on the host."""
+"""PJRT devices that run the model of a program for a TPU, and train its tables if it asks so."""
 
 import importlib.util
 from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.backends.base import EstimatorRequest
 from estimator_emb.backends.emulated.computation import Computation
 from estimator_emb.backends.emulated.copies import Execution
 from estimator_emb.backends.pjrt.lowered_step import StepOnDevices, described
 from estimator_emb.catalog import environment
 from estimator_emb.catalog.slices import Slice
+from estimator_emb.compat.internals.estimators import ModeKeys
 from estimator_emb.engine.cores import Cores
 from estimator_emb.guards.guard import Runs
 from estimator_emb.native import cache
@@ -25,6 +27,12 @@ class PjrtDevices:
     runs = Runs.PJRT
     takes_out = True
 
+    def __init__(self, request: EstimatorRequest):
+        keeps = request.spec is not None and options.asked_tables(request.config) == "device"
+        self._keeps_tables = keeps
+        if keeps:
+            _check_tables(request)
+
     def shape(self, tpu_config: Any, has_tables: bool) -> Slice:
         self._devices = chosen(tpu_config)
         return shape_of(len(self._devices))
@@ -33,7 +41,24 @@ class PjrtDevices:
         return f"The model runs on {described(self._devices)}."
 
     def begin(self, cores: Cores, computation: Computation, mode: str) -> Execution:
-        return StepOnDevices(self._devices, cores, computation, mode)
+        keeps_tables = self._keeps_tables and mode == ModeKeys.TRAIN
+        return StepOnDevices(self._devices, cores, computation, mode, keeps_tables)
+
+
+def _check_tables(request: EstimatorRequest) -> None:
+    """Raises ValueError for what tables in the memory of the devices cannot do."""
+    owner = "TPUConfig: tables='device' trains the tables in the memory of the devices"
+    assert request.spec is not None
+    if request.spec.pipeline_execution_with_tensor_core:
+        raise ValueError(
+            f"{owner}, where no lookup runs ahead: leave pipeline_execution_with_tensor_core=True "
+            "out of the EmbeddingConfigSpec, or choose tables='host'."
+        )
+    if options.asked_table_summaries(request.config):
+        raise ValueError(
+            f"{owner}, and table_summaries=True needs them on the host: leave it out of TPUConfig, "
+            f"and {environment.TABLE_SUMMARIES} out of the environment, or choose tables='host'."
+        )
 
 
 def shape_of(count: int) -> Slice:

@@ -15,11 +15,19 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.backends.emulated.computation import Computation
+from estimator_emb.backends.emulated.copies import CreateTables
+from estimator_emb.backends.pjrt.tables_on_devices import (
+    HostCopy,
+    KernelsOnDevices,
+    TablesOnDevices,
+)
 from estimator_emb.backends.xla import core_step, draws
+from estimator_emb.checkpoints.restoring import saver
 from estimator_emb.compat.internals.estimators import ModeKeys
 from estimator_emb.compat.internals.graphs import control_flow_util, gen_random_ops
 from estimator_emb.compat.internals.patches import Changes
 from estimator_emb.engine.cores import Cores
+from estimator_emb.engine.kernels import Factory
 from estimator_emb.engine.ordering import reads_before_writes
 
 _KERAS = "tf_keras.src.utils.control_flow_util"
@@ -32,8 +40,17 @@ _building = threading.RLock()
 class StepOnDevices:
     """The step of one mode, which runs on PJRT devices, one for each core."""
 
-    def __init__(self, devices: Sequence[Any], cores: Cores, computation: Computation, mode: str):
+    def __init__(
+        self,
+        devices: Sequence[Any],
+        cores: Cores,
+        computation: Computation,
+        mode: str,
+        keeps_tables: bool,
+    ):
         self.load: tf.Operation | None = None
+        self.kernels: Factory | None = KernelsOnDevices if keeps_tables else None
+        self._host_copy: list[HostCopy] = []
         self._devices = devices
         self._cores = cores
         self._computation = computation
@@ -56,7 +73,9 @@ class StepOnDevices:
                 self._seed = self._cores.per_core([tf.ensure_shape(one, [2]) for one in each])
         return self._seed
 
-    def on_cores(self, wanted: dict[str, Any], spec: Any) -> tuple[dict[str, Any], Any]:
+    def on_cores(
+        self, wanted: dict[str, Any], spec: Any, create_tables: CreateTables
+    ) -> tuple[dict[str, Any], Any]:
         rest = {name: tensors for name, tensors in wanted.items() if name != "gradients"}
         if getattr(spec, "loss", None) is not None:
             rest[_LOSS] = spec.loss
@@ -69,9 +88,15 @@ class StepOnDevices:
         # Before they leave the session's graph, reads get in front of the writes of a step.
         reads_before_writes.order([*targets, *([] if train_op is None else [train_op])])
         step = core_step.lower_core(self._cores, targets, train_op, self._computation.has)
-        self._take_to_devices(step)
+        live = create_tables(spec) if self.kernels else None
+        tables = TablesOnDevices(live, step, sorted(gradients), self._devices) if live else None
+        self._take_to_devices(step, tables)
         with tf.name_scope("pjrt"), tf.control_dependencies(None):
-            values = tf.nest.pack_sequence_as(gradients, self._launched(step, first))
+            if tables:
+                self._launch_with_tables(step, tables, spec)
+                values = {}
+            else:
+                values = tf.nest.pack_sequence_as(gradients, self._launched(step, first))
             with tf.control_dependencies([self._launch]):
                 numbers = range(len(first), len(step.results))
                 results = self._results(step, numbers)
@@ -82,12 +107,16 @@ class StepOnDevices:
             spec = spec._replace(loss=others.pop(_LOSS)[0])
         return {**others, "gradients": values}, spec
 
-    def _take_to_devices(self, step: core_step.CoreStep) -> None:
+    def _take_to_devices(self, step: core_step.CoreStep, tables: TablesOnDevices | None) -> None:
         from estimator_emb.backends.xla.devices import DeviceStep
 
         lowered = step.lowered()
         try:
-            on_devices = DeviceStep(lowered, len(step.arguments), self._devices)
+            on_devices: Any
+            if tables:
+                on_devices = tables.step_of(lowered)
+            else:
+                on_devices = DeviceStep(lowered, len(step.arguments), self._devices)
         except RuntimeError as error:  # Of XLA for these devices.
             raise core_step.CannotLower(core_step.explained(str(error))) from error
         self._on_devices = on_devices
@@ -125,6 +154,31 @@ class StepOnDevices:
         self._launch, outputs = _host_op("step", launch, tf.nest.flatten(given), dtypes)
         self._new_step = outputs[count * len(first) :]
         return self._shaped(outputs, first)
+
+    def _launch_with_tables(
+        self, step: core_step.CoreStep, tables: TablesOnDevices, spec: Any
+    ) -> None:
+        """Makes the op of a step that looks up and trains tables on the devices."""
+        others = [
+            self._cores.on_each_core(tensor)
+            for number, tensor in enumerate(step.arguments)
+            if number not in tables.activations
+        ]
+        with tables.inputs() as (ids, rates, multiplier):
+            inputs = [others, ids, rates, multiplier]
+            # Only functions of the step wait for it: else a loop of steps runs ahead.
+            known = [tf.get_static_value(one) is not None for one in (rates, multiplier)]
+            counter = [] if all(known) else self._step_counter()
+
+            def launch(*values: Any) -> list[Any]:
+                given, of_ids, *factors = tf.nest.pack_sequence_as(inputs, values)
+                self._on_devices.launch(given, tables.padded(of_ids), *factors)
+                self._number += 1
+                return list(self._on_devices.variables(counter))
+
+            dtypes = [self._handles[index][1] for index in counter]
+            self._launch, self._new_step = _host_op("step", launch, tf.nest.flatten(inputs), dtypes)
+        self._host_copy = [HostCopy(tables.live, self._on_devices, saver.savers_of_program(spec))]
 
     def _results(self, step: core_step.CoreStep, numbers: Sequence[int]) -> list[Any]:
         tensors = [step.results[number] for number in numbers]
@@ -178,7 +232,7 @@ class StepOnDevices:
     def session_hooks(self) -> list[Any]:
         if self._mode == ModeKeys.TRAIN:  # Each loop begins with a load.
             with tf.name_scope("pjrt"):
-                return [_FlushHook(self._on_devices, self._written_back())]
+                return [_FlushHook(self._on_devices, self._written_back()), *self._host_copy]
         return [_LoadHook(self.load)]
 
 

@@ -1,12 +1,12 @@
 """Runs, or compiles ahead of time, a lowered step on PJRT devices by jax.
 
-The only file of the package that imports jax. It imports nothing of the package, because
-`preflight` also runs it by its path, in an interpreter that may lack the package. It uses private
-parts of jax and jaxlib, of the versions that the extra `[pjrt]` names.
+The only file of the package that imports jax, but for `device_tables`. It imports nothing else of
+the package, because `preflight` also runs it by its path, in an interpreter that may lack the
+package. It uses private parts of jax and jaxlib, of the versions that the extra `[pjrt]` names.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -187,7 +187,11 @@ class DeviceStep:
         False only if the caller waits for a result before it returns.
         """
         with jax.enable_x64(True):
-            arguments = [self._by_core(values, copies) for values in given]
+            copied = np.array if copies else np.asarray
+            arguments = [
+                _divided([copied(value)[None] for value in values], self._jitted.by_core)
+                for values in given
+            ]
             self.is_ahead = bool(self.written)
             self._values, self._results = self._compiled(self._values, arguments)
 
@@ -204,13 +208,134 @@ class DeviceStep:
         """Returns copies of the values of variables; the next step reuses their memory."""
         return [np.array(self._values[index]) for index in indices]
 
-    def _by_core(self, values: Sequence[np.ndarray], copies: bool) -> Any:
-        parts = [
-            jax.device_put((np.array if copies else np.asarray)(value)[None], device)
-            for value, device in zip(values, self._devices, strict=True)
+
+class StepWithTables:
+    """A serialized step on one device for each core, with its variables and its tables there.
+
+    Args:
+      activations: (index of an argument of the step, key of the feature whose activation it is).
+      gradients: (index of a result, key of the feature whose activation's gradient it is).
+    """
+
+    def __init__(
+        self,
+        serialized: bytes,
+        arguments: int,
+        devices: Sequence[Any],
+        tables: Any,
+        activations: Mapping[int, str],
+        gradients: Mapping[int, str],
+    ):
+        module = LoweredModule(serialized, arguments)
+        self._devices, self.tables = devices, tables
+        mesh = Mesh(np.array(devices), ("core",))
+        same, by_core = PartitionSpec(), PartitionSpec("core")
+        self._same, self._by_core = NamedSharding(mesh, same), NamedSharding(mesh, by_core)
+        new = dict(module.written)
+        self.written = sorted(new.values())
+        self.is_ahead = self.tables_are_ahead = False
+        self._kept = [n for n in range(len(module.results)) if n not in new and n not in gradients]
+        self._values: list[Any] = []
+        self._arrays: list[list[Any]] = []
+        self._results: dict[int, Any] = {}
+
+        def step(state: Any, given: list[Any], ids: Any, rates: Any, multiplier: Any) -> Any:
+            values, arrays = state
+            looked_up, kept = tables.look_up(arrays, ids)
+            others = iter(given)
+            arguments = [
+                looked_up[activations[n]].reshape(module.parameters[n].shape)
+                if n in activations
+                else next(others)[0]
+                for n in range(module.arguments)
+            ]
+            made = _step.bind(*arguments, *values, module=module, count=len(devices))
+            changed = list(values)
+            for result, variable in new.items():
+                changed[variable] = made[result]
+            of_features = {key: jax.numpy.zeros_like(one) for key, one in looked_up.items()}
+            of_features |= {key: made[n] * multiplier for n, key in gradients.items()}
+            arrays = tables.update(arrays, kept, of_features, rates)
+            return (changed, arrays), [made[n][None] for n in self._kept]
+
+        sharded = jax.shard_map(
+            step,
+            mesh=mesh,
+            in_specs=((same, by_core), by_core, by_core, same, same),
+            out_specs=((same, by_core), by_core),
+            check_vma=False,
+        )
+        options = {"xla_allow_excess_precision": False}
+        self._jit = jax.jit(sharded, donate_argnums=0, compiler_options=options)
+        # Shardy, which divides by default, takes no shapes that depend on values.
+        self._shardy = "[<=" not in module.text
+
+    def load(self, *values: np.ndarray) -> None:
+        """Puts the values of all variables onto every device."""
+        with jax.enable_x64(True):
+            self._values = [jax.device_put(np.array(one), self._same) for one in values]
+
+    def load_tables(self, read: Callable[[str, int], np.ndarray]) -> None:
+        """Puts the tables onto the devices; `read` gets a table's name, and 0 or 1 + a slot."""
+        self._arrays = [
+            [
+                _divided(
+                    [stack.shard(core, values, fill) for core in range(len(self._devices))],
+                    self._by_core,
+                )
+                for number, fill in enumerate(stack.fills)
+                for values in [{one.name: read(one.name, number) for one in stack.tables}]
+            ]
+            for stack in self.tables.stacks
         ]
-        shape = (len(parts), *parts[0].shape[1:])
-        return jax.make_array_from_single_device_arrays(shape, self._jitted.by_core, parts)
+        self.tables_are_ahead = False
+
+    def fetch_tables(self, write: Callable[[str, int, np.ndarray], None]) -> None:
+        """Gives `write` the values of each table and slot, numbered as in `load_tables`."""
+        for stack, arrays in zip(self.tables.stacks, self._arrays, strict=True):
+            for number, array in enumerate(arrays):
+                into = {
+                    one.name: np.empty([one.rows, one.dimension], np.float32)
+                    for one in stack.tables
+                }
+                for shard in array.addressable_shards:
+                    stack.unshard((shard.index[0].start or 0) // stack.packed, shard.data, into)
+                for name, values in into.items():
+                    write(name, number, values)
+        self.tables_are_ahead = False
+
+    def launch(
+        self, given: Sequence[Sequence[np.ndarray]], ids: Any, rates: Any, multiplier: Any
+    ) -> None:
+        """Begins a step with each core's value of each argument that is no activation.
+
+        `ids` has for each feature what `DeviceTables.look_up` takes, of all cores.
+        """
+        with jax.enable_x64(True), config.use_shardy_partitioner(self._shardy):
+            arguments = [
+                _divided([np.array(value)[None] for value in values], self._by_core)
+                for values in given
+            ]
+            placed = jax.tree.map(lambda one: jax.device_put(one, self._by_core), ids)
+            state, results = self._jit(
+                (self._values, self._arrays), arguments, placed, rates, multiplier
+            )
+            self._values, self._arrays = state
+            self._results = dict(zip(self._kept, results, strict=True))
+            self.is_ahead = self.tables_are_ahead = True
+
+    results = DeviceStep.results
+    variables = DeviceStep.variables
+
+
+def _divided(parts: Sequence[np.ndarray], sharding: Any) -> Any:
+    """Returns an array of which each device of a sharding has one part, in their order."""
+    placed = [
+        jax.device_put(part, device)
+        for part, device in zip(parts, sharding.mesh.devices.flat, strict=True)
+    ]
+    shape = (sum(len(part) for part in parts), *parts[0].shape[1:])
+    return jax.make_array_from_single_device_arrays(shape, sharding, placed)
 
 
 def devices(platform: str | None, kept: str | None) -> list[Any]:

@@ -18,7 +18,7 @@ MOST_FILES = 8
 
 def savers_of_program(spec: Any) -> list[tf.compat.v1.train.Saver]:
     """Returns the savers that a model_fn gives a session, by its scaffold, hooks or collection."""
-    savers = [getattr(spec.scaffold, "saver", None)]
+    savers = [getattr(getattr(spec, "scaffold", None), "saver", None)]
     savers += tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS)
     for name in ("training_hooks", "training_chief_hooks", "evaluation_hooks", "prediction_hooks"):
         for hook in getattr(spec, name, None) or ():

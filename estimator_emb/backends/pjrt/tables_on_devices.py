@@ -1,0 +1,227 @@
+"""Tables in the memory of PJRT devices: what one step gives them, and when the host has them.
+
+TensorFlow's variables of the tables are the host's copy. They are initialized, restored and saved
+as ever; the devices load them when a session begins, and they are written before each save.
+"""
+
+import contextlib
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator_emb.backends.xla import core_step
+from estimator_emb.checkpoints.restoring import saver
+from estimator_emb.engine import bad_input, lookup
+from estimator_emb.engine.engine import LiveTables
+from estimator_emb.engine.inputs import Batch, Ids, Source
+from estimator_emb.engine.ordering import accesses, structure
+from estimator_emb.engine.pipelining import LookaheadBuffer
+from estimator_emb.engine.tables.storage import StoredTable
+from estimator_emb.optimizers import step
+from estimator_emb.optimizers._parameters import Math
+from estimator_emb.reporting import frames
+
+
+class KernelsOnDevices:
+    """`Kernels` that check a batch; the op of the step looks the tables up and trains them.
+
+    Attributes:
+      ids: the good ids of each feature, by its key.
+    """
+
+    def __init__(
+        self,
+        tables: Sequence[StoredTable],
+        num_cores: int,
+        next_step: LookaheadBuffer | None,
+    ):
+        self.checked: tf.Tensor | None = None
+
+    def lookup(self, batch: Batch, used: Sequence[Source]) -> Iterator[tf.Tensor]:
+        self.batch = batch
+        good, self.checked = bad_input.checked(batch.ids, batch.size)
+        self.ids: dict[str, Ids] = {ids.feature.key: ids for ids in good}
+        for source in used:  # Nothing reads these.
+            ids = self.ids[source.feature.key]
+            yield tf.zeros(lookup.activation_shape(ids, source.table.config.dimension))
+
+    def update(self, gradients: Iterator[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
+        return tf.no_op()
+
+
+class TablesOnDevices:
+    """The tables of one training, on the devices of its step.
+
+    Attributes:
+      live: the tables in the session's graph.
+      activations: index of an argument of the step -> key of the feature whose activation it is.
+    """
+
+    def __init__(
+        self,
+        live: LiveTables,
+        step: core_step.CoreStep,
+        reached: Sequence[str],
+        devices: Sequence[Any],
+    ):
+        """Takes the features that a gradient reaches, in the order of the step's first results."""
+        from estimator_emb.backends.xla import device_tables
+
+        self.live = live
+        self._step, self._devices, self._reached = step, devices, reached
+        kernels, batch_size = live.kernels, live.step.batch_size
+        assert isinstance(kernels, KernelsOnDevices) and batch_size is not None
+        self._kernels = kernels
+        stand_ins = {of_cores[0].name: key for key, of_cores in live.stand_ins.items()}
+        self.activations = {
+            number: stand_ins[tensor.name]
+            for number, tensor in enumerate(step.arguments)
+            if tensor.name in stand_ins
+        }
+        features = [
+            device_tables.DeviceFeature(one.key, table.name, one.max_sequence_length or 1)
+            for table in live.tables
+            for one in table.features
+        ]
+        self._on_devices = device_tables.DeviceTables(
+            [_described(device_tables, one) for one in live.tables],
+            features,
+            batch=batch_size,
+            cores=len(devices),
+            packs=devices[0].platform == "tpu",
+        )
+        self._keys = [one.key for one in features]
+        self._capacities: dict[str, int] = {}
+
+    def step_of(self, lowered: bytes) -> Any:
+        """Returns the step with these tables, on its devices."""
+        from estimator_emb.backends.xla.devices import StepWithTables
+
+        return StepWithTables(
+            lowered,
+            len(self._step.arguments),
+            self._devices,
+            self._on_devices,
+            self.activations,
+            dict(enumerate(self._reached)),
+        )
+
+    @contextlib.contextmanager
+    def inputs(self) -> Iterator[tuple[list[dict[str, tf.Tensor]], tf.Tensor, tf.Tensor]]:
+        """Yields each feature's ids of the whole batch, the rates of the tables and the multiplier.
+
+        Ops inside wait for the check of the rates.
+        """
+        with self.live.rates_of_step(self._reached) as (rates, multiplier):
+            ids = [self._inputs_of(self._kernels.ids[key]) for key in self._keys]
+            yield ids, tf.stack(rates), tf.constant(1.0) if multiplier is None else multiplier
+
+    def _inputs_of(self, ids: Ids) -> dict[str, tf.Tensor]:
+        gains = lookup.gains(ids, ids.table.config.combiner)
+        given = {"ids": ids.ids, "segments": ids.segments, "gains": gains}
+        return {name: tensor for name, tensor in given.items() if tensor is not None}
+
+    def padded(self, values: Sequence[dict[str, np.ndarray]]) -> dict[str, dict[str, np.ndarray]]:
+        """Returns the values of `inputs`, by feature, at sizes that the program was compiled for.
+
+        A batch with more ids than any before doubles the size, and has the program compiled again.
+        """
+        return {
+            key: self._padded(key, of_feature)
+            for key, of_feature in zip(self._keys, values, strict=True)
+        }
+
+    def _padded(self, key: str, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        count = len(values["ids"])
+        made = {
+            name: value.astype(np.float32 if name == "gains" else np.int32)
+            for name, value in values.items()
+        }
+        if "segments" not in values:
+            return made
+        size = self._capacities.setdefault(key, 8 * len(self._devices))
+        while size < count:
+            size *= 2
+        self._capacities[key] = size
+        return {
+            name: np.pad(value, (0, size - count), constant_values=-1 if name == "ids" else 0)
+            for name, value in made.items()
+        }
+
+
+def _described(device_tables: Any, table: StoredTable) -> Any:
+    optimizer = table.trained_by
+    return device_tables.DeviceTable(
+        table.name,
+        table.config.vocabulary_size,
+        table.config.dimension,
+        functools.partial(_step, optimizer, table.clipping_limit),
+        repr(optimizer),
+        tuple(optimizer.initial_value(slot) for slot in optimizer.slots),
+        optimizer.updates_untouched_rows,
+        optimizer.use_gradient_accumulation,
+    )
+
+
+def _step(optimizer: Any, limit: float | None, rate: Any, g: Any, w: Any, slots: Any) -> Any:
+    import jax.numpy as jnp
+
+    math = Math(jnp.sqrt, jnp.power, jnp.minimum, jnp.maximum, jnp.sign, jnp.where)
+    return step(optimizer, math, rate, g, w, slots, limit)
+
+
+class HostCopy(tf.compat.v1.train.SessionRunHook):
+    """Loads the devices from the tables' variables, and writes these before each save."""
+
+    def __init__(self, live: LiveTables, step_on_devices: Any, savers: Sequence[Any]):
+        self._step = step_on_devices
+        self._savers = savers
+        self._before_saves = saver.ChecksBeforeSaving(self.fetch, savers)
+        self._reads: dict[tuple[str, int], tf.Variable] = {}
+        self._writes: dict[tuple[str, int], tuple[tf.Tensor, tf.Operation]] = {}
+        live.fetch = self.fetch
+        for table in live.tables:
+            for number, variable in enumerate(table.all_variables):
+                value = tf.compat.v1.placeholder(tf.float32, variable.shape)
+                assign = tf.raw_ops.AssignVariableOp(resource=variable.handle, value=value)
+                self._reads[table.name, number] = variable
+                self._writes[table.name, number] = value, assign
+
+    def after_create_session(self, session: tf.compat.v1.Session, coord: Any) -> None:
+        self._check_writes(session.graph)
+        self._step.load_tables(lambda table, number: session.run(self._reads[table, number]))
+        self._before_saves.after_create_session(session, coord)
+
+    def _check_writes(self, graph: tf.Graph) -> None:
+        """Raises ValueError for an op of the program that writes a table."""
+        keys = tf.compat.v1.GraphKeys
+        known = {assign for _, assign in self._writes.values()}
+        with graph.as_default():
+            known |= accesses.initial_writes()
+        savers = [*self._savers, *graph.get_collection(keys.SAVERS)]
+        restores = [graph.get_operation_by_name(one.saver_def.restore_op_name) for one in savers]
+        known |= {*structure.leading_to(restores, {})}
+        of_tables = {one.op.name: table for (table, _), one in self._reads.items()}
+        for variable in accesses.variables_of(graph):
+            other = next((op for op in variable.writes if op not in known), None)
+            if variable.name in of_tables and other is not None:
+                raise ValueError(
+                    f"TPUConfig: tables='device' trains table {of_tables[variable.name]!r} in the "
+                    f"memory of the devices, and {other.name!r} writes its variable "
+                    f"{variable.name!r} on the host: choose tables='host'."
+                    f"\n{frames.made_by(other)}".rstrip()
+                )
+
+    def fetch(self, session: Any) -> None:
+        """Writes the tables' variables, one after the other, if steps have run since."""
+        if not self._step.tables_are_ahead:
+            return
+
+        def write(table: str, number: int, values: np.ndarray) -> None:
+            placeholder, assign = self._writes[table, number]
+            session.run(assign, {placeholder: values})
+
+        self._step.fetch_tables(write)

@@ -1,0 +1,511 @@
+"""Looks tables up and trains them in the memory of PJRT devices, inside one program of jax.
+
+`look_up` and `update` run in a shard_map over the axis `core` of N devices. Tables of one dimension
+and one rule are a `Stack`: one array for the weights and one for each slot, so that a step sorts,
+gathers and scatters once for all of them. Id i of the table with number t in its stack is on
+device (i + t) % N, in the local row i // N after those of the tables before it: so the frequent
+first ids of all tables do not meet on one device.
+
+Every device sees the ids of all cores. It sorts those that it owns, and goes through them in
+chunks: a device with more ids than the others takes more turns, and no turn waits for another
+device. An activation is the sum of what each device has of it.
+
+On a TPU several narrow rows share a row of 128 lanes, where XLA would pad or transpose them.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+AXIS = "core"
+LANES = 128
+"""Of a row in the memory of a TPU."""
+_NONE = np.int32(2**31 - 1)
+"""In place of a local row: another device owns the id, or there is none."""
+_SLACK = 1.25
+"""A chunk has so many times the ids that a device owns where all own alike."""
+
+_BLOCK = 4096
+"""How many packed rows are updated at once where all are."""
+ROWS = 2**31 - 2**24
+"""A device has fewer rows of a stack."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceTable:
+    """A table of a program.
+
+    Attributes:
+      step: (rate, gradients, weights, slots) -> (weights, *slots), of any number of rows.
+      rule: equal for tables whose `step` is the same.
+      initial: the initial value of each slot.
+      all_rows: whether a step changes rows that no id looks up.
+      accumulates: whether a row gets one step for the gradients of all cores.
+    """
+
+    name: str
+    rows: int
+    dimension: int
+    step: Callable[..., Sequence[Any]]
+    rule: Any
+    initial: tuple[float, ...]
+    all_rows: bool = False
+    accumulates: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceFeature:
+    """A feature that looks up a table, with `segments` for each sample."""
+
+    key: str
+    table: str
+    segments: int = 1
+
+
+class Stack:
+    """Tables that are one array, `packed` rows of `lanes` on each of `cores` devices."""
+
+    def __init__(self, tables: Sequence[DeviceTable], cores: int, packs: bool):
+        first = tables[0]
+        self.tables, self.cores, self.dimension = list(tables), cores, first.dimension
+        self.step, self.all_rows, self.accumulates = first.step, first.all_rows, first.accumulates
+        self.fills = (0.0, *first.initial)
+        """What the rows hold that are no table's, by array."""
+        self.pack, self.width = 1, first.dimension
+        if packs and first.dimension <= LANES:
+            self.width = 1 << (first.dimension - 1).bit_length()
+            self.pack = LANES // self.width
+        elif packs:
+            self.width = -(-first.dimension // LANES) * LANES
+        self.lanes = self.width * self.pack
+        self.base: dict[str, int] = {}
+        self.turn: dict[str, int] = {}
+        rows = 0
+        for number, table in enumerate(tables):
+            self.turn[table.name], self.base[table.name] = number % cores, rows
+            own = -(-table.rows // cores)
+            rows += -(-own // self.pack) * self.pack  # No two tables share a packed row.
+        self.rows = rows
+        if rows >= ROWS:
+            raise ValueError(
+                f"TPUConfig: tables='device' holds fewer than {ROWS:,} rows of one dimension and "
+                f"optimizer on a device; tables {', '.join(self.base)} have {rows:,} on each of "
+                f"{cores}. Take more devices, or choose tables='host'."
+            )
+        self.packed = rows // self.pack
+        self.first_packed = np.array([self.base[one.name] for one in tables], np.int32) // self.pack
+
+    def shard(self, device: int, values: Mapping[str, np.ndarray], fill: float) -> np.ndarray:
+        """Returns the part of a device, from tables [rows, dimension] in the order of their ids."""
+        part = np.full([self.rows, self.width], fill, np.float32)
+        for table in self.tables:
+            own = self._own(device, table, values[table.name])
+            base = self.base[table.name]
+            part[base : base + len(own), : self.dimension] = own
+        return part.reshape(self.packed, self.lanes)
+
+    def unshard(self, device: int, part: Any, into: Mapping[str, np.ndarray]) -> None:
+        """Writes the part of a device into tables in the order of their ids."""
+        rows = np.asarray(part).reshape(self.rows, self.width)
+        for table in self.tables:
+            own = self._own(device, table, into[table.name])
+            base = self.base[table.name]
+            own[:] = rows[base : base + len(own), : self.dimension]
+
+    def _own(self, device: int, table: DeviceTable, values: np.ndarray) -> np.ndarray:
+        return values[(device - self.turn[table.name]) % self.cores :: self.cores]
+
+
+def stacks_of(tables: Sequence[DeviceTable], cores: int, packs: bool) -> list[Stack]:
+    """Returns the stacks of tables, in the order in which tables begin one."""
+    groups: dict[Any, list[DeviceTable]] = {}
+    for table in tables:
+        groups.setdefault((table.dimension, table.rule), []).append(table)
+    return [Stack(group, cores, packs) for group in groups.values()]
+
+
+@dataclasses.dataclass(frozen=True)
+class StackIds:
+    """The ids of all cores that look up a stack, one after the other: [n].
+
+    Attributes:
+      rows: int32, the local row of each id, or `_NONE`.
+      segments: int32, among the `total` segments of all features of the stack.
+      gains: float32; None means that each is 1.
+      owners: int32, the core that the order of ids gives each row to.
+      cores: int32, the core whose sample has the id.
+      sorted: see `DeviceTables._sorted`.
+    """
+
+    rows: Any
+    segments: Any
+    gains: Any
+    owners: Any
+    cores: Any
+    total: int
+    sorted: "_Sorted"
+
+
+_Sorted = collections.namedtuple("_Sorted", "rows places")
+"""Rows in ascending order, and where each stands among all ids.
+
+`_NONE` fills them up to whole chunks, of which the last has a `_NONE` at its end.
+"""
+
+
+class DeviceTables:
+    """Tables on the devices of a mesh, for a step of `batch` samples of all cores."""
+
+    def __init__(
+        self,
+        tables: Sequence[DeviceTable],
+        features: Sequence[DeviceFeature],
+        batch: int,
+        cores: int,
+        packs: bool = False,
+    ):
+        self.batch, self.cores = batch, cores
+        self.stacks = stacks_of(tables, cores, packs)
+        self._numbers = {table.name: number for number, table in enumerate(tables)}
+        self._features = [
+            [one for one in features if one.table in stack.base] for stack in self.stacks
+        ]
+
+    def look_up(self, arrays: Any, ids: Any) -> tuple[dict[str, Any], list[StackIds]]:
+        """Returns the activations of this core's samples by feature, and what `update` needs.
+
+        Args:
+          arrays: of each stack the weights and slots on this device, float32 [packed, lanes].
+          ids: for each feature this device's part of `ids`, int32 [m], where -1 is none, and
+            `segments` and `gains`, [m], if not each of its samples has one id of gain 1.
+        """
+        everyone = self._gathered(ids)
+        flat, kept = [], []
+        for stack, features, (weights, *_) in zip(self.stacks, self._features, arrays, strict=True):
+            of_stack = self._occurrences(stack, features, everyone)
+            kept.append(of_stack)
+            sums = self._sums(stack, weights, of_stack)
+            start = 0
+            for feature in features:
+                count = self.batch * feature.segments
+                flat.append(sums[start : start + count].reshape(self.batch, -1))
+                start += count
+        together = jnp.concatenate(flat, 1)
+        if self.cores > 1:
+            together = lax.psum_scatter(together, AXIS, scatter_dimension=0, tiled=True)
+        activations, start = {}, 0
+        for stack, features in zip(self.stacks, self._features, strict=True):
+            for feature in features:
+                size = feature.segments * stack.dimension
+                activations[feature.key] = together[:, start : start + size]
+                start += size
+        return activations, kept
+
+    def update(
+        self, arrays: Any, kept: list[StackIds], gradients: Mapping[str, Any], rates: Any
+    ) -> list[Any]:
+        """Returns the arrays after a step.
+
+        `gradients` are those of this core's activations, by feature; `rates` are float32 [tables].
+        `kept` is what `look_up` returned of the same arrays.
+        """
+        flat = [
+            gradients[one.key].reshape(self.batch // self.cores, -1)
+            for features in self._features
+            for one in features
+        ]
+        together = jnp.concatenate(flat, 1)
+        if self.cores > 1:
+            together = lax.all_gather(together, AXIS, tiled=True)
+        new, start = [], 0
+        for stack, features, array, of_stack in zip(
+            self.stacks, self._features, arrays, kept, strict=True
+        ):
+            by_segment = []
+            for feature in features:
+                size = feature.segments * stack.dimension
+                part = together[:, start : start + size]
+                by_segment.append(part.reshape(-1, stack.dimension))
+                start += size
+            given = jnp.concatenate(by_segment)
+            of_tables = rates[np.array([self._numbers[one.name] for one in stack.tables])]
+            for sorted_rows in self._passes(stack, of_stack):
+                array = self._update(stack, array, of_stack, sorted_rows, given, of_tables)
+            new.append(array)
+        return new
+
+    def _gathered(self, ids: Any) -> Any:
+        """Returns the ids of all cores, gathered at once: gains travel as their bits."""
+        if self.cores == 1:
+            return ids
+        leaves, tree = jax.tree.flatten(ids)
+        words = [
+            lax.bitcast_convert_type(one, jnp.int32) if one.dtype == jnp.float32 else one
+            for one in leaves
+        ]
+        everyone = lax.all_gather(jnp.concatenate(words), AXIS)
+        made, start = [], 0
+        for leaf in leaves:
+            part = everyone[:, start : start + leaf.size].reshape(-1)
+            start += leaf.size
+            is_float = leaf.dtype == jnp.float32
+            made.append(lax.bitcast_convert_type(part, jnp.float32) if is_float else part)
+        return jax.tree.unflatten(tree, made)
+
+    def _occurrences(
+        self, stack: Stack, features: Sequence[DeviceFeature], ids: Mapping[str, Mapping[str, Any]]
+    ) -> StackIds:
+        me = _me(self.cores)
+        parts: dict[str, list[Any]] = {
+            name: [] for name in ("rows", "segments", "gains", "owners", "cores")
+        }
+        total = 0
+        for feature in features:
+            of_feature = ids[feature.key]
+            given = of_feature["ids"]
+            turn = stack.turn[feature.table]
+            is_own = (given >= 0) & ((given + turn) % self.cores == me)
+            row = stack.base[feature.table] + given // self.cores
+            segments = of_feature.get("segments", jnp.arange(given.size, dtype=jnp.int32))
+            samples = segments // feature.segments
+            parts["rows"].append(jnp.where(is_own, row, _NONE))
+            parts["segments"].append(total + segments)
+            parts["gains"].append(of_feature.get("gains", jnp.ones([given.size], jnp.float32)))
+            parts["owners"].append(
+                jnp.full([given.size], 1, jnp.int32) * ((me - turn) % self.cores)
+            )
+            parts["cores"].append(samples // (self.batch // self.cores))
+            total += self.batch * feature.segments
+        whole = {name: jnp.concatenate(of_features) for name, of_features in parts.items()}
+        if not any("gains" in ids[feature.key] for feature in features):
+            whole["gains"] = None
+        return StackIds(**whole, total=total, sorted=self._sorted(whole["rows"]))
+
+    def _chunk(self, count: int) -> int:
+        return min(count, -(-int(count / self.cores * _SLACK) // 8) * 8)
+
+    def _sorted(self, rows: Any) -> _Sorted:
+        count = rows.size
+        size = self._chunk(count)
+        places = jnp.arange(count, dtype=jnp.int32)
+
+        def all_of_them() -> tuple[Any, ...]:
+            return tuple(lax.sort((rows, places), num_keys=1))
+
+        def own_alone() -> tuple[Any, ...]:
+            own = rows != _NONE
+            to = jnp.where(own, jnp.cumsum(own, dtype=jnp.int32) - 1, count)
+            few = jnp.full([size], _NONE, jnp.int32).at[to].set(rows, mode="drop")
+            at = jnp.zeros([size], jnp.int32).at[to].set(places, mode="drop")
+            few, at = lax.sort((few, at), num_keys=1)
+            more = (0, count - size)
+            return jnp.pad(few, more, constant_values=_NONE), jnp.pad(at, more)
+
+        if size < count:  # The sort of one chunk takes a fraction of that of all.
+            fits = jnp.sum(rows != _NONE, dtype=jnp.int32) <= size
+            ascending, at = lax.cond(fits, own_alone, all_of_them)
+        else:
+            ascending, at = all_of_them()
+        more = (0, (count // size + 1) * size - count)
+        return _Sorted(jnp.pad(ascending, more, constant_values=_NONE), jnp.pad(at, more))
+
+    def _sums(self, stack: Stack, weights: Any, given: StackIds) -> Any:
+        """Returns this device's part of the activations of all segments, [total, dimension]."""
+        size = self._chunk(given.rows.size)
+
+        def turn(state: tuple[Any, Any]) -> tuple[Any, Any]:
+            number, sums = state
+            rows, places = (_cut(one, number, size) for one in given.sorted)
+            values = _rows_of(stack, weights, rows)
+            if given.gains is not None:
+                values = values * given.gains[places][:, None]
+            to = jnp.where(rows == _NONE, given.total, given.segments[places])
+            return number + jnp.int32(1), sums.at[to].add(values, mode="drop")
+
+        start = self._varying(jnp.zeros([given.total, stack.dimension], jnp.float32))
+        own = _count(given.sorted.rows)
+        return lax.while_loop(lambda one: one[0] * size < own, turn, (jnp.int32(0), start))[1]
+
+    def _passes(self, stack: Stack, given: StackIds) -> Iterator[_Sorted]:
+        """Yields the rows of each step of the optimizer, one after the other."""
+        if stack.accumulates or self.cores == 1:
+            yield given.sorted
+            return
+        for turn in range(self.cores):  # The core that owns a row is first.
+            other = jnp.where(turn - 1 < given.owners, turn - 1, turn)
+            core = given.owners if turn == 0 else other
+            yield self._sorted(jnp.where(given.cores == core, given.rows, _NONE))
+
+    def _update(
+        self,
+        stack: Stack,
+        arrays: Sequence[Any],
+        given: StackIds,
+        sorted_rows: _Sorted,
+        gradients: Any,
+        rates: Any,
+    ) -> list[Any]:
+        """Returns the arrays after a step of the optimizer on each row of `sorted_rows`.
+
+        A row may have ids in two chunks. So each turn leaves the last row of its chunk, with the
+        gradient so far, to the next one, where it is row 0. The last turn ends with a `_NONE`.
+        """
+        size = self._chunk(given.rows.size)
+
+        def turn(state: tuple[Any, ...]) -> tuple[Any, ...]:
+            number, filled, last, so_far, lanes_so_far, *into = state
+            rows, places = (_cut(one, number, size) for one in sorted_rows)
+            values = gradients[given.segments[places]]
+            if given.gains is not None:
+                values = values * given.gains[places][:, None]
+            values = jnp.where((rows != _NONE)[:, None], values, 0)
+            values, lanes = _in_lanes(stack, rows, values)
+            packed = jnp.where(rows == _NONE, _NONE, rows // stack.pack)
+            is_new = packed != jnp.concatenate([last[None], packed[:-1]])
+            to = jnp.cumsum(is_new, dtype=jnp.int32) - (number == 0).astype(jnp.int32)
+            add = {"mode": "drop", "indices_are_sorted": True}
+            found = jnp.full([size + 1], _NONE, jnp.int32).at[to].set(packed, **add)
+            found = found.at[0].set(jnp.where(number == 0, found[0], last))
+            sums = jnp.zeros([size + 1, stack.lanes], jnp.float32).at[0].set(so_far)
+            sums = sums.at[to].add(values, **add)
+            touched = jnp.zeros([size + 1, stack.pack], jnp.float32).at[0].set(lanes_so_far)
+            touched = touched.at[to].add(lanes, **add)
+            end = to[-1]
+            into = write(into, filled, found.at[end].set(_NONE), sums, touched)
+            filled = filled + end
+            return number + jnp.int32(1), filled, found[end], sums[end], touched[end], *into
+
+        def into_arrays(into: Any, _: Any, rows: Any, sums: Any, touched: Any) -> Any:
+            at = _places(stack, rows)
+            after = _stepped(stack, into, at, rows, sums, rates)
+            after = _only_touched(stack, after, touched)
+            return _set(into, at, [new for new, _ in after])
+
+        def beside(into: Any, filled: Any, *closed: Any) -> Any:
+            return [
+                lax.dynamic_update_slice_in_dim(kept, new, filled, 0)
+                for kept, new in zip(into, closed[:2], strict=True)
+            ]
+
+        write: Callable[..., list[Any]] = into_arrays
+        into = list(arrays)
+        if stack.all_rows:
+            count = sorted_rows.rows.size + size + 1
+            rows, sums = jnp.full([count], _NONE, jnp.int32), jnp.zeros([count, stack.lanes])
+            write, into = beside, [self._varying(rows), self._varying(sums.astype(jnp.float32))]
+        own = _count(sorted_rows.rows)
+        start = (
+            jnp.int32(0),
+            self._varying(jnp.int32(0)),
+            self._varying(jnp.int32(-1)),
+            self._varying(jnp.zeros([stack.lanes], jnp.float32)),
+            self._varying(jnp.zeros([stack.pack], jnp.float32)),
+            *into,
+        )
+        # <=, so that a last chunk without a _NONE has another turn.
+        _, _, _, _, _, *into = lax.while_loop(lambda one: one[0] * size <= own, turn, start)
+        return self._every_row(stack, arrays, rates, *into) if stack.all_rows else into
+
+    def _every_row(
+        self, stack: Stack, arrays: Sequence[Any], rates: Any, rows: Any, sums: Any
+    ) -> list[Any]:
+        """Returns arrays after a step of every row: by `sums` [n] of the ascending `rows`, or 0."""
+        size = min(stack.packed, _BLOCK)
+        rows = jnp.pad(rows, (0, size), constant_values=_NONE)
+        sums = jnp.pad(sums, ((0, size), (0, 0)))
+
+        def turn(state: tuple[Any, Any]) -> tuple[Any, Any]:
+            number, of_turn = state
+            first = number * size
+            start = jnp.searchsorted(rows, first).astype(jnp.int32)
+            found, of_found = (lax.dynamic_slice_in_dim(one, start, size) for one in (rows, sums))
+            to = jnp.where(found - first < size, found - first, size)
+            gradients = (
+                jnp.zeros([size, stack.lanes], jnp.float32).at[to].set(of_found, mode="drop")
+            )
+            # Gathered and scattered, as XLA copies an array whose slices it updates in a loop.
+            at = first + jnp.arange(size, dtype=jnp.int32)
+            after = _stepped(stack, of_turn, at, at, gradients, rates)
+            return number + jnp.int32(1), _set(of_turn, at, [new for new, _ in after])
+
+        turns = -(-stack.packed // size)
+        start = jnp.int32(0), list(arrays)
+        return list(lax.while_loop(lambda one: one[0] < turns, turn, start)[1])
+
+    def _varying(self, value: Any) -> Any:
+        return lax.pcast(value, AXIS, to="varying") if self.cores > 1 else value
+
+
+def _me(cores: int) -> Any:
+    return lax.axis_index(AXIS).astype(jnp.int32) if cores > 1 else jnp.int32(0)
+
+
+def _count(rows: Any) -> Any:
+    return jnp.sum(rows != _NONE, dtype=jnp.int32)
+
+
+def _cut(values: Any, number: Any, size: int) -> Any:
+    return lax.dynamic_slice_in_dim(values, number * size, size)
+
+
+def _rows_of(stack: Stack, array: Any, rows: Any) -> Any:
+    """Returns local rows [n] of an array as [n, dimension]; 0 for `_NONE`."""
+    packed = array.at[rows // stack.pack].get(mode="fill", fill_value=0)
+    if stack.pack > 1:
+        of_row = (rows % stack.pack)[:, None] == jnp.arange(stack.pack, dtype=jnp.int32)
+        parts = packed.reshape(-1, stack.pack, stack.width)
+        packed = jnp.sum(jnp.where(of_row[:, :, None], parts, 0), 1)
+    return packed[:, : stack.dimension]
+
+
+def _in_lanes(stack: Stack, rows: Any, values: Any) -> tuple[Any, Any]:
+    """Returns values [n, dimension] of local rows as [n, lanes], and which of `pack` rows it is."""
+    values = jnp.pad(values, ((0, 0), (0, stack.width - stack.dimension)))
+    of_row = (rows % stack.pack)[:, None] == jnp.arange(stack.pack, dtype=jnp.int32)
+    if stack.pack > 1:
+        values = jnp.where(of_row[:, :, None], values[:, None], 0).reshape(-1, stack.lanes)
+    return values, of_row.astype(jnp.float32)
+
+
+def _places(stack: Stack, rows: Any) -> Any:
+    """Returns packed rows, with places beyond the array in place of each `_NONE`: all differ."""
+    return jnp.where(rows == _NONE, stack.packed + jnp.arange(rows.size, dtype=jnp.int32), rows)
+
+
+def _stepped(
+    stack: Stack, arrays: Any, at: Any, rows: Any, gradients: Any, rates: Any
+) -> list[tuple[Any, Any]]:
+    """Returns of each array its rows after a step, and before it."""
+    get = {"mode": "fill", "fill_value": 1, "unique_indices": True, "indices_are_sorted": True}
+    before = [one.at[at].get(**get) for one in arrays]
+    after = stack.step(_rates(stack, rows, rates), gradients, before[0], tuple(before[1:]))
+    return list(zip(after, before, strict=True))
+
+
+def _only_touched(stack: Stack, after: list[tuple[Any, Any]], touched: Any) -> Any:
+    """Keeps the rows that no id looks up, beside others in the same packed row."""
+    if stack.pack == 1:
+        return after
+    lanes = jnp.repeat(touched > 0, stack.width, axis=1)
+    return [(jnp.where(lanes, new, old), old) for new, old in after]
+
+
+def _rates(stack: Stack, rows: Any, rates: Any) -> Any:
+    """Returns the rate of each packed row, [n, 1]; a scalar if the stack is one table."""
+    if len(stack.tables) == 1:
+        return rates[0]
+    return rates[jnp.searchsorted(stack.first_packed, rows, side="right") - 1][:, None]
+
+
+def _set(arrays: Any, at: Any, values: Any) -> list[Any]:
+    put = {"mode": "drop", "unique_indices": True, "indices_are_sorted": True}
+    return [
+        one.at[at].set(new.astype(one.dtype), **put)
+        for one, new in zip(arrays, values, strict=True)
+    ]

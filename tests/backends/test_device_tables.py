@@ -1,0 +1,209 @@
+"""Tables on the devices of jax: a step beside NumPy, and no copy of a table in its program."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.usefixtures("eight_devices")
+SAMPLES = 24
+RATES = np.array([0.1, 0.2, 0.3], np.float32)
+
+
+def adagrad(rate, gradients, weights, slots):
+    accumulator = slots[0] + gradients * gradients
+    return weights - rate * gradients / accumulator**0.5, accumulator
+
+
+def momentum_of_all(rate, gradients, weights, slots):
+    momentum = 0.9 * slots[0] + 0.1 * gradients
+    return weights - rate * momentum, momentum
+
+
+@pytest.fixture
+def library():
+    from estimator_emb.backends.xla import device_tables
+
+    return device_tables
+
+
+def tables_of(library, rows, dimensions, step, accumulates=True):
+    shape = zip("abc", rows, dimensions, strict=False)
+    of_all = step is momentum_of_all
+    return [library.DeviceTable(*one, step, step, (0.1,), of_all, accumulates) for one in shape]
+
+
+def compiled(made, cores, arguments, of_activations=False):
+    """A step by `gradients`, or by their products with the activations."""
+    import jax
+    from jax.sharding import Mesh, PartitionSpec
+
+    def step(arrays, ids, gradients, rates):
+        activations, kept = made.look_up(arrays, ids)
+        if of_activations:
+            gradients = {key: one * activations[key] for key, one in gradients.items()}
+        return activations, made.update(arrays, kept, gradients, rates)
+
+    mesh = Mesh(np.array(jax.devices()[:cores]), ("core",))
+    by_core, same = PartitionSpec("core"), PartitionSpec()
+    sharded = jax.shard_map(
+        step,
+        mesh=mesh,
+        in_specs=(by_core, by_core, by_core, same),
+        out_specs=(by_core, by_core),
+        check_vma=False,
+    )
+    return jax.jit(sharded, donate_argnums=0).lower(*arguments).compile()
+
+
+def ids_of(rng, feature, rows, is_one):
+    if is_one:
+        return {"ids": rng.integers(0, rows, SAMPLES).astype(np.int32)}
+    size, count = 48, int(rng.integers(1, 48))
+    segments = np.sort(rng.integers(0, SAMPLES * feature.segments, count))
+    given = {
+        "ids": rng.integers(0, rows, count),
+        "segments": segments,
+        "gains": rng.normal(size=count),
+    }
+    padded = {name: np.pad(one, (0, size - count)) for name, one in given.items()}
+    padded["ids"][count:] = -1
+    types = {"ids": np.int32, "segments": np.int32, "gains": np.float32}
+    return {name: padded[name].astype(dtype) for name, dtype in types.items()}
+
+
+def occurrences(feature, of_feature):
+    ids = of_feature["ids"]
+    segments = of_feature.get("segments", np.arange(len(ids)))
+    gains = of_feature.get("gains", np.ones(len(ids), np.float32))
+    return [
+        (id, segment, gain)
+        for id, segment, gain in zip(ids, segments, gains, strict=True)
+        if id >= 0
+    ]
+
+
+def trained(table, features, ids, gradients, values, rate, step, cores, accumulates):
+    """Weights and slot of a table after the step, by NumPy: one row after the other."""
+    weights, slot = (one.copy() for one in values)
+    for turn in [None] if accumulates else range(cores):
+        sums = {}
+        for feature in features:
+            of_segments = gradients[feature.key].reshape(SAMPLES * feature.segments, -1)
+            for id, segment, gain in occurrences(feature, ids[feature.key]):
+                core = segment // feature.segments // (SAMPLES // cores)
+                owner = id % cores
+                other = owner if turn == 0 else turn and (turn - 1 if turn - 1 < owner else turn)
+                if turn is None or core == other:
+                    sums[id] = sums.get(id, 0) + of_segments[segment] * gain
+        for row in range(table.rows) if table.all_rows else sums:
+            gradient = sums.get(row, np.zeros(table.dimension, np.float32))
+            weights[row], slot[row] = step(rate, gradient, weights[row], (slot[row],))
+    return weights, slot
+
+
+@pytest.mark.fast(4)
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("cores", [1, 3, 8])
+@pytest.mark.parametrize("packs", [False, True])
+@pytest.mark.parametrize(
+    "step, accumulates", [(adagrad, True), (adagrad, False), (momentum_of_all, True)]
+)
+@pytest.mark.parametrize("skewed", [False, True])
+def test_a_step_is_that_of_numpy(cores, packs, step, accumulates, skewed, library):
+    """Of two stacks, with repeated ids, sequences and weights; skewed, on few devices."""
+    rng = np.random.default_rng(cores)
+    tables = tables_of(library, (37, 11, 50), (5, 5, 3), step, accumulates)
+    features = [
+        library.DeviceFeature("of a", "a"),
+        library.DeviceFeature("again of a", "a"),
+        library.DeviceFeature("of b", "b"),
+        library.DeviceFeature("sequence of b", "b", 2),
+        library.DeviceFeature("of c", "c"),
+    ]
+    made = library.DeviceTables(tables, features, SAMPLES, cores, packs)
+    by_name = {table.name: table for table in tables}
+    values = {
+        table.name: np.abs(rng.normal(size=(2, table.rows, table.dimension))).astype(np.float32)
+        for table in tables
+    }
+    ids = {
+        one.key: ids_of(rng, one, 2 if skewed else by_name[one.table].rows, "of a" in one.key)
+        for one in features
+    }
+    gradients = {
+        one.key: rng.normal(size=(SAMPLES, one.segments * by_name[one.table].dimension)).astype("f")
+        for one in features
+    }
+    arrays = [
+        [
+            np.concatenate(
+                [
+                    stack.shard(core, {name: both[number] for name, both in values.items()}, fill)
+                    for core in range(cores)
+                ]
+            )
+            for number, fill in enumerate(stack.fills)
+        ]
+        for stack in made.stacks
+    ]
+    arguments = arrays, ids, gradients, RATES
+    activations, new = compiled(made, cores, arguments)(*arguments)
+    for feature in features:
+        table = by_name[feature.table]
+        expected = np.zeros((SAMPLES * feature.segments, table.dimension), np.float32)
+        for id, segment, gain in occurrences(feature, ids[feature.key]):
+            expected[segment] += values[table.name][0][id] * gain
+        got = np.asarray(activations[feature.key])
+        np.testing.assert_allclose(got, expected.reshape(SAMPLES, -1), rtol=1e-5, atol=1e-5)
+    found = {table.name: np.zeros_like(values[table.name]) for table in tables}
+    for stack, of_stack in zip(made.stacks, new, strict=True):
+        for number, array in enumerate(of_stack):
+            for core, part in enumerate(np.split(np.asarray(array), cores)):
+                stack.unshard(core, part, {name: both[number] for name, both in found.items()})
+    for number, table in enumerate(tables):
+        own = [one for one in features if one.table == table.name]
+        expected = trained(
+            table, own, ids, gradients, values[table.name], RATES[number], step, cores, accumulates
+        )
+        np.testing.assert_allclose(found[table.name], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("packs", [False, True])
+@pytest.mark.parametrize("step", [adagrad, momentum_of_all])
+def test_no_table_is_copied(packs, step, library):
+    """The arrays are donated, and temporary memory does not depend on the vocabulary."""
+    temporary = []
+    for rows in (100_000, 1_000_000):
+        tables = tables_of(library, (rows, rows, rows), (16, 16, 16), step)
+        features = [library.DeviceFeature("of a", "a"), library.DeviceFeature("of b", "b")]
+        made = library.DeviceTables(tables, features, 512, 1, packs)
+        (stack,) = made.stacks
+        ids = {"ids": np.zeros(2048, np.int32), "segments": np.zeros(2048, np.int32)}
+        gradient = np.zeros([512, 16], np.float32)
+        array = np.zeros([stack.packed, stack.lanes], np.float32)
+        arguments = (
+            [[array, array]],
+            {"of a": {"ids": np.zeros(512, np.int32)}, "of b": ids},
+            {"of a": gradient, "of b": gradient},
+            RATES,
+        )
+        program = compiled(made, 1, arguments, of_activations=True)
+        shape = rf"= f32\[{stack.packed},{stack.lanes}\]\S* copy"
+        assert not re.findall(shape, program.as_text())
+        memory = program.memory_analysis()
+        assert memory.alias_size_in_bytes >= 2 * array.nbytes
+        temporary.append(memory.temp_size_in_bytes)
+    assert temporary[1] < 1.1 * temporary[0]
+
+
+def test_more_rows_than_an_index_has_are_refused(library):
+    table = tables_of(library, [3 * 2**31], [4], adagrad)[0]
+    with pytest.raises(ValueError) as raised:
+        library.DeviceTables([table, dataclasses.replace(table, name="b")], [], 8, 2)
+    assert str(raised.value) == (
+        "TPUConfig: tables='device' holds fewer than 2,130,706,432 rows of one dimension and "
+        "optimizer on a device; tables a, b have 6,442,450,944 on each of 2. Take more devices, or "
+        "choose tables='host'."
+    )
