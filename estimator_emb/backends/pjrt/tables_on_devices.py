@@ -180,6 +180,7 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
         self._step = step_on_devices
         self._savers = savers
         self._before_saves = saver.ChecksBeforeSaving(self.fetch, savers)
+        self._initial: list[tf.Operation] = []
         self._reads: dict[tuple[str, int], tf.Variable] = {}
         self._writes: dict[tuple[str, int], tuple[tf.Tensor, tf.Operation]] = {}
         live.fetch = self.fetch
@@ -187,6 +188,7 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
             for number, variable in enumerate(table.all_variables):
                 value = tf.compat.v1.placeholder(tf.float32, variable.shape)
                 assign = tf.raw_ops.AssignVariableOp(resource=variable.handle, value=value)
+                self._initial.append(variable.initializer)  # A warm start puts another there.
                 self._reads[table.name, number] = variable
                 self._writes[table.name, number] = value, assign
 
@@ -198,7 +200,7 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
     def _check_writes(self, graph: tf.Graph) -> None:
         """Raises ValueError for an op of the program that writes a table."""
         keys = tf.compat.v1.GraphKeys
-        known = {assign for _, assign in self._writes.values()}
+        known = {*self._initial, *(assign for _, assign in self._writes.values())}
         with graph.as_default():
             known |= accesses.initial_writes()
         savers = [*self._savers, *graph.get_collection(keys.SAVERS)]
