@@ -317,9 +317,8 @@ class StepWithTables:
                 for values in given
             ]
             placed = jax.tree.map(lambda one: jax.device_put(one, self._by_core), ids)
-            state, results = self._jit(
-                (self._values, self._arrays), arguments, placed, rates, multiplier
-            )
+            factors = np.array(rates), np.array(multiplier)  # As of `load`.
+            state, results = self._jit((self._values, self._arrays), arguments, placed, *factors)
             self._values, self._arrays = state
             self._results = dict(zip(self._kept, results, strict=True))
             self.is_ahead = self.tables_are_ahead = True
