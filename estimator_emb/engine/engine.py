@@ -378,39 +378,41 @@ class LiveTables:
             gradients = {key: [gradient] for key, gradient in self._pending.gradients().items()}
         if self.kernels is None:
             return tf.no_op()
-        with self.rates_of_step(gradients) as (rates, multiplier):
 
-            def whole_batch(key: str) -> tf.Tensor:
-                of_cores = gradients.get(key, ())
-                if not of_cores:
-                    return tf.zeros_like(self.activations[key])
-                gradient = of_cores[0] if len(of_cores) == 1 else tf.concat(of_cores, axis=0)
-                return gradient if multiplier is None else gradient * multiplier
+        def whole_batch(key: str) -> tf.Tensor:
+            of_cores = gradients.get(key, ())
+            if not of_cores:
+                return tf.zeros_like(self.activations[key])
+            gradient = of_cores[0] if len(of_cores) == 1 else tf.concat(of_cores, axis=0)
+            return gradient if multiplier is None else gradient * multiplier
 
-            if self._summaries is None:
-                return self.kernels.update(map(whole_batch, self.activations), rates)
-            computed = {key: whole_batch(key) for key in self.activations}
-            updated = self.kernels.update(iter(computed.values()), rates)
-            return self._summaries.added_to(updated, self.tables, computed, rates)
+        with in_update():
+            rates, multiplier = self.rates_of_step(gradients)
+            checked = self.check_rates(rates, multiplier)
+            for good in checked:
+                after_checks.wait(self._held, good)
+            with tf.control_dependencies(checked):
+                if self._summaries is None:
+                    return self.kernels.update(map(whole_batch, self.activations), rates)
+                computed = {key: whole_batch(key) for key in self.activations}
+                updated = self.kernels.update(iter(computed.values()), rates)
+                return self._summaries.added_to(updated, self.tables, computed, rates)
 
-    @contextlib.contextmanager
-    def rates_of_step(
-        self, reached: Iterable[str]
-    ) -> Iterator[tuple[list[tf.Tensor], tf.Tensor | None]]:
-        """Yields the rate of each table and the multiplier; ops inside wait for their check.
+    def rates_of_step(self, reached: Iterable[str]) -> tuple[list[tf.Tensor], tf.Tensor | None]:
+        """Returns the rate of each table in a step, and the multiplier of all gradients.
 
         `reached` are the features with a gradient.
         """
         self._pending.warn_of_zeros(reached)
-        with tf.name_scope("embedding_update"), placement.on_cpu():
-            multiplier = self._pending.multiplier()
-            rates = self._pending.rates()
-            problems = learning_rates.problems(self.step.spec, self.tables, rates, multiplier)
-            checked = [bad_input.require(problems, "check_rates")] if problems else []
-            for good in checked:
-                after_checks.wait(self._held, good)
-            with tf.control_dependencies(checked):
-                yield rates, multiplier
+        multiplier = self._pending.multiplier()
+        return self._pending.rates(), multiplier
+
+    def check_rates(
+        self, rates: Sequence[tf.Tensor], multiplier: tf.Tensor | None
+    ) -> list[tf.Tensor]:
+        """Returns what fails for a bad rate or multiplier, if they are a program's functions."""
+        problems = learning_rates.problems(self.step.spec, self.tables, rates, multiplier)
+        return [bad_input.require(problems, "check_rates")] if problems else []
 
     def warm_start(self, settings: Any) -> Any:
         """Returns the program's `WarmStartSettings`, in which slots go with their tables."""
@@ -422,6 +424,13 @@ class LiveTables:
     def all_variables(self) -> list[tf.Variable]:
         """Returns every variable of the tables: their weights and slots, by shard."""
         return [one for table in self.tables for one in table.all_variables]
+
+
+@contextlib.contextmanager
+def in_update() -> Iterator[None]:
+    """Names and places the ops that compute rates and update tables."""
+    with tf.name_scope("embedding_update"), placement.on_cpu():
+        yield
 
 
 def _place(tensor: tf.Tensor) -> tuple[tf.Graph, Any]:

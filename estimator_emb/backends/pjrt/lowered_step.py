@@ -27,8 +27,9 @@ from estimator_emb.compat.internals.estimators import ModeKeys
 from estimator_emb.compat.internals.graphs import control_flow_util, gen_random_ops
 from estimator_emb.compat.internals.patches import Changes
 from estimator_emb.engine.cores import Cores
+from estimator_emb.engine.engine import LiveTables, in_update
 from estimator_emb.engine.kernels import Factory
-from estimator_emb.engine.ordering import reads_before_writes
+from estimator_emb.engine.ordering import reads_before_writes, structure
 
 _KERAS = "tf_keras.src.utils.control_flow_util"
 """The module with which Keras asks the same as TensorFlow by `control_flow_util`."""
@@ -51,6 +52,7 @@ class StepOnDevices:
         self.load: tf.Operation | None = None
         self.kernels: Factory | None = KernelsOnDevices if keeps_tables else None
         self._host_copy: list[HostCopy] = []
+        self._live: LiveTables | None = None
         self._devices = devices
         self._cores = cores
         self._computation = computation
@@ -82,14 +84,18 @@ class StepOnDevices:
         # What the tables need of a step comes first: the rest is taken only where it is read.
         gradients = wanted.get("gradients", {})
         first, others = tf.nest.flatten(gradients), tf.nest.flatten(rest)
+        self._live = create_tables(spec) if self.kernels else None
+        factors = self._factors_of(self._live, gradients) if self._live else []
+        self._factors = len(factors)
         training = self._mode == ModeKeys.TRAIN
         train_op = getattr(spec.train_op, "op", spec.train_op) if training else None
-        targets = [*first, *others]
+        targets = [*first, *factors, *others]
         # Before they leave the session's graph, reads get in front of the writes of a step.
         reads_before_writes.order([*targets, *([] if train_op is None else [train_op])])
         step = core_step.lower_core(self._cores, targets, train_op, self._computation.has)
-        live = create_tables(spec) if self.kernels else None
-        tables = TablesOnDevices(live, step, sorted(gradients), self._devices) if live else None
+        tables = None
+        if self._live:
+            tables = TablesOnDevices(self._live, step, sorted(gradients), factors, self._devices)
         self._take_to_devices(step, tables)
         with tf.name_scope("pjrt"), tf.control_dependencies(None):
             if tables:
@@ -98,7 +104,7 @@ class StepOnDevices:
             else:
                 values = tf.nest.pack_sequence_as(gradients, self._launched(step, first))
             with tf.control_dependencies([self._launch]):
-                numbers = range(len(first), len(step.results))
+                numbers = range(len(targets) - len(others), len(targets))
                 results = self._results(step, numbers)
             others = tf.nest.pack_sequence_as(rest, results)
         if training:
@@ -107,16 +113,18 @@ class StepOnDevices:
             spec = spec._replace(loss=others.pop(_LOSS)[0])
         return {**others, "gradients": values}, spec
 
+    def _factors_of(self, live: LiveTables, gradients: Any) -> list[tf.Tensor]:
+        """Returns the rate of each table, and the multiplier if there is one."""
+        with in_update(), core_step.control_flow_v2():
+            rates, multiplier = live.rates_of_step(gradients)
+        return [*rates, *([] if multiplier is None else [multiplier])]
+
     def _take_to_devices(self, step: core_step.CoreStep, tables: TablesOnDevices | None) -> None:
         from estimator_emb.backends.xla.devices import DeviceStep
 
-        lowered = step.lowered()
+        lowered, of_tables = step.lowered(), tables.of_step if tables else None
         try:
-            on_devices: Any
-            if tables:
-                on_devices = tables.step_of(lowered)
-            else:
-                on_devices = DeviceStep(lowered, len(step.arguments), self._devices)
+            on_devices = DeviceStep(lowered, len(step.arguments), self._devices, of_tables)
         except RuntimeError as error:  # Of XLA for these devices.
             raise core_step.CannotLower(core_step.explained(str(error))) from error
         self._on_devices = on_devices
@@ -160,24 +168,22 @@ class StepOnDevices:
     ) -> None:
         """Makes the op of a step that looks up and trains tables on the devices."""
         others = [
-            self._cores.on_each_core(tensor)
+            tensor
             for number, tensor in enumerate(step.arguments)
-            if number not in tables.activations
+            if number not in tables.of_step.activations
         ]
-        with tables.inputs() as (ids, rates, multiplier):
-            inputs = [others, ids, rates, multiplier]
-            # Only functions of the step wait for it: else a loop of steps runs ahead.
-            known = [tf.get_static_value(one) is not None for one in (rates, multiplier)]
-            counter = [] if all(known) else self._step_counter()
+        inputs = [[self._cores.on_each_core(one) for one in others], tables.inputs()]
+        # A rate that only the host computes waits for each step; else a loop of steps runs ahead.
+        counter = self._step_counter() if self._reads_step(others) else []
 
-            def launch(*values: Any) -> list[Any]:
-                given, of_ids, *factors = tf.nest.pack_sequence_as(inputs, values)
-                self._on_devices.launch(given, tables.padded(of_ids), *factors)
-                self._number += 1
-                return list(self._on_devices.variables(counter))
+        def launch(*values: Any) -> list[Any]:
+            given, ids = tf.nest.pack_sequence_as(inputs, values)
+            self._on_devices.launch(given, copies=True, ids=tables.padded(ids))
+            self._number += 1
+            return list(self._on_devices.variables(counter))
 
-            dtypes = [self._handles[index][1] for index in counter]
-            self._launch, self._new_step = _host_op("step", launch, tf.nest.flatten(inputs), dtypes)
+        dtypes = [self._handles[index][1] for index in counter]
+        self._launch, self._new_step = _host_op("step", launch, tf.nest.flatten(inputs), dtypes)
         self._host_copy = [HostCopy(tables.live, self._on_devices, saver.savers_of_program(spec))]
 
     def _results(self, step: core_step.CoreStep, numbers: Sequence[int]) -> list[Any]:
@@ -200,8 +206,27 @@ class StepOnDevices:
         global_step = tf.compat.v1.train.get_global_step()
         return [n for n in self._on_devices.written if self._handles[n][0] is global_step.handle]
 
+    def _reads_step(self, tensors: Sequence[tf.Tensor]) -> bool:
+        """Returns whether ops of the host compute any of `tensors` from the global step."""
+        ops = structure.leading_to([one.op for one in tensors], {})
+        return tf.compat.v1.train.get_global_step().handle.op in ops
+
+    def _checked_factors(self, live: LiveTables) -> list[tf.Tensor]:
+        """Returns what fails if the tables had a bad rate or multiplier in a step."""
+        on_devices, count = self._on_devices, len(live.tables)
+        dtypes = [tf.float32] * self._factors
+        seen = _host_op("factors", lambda: list(on_devices.factors()), [], dtypes)[1]
+        for one in seen:
+            one.set_shape([])
+        return live.check_rates(seen[:count], *(seen[count:] or [None]))
+
     def _written_back(self) -> tf.Operation:
         """Returns an op that gives the session's variables the values on the devices."""
+        checked = self._checked_factors(self._live) if self._live else []
+        with tf.control_dependencies(checked):
+            return self._fetched()
+
+    def _fetched(self) -> tf.Operation:
         on_devices, written = self._on_devices, self._on_devices.written
 
         def fetch() -> list[Any]:

@@ -4,7 +4,6 @@ TensorFlow's variables of the tables are the host's copy. They are initialized, 
 as ever; the devices load them when a session begins, and they are written before each save.
 """
 
-import contextlib
 import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -57,7 +56,7 @@ class TablesOnDevices:
 
     Attributes:
       live: the tables in the session's graph.
-      activations: index of an argument of the step -> key of the feature whose activation it is.
+      of_step: `devices.TablesOfStep`.
     """
 
     def __init__(
@@ -65,18 +64,22 @@ class TablesOnDevices:
         live: LiveTables,
         step: core_step.CoreStep,
         reached: Sequence[str],
+        factors: Sequence[tf.Tensor],
         devices: Sequence[Any],
     ):
-        """Takes the features that a gradient reaches, in the order of the step's first results."""
-        from estimator_emb.backends.xla import device_tables
+        """Takes the features that a gradient reaches and the `factors` of the step.
 
-        self.live = live
-        self._step, self._devices, self._reached = step, devices, reached
+        They are in the order of the step's first results.
+        """
+        from estimator_emb.backends.xla import device_tables
+        from estimator_emb.backends.xla import devices as on_devices
+
+        self.live, self._devices = live, devices
         kernels, batch_size = live.kernels, live.step.batch_size
         assert isinstance(kernels, KernelsOnDevices) and batch_size is not None
         self._kernels = kernels
         stand_ins = {of_cores[0].name: key for key, of_cores in live.stand_ins.items()}
-        self.activations = {
+        activations = {
             number: stand_ins[tensor.name]
             for number, tensor in enumerate(step.arguments)
             if tensor.name in stand_ins
@@ -86,38 +89,23 @@ class TablesOnDevices:
             for table in live.tables
             for one in table.features
         ]
-        self._on_devices = device_tables.DeviceTables(
+        tables = device_tables.DeviceTables(
             [_described(device_tables, one) for one in live.tables],
             features,
             batch=batch_size,
             cores=len(devices),
             packs=devices[0].platform == "tpu",
         )
+        numbers = range(len(reached), len(reached) + len(factors))
+        self.of_step = on_devices.TablesOfStep(
+            tables, activations, dict(enumerate(reached)), list(numbers)
+        )
         self._keys = [one.key for one in features]
         self._capacities: dict[str, int] = {}
 
-    def step_of(self, lowered: bytes) -> Any:
-        """Returns the step with these tables, on its devices."""
-        from estimator_emb.backends.xla.devices import StepWithTables
-
-        return StepWithTables(
-            lowered,
-            len(self._step.arguments),
-            self._devices,
-            self._on_devices,
-            self.activations,
-            dict(enumerate(self._reached)),
-        )
-
-    @contextlib.contextmanager
-    def inputs(self) -> Iterator[tuple[list[dict[str, tf.Tensor]], tf.Tensor, tf.Tensor]]:
-        """Yields each feature's ids of the whole batch, the rates of the tables and the multiplier.
-
-        Ops inside wait for the check of the rates.
-        """
-        with self.live.rates_of_step(self._reached) as (rates, multiplier):
-            ids = [self._inputs_of(self._kernels.ids[key]) for key in self._keys]
-            yield ids, tf.stack(rates), tf.constant(1.0) if multiplier is None else multiplier
+    def inputs(self) -> list[dict[str, tf.Tensor]]:
+        """Returns each feature's ids of the whole batch."""
+        return [self._inputs_of(self._kernels.ids[key]) for key in self._keys]
 
     def _inputs_of(self, ids: Ids) -> dict[str, tf.Tensor]:
         gains = lookup.gains(ids, ids.table.config.combiner)
@@ -174,16 +162,16 @@ def _step(optimizer: Any, limit: float | None, rate: Any, g: Any, w: Any, slots:
 
 
 class HostCopy(tf.compat.v1.train.SessionRunHook):
-    """Loads the devices from the tables' variables, and writes these before each save."""
+    """Loads the devices from the tables' variables, which hold values else only during a save."""
 
     def __init__(self, live: LiveTables, step_on_devices: Any, savers: Sequence[Any]):
         self._step = step_on_devices
         self._savers = savers
-        self._before_saves = saver.ChecksBeforeSaving(self.fetch, savers)
+        self._is_loaded = self._is_held = False
         self._initial: list[tf.Operation] = []
         self._reads: dict[tuple[str, int], tf.Variable] = {}
         self._writes: dict[tuple[str, int], tuple[tf.Tensor, tf.Operation]] = {}
-        live.fetch = self.fetch
+        live.fetch = self._fetch
         for table in live.tables:
             for number, variable in enumerate(table.all_variables):
                 value = tf.compat.v1.placeholder(tf.float32, variable.shape)
@@ -191,11 +179,22 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
                 self._initial.append(variable.initializer)  # A warm start puts another there.
                 self._reads[table.name, number] = variable
                 self._writes[table.name, number] = value, assign
+        self._drops = [
+            tf.raw_ops.DestroyResourceOp(resource=one.handle) for one in self._reads.values()
+        ]
 
     def after_create_session(self, session: tf.compat.v1.Session, coord: Any) -> None:
         self._check_writes(session.graph)
-        self._step.load_tables(lambda table, number: session.run(self._reads[table, number]))
-        self._before_saves.after_create_session(session, coord)
+        self._is_loaded, self._is_held = False, True
+
+    def before_run(self, run_context: Any) -> None:
+        if not self._is_loaded:  # By now other hooks have seen and saved the initial values.
+            session = run_context.session
+            self._step.load_tables(lambda table, number: session.run(self._reads[table, number]))
+            self._is_loaded = True
+            self._drop(session)
+            around = saver.ChecksBeforeSaving(self._fetch, self._savers, self._drop)
+            around.after_create_session(session, None)
 
     def _check_writes(self, graph: tf.Graph) -> None:
         """Raises ValueError for an op of the program that writes a table."""
@@ -217,9 +216,9 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
                     f"\n{frames.made_by(other)}".rstrip()
                 )
 
-    def fetch(self, session: Any) -> None:
-        """Writes the tables' variables, one after the other, if steps have run since."""
-        if not self._step.tables_are_ahead:
+    def _fetch(self, session: Any) -> None:
+        """Writes the tables' variables, one after the other, unless they hold values."""
+        if self._is_held and not self._step.tables_are_ahead:
             return
 
         def write(table: str, number: int, values: np.ndarray) -> None:
@@ -227,3 +226,9 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
             session.run(assign, {placeholder: values})
 
         self._step.fetch_tables(write)
+        self._is_held = True
+
+    def _drop(self, session: Any) -> None:
+        if self._is_held:
+            session.run(self._drops)
+        self._is_held = False

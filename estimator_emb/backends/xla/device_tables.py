@@ -170,7 +170,7 @@ class DeviceTables:
         cores: int,
         packs: bool = False,
     ):
-        self.batch, self.cores = batch, cores
+        self.batch, self.cores, self.count = batch, cores, len(tables)
         self.stacks = stacks_of(tables, cores, packs)
         self._numbers = {table.name: number for number, table in enumerate(tables)}
         self._features = [

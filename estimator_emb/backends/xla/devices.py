@@ -5,12 +5,15 @@ the package, because `preflight` also runs it by its path, in an interpreter tha
 package. It uses private parts of jax and jaxlib, of the versions that the extra `[pjrt]` names.
 """
 
+import dataclasses
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.extend
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 from jax._src import config
@@ -111,10 +114,50 @@ def _with_all_reduce(text: str) -> str:
     return text[:entry] + sums + text[entry:]
 
 
+@dataclasses.dataclass(frozen=True)
+class TablesOfStep:
+    """Tables that a step looks up and trains in the memory of its devices.
+
+    Attributes:
+      tables: `device_tables.DeviceTables`.
+      activations: index of an argument of the step -> key of the feature whose activation it is.
+      gradients: index of a result -> key of the feature whose activation's gradient it is.
+      factors: indices of the results that are the rate of each table, then the multiplier of all
+        gradients if there is one.
+    """
+
+    tables: Any
+    activations: Mapping[int, str]
+    gradients: Mapping[int, str]
+    factors: Sequence[int]
+
+    def step(self, state: Any, ids: Any, model: Callable[[dict[int, Any]], Any]) -> Any:
+        """Returns the results of `model`, which takes activations by argument, and a new state.
+
+        A state is the arrays of all stacks, and the first bad value of each factor, or its last
+        one: no step waits for the host to look at them.
+        """
+        arrays, seen = state
+        looked_up, kept = self.tables.look_up(arrays, ids)
+        made = model({number: looked_up[key] for number, key in self.activations.items()})
+        of_features = {key: jnp.zeros_like(one) for key, one in looked_up.items()}
+        of_features |= {key: made[number] for number, key in self.gradients.items()}
+        factors = jnp.stack([made[number] for number in self.factors])
+        count = self.tables.count
+        if len(self.factors) > count:
+            of_features = {key: one * factors[count] for key, one in of_features.items()}
+        arrays = self.tables.update(arrays, kept, of_features, factors[:count])
+        is_rate = jnp.arange(factors.size) < count
+        was_good = jnp.isfinite(seen) & ((seen >= 0) | ~is_rate)
+        return made, (arrays, jnp.where(was_good, factors, seen))
+
+
 class JittedStep:
     """A step on a mesh of devices, jitted: variables are the same everywhere, the rest by core."""
 
-    def __init__(self, module: LoweredModule, devices: Sequence[Any]):
+    def __init__(
+        self, module: LoweredModule, devices: Sequence[Any], tables: TablesOfStep | None = None
+    ):
         self._module, self._cores = module, len(devices)
         # Shardy, which divides by default, takes no shapes that depend on values.
         self._shardy = "[<=" not in module.text
@@ -122,57 +165,106 @@ class JittedStep:
         same, by_core = PartitionSpec(), PartitionSpec("core")
         self.same, self.by_core = NamedSharding(mesh, same), NamedSharding(mesh, by_core)
         new = dict(module.written)
-        variables = len(module.parameters) - module.arguments
+        shapes = [one.shape for one in module.parameters]
+        known = tables.activations if tables else {}
+        self.given = [n for n in range(module.arguments) if n not in known]
+        """The arguments that are no activations."""
+        taken = {*new, *(tables.gradients if tables else ())}
+        self.kept = [n for n in range(len(module.results)) if n not in taken]
+        """The results that leave the step."""
 
-        def step(values: list[Any], given: list[Any]) -> tuple[list[Any], list[Any]]:
-            made = _step.bind(
-                *(one[0] for one in given), *values, module=module, count=len(devices)
-            )
+        def step(state: Any, given: list[Any], ids: Any) -> tuple[Any, list[Any]]:
+            values, of_tables = state
+
+            def model(activations: dict[int, Any]) -> Any:
+                arguments = dict(zip(self.given, (one[0] for one in given), strict=True))
+                arguments |= {n: one.reshape(shapes[n]) for n, one in activations.items()}
+                ordered = [arguments[n] for n in range(module.arguments)]
+                return _step.bind(*ordered, *values, module=module, count=len(devices))
+
+            if tables is None:
+                made = model({})
+            else:
+                made, of_tables = tables.step(of_tables, ids, model)
             changed = list(values)
             for result, variable in new.items():
                 changed[variable] = made[result]
-            return changed, [one[None] for index, one in enumerate(made) if index not in new]
+            return (changed, of_tables), [made[n][None] for n in self.kept]
 
-        results = len(module.results) - len(new)
+        state = same, (by_core, same)
         sharded = jax.shard_map(
             step,
             mesh=mesh,
-            in_specs=([same] * variables, [by_core] * module.arguments),
-            out_specs=([same] * variables, [by_core] * results),
+            in_specs=(state, by_core, by_core),
+            out_specs=(state, by_core),
             check_vma=False,
         )
         # The program says where it rounds to bfloat16; XLA would leave some of that out.
         options = {"xla_allow_excess_precision": False}
-        self.jit = jax.jit(sharded, donate_argnums=0, compiler_options=options)
+        self._jit = jax.jit(sharded, donate_argnums=0, compiler_options=options)
+        self._tables = tables
 
-    def ahead_of_time(self) -> Any:
-        """Compiles the step for the devices of its mesh, which may be only described."""
+    def __call__(self, state: Any, given: list[Any], ids: Any) -> tuple[Any, list[Any]]:
+        """Returns the state and the results after a step; compiles it for new shapes of ids."""
+        with config.use_shardy_partitioner(self._shardy):
+            return self._jit(state, given, ids)
+
+    def ahead_of_time(self, ids: Any = None) -> Any:
+        """Compiles the step for the devices of its mesh, which may be only described.
+
+        `ids` is as in `DeviceStep.launch`; arrays or their shapes.
+        """
+
+        def described(shape: Sequence[int], dtype: Any, sharding: Any) -> Any:
+            return jax.ShapeDtypeStruct(tuple(shape), dtype, sharding=sharding)
+
         count, parameters = self._module.arguments, self._module.parameters
         with jax.enable_x64(True), config.use_shardy_partitioner(self._shardy):
             given = [
-                jax.ShapeDtypeStruct((self._cores, *one.shape), one.dtype, sharding=self.by_core)
-                for one in parameters[:count]
+                described((self._cores, *parameters[n].shape), parameters[n].dtype, self.by_core)
+                for n in self.given
             ]
-            values = [
-                jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=self.same)
-                for one in parameters[count:]
-            ]
-            return self.jit.lower(values, given).compile()
+            values = [described(one.shape, one.dtype, self.same) for one in parameters[count:]]
+            of_tables: Any = ([], None)
+            if self._tables:
+                arrays = [
+                    [
+                        described(
+                            (self._cores * stack.packed, stack.lanes), np.float32, self.by_core
+                        )
+                        for _ in stack.fills
+                    ]
+                    for stack in self._tables.tables.stacks
+                ]
+                factors = described([len(self._tables.factors)], np.float32, self.same)
+                of_tables = arrays, factors
+            ids = jax.tree.map(lambda one: described(one.shape, one.dtype, self.by_core), ids or {})
+            return self._jit.lower((values, of_tables), given, ids).compile()
 
 
 class DeviceStep:
-    """A serialized step on one device for each core, and the values of its variables there."""
+    """A serialized step on one device for each core, its variables there, and its tables if any."""
 
-    def __init__(self, serialized: bytes, arguments: int, devices: Sequence[Any]):
+    def __init__(
+        self,
+        serialized: bytes,
+        arguments: int,
+        devices: Sequence[Any],
+        tables: TablesOfStep | None = None,
+    ):
         module = LoweredModule(serialized, arguments)
-        self._devices = devices
-        self._jitted = JittedStep(module, devices)
-        self._compiled = self._jitted.ahead_of_time()
+        self._devices, self._tables = devices, tables
+        self._jitted = JittedStep(module, devices, tables)
+        # A step with tables is compiled for as many ids as a batch has.
+        self._step = self._jitted if tables else self._jitted.ahead_of_time()
         self._values: list[Any] = []
-        self._results: list[Any] = []
+        self._of_tables: tuple[list[list[Any]], Any] = [], None
+        self._fetching = threading.Lock()
+        """A step reuses the memory of the tables, which a saver may read in its own thread."""
+        self._results: dict[int, Any] = {}
         self.written = sorted(variable for _, variable in module.written)
-        self.is_ahead = False
-        """Whether variables are newer here than where `load` took them from."""
+        self.is_ahead = self.tables_are_ahead = False
+        """Whether variables, or tables, are newer here than where they were loaded from."""
 
     def load(self, *values: np.ndarray) -> None:
         """Puts the values of all variables onto every device."""
@@ -180,11 +272,52 @@ class DeviceStep:
             # On CPUs jax would read the memory of the caller, who may write it after this call.
             self._values = [jax.device_put(np.array(one), self._jitted.same) for one in values]
 
-    def launch(self, given: Sequence[Sequence[np.ndarray]], copies: bool) -> None:
+    def load_tables(self, read: Callable[[str, int], np.ndarray]) -> None:
+        """Puts the tables onto the devices; `read` gets a table's name, and 0 or 1 + a slot."""
+        assert self._tables
+        arrays = [
+            [
+                _divided(
+                    [stack.shard(core, values, fill) for core in range(len(self._devices))],
+                    self._jitted.by_core,
+                )
+                for number, fill in enumerate(stack.fills)
+                for values in [{one.name: read(one.name, number) for one in stack.tables}]
+            ]
+            for stack in self._tables.tables.stacks
+        ]
+        factors = np.zeros(len(self._tables.factors), np.float32)
+        self._of_tables = arrays, jax.device_put(factors, self._jitted.same)
+        self.tables_are_ahead = False
+
+    def fetch_tables(self, write: Callable[[str, int, np.ndarray], None]) -> None:
+        """Gives `write` the values of each table and slot, numbered as in `load_tables`."""
+        assert self._tables
+        with self._fetching:
+            for stack, arrays in zip(self._tables.tables.stacks, self._of_tables[0], strict=True):
+                for number, array in enumerate(arrays):
+                    into = {
+                        one.name: np.empty([one.rows, one.dimension], np.float32)
+                        for one in stack.tables
+                    }
+                    for shard in array.addressable_shards:
+                        stack.unshard((shard.index[0].start or 0) // stack.packed, shard.data, into)
+                    for name, values in into.items():
+                        write(name, number, values)
+            self.tables_are_ahead = False
+
+    def factors(self) -> np.ndarray:
+        """Returns of each factor its first bad value since `load_tables`, or the last one."""
+        return np.array(self._of_tables[1])
+
+    def launch(self, given: Sequence[Sequence[np.ndarray]], copies: bool, ids: Any = None) -> None:
         """Begins a step with each core's value of each argument, and does not wait for its end.
 
-        On CPUs jax reads the memory of `given`, which must stay as it is until then: `copies` is
-        False only if the caller waits for a result before it returns.
+        Args:
+          given: the arguments that are no activations.
+          copies: False only if the caller waits for a result before it returns. On CPUs jax reads
+            the memory of `given`, which must stay as it is until then.
+          ids: for each feature what `DeviceTables.look_up` takes, of all cores.
         """
         with jax.enable_x64(True):
             copied = np.array if copies else np.asarray
@@ -192,8 +325,12 @@ class DeviceStep:
                 _divided([copied(value)[None] for value in values], self._jitted.by_core)
                 for values in given
             ]
-            self.is_ahead = bool(self.written)
-            self._values, self._results = self._compiled(self._values, arguments)
+            placed = jax.tree.map(lambda one: jax.device_put(one, self._jitted.by_core), ids or {})
+            with self._fetching:
+                state = self._values, self._of_tables
+                (self._values, self._of_tables), results = self._step(state, arguments, placed)
+                self.is_ahead, self.tables_are_ahead = bool(self.written), bool(self._tables)
+            self._results = dict(zip(self._jitted.kept, results, strict=True))
 
     def results(self, indices: Sequence[int]) -> list[np.ndarray]:
         """Returns the results of the last step with these indices: of each, that of every core."""
@@ -207,124 +344,6 @@ class DeviceStep:
     def variables(self, indices: Sequence[int]) -> list[np.ndarray]:
         """Returns copies of the values of variables; the next step reuses their memory."""
         return [np.array(self._values[index]) for index in indices]
-
-
-class StepWithTables:
-    """A serialized step on one device for each core, with its variables and its tables there.
-
-    Args:
-      activations: (index of an argument of the step, key of the feature whose activation it is).
-      gradients: (index of a result, key of the feature whose activation's gradient it is).
-    """
-
-    def __init__(
-        self,
-        serialized: bytes,
-        arguments: int,
-        devices: Sequence[Any],
-        tables: Any,
-        activations: Mapping[int, str],
-        gradients: Mapping[int, str],
-    ):
-        module = LoweredModule(serialized, arguments)
-        self._devices, self.tables = devices, tables
-        mesh = Mesh(np.array(devices), ("core",))
-        same, by_core = PartitionSpec(), PartitionSpec("core")
-        self._same, self._by_core = NamedSharding(mesh, same), NamedSharding(mesh, by_core)
-        new = dict(module.written)
-        self.written = sorted(new.values())
-        self.is_ahead = self.tables_are_ahead = False
-        self._kept = [n for n in range(len(module.results)) if n not in new and n not in gradients]
-        self._values: list[Any] = []
-        self._arrays: list[list[Any]] = []
-        self._results: dict[int, Any] = {}
-
-        def step(state: Any, given: list[Any], ids: Any, rates: Any, multiplier: Any) -> Any:
-            values, arrays = state
-            looked_up, kept = tables.look_up(arrays, ids)
-            others = iter(given)
-            arguments = [
-                looked_up[activations[n]].reshape(module.parameters[n].shape)
-                if n in activations
-                else next(others)[0]
-                for n in range(module.arguments)
-            ]
-            made = _step.bind(*arguments, *values, module=module, count=len(devices))
-            changed = list(values)
-            for result, variable in new.items():
-                changed[variable] = made[result]
-            of_features = {key: jax.numpy.zeros_like(one) for key, one in looked_up.items()}
-            of_features |= {key: made[n] * multiplier for n, key in gradients.items()}
-            arrays = tables.update(arrays, kept, of_features, rates)
-            return (changed, arrays), [made[n][None] for n in self._kept]
-
-        sharded = jax.shard_map(
-            step,
-            mesh=mesh,
-            in_specs=((same, by_core), by_core, by_core, same, same),
-            out_specs=((same, by_core), by_core),
-            check_vma=False,
-        )
-        options = {"xla_allow_excess_precision": False}
-        self._jit = jax.jit(sharded, donate_argnums=0, compiler_options=options)
-        # Shardy, which divides by default, takes no shapes that depend on values.
-        self._shardy = "[<=" not in module.text
-
-    def load(self, *values: np.ndarray) -> None:
-        """Puts the values of all variables onto every device."""
-        with jax.enable_x64(True):
-            self._values = [jax.device_put(np.array(one), self._same) for one in values]
-
-    def load_tables(self, read: Callable[[str, int], np.ndarray]) -> None:
-        """Puts the tables onto the devices; `read` gets a table's name, and 0 or 1 + a slot."""
-        self._arrays = [
-            [
-                _divided(
-                    [stack.shard(core, values, fill) for core in range(len(self._devices))],
-                    self._by_core,
-                )
-                for number, fill in enumerate(stack.fills)
-                for values in [{one.name: read(one.name, number) for one in stack.tables}]
-            ]
-            for stack in self.tables.stacks
-        ]
-        self.tables_are_ahead = False
-
-    def fetch_tables(self, write: Callable[[str, int, np.ndarray], None]) -> None:
-        """Gives `write` the values of each table and slot, numbered as in `load_tables`."""
-        for stack, arrays in zip(self.tables.stacks, self._arrays, strict=True):
-            for number, array in enumerate(arrays):
-                into = {
-                    one.name: np.empty([one.rows, one.dimension], np.float32)
-                    for one in stack.tables
-                }
-                for shard in array.addressable_shards:
-                    stack.unshard((shard.index[0].start or 0) // stack.packed, shard.data, into)
-                for name, values in into.items():
-                    write(name, number, values)
-        self.tables_are_ahead = False
-
-    def launch(
-        self, given: Sequence[Sequence[np.ndarray]], ids: Any, rates: Any, multiplier: Any
-    ) -> None:
-        """Begins a step with each core's value of each argument that is no activation.
-
-        `ids` has for each feature what `DeviceTables.look_up` takes, of all cores.
-        """
-        with jax.enable_x64(True), config.use_shardy_partitioner(self._shardy):
-            arguments = [
-                _divided([np.array(value)[None] for value in values], self._by_core)
-                for values in given
-            ]
-            placed = jax.tree.map(lambda one: jax.device_put(one, self._by_core), ids)
-            factors = np.array(rates), np.array(multiplier)  # As of `load`.
-            state, results = self._jit((self._values, self._arrays), arguments, placed, *factors)
-            self._values, self._arrays = state
-            self._results = dict(zip(self._kept, results, strict=True))
-            self.is_ahead = self.tables_are_ahead = True
-
-    results = DeviceStep.results
-    variables = DeviceStep.variables
 
 
 def _divided(parts: Sequence[np.ndarray], sharding: Any) -> Any:

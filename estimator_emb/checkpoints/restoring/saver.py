@@ -107,10 +107,18 @@ def _with(listed: Any, variables: list[tf.Variable]) -> Any:
 
 
 class ChecksBeforeSaving(tf.compat.v1.train.SessionRunHook):
-    """Calls a function with the session before each save by a saver of the graph or of `savers`."""
+    """Calls a function with the session before each save by a saver of the graph or of `savers`.
 
-    def __init__(self, check: Callable[[Any], None], savers: Iterable[Any] = ()):
-        self._check = check
+    It calls `after` with the session after each save, done or failed.
+    """
+
+    def __init__(
+        self,
+        check: Callable[[Any], None],
+        savers: Iterable[Any] = (),
+        after: Callable[[Any], None] = lambda session: None,
+    ):
+        self._check, self._after = check, after
         self._savers = list(savers)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
@@ -123,7 +131,10 @@ class ChecksBeforeSaving(tf.compat.v1.train.SessionRunHook):
         @functools.wraps(save)  # It keeps the marks of other wrappers.
         def checked(sess: Any, *args: Any, **kwargs: Any) -> Any:
             self._check(sess)
-            return save(sess, *args, **kwargs)
+            try:
+                return save(sess, *args, **kwargs)
+            finally:
+                self._after(sess)
 
         checked.checks = (*getattr(save, "checks", ()), self)  # type: ignore[attr-defined]
         return checked

@@ -1,0 +1,141 @@
+"""Tables in the memory of PJRT devices: their rates, and when the host has a copy."""
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+from emulated_program import every_checkpoint
+
+import estimator_emb as ee
+
+v1 = tf.compat.v1
+pytestmark = pytest.mark.usefixtures("eight_devices")
+SAMPLES, ROWS, STEPS, LOOP = 4, 6, 8, 4
+
+
+def decaying(step):
+    return v1.train.exponential_decay(0.5, step, 2, 0.7)
+
+
+def of_branches(step):
+    return v1.train.piecewise_constant(step, [1, 4], [0.5, 0.2, 0.1])
+
+
+def of_a_variable(step):
+    """Of one that model_fn updates in each step."""
+    variables = {one.op.name: one for one in v1.global_variables()}
+    return variables["seen"] / 10 + 0 * tf.cast(step, tf.float32)
+
+
+def of_python(step):
+    rate = tf.numpy_function(lambda one: np.float32(0.5 / (1 + one)), [step], tf.float32)
+    return tf.ensure_shape(rate, [])
+
+
+def multiplier(step):
+    return 1 - tf.cast(step, tf.float32) / 5
+
+
+def model_fn(features, labels, mode, params):
+    bias = v1.get_variable("bias", [3], initializer=v1.zeros_initializer())
+    seen = v1.get_variable("seen", [], initializer=v1.ones_initializer(), trainable=False)
+    loss = tf.reduce_sum(tf.square(features["a"] - bias - features["b"]) * labels)
+    spec = harness.minimized(mode, loss, optimizer=v1.train.AdamOptimizer(0.1))
+    with tf.control_dependencies([spec.train_op]):
+        return spec._replace(train_op=seen.assign_add(1.0).op)
+
+
+def input_fn(params):
+    ids = {key: np.array([0, 1, 1, 3 + number]) for number, key in enumerate("ab")}
+    labels = np.random.default_rng(1).random([SAMPLES, 3]).astype(np.float32)
+    data = tf.data.Dataset.from_tensor_slices((ids, labels)).repeat()
+    return data.batch(params["batch_size"], drop_remainder=True)
+
+
+def trained(model_dir, place, rate, multiplier=None, hooks=()):
+    """Every variable of every checkpoint."""
+    ones = v1.ones_initializer()
+    adam = ee.AdamParameters(0.1)
+    spec = harness.tables_spec(
+        {
+            "a": ee.TableConfig(ROWS, 3, ones, optimization_parameters=adam),
+            "b": ee.TableConfig(ROWS, 3, ones, learning_rate_fn=rate),
+        },
+        ee.AdagradParameters(0.1),
+        experimental_gradient_multiplier_fn=multiplier,
+    )
+    run = {"save_checkpoints_steps": 1, "keep_checkpoint_max": None}
+    tpu = {"iterations_per_loop": LOOP}
+    estimator = harness.estimator(model_fn, spec, model_dir, SAMPLES, place, 2, run, tpu)
+    estimator.train(input_fn, steps=STEPS, hooks=list(hooks))
+    return every_checkpoint(model_dir)
+
+
+@pytest.mark.fast(1)
+@pytest.mark.parametrize(
+    ("rate", "steps_that_wait"),
+    [(of_branches, 0), (decaying, 0), (of_a_variable, 0), (of_python, STEPS)],
+)
+def test_a_loop_runs_ahead(rate, steps_that_wait, tmp_path, monkeypatch):
+    """Only a rate that Python computes on the host waits for the count of each step."""
+    from estimator_emb.backends.xla import devices
+
+    reads, variables = [], devices.DeviceStep.variables
+
+    def noted(self, indices):
+        reads.append(list(indices))
+        return variables(self, indices)
+
+    monkeypatch.setattr(devices.DeviceStep, "variables", noted)
+    on_devices = trained(tmp_path / "devices", "pjrt+tables", rate, multiplier)
+    assert sum(len(one) == 1 for one in reads) == steps_that_wait
+    assert sum(len(one) > 1 for one in reads) == STEPS // LOOP
+    harness.same(trained(tmp_path / "host", "host", rate, multiplier), on_devices)
+
+
+@pytest.mark.parametrize(
+    ("turns", "value", "allowed"),
+    [("rate", -0.5, "finite and not negative"), ("multiplier", float("nan"), "finite")],
+)
+def test_a_loop_with_a_bad_rate_stops_at_its_end_and_saves_nothing(turns, value, allowed, tmp_path):
+    def changing(step):
+        return tf.gather([0.5] * (LOOP + 1) + [value] + [0.5] * STEPS, step)
+
+    factors = (changing, None) if turns == "rate" else (decaying, changing)
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        trained(tmp_path, "pjrt+tables", *factors)
+    owner = {
+        "rate": "Table 'b': learning_rate_fn",
+        "multiplier": "EmbeddingConfigSpec: experimental_gradient_multiplier_fn",
+    }[turns]
+    line = changing.__code__.co_firstlineno
+    assert (
+        f"{owner} changing (test_tables_on_devices.py, line {line}): its value in this step must "
+        f"be {allowed}; got {value}."
+    ) in str(caught.value)
+    assert tf.train.latest_checkpoint(str(tmp_path)).endswith(f"-{LOOP}")
+
+
+class Held(v1.train.SessionRunHook):
+    """Whether the host holds any table or slot after each loop, before its hooks save."""
+
+    def begin(self):
+        self.found = []
+        tables = [one for one in v1.global_variables() if one.name.startswith(("a/", "b/"))]
+        assert len(tables) == 5
+        self._are_held = [tf.raw_ops.VarIsInitializedOp(resource=one.handle) for one in tables]
+
+    def after_run(self, run_context, run_values):
+        self.found.append(any(run_context.session.run(self._are_held)))
+
+
+def test_the_host_holds_tables_only_while_it_saves(tmp_path):
+    held = Held()
+    trained(tmp_path, "pjrt+tables", decaying, hooks=[held])
+    assert held.found == [False] * (STEPS // LOOP)
+
+
+def test_a_hook_that_reads_a_table_finds_none(tmp_path):
+    read = harness.Reads(lambda: next(one for one in v1.global_variables() if "a/" in one.name))
+    with pytest.raises(tf.errors.FailedPreconditionError, match="Could not find variable a/"):
+        trained(tmp_path, "pjrt+tables", decaying, hooks=[read])
