@@ -2,7 +2,8 @@
 
 The only file of the package that imports jax, but for `device_tables`. It imports nothing else of
 the package, because `preflight` also runs it by its path, in an interpreter that may lack the
-package. It uses private parts of jax and jaxlib, of the versions that the extra `[pjrt]` names.
+package. It uses three private parts of jax: `config.use_shardy_partitioner`, `_hlo` (XLA's modules
+and their text) and `_jax.mlir.hlo_to_stablehlo`.
 """
 
 import dataclasses
@@ -17,9 +18,9 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 from jax._src import config
-from jax._src.interpreters import mlir
-from jax._src.lib.mlir import ir
-from jax._src.lib.mlir.dialects import func
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import func
+from jax.interpreters import mlir
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxlib import _hlo, _jax
 

@@ -1,0 +1,55 @@
+"""The private parts of jax that run a step: what a newer jax has changed is named here."""
+
+import ast
+import importlib
+import pathlib
+
+import pytest
+
+from estimator_emb.backends import xla
+
+PARTS = {
+    "jax._src.config.use_shardy_partitioner": "divides a step by GSPMD where Shardy cannot",
+    "jaxlib._hlo.HloPrintOptions": "the text of a module",
+    "jaxlib._hlo.XlaComputation": "reads the module that TensorFlow serialized",
+    "jaxlib._hlo.hlo_module_from_text": "a module with sums over cores",
+    "jaxlib._jax.mlir.hlo_to_stablehlo": "the module as jax merges it into its own",
+}
+"""Name -> what the package does with it."""
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_private_part_of_jax_is_there(name):
+    jax = pytest.importorskip("jax")
+    package, module, *attributes = name.split(".")
+    found = importlib.import_module(f"{package}.{module}")
+    for attribute in attributes:
+        if not hasattr(found, attribute) and package == "jax":
+            importlib.import_module(f"{found.__name__}.{attribute}")
+        assert hasattr(found, attribute), (
+            f"jax {jax.__version__} has no {name}, which backends/xla/devices.py needs: "
+            f"{PARTS[name]}"
+        )
+        found = getattr(found, attribute)
+
+
+def test_the_list_is_complete():
+    """No other file of the package imports a private module of jax, and none uses other parts."""
+    for path in pathlib.Path(xla.__file__).parents[2].rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        private = {
+            alias.asname or alias.name: f"{node.module}.{alias.name}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("jax")
+            for alias in node.names
+            if "._" in f"{node.module}.{alias.name}"
+        }
+        used = {
+            f"{private[node.value.id]}.{node.attr}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id in private
+        }
+        used = {f"{one}.hlo_to_stablehlo" if one == "jaxlib._jax.mlir" else one for one in used}
+        assert used == ({*PARTS} if path.name == "devices.py" else set()), path
