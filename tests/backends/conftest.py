@@ -42,3 +42,20 @@ def eight_devices():
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", 8)
     assert len(jax.devices()) == 8
+
+
+@pytest.fixture
+def tpu_devices(eight_devices, monkeypatch):
+    """A function of a topology's name: its devices, described to the compiler of TPUs."""
+    pytest.importorskip("libtpu")
+    for name in ("TPU_SKIP_MDS_QUERY", "ALLOW_MULTIPLE_LIBTPU_LOAD"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("TPU_ACCELERATOR_TYPE", "v4-8")
+    monkeypatch.setenv("TPU_WORKER_HOSTNAMES", "localhost")
+    from jax.experimental import topologies
+
+    def described(topology):
+        made = topologies.get_topology_desc(platform="tpu", topology_name=topology)
+        return list(made.devices)[:8]
+
+    return described

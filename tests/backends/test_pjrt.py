@@ -451,15 +451,8 @@ def test_a_training_goes_on_after_a_signal(number, owner, function, call, tmp_pa
 @pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("topology", ["v5e:2x4", "v5p:2x2x2", "v6e:2x4", "v4:2x2x1", "v2:2x2"])
-def test_libtpu_compiles_the_jit_that_runs(topology, tmp_path, monkeypatch):
+def test_libtpu_compiles_the_jit_that_runs(topology, tpu_devices, tmp_path, monkeypatch):
     """What devices have just run is given to the compiler of TPUs, ahead of time."""
-    pytest.importorskip("libtpu")
-    for name in ("TPU_SKIP_MDS_QUERY", "ALLOW_MULTIPLE_LIBTPU_LOAD"):
-        monkeypatch.setenv(name, "1")
-    monkeypatch.setenv("TPU_ACCELERATOR_TYPE", "v4-8")
-    monkeypatch.setenv("TPU_WORKER_HOSTNAMES", "localhost")
-    from jax.experimental import topologies
-
     from estimator_emb.backends.xla import devices
 
     modules = []
@@ -471,8 +464,7 @@ def test_libtpu_compiles_the_jit_that_runs(topology, tmp_path, monkeypatch):
         ),
     )
     trained(tmp_path, "pjrt", 8, steps=2)
-    described = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
-    compiled = devices.JittedStep(modules[0], list(described)[:8]).ahead_of_time()
+    compiled = devices.JittedStep(modules[0], tpu_devices(topology)).ahead_of_time()
     assert "all-reduce" in compiled.as_text()
     assert compiled.memory_analysis().alias_size_in_bytes > 0, "variables are not donated"
 

@@ -136,7 +136,7 @@ class StackIds:
 
     Attributes:
       rows: int32, the local row of each id, or `_NONE`.
-      segments: int32, among the `total` segments of all features of the stack.
+      segments: int32, among the `total` segments of all features: first those of one sample.
       gains: float32; None means that each is 1.
       owners: int32, the core that the order of ids gives each row to.
       cores: int32, the core whose sample has the id.
@@ -190,12 +190,7 @@ class DeviceTables:
         for stack, features, (weights, *_) in zip(self.stacks, self._features, arrays, strict=True):
             of_stack = self._occurrences(stack, features, everyone)
             kept.append(of_stack)
-            sums = self._sums(stack, weights, of_stack)
-            start = 0
-            for feature in features:
-                count = self.batch * feature.segments
-                flat.append(sums[start : start + count].reshape(self.batch, -1))
-                start += count
+            flat.append(self._sums(stack, weights, of_stack))
         together = jnp.concatenate(flat, 1)
         if self.cores > 1:
             together = lax.psum_scatter(together, AXIS, scatter_dimension=0, tiled=True)
@@ -227,13 +222,9 @@ class DeviceTables:
         for stack, features, array, of_stack in zip(
             self.stacks, self._features, arrays, kept, strict=True
         ):
-            by_segment = []
-            for feature in features:
-                size = feature.segments * stack.dimension
-                part = together[:, start : start + size]
-                by_segment.append(part.reshape(-1, stack.dimension))
-                start += size
-            given = jnp.concatenate(by_segment)
+            size = sum(one.segments for one in features) * stack.dimension
+            given = _packed(stack, together[:, start : start + size])
+            start += size
             of_tables = rates[np.array([self._numbers[one.name] for one in stack.tables])]
             for sorted_rows in self._passes(stack, of_stack):
                 array = self._update(stack, array, of_stack, sorted_rows, given, of_tables)
@@ -265,7 +256,7 @@ class DeviceTables:
         parts: dict[str, list[Any]] = {
             name: [] for name in ("rows", "segments", "gains", "owners", "cores")
         }
-        total = 0
+        of_sample, first = sum(one.segments for one in features), 0
         for feature in features:
             of_feature = ids[feature.key]
             given = of_feature["ids"]
@@ -273,18 +264,19 @@ class DeviceTables:
             is_own = (given >= 0) & ((given + turn) % self.cores == me)
             row = stack.base[feature.table] + given // self.cores
             segments = of_feature.get("segments", jnp.arange(given.size, dtype=jnp.int32))
-            samples = segments // feature.segments
+            samples, number = segments // feature.segments, segments % feature.segments
             parts["rows"].append(jnp.where(is_own, row, _NONE))
-            parts["segments"].append(total + segments)
+            parts["segments"].append(samples * of_sample + first + number)
             parts["gains"].append(of_feature.get("gains", jnp.ones([given.size], jnp.float32)))
             parts["owners"].append(
                 jnp.full([given.size], 1, jnp.int32) * ((me - turn) % self.cores)
             )
             parts["cores"].append(samples // (self.batch // self.cores))
-            total += self.batch * feature.segments
+            first += feature.segments
         whole = {name: jnp.concatenate(of_features) for name, of_features in parts.items()}
         if not any("gains" in ids[feature.key] for feature in features):
             whole["gains"] = None
+        total = self.batch * of_sample
         return StackIds(**whole, total=total, sorted=self._sorted(whole["rows"]))
 
     def _chunk(self, count: int) -> int:
@@ -316,8 +308,8 @@ class DeviceTables:
         return _Sorted(jnp.pad(ascending, more, constant_values=_NONE), jnp.pad(at, more))
 
     def _sums(self, stack: Stack, weights: Any, given: StackIds) -> Any:
-        """Returns this device's part of the activations of all segments, [total, dimension]."""
-        size = self._chunk(given.rows.size)
+        """Returns this device's part of the activations of all samples, [batch, -1]."""
+        size, count = self._chunk(given.rows.size), -(-given.total // stack.pack)
 
         def turn(state: tuple[Any, Any]) -> tuple[Any, Any]:
             number, sums = state
@@ -325,12 +317,16 @@ class DeviceTables:
             values = _rows_of(stack, weights, rows)
             if given.gains is not None:
                 values = values * given.gains[places][:, None]
-            to = jnp.where(rows == _NONE, given.total, given.segments[places])
+            segments = given.segments[places]
+            values, _ = _in_lanes(stack, segments, values)
+            to = jnp.where(rows == _NONE, count, segments // stack.pack)
             return number + jnp.int32(1), sums.at[to].add(values, mode="drop")
 
-        start = self._varying(jnp.zeros([given.total, stack.dimension], jnp.float32))
+        start = self._varying(jnp.zeros([count, stack.lanes], jnp.float32))
         own = _count(given.sorted.rows)
-        return lax.while_loop(lambda one: one[0] * size < own, turn, (jnp.int32(0), start))[1]
+        _, sums = lax.while_loop(lambda one: one[0] * size < own, turn, (jnp.int32(0), start))
+        sums = sums.reshape(-1, stack.width)[: given.total, : stack.dimension]
+        return sums.reshape(self.batch, -1)
 
     def _passes(self, stack: Stack, given: StackIds) -> Iterator[_Sorted]:
         """Yields the rows of each step of the optimizer, one after the other."""
@@ -361,7 +357,7 @@ class DeviceTables:
         def turn(state: tuple[Any, ...]) -> tuple[Any, ...]:
             number, filled, last, so_far, lanes_so_far, *into = state
             rows, places = (_cut(one, number, size) for one in sorted_rows)
-            values = gradients[given.segments[places]]
+            values = _rows_of(stack, gradients, given.segments[places])
             if given.gains is not None:
                 values = values * given.gains[places][:, None]
             values = jnp.where((rows != _NONE)[:, None], values, 0)
@@ -462,6 +458,13 @@ def _rows_of(stack: Stack, array: Any, rows: Any) -> Any:
         parts = packed.reshape(-1, stack.pack, stack.width)
         packed = jnp.sum(jnp.where(of_row[:, :, None], parts, 0), 1)
     return packed[:, : stack.dimension]
+
+
+def _packed(stack: Stack, values: Any) -> Any:
+    """Returns values [batch, -1] as rows [n, lanes], of which several share one as a table's do."""
+    values = values.reshape(-1, stack.dimension)
+    more = (0, -len(values) % stack.pack), (0, stack.width - stack.dimension)
+    return jnp.pad(values, more).reshape(-1, stack.lanes)
 
 
 def _in_lanes(stack: Stack, rows: Any, values: Any) -> tuple[Any, Any]:
