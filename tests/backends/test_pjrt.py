@@ -395,7 +395,7 @@ def test_a_bad_id_is_named_and_nothing_is_written(place, tmp_path):
 ENDS_ITSELF = """
     import os, pkgutil, sys, id_program, jax
 
-    number, owner, function, call, model_dir = sys.argv[1:]
+    number, place, owner, function, call, model_dir = sys.argv[1:]
     owner, calls, events = pkgutil.resolve_name(owner), [], []
 
     def ends(*args, original=getattr(owner, function), **kwargs):
@@ -406,25 +406,33 @@ ENDS_ITSELF = """
 
     setattr(owner, function, ends)
     jax.monitoring.register_event_listener(lambda event, **more: events.append(event))
-    estimator = id_program.make(model_dir, device="pjrt", cores=2, iterations=5)
+    estimator = id_program.make(model_dir, device=place, cores=2, iterations=5)
     estimator.train(id_program.input_of(4000), max_steps=20)
     print(events.count("/jax/compilation_cache/cache_hits"))
 """
 
 
+DEVICES = "estimator_emb.backends.xla.devices"
+SAVER = "tensorflow.python.training.saver:Saver"
+
+
 @pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    ("number", "owner", "function", "call"),
+    ("number", "place", "owner", "function", "call"),
     [
-        (signal.SIGTERM, "estimator_emb.backends.xla.devices:DeviceStep", "launch", 13),
-        (signal.SIGKILL, "estimator_emb.backends.xla.devices:DeviceStep", "launch", 13),
-        (signal.SIGKILL, "estimator_emb.backends.xla.devices:DeviceStep", "results", 12),
-        (signal.SIGKILL, "estimator_emb.backends.xla.devices:DeviceStep", "variables", 16),
-        (signal.SIGKILL, "tensorflow.python.training.saver:Saver", "_RecordLastCheckpoint", 3),
+        (signal.SIGTERM, "pjrt", f"{DEVICES}:DeviceStep", "launch", 13),
+        (signal.SIGKILL, "pjrt", f"{DEVICES}:DeviceStep", "launch", 13),
+        (signal.SIGKILL, "pjrt", f"{DEVICES}:DeviceStep", "results", 12),
+        (signal.SIGKILL, "pjrt", f"{DEVICES}:DeviceStep", "variables", 16),
+        (signal.SIGKILL, "pjrt", SAVER, "_RecordLastCheckpoint", 3),
+        (signal.SIGTERM, "pjrt+tables", f"{DEVICES}:StepWithTables", "launch", 13),
+        (signal.SIGKILL, "pjrt+tables", f"{DEVICES}:StepWithTables", "launch", 13),
+        (signal.SIGKILL, "pjrt+tables", f"{DEVICES}:StepWithTables", "fetch_tables", 3),
+        (signal.SIGKILL, "pjrt+tables", SAVER, "_RecordLastCheckpoint", 3),
     ],
 )
-def test_a_training_goes_on_after_a_signal(number, owner, function, call, tmp_path):
+def test_a_training_goes_on_after_a_signal(number, place, owner, function, call, tmp_path):
     """Before a step, before its update of tables, after it, and while a checkpoint is saved."""
     environment = {
         "JAX_PLATFORMS": "cpu",
@@ -432,17 +440,17 @@ def test_a_training_goes_on_after_a_signal(number, owner, function, call, tmp_pa
         "ESTIMATOR_EMB_CACHE": str(tmp_path / "cache"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
-    arguments = owner, function, call, tmp_path / "pjrt"
+    arguments = place, owner, function, call, tmp_path / place
     status = 128 + number if number == signal.SIGTERM else -number
     processes.run(ENDS_ITSELF, number, *arguments, status=status, **environment)
-    assert 0 < int(tf.train.latest_checkpoint(tmp_path / "pjrt").rpartition("-")[2]) < 20
+    assert 0 < int(tf.train.latest_checkpoint(tmp_path / place).rpartition("-")[2]) < 20
     compiled = set(os.listdir(tmp_path / "cache" / "jax"))
     # It goes on by the program that was compiled, as if nothing had been.
     assert int(processes.run(ENDS_ITSELF, 0, *arguments, **environment).stdout) > 0
     assert compiled and set(os.listdir(tmp_path / "cache" / "jax")) == compiled
     estimator = id_program.make(tmp_path / "host", device="host", cores=2, iterations=5)
     estimator.train(id_program.input_of(4000), max_steps=20)
-    at_once, went_on = (every_checkpoint(tmp_path / device) for device in ("host", "pjrt"))
+    at_once, went_on = (every_checkpoint(tmp_path / device) for device in ("host", place))
     both = at_once.keys() & went_on.keys()
     assert {name for name in at_once if name.endswith("step 20")} <= both
     harness.same(*({name: of_one[name] for name in both} for of_one in (at_once, went_on)))
