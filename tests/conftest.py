@@ -223,3 +223,16 @@ def native(native_library, monkeypatch):
     """Turns the native kernels on."""
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "1")
     return native_library
+
+
+@pytest.fixture(scope="module")
+def eight_devices():
+    """Has jax run on eight devices, all of this CPU."""
+    import tensorflow as tf
+
+    if tuple(map(int, tf.__version__.split(".")[:2])) < (2, 18):
+        pytest.skip("no jax lives beside this TensorFlow")
+    jax = pytest.importorskip("jax")
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", 8)
+    assert len(jax.devices()) == 8

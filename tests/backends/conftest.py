@@ -1,7 +1,6 @@
-"""Chooses TensorFlow's own ops or the native kernels, and has devices of PJRT."""
+"""Chooses TensorFlow's own ops or the native kernels, and describes TPUs."""
 
 import pytest
-import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
 from estimator_emb.engine.kernels import TensorFlowKernels
@@ -32,16 +31,6 @@ def kernels(request, monkeypatch):
 def control_flow(request, monkeypatch):
     """Loops and branches as ops of the graph, and as functions."""
     monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", request.param == "v2")
-
-
-@pytest.fixture(scope="module")
-def eight_devices():
-    if tuple(map(int, tf.__version__.split(".")[:2])) < (2, 18):
-        pytest.skip("no jax lives beside this TensorFlow")
-    jax = pytest.importorskip("jax")
-    jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_num_cpu_devices", 8)
-    assert len(jax.devices()) == 8
 
 
 @pytest.fixture

@@ -20,6 +20,8 @@ STEPS, SAMPLES, LENGTH = 3, 8, 2
 """Of each training; samples of a batch; positions of a sequence."""
 
 FORMS = ("one", "dense", "sparse", "unsorted", "ragged", "weighted", "sequence", "padded sequence")
+SHARES = (0, 0.01, 0.05)
+"""Which share of a training's numbers is infinite or NaN."""
 CLASSES = {
     rule.__name__: ours for ours, rule in descriptors.RULES.items() if ours in optimizers.PARAMETERS
 }
@@ -173,15 +175,24 @@ class Training:
 
 
 def _of_step(values):
-    return lambda step: tf.gather(tf.constant(values, tf.float32), step)
+    return lambda step: tf.gather(tf.constant(values, tf.float32), step % len(values))
 
 
-def training(seed: int, native: bool, classes: tuple[str, ...] = tuple(CLASSES)) -> Training:
-    """Draws a training whose optimizers are of `classes`."""
+def training(
+    seed: int,
+    native: bool,
+    classes: tuple[str, ...] = tuple(CLASSES),
+    cores: int | None = None,
+    wrong: float | None = None,
+) -> Training:
+    """Draws a training whose optimizers are of `classes`.
+
+    Without an argument, `cores` is drawn, and `wrong`, one of SHARES.
+    """
     rng = np.random.default_rng(seed)
-    cores = int(rng.choice([1, 1, 2, 4, 8]))
-    shards = int(rng.choice([1, 1, 3]))
-    wrong = float(rng.choice([0, 0.01, 0.05]))  # Which share of numbers is infinite or NaN.
+    drawn = int(rng.choice([1, 1, 2, 4, 8])), int(rng.choice([1, 1, 3])), rng.choice(SHARES)
+    cores, shards = drawn[0] if cores is None else cores, drawn[1]
+    wrong = float(drawn[2]) if wrong is None else wrong
     limit = _one_of(rng, None, 1.0)
     # Native kernels do not take cores in turn where tables are in shards.
     may_take_turns = cores > 1 and not (native and shards > 1)

@@ -1,4 +1,4 @@
-"""Random trainings beside NumPy, step by step, and the faults that they must find.
+"""Random trainings beside NumPy, step by step, and beside an emulated TPU; faults they must find.
 
 A training that fails is named by its seed, with which it runs alone:
 
@@ -10,6 +10,7 @@ import os
 import sys
 
 import faults
+import on_devices
 import processes
 import pytest
 import sampling
@@ -47,3 +48,11 @@ def test_planted_faults_are_found(native_library, tmp_path):
     assert found["without"] == [None, None]
     assert len(found["with"]) == sampling.of(len(faults.FAULTS), some=faults.SOME)
     assert None not in found["with"].values(), found["with"]
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("seed", range(2000, 2030))
+def test_random_trainings_with_tables_on_devices(seed, eight_devices, tmp_path):
+    """Beside an emulated TPU, after 20 steps."""
+    on_devices.check(seed, (1, 3, 8)[seed % 3], tmp_path)

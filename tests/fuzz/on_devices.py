@@ -1,0 +1,65 @@
+"""Trains what `drawn` draws on an emulated TPU and with tables on devices of jax."""
+
+import dataclasses
+
+import drawn
+import harness
+import numpy as np
+
+STEPS = 20
+
+
+def training(seed, cores):
+    """Draws a training, and leaves it a multiple of `cores` samples.
+
+    Its gradients are no binary fractions: in 20 steps those meet where a rule jumps.
+    """
+    rng = np.random.default_rng(seed)
+    made = drawn.training(seed, native=False, cores=cores, wrong=0.0)
+    samples = drawn.SAMPLES // cores * cores
+    tables = {}
+    for name, table in made.tables.items():
+        features = {
+            key: dataclasses.replace(
+                feature,
+                ids=[of_step[:samples] for of_step in feature.ids],
+                weights=[of_step[:samples] for of_step in feature.weights],
+                gradients=[
+                    (of_step * rng.uniform(0.9, 1.1, of_step.shape)).astype(np.float32)[:samples]
+                    for of_step in feature.gradients
+                ],
+            )
+            for key, feature in table.features.items()
+        }
+        tables[name] = dataclasses.replace(table, features=features)
+    return samples, dataclasses.replace(made, pipelined=False, tables=tables)
+
+
+def variables(device, samples, training, folder):
+    """Returns the variables of a training's last checkpoint; its batches come again and again."""
+    spec, batches = training.spec(), training.batches()
+    estimator = harness.estimator(
+        harness.gradient_model_fn(list(spec.feature_to_config_dict)),
+        spec,
+        folder / device,
+        samples,
+        device,
+        training.cores,
+        {**harness.SILENT, "save_checkpoints_steps": STEPS},
+        {"iterations_per_loop": 4},
+    )
+    estimator.train(lambda params: harness.dataset(batches).repeat(), max_steps=STEPS)
+    return harness.saved(folder / device, STEPS)
+
+
+def check(seed, cores, folder):
+    """Raises an AssertionError where a variable is another after all steps."""
+    samples, drawn_training = training(seed, cores)
+    want, got = (
+        variables(device, samples, drawn_training, folder) for device in ("host", "pjrt+tables")
+    )
+    assert got.keys() == want.keys()
+    for name, values in want.items():
+        assert np.isfinite(values).all(), name
+        largest = np.abs(values).max(initial=1.0)
+        np.testing.assert_allclose(got[name], values, 1e-5, 1e-5 * largest, err_msg=name)
