@@ -412,7 +412,7 @@ ENDS_ITSELF = """
 """
 
 
-DEVICES = "estimator_emb.backends.xla.devices"
+STEP = "estimator_emb.backends.xla.devices:DeviceStep"
 SAVER = "tensorflow.python.training.saver:Saver"
 
 
@@ -421,14 +421,14 @@ SAVER = "tensorflow.python.training.saver:Saver"
 @pytest.mark.parametrize(
     ("number", "place", "owner", "function", "call"),
     [
-        (signal.SIGTERM, "pjrt", f"{DEVICES}:DeviceStep", "launch", 13),
-        (signal.SIGKILL, "pjrt", f"{DEVICES}:DeviceStep", "launch", 13),
-        (signal.SIGKILL, "pjrt", f"{DEVICES}:DeviceStep", "results", 12),
-        (signal.SIGKILL, "pjrt", f"{DEVICES}:DeviceStep", "variables", 16),
+        (signal.SIGTERM, "pjrt", STEP, "launch", 13),
+        (signal.SIGKILL, "pjrt", STEP, "launch", 13),
+        (signal.SIGKILL, "pjrt", STEP, "results", 12),
+        (signal.SIGKILL, "pjrt", STEP, "variables", 16),
         (signal.SIGKILL, "pjrt", SAVER, "_RecordLastCheckpoint", 3),
-        (signal.SIGTERM, "pjrt+tables", f"{DEVICES}:StepWithTables", "launch", 13),
-        (signal.SIGKILL, "pjrt+tables", f"{DEVICES}:StepWithTables", "launch", 13),
-        (signal.SIGKILL, "pjrt+tables", f"{DEVICES}:StepWithTables", "fetch_tables", 3),
+        (signal.SIGTERM, "pjrt+tables", STEP, "launch", 13),
+        (signal.SIGKILL, "pjrt+tables", STEP, "launch", 13),
+        (signal.SIGKILL, "pjrt+tables", STEP, "fetch_tables", 3),
         (signal.SIGKILL, "pjrt+tables", SAVER, "_RecordLastCheckpoint", 3),
     ],
 )
