@@ -2,12 +2,12 @@
 
     python benchmarks/dlrm.py PEER BATCH
 
-PEER is 'ours', `TPUEstimator` with an EmbeddingConfigSpec; 'PJRT', the same with its model on a
-PJRT device, by jax; 'legacy', tensorflow-estimator's
-Estimator with feature_column.embedding_column and v1 Adagrad; or 'no tables', that Estimator with
-given activations, which only adds a trained vector to each. All train the dense layers of the
-reference DLRM for the Criteo data, with 26 tables of 100,000 x 16, on batches of BATCH samples from
-tf.data.
+PEER is 'ours', `TPUEstimator` with an EmbeddingConfigSpec; 'PJRT, host', the same with its model on
+a PJRT device, by jax; 'PJRT, device', that with its tables there too; 'legacy',
+tensorflow-estimator's Estimator with feature_column.embedding_column and v1 Adagrad; or 'no
+tables', that Estimator with given activations, which only adds a trained vector to each. All train
+the dense layers of the reference DLRM for the Criteo data, with 26 tables of 100,000 x 16, on
+batches of BATCH samples from tf.data.
 
 After the warm-up it prints, as JSON, the seconds from the start of the process to the end of the
 first step. Then it reads numbers of steps from stdin, one in each line, trains for as many, and
@@ -75,7 +75,7 @@ def train_op_of(loss):
     return optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
 
 
-def ours(folder, batch, session_config=None, device=None):
+def ours(folder, batch, session_config=None, device=None, tables=None):
     import estimator_emb as ee
 
     def model_fn(features, labels, mode, params):
@@ -89,7 +89,7 @@ def ours(folder, batch, session_config=None, device=None):
             session_config=session_config,
             save_summary_steps=None,
             log_step_count_steps=None,
-            tpu_config=ee.TPUConfig(1, num_shards=device and 1, device=device),
+            tpu_config=ee.TPUConfig(1, num_shards=device and 1, device=device, tables=tables),
         ),
         use_tpu=device is not None,
         train_batch_size=batch,
@@ -164,7 +164,8 @@ class ClockHook(tf.compat.v1.train.SessionRunHook):
 
 PEERS = {
     "ours": ours,
-    "PJRT": functools.partial(ours, device="pjrt"),
+    "PJRT, host": functools.partial(ours, device="pjrt", tables="host"),
+    "PJRT, device": functools.partial(ours, device="pjrt", tables="device"),
     "legacy": legacy,
     "no tables": no_tables,
 }

@@ -5,8 +5,12 @@
 It trains tables of dimension 16 under Adagrad, with ids drawn by Zipf's law (exponent 1.05), by
 `TPUEstimator.train` on the host. A step must cost what its ids cost: it must not depend on the
 vocabulary, grow in proportion to the number of ids, and less than in proportion to the number of
-tables. N emulated cores (`TPUConfig(num_shards=N, device='host')`) must cost no more than N times
-one core, for N times its batch. Each line is a process of its own; 0 cores are `use_tpu=False`.
+tables. N emulated cores (`TPUConfig(num_shards=N, device='emulate')`) must cost no more than N
+times one core, for N times its batch. Each line is a process of its own; 0 cores are
+`use_tpu=False`.
+
+The last sweeps need jax (`TPUConfig(num_shards=N, device='pjrt', tables=...)`). Their cores are
+N devices that are all this CPU, a proxy for GPUs and TPUs.
 
   distinct     rows that a batch touches: those a step must read and write
   ms           median wall time of a step, in rounds of 20 steps
@@ -20,6 +24,7 @@ A line that costs more than its work says so; a vocabulary that outgrows the cac
 """
 
 import argparse
+import importlib.util
 import json
 import resource
 import time
@@ -29,7 +34,7 @@ from workload import apart, positive
 DIMENSION = 16
 STEPS_PER_ROUND, ROUNDS = 20, 7
 TOLERANCE = 1.1
-FIRST = {"vocabulary": 100_000, "tables": 1, "batch": 4096, "ids": 1, "cores": 0}
+FIRST = {"vocabulary": 100_000, "tables": 1, "batch": 4096, "ids": 1, "cores": 0, "place": None}
 SWEEPS = {
     "vocabulary": [{"vocabulary": v} for v in (10_000, 100_000, 1_000_000, 10_000_000)],
     "vocabulary, 20 ids": [
@@ -39,11 +44,26 @@ SWEEPS = {
     "batch": [{"batch": batch} for batch in (1024, 4096, 16384, 65536)],
     "tables": [{"tables": tables} for tables in (1, 10, 100)],
     "cores": [{"cores": cores, "batch": 1024 * cores} for cores in (1, 2, 4, 8)],
+    "vocabulary, tables on a device": [
+        {"vocabulary": v, "cores": 1, "place": "device"}
+        for v in (10_000, 100_000, 1_000_000, 10_000_000)
+    ],
+    "devices, tables on the host": [
+        {"cores": cores, "batch": 1024 * cores, "place": "host"} for cores in (1, 2, 4, 8)
+    ],
+    "devices, tables on them": [
+        {"cores": cores, "batch": 1024 * cores, "place": "device"} for cores in (1, 2, 4, 8)
+    ],
 }
 
 
-def measure(vocabulary: int, tables: int, batch: int, ids: int, cores: int) -> dict[str, float]:
-    """Trains in this process and returns its figures."""
+def measure(
+    vocabulary: int, tables: int, batch: int, ids: int, cores: int, place: str | None
+) -> dict[str, float]:
+    """Trains in this process and returns its figures.
+
+    PJRT devices have their tables at the `place`, 'host' or 'device'; None emulates a TPU.
+    """
     import numpy as np
     import tensorflow as tf
 
@@ -88,8 +108,10 @@ def measure(vocabulary: int, tables: int, batch: int, ids: int, cores: int) -> d
             self.steps += 1
 
     # A hook sees every step only if each is a session call of its own.
-    emulated = {"iterations_per_loop": 1, "num_shards": cores, "device": "host"}
-    tpu_config = ee.TPUConfig(**emulated if cores else {})
+    of_cores = {"iterations_per_loop": 1, "num_shards": cores, "device": "emulate"}
+    if place:
+        of_cores |= {"device": "pjrt", "tables": place}
+    tpu_config = ee.TPUConfig(**of_cores if cores else {})
     estimator = ee.TPUEstimator(
         model_fn,
         config=ee.RunConfig(
@@ -130,9 +152,17 @@ def main() -> None:
         return
 
     def measured(point: dict[str, int]) -> dict[str, float]:
-        return apart(__file__, "--point", json.dumps(point))
+        devices = {
+            "ESTIMATOR_EMB_PJRT_PLATFORM": "cpu",
+            "XLA_FLAGS": f"--xla_force_host_platform_device_count={point['cores']}",
+        }
+        changes = devices if point["place"] else {}
+        return apart(__file__, "--point", json.dumps(point), **changes)
 
     for sweep in options.sweeps:
+        if SWEEPS[sweep][0].get("place") and importlib.util.find_spec("jax") is None:
+            print(f"{sweep}: left out, as jax is not installed")
+            continue
         print(
             f"{sweep}:\n   vocabulary tables  batch ids cores distinct       ms  cpu ms "
             " x first   x work       MB  peak MB",

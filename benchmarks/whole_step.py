@@ -5,10 +5,11 @@
 
 `dlrm.py` and, for PyTorch, `dlrm_torch.py` describe them. 'no tables' has no embedding work at all:
 what legacy gains over it is what tables that cost nothing would gain. Where jax is installed,
-'PJRT' is ours with its model on a PJRT device. The reference trains on
-batches of 128, the other benchmarks here on 4096. Each program starts `starts` times, alone; then
-all train in turns, `samples` samples in each of `rounds` rounds. Figures are medians over starts
-and rounds, and so are the ratios to legacy, of figures of the same start or round.
+'PJRT, host' is ours with its model on one PJRT device, and 'PJRT, device' has its tables there too.
+A CPU device is a proxy for GPUs and TPUs. The reference trains on batches of 128, the other
+benchmarks here on 4096. Each program starts `starts` times, alone; then all train in turns,
+`samples` samples in each of `rounds` rounds. Figures are medians over starts and rounds, and so are
+the ratios to legacy, of figures of the same start or round.
 
   start s       from the start of the process to the end of the first step: imports, graph, tables
   examples/s    in the steps after the tenth
@@ -27,6 +28,7 @@ from workload import environment, positive
 
 HERE = pathlib.Path(__file__).parent
 PEERS = ("ours", "legacy", "no tables")
+JAX_PEERS = ("PJRT, host", "PJRT, device")
 TORCH_PEERS = ("FBGEMM", "EmbeddingBag", "no tables")
 FIGURES = ("start", "examples", "cpu")
 
@@ -63,7 +65,7 @@ class Program:
 
 def programs_of(options: argparse.Namespace) -> dict[str, tuple[str, str, str]]:
     """Returns, by the name of each peer, its Python, its file and its name there."""
-    peers = ("PJRT", *PEERS) if importlib.util.find_spec("jax") else PEERS
+    peers = (*JAX_PEERS, *PEERS) if importlib.util.find_spec("jax") else PEERS
     found = {peer: (sys.executable, "dlrm.py", peer) for peer in peers}
     if options.torch_python:
         for peer in TORCH_PEERS:
@@ -118,6 +120,8 @@ def main() -> None:
         help="Python of an environment with torch and fbgemm-gpu-cpu; without it, neither runs",
     )
     options = parser.parse_args()
+    if importlib.util.find_spec("jax") is None:
+        print(f"Left out, as jax is not installed: {'; '.join(JAX_PEERS)}")
     for batch in options.batches:
         measure(batch, options)
 

@@ -1,5 +1,6 @@
 """Every benchmark, at a size that measures nothing, as its user starts it."""
 
+import importlib.util
 import re
 import shlex
 
@@ -10,11 +11,13 @@ pytestmark = pytest.mark.any_version
 
 FOLDER = processes.ROOT / "benchmarks"
 NUMBER = r"\s+[\d,.]+"
+HAS_JAX = importlib.util.find_spec("jax") is not None
 
 
-def run(command):
+def run(command, **environment):
     program, *arguments = shlex.split(command)
-    return processes.run_python(FOLDER / program, *arguments, CUDA_VISIBLE_DEVICES="")
+    environment |= {"CUDA_VISIBLE_DEVICES": ""}
+    return processes.run_python(FOLDER / program, *arguments, **environment)
 
 
 COMMANDS = {
@@ -22,7 +25,12 @@ COMMANDS = {
     "--memory_gb=1": [f"{peer}{NUMBER * 3}" for peer in ("ours", "plain gather", "tf-keras")],
     "whole_step.py --batches 64 --starts=1 --rounds=1 --samples=64": [
         f"{peer}{NUMBER * 6}" for peer in ("ours", "legacy", "no tables")
-    ],
+    ]
+    + (
+        [f"{peer}{NUMBER * 6}" for peer in ("PJRT, host", "PJRT, device")]
+        if HAS_JAX
+        else ["Left out, as jax is not installed: PJRT, host; PJRT, device$"]
+    ),
     "profile_step.py --batch=64 --steps=1": [
         f"{part}{NUMBER} ms{NUMBER}%" for part in ("lookup", "dense", "backward", "update")
     ],
@@ -58,16 +66,48 @@ COMMANDS = {
     ],
 }
 """What starts each benchmark -> the lines that it prints."""
+OF_JAX = {
+    "growth.py --sweeps 'vocabulary, tables on a device' 'devices, tables on the host' "
+    "--vocabulary=10000": [f"{NUMBER} +1 +4096 +1 +1{NUMBER * 7}"],
+    "devices.py --platform=cpu --tables=2 --vocabulary=1000 --batch=64 --rounds=1 --ids 1 3": [
+        r"jax [\d.]+, 2 x cpu \(cpu\)",
+        *[f" +{ids}  {layout}{NUMBER * 4}$" for ids in (1, 3) for layout in ("plain", "packed")],
+        "ids per sample: 1",
+        "  tables='host'    moves activations to the devices, 0.01 MB in",
+        "                   and gradients back, 0.01 MB in",
+        f"                   and takes{NUMBER} ms of the devices, plain",
+        "  '(host|device)' is faster",
+    ],
+}
+"""The same, where jax is."""
+
+
+def check(command, lines, **environment):
+    done = run(command, **environment)
+    assert done.returncode == 0, done.stderr
+    for line in lines:
+        assert re.search(f"^{line}", done.stdout, re.MULTILINE), f"{line}\n{done.stdout}"
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.partition(".")[0])
 def test_every_benchmark_runs(command):
-    done = run(command)
-    assert done.returncode == 0, done.stderr
-    for line in COMMANDS[command]:
-        assert re.search(f"^{line}", done.stdout, re.MULTILINE), f"{line}\n{done.stdout}"
+    check(command, COMMANDS[command])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_JAX, reason="jax is not installed")
+@pytest.mark.parametrize("command", OF_JAX, ids=lambda command: command.partition(".")[0])
+def test_benchmarks_of_pjrt_devices(command):
+    two = "--xla_force_host_platform_device_count=2"
+    check(command, OF_JAX[command], XLA_FLAGS=two, ESTIMATOR_EMB_PJRT_PLATFORM="cpu")
+
+
+@pytest.mark.skipif(HAS_JAX, reason="jax is installed")
+def test_benchmarks_say_that_jax_is_missing():
+    sweep = "devices, tables on them"
+    check(f"growth.py --sweeps '{sweep}'", [f"{sweep}: left out, as jax is not installed$"])
 
 
 OPS_OF_A_STEP = """

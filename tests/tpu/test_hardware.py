@@ -7,10 +7,14 @@ By PJRT, on any TPU or GPU. Left out unless asked for; see docs/tpu.md:
 """
 
 import os
+import re
+import runpy
+import sys
 
 import golden_training
 import harness
 import numpy as np
+import processes
 import pytest
 import tensorflow as tf
 from golden_training import GOLDEN, SAMPLES
@@ -165,3 +169,20 @@ def test_the_model_by_pjrt_trains_as_on_the_host(loop, pjrt_devices, tmp_path):
     assert got.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(got[name], value, rtol=1e-3, atol=1e-3, err_msg=name)
+
+
+def test_figures_of_tables_on_the_devices_by_pjrt(pjrt_devices, capsys, monkeypatch):
+    """In this process, as a TPU takes no second one."""
+    folder = processes.ROOT / "benchmarks"
+    monkeypatch.syspath_prepend(str(folder))
+    first, batch = pjrt_devices[0], 512 * len(pjrt_devices)
+    arguments = [f"--platform={first.platform}", f"--batch={batch}"]
+    monkeypatch.setattr(sys, "argv", ["devices.py", *arguments])
+    runpy.run_path(str(folder / "devices.py"), run_name="__main__")
+    printed = capsys.readouterr().out
+    print(printed)  # For a person, who asks pytest for it by -s.
+    assert f"{len(pjrt_devices)} x {first.device_kind} ({first.platform})" in printed
+    number = r"\s+[\d.]+"
+    assert len(re.findall(f"(?m)^ +\\d+  (?:plain|packed){number * 4}$", printed)) == 4
+    layout = "packed" if first.platform == "tpu" else "plain"
+    assert len(re.findall(f" ms of the devices, {layout}\n  '(?:host|device)' is", printed)) == 2

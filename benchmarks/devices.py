@@ -1,0 +1,219 @@
+"""Measures what jax's devices do for tables in their memory, beside what tables on the host move.
+
+    python benchmarks/devices.py [--platform=gpu] [--tables=8] [--vocabulary=100000]
+        [--dimension=16] [--batch=512] [--ids 1 20] [--rounds=5]
+
+It needs jax and NumPy, and no TensorFlow. The work is that of `workload.py`: Adagrad, ids by Zipf's
+law. Plain rows are those of the table; packed ones share a row of 128 floats, as on a TPU. The
+first columns are of one device, with the ids that it owns; the last is of all devices together.
+A round is four calls, of which only the last is waited for; figures are those of the best round.
+Where a call takes hardly longer than an empty one, take a larger batch.
+
+  sort         million ids per second, each with its place in the batch
+  gather       million ids per second, whose rows are read in ascending order
+  scatter      million distinct rows per second, written in place
+  step ms      lookup and update by `DeviceTables`; the gradient of an activation is itself
+
+The last lines say what decides between tables='host' and tables='device'. `embedding_step.py` has
+the time of lookup and update on a host, as 'ours (native)': with --quick that of --ids=1
+--tables=26 --batch=4096, and with --workloads='20 ids' that of --ids=20 --batch=4096.
+"""
+
+import argparse
+import pathlib
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from workload import INITIAL_ACCUMULATOR, LEARNING_RATE, Workload, positive
+
+PACKAGE = pathlib.Path(__file__).resolve().parent.parent / "estimator_emb"
+# By its folder, as importing the package would import TensorFlow.
+sys.path.append(str(PACKAGE / "backends" / "xla"))
+import device_tables  # noqa: E402
+
+CALLS = 4
+
+
+def seconds(rounds, call, state=None):
+    """Returns the time of a call, which takes what the one before it returned."""
+    state, best = jax.block_until_ready(call(state)), float("inf")
+    for _ in range(rounds):
+        start = time.perf_counter()
+        for _ in range(CALLS):
+            state = call(state)
+        jax.block_until_ready(state)
+        best = min(best, time.perf_counter() - start)
+    return best / CALLS
+
+
+def adagrad(rate, gradients, weights, slots):
+    accumulator = slots[0] + gradients * gradients
+    return weights - rate * gradients / jnp.sqrt(accumulator), accumulator
+
+
+def tables_of(work, cores, packs):
+    names = [f"table{number}" for number in range(work.tables)]
+    size, initial = (work.vocabulary, work.dimension), (INITIAL_ACCUMULATOR,)
+    tables = [device_tables.DeviceTable(name, *size, adagrad, "adagrad", initial) for name in names]
+    features = [device_tables.DeviceFeature(name, name) for name in names]
+    return device_tables.DeviceTables(tables, features, work.batch, cores, packs)
+
+
+def rates_of(made, ids, device, rounds):
+    """Returns rows per second of sort, gather and scatter on one device, the first of the mesh."""
+    (stack,) = made.stacks
+    own = [
+        stack.base[name] + of[(of + stack.turn[name]) % stack.cores == 0] // stack.cores
+        for name, of in ids.items()
+    ]
+    unsorted = np.concatenate(own).astype(np.int32)
+    ascending, places = np.sort(unsorted), np.arange(len(unsorted), dtype=np.int32)
+    distinct, packed = np.unique(unsorted), np.unique(unsorted // stack.pack)
+    flags = {"unique_indices": True, "indices_are_sorted": True}
+    sort = jax.jit(lambda *given: jax.lax.sort(given, num_keys=1))
+    gather = jax.jit(lambda array, at: array.at[at].get(mode="fill", fill_value=0))
+    scatter = jax.jit(lambda *given: given[0].at[given[1]].set(given[2], **flags), donate_argnums=0)
+    put = [unsorted, places, ascending // stack.pack, packed]
+    unsorted, places, ascending, packed = jax.device_put(put, device)
+    array = jnp.zeros([stack.packed, stack.lanes], jnp.float32, device=device)
+    values = jnp.ones([packed.size, stack.lanes], jnp.float32, device=device)
+    return (
+        unsorted.size / seconds(rounds, lambda _: sort(unsorted, places)),
+        unsorted.size / seconds(rounds, lambda _: gather(array, ascending)),
+        distinct.size / seconds(rounds, lambda array: scatter(array, packed, values), array),
+    )
+
+
+def step_of(made, mesh, ids, rounds):
+    """Returns the seconds of a step on all devices."""
+
+    def step(arrays, ids, rates):
+        activations, kept = made.look_up(arrays, ids)
+        return made.update(arrays, kept, activations, rates)
+
+    same, by_core = PartitionSpec(), PartitionSpec("core")
+    specs = {"in_specs": (by_core, by_core, same), "out_specs": by_core, "check_vma": False}
+    jitted = jax.jit(jax.shard_map(step, mesh=mesh, **specs), donate_argnums=0)
+    (stack,) = made.stacks
+    shape, divided = (made.cores * stack.packed, stack.lanes), NamedSharding(mesh, by_core)
+    arrays = [[jnp.full(shape, fill, jnp.float32, device=divided) for fill in stack.fills]]
+    placed = jax.device_put(ids, divided)
+    rates = np.full([len(stack.tables)], LEARNING_RATE, np.float32)
+    return seconds(rounds, lambda arrays: jitted(arrays, placed, rates), arrays)
+
+
+def sent(values, mesh, rounds):
+    """Returns the seconds in which arrays of all samples get to the devices."""
+    divided = NamedSharding(mesh, PartitionSpec("core"))
+    return seconds(rounds, lambda _: jax.device_put(values, divided))
+
+
+def fetched(values, mesh, rounds):
+    """Returns the seconds in which float arrays of all samples get back from the devices."""
+    placed = jax.device_put(values, NamedSharding(mesh, PartitionSpec("core")))
+    compute = jax.jit(lambda given: [one + 1 for one in given])
+    best = float("inf")
+    for _ in range(rounds):
+        computed = jax.block_until_ready(compute(placed))  # What was fetched before is kept.
+        start = time.perf_counter()
+        for one in computed:
+            for shard in one.addressable_shards:
+                np.asarray(shard.data)
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def given_of(work):
+    """Returns what `DeviceTables.look_up` takes: the mean of several ids has segments and gains."""
+    given = {
+        f"table{table}": {"ids": work.ids_of(table)[0].reshape(-1).astype(np.int32)}
+        for table in range(work.tables)
+    }
+    if work.ids > 1:
+        more = {
+            "segments": np.repeat(np.arange(work.batch, dtype=np.int32), work.ids),
+            "gains": np.full([work.batch * work.ids], 1 / work.ids, np.float32),
+        }
+        given = {name: {**one, **more} for name, one in given.items()}
+    return given
+
+
+def measure(work, mesh, rounds):
+    """Prints the rows of a number of ids; returns what decides between the places of tables."""
+    given = given_of(work)
+    ids = {name: one["ids"] for name, one in given.items()}
+    device, steps = mesh.devices[0], {}
+    for layout in ("plain", "packed"):
+        made = tables_of(work, mesh.size, layout == "packed")
+        rates = rates_of(made, ids, device, rounds)
+        steps[layout] = step_of(made, mesh, given, rounds)
+        figures = "".join(f"{rate / 1e6:11.2f}" for rate in rates)
+        print(f"{work.ids:4d}  {layout:8s}{figures}{steps[layout] * 1e3:11.2f}", flush=True)
+    layout = "packed" if device.platform == "tpu" else "plain"
+    activations = [np.zeros([work.batch, work.dimension], np.float32) for _ in ids]
+    there, back = sent(activations, mesh, rounds), fetched(activations, mesh, rounds)
+    of_ids, step = sent(given, mesh, rounds), steps[layout]
+    return (
+        f"ids per sample: {work.ids}\n"
+        f"  tables='host'    moves activations to the devices, {told(activations, there)}\n"
+        f"                   and gradients back, {told(activations, back)}\n"
+        f"  tables='device'  moves ids to the devices, {told(given, of_ids)}\n"
+        f"                   and takes {step * 1e3:.2f} ms of the devices, {layout}\n"
+        f"  {verdict((there + back) * 1e3, (of_ids + step) * 1e3)}"
+    )
+
+
+def told(values, seconds):
+    size = sum(one.nbytes for one in jax.tree.leaves(values))
+    return f"{size / 1e6:.2f} MB in {seconds * 1e3:.2f} ms, {size / seconds / 1e9:.2f} GB/s"
+
+
+def verdict(host: float, on_devices: float) -> str:
+    """Says which place is faster, by the milliseconds of a step without the host's own work."""
+    if on_devices <= host:
+        return "'device' is faster, whatever the host's lookup and update take."
+    return (
+        f"'host' is faster if its lookup and update take less than {on_devices - host:.2f} ms, "
+        "and 'device' if they take more."
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--platform", choices=["cpu", "gpu", "tpu"], help="default: jax's choice")
+    parser.add_argument("--tables", type=positive, default=8)
+    parser.add_argument("--vocabulary", type=positive, default=100_000)
+    parser.add_argument("--dimension", type=positive, default=16)
+    parser.add_argument("--batch", type=positive, default=512, help="of all devices")
+    parser.add_argument("--ids", type=positive, nargs="+", default=[1, 20], help="per sample")
+    parser.add_argument("--rounds", type=positive, default=5)
+    options = parser.parse_args()
+    if options.platform == "cpu":  # Else jax looks for a TPU too.
+        jax.config.update("jax_platforms", "cpu")
+    devices = jax.local_devices(backend=options.platform)
+    if options.batch % len(devices):
+        parser.error(f"--batch: {options.batch} is no multiple of {len(devices)} devices")
+    first = devices[0]
+    empty = jax.jit(lambda one: one + 1)
+    nothing = seconds(options.rounds, empty, jnp.zeros([], device=first)) * 1e3
+    print(
+        f"jax {jax.__version__}, {len(devices)} x {first.device_kind} ({first.platform})\n"
+        f"{options.tables} tables of {options.vocabulary:,} x {options.dimension}, batches of "
+        f"{options.batch}; an empty call takes {nothing:.3f} ms"
+    )
+    if first.platform == "cpu":
+        print("CPU devices are a proxy: what they show holds for no GPU and no TPU.")
+    print(" ids  layout    sort M/s gather M/s scatter M/s   step ms", flush=True)
+    mesh = Mesh(np.array(devices), ("core",))
+    size = options.tables, options.vocabulary, options.dimension, options.batch
+    print(*[measure(Workload(*size, ids), mesh, options.rounds) for ids in options.ids], sep="\n")
+
+
+if __name__ == "__main__":
+    main()
