@@ -104,6 +104,24 @@ def test_benchmarks_of_pjrt_devices(command):
     check(command, OF_JAX[command], XLA_FLAGS=two, ESTIMATOR_EMB_PJRT_PLATFORM="cpu")
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_JAX, reason="jax is not installed")
+def test_a_step_travels_as_files_to_where_no_tensorflow_is(tmp_path):
+    two = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    program = processes.ROOT / "examples" / "legacy_tpu_binary.py"
+    files = tmp_path / "step"
+    check(
+        f"step_files.py write {files} {program} --model_dir={tmp_path / 'model'}",
+        [rf"{files}: a step of [\d,]+ bytes, 32 arrays$"],
+        **two,
+    )
+    (tmp_path / "tensorflow.py").write_text("raise AssertionError('imported')")
+    done = run(f"step_files.py run {files} --rounds=2", PYTHONPATH=str(tmp_path), **two)
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"\(cpu\)\nfurthest from CPUs: (.*)\na step: [\d.]+ ms", done.stdout)
+    assert float(found[1]) < 1e-6
+
+
 @pytest.mark.skipif(HAS_JAX, reason="jax is installed")
 def test_benchmarks_say_that_jax_is_missing():
     sweep = "devices, tables on them"

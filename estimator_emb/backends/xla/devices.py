@@ -9,10 +9,11 @@ and their text) and `_jax.mlir.hlo_to_stablehlo`.
 import dataclasses
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.export
 import jax.extend
 import jax.numpy as jnp
 import ml_dtypes
@@ -210,6 +211,13 @@ class JittedStep:
         with config.use_shardy_partitioner(self._shardy):
             return self._jit(state, given, ids)
 
+    def exported(self, arguments: Any) -> bytes:
+        """Returns the step for as many devices of any platform, without this package."""
+        with config.use_shardy_partitioner(self._shardy):
+            platforms = ("cpu", "cuda", "tpu")
+            exported = jax.export.export(self._jit, platforms=platforms)(*arguments)
+            return bytes(exported.serialize())
+
     def ahead_of_time(self, ids: Any = None) -> Any:
         """Compiles the step for the devices of its mesh, which may be only described.
 
@@ -279,7 +287,7 @@ class DeviceStep:
         arrays = [
             [
                 _divided(
-                    [stack.shard(core, values, fill) for core in range(len(self._devices))],
+                    (stack.shard(core, values, fill) for core in range(len(self._devices))),
                     self._jitted.by_core,
                 )
                 for number, fill in enumerate(stack.fills)
@@ -321,17 +329,31 @@ class DeviceStep:
           ids: for each feature what `DeviceTables.look_up` takes, of all cores.
         """
         with jax.enable_x64(True):
-            copied = np.array if copies else np.asarray
-            arguments = [
-                _divided([copied(value)[None] for value in values], self._jitted.by_core)
-                for values in given
-            ]
-            placed = jax.tree.map(lambda one: jax.device_put(one, self._jitted.by_core), ids or {})
+            arguments = self._placed(given, copies, ids)
             with self._fetching:
                 state = self._values, self._of_tables
-                (self._values, self._of_tables), results = self._step(state, arguments, placed)
+                (self._values, self._of_tables), results = self._step(state, *arguments)
                 self.is_ahead, self.tables_are_ahead = bool(self.written), bool(self._tables)
             self._results = dict(zip(self._jitted.kept, results, strict=True))
+
+    def _placed(self, given: Sequence[Sequence[np.ndarray]], copies: bool, ids: Any) -> Any:
+        copied = np.array if copies else np.asarray
+        arguments = [
+            _divided([copied(value)[None] for value in values], self._jitted.by_core)
+            for values in given
+        ]
+        place = lambda one: jax.device_put(one, self._jitted.by_core)  # noqa: E731
+        return arguments, jax.tree.map(place, ids or {})
+
+    def exported(self, given: Sequence[Sequence[np.ndarray]], ids: Any = None) -> Any:
+        """Returns a step as `jax.export` has it for all platforms, and the arrays that it takes."""
+        with jax.enable_x64(True):
+            arguments = ((self._values, self._of_tables), *self._placed(given, True, ids))
+            return self._jitted.exported(arguments), self.state() + jax.tree.leaves(arguments[1:])
+
+    def state(self) -> list[np.ndarray]:
+        """Returns copies of the variables, the arrays of tables, and the factors."""
+        return [np.array(one) for one in jax.tree.leaves((self._values, self._of_tables))]
 
     def results(self, indices: Sequence[int]) -> list[np.ndarray]:
         """Returns the results of the last step with these indices: of each, that of every core."""
@@ -347,13 +369,13 @@ class DeviceStep:
         return [np.array(self._values[index]) for index in indices]
 
 
-def _divided(parts: Sequence[np.ndarray], sharding: Any) -> Any:
+def _divided(parts: Iterable[np.ndarray], sharding: Any) -> Any:
     """Returns an array of which each device of a sharding has one part, in their order."""
     placed = [
         jax.device_put(part, device)
         for part, device in zip(parts, sharding.mesh.devices.flat, strict=True)
     ]
-    shape = (sum(len(part) for part in parts), *parts[0].shape[1:])
+    shape = (sum(len(part) for part in placed), *placed[0].shape[1:])
     return jax.make_array_from_single_device_arrays(shape, sharding, placed)
 
 
