@@ -162,7 +162,11 @@ def _step(optimizer: Any, limit: float | None, rate: Any, g: Any, w: Any, slots:
 
 
 class HostCopy(tf.compat.v1.train.SessionRunHook):
-    """Loads the devices from the tables' variables, which hold values else only during a save."""
+    """Loads the devices from the tables' variables, and writes these before each save.
+
+    The variables hold values while a session begins and during a save. At other times TensorFlow
+    finds no variable there.
+    """
 
     def __init__(self, live: LiveTables, step_on_devices: Any, savers: Sequence[Any]):
         self._step = step_on_devices
