@@ -165,9 +165,14 @@ class TPUEstimator(StockTPUEstimator):
         """
         given = {"hooks": hooks, "saving_listeners": saving_listeners}
         guards = self._guards("train", **given, steps=steps, max_steps=max_steps)
-        with guards.surround() as own_hooks, guards.building(self):
+        with (
+            self.backend.training(self.model_dir),
+            guards.surround() as own_hooks,
+            guards.building(self),
+        ):
             all_hooks = [*(hooks or ()), *own_hooks]
-            return super().train(input_fn, all_hooks, steps, max_steps, saving_listeners)
+            listeners = None if self.backend.host else saving_listeners  # The chief saves.
+            return super().train(input_fn, all_hooks, steps, max_steps, listeners)
 
     def evaluate(
         self,
@@ -193,11 +198,16 @@ class TPUEstimator(StockTPUEstimator):
           ValueError: the checkpoint is missing, damaged or does not fit the program; or there is no
             batch.
         """
-        given = {"hooks": hooks, "steps": steps, "checkpoint_path": checkpoint_path}
-        on_tpu = self.backend.request.use_tpu and self.backend.request.eval_on_tpu
-        guards = self._guards("evaluate", on_tpu=on_tpu, **given)
-        with guards.surround(), guards.building(self):
-            return super().evaluate(input_fn, steps, hooks, guards.call.checkpoint, name)
+
+        def by_chief() -> Any:
+            given = {"hooks": hooks, "steps": steps, "checkpoint_path": checkpoint_path}
+            on_tpu = self.backend.request.use_tpu and self.backend.request.eval_on_tpu
+            guards = self._guards("evaluate", on_tpu=on_tpu, **given)
+            with guards.surround(), guards.building(self):
+                return evaluate(input_fn, steps, hooks, guards.call.checkpoint, name)
+
+        evaluate = super().evaluate
+        return self.backend.shared(by_chief)
 
     def _evaluate_run(self, *, all_hooks: Any, output_dir: Any, **given: Any) -> Any:
         run = functools.partial(super()._evaluate_run, output_dir=output_dir, **given)
@@ -229,6 +239,8 @@ class TPUEstimator(StockTPUEstimator):
           ValueError: the checkpoint is missing, damaged or does not fit the program.
         """
         self.backend.check_prediction()
+        if self.backend.host:
+            return
         by_example = predict_keys if yield_single_examples else ()
         guards = self._guards("predict", checkpoint_path=checkpoint_path, predict_keys=by_example)
         path = guards.call.checkpoint
@@ -262,7 +274,8 @@ class TPUEstimator(StockTPUEstimator):
           ValueError: the checkpoint is missing, damaged or does not fit the program; or
             `serving_input_receiver_fn` returns None.
         """
-        path: bytes = super().export_saved_model(
+        export = functools.partial(
+            super().export_saved_model,
             export_dir_base,
             serving_input_receiver_fn,
             assets_extra,
@@ -270,6 +283,7 @@ class TPUEstimator(StockTPUEstimator):
             checkpoint_path,
             experimental_mode,
         )
+        path: bytes = self.backend.shared(export)
         return path
 
     def latest_checkpoint(self) -> str | None:
@@ -314,6 +328,8 @@ class TPUEstimator(StockTPUEstimator):
             config=self._config,
             directory=self._directory,
             warm_start=self._asked_warm_start,
+            host=self.backend.host,
+            hosts=self.backend.hosts,
         )
 
     def call_of(self, mode: str) -> Call:

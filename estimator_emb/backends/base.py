@@ -1,6 +1,7 @@
 """Base of the backends."""
 
 import abc
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -43,9 +44,12 @@ class Backend(abc.ABC):
 
     Attributes:
       runs: who runs the model.
+      host, hosts: the number of this process among those that train together, and of all.
     """
 
     runs: Runs
+    host = 0
+    hosts = 1
 
     def __init__(self, request: EstimatorRequest):
         self.request = request
@@ -65,6 +69,14 @@ class Backend(abc.ABC):
 
     def log_export(self) -> None:  # noqa: B027
         """Logs which of the wanted SavedModels is not written."""
+
+    def training(self, model_dir: str) -> contextlib.AbstractContextManager[Any]:
+        """Surrounds a training, which several hosts begin and end together."""
+        return contextlib.nullcontext()
+
+    def shared(self, call: Callable[[], Any]) -> Any:
+        """Returns what a call of the chief returns, on all hosts; outside of a training."""
+        return call()
 
     def input_fn(self, input_fn: Function, guards: GraphGuards, context: Any) -> Function:
         """Returns input_fn as this place calls it; `context` is of the TPU, or its stand-in."""

@@ -52,11 +52,16 @@ class HostTables:
         )
 
     def beside_cores(
-        self, guards: GraphGuards, batch_size: int | None, on_devices: Factory | None
+        self,
+        guards: GraphGuards,
+        batch_size: int | None,
+        on_devices: Factory | None,
+        part: tuple[int, int] | None = None,
     ) -> TableStep | None:
         """Puts the tables into this process, for all cores of an emulated TPU.
 
-        `on_devices` trains them on its devices; None trains them on the host.
+        `on_devices` trains them on its devices; None trains them on the host. `batch_size` and
+        `part` are as in `TableStep`.
         """
         if self._request.spec is None:
             return None
@@ -67,6 +72,7 @@ class HostTables:
             guards.cores,
             batch_size=batch_size,
             as_parts=True,
+            part=part,
             dropped=self._dropped(exporting=False),
             kernels=on_devices or select_kernels.kernels_for,
             summarizes=self._summarizes and on_devices is None,

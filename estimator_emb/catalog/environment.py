@@ -60,6 +60,14 @@ TABLES = EnvironmentVariable(
     "where device='pjrt' trains the tables: on the host, or in the memory of the devices",
     ("host", "device"),
 )
+HOSTS = EnvironmentVariable(
+    "ESTIMATOR_EMB_HOSTS",
+    "how many hosts train together with device='pjrt', each a process; 'auto' if jax finds them",
+)
+HOST = EnvironmentVariable("ESTIMATOR_EMB_HOST", "the number of this host, from 0")
+COORDINATOR = EnvironmentVariable(
+    "ESTIMATOR_EMB_COORDINATOR", "ADDRESS:PORT of host 0, which all hosts must reach"
+)
 BAD_IDS = EnvironmentVariable(
     "ESTIMATOR_EMB_BAD_IDS",
     "what an id outside the vocabulary does: it stops the training or is left out",

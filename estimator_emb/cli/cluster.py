@@ -28,6 +28,9 @@ program calls tf.estimator.train_and_evaluate, and gives its RunConfig a model_d
 a process writes are shown behind its name. When the chief is done, all end. The first Ctrl-C or
 SIGTERM ends training after a step, with a checkpoint, and a second one at once. The exit status is
 the chief's; 1 where it would be 0 and a server died.
+
+With --hosts, each process is a host of PJRT devices (--device=pjrt), without a TF_CONFIG. Host 0 is
+the chief. The tables are in the memory of the devices (--tables=device).
 """
 
 _TO_END_BY_ITSELF = 10.0
@@ -39,6 +42,9 @@ _TO_SAVE = 60.0
 _UNTIL_LOST = 10.0
 """Seconds that a chief whose training is over has to end after a server failed."""
 
+_TO_NOTICE = 30.0
+"""Seconds that the other hosts have to end after one of them has failed."""
+
 _BETWEEN_REMINDERS = 60.0
 _LAST_LINES = 10
 
@@ -49,9 +55,8 @@ def fill_parser(parser: parsing.Parser) -> None:
         "--workers",
         help="processes that train: 'chief', which also saves the model, and N - 1 others, "
         "'worker 0' to 'worker N-2'; default 1",
-        default=1,
     )
-    parser.add_count("--ps", help="parameter servers, 'ps 0' to 'ps N-1'; default 1", default=1)
+    parser.add_count("--ps", help="parameter servers, 'ps 0' to 'ps N-1'; default 1")
     parser.add_argument(
         "--evaluator",
         action="store_true",
@@ -63,6 +68,17 @@ def fill_parser(parser: parsing.Parser) -> None:
         f"what {environment.WAIT_LIMIT} says, or never",
         metavar="SECONDS",
     )
+    parser.add_count(
+        "--hosts", help="hosts that train together on PJRT devices, instead of --workers and --ps"
+    )
+    parser.add_count("--devices", help="CPU devices of each host; by default those that jax finds")
+    parser.add_argument(
+        "--restarts",
+        type=parsing.number(int, "an integer >= 0", lambda value: value >= 0),
+        default=0,
+        metavar="N",
+        help="how often all hosts start again after one was ended by a signal; default 0",
+    )
     run_options.add_to(parser)
     parser.add_program()
 
@@ -70,6 +86,7 @@ def fill_parser(parser: parsing.Parser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Runs a program as a cluster; returns what DETAILS says, or 128 + the chief's signal."""
     program_files.check_program(options)
+    _check_hosts(options)
     run_options.variables(options, os.environ)  # Refuses options that do not go together.
     # The command by which this process was started, with `run` in place of `cluster`.
     ours = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]
@@ -77,7 +94,29 @@ def main(options: argparse.Namespace) -> int:
     variables = dict(os.environ)
     if options.wait_limit is not None:
         variables[environment.WAIT_LIMIT.name] = str(options.wait_limit)
-    return start(command, variables, options.workers, options.ps, options.evaluator)
+    if options.hosts is not None:
+        return start_hosts(command, variables, options.hosts, options.devices, options.restarts)
+    return start(command, variables, options.workers or 1, options.ps or 1, options.evaluator)
+
+
+def _check_hosts(options: argparse.Namespace) -> None:
+    """Raises WrongArguments for options that do not go together."""
+    if options.hosts is None:
+        for flag, value in (("--devices", options.devices), ("--restarts", options.restarts)):
+            if value:
+                raise parsing.WrongArguments(f"{flag} needs --hosts")
+        return
+    if options.device != "pjrt":
+        raise parsing.WrongArguments(
+            f"--hosts needs --device=pjrt; the device is {options.device or 'emulate'!r}"
+        )
+    for flag, value in (
+        ("--workers", options.workers),
+        ("--ps", options.ps),
+        ("--evaluator", options.evaluator),
+    ):
+        if value:
+            raise parsing.WrongArguments(f"{flag} does not go with --hosts")
 
 
 def start(
@@ -113,6 +152,49 @@ def start(
         return launcher.wait(signals)
 
 
+def start_hosts(
+    command: list[str], variables: dict[str, str], hosts: int, devices: int | None, restarts: int
+) -> int:
+    """Runs a command for each host of a training on PJRT devices; returns the status of `main`.
+
+    Args:
+      command: the command of each host.
+      variables: the environment of all hosts.
+      hosts: the number of hosts.
+      devices: the number of CPU devices of each host; None for the devices that jax finds.
+      restarts: how often all hosts start again after a signal has ended one of them.
+    """
+    variables = {**variables, "PYTHONUNBUFFERED": "1", environment.HOSTS.name: str(hosts)}
+    if devices is not None:
+        flag = f"--xla_force_host_platform_device_count={devices}"
+        variables["XLA_FLAGS"] = f"{variables.get('XLA_FLAGS', '')} {flag}".strip()
+        variables.setdefault(environment.PJRT_PLATFORM.name, "cpu")
+    signals: list[int] = []
+    with (
+        processes.handled_signals(lambda number, _: signals.append(number)),
+        processes.process_group() as group,
+    ):
+        while True:
+            launcher = _Launcher(command)
+            with _addresses({"chief": 1}) as cluster:
+                variables[environment.COORDINATOR.name] = cluster["chief"][0]
+                for number in range(hosts):
+                    job, own = "host" if number else "chief", {environment.HOST.name: str(number)}
+                    try:
+                        launcher.start(job, number, {**variables, **own}, group)
+                    except OSError as error:
+                        print(
+                            f"estimator-emb: cannot start host {number}: {error}", file=sys.stderr
+                        )
+                        return 1
+                status = launcher.wait(signals)
+            if not launcher.has_lost_host or not restarts:
+                return status
+            restarts -= 1
+            left = "the last restart" if not restarts else f"{restarts} restarts are left"
+            launcher.say(f"All hosts start again, from the last checkpoint; {left}.")
+
+
 @contextlib.contextmanager
 def _addresses(jobs: dict[str, int]) -> Iterator[dict[str, list[str]]]:
     """Yields the addresses of each job's tasks, and keeps their ports from other programs."""
@@ -136,7 +218,10 @@ class _Launcher:
         self._later = sched.scheduler(time.monotonic)
         self._stopping = False
         self._interrupted_at = 0.0
-        self._has_lost_server = False
+        self._has_lost_server = self.has_lost_host = False
+
+    def say(self, text: str) -> None:
+        self._screen.say(text)
 
     def start(self, job: str, index: int, variables: dict[str, str], group: int) -> None:
         name = job if job in ("chief", "evaluator") else f"{job} {index}"
@@ -223,7 +308,11 @@ class _Launcher:
             self._screen.say(text)
         if self._stopping:
             return
-        if process.job == "chief" and status == 0:
+        if self._has_hosts:
+            if status != 0:  # The others notice it, and end.
+                self.has_lost_host |= status < 0
+                self._later.enter(_TO_NOTICE, 0, self._lose, (process.name,))
+        elif process.job == "chief" and status == 0:
             for other in self._running("worker", "ps"):
                 end = (other, signal.SIGTERM, _TO_END_BY_ITSELF)
                 self._later.enter(_TO_END_BY_ITSELF, 0, self._end, end)
@@ -235,10 +324,14 @@ class _Launcher:
             self._has_lost_server = True
             self._later.enter(_UNTIL_LOST, 0, self._lose, (process.name,))
 
-    def _lose(self, server: str) -> None:
+    @property
+    def _has_hosts(self) -> bool:
+        return any(one.job == "host" for one in self._processes)
+
+    def _lose(self, other: str) -> None:
         # Where training is over, the chief is about to end too.
-        if self._running("chief") and not self._stopping:
-            self._stop_without(server)
+        if self._running("chief", "host") and not self._stopping:
+            self._stop_without(other)
 
     def _stop_without(self, name: str) -> None:
         if self._running():
@@ -263,7 +356,7 @@ class _Launcher:
     def _stop(self, number: int, seconds: float) -> None:
         """Sends a signal to all but the servers, which the last step and its checkpoint need."""
         self._stopping = True
-        for process in self._running("chief", "worker", "evaluator"):
+        for process in self._running("chief", "worker", "host", "evaluator"):
             self._end(process, number, seconds)
 
     def _end(self, process: processes.Process, number: int, seconds: float) -> None:

@@ -3,6 +3,7 @@
 import argparse
 import os
 
+from estimator_emb.catalog import environment
 from estimator_emb.cli import load_package, parsing, program_files, run_options
 
 DETAILS = """\
@@ -14,6 +15,13 @@ that Python would give it.
 
 def fill_parser(parser: parsing.Parser) -> None:
     """Adds the arguments."""
+    parser.add_argument(
+        "--hosts",
+        action="store_true",
+        help="trains with --device=pjrt together with the other hosts of a TPU or cluster, each of "
+        f"which runs this command; jax finds them, unless {environment.HOSTS}, {environment.HOST} "
+        f"and {environment.COORDINATOR} say where they are",
+    )
     run_options.add_to(parser)
     parser.add_program()
 
@@ -22,6 +30,10 @@ def main(options: argparse.Namespace) -> int:
     """Runs the program; returns the exit status of `legacy.launch.launch`."""
     program_files.check_program(options)
     os.environ.update(run_options.variables(options, os.environ))
+    if options.hosts:
+        if os.environ[environment.DEVICE.name] != "pjrt":
+            raise parsing.WrongArguments("--hosts needs --device=pjrt")
+        os.environ.setdefault(environment.HOSTS.name, "auto")
     load_package()
     from estimator_emb.legacy import launch
 

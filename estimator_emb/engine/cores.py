@@ -88,11 +88,13 @@ class Cores:
     """The `count` cores that share a step.
 
     `taken_out` says that the step is taken out of the graph instead of being copied, so that what
-    one core is given counts too.
+    one core is given counts too. This process feeds the cores `own`, by default all; the first of
+    them takes the place of core 0.
     """
 
-    def __init__(self, count: int = 1, taken_out: bool = False):
+    def __init__(self, count: int = 1, taken_out: bool = False, own: range | None = None):
         self.count = count
+        self.own = range(count) if own is None else own
         self._notes = count > 1 or taken_out
         self._per_core: dict[str, list[tf.Tensor]] = {}
         self.collectives: list[Collective] = []
@@ -124,7 +126,7 @@ class Cores:
             yield
 
     def per_core(self, values: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Returns core 0's tensor of `values`, one for each core; `replicate` knows the others'."""
+        """Returns the tensor of core 0; `values` has one for each core that this process feeds."""
         if not self._notes:
             return values[0]
         mine = tf.identity(values[0])
@@ -133,13 +135,13 @@ class Cores:
 
     def stand_ins(self, dtype: tf.DType, shape: Any) -> list[tf.Tensor]:
         """Makes a tensor for each core; `wire` gives it its value later."""
-        made = [tf.identity(tf.compat.v1.placeholder(dtype, shape)) for _ in range(self.count)]
+        made = [tf.identity(tf.compat.v1.placeholder(dtype, shape)) for _ in self.own]
         if self._notes:
             self._per_core[made[0].name] = made
         return made
 
     def on_each_core(self, mine: tf.Tensor) -> list[tf.Tensor]:
-        return self._per_core.get(mine.name, [mine] * self.count)
+        return self._per_core.get(mine.name, [mine] * len(self.own))
 
     @property
     def inputs(self) -> dict[str, tf.Tensor]:
@@ -170,7 +172,7 @@ class Cores:
     def _replica_id(self, name: str | None = None) -> tf.Tensor:
         if self._number is None:
             with tf.init_scope():  # Loops, branches and functions of the program capture it.
-                self._number = self.per_core([tf.constant(core) for core in range(self.count)])
+                self._number = self.per_core([tf.constant(core) for core in self.own])
         return tf.identity(self._number, name)
 
     def _replicated_input(
@@ -192,7 +194,7 @@ class Cores:
         if inner and any(map(tf.is_tensor, inputs)):
             raise _not_in_body(_INPUT, self.count)
         with tf.init_scope():
-            values = [tf.convert_to_tensor(value) for value in inputs]
+            values = [tf.convert_to_tensor(inputs[core]) for core in self.own]
             if self.count > 1 and values[0].dtype == tf.resource:
                 raise NotImplementedError(
                     f"tpu_replicated_input of variables cannot be emulated on {self.count} cores, "

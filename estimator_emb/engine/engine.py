@@ -52,8 +52,11 @@ class TableStep:
       training: True creates slots and updates tables.
       cores: the cores that share the batch. Each sees the activations of its slice; the tables are
         looked up and updated once, for the whole batch.
-      batch_size: samples of the whole batch, if known beforehand; another size stops the step.
+      batch_size: samples of the whole batch, if known beforehand; another size stops the step. With
+        several hosts, those of this host's part of the batch.
       as_parts: see `tables.storage.create`.
+      part: with several hosts, the number of this host and of all: it creates its part of each
+        table.
       shards: the number of parameter servers; 1 without any.
       dropped: leaves bad ids out; None makes them errors.
       look_up_integers: see `engine.integers`.
@@ -73,6 +76,7 @@ class TableStep:
     cores: Cores = dataclasses.field(default_factory=Cores)
     batch_size: int | None = None
     as_parts: bool = False
+    part: tuple[int, int] | None = None
     shards: int = 1
     dropped: DroppedIds | None = None
     kernels: Factory = TensorFlowKernels
@@ -151,7 +155,7 @@ class TableStep:
             bad_input.check_size(source, source.static_batch, self.batch_size)
             batch, *rest = lookup.activation_shape(source, source.table.config.dimension)
             batch = batch if self.batch_size is None else self.batch_size
-            shape = [None if batch == -1 else batch // self.cores.count, *rest]
+            shape = [None if batch == -1 else batch // len(self.cores.own), *rest]
             stand_ins[key] = self.cores.stand_ins(tf.float32, shape)
             if source.feature.max_sequence_length:
                 lengths = bad_input.with_batch_size(source.ids, self.batch_size).lengths
@@ -162,7 +166,7 @@ class TableStep:
         return self.cores.per_core(self.slices(self.from_previous_step(of_batch)))
 
     def slices(self, of_batch: tf.Tensor) -> list[tf.Tensor]:
-        count = self.cores.count
+        count = len(self.cores.own)
         return [of_batch] if count == 1 else tf.split(of_batch, count)
 
 
@@ -285,10 +289,12 @@ class PendingLookup:
         """
         step, used = self.step, self._used(returned)
         tables = [table for table in step.tables if any(f.key in used for f in table.features)]
-        if step.in_this_process:
+        if step.in_this_process and step.part is None:
             sizes.check_fits(tables, step.training)
         with placement.on_cpu():
-            created = creation.create(tables, step.training, step.as_parts, step.shards, step.dtype)
+            created = creation.create(
+                tables, step.training, step.as_parts, step.shards, step.dtype, step.part
+            )
         found = LiveTables(self, created)
         if tables:
             found.look_up(used)
@@ -314,6 +320,8 @@ class LiveTables:
       kernels: None without tables.
       activations: of the whole batch, by feature key.
       fetch: brings the variables of tables that are elsewhere up to date in a session; else None.
+      parts: writes the parts of a checkpoint that other hosts have, for its path, and returns their
+        paths; None without other hosts.
     """
 
     def __init__(self, pending: PendingLookup, tables: list[storage.StoredTable]):
@@ -325,6 +333,7 @@ class LiveTables:
         self._summaries: summaries.TableSummaries | None = None
         self._held: list[Any] = []
         self.fetch: Callable[[Any], None] | None = None
+        self.parts: Callable[[bytes], list[bytes]] | None = None
 
     @property
     def stand_ins(self) -> dict[str, list[tf.Tensor]]:

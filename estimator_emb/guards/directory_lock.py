@@ -15,4 +15,4 @@ class DirectoryLock(Guard):
 
     def surround(self) -> contextlib.AbstractContextManager[Any]:
         assert self.call.directory is not None
-        return self.call.directory.continuing(self.call.config)
+        return self.call.directory.continuing(self.call.config, self.call.is_chief)

@@ -2,6 +2,7 @@
 
 from estimator_emb.guards.activations import Activations
 from estimator_emb.guards.checkpoint_fit import CheckpointFit
+from estimator_emb.guards.chief_hooks import ChiefHooks
 from estimator_emb.guards.directory_lock import DirectoryLock
 from estimator_emb.guards.dropped_samples import DroppedSamples
 from estimator_emb.guards.early_stops import EarlyStops
@@ -90,6 +91,7 @@ GUARDS: tuple[type[Guard], ...] = (
     NanInputs,
     PatientCloses,
     ReadsFirst,  # After all that adds ops or hooks.
+    ChiefHooks,
     SaveTurns,
     CheckpointFit,
     SameVocabularies,  # After the shapes, which say more of a vocabulary that has grown.

@@ -59,6 +59,7 @@ class Call:
       checkpoint: the path of the checkpoint that is read, or None.
       warm_start: the program's `WarmStartSettings`, or None.
       float16: the checkpoint that an export with float16 tables restores; None for float32 tables.
+      host, hosts: the number of this process among those that train together on PJRT devices.
     """
 
     runs: Runs
@@ -81,6 +82,13 @@ class Call:
     checkpoint: str | None = None
     warm_start: Any = None
     float16: Float16Copy | None = None
+    host: int = 0
+    hosts: int = 1
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process saves the model."""
+        return self.host == 0 and bool(self.config.is_chief)
 
     @property
     def batch_size(self) -> Any:

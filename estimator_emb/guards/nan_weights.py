@@ -55,7 +55,7 @@ class NanWeights(Guard):
 
     def hooks(self, spec: Any) -> Iterable[Any]:
         # Only the chief of a cluster saves. Each replica of a strategy builds the same graph.
-        if tf.distribute.has_strategy() or not self.call.config.is_chief:
+        if tf.distribute.has_strategy() or not self.call.is_chief:
             return []
         return [
             _LookHook(self),

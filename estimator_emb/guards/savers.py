@@ -37,8 +37,9 @@ class Savers(Guard):
         if config.num_ps_replicas:
             seen = live_servers.StepsSeen()
             spec = with_hooks(spec, [seen])
-            if config.is_chief:
+            if self.call.is_chief:
                 made = live_servers.LiveServersSaver(config, seen)
         if not has_saver:
-            tf.compat.v1.add_to_collection(savers, made or saver.PartsSaver(config))
+            parts = self.graph.lookup.parts if self.graph.lookup else None
+            tf.compat.v1.add_to_collection(savers, made or saver.PartsSaver(config, parts))
         return spec, hooks

@@ -23,6 +23,9 @@ class ShownProgress(Guard):
             with progress.pausing():
                 yield []
             return
+        if not call.is_chief:
+            yield []
+            return
         # Without a size, steps per second are shown.
         size = call.batch_size if program_checks.is_batch_size(call.batch_size) else None
         yield progress.log_beside(call.hooks, call.steps, call.max_steps, size, call.model_dir)

@@ -17,7 +17,8 @@ class StopSignals(Guard):
 
     def surround(self) -> contextlib.AbstractContextManager[Any]:
         if self.call.method == "train":
-            return stopping.at_end_of_step(self.call.model_dir, self.call.config.is_chief)
+            call = self.call
+            return stopping.at_end_of_step(call.model_dir, call.is_chief, alone=call.hosts == 1)
         return stopping.at_once()
 
     @contextlib.contextmanager

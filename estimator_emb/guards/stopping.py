@@ -41,20 +41,32 @@ def requested() -> bool:
     """Returns whether a signal has asked the training in this thread to end."""
     return (
         _training is not None
-        and _training.signal is not None
+        and _training.ends_by is not None
         and threading.current_thread() is threading.main_thread()
     )
 
 
+def received() -> int:
+    """Returns the number of the signal that this process received in its training, or 0."""
+    return 0 if _training is None else int(_training.signal or 0)
+
+
+def agree(number: int) -> None:
+    """Ends the training of this process, one of several hosts, by a signal of any of them."""
+    if _training is not None:
+        _training.agreed = signal.Signals(number)
+
+
 @contextlib.contextmanager
-def at_end_of_step(model_dir: str, is_chief: bool) -> Iterator[list[Any]]:
+def at_end_of_step(model_dir: str, is_chief: bool, alone: bool = True) -> Iterator[list[Any]]:
     """Makes SIGTERM, SIGHUP and Ctrl-C end the training in this context after the current step.
 
     Yields the hooks that the training needs, and raises KeyboardInterrupt or SystemExit after a
-    signal. `is_chief` says whether this process saves the model.
+    signal. `is_chief` says whether this process saves the model. Unless it trains `alone`, the
+    training goes on until `agree` is called.
     """
     global _training
-    training = _Training(model_dir, is_chief)
+    training = _Training(model_dir, is_chief, alone)
     if _training is not None or not training.install():
         yield []
         return
@@ -62,12 +74,12 @@ def at_end_of_step(model_dir: str, is_chief: bool) -> Iterator[list[Any]]:
     try:
         yield [training]
     except (KeyboardInterrupt, SystemExit):
-        if training.signal is None:
+        if training.ends_by is None:
             raise
     finally:
         _training = None
         training.uninstall()
-    if training.signal is not None:
+    if training.ends_by is not None:
         training.explain()
         # TensorFlow's frames say nothing: its session has ended regularly.
         raise training.exception() from None
@@ -106,8 +118,10 @@ class EndEvaluation(tf.compat.v1.train.SessionRunHook):
 
 
 class _Training(tf.compat.v1.train.SessionRunHook):
-    def __init__(self, model_dir: str, is_chief: bool):
+    def __init__(self, model_dir: str, is_chief: bool, alone: bool):
         self.signal: signal.Signals | None = None
+        self.agreed: signal.Signals | None = None
+        self._alone = alone
         self._model_dir = model_dir
         self._is_chief = is_chief
         self._received_at = 0.0
@@ -148,23 +162,28 @@ class _Training(tf.compat.v1.train.SessionRunHook):
     def before_run(self, run_context: Any) -> None:
         self._begun = True
 
+    @property
+    def ends_by(self) -> signal.Signals | None:
+        """The signal that ends the training; before the first step, none is agreed on."""
+        return self.signal if self._alone or not self._begun else self.agreed
+
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        if self.signal is not None:
+        if self.ends_by is not None:
             run_context.request_stop()
 
     def end(self, session: Any) -> None:
-        if self.signal is not None:
+        if self.ends_by is not None:
             self._step = int(session.run(tf.compat.v1.train.get_global_step()))
 
     def exception(self) -> BaseException:
-        if self.signal == signal.SIGINT:
+        assert self.ends_by is not None
+        if self.ends_by == signal.SIGINT:
             return KeyboardInterrupt()
-        assert self.signal is not None
-        return SystemExit(128 + self.signal)
+        return SystemExit(128 + self.ends_by)
 
     def explain(self) -> None:
-        assert self.signal is not None
-        name = self.signal.name
+        assert self.ends_by is not None
+        name = self.ends_by.name
         if not self._begun:
             logger.warning("%s ended the training before its first step.", name)
             return

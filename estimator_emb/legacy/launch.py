@@ -54,7 +54,8 @@ def launch(
         print(f"estimator-emb: {name_of(program)} was interrupted.", file=sys.stderr)
         return 128 + signal.SIGINT
     except Exception as error:
-        show_failure(error, binds_tf_v1)
+        if not console.is_told_elsewhere(error):
+            show_failure(error, binds_tf_v1)
         return 1
     return 0
 

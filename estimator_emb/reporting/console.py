@@ -35,6 +35,7 @@ _calls = 0
 _undo = contextlib.ExitStack()
 
 
+_TOLD = "_estimator_emb_told"
 _ADVICE_TO_LEAVE = ("Use tf.keras instead.", "Use Keras preprocessing layers instead")
 """How the advice begins in a notice of deprecation of an estimator, or of a column."""
 
@@ -51,6 +52,22 @@ def say_once(text: str, model_dir: Any = None, level: int = logging.INFO) -> Non
     if (text, str(model_dir)) not in _logged:
         _logged.add((text, str(model_dir)))
         logger.log(level, text, stacklevel=2)
+
+
+def silence() -> None:
+    """Logs errors only from now on, unless the program has chosen a level: another process logs."""
+    if not logger.level or logger.level is _LEVEL:
+        logger.setLevel(logging.ERROR)
+
+
+def tell_elsewhere(error: BaseException) -> None:
+    """Notes that another process shows an error of this one."""
+    setattr(error, _TOLD, True)
+
+
+def is_told_elsewhere(error: BaseException) -> bool:
+    """Returns whether another process shows an error of this one."""
+    return hasattr(error, _TOLD)
 
 
 def shows_estimators() -> bool:

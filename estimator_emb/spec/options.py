@@ -169,6 +169,35 @@ def asked_pjrt_platform() -> str | None:
     return environment.PJRT_PLATFORM.choice()
 
 
+def asked_hosts() -> tuple[int | None, int | None, str | None] | None:
+    """Returns (hosts, number of this one, address of host 0) of the environment; None for one host.
+
+    Each is None if jax finds it. Raises ValueError for incomplete or wrong values.
+    """
+    asked = environment.HOSTS.value()
+    number, address = environment.HOST.value(), environment.COORDINATOR.value()
+    if not asked:
+        return None
+    if asked == "auto":
+        return None, None, None
+    if not asked.isdecimal() or int(asked) < 1:
+        raise ValueError(
+            f"Environment variable {environment.HOSTS} must be a number of hosts, at least 1, or "
+            f"'auto' for jax to find them; got {asked!r}."
+        )
+    if not number or not number.isdecimal() or int(number) >= int(asked):
+        raise ValueError(
+            f"Environment variable {environment.HOST} must be the number of this host, from 0 to "
+            f"{int(asked) - 1}, as {environment.HOSTS} is {asked}; got {number!r}."
+        )
+    if not address or not address.rpartition(":")[2].isdecimal():
+        raise ValueError(
+            f"Environment variable {environment.COORDINATOR} must be ADDRESS:PORT of host 0, as "
+            f"{environment.HOSTS} is {asked}; got {address!r}."
+        )
+    return int(asked), int(number), address
+
+
 def asked_tables(config: Any) -> str:
     """Returns where PJRT devices have their tables: 'host' or 'device'."""
     return _asked(config, "tables", environment.TABLES, "host")

@@ -1,6 +1,8 @@
 """A TPU that is emulated on the host: `use_tpu=True` and a request to emulate."""
 
+import contextlib
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -47,10 +49,17 @@ class EmulatedTPU(Backend):
         self.runs = executor.runs
         self._local = LocalBackend(request)
         self._executor = executor
+        self._agreement: Any = None
         clusters.check_alone()
         self._config = config = _emulated(with_steps_logged(request), request.spec)
         if isinstance(config, StockRunConfig):
             self._shape = executor.shape(config.tpu_config, request.spec is not None)
+            self._agreement = executor.agreement
+            if self._agreement is not None:
+                self.host, self.hosts = self._agreement.number, self._agreement.count
+            if self.host:
+                console.silence()
+                self._config = _silent(config)
 
     def constructor_arguments(self) -> dict[str, Any]:
         return off_tpu(self.request, self._config, exports_to_tpu=False)
@@ -58,7 +67,17 @@ class EmulatedTPU(Backend):
     def attach(self, estimator: Any) -> None:
         names = ("train_batch_size", "eval_batch_size", "predict_batch_size", "eval_on_tpu")
         of_request = {name: getattr(self.request, name) for name in names}
-        estimator._ctx = EmulatedContext(shape=self._shape, config=estimator.config, **of_request)
+        host = None if self._agreement is None else self.host
+        estimator._ctx = EmulatedContext(
+            shape=self._shape, config=estimator.config, host=host, **of_request
+        )
+
+    def training(self, model_dir: str) -> contextlib.AbstractContextManager[Any]:
+        agreement = self._agreement
+        return super().training(model_dir) if agreement is None else agreement.training(model_dir)
+
+    def shared(self, call: Callable[[], Any]) -> Any:
+        return super().shared(call) if self._agreement is None else self._agreement.shared(call)
 
     def log_export(self) -> None:
         say_not_exported(self.request)
@@ -82,12 +101,23 @@ class EmulatedTPU(Backend):
                 cores = CoresOfTPU(
                     guards, self._executor, estimator, context, config, params, features
                 )
+                part = (
+                    (self.host, self.hosts) if len(context.own_hosts) < context.num_hosts else None
+                )
                 tables = self._local.tables.beside_cores(
-                    guards, context.global_batch_size, cores.kernels
+                    guards, context.own_batch_size, cores.kernels, part
                 )
                 return driver.drive(cores, tables)
 
         return for_tpu
+
+
+def _silent(config: Any) -> Any:
+    """Returns the `RunConfig` of a host that is not the chief: it writes and logs nothing."""
+    config = copy.deepcopy(config)
+    config._save_checkpoints_steps = config._save_checkpoints_secs = None
+    config._save_summary_steps = config._log_step_count_steps = None
+    return config
 
 
 def _emulated(config: Any, spec: EmbeddingConfigSpec | None) -> Any:

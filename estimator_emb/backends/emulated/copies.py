@@ -61,10 +61,12 @@ class Executor(Protocol):
     Attributes:
       runs: who runs the model.
       takes_out: whether core 0's step is taken out of the graph, and not copied.
+      agreement: what several hosts agree on, each a process; None if this process is all of them.
     """
 
     runs: Runs
     takes_out: bool
+    agreement: Any
 
     def shape(self, tpu_config: Any, has_tables: bool) -> Slice:
         """Returns the shape of the TPU that a `TPUConfig` asks for."""
@@ -81,6 +83,7 @@ class CoreCopies:
 
     runs = Runs.EMULATED
     takes_out = False
+    agreement = None
 
     def shape(self, tpu_config: Any, has_tables: bool) -> Slice:
         shape = topology.emulated_slice(tpu_config)

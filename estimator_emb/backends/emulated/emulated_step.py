@@ -70,7 +70,7 @@ class CoresOfTPU(driver.Runner):
         params: Any,
         input_fn: Callable[..., Any],
     ):
-        super().__init__(guards, Cores(ctx.num_replicas, taken_out=executor.takes_out))
+        super().__init__(guards, Cores(ctx.num_replicas, executor.takes_out, ctx.own_cores))
         self._executor = executor
         self._estimator = estimator
         self._ctx = ctx
@@ -78,6 +78,8 @@ class CoresOfTPU(driver.Runner):
         self._config = config
         self._input_fn = input_fn
         self._wrapper = ModelFnWrapper(self._request.model_fn, config, params, ctx)
+        # Only a training has several hosts.
+        self._agreement = executor.agreement if ctx.mode == ModeKeys.TRAIN else None
         self._computation = Computation()
         self._execution = executor.begin(self.cores, self._computation, ctx.mode)
         self._pending: PendingLookup | None = None
@@ -101,6 +103,7 @@ class CoresOfTPU(driver.Runner):
                 self.guards,
                 tables.consumed if tables else set(),
                 tables.from_previous_step if tables else lambda tensors: tensors,
+                self._agreement.batch_of_chief if self._agreement else None,
             )
         InputPipeline._validate_input_pipeline(None)  # Refuses queues, or warns of them.
         fed = self._input.features
@@ -168,6 +171,8 @@ class CoresOfTPU(driver.Runner):
                 updates.append(lookup.apply_gradients(values["gradients"]))
         step = self._execution.whole_step(spec.train_op, updates)
         scaffold = self._scaffold(getattr(spec, "scaffold_fn", None))
+        if not self.guards.call.is_chief:
+            host_call = None
         host_ops = self._on_host("host_call", host_call, values, after=step)
         with tf.control_dependencies([self._execution.last_step(step)]):
             global_step = tf.identity(tf.compat.v1.train.get_global_step())

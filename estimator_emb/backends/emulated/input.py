@@ -19,10 +19,10 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.backends.emulated import refusals
-from estimator_emb.backends.emulated.topology import host_calls, replicas_of
+from estimator_emb.backends.emulated.topology import EmulatedContext, host_calls, replicas_of
 from estimator_emb.compat.internals.estimators import ModeKeys
 from estimator_emb.compat.internals.graphs import data_nest
-from estimator_emb.compat.internals.tpu_estimator import Inputs, InternalTPUContext, TPUContext
+from estimator_emb.compat.internals.tpu_estimator import Inputs, TPUContext
 from estimator_emb.engine import structure_checks
 from estimator_emb.engine.bad_input import require
 from estimator_emb.engine.cores import Cores
@@ -55,23 +55,25 @@ _Batch = dict[str, Any]
 
 
 def read_cores(
-    ctx: InternalTPUContext,
+    ctx: EmulatedContext,
     input_fn: Callable[[TPUContext], Any],
     batch_axis: Sequence[int] | None,
     cores: Cores,
     guards: GraphGuards,
     consumed: set[str],
     from_previous_step: Callable[[Any], Any],
+    batch_of_chief: Callable[[Any], Any] | None = None,
 ) -> CoreInput:
     """Calls input_fn as often as its deployment says.
 
     `batch_axis` has, for each tensor of features and labels, the axis that PER_HOST_V1 splits.
     `guards` is told what is read. `consumed` and `from_previous_step` are those of `TableStep`.
+    `batch_of_chief` returns host 0's values of a batch that all hosts share.
     Raises TypeError if input_fn returns a dataset where it must not, or the reverse, or as
     `refusals.check_infeed` does; and ValueError if `batch_axis` has a wrong length, or if calls of
     input_fn yield different features or labels.
     """
-    fed, initializers = _fed(ctx, input_fn, batch_axis, cores.count, guards)
+    fed, initializers = _fed(ctx, input_fn, batch_axis, cores.own, guards)
     real = [batch["real"] for batch, _ in fed if "real" in batch]
     parts: dict[int, _Batch] = {}
     for batch, replicas in fed:
@@ -83,12 +85,15 @@ def read_cores(
             size = ctx.batch_size_for_input_fn
             divided = _split(kept, batch_axis, len(replicas), size)
         parts.update(zip(replicas, divided, strict=True))
-    of_cores = [parts[core] for core in range(cores.count)]
-    for core, batch in enumerate(of_cores):
+    of_cores = [parts[core] for core in cores.own]
+    for core, batch in zip(cores.own, of_cores, strict=True):
         _check_same(of_cores[0], batch, core)
     # One batch for all cores is one set of tensors.
     distinct = of_cores[:1] if len(fed) == 1 and _same_for_all(ctx) else of_cores
-    flat = from_previous_step([data_nest.flatten(batch) for batch in distinct])
+    each = [data_nest.flatten(batch) for batch in distinct]
+    if batch_of_chief is not None and len(distinct) == 1 and _same_for_all(ctx):
+        each = [batch_of_chief(each[0])]
+    flat = from_previous_step(each)
     if len(distinct) > 1:
         mine = [cores.per_core(values) for values in zip(*flat, strict=True)]
     else:
@@ -104,10 +109,10 @@ def read_cores(
 
 
 def _fed(
-    ctx: InternalTPUContext,
+    ctx: EmulatedContext,
     input_fn: Callable[..., Any],
     batch_axis: Sequence[int] | None,
-    count: int,
+    own: range,
     guards: GraphGuards,
 ) -> tuple[list[tuple[_Batch, Sequence[int]]], list[tf.Operation]]:
     """Returns the batches of a step, each with the replicas that it feeds, and initializers."""
@@ -120,12 +125,14 @@ def _fed(
     if for_each_core:
         hosts = range(ctx.num_hosts)
         calls = [(host, core) for host in hosts for core in replicas_of(ctx, host)]
+    if not broadcast:
+        calls = [one for one in calls if one[0] in ctx.own_hosts]
     for host, index in calls:
         # The name scope of host 0 is open.
         with tf.name_scope(f"input_pipeline_task{host}/") if host else contextlib.nullcontext():
             result = _call(ctx, input_fn, index, host)
             if broadcast:
-                replicas: Sequence[int] = range(count)
+                replicas: Sequence[int] = own
             elif for_each_core or ctx.is_replica_across_hosts():
                 replicas = [index]
             else:
@@ -141,7 +148,7 @@ def _fed(
 
 
 def _taken(
-    ctx: InternalTPUContext,
+    ctx: EmulatedContext,
     result: Any,
     batch_axis: Sequence[int] | None,
     fed_by: Sequence[Sequence[int]],
@@ -187,7 +194,7 @@ def _taken(
     return batches, [iterator.initializer]
 
 
-def _fed_name(ctx: InternalTPUContext, replicas: Sequence[int]) -> str:
+def _fed_name(ctx: EmulatedContext, replicas: Sequence[int]) -> str:
     if len(replicas) == ctx.num_replicas:
         return ""
     if len(replicas) == 1:
@@ -195,7 +202,7 @@ def _fed_name(ctx: InternalTPUContext, replicas: Sequence[int]) -> str:
     return f" of cores {replicas[0]} to {replicas[-1]}"
 
 
-def _call(ctx: InternalTPUContext, input_fn: Callable[..., Any], index: int, host: int) -> Any:
+def _call(ctx: EmulatedContext, input_fn: Callable[..., Any], index: int, host: int) -> Any:
     device = ctx.tpu_host_placement_function(host_id=host)
     context = TPUContext(
         internal_ctx=ctx, input_device=device, invocation_index=index, host_id=host
@@ -204,7 +211,7 @@ def _call(ctx: InternalTPUContext, input_fn: Callable[..., Any], index: int, hos
         return input_fn(context)
 
 
-def _same_for_all(ctx: InternalTPUContext) -> bool:
+def _same_for_all(ctx: EmulatedContext) -> bool:
     return (
         ctx.is_input_broadcast_with_iterators() and not ctx.is_input_slice_broadcast_to_all_cores()
     )

@@ -1,12 +1,14 @@
 """The shape of an emulated TPU, as tensorflow-estimator sees it."""
 
+import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb.catalog import environment, slices
+from estimator_emb.compat.internals.estimators import ModeKeys
 from estimator_emb.compat.internals.tpu_estimator import (
     NUM_CORES_TO_COMPUTATION_SHAPE,
     InternalTPUContext,
@@ -64,11 +66,41 @@ def metadata(
 
 
 class EmulatedContext(InternalTPUContext):
-    """A TPU as tensorflow-estimator sees it, whose hosts are all this process."""
+    """A TPU as tensorflow-estimator sees it, whose hosts are all this process.
 
-    def __init__(self, config: Any, shape: slices.Slice, **kwargs: Any):
+    If `host` is given, the other hosts are other processes, and only trainings use all of them.
+    """
+
+    def __init__(self, config: Any, shape: slices.Slice, host: int | None = None, **kwargs: Any):
         super().__init__(config=config, use_tpu=True, embedding_config_spec=None, **kwargs)
         self._metadata = metadata(shape, emulated(shape))
+        self.own_hosts = range(shape.hosts) if host is None else range(host, host + 1)
+        self._alone: EmulatedContext | None = None
+        if host is not None:
+            own = slices.Slice((shape.cores_per_host, 1, 1, 1), (shape.cores_per_host, 1, 1, 1))
+            tpu_config = config.tpu_config._replace(num_shards=own.cores)
+            alone = config.replace(tpu_config=tpu_config)
+            self._alone = EmulatedContext(alone, own, **kwargs)
+
+    @contextlib.contextmanager
+    def with_mode(self, mode: str) -> Iterator["EmulatedContext"]:
+        of_mode = self if mode == ModeKeys.TRAIN or self._alone is None else self._alone
+        with super(EmulatedContext, of_mode).with_mode(mode) as context:
+            yield context
+
+    @property
+    def own_cores(self) -> range:
+        """The replicas that this process feeds, where no replica spans several hosts."""
+        if self.own_hosts == range(self.num_hosts):
+            return range(self.num_replicas)
+        each = self.num_of_cores_per_host
+        return range(self.own_hosts.start * each, self.own_hosts.stop * each)
+
+    @property
+    def own_batch_size(self) -> Any:
+        """The samples of a batch that this process reads; None if a batch has no fixed size."""
+        size = self.global_batch_size
+        return size and size * len(self.own_hosts) // self.num_hosts
 
     def _validate_tpu_configuration(self) -> None:
         try:

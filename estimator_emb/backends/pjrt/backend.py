@@ -8,6 +8,7 @@ import tensorflow as tf
 from estimator_emb.backends.base import EstimatorRequest
 from estimator_emb.backends.emulated.computation import Computation
 from estimator_emb.backends.emulated.copies import Execution
+from estimator_emb.backends.pjrt.agreement import Agreement
 from estimator_emb.backends.pjrt.lowered_step import StepOnDevices, described
 from estimator_emb.catalog import environment
 from estimator_emb.catalog.slices import Slice
@@ -28,21 +29,37 @@ class PjrtDevices:
     takes_out = True
 
     def __init__(self, request: EstimatorRequest):
+        self.agreement: Agreement | None = None
+        self._has_tables = request.spec is not None
         keeps = request.spec is not None and options.asked_tables(request.config) == "device"
         self._keeps_tables = keeps
         if keeps:
             _check_tables(request)
 
     def shape(self, tpu_config: Any, has_tables: bool) -> Slice:
-        self._devices = chosen(tpu_config)
-        return shape_of(len(self._devices))
+        self._devices, hosts = chosen(tpu_config)
+        if hosts is None:
+            return shape_of(len(self._devices))
+        if self._has_tables and not self._keeps_tables:
+            raise ValueError(
+                f"TPUConfig: tables='host' trains the tables on one host, and {hosts.count} have "
+                f"joined: choose tables='device' ({environment.TABLES}=device), or one host."
+            )
+        self.agreement = Agreement(hosts)
+        return Slice((len(self._devices), 1, 1, 1), (len(hosts.own_devices), 1, 1, 1))
 
     def says(self, cores: int, hosts: int) -> str:
-        return f"The model runs on {described(self._devices)}."
+        over = f" of {hosts} hosts" if hosts > 1 else ""
+        return f"The model runs on {described(self._devices)}{over}."
 
     def begin(self, cores: Cores, computation: Computation, mode: str) -> Execution:
-        keeps_tables = self._keeps_tables and mode == ModeKeys.TRAIN
-        return StepOnDevices(self._devices, cores, computation, mode, keeps_tables)
+        training = mode == ModeKeys.TRAIN
+        agreement = self.agreement if training else None
+        devices = self._devices
+        if self.agreement is not None and not training:
+            devices = self.agreement.own_devices
+        keeps_tables = self._keeps_tables and training
+        return StepOnDevices(devices, cores, computation, mode, keeps_tables, agreement)
 
 
 def _check_tables(request: EstimatorRequest) -> None:
@@ -66,8 +83,11 @@ def shape_of(count: int) -> Slice:
     return Slice((count, 1, 1, 1), (count, 1, 1, 1))
 
 
-def chosen(tpu_config: Any) -> list[Any]:
-    """Returns the devices that a `TPUConfig` asks for; raises ValueError where there are none."""
+def chosen(tpu_config: Any) -> tuple[list[Any], Any]:
+    """Returns the devices that a `TPUConfig` asks for, and `hosts.Hosts` if there are several.
+
+    Raises ValueError if it asks for devices that are missing.
+    """
     asked = "device='pjrt'"
     if tuple(map(int, tf.__version__.split(".")[:2])) < _OLDEST:
         oldest = ".".join(map(str, _OLDEST))
@@ -92,11 +112,18 @@ def chosen(tpu_config: Any) -> list[Any]:
             "the devices that are there: unset it, or choose a number of them with "
             f"TPUConfig(num_shards=N) or {environment.SHARDS}."
         )
-    from estimator_emb.backends.xla.devices import devices
+    from estimator_emb.backends.xla import devices
+    from estimator_emb.backends.xla import hosts as hosts_lib
 
-    platform = options.asked_pjrt_platform()
+    platform, hosts = options.asked_pjrt_platform(), None
     try:
-        found = devices(platform, _folder_of_programs())
+        asked_hosts = options.asked_hosts()
+        if asked_hosts is not None:
+            hosts_lib.join(*asked_hosts)
+        found = devices.devices(platform, _folder_of_programs())
+        if devices.joined():
+            hosts = hosts_lib.Hosts(platform)
+            found = hosts.devices
     except RuntimeError as error:
         raise ValueError(
             f"TPUConfig: {asked} cannot take devices"
@@ -110,7 +137,12 @@ def chosen(tpu_config: Any) -> list[Any]:
             f"{', '.join(map(str, found))}. For more devices that are cores of the CPU, set "
             f"XLA_FLAGS=--xla_force_host_platform_device_count={count}."
         )
-    return found[:count]
+    if hosts is not None and count < len(found):
+        raise ValueError(
+            f"TPUConfig: num_shards asks for {count} devices, and {hosts.count} hosts train on all "
+            f"of theirs, {len(found)}: leave num_shards out, or give each host fewer devices."
+        )
+    return found[:count], hosts
 
 
 def _folder_of_programs() -> str | None:

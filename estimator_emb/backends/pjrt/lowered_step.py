@@ -7,6 +7,8 @@ variables of the model stay during a loop of steps. The ops that model_fn made d
 
 import contextlib
 import functools
+import os
+import random
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +18,7 @@ import tensorflow as tf
 
 from estimator_emb.backends.emulated.computation import Computation
 from estimator_emb.backends.emulated.copies import CreateTables
+from estimator_emb.backends.pjrt.agreement import Agreement
 from estimator_emb.backends.pjrt.tables_on_devices import (
     HostCopy,
     KernelsOnDevices,
@@ -48,6 +51,7 @@ class StepOnDevices:
         computation: Computation,
         mode: str,
         keeps_tables: bool,
+        agreement: Agreement | None,
     ):
         self.load: tf.Operation | None = None
         self.kernels: Factory | None = KernelsOnDevices if keeps_tables else None
@@ -57,21 +61,25 @@ class StepOnDevices:
         self._cores = cores
         self._computation = computation
         self._mode = mode
+        self._agreement = agreement
+        self._random: random.Random = random.SystemRandom()
+        if agreement is not None:  # All hosts must build the same step.
+            self._random = random.Random(agreement.shared_bytes(os.urandom(8)))
         self._number = 0
         """Of the next step, for random numbers: not less than the global step."""
         self._seed: tf.Tensor | None = None
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        with _building, _as_xla_wants(self._seed_of_core):
+        with _building, _as_xla_wants(self._seed_of_core, self._random):
             yield
 
     def _seed_of_core(self) -> tf.Tensor:
         if self._seed is None:
-            count = self._cores.count
+            own = self._cores.own
             with tf.init_scope():  # Loops, branches and functions of the program capture it.
-                seeds = lambda: draws.seeds_of_cores(self._number, count)  # noqa: E731
-                each = _host_op("seeds", seeds, [], [tf.int32] * count)[1]
+                seeds = lambda: draws.seeds_of_cores(self._number, own)  # noqa: E731
+                each = _host_op("seeds", seeds, [], [tf.int32] * len(own))[1]
                 self._seed = self._cores.per_core([tf.ensure_shape(one, [2]) for one in each])
         return self._seed
 
@@ -95,7 +103,9 @@ class StepOnDevices:
         step = core_step.lower_core(self._cores, targets, train_op, self._computation.has)
         tables = None
         if self._live:
-            tables = TablesOnDevices(self._live, step, sorted(gradients), factors, self._devices)
+            self._check_saver(spec)
+            reached, agreement = sorted(gradients), self._agreement
+            tables = TablesOnDevices(self._live, step, reached, factors, self._devices, agreement)
         self._take_to_devices(step, tables)
         with tf.name_scope("pjrt"), tf.control_dependencies(None):
             if tables:
@@ -121,18 +131,31 @@ class StepOnDevices:
 
     def _take_to_devices(self, step: core_step.CoreStep, tables: TablesOnDevices | None) -> None:
         from estimator_emb.backends.xla.devices import DeviceStep
+        from estimator_emb.backends.xla.exchange import Exchange
 
         lowered, of_tables = step.lowered(), tables.of_step if tables else None
+        agreement = self._agreement
+        exchange = None
+        if agreement is not None:
+            exchange = Exchange(self._devices)
         try:
-            on_devices = DeviceStep(lowered, len(step.arguments), self._devices, of_tables)
+            on_devices = DeviceStep(
+                lowered, len(step.arguments), self._devices, of_tables, exchange
+            )
         except RuntimeError as error:  # Of XLA for these devices.
             raise core_step.CannotLower(core_step.explained(str(error))) from error
+        if agreement is not None:
+            agreement.same("The step that model_fn makes", on_devices.digest)
         self._on_devices = on_devices
         self._handles = [(op.outputs[0], op.get_attr("dtype")) for op in step.variables]
 
-        def load(global_step: Any, *values: Any) -> None:
+        def load(*values: Any) -> None:
+            if agreement is not None and not on_devices.is_loaded:
+                agreement.before_load()
+                values = tuple(agreement.from_chief(values))
+            global_step, *of_variables = values
             self._number = max(self._number, int(global_step))
-            on_devices.load(*values)
+            on_devices.load(*of_variables)
 
         with tf.name_scope("pjrt"), tf.control_dependencies(None):
             values = [
@@ -144,13 +167,15 @@ class StepOnDevices:
 
     def _launched(self, step: core_step.CoreStep, first: Sequence[tf.Tensor]) -> list[Any]:
         """Makes the op of a step, and returns the results of each core that the tables need."""
-        count = self._cores.count
+        count, each = self._cores.count, len(self._cores.own)
         given = [self._cores.on_each_core(tensor) for tensor in step.arguments]
         counter = self._step_counter() if first else []
 
         def launch(*values: Any) -> list[Any]:
+            if self._agreement is not None:
+                self._agreement.before_step([], [])
             self._on_devices.launch(
-                [values[start : start + count] for start in range(0, len(values), count)],
+                [values[start : start + each] for start in range(0, len(values), each)],
                 copies=not first,
             )
             self._number += 1
@@ -184,7 +209,16 @@ class StepOnDevices:
 
         dtypes = [self._handles[index][1] for index in counter]
         self._launch, self._new_step = _host_op("step", launch, tf.nest.flatten(inputs), dtypes)
-        self._host_copy = [HostCopy(tables.live, self._on_devices, saver.savers_of_program(spec))]
+        savers = saver.savers_of_program(spec)
+        self._host_copy = [HostCopy(tables.live, self._on_devices, savers, self._agreement)]
+
+    def _check_saver(self, spec: Any) -> None:
+        if self._agreement is not None and saver.savers_of_program(spec):
+            raise ValueError(
+                f"The program makes a Saver, and none can save tables that {self._agreement.count} "
+                "hosts share: leave it out of Scaffold, hooks and the collection 'savers', or "
+                "train on one host."
+            )
 
     def _results(self, step: core_step.CoreStep, numbers: Sequence[int]) -> list[Any]:
         tensors = [step.results[number] for number in numbers]
@@ -289,7 +323,9 @@ def described(devices: Sequence[Any]) -> str:
 
 
 @contextlib.contextmanager
-def _as_xla_wants(seed_of_core: Callable[[], tf.Tensor]) -> Iterator[None]:
+def _as_xla_wants(
+    seed_of_core: Callable[[], tf.Tensor], generator: random.Random
+) -> Iterator[None]:
     """Makes this thread's loops and branches as functions, and its random ops stateless."""
     thread = threading.get_ident()
 
@@ -304,7 +340,7 @@ def _as_xla_wants(seed_of_core: Callable[[], tf.Tensor]) -> Iterator[None]:
         for module in filter(None, (control_flow_util, sys.modules.get(_KERAS))):
             changes.wrap(module, "GraphOrParentsInXlaContext", in_xla)
         for name in draws.STATELESS:
-            make = functools.partial(draws.stateless, name, seed_of_core)
+            make = functools.partial(draws.stateless, name, seed_of_core, generator)
             changes.wrap(gen_random_ops, name, functools.partial(only_here, make))
         yield
 

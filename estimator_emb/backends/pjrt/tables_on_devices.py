@@ -5,20 +5,23 @@ as ever; the devices load them when a session begins, and they are written befor
 """
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from estimator_emb.backends.pjrt.agreement import Agreement, State
 from estimator_emb.backends.xla import core_step
 from estimator_emb.checkpoints.restoring import saver
+from estimator_emb.compat.internals.graphs import eager_mode
 from estimator_emb.engine import bad_input, lookup
 from estimator_emb.engine.engine import LiveTables
 from estimator_emb.engine.inputs import Batch, Ids, Source
 from estimator_emb.engine.ordering import accesses, structure
 from estimator_emb.engine.pipelining import LookaheadBuffer
 from estimator_emb.engine.tables.storage import StoredTable
+from estimator_emb.guards.checks import non_finite
 from estimator_emb.optimizers import step
 from estimator_emb.optimizers._parameters import Math
 from estimator_emb.reporting import frames
@@ -66,15 +69,17 @@ class TablesOnDevices:
         reached: Sequence[str],
         factors: Sequence[tf.Tensor],
         devices: Sequence[Any],
+        agreement: Agreement | None,
     ):
         """Takes the features that a gradient reaches and the `factors` of the step.
 
-        They are in the order of the step's first results.
+        They are in the order of the step's first results. `devices` are those of all hosts.
         """
         from estimator_emb.backends.xla import device_tables
         from estimator_emb.backends.xla import devices as on_devices
 
-        self.live, self._devices = live, devices
+        self.live, self._agreement = live, agreement
+        hosts = 1 if agreement is None else agreement.count
         kernels, batch_size = live.kernels, live.step.batch_size
         assert isinstance(kernels, KernelsOnDevices) and batch_size is not None
         self._kernels = kernels
@@ -92,7 +97,7 @@ class TablesOnDevices:
         tables = device_tables.DeviceTables(
             [_described(device_tables, one) for one in live.tables],
             features,
-            batch=batch_size,
+            batch=batch_size * hosts,
             cores=len(devices),
             packs=devices[0].platform == "tpu",
         )
@@ -100,12 +105,13 @@ class TablesOnDevices:
         self.of_step = on_devices.TablesOfStep(
             tables, activations, dict(enumerate(reached)), list(numbers)
         )
-        self._keys = [one.key for one in features]
-        self._capacities: dict[str, int] = {}
+        self._features = features
+        self._batch_size = batch_size
+        self._capacities = [8 * len(devices) // hosts] * len(features)
 
     def inputs(self) -> list[dict[str, tf.Tensor]]:
         """Returns each feature's ids of the whole batch."""
-        return [self._inputs_of(self._kernels.ids[key]) for key in self._keys]
+        return [self._inputs_of(self._kernels.ids[one.key]) for one in self._features]
 
     def _inputs_of(self, ids: Ids) -> dict[str, tf.Tensor]:
         gains = lookup.gains(ids, ids.table.config.combiner)
@@ -116,26 +122,31 @@ class TablesOnDevices:
         """Returns the values of `inputs`, by feature, at sizes that the program was compiled for.
 
         A batch with more ids than any before doubles the size, and has the program compiled again.
+        All hosts take the same sizes: they meet here before each step.
         """
-        return {
-            key: self._padded(key, of_feature)
-            for key, of_feature in zip(self._keys, values, strict=True)
-        }
+        sizes = [len(of_feature["ids"]) if "segments" in of_feature else 0 for of_feature in values]
+        if self._agreement is not None:
+            sizes = [*self._agreement.before_step(sizes, self._capacities)]
+        for number, size in enumerate(sizes):
+            while self._capacities[number] < size:
+                self._capacities[number] *= 2
+        features = zip(self._features, values, self._capacities, strict=True)
+        return {one.key: self._padded(one, given, size) for one, given, size in features}
 
-    def _padded(self, key: str, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        count = len(values["ids"])
+    def _padded(
+        self, feature: Any, values: dict[str, np.ndarray], size: int
+    ) -> dict[str, np.ndarray]:
         made = {
             name: value.astype(np.float32 if name == "gains" else np.int32)
             for name, value in values.items()
         }
         if "segments" not in values:
             return made
-        size = self._capacities.setdefault(key, 8 * len(self._devices))
-        while size < count:
-            size *= 2
-        self._capacities[key] = size
+        if self._agreement is not None:  # Those of the whole batch.
+            made["segments"] += self._agreement.number * self._batch_size * feature.segments
+        more = size - len(values["ids"])
         return {
-            name: np.pad(value, (0, size - count), constant_values=-1 if name == "ids" else 0)
+            name: np.pad(value, (0, more), constant_values=-1 if name == "ids" else 0)
             for name, value in made.items()
         }
 
@@ -168,9 +179,21 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
     finds no variable there.
     """
 
-    def __init__(self, live: LiveTables, step_on_devices: Any, savers: Sequence[Any]):
+    def __init__(
+        self,
+        live: LiveTables,
+        step_on_devices: Any,
+        savers: Sequence[Any],
+        agreement: Agreement | None,
+    ):
         self._step = step_on_devices
         self._savers = savers
+        self._agreement = agreement
+        if agreement is not None and agreement.is_chief:
+            live.parts = self._parts_of_others
+        elif agreement is not None:
+            part = _PartOfHost(live, step_on_devices, self._read, agreement.number)
+            agreement.serve = part.serve
         self._is_loaded = self._is_held = False
         self._initial: list[tf.Operation] = []
         self._reads: dict[tuple[str, int], tf.Variable] = {}
@@ -189,12 +212,19 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
 
     def after_create_session(self, session: tf.compat.v1.Session, coord: Any) -> None:
         self._check_writes(session.graph)
+        self._session = session
         self._is_loaded, self._is_held = False, True
+
+    def _read(self, table: str, number: int) -> np.ndarray:
+        values: np.ndarray = self._session.run(self._reads[table, number])
+        return values
 
     def before_run(self, run_context: Any) -> None:
         if not self._is_loaded:  # By now other hooks have seen and saved the initial values.
-            session = run_context.session
-            self._step.load_tables(lambda table, number: session.run(self._reads[table, number]))
+            session = self._session = run_context.session
+            if self._agreement is not None:
+                self._agreement.before_load()
+            self._step.load_tables(self._read)
             self._is_loaded = True
             self._drop(session)
             around = saver.ChecksBeforeSaving(self._fetch, self._savers, self._drop)
@@ -229,10 +259,76 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
             placeholder, assign = self._writes[table, number]
             session.run(assign, {placeholder: values})
 
+        if self._agreement is not None:
+            self._agreement.save(State.FETCH)
         self._step.fetch_tables(write)
         self._is_held = True
+
+    def _parts_of_others(self, path: bytes) -> list[bytes]:
+        """Has the other hosts write their parts of a checkpoint, and returns their paths."""
+        agreement = self._agreement
+        assert agreement is not None
+        agreement.save(State.WRITE, path)
+        agreement.written()
+        return [_path_of(path, number) for number in range(1, agreement.count)]
 
     def _drop(self, session: Any) -> None:
         if self._is_held:
             session.run(self._drops)
         self._is_held = False
+
+
+class _PartOfHost:
+    """The part of each table that a host other than the chief writes into a checkpoint."""
+
+    def __init__(
+        self,
+        live: LiveTables,
+        step_on_devices: Any,
+        initial: Callable[[str, int], np.ndarray],
+        number: int,
+    ):
+        self._number = number
+        self._tables = {one.name: one for one in live.tables}
+        self._step = step_on_devices
+        self._initial = initial
+        self._values: dict[tuple[str, int], np.ndarray] = {}
+        self._lines: list[str] = []
+
+    def serve(self, state: State, path: bytes) -> None:
+        """Takes part in a save of the chief."""
+        if state is State.FETCH:
+            self._values, self._lines = {}, []
+            self._step.fetch_tables(self._keep)
+            if self._lines:
+                begin = "NaN or infinity in the model, which is not saved:"
+                raise ValueError("\n  ".join([begin, *self._lines]))
+        elif state is State.WRITE:
+            self._write(_path_of(path, self._number))
+        else:
+            self._values = {}
+
+    def _keep(self, table: str, number: int, values: np.ndarray) -> None:
+        variable = self._tables[table].all_variables[number]
+        tables = [self._tables[table]]
+        self._lines += non_finite.lines_of_weights(tables, [variable], lambda one: values)
+        self._values[table, number] = values
+
+    def _write(self, path: bytes) -> None:
+        names, slices, values = [], [], []
+        for table in self._tables.values():
+            for number, variable in enumerate(table.all_variables):
+                part = variable._get_save_slice_info()
+                names.append(part.full_name)
+                slices.append(part.spec)
+                held = self._values.get((table.name, number))
+                values.append(self._initial(table.name, number) if held is None else held)
+        with eager_mode():
+            tf.raw_ops.SaveV2(
+                prefix=path, tensor_names=names, shape_and_slices=slices, tensors=values
+            )
+
+
+def _path_of(path: bytes, host: int) -> bytes:
+    """Returns where a host writes its part: TensorFlow's own folder for the parts of a save."""
+    return path + b"_temp/host_%d" % host

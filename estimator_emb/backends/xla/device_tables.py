@@ -103,23 +103,30 @@ class Stack:
 
     def shard(self, device: int, values: Mapping[str, np.ndarray], fill: float) -> np.ndarray:
         """Returns the part of a device, from tables [rows, dimension] in the order of their ids."""
-        part = np.full([self.rows, self.width], fill, np.float32)
-        for table in self.tables:
-            own = self._own(device, table, values[table.name])
-            base = self.base[table.name]
-            part[base : base + len(own), : self.dimension] = own
-        return part.reshape(self.packed, self.lanes)
+        own = {one.name: values[one.name][self._ids(device, one)] for one in self.tables}
+        return self.filled(own, fill)
 
     def unshard(self, device: int, part: Any, into: Mapping[str, np.ndarray]) -> None:
         """Writes the part of a device into tables in the order of their ids."""
-        rows = np.asarray(part).reshape(self.rows, self.width)
         for table in self.tables:
-            own = self._own(device, table, into[table.name])
-            base = self.base[table.name]
-            own[:] = rows[base : base + len(own), : self.dimension]
+            into[table.name][self._ids(device, table)] = self.rows_of(device, part, table)
 
-    def _own(self, device: int, table: DeviceTable, values: np.ndarray) -> np.ndarray:
-        return values[(device - self.turn[table.name]) % self.cores :: self.cores]
+    def filled(self, own: Mapping[str, np.ndarray], fill: float) -> np.ndarray:
+        """Returns the part of a device, from the rows of each table that it has."""
+        part = np.full([self.rows, self.width], fill, np.float32)
+        for name, rows in own.items():
+            part[self.base[name] : self.base[name] + len(rows), : self.dimension] = rows
+        return part.reshape(self.packed, self.lanes)
+
+    def rows_of(self, device: int, part: Any, table: DeviceTable) -> np.ndarray:
+        """Returns the rows of a table in the part of a device."""
+        count = len(range(table.rows)[self._ids(device, table)])
+        base = self.base[table.name]
+        rows = np.asarray(part).reshape(self.rows, self.width)
+        return rows[base : base + count, : self.dimension]
+
+    def _ids(self, device: int, table: DeviceTable) -> slice:
+        return slice((device - self.turn[table.name]) % self.cores, None, self.cores)
 
 
 def stacks_of(tables: Sequence[DeviceTable], cores: int, packs: bool) -> list[Stack]:

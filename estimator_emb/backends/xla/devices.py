@@ -1,15 +1,16 @@
 """Runs, or compiles ahead of time, a lowered step on PJRT devices by jax.
 
-The only file of the package that imports jax, but for `device_tables`. It imports nothing else of
-the package, because `preflight` also runs it by its path, in an interpreter that may lack the
-package. It uses three private parts of jax: `config.use_shardy_partitioner`, `_hlo` (XLA's modules
-and their text) and `_jax.mlir.hlo_to_stablehlo`.
+It imports nothing else of the package, because `preflight` also runs it by its path, in an
+interpreter that may lack the package. It uses three private parts of jax:
+`config.use_shardy_partitioner`, `_hlo` (XLA's modules and their text) and
+`_jax.mlir.hlo_to_stablehlo`.
 """
 
 import dataclasses
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,6 +19,7 @@ import jax.extend
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+from jax import lax
 from jax._src import config
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func
@@ -33,6 +35,8 @@ _SUM = re.compile(
 """The custom call `core_step.CROSS_REPLICA_SUM` in the text of a module."""
 _COPY = re.compile(r"(= \S+ )copy\(")
 """A copy of a variable, which TensorFlow's module has and StableHLO lacks."""
+_COUNTED = re.compile(r"__\d+__")
+"""The number in the name of a function, which counts all functions of its process."""
 _ALIASES = re.compile(r"input_output_alias=\{(.*?)\}, entry_computation_layout")
 _ALIAS = re.compile(r"\{(\d*)\}: \((\d+), \{\}")
 _DTYPES = {
@@ -71,6 +75,8 @@ class LoweredModule:
         options.print_metadata = options.print_large_constants = True
         module = _hlo.XlaComputation(serialized).get_hlo_module()
         self.text = _COPY.sub(r"\1reshape(", module.to_string(options))
+        options.print_metadata = False  # It has names of ops, which may differ from host to host.
+        self.digest = zlib.crc32(_COUNTED.sub("", module.to_string(options)).encode())
         self.arguments = arguments
         aliases = _ALIASES.search(self.text)
         self.written = [
@@ -164,6 +170,7 @@ class JittedStep:
         # Shardy, which divides by default, takes no shapes that depend on values.
         self._shardy = "[<=" not in module.text
         mesh = Mesh(np.array(devices), ("core",))
+        self.spans_hosts = len({one.process_index for one in devices}) > 1
         same, by_core = PartitionSpec(), PartitionSpec("core")
         self.same, self.by_core = NamedSharding(mesh, same), NamedSharding(mesh, by_core)
         new = dict(module.written)
@@ -191,14 +198,17 @@ class JittedStep:
             changed = list(values)
             for result, variable in new.items():
                 changed[variable] = made[result]
-            return (changed, of_tables), [made[n][None] for n in self.kept]
+            results = [made[n][None] for n in self.kept]
+            if self.spans_hosts:  # Each host sees the results of all cores.
+                results = [lax.all_gather(one, "core", tiled=True) for one in results]
+            return (changed, of_tables), results
 
         state = same, (by_core, same)
         sharded = jax.shard_map(
             step,
             mesh=mesh,
             in_specs=(state, by_core, by_core),
-            out_specs=(state, by_core),
+            out_specs=(state, same if self.spans_hosts else by_core),
             check_vma=False,
         )
         # The program says where it rounds to bfloat16; XLA would leave some of that out.
@@ -260,9 +270,12 @@ class DeviceStep:
         arguments: int,
         devices: Sequence[Any],
         tables: TablesOfStep | None = None,
+        exchange: Any = None,
     ):
+        """Takes the devices of all hosts; `exchange.Exchange` moves their tables between them."""
         module = LoweredModule(serialized, arguments)
-        self._devices, self._tables = devices, tables
+        self._devices, self._tables, self._exchange = devices, tables, exchange
+        self.digest = module.digest
         self._jitted = JittedStep(module, devices, tables)
         # A step with tables is compiled for as many ids as a batch has.
         self._step = self._jitted if tables else self._jitted.ahead_of_time()
@@ -272,6 +285,7 @@ class DeviceStep:
         """A step reuses the memory of the tables, which a saver may read in its own thread."""
         self._results: dict[int, Any] = {}
         self.written = sorted(variable for _, variable in module.written)
+        self.is_loaded = False
         self.is_ahead = self.tables_are_ahead = False
         """Whether variables, or tables, are newer here than where they were loaded from."""
 
@@ -279,25 +293,48 @@ class DeviceStep:
         """Puts the values of all variables onto every device."""
         with jax.enable_x64(True):
             # On CPUs jax would read the memory of the caller, who may write it after this call.
-            self._values = [jax.device_put(np.array(one), self._jitted.same) for one in values]
+            self._values = [_everywhere(np.array(one), self._jitted.same) for one in values]
+        self.is_loaded = True
 
     def load_tables(self, read: Callable[[str, int], np.ndarray]) -> None:
-        """Puts the tables onto the devices; `read` gets a table's name, and 0 or 1 + a slot."""
+        """Puts the tables onto the devices; `read` gets a table's name, and 0 or 1 + a slot.
+
+        With several hosts, `read` returns and `fetch_tables` writes this host's part of a table.
+        """
         assert self._tables
         arrays = [
             [
-                _divided(
-                    (stack.shard(core, values, fill) for core in range(len(self._devices))),
-                    self._jitted.by_core,
-                )
+                _divided(self._parts(stack, read, number, fill), self._jitted.by_core)
                 for number, fill in enumerate(stack.fills)
-                for values in [{one.name: read(one.name, number) for one in stack.tables}]
             ]
             for stack in self._tables.tables.stacks
         ]
         factors = np.zeros(len(self._tables.factors), np.float32)
-        self._of_tables = arrays, jax.device_put(factors, self._jitted.same)
+        self._of_tables = arrays, _everywhere(factors, self._jitted.same)
         self.tables_are_ahead = False
+
+    def _parts(
+        self, stack: Any, read: Callable[[str, int], np.ndarray], number: int, fill: float
+    ) -> Iterator[np.ndarray]:
+        """Yields an array of a stack on each of this host's devices."""
+        if self._exchange is None:
+            values = {one.name: read(one.name, number) for one in stack.tables}
+            for core in range(len(self._devices)):
+                yield stack.shard(core, values, fill)
+            return
+        own = {
+            one.name: self._exchange.to_devices(
+                read(one.name, number), self._starts(one), stack.turn[one.name]
+            )
+            for one in stack.tables
+        }
+        for core in self._exchange.own:
+            yield stack.filled({name: rows.pop(core) for name, rows in own.items()}, fill)
+
+    def _starts(self, table: Any) -> list[int]:
+        """Returns the first id of each host's even part of a table, and the number of its rows."""
+        rows, more = divmod(table.rows, jax.process_count())
+        return [host * rows + min(host, more) for host in range(jax.process_count() + 1)]
 
     def fetch_tables(self, write: Callable[[str, int, np.ndarray], None]) -> None:
         """Gives `write` the values of each table and slot, numbered as in `load_tables`."""
@@ -305,19 +342,30 @@ class DeviceStep:
         with self._fetching:
             for stack, arrays in zip(self._tables.tables.stacks, self._of_tables[0], strict=True):
                 for number, array in enumerate(arrays):
-                    into = {
-                        one.name: np.empty([one.rows, one.dimension], np.float32)
-                        for one in stack.tables
-                    }
-                    for shard in array.addressable_shards:
-                        stack.unshard((shard.index[0].start or 0) // stack.packed, shard.data, into)
-                    for name, values in into.items():
+                    for name, values in self._fetched(stack, array):
                         write(name, number, values)
             self.tables_are_ahead = False
 
+    def _fetched(self, stack: Any, array: Any) -> Iterator[tuple[str, np.ndarray]]:
+        parts = {
+            (one.index[0].start or 0) // stack.packed: one.data for one in array.addressable_shards
+        }
+        if self._exchange is None:
+            into = {
+                one.name: np.empty([one.rows, one.dimension], np.float32) for one in stack.tables
+            }
+            for device, part in parts.items():
+                stack.unshard(device, part, into)
+            yield from into.items()
+            return
+        for table in stack.tables:
+            own = {device: stack.rows_of(device, part, table) for device, part in parts.items()}
+            turn = stack.turn[table.name]
+            yield table.name, self._exchange.from_devices(own, self._starts(table), turn)
+
     def factors(self) -> np.ndarray:
         """Returns of each factor its first bad value since `load_tables`, or the last one."""
-        return np.array(self._of_tables[1])
+        return _copied(self._of_tables[1])
 
     def launch(self, given: Sequence[Sequence[np.ndarray]], copies: bool, ids: Any = None) -> None:
         """Begins a step with each core's value of each argument, and does not wait for its end.
@@ -342,7 +390,12 @@ class DeviceStep:
             _divided([copied(value)[None] for value in values], self._jitted.by_core)
             for values in given
         ]
-        place = lambda one: jax.device_put(one, self._jitted.by_core)  # noqa: E731
+
+        def place(one: np.ndarray) -> Any:
+            if not self._jitted.spans_hosts:
+                return jax.device_put(one, self._jitted.by_core)
+            return jax.make_array_from_process_local_data(self._jitted.by_core, one)
+
         return arguments, jax.tree.map(place, ids or {})
 
     def exported(self, given: Sequence[Sequence[np.ndarray]], ids: Any = None) -> Any:
@@ -357,6 +410,8 @@ class DeviceStep:
 
     def results(self, indices: Sequence[int]) -> list[np.ndarray]:
         """Returns the results of the last step with these indices: of each, that of every core."""
+        if self._jitted.spans_hosts:
+            return [one for index in indices for one in _copied(self._results[index])]
         return [
             np.asarray(shards[device].data)[0]
             for index in indices
@@ -366,35 +421,49 @@ class DeviceStep:
 
     def variables(self, indices: Sequence[int]) -> list[np.ndarray]:
         """Returns copies of the values of variables; the next step reuses their memory."""
-        return [np.array(self._values[index]) for index in indices]
+        return [_copied(self._values[index]) for index in indices]
 
 
 def _divided(parts: Iterable[np.ndarray], sharding: Any) -> Any:
-    """Returns an array of which each device of a sharding has one part, in their order."""
+    """Returns an array from the part of each of this host's devices, in their order."""
     placed = [
         jax.device_put(part, device)
-        for part, device in zip(parts, sharding.mesh.devices.flat, strict=True)
+        for part, device in zip(parts, sharding.mesh.local_devices, strict=True)
     ]
-    shape = (sum(len(part) for part in placed), *placed[0].shape[1:])
+    shape = (len(placed[0]) * sharding.mesh.size, *placed[0].shape[1:])
     return jax.make_array_from_single_device_arrays(shape, sharding, placed)
+
+
+def _everywhere(value: np.ndarray, sharding: Any) -> Any:
+    """Returns an array that each device has whole."""
+    if sharding.is_fully_addressable:
+        return jax.device_put(value, sharding)
+    placed = [jax.device_put(value, device) for device in sharding.mesh.local_devices]
+    return jax.make_array_from_single_device_arrays(value.shape, sharding, placed)
+
+
+def _copied(value: Any) -> np.ndarray:
+    """Returns a copy of an array that each device has whole."""
+    return np.array(value.addressable_data(0))
 
 
 def devices(platform: str | None, kept: str | None) -> list[Any]:
     """Returns this process's devices of a platform, or of jax's default; or raises RuntimeError.
 
-    Compiled programs are kept in the folder `kept`, unless jax was given another one.
+    Compiled programs are kept in the folder `kept`, unless jax was given another one. With several
+    hosts, `hosts.Hosts` has the devices of all.
     """
     if platform == "cpu" and not jax.config.jax_platforms:
         # Else jax looks for a TPU too, and a libtpu that finds none writes lines to stderr.
         jax.config.update("jax_platforms", platform)
     if kept and jax.config.jax_compilation_cache_dir is None:
         jax.config.update("jax_compilation_cache_dir", kept)
-    if jax.process_count(platform) > 1:
-        raise RuntimeError(
-            f"jax joins {jax.process_count(platform)} processes, and each would train for itself. "
-            "Take the devices of one host, and leave out jax.distributed.initialize()."
-        )
     return jax.local_devices(backend=platform)
+
+
+def joined() -> bool:
+    """Returns whether this process is one of several hosts."""
+    return jax.process_count() > 1
 
 
 def _main(module: Any) -> Any:

@@ -5,7 +5,7 @@ their place, which XLA computes by Philox on every platform.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -34,18 +34,22 @@ STATELESS: dict[str, tuple[Callable[..., tf.Tensor], tuple[str, ...]]] = {
 """A function of `gen_random_ops` -> what stands for it, and the names of the arguments."""
 
 
-def seeds_of_cores(step: int, count: int) -> list[np.ndarray]:
-    """Returns a seed, int32 [2], for each core."""
-    each = [np.random.SeedSequence([step, core]) for core in range(count)]
+def seeds_of_cores(step: int, cores: Iterable[int]) -> list[np.ndarray]:
+    """Returns a seed, int32 [2], for each of the cores."""
+    each = [np.random.SeedSequence([step, core]) for core in cores]
     return [one.generate_state(2).view(np.int32) for one in each]
 
 
 def stateless(
-    function: str, seed_of_core: Callable[[], tf.Tensor], stateful: Callable[..., tf.Tensor]
+    function: str,
+    seed_of_core: Callable[[], tf.Tensor],
+    generator: random.Random,
+    stateful: Callable[..., tf.Tensor],
 ) -> Callable[..., tf.Tensor]:
     """Returns what stands for a function of `STATELESS`, but in initial values of variables.
 
     `seed_of_core` returns a tensor, int32 [2], that differs from step to step and core to core.
+    `generator` gives a seed to an op without one.
     """
     make, arguments = STATELESS[function]
 
@@ -54,7 +58,7 @@ def stateless(
             return stateful(*given, seed=seed, seed2=seed2, **kwargs)
         seeds = [seed or 0, seed2 or 0]
         if not any(seeds):  # Without seeds, each run draws other numbers.
-            seeds = [random.SystemRandom().getrandbits(31)]
+            seeds = [generator.getrandbits(31)]
         folded = seed_of_core()
         for number in (*seeds, *_counters()):
             folded = tf.random.experimental.stateless_fold_in(folded, number)

@@ -46,13 +46,13 @@ class ModelDirectory:
         return path
 
     @contextlib.contextmanager
-    def continuing(self, config: Any) -> Iterator[list[Any]]:
+    def continuing(self, config: Any, is_chief: bool) -> Iterator[list[Any]]:
         """Prepares and locks the folder for a training that saves, and explains errors inside.
 
         Yields the hooks that the training needs.
         """
         # Under a coordinator, it is not known here which of its processes saves.
-        if not config.is_chief or getattr(config, "_distribute_coordinator_mode", None):
+        if not is_chief or getattr(config, "_distribute_coordinator_mode", None):
             yield []
             return
         checkpoint_files.make_folder(self._path)

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from estimator_emb.compat.internals.graphs import BulkSaverBuilder
@@ -178,12 +179,13 @@ class PartsSaver(tf.compat.v1.train.Saver):
     _restored: tuple[Any, str] | None = None
     """A session, as a weak reference, and its restored checkpoint."""
 
-    def __init__(self, config: Any):
+    def __init__(self, config: Any, parts: Callable[[bytes], list[bytes]] | None = None):
+        """`parts` writes the parts of a checkpoint, by its path, that other hosts have."""
         super().__init__(
             sharded=True,
             max_to_keep=config.keep_checkpoint_max,
             keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
-            builder=_Builder(),
+            builder=_Builder(parts),
             defer_build=True,
             save_relative_paths=True,
         )
@@ -205,6 +207,31 @@ class PartsSaver(tf.compat.v1.train.Saver):
 
 class _Builder(BulkSaverBuilder):
     """A builder that divides a device's variables by size over at most one file per core."""
+
+    def __init__(self, parts: Callable[[bytes], list[bytes]] | None) -> None:
+        super().__init__()
+        self._parts = parts
+
+    def _AddShardedSaveOpsForV2(  # noqa: N802
+        self, checkpoint_prefix: tf.Tensor, per_device: list[Any]
+    ) -> tf.Tensor:
+        saved = super()._AddShardedSaveOpsForV2(checkpoint_prefix, per_device)
+        parts = self._parts
+        if parts is None:
+            return saved
+        (merge,) = [one for one in saved.op.control_inputs if one.type == "MergeV2Checkpoints"]
+        given, path = merge.inputs
+        with tf.control_dependencies(merge.control_inputs):
+            others = tf.numpy_function(
+                lambda path: np.array(parts(path), object), [path], tf.string
+            )
+            merged = tf.raw_ops.MergeV2Checkpoints(
+                checkpoint_prefixes=tf.concat([given, others], 0),
+                destination_prefix=path,
+                delete_old_dirs=True,
+            )
+        with tf.control_dependencies([merged]):
+            return tf.identity(path)
 
     def _GroupByDevices(  # noqa: N802 - TensorFlow calls it by this name.
         self, saveables: list[Any]

@@ -15,10 +15,12 @@ def create(
     name_as_part: bool,
     servers: int,
     dtype: tf.DType = tf.float32,
+    part: tuple[int, int] | None = None,
 ) -> list[storage.StoredTable]:
     """Creates the tables that the model looks up, with slots if `training`.
 
-    `servers` share the rows of each, and get the first rows of large tables in turn.
+    `servers` share the rows of each, and get the first rows of large tables in turn. A `part` is as
+    in `storage.create`.
     """
     if training:
         scopes.warn_of_ignored()
@@ -43,6 +45,7 @@ def create(
                 dtype,
                 rounds,
                 first_server=sum(is_large[:number]),
+                part=part,
             ),
         )
         for number, table in enumerate(tables)

@@ -98,6 +98,7 @@ def create(
     dtype: tf.DType = tf.float32,
     rounds: int = 1,
     first_server: int = 0,
+    part: tuple[int, int] | None = None,
 ) -> Shards:
     """Creates the variables of a table in the graph's global variables.
 
@@ -113,16 +114,22 @@ def create(
     finds them in its graph. Slots that the optimizer's `slot_variable_creation_fn` creates keep
     their names, and have one shard; a ValueError says which of them does not fit. A table without
     an optimizer gets no slots. No shard is empty. Weights of a `dtype` other than float32 have no
-    initial values: they are only restored.
+    initial values: they are only restored. `part` (k, n) creates the k-th of n even shards alone,
+    for the k-th of n hosts; a ValueError says which table cannot be divided so.
     """
     rows, optimizer = table.config.vocabulary_size, table.optimizer
     own_slots = optimizer is not None and optimizer.slot_variable_creation_fn is not None
+    if part is not None:
+        _check_divided(table, part[1])
+        servers, rounds = part[1], 1
     sizes = [rows] if own_slots else partition.dealt(rows, servers, rounds)
     named_as_part = name_as_part or len(sizes) > 1
     shards = [
         _Shard(table, name, number, sum(sizes[:number]), size, rows // servers, named_as_part)
         for number, size in enumerate(sizes)
     ]
+    if part is not None:
+        shards = [shards[part[0]]]
     # A scope of our own has none of the settings of the program's scopes, such as a partitioner.
     # reuse=False: no variable is returned a second time.
     with tf.compat.v1.variable_scope(tf.compat.v1.VariableScope(reuse=False)):
@@ -136,6 +143,21 @@ def create(
             for variable in (shard.weights, *shard.slots):
                 _save_in_place(variable)
     return created
+
+
+def _check_divided(table: Table, hosts: int) -> None:
+    rows = table.config.vocabulary_size
+    if rows < hosts:
+        raise ValueError(
+            f"Table {table.name!r} has {rows} rows, fewer than the {hosts} hosts that share it: "
+            f"give it a vocabulary_size of at least {hosts}, or train on fewer hosts."
+        )
+    if table.optimizer is not None and table.optimizer.slot_variable_creation_fn is not None:
+        raise ValueError(
+            f"Table {table.name!r}: slot_variable_creation_fn of {type(table.optimizer).__name__} "
+            f"makes whole slots, and {hosts} hosts share the table: leave it out, or train on one "
+            "host."
+        )
 
 
 _OF_SHAPE = (tf.keras.initializers.VarianceScaling, tf.compat.v1.orthogonal_initializer)

@@ -33,7 +33,8 @@ def lines_of_weights(
         of_shards = [(shard.weights, *shard.slots) for shard in table.variables]
         for shards in zip(*of_shards, strict=True):
             if [shard for shard in shards if wanted.pop(shard.name, None) is not None]:
-                found = _rows_of(map(read, shards))
+                part = shards[0]._get_save_slice_info()  # Another host may have the first rows.
+                found = _rows_of(map(read, shards), part.var_offset[0] if part else 0)
                 if found and shards[0] is of_shards[0][0]:
                     features = ", ".join(repr(feature.key) for feature in table.features)
                     yield f"table {table.name!r} (features {features}): {found}"
@@ -48,9 +49,8 @@ def lines_of_weights(
                 yield f"variable {name}: {found}{gradient}"
 
 
-def _rows_of(shards: Iterable[np.ndarray]) -> str:
+def _rows_of(shards: Iterable[np.ndarray], start: int) -> str:
     rows: dict[str, list[int]] = {kind: [] for kind in _KINDS}
-    start = 0
     for values in shards:
         for kind, holds in _KINDS.items():
             rows[kind] += [start + row for row in _rows_that_hold(holds, values)]
@@ -94,7 +94,7 @@ class FloatInputs:
             else:
                 of_cores = graph.cores.on_each_core(value) if tf.is_tensor(value) else []
                 parts = [[one] for one in of_cores]
-            for core, of_core in enumerate(parts):
+            for core, of_core in enumerate(parts, start=graph.cores.own.start):
                 if of_core[0].dtype.is_floating:
                     of_name = f"{name} of core {core}" if len(parts) > 1 else name
                     self._parts[of_name] = of_core

@@ -1,0 +1,211 @@
+"""What the hosts of a training must agree on, so that all of them stop at the same step.
+
+Before each step, and wherever else a host waits for the others, all hosts meet. Each says what it
+is about to do. Then a failed host tells the others why, and all end. The chief may ask the others
+to take part in a save while they wait.
+"""
+
+import contextlib
+import enum
+import pickle
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator_emb.guards import stopping
+from estimator_emb.reporting import console
+from estimator_emb.reporting.console import logger
+
+
+class State(enum.IntEnum):
+    """What a host is about to do; after the last three, the others go on waiting."""
+
+    STEP = 0
+    BUILD = 1
+    LOAD = 2
+    DONE = 3
+    FAILED = 4
+    FETCH = 5
+    WRITE = 6
+    WRITTEN = 7
+
+
+class HostError(RuntimeError):
+    """The error of another host, which all hosts end with."""
+
+
+class Agreement:
+    """Meets the other hosts of a training for this one.
+
+    Attributes:
+      serve: takes part in a save of the chief: FETCH or WRITE, and the path of the checkpoint.
+    """
+
+    def __init__(self, hosts: Any):
+        self._hosts = hosts
+        self.serve: Callable[[State, bytes], None] | None = None
+        self._training = self._save_failed = False
+        self._over: HostError | None = None
+        self._signal = 0
+        """What ends the training on all hosts."""
+
+    @property
+    def number(self) -> int:
+        return int(self._hosts.number)
+
+    @property
+    def count(self) -> int:
+        return int(self._hosts.count)
+
+    @property
+    def own_devices(self) -> list[Any]:
+        return list(self._hosts.own_devices)
+
+    @property
+    def is_chief(self) -> bool:
+        return self.number == 0
+
+    @contextlib.contextmanager
+    def training(self, model_dir: str) -> Iterator[None]:
+        """Surrounds a training, which all hosts leave together, all with an error or none."""
+        self._training, self._over, self._signal = True, None, 0
+        try:
+            with self._told():
+                self.same("model_dir", zlib.crc32(model_dir.encode()))
+                try:
+                    yield
+                except (KeyboardInterrupt, SystemExit):
+                    if self._signal:
+                        self._end()
+                    raise
+                self._end()
+        finally:
+            self._training, self.serve = False, None
+
+    def _end(self) -> None:
+        """Waits until all hosts have ended the training, and takes part in the last save."""
+        while any(row[0] != State.DONE for row in self._meet(State.DONE)):
+            pass
+
+    def shared(self, call: Callable[[], Any]) -> Any:
+        """Returns on all hosts what the chief's call returns; within a training, the call's own."""
+        if self._training:
+            return call()
+        self._over = None
+        with self._told():
+            result = call() if self.is_chief else None
+            self._meet(State.DONE)
+            (told, *_) = self._hosts.tell(pickle.dumps(result) if self.is_chief else b"")
+        return result if self.is_chief else pickle.loads(told)
+
+    def same(self, what: str, digest: int) -> None:
+        """Raises ValueError unless all hosts give the same number; `what` says of what."""
+        rows = self._meet(State.BUILD, digest & 0x7FFFFFFF)
+        other = next((n for n, row in enumerate(rows) if row[2] != rows[0][2]), None)
+        if other is not None:
+            raise ValueError(
+                f"{what} on {self._hosts.names[other]} is another than on {self._hosts.names[0]}: "
+                "give all hosts the same program, arguments, environment and versions."
+            )
+
+    def before_load(self) -> None:
+        self._meet(State.LOAD)
+
+    def from_chief(self, values: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return list(self._hosts.from_chief(values))
+
+    def batch_of_chief(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Returns in each step the chief's values of these tensors; raises for strings."""
+        for one in tensors:
+            if one.dtype == tf.string:
+                raise TypeError(
+                    "BROADCAST gives the batch of host 0 to all hosts, and strings cannot travel: "
+                    f"map them to integers in input_fn; {one.name} is one."
+                )
+
+        def exchange(*values: np.ndarray) -> list[np.ndarray]:
+            if any(row[0] == State.DONE for row in self._meet(State.LOAD)):
+                raise StopIteration
+            return self.from_chief(values)
+
+        made = tf.numpy_function(exchange, tensors, [one.dtype for one in tensors])
+        for one, like in zip(made, tensors, strict=True):
+            one.set_shape(like.shape)
+        return list(made)
+
+    def shared_bytes(self, own: bytes) -> bytes:
+        """Returns the bytes that the chief gives."""
+        return bytes(self._hosts.tell(own)[0])
+
+    def before_step(self, sizes: Sequence[int], capacities: Sequence[int]) -> Sequence[int]:
+        """Returns the sizes of the largest batch of any host, where one exceeds the capacities.
+
+        Raises StopIteration if the input of another host has ended.
+        """
+        exceeds = any(size > most for size, most in zip(sizes, capacities, strict=True))
+        rows = self._meet(State.STEP, int(exceeds))
+        if any(row[0] == State.DONE for row in rows):
+            raise StopIteration
+        self._signal = self._signal or int(rows[:, 1].max())
+        if self._signal:
+            stopping.agree(self._signal)
+        return self._hosts.meet(sizes).max(0).tolist() if rows[:, 2].any() else sizes
+
+    def save(self, state: State, path: bytes = b"") -> None:
+        """Asks the other hosts to take part in the chief's save, by FETCH or WRITE."""
+        self._meet(state)
+        self._hosts.tell(path)
+
+    def written(self) -> None:
+        """Waits until the other hosts have written their parts."""
+        self._meet(State.WRITTEN)
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Tells the other hosts of an error inside, and raises the error of a host that failed."""
+        try:
+            yield
+        except BaseException as error:
+            ended = self._hosts.lost or self._over
+            if not self.is_chief:
+                console.tell_elsewhere(ended or error)
+            if ended is not None:
+                raise ended from None
+            if not (isinstance(error, (KeyboardInterrupt, SystemExit)) and self._signal):
+                with contextlib.suppress(HostError):
+                    text = f"{type(error).__name__}: {error}"
+                    self._meet(State.FAILED, int(self._save_failed), text)
+                if self.is_chief and str(self._over or ""):
+                    logger.error("%s", self._over)
+            raise
+
+    def _meet(self, state: State, number: int = 0, text: str = "") -> np.ndarray:
+        while True:
+            rows = self._hosts.meet([state, stopping.received(), number])
+            failed = [row for row in rows if row[0] == State.FAILED]
+            chief = State(rows[0][0])
+            # A host that failed after its step takes part in the save of that step all the same.
+            if failed and (chief < State.FETCH or any(row[2] for row in failed)):
+                self._fail(self._hosts.tell(text.encode()))
+            if chief < State.FETCH or self.is_chief:
+                return rows
+            path = self._hosts.tell(b"")[0] if chief != State.WRITTEN else b""
+            if self.serve is not None:
+                try:
+                    self.serve(chief, path)
+                except Exception:
+                    self._save_failed = True
+                    raise
+
+    def _fail(self, texts: Sequence[bytes]) -> None:
+        """Raises the errors of the other hosts that have failed."""
+        lines = [
+            f"{name}: {text.decode()}"
+            for number, (name, text) in enumerate(zip(self._hosts.names, texts, strict=True))
+            if text and number != self.number
+        ]
+        self._over = HostError("\n".join(lines))
+        raise self._over

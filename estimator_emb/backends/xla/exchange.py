@@ -1,0 +1,128 @@
+"""Brings rows of tables from the hosts that save them to the devices that train them, and back.
+
+A host has a run of consecutive ids of each table, from `starts[host]` to `starts[host + 1]`. A
+device has every N-th id, see `device_tables`. Rows travel in turns of at most `_TURN_BYTES` a
+device, each one all-to-all over all devices: so no host and no device ever holds a whole table.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+_TURN_BYTES = 4 << 20
+
+
+class Exchange:
+    """Exchanges rows between `devices`, those of all hosts, host by host."""
+
+    def __init__(self, devices: Sequence[Any]):
+        mesh = Mesh(np.array(devices), ("core",))
+        self._count = len(devices)
+        self._devices = devices
+        self._each = len(mesh.local_devices)
+        self.own = [
+            number for number, one in enumerate(devices) if one.process_index == jax.process_index()
+        ]
+        """Numbers of this host's devices."""
+        self._by_core = NamedSharding(mesh, PartitionSpec("core"))
+
+        def swap(sent: Any) -> Any:
+            return lax.all_to_all(sent[0], "core", 0, 0, tiled=True)[None]
+
+        by_core = PartitionSpec("core")
+        self._swap = jax.jit(
+            jax.shard_map(swap, mesh=mesh, in_specs=by_core, out_specs=by_core, check_vma=False)
+        )
+
+    def to_devices(
+        self, rows: np.ndarray, starts: Sequence[int], turn: int
+    ) -> dict[int, np.ndarray]:
+        """Returns for each of this host's devices the rows that it trains.
+
+        Args:
+          rows: float32 [ids of this host, dimension].
+          starts: the first id of each host, and the number of ids.
+          turn: device (id + turn) % N has an id.
+        """
+        own = {
+            device: np.empty(
+                [len(range((device - turn) % self._count, starts[-1], self._count)), rows.shape[1]],
+                np.float32,
+            )
+            for device in self.own
+        }
+        first = starts[self.own[0] // self._each]
+        for number, size in self._turns(starts, rows.shape[1]):
+            sent = self._empty(size, rows.shape[1])
+            for mine, of_mine in zip(self.own, sent, strict=True):
+                for device in range(self._count):
+                    ids = self._ids(starts, turn, number, size, mine, device)
+                    of_mine[device, : len(ids)] = rows[
+                        ids.start - first : ids.stop - first : ids.step
+                    ]
+            for device, received in self._swapped(sent):
+                for source in range(self._count):
+                    ids = self._ids(starts, turn, number, size, source, device)
+                    at = ids.start // self._count
+                    own[device][at : at + len(ids)] = received[source, : len(ids)]
+        return own
+
+    def from_devices(
+        self, own: Mapping[int, np.ndarray], starts: Sequence[int], turn: int
+    ) -> np.ndarray:
+        """Returns the rows of this host's ids; the reverse of `to_devices`."""
+        host = self.own[0] // self._each
+        width = next(iter(own.values())).shape[1]
+        rows = np.empty([starts[host + 1] - starts[host], width], np.float32)
+        for number, size in self._turns(starts, width):
+            sent = self._empty(size, width)
+            for device, of_device in zip(self.own, sent, strict=True):
+                for source in range(self._count):
+                    ids = self._ids(starts, turn, number, size, source, device)
+                    at = ids.start // self._count
+                    of_device[source, : len(ids)] = own[device][at : at + len(ids)]
+            for mine, received in self._swapped(sent):
+                for device in range(self._count):
+                    ids = self._ids(starts, turn, number, size, mine, device)
+                    first = starts[host]
+                    rows[ids.start - first : ids.stop - first : ids.step] = received[
+                        device, : len(ids)
+                    ]
+        return rows
+
+    def _turns(self, starts: Sequence[int], width: int) -> Iterator[tuple[int, int]]:
+        """Yields (number, rows from a device to each other device) of each turn."""
+        longest = int(np.diff(starts).max())
+        together = self._each * self._count
+        size = max(1, min(_TURN_BYTES // (self._count * width * 4), -(-longest // together)))
+        for number in range(-(-longest // (together * size))):
+            yield number, size
+
+    def _ids(
+        self, starts: Sequence[int], turn: int, number: int, size: int, source: int, device: int
+    ) -> range:
+        """Returns the ids that one device gets from the host of another one in a turn."""
+        host, of_host = divmod(source, self._each)
+        start = starts[host] + (number * self._each + of_host) * self._count * size
+        end = min(start + self._count * size, starts[host + 1])
+        first = start + (device - turn - start) % self._count
+        return range(first, max(first, end), self._count)
+
+    def _empty(self, size: int, width: int) -> list[np.ndarray]:
+        return [np.zeros([self._count, size, width], np.float32) for _ in self.own]
+
+    def _swapped(self, sent: Sequence[np.ndarray]) -> Iterator[tuple[int, np.ndarray]]:
+        """Yields what each of this host's devices received, by its number."""
+        placed = [
+            jax.device_put(one[None], self._devices[number])
+            for number, one in zip(self.own, sent, strict=True)
+        ]
+        shape = (self._count, *sent[0].shape)
+        given = jax.make_array_from_single_device_arrays(shape, self._by_core, placed)
+        received = {one.device: one.data for one in self._swap(given).addressable_shards}
+        for number in self.own:
+            yield number, np.asarray(received[self._devices[number]])[0]

@@ -1,0 +1,190 @@
+"""Joins the hosts of a training, and lets them exchange numbers and texts, by jax.distributed.
+
+A host is a process. Host 0 is the chief. All hosts must call `meet`, `tell` and `from_chief` in the
+same order; each call waits for all hosts.
+"""
+
+import atexit
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax._src import distributed
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+_HEARTBEAT_SECONDS = 10
+"""A host that is silent for so long is lost."""
+_SHUTDOWN_SECONDS = 7 * 24 * 3600
+"""How long a process waits at its end: the chief may still evaluate and export."""
+_ANSWER_SECONDS = 3
+"""How long the other hosts have to answer after one is lost; jax aborts after a heartbeat."""
+_LOST = "estimator_emb/lost"
+
+
+class LostHostError(RuntimeError):
+    """Another host no longer answers."""
+
+
+class UnequalHosts(RuntimeError):
+    """Hosts have different numbers of devices."""
+
+
+def join(count: int | None, number: int | None, coordinator: str | None) -> None:
+    """Joins the hosts, unless this process has joined them; None lets jax find them.
+
+    Args:
+      count: the number of hosts.
+      number: the number of this host, from 0.
+      coordinator: 'ADDRESS:PORT' of host 0.
+
+    Raises:
+      RuntimeError: jax finds no hosts, or cannot reach them.
+    """
+    if jax.distributed.is_initialized():
+        return
+    try:
+        jax.distributed.initialize(
+            coordinator,
+            count,
+            number,
+            heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
+            shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
+        )
+    except ValueError as error:  # Without a cluster that jax knows.
+        raise RuntimeError(str(error)) from error
+
+
+class Hosts:
+    """The hosts that jax.distributed has joined.
+
+    Attributes:
+      count: the number of hosts.
+      number: the number of this host.
+      devices: those of the platform, host by host.
+      names: for each host words such as 'host 1 (machine-b)'.
+      lost: the error of a host that no longer answers, or None.
+
+    Raises UnequalHosts if hosts have different numbers of devices.
+    """
+
+    def __init__(self, platform: str | None):
+        self.count, self.number = jax.process_count(), jax.process_index()
+        self.lost: LostHostError | None = None
+        found = jax.devices(platform)
+        self.devices = sorted(found, key=lambda one: (one.process_index, one.id))
+        mesh = Mesh(np.array(_one_of_each_host(self.devices)), ("host",))
+        self._by_host = NamedSharding(mesh, PartitionSpec("host"))
+        same = NamedSharding(mesh, PartitionSpec())
+        self._gather = jax.jit(lambda values: values, out_shardings=same)
+        self.names = [f"host {number}" for number in range(self.count)]
+        machines = [one.decode() for one in self.tell(socket.gethostname().encode())]
+        self.names = [f"host {number} ({one})" for number, one in enumerate(machines)]
+        counts = [sum(one.process_index == host for one in found) for host in range(self.count)]
+        if len(set(counts)) > 1:
+            each = ", ".join(
+                f"{name} has {count}" for name, count in zip(self.names, counts, strict=True)
+            )
+            raise UnequalHosts(
+                f"all hosts must have the same number of devices: {each}. Give each the same "
+                "machine, or the same devices of it"
+            )
+
+    @property
+    def is_chief(self) -> bool:
+        return self.number == 0
+
+    @property
+    def own_devices(self) -> list[Any]:
+        return [one for one in self.devices if one.process_index == self.number]
+
+    def meet(self, numbers: Sequence[int]) -> np.ndarray:
+        """Returns the numbers of all hosts, int32 [hosts, n]; raises LostHostError."""
+        return self._gathered(np.asarray(numbers, np.int32))
+
+    def tell(self, text: bytes) -> list[bytes]:
+        """Returns the texts of all hosts; raises LostHostError."""
+        sizes = self.meet([len(text)])[:, 0]
+        if not sizes.any():
+            return [b""] * self.count
+        padded = np.zeros([sizes.max()], np.uint8)
+        padded[: len(text)] = np.frombuffer(text, np.uint8)
+        return [
+            of_host[:size].tobytes()
+            for of_host, size in zip(self._gathered(padded), sizes, strict=True)
+        ]
+
+    def from_chief(self, values: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Returns the chief's arrays; those of other hosts tell the shapes and dtypes."""
+        try:
+            with jax.enable_x64(True):
+                return list(multihost_utils.broadcast_one_to_all(list(values)))
+        except (RuntimeError, ValueError) as error:
+            raise self._lost(error) from None
+
+    def _gathered(self, values: np.ndarray) -> np.ndarray:
+        try:
+            of_hosts = jax.make_array_from_process_local_data(self._by_host, values[None])
+            return np.asarray(self._gather(of_hosts).addressable_data(0))
+        except (RuntimeError, ValueError) as error:
+            raise self._lost(error) from None
+
+    def _lost(self, error: Exception) -> LostHostError:
+        """Returns the error of a host that no longer answers, once it is known which one it is."""
+        reason = str(error).splitlines()[0]
+        # Without host 0, jax ends this process at once.
+        _say(
+            f"{self.names[self.number]} has lost another host ({reason}). It is host 0 if no other "
+            "is named below."
+        )
+        lost = " and ".join(self.names[number] for number in self._silent())
+        text = (
+            f"Lost {lost or 'another host'} ({reason}). All hosts end; start all of them again to "
+            "go on from the last checkpoint."
+        )
+        _say(text)
+        self.lost = LostHostError(text)
+        atexit.register(_end)
+        return self.lost
+
+    def _silent(self) -> list[int]:
+        """Returns the numbers of the hosts that do not say in a while that they have lost one."""
+        client = distributed.global_state.client
+        try:
+            client.key_value_set(f"{_LOST}/{self.number}", "")
+            time.sleep(_ANSWER_SECONDS)
+            answers = {int(key.rpartition("/")[2]) for key, _ in client.key_value_dir_get(_LOST)}
+        except RuntimeError:  # Host 0 keeps the answers.
+            return [0]
+        return [number for number in range(self.count) if number not in answers]
+
+
+def _end() -> None:
+    """Ends this process before jax waits for the lost host, and then aborts it."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
+
+
+def _say(text: str) -> None:
+    """Writes a line at once: jax may end the process before Python writes what it holds back."""
+    sys.stderr.flush()
+    os.write(2, f"estimator_emb: {text}\n".encode())
+
+
+def _one_of_each_host(devices: Sequence[Any]) -> list[Any]:
+    """Returns a device of each host for exchanges: a CPU, whose queue no step of a model fills."""
+    try:
+        cpus = jax.devices("cpu")
+    except RuntimeError:  # The program asks jax for another platform alone.
+        cpus = []
+    first = {one.process_index: one for one in reversed(devices)}
+    first |= {one.process_index: one for one in reversed(cpus)}
+    return [first[number] for number in sorted(first)]
