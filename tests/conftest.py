@@ -1,4 +1,4 @@
-"""Makes `import reference` and `import harness` work in every test, and keeps TensorFlow quiet."""
+"""Puts tests/lib on the import path, and keeps TensorFlow and the garbage collector quiet."""
 
 import functools
 import gc
@@ -24,49 +24,52 @@ from sampling import (  # noqa: E402, F401
 )
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-# TensorFlow's own ops, unless a test asks for the native kernels.
+# TensorFlow's own ops, unless a test turns the native kernels on.
 os.environ.setdefault("ESTIMATOR_EMB_NATIVE", "0")
-# Not where the tests are: others may be able to write there, and then it would not be used.
+# Outside the checkout: the package rejects a cache folder that other users can write to.
 os.environ.setdefault(
     "ESTIMATOR_EMB_CACHE", f"{tempfile.gettempdir()}/estimator_emb-tests-{os.getuid()}"
 )
 
-# Chosen, as by a program: else the lines that are shown by default were in every test's log.
+# An explicit level, as programs set it. Otherwise the lines that are shown by default would be in
+# every test's log.
 logging.getLogger().setLevel(logging.WARNING)
 
 
-# However slow and busy the machine is.
 hypothesis.settings.register_profile(
     "any speed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("any speed")
 
 
-# Whether sessions that begin now run graphs as TensorFlow's graph optimizers make them.
+# Whether new sessions run TensorFlow's graph optimizers (Grappler).
 _graphs = {"optimized": True}
 
 
 def pytest_xdist_auto_num_workers(config):
-    """Returns 0, tests in this process, where several cannot be or would only cost imports."""
+    """Returns 0 (no worker processes) for TPU tests and for tests that are named one by one.
+
+    A TPU has one user at a time. For a few tests, workers would only add imports.
+    """
     a_tpu_has_one_user = config.option.markexpr == "tpu"
     single_tests = bool(config.args) and all("::" in argument for argument in config.args)
     return 0 if a_tpu_has_one_user or single_tests else None
 
 
 def pytest_make_parametrize_id(val):
-    """Leaves addresses out of the ids of tests, which must be the same in all processes."""
+    """Removes addresses from test ids, because all processes must agree on the ids."""
     if isinstance(val, str) and " at 0x" in val:
         return re.sub(" at 0x[0-9a-f]+", "", val)
     return None
 
 
 def pytest_sessionstart(session):
-    """Binds Keras 2 before a test imports TensorFlow, where this process runs tests."""
+    """Binds Keras 2 before a test imports TensorFlow, in each process that runs tests."""
     if session.config.getoption("dist", "no") != "no":
         return
-    gc.disable()  # Until the first test: what is imported and collected stays.
+    gc.disable()  # Until the first test: imported modules and collected tests stay alive.
     capture = session.config.pluginmanager.getplugin("capturemanager")
-    capture.resume_global_capture()  # Of what TensorFlow has to say when it is imported.
+    capture.resume_global_capture()  # Discards TensorFlow's messages at import.
     try:
         importlib.import_module("estimator_emb.backends.local")
     finally:
@@ -76,9 +79,9 @@ def pytest_sessionstart(session):
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_files_of_graphs():
-    """Leaves graph.pbtxt, model.ckpt-*.meta and the graphs of event files unwritten.
+    """Skips writing graph.pbtxt, model.ckpt-*.meta and the graphs in event files.
 
-    They take as long as a small training, and nothing reads them.
+    Writing them takes as long as a small training, and no test reads them.
     """
     from tensorflow.python.summary.writer import writer
     from tensorflow.python.training import saver, training_util
@@ -109,7 +112,7 @@ def meta_graphs(_no_files_of_graphs, monkeypatch):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    """Says for which tests sessions run graphs as TensorFlow's graph optimizers make them."""
+    """Turns TensorFlow's graph optimizers on for slow tests and TESTS_OPTIMIZE_GRAPHS."""
     _graphs["optimized"] = "TESTS_OPTIMIZE_GRAPHS" in os.environ or (
         item.get_closest_marker("slow") is not None
     )
@@ -117,11 +120,10 @@ def pytest_runtest_setup(item):
 
 @pytest.fixture(scope="session", autouse=True)
 def _graphs_as_they_are():
-    """Runs graphs of fast tests without TensorFlow's graph optimizers (Grappler).
+    """Runs fast tests without TensorFlow's graph optimizers (Grappler).
 
-    They take a quarter of a small training. Slow tests run with them, as does whatever program a
-    test starts, and each test where TESTS_OPTIMIZE_GRAPHS is set, as .ci/run sets it for some
-    versions.
+    Grappler takes a quarter of a small training. It stays on in slow tests, in programs that tests
+    start, and if TESTS_OPTIMIZE_GRAPHS is set. .ci/run sets that variable for some versions.
     """
     from tensorflow.core.protobuf import config_pb2
     from tensorflow.python.client import session
@@ -144,9 +146,9 @@ def _graphs_as_they_are():
 
 @pytest.fixture(scope="session", autouse=True)
 def _rare_garbage_collection():
-    """Leaves what has been imported to no garbage collection, and the rest to few.
+    """Makes garbage collections rare, and excludes all objects that exist already.
 
-    TensorFlow's half a million objects would be looked at in each of them.
+    Otherwise each full collection would visit TensorFlow's half a million objects.
     """
     gc.collect()
     gc.freeze()
@@ -160,7 +162,7 @@ def _rare_garbage_collection():
 
 @pytest.fixture
 def in_shards(monkeypatch):
-    """A function that makes backends divide tables into shards, as parameter servers do."""
+    """Returns a function that makes backends split tables into shards, as parameter servers do."""
     from estimator_emb.backends import host_tables
     from estimator_emb.engine.engine import TableStep
 
@@ -177,7 +179,7 @@ def in_shards(monkeypatch):
 
 @pytest.fixture
 def installed():
-    """Has the names of tensorflow-estimator stand for ours, as `estimator-emb run` does."""
+    """Replaces tensorflow-estimator's names by this package's, as `estimator-emb run` does."""
     import estimator_emb as ee
 
     ee.install()
@@ -187,7 +189,7 @@ def installed():
 
 @pytest.fixture(autouse=True)
 def nothing_logged(monkeypatch):
-    """Has each test see what a process says once, and no progress that is told only in time."""
+    """Lets each test see lines that a process logs once, and turns off timed progress lines."""
     from estimator_emb.reporting import console, progress
 
     monkeypatch.setattr(console, "_logged", set())
@@ -196,7 +198,7 @@ def nothing_logged(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def _eager_as_it_was():
-    """Has a test that leaves TensorFlow otherwise fail itself, not those after it."""
+    """Fails a test that changes eager mode, instead of the tests that run after it."""
     from tensorflow.python.eager import context
 
     before = context.executing_eagerly()
@@ -206,14 +208,14 @@ def _eager_as_it_was():
 
 @pytest.fixture(scope="session")
 def native_library():
-    """The native kernels, built once and kept between runs of the suite."""
+    """Returns the native kernels, built once and kept between runs of the suite."""
     from estimator_emb.native import build, ops
 
     build._TIMEOUT = build._PROGRESS = processes.HANGS
     try:
         return ops.load()
     except build.BuildError as reason:
-        if build.sanitizes():  # Asked for: tests that skip would look as if they had passed.
+        if build.sanitizes():  # Sanitizers were requested, so a skip would look like a pass.
             raise
         pytest.skip(f"native kernels cannot be built here: {reason}")
 
@@ -227,7 +229,7 @@ def native(native_library, monkeypatch):
 
 @pytest.fixture(scope="module")
 def eight_devices():
-    """Has jax run on eight devices, all of this CPU."""
+    """Makes jax run on eight devices, all on this CPU."""
     import tensorflow as tf
 
     if tuple(map(int, tf.__version__.split(".")[:2])) < (2, 18):

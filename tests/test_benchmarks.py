@@ -1,4 +1,4 @@
-"""Every benchmark, at a size that measures nothing, as its user starts it."""
+"""Every benchmark runs, started as a user starts it, with sizes too small to measure."""
 
 import importlib.util
 import re
@@ -161,7 +161,7 @@ LOOKUPS = {
 
 @pytest.mark.slow
 def test_a_step_does_its_lookups():
-    """TensorFlow's graph optimizers would leave them out if nothing took the activations."""
+    """Graph optimizers would remove a lookup if nothing used its activations."""
     environment = {"ESTIMATOR_EMB_NATIVE": "0", "CUDA_VISIBLE_DEVICES": ""}
     done = processes.run(OPS_OF_A_STEP, FOLDER, *LOOKUPS, **environment)
     for lookup, ops in zip(LOOKUPS.values(), done.stdout.splitlines(), strict=True):

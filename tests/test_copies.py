@@ -87,7 +87,7 @@ def test_a_deep_copy_has_its_own_dicts_and_lists():
     spec = of_columns()
     copied = copy.deepcopy(spec)
     for mine, its in zip(spec.feature_columns, copied.feature_columns, strict=True):
-        assert mine is its  # The columns are those of the program.
+        assert mine is its  # Columns are shared, not copied.
     copied.feature_columns.clear()
     assert len(spec.feature_columns) == 6
 
@@ -101,7 +101,7 @@ def test_pickling_brings_back_every_field(what):
 
 
 def _without_addresses(value):
-    """Objects that TensorFlow compares by identity, by what they hold."""
+    """Replaces objects that TensorFlow compares by identity with their contents."""
     if hasattr(value, "_asdict"):
         value = value._asdict()
     if isinstance(value, dict):

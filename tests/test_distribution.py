@@ -1,4 +1,4 @@
-"""The wheel, which is built from the sdist, installs in an empty environment, and trains there."""
+"""A wheel built from the sdist installs in an empty environment and trains there."""
 
 import configparser
 import importlib.metadata
@@ -33,7 +33,10 @@ DATA = {
 
 
 def run(*command, cwd, status=0):
-    """Runs a command without this environment's packages, and what this process has set."""
+    """Runs a command without PYTHONPATH and TF_USE_LEGACY_KERAS.
+
+    Importing estimator_emb in this process sets TF_USE_LEGACY_KERAS.
+    """
     own = ("PYTHONPATH", "TF_USE_LEGACY_KERAS")
     environment = {name: value for name, value in os.environ.items() if name not in own}
     command = [str(one) for one in command]
@@ -44,12 +47,12 @@ def run(*command, cwd, status=0):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The folder of the sdist, and of the wheel that is built from it, by what they ask for."""
+    """Builds the sdist and, from it, the wheel. Returns their folder."""
     folder = tmp_path_factory.mktemp("built")
     run(sys.executable, "-m", "venv", folder / "env", cwd=folder)
     python = folder / "env" / "bin" / "python"
     run(python, "-m", "pip", "install", "-q", "build", cwd=folder)
-    # A clone, as files that are not committed must not be needed, and caches not be packed.
+    # Build from a clone: uncommitted files must not be needed, and caches must not be packed.
     run("git", "clone", "-q", REPOSITORY, folder / "clone", cwd=folder)
     run(python, "-m", "build", "--outdir", folder / "dist", folder / "clone", cwd=folder)
     return folder / "dist"
@@ -76,7 +79,7 @@ def test_what_the_wheel_and_the_sdist_hold(built):
 
 
 def train(programs, folder):
-    """Trains with what is installed, far from the checkout."""
+    """Trains with the installed package, in a folder outside the checkout."""
     printed = run(programs / "python", SMOKE, folder / "model", cwd=folder).stdout
     assert f"estimator_emb {ee.__version__} in {programs.parent}/lib/" in printed
     inspected = run(programs / "estimator-emb", "inspect", folder / "model", cwd=folder)
@@ -85,7 +88,7 @@ def train(programs, folder):
 
 @pytest.mark.slow
 def test_the_wheel_trains_in_an_empty_environment(built, tmp_path):
-    """PIP_CONSTRAINT in this process's environment may hold pip to one TensorFlow."""
+    """If set, PIP_CONSTRAINT may pin TensorFlow's version for pip."""
     run(sys.executable, "-m", "venv", tmp_path / "env", cwd=tmp_path)
     programs = tmp_path / "env" / "bin"
     asked = f"{found(built, '*.whl')}[tensorflow]"
@@ -98,7 +101,7 @@ BESIDE = {
     "tensorflow-tpu": ["tensorflow-cpu==2.20.0"],
     "2.15.1": ["tensorflow==2.15.1"],
     "2.18": ["tensorflow==2.18.1"],
-    "2.20": ["tensorflow==2.20.0"],  # With which pip brings a protobuf that it does not take.
+    "2.20": ["tensorflow==2.20.0"],  # pip installs a protobuf that it rejects.
     "2.22, without a tf-keras of its own": ["tensorflow==2.22.0rc0"],
     "2.15.1, a numpy that it does not take": ["tensorflow==2.15.1"],
 }
@@ -106,7 +109,7 @@ BESIDE = {
 
 
 def as_package(site, name, other):
-    """Gives what pip has installed as the package `name` the name of another package."""
+    """Renames an installed package, so that pip lists it under the name `other`."""
     (information,) = site.glob(f"{name.replace('-', '_')}-*.dist-info")
     metadata = information / "METADATA"
     text = re.sub("(?m)^Name: .*", f"Name: {other}", metadata.read_text(), count=1)
@@ -158,14 +161,14 @@ def test_the_tensorflow_that_is_there_stays(built, beside, tmp_path, monkeypatch
 
 
 def test_the_version_is_in_one_place():
-    """Metadata take it from the package; an installation in another place may be older."""
+    """The metadata's version comes from the package. An installation elsewhere may be older."""
     taken = "version = attr: estimator_emb.version.__version__"
     assert taken in (REPOSITORY / "setup.cfg").read_text()
     assert f"## {ee.__version__}\n" in (REPOSITORY / "docs" / "changelog.md").read_text()
     try:
         installed = importlib.metadata.distribution("estimator-emb")
     except importlib.metadata.PackageNotFoundError:
-        return  # Run from a checkout, by PYTHONPATH.
+        return  # Tests run from a checkout, through PYTHONPATH.
     if pathlib.Path(ee.__file__).is_relative_to(installed.locate_file("")):
         assert installed.version == ee.__version__
 

@@ -1,4 +1,4 @@
-"""The documents say what is so: their code runs, their names exist, and no public name lacks."""
+"""The documentation's code runs, its names exist, and it covers all public names."""
 
 import ast
 import importlib.util
@@ -24,14 +24,14 @@ DOCS = REPOSITORY / "docs"
 
 
 def run(*arguments):
-    """Runs Python as a reader does who has no compiler; what it printed."""
+    """Runs Python as a reader without a compiler would, and returns what it printed."""
     given = {"cwd": REPOSITORY, "status": 0, "ESTIMATOR_EMB_NATIVE": "0"}
     return processes.run_python(*arguments, **given).stdout
 
 
 @pytest.mark.slow
 def test_python_of_the_pages_runs(tmp_path):
-    """One process for all pages, as to import TensorFlow is what takes the time."""
+    """Runs all pages in one process, because importing TensorFlow takes most of the time."""
     pages = [
         page
         for page in documents.PAGES
@@ -53,8 +53,8 @@ def test_code_is_fenced_and_says_its_language():
     assert languages <= {"", "diff", "python", "sh", "text"}
 
 
-# Commands of the pages, by their beginning -> why they are not run here; or what replaces what they
-# leave to the reader, and they are.
+# Start of a command in the pages -> why these tests do not run it, or a dict of replacements for
+# its placeholders if they do.
 COMMANDS = {
     "python3 -m venv .venv && .venv/bin/pip install -q '.[tensorflow]' && ": (
         "test_distribution.py installs; test_stdlib_lines.py runs the example."
@@ -106,7 +106,7 @@ COMMANDS = {
 
 
 def commands():
-    """Every command of every page, those of several lines as one."""
+    """Yields (page, command) for each command. Continuation lines are joined."""
     for page in documents.PAGES:
         for language, code, _ in documents.blocks(page):
             if language == "sh":
@@ -117,7 +117,7 @@ def commands():
 
 
 def rule_of(command):
-    """Returns its entry in COMMANDS; None where there is none."""
+    """Returns the entry of COMMANDS for a command, or None."""
     return next((rule for start, rule in COMMANDS.items() if command.startswith(start)), None)
 
 
@@ -141,7 +141,8 @@ def test_command(command, tmp_path, monkeypatch):
         assert old in command
         command = command.replace(old, new.replace("MODEL", str(tmp_path / "model")))
     _, subcommand, *arguments = shlex.split(command)
-    if subcommand in ("run", "compare", "check"):  # A program may change its process.
+    # These run a program, and it may change its process.
+    if subcommand in ("run", "compare", "check"):
         run("-m", "estimator_emb", subcommand, *arguments)
     else:
         monkeypatch.chdir(REPOSITORY)
@@ -185,7 +186,7 @@ def test_formulas_of_optimizers_are_drawn():
 
 
 def anchors(path):
-    """The anchors of a page's headings, as the site and code hosts make them."""
+    """Returns the anchors of a page's headings, formed as the site and code hosts form them."""
     return {
         re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
         for heading in re.findall(r"^#+ (.*)$", path.read_text(), re.M)
@@ -246,7 +247,7 @@ def test_page_of_an_optimizer(name):
     page = (DOCS / "optimizers" / f"{name}.md").read_text()
     module = importlib.import_module(f"estimator_emb.optimizers.{name}")
     assert f"::: estimator_emb.optimizers.{name}\n" in page
-    if name != "mdl_adagrad_light":  # Its rule was never published.
+    if name != "mdl_adagrad_light":  # The rule of this optimizer is unpublished.
         assert re.search(r"^    .*(<-|=) ", module.__doc__, re.M), "no formula"
     classes = [
         value
@@ -264,7 +265,7 @@ def test_page_of_an_optimizer(name):
 
 
 def messages():
-    """Every text of the package, with … where a value stands."""
+    """Yields each string in the package's code, with … for each formatted value."""
     for folder in ("estimator_emb", "feature_columns"):
         for path in (REPOSITORY / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):

@@ -1,4 +1,4 @@
-"""TPUEstimator on the host: train, evaluate, predict, export, with one set of tables."""
+"""TPUEstimator on the host trains, evaluates, predicts and exports with one set of tables."""
 
 import functools
 
@@ -19,13 +19,13 @@ OF_TABLES = {ITEM, f"{ITEM}/Adagrad", SHARED, f"{SHARED}/Adagrad"}
 
 
 def shared_ids(features):
-    """Of the features whose columns share a table, a list per sample."""
+    """Returns the ids per sample of `words` and `history`, which share a table."""
     history = [ids[:2] for ids in harness.lists(features["history"])]
     return harness.lists(features["words"]), history
 
 
 def hidden_by_numpy(features, variables):
-    """The model's hidden layer for one batch, from the tables of a checkpoint."""
+    """Computes the model's hidden layer for one batch from the tables of a checkpoint."""
     words, history = shared_ids(features)
     shared = variables[SHARED]
     # DenseFeatures sorts its columns by name: age, item_embedding, words_shared_embedding.
@@ -44,9 +44,10 @@ PARAMETERS = ee.AdagradParameters(0.1, initial_accumulator=0.2)
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A function of the device: a training of six steps there, which tests leave as it is.
+    """Returns a function that trains six steps on a device, once for all tests of this file.
 
-    It goes on from the third step's checkpoint. Its folder, and what each call of model_fn gets.
+    The last three steps continue from the third step's checkpoint. The function returns the model
+    folder and the arguments of each model_fn call. Tests must not train further in the folder.
     """
 
     @functools.cache
@@ -105,7 +106,7 @@ def test_what_model_fn_sees(device, trained):
 
 
 def test_training_equals_numpy_over_several_steps(trained):
-    """Tables and slots after six steps, from NumPy's gradients of the same model."""
+    """Tables and slots after six steps equal those from NumPy's gradients of the same model."""
     folder, _ = trained(None)
     state = {name: one.astype(np.float64) for name, one in harness.saved(folder, 0).items()}
 
@@ -249,7 +250,7 @@ def test_a_saver_made_before_the_tables_of_an_emulated_tpu_is_refused(mode, tmp_
 
 
 def test_a_saver_of_a_hook_gets_the_tables_made_after_it(tmp_path):
-    """And what it saves lacks the helper variable, whatever list it was given."""
+    """The hook's checkpoint leaves out the helper variable, whatever its Saver lists."""
 
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_sum(features["x"])
@@ -272,7 +273,10 @@ def test_a_saver_of_a_hook_gets_the_tables_made_after_it(tmp_path):
 
 
 def test_train_batch_size_may_be_left_out(tmp_path):
-    """Where no TPU is asked for. Stock tensorflow-estimator fails when it first logs its speed."""
+    """`use_tpu=False` needs no batch size.
+
+    Stock tensorflow-estimator fails when it first logs its speed.
+    """
     estimator = ee.TPUEstimator(
         harness.gradient_model_fn(["x"]),
         config=ee.RunConfig(model_dir=str(tmp_path), log_step_count_steps=1),

@@ -1,4 +1,4 @@
-"""The flags of TPUEstimator programs, and the RunConfig they make."""
+"""The flags of TPUEstimator programs, and the RunConfig made from them."""
 
 import dataclasses
 
@@ -52,7 +52,7 @@ def test_the_config_says_what_the_flags_say():
         "--iterations_per_loop=30",
         "--save_checkpoints_steps=7",
         "--keep_checkpoint_max=0",
-        "--tpu=name",  # On the host, it is not looked up.
+        "--tpu=name",  # Ignored on the host.
     )
     config = holders.run_config(tf_random_seed=3)
     assert config.model_dir == "/tmp/x"

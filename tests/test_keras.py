@@ -1,4 +1,4 @@
-"""`estimator_emb.keras.Adagrad` against Keras's own: eagerly, in a tf.function, in a v1 graph."""
+"""`estimator_emb.keras.Adagrad` equals Keras's own: eagerly, in a tf.function, in a v1 graph."""
 
 import contextlib
 import functools
@@ -31,12 +31,12 @@ def gradient_of(variable, given):
 
 
 def drive(make, mode, initial, steps, constraint=None):
-    """The state after each step: variables, then `optimizer.variables`, as NumPy arrays.
+    """Returns the state after each step: variables, then `optimizer.variables`, as arrays.
 
-    A step has a gradient for each variable: an array, or a tuple of ids and their rows.
-    `constraint` is of the first variable.
+    A step holds a gradient for each variable: an array, or a tuple of ids and their rows.
+    `constraint` applies to the first variable.
     """
-    # Of any length: the number of ids differs from step to step.
+    # The first dimension is open: the number of ids differs from step to step.
     specs = tf.nest.map_structure(
         lambda array: tf.TensorSpec([None, *array.shape[1:]], array.dtype), steps[0]
     )
@@ -93,7 +93,7 @@ def assert_equal(got, expected, atol=0.0):
 
 
 def random_steps(count=5, dtype=np.float32):
-    """A variable with sparse gradients that repeat ids, and one with dense gradients."""
+    """Returns a variable with sparse gradients, a variable with dense ones, and their steps."""
     rng = np.random.default_rng(0)
     initial = [rng.normal(size=(6, 3)).astype(dtype), rng.normal(size=4).astype(dtype)]
     steps = [
@@ -131,7 +131,8 @@ def reference_states(number, mode):
     return drive(lambda: Reference(**OPTIONS[number]), mode, initial, steps, tf.math.abs)
 
 
-# In a graph, two of every four: they have each clipping with and without decay, average, schedule.
+# In a graph, half of the options run. They have each clipping with and without decay, average and
+# schedule.
 COMBINATIONS = [
     (number, mode)
     for number in range(len(OPTIONS))
@@ -146,7 +147,8 @@ COMBINATIONS = [
 def test_every_combination_of_options_equals_keras(number, mode):
     initial, steps = random_steps()
     got = drive(lambda: Adagrad(**OPTIONS[number]), mode, initial, steps, tf.math.abs)
-    # Grappler rewrites a graph or tf.function: Keras itself differs by a bit there from eager.
+    # Grappler rewrites graphs and tf.functions. Even Keras's own results differ there from eager
+    # ones, by one bit.
     assert_equal(got, reference_states(number, "eager" if mode == "eager" else "function"))
     assert_equal(got, reference_states(number, "eager"), atol=3e-7)
 
@@ -172,7 +174,7 @@ def test_float64_and_xla():
 
     def make(cls):
         optimizer = cls(0.1, use_ema=True)
-        optimizer.jit_compile = True  # The constructor allows it only where it sees a GPU.
+        optimizer.jit_compile = True  # The constructor allows it only if it sees a GPU.
         return optimizer
 
     expected = drive(lambda: make(Reference), "function", initial, steps)
@@ -181,7 +183,7 @@ def test_float64_and_xla():
 
 
 def golden_steps():
-    """The gradients of the golden fixture, one row for each id as the batch lists them."""
+    """Yields each step's gradient in the golden fixture, one row per id in the batch's order."""
     for step in GOLDEN["steps"]:
         samples = reference.of_samples(step["ids"], step["weights"], step["act_grad"], "sum")
         ids, values = zip(*itertools.chain(*samples), strict=True)
@@ -235,7 +237,7 @@ def test_model_fit_with_embedding_layer():
 
 
 def test_the_programs_own_function_in_a_graph():
-    """Here Keras's own optimizer works, but for the overwrite."""
+    """Keras's own optimizer works here too, except for `ema_overwrite_frequency`."""
     options = {"use_ema": True, "ema_momentum": 0.7, "ema_overwrite_frequency": 2}
     got = drive(lambda: Adagrad(0.1, **options), "function in a graph", *random_steps())
     assert_equal(got, drive(lambda: Reference(0.1, **options), "function", *random_steps()))
@@ -250,7 +252,7 @@ OTHER_VALUES = {
     "weight_decay": 0.2,
     "clipnorm": 1.0,
     "clipvalue": 2.0,
-    "global_clipnorm": None,  # Not together with clipnorm; tested apart.
+    "global_clipnorm": None,  # Excludes clipnorm, so it is tested separately.
     "use_ema": True,
     "ema_momentum": 0.5,
     "ema_overwrite_frequency": 3,

@@ -1,4 +1,4 @@
-"""`estimator_emb.keras.Adagrad` in a v1 graph: its ops, in an Estimator, and what it refuses."""
+"""`estimator_emb.keras.Adagrad` in a v1 graph: its ops, its use in an Estimator, its errors."""
 
 import harness
 import numpy as np
@@ -54,7 +54,7 @@ def test_minimize_returns_the_step(loss, session):
     step = optimizer.minimize(*arguments[loss])
     session.run(v1.global_variables_initializer())
     for number in (1, 2, 3):
-        # Fetching it twice, and with its op, is still one step.
+        # Fetching the step twice, and also its op, takes one step.
         assert session.run([step, step, step.op]) == [number, number, None]
         np.testing.assert_allclose(session.run(w), after([1, 2], steps=number), rtol=1e-6)
     assert session.run(optimizer.iterations) == 3
@@ -90,7 +90,7 @@ def test_step_waits_for_control_dependencies_and_branches(session):
 
 
 def test_steps_in_a_loop(session):
-    """As TPUEstimator builds it on a TPU, for `iterations_per_loop` steps."""
+    """TPUEstimator builds such a loop on a TPU, of `iterations_per_loop` steps."""
     w = variable_in_graph()
     optimizer = Adagrad(0.1, use_ema=True, ema_momentum=0.0, ema_overwrite_frequency=1)
 
@@ -137,7 +137,8 @@ def test_averages_start_at_the_first_step(session):
     step = Adagrad(0.1, use_ema=True, ema_momentum=1.0).minimize(loss_of(w), [w])
     (average,) = [one for one in v1.global_variables() if "average" in one.name]
     session.run(v1.global_variables_initializer())
-    session.run(w.assign([3.0, 4.0]))  # As a warm start does, or a restored checkpoint.
+    # A warm start or a restored checkpoint also changes variables before the first step.
+    session.run(w.assign([3.0, 4.0]))
     for _ in range(2):
         session.run(step)
         np.testing.assert_array_equal(session.run(average), [3, 4])
@@ -182,7 +183,7 @@ def test_methods_that_create_variables_in_a_graph(session):
 @pytest.mark.parametrize("shards", [None, 1, 2])
 @pytest.mark.parametrize("aggregate", [True, False])
 def test_sums_over_tpu_cores(shards, aggregate, monkeypatch):
-    """The op of the sum has no kernel here: stand-ins double, as two equal cores would."""
+    """The cross-core sum has no CPU kernel. Stand-ins multiply by the number of equal cores."""
     monkeypatch.setattr(
         cores,
         "_unchanged",
@@ -236,7 +237,7 @@ def batches(count):
 
 
 def estimator(options, model_dir, device, callable_loss=False):
-    """One of a table 'id' and a dense variable 'w', which our optimizer trains."""
+    """Returns an estimator with a table 'id' and a dense variable 'w', trained by `Adagrad`."""
 
     def model_fn(features, labels, mode, params):
         w = v1.get_variable("w", initializer=tf.ones([3, 1]) / 3, use_resource=True)

@@ -1,4 +1,4 @@
-"""Imports go down, by the contracts of import-linter in pyproject.toml; names say what is."""
+"""Imports obey the import-linter contracts in pyproject.toml, and names are clear and unique."""
 
 import ast
 import collections
@@ -49,7 +49,7 @@ def test_no_function_has_a_name_that_says_too_little():
 
 
 def test_no_two_modules_share_a_name():
-    """But for those whose name users say: of a command, a format or a module of tf.contrib."""
+    """Modules that users know by name are exempt: commands, formats and modules of tf.contrib."""
     files = collections.defaultdict(list)
     for file in TREES:
         if not re.search(r"/(legacy/contrib|cli|formats)/\w+\.py$|/__init__\.py$", file):

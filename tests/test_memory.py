@@ -1,4 +1,4 @@
-"""What a call has built goes with it: programs that train many times do not grow."""
+"""Graphs are freed after each call, so programs that train many times do not grow."""
 
 import ctypes
 import gc
@@ -33,13 +33,14 @@ WAYS = {
 
 @pytest.fixture
 def graphs(monkeypatch):
-    tf.keras.backend.clear_session()  # From then on, Keras keeps a graph whose phase stays set.
+    # Creates the graph that Keras keeps, before this test counts graphs.
+    tf.keras.backend.clear_session()
     monkeypatch.setattr(tf.Graph, "__init__", tf.Graph.__init__)
     return made_from_here()
 
 
 def made_from_here():
-    """Weak references to the graphs that are made from here on."""
+    """Returns a list that gets a weak reference to each graph created from now on."""
     made = []
     original = tf.Graph.__init__
 
@@ -52,7 +53,7 @@ def made_from_here():
 
 
 def living(graphs):
-    for _ in range(3):  # What a finalizer or a suspended generator refers to goes one later.
+    for _ in range(3):  # Finalizers and suspended generators delay objects by one collection.
         gc.collect()
     return sum(graph() is not None for graph in graphs)
 
@@ -116,13 +117,13 @@ def test_graphs_go_with_the_call(way, graphs, tmp_path, request):
     use(estimator(tmp_path, **WAYS[way]), tmp_path)
     assert len(graphs) >= 5
     assert living(graphs) == 0
-    assert registered() <= before  # An earlier test's may be gone by now.
+    assert registered() <= before  # An earlier test's gradients may be gone by now.
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("canned", ["DNNClassifier", "LinearClassifier"])
 def test_canned_estimators_with_their_default_optimizers(canned, graphs, tmp_path, installed):
-    """Stock keeps each graph, by the custom gradient that their model has."""
+    """Stock leaks each graph, because the model has a custom gradient."""
     columns = [tf.feature_column.numeric_column("x")]
     units = {"hidden_units": [3]} if canned == "DNNClassifier" else {}
     one = getattr(tf.estimator, canned)(feature_columns=columns, model_dir=str(tmp_path), **units)
@@ -144,13 +145,14 @@ def test_canned_estimators_with_their_default_optimizers(canned, graphs, tmp_pat
 
 @pytest.mark.slow
 def test_an_error_in_training(graphs, tmp_path, caplog):
-    caplog.set_level(logging.CRITICAL, "tensorflow")  # Records keep the errors that they are of.
+    # Captured records would keep their errors alive.
+    caplog.set_level(logging.CRITICAL, "tensorflow")
     for number in range(6):
         one = estimator(tmp_path / str(number))
         with pytest.raises(tf.errors.InvalidArgumentError, match=r"is outside \[0, 50\)"):
             one.train(input_fn_of(first_id=45), steps=2)
         del one
-    # The last tracebacks hold theirs, with tensorflow-estimator alone too.
+    # The last tracebacks keep their graphs alive, also in stock tensorflow-estimator.
     assert living(graphs) <= len(graphs) // 3
 
 
@@ -167,7 +169,7 @@ def test_an_error_in_model_fn(graphs, tmp_path):
         with pytest.raises(ArithmeticError, match="^the program's own$"):
             one.train(input_fn_of(), steps=2)
         del one
-    assert living(graphs) <= len(graphs) // 3  # Those of the last.
+    assert living(graphs) <= len(graphs) // 3  # The last run's graphs.
     assert registered() <= before + 2
 
 
@@ -180,7 +182,7 @@ def test_check_leaves_no_graph(graphs, tmp_path):
 
 
 def test_a_custom_gradient_works_until_its_graph_ends(graphs, tmp_path):
-    """Gradients that a hook or a scaffold asks for after model_fn, as stock allows."""
+    """A hook or a scaffold may ask for gradients after model_fn, as in stock."""
     taken = []
 
     class AtEnd(tf.compat.v1.train.SessionRunHook):
@@ -205,13 +207,16 @@ def test_a_custom_gradient_works_until_its_graph_ends(graphs, tmp_path):
 
 
 def train_again_and_again(way, folder, trainings):
-    """Prints the megabytes in use after each five trainings, of which no graph may be left."""
+    """Trains repeatedly, and prints the memory in use (MB) after every five trainings.
+
+    Fails if a graph is left.
+    """
     made = made_from_here()
     for number in range(int(trainings)):
         estimator(f"{folder}/{number}", **WAYS[way]).train(input_fn_of(), steps=2)
         if number % 5 == 4:
             assert living(made) == 0
-            ctypes.CDLL(None).malloc_trim(0)  # What is free is not in use.
+            ctypes.CDLL(None).malloc_trim(0)  # Returns freed memory to the system.
             with open("/proc/self/statm") as file:
                 print(int(file.read().split()[1]) * resource.getpagesize() / 2**20)
 
@@ -228,7 +233,7 @@ def train_again_and_again(way, folder, trainings):
     ],
 )
 def test_many_trainings_stay_flat(way, kernels, trainings, request, tmp_path):
-    """In a process of its own: the memory of one that ran other tests moves by itself."""
+    """Runs in its own process: after other tests, a process's memory varies by itself."""
     if kernels == "native":
         request.getfixturevalue("native")
     trainings = sampling.of(trainings, some=40)
@@ -236,6 +241,6 @@ def test_many_trainings_stay_flat(way, kernels, trainings, request, tmp_path):
     ran = processes.run(program, way, tmp_path, trainings)
     sizes = [float(line) for line in ran.stdout.split()]
     assert len(sizes) == trainings // 5
-    # The first trainings fill the caches of TensorFlow. A graph that is kept is a megabyte or more.
+    # The first trainings fill TensorFlow's caches. A leaked graph takes a megabyte or more.
     half = len(sizes) // 2
     assert max(sizes[half:]) - max(sizes[half // 2 : half]) < 10, sizes

@@ -1,4 +1,4 @@
-"""What a program can name: a change here is a change for every program."""
+"""The public names and signatures. A change here is a change for every program."""
 
 import importlib
 import inspect
@@ -25,7 +25,7 @@ def test_a_plain_estimator_is_that_of_tensorflow_estimator():
 
 
 def public_names():
-    """What programs may name, with the arguments of functions of ours."""
+    """Yields each public name, with the arguments of this package's own functions."""
     for module in (ee, checkpoint, ee.errors, ee.experimental, ee.export, fc):
         for name in module.__all__:
             value = getattr(module, name)
@@ -42,7 +42,7 @@ def test_public_names():
     expected = pathlib.Path(__file__).with_name("public_names.txt").read_text().splitlines()
     assert list(public_names()) == expected
     others = {
-        "estimator_emb.ModeKeys": "EstimatorModeKeys",  # That is what tf.estimator.ModeKeys is.
+        "estimator_emb.ModeKeys": "EstimatorModeKeys",  # The class behind tf.estimator.ModeKeys.
         "estimator_emb.experimental": "estimator_emb.experimental",
         "estimator_emb.experimental.KMeans": "KMeansClustering",
         "estimator_emb.errors": "estimator_emb.errors",
@@ -59,7 +59,7 @@ def test_public_names():
 V1 = tf.compat.v1
 TENSORFLOWS = {
     **{name: getattr(tf.feature_column, name, None) for name in fc.__all__},
-    # The v1 function keeps the order of arguments of legacy programs.
+    # The v1 function has the argument order of legacy programs.
     "categorical_column_with_vocabulary_file": (
         V1.feature_column.categorical_column_with_vocabulary_file
     ),
@@ -75,15 +75,15 @@ TENSORFLOWS = {
     "name", [name for name in fc.__all__ if name not in ("DenseFeatures", "SequenceFeatures")]
 )
 def test_signatures_of_columns(name):
-    """Names, order and defaults are TensorFlow's, and every argument is described."""
+    """Argument names, order and defaults are TensorFlow's, and every argument is described."""
     ours = getattr(fc, name)
     parameters = inspect.signature(ours).parameters
-    if name != "sequence_input_layer":  # It left TensorFlow.
+    if name != "sequence_input_layer":  # TensorFlow removed it.
         theirs = inspect.signature(TENSORFLOWS[name]).parameters
         assert [(one.name, one.default) for one in parameters.values()] == [
             (one.name, one.default) for one in theirs.values()
         ]
-    text = inspect.cleandoc(ours.__doc__)  # Python 3.13 strips the indentation, older ones do not.
+    text = inspect.cleandoc(ours.__doc__)  # Python before 3.13 keeps indentation.
     for section in ("\nArgs:\n", "\nReturns:\n", "\nRaises:\n"):
         assert section in text
     for parameter in parameters:
@@ -132,7 +132,10 @@ def test_the_columns_are_tensorflows(tmp_path):
 
 
 def arguments(function):
-    """(name, default) of every argument after the first, all of which go by position too."""
+    """Returns (name, default) of each argument after the first.
+
+    All of them can also be passed by position.
+    """
     parameters = list(inspect.signature(function).parameters.values())
     assert {p.kind for p in parameters} == {inspect.Parameter.POSITIONAL_OR_KEYWORD}
     return [(p.name, p.default) for p in parameters[1:]]
@@ -167,7 +170,10 @@ def test_signatures_of_config_classes():
 
 @pytest.mark.slow
 def test_a_fresh_import_is_silent_and_takes_no_device():
-    """As of a user, who has set nothing of Keras; other programs import estimator_emb first."""
+    """Runs as a user who has not configured Keras.
+
+    This program imports feature_columns first. Other tests import estimator_emb first.
+    """
     program = """
     import sys
     from tensorflow.python.client import session
@@ -196,4 +202,4 @@ def test_a_fresh_import_is_silent_and_takes_no_device():
     printed = processes.run_python("-c", textwrap.dedent(program), cwd=processes.ROOT, status=0)
     assert printed.stdout == ""
     ours = [line for line in printed.stderr.splitlines() if line.startswith(("False ", "True "))]
-    assert ours == ["False 0 0", "True 1"]  # TensorFlow's own log may stand between.
+    assert ours == ["False 0 0", "True 1"]  # TensorFlow's log lines may come in between.

@@ -1,4 +1,4 @@
-"""Calls of an estimator in a `tf.function`: as outside of it, AutoGraph rewrites nothing."""
+"""Estimator calls inside a `tf.function` act as outside it: AutoGraph does not rewrite them."""
 
 import functools
 import traceback
@@ -13,14 +13,14 @@ import estimator_emb as ee
 
 
 def note(seen, what):
-    """Notes which functions, of those that are running, AutoGraph has made."""
+    """Stores the names of running functions that AutoGraph has rewritten in `seen[what]`."""
     frames = traceback.extract_stack()
     seen[what] = [one.name for one in frames if "__autograph_generated" in one.filename]
 
 
 def steps_of_input(params):
     def mapped(features, labels):
-        # What the program gives to a dataset is rewritten, as outside of a tf.function.
+        # AutoGraph rewrites functions that the program passes to a dataset, as it does outside.
         if tf.reduce_sum(labels) > 0.0:
             labels = -labels
         return features, labels

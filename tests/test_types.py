@@ -1,4 +1,4 @@
-"""What mypy sees in a program of somebody else."""
+"""mypy finds wrong arguments in a user's program."""
 
 import pathlib
 import re
@@ -47,7 +47,7 @@ def test_mypy_knows_the_arguments(tmp_path, monkeypatch, request):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     for package in ("estimator_emb", "feature_columns"):
-        # As an installation has it: what has no py.typed would not be looked at.
+        # mypy ignores an installed package without py.typed.
         assert (REPOSITORY / package / "py.typed").exists()
     monkeypatch.setenv("MYPYPATH", str(REPOSITORY))
     cache = request.config.cache.mkdir("mypy")
@@ -65,7 +65,7 @@ def test_mypy_knows_the_arguments(tmp_path, monkeypatch, request):
     wrong = {number for number, line in enumerate(lines, 1) if "  # " in line}
     said = {int(number) for number in re.findall(r"program\.py:(\d+): error", printed)}
     assert said == wrong, printed
-    # The arguments themselves, and no "*args: Any".
+    # mypy shows each argument, and not just "*args: Any".
     for text in (
         "iterations_per_loop: Union[int, str] =",
         "num_shards: Union[int, None] =",
