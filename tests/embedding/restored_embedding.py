@@ -1,11 +1,14 @@
-"""TPUEmbedding of TensorFlow that restores a checkpoint, and is trained by TensorFlow's own ops."""
+"""TensorFlow's TPUEmbedding: restores a checkpoint, and trains with TensorFlow's own ops."""
 
 import numpy as np
 import tensorflow as tf
 
 
 def restored(moved, made=tf.tpu.experimental.embedding.TPUEmbedding):
-    """The layer that has restored a checkpoint, which held all of it and nothing else."""
+    """Restores a checkpoint into a new layer, and returns the layer and the step.
+
+    The checkpoint must hold all values of the layer and nothing else.
+    """
     layer = made(moved.translation.features, None)
     layer.build()
     step = tf.Variable(0, dtype=tf.int64)
@@ -15,7 +18,7 @@ def restored(moved, made=tf.tpu.experimental.embedding.TPUEmbedding):
 
 
 def updated(optimizer, variables, rows, gradients):
-    """Runs TensorFlow's own ops on restored variables, by the object that was translated."""
+    """Updates restored variables with TensorFlow's own ops, as the translated optimizer says."""
     w = variables["parameters"]
     lr = tf.constant(optimizer.learning_rate, tf.float32)
     low, high = optimizer.clip_gradient_min, optimizer.clip_gradient_max
@@ -64,7 +67,7 @@ def updated(optimizer, variables, rows, gradients):
     else:
         names = ("parameters", "momenta", "velocities")
         w_rows, m, v = (tf.Variable(tf.gather(variables[name], rows)) for name in names)
-        # Powers of 0: the embedding hardware does not correct for the start from 0.
+        # Powers of 0 turn off bias correction, which the embedding hardware does not do.
         tf.raw_ops.ResourceApplyAdam(
             var=w_rows.handle,
             m=m.handle,

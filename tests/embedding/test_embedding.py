@@ -1,4 +1,4 @@
-"""The TF2 vocabulary: its classes, their translation both ways, and training with them."""
+"""The TF2 vocabulary: its classes, translation in both directions, and training with them."""
 
 import importlib
 import inspect
@@ -96,7 +96,7 @@ def test_clipvalue(ours, given, limits):
     value = ours(clipvalue=given)
     assert value.clipvalue == given and type(value.clipvalue) is type(given)
     assert (value.clip_gradient_min, value.clip_gradient_max) == limits
-    # However limits are written, they are the same ones.
+    # All ways to write the same limits are equal.
     assert ours(clipvalue=limits) == value and hash(ours(clipvalue=limits)) == hash(value)
     assert repr(value) == repr(ours()).replace("clipvalue=None", f"clipvalue={given!r}")
 
@@ -305,7 +305,7 @@ def test_from_tensorflow_refuses_layouts_and_integer_tables():
 
 
 def arguments_for(legacy, value):
-    """The legacy arguments that say the same as the TF2 object, whose attributes hold them."""
+    """Returns the legacy arguments that correspond to the attributes of a TF2 object."""
     return {name: getattr(value, name) for name in arguments_of(legacy)}
 
 
@@ -488,7 +488,7 @@ def make(spec, model_dir, **kwargs):
 
 
 def train(spec, model_dir, steps, **kwargs):
-    """Trains with gradient 1 on row 1 of every table; returns the last checkpoint."""
+    """Trains with gradient 1 on row 1 of every table, and returns the last checkpoint."""
     tables = sorted(spec.table_to_config_dict)
     ids, gradient = np.array([1]), np.ones([1, 2], np.float32)
     batch = dict.fromkeys(tables, ids), dict.fromkeys(tables, gradient)
@@ -507,7 +507,7 @@ def test_a_learning_rate_that_is_a_function_sees_the_step(tmp_path, pipelined):
     def rate():
         calls.append(tf.compat.v1.get_default_graph())
         step = tf.compat.v1.train.get_global_step()
-        return tf.cast(step + 1, tf.float64) / 8  # Cast to float32.
+        return tf.cast(step + 1, tf.float64) / 8  # The step casts it to float32.
 
     def rate_of_both(step=None):
         return tf.constant(0.5) if step is None else tf.constant(0.25)
@@ -526,7 +526,7 @@ def test_a_learning_rate_that_is_a_function_sees_the_step(tmp_path, pipelined):
     spec = spec._replace(pipeline_execution_with_tensor_core=pipelined)
     got = train(spec, tmp_path, steps=3)
     moved = {name: START[1] - got[name][1] for name in tables}
-    # (1 + 2 + 3) / 8; 3 * 0.5; 0; 3 * 0.25; 3 * 0.75 * 0.5; 3 * 0.25; 3 * 0.5.
+    # a and b: (1 + 2 + 3) / 8, c and h: 3 * 0.5, d: 0, e and g: 3 * 0.25, f: 3 * 0.75 * 0.5.
     amounts = [0.75, 0.75, 1.5, 0.0, 0.75, 1.125, 0.75, 1.5]
     for name, amount in zip("abcdefgh", amounts, strict=True):
         np.testing.assert_allclose(moved[name], [amount, amount], rtol=1e-6, err_msg=name)
@@ -534,7 +534,7 @@ def test_a_learning_rate_that_is_a_function_sees_the_step(tmp_path, pipelined):
 
 
 def test_rates_are_read_before_the_step_is_incremented(tmp_path):
-    """However long the rate takes: here, a while loop of 20000 turns before it reads the step."""
+    """Even a slow rate is: this one runs a while loop of 20000 turns before it reads the step."""
 
     def rate():
         turns = tf.while_loop(
@@ -582,7 +582,7 @@ def test_slots_that_the_program_creates(tmp_path, device):
     parameters = embedding.Adagrad(0.5, 3.0, slot_variable_creation_fn=create)
     spec = spec_of(parameters, tables)
     got = train(spec, tmp_path, 1, device=device)
-    # In training only.
+    # Prediction creates no slots.
     ids = harness.input_fn_of([(dict.fromkeys(tables, np.array([1])), {})])
     (prediction,) = make(spec, tmp_path, device=device).predict(ids)
     np.testing.assert_array_equal(prediction["t"], got["t"][1])

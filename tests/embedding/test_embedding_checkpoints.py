@@ -1,4 +1,4 @@
-"""Checkpoints that go to TensorFlow 2's TPUEmbedding and back, judged by TensorFlow's own ops."""
+"""Checkpoints move to TensorFlow 2's TPUEmbedding and back, checked with TensorFlow's own ops."""
 
 import functools
 import pathlib
@@ -36,13 +36,13 @@ def values_of(optimizer, seed):
     shape = VOCABULARY, optimizer.parameters.required_dimension or DIMENSION
     slots = [random.uniform(0.1, 2, shape) for _ in optimizer.parameters.slots]
     if optimizer.name.startswith("ftrl") or optimizer.name == "tf2_ftrl":
-        slots[1] = random.normal(size=shape)  # A linear may be negative.
+        slots[1] = random.normal(size=shape)  # Ftrl's linears may be negative.
     return [np.float32(one) for one in (random.normal(size=shape), *slots)]
 
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory):
-    """A table for each optimizer: their spec, what a program with it saved, and where it went."""
+    """Returns a spec with a table per optimizer, the saved values, and the moved checkpoint."""
     folder = tmp_path_factory.mktemp("everything")
     tables, features, saved = {}, {}, {"global_step": np.int64(12)}
     for number, one in enumerate(OPTIMIZERS):
@@ -63,7 +63,7 @@ def everything(tmp_path_factory):
 
 
 def test_every_optimizer_goes_on_in_tensorflow_2(everything):
-    """A step by TensorFlow's ops on what it restored is a step of the formula on what was here."""
+    """A step of TensorFlow's ops on restored values equals the formula's step on saved values."""
     _, saved, moved = everything
     layer, step = restored(moved)
     assert step == 12
@@ -115,7 +115,7 @@ def test_activations_are_equal(everything):
 
 
 def as_on_hosts(features, hosts):
-    """A TPUEmbedding whose variables are divided as those of a TPU of several hosts are."""
+    """Returns a TPUEmbedding with variables sharded as on a TPU of several hosts."""
     from tensorflow.python.tpu import tpu_embedding_v2
 
     creator = tpu_embedding_v2.make_sharded_variable_creator(["/cpu:0"] * hosts)
@@ -126,7 +126,7 @@ def as_on_hosts(features, hosts):
 
 
 def test_rows_of_a_mod_checkpoint_on_three_hosts_and_back(tmp_path, monkeypatch):
-    """From a TPU of four hosts under 'mod' to TensorFlow 2 on three, and from there to here."""
+    """A 'mod' checkpoint of four TPU hosts moves to TensorFlow 2 on three hosts, and back."""
     monkeypatch.setattr(checkpoint_reader, "PIECE_BYTES", 24)  # Three rows.
     moved = embedding.checkpoint_to_tensorflow(WORDS_OF_MOD, MOD, str(tmp_path / "tf2"))
     words = np.float32([[10 * row, 10 * row + 1] for row in range(13)])
@@ -161,7 +161,7 @@ def test_rows_of_a_mod_checkpoint_on_three_hosts_and_back(tmp_path, monkeypatch)
 
 
 def paths_of(checkpoint):
-    """Every path of attributes to an object with a value -> the value's name, and all keys."""
+    """Returns {path of attributes: the value's names}, and the dtypes and shapes of all keys."""
     from tensorflow.core.protobuf import trackable_object_graph_pb2
 
     reader = tf.train.load_checkpoint(checkpoint)
@@ -214,7 +214,7 @@ def test_a_table_of_columns_comes_back_bit_by_bit(tmp_path):
     moved = embedding.checkpoint_to_tensorflow(spec, path, str(tmp_path / "tf2"))
     layer = theirs.TPUEmbedding(moved.translation.features, None)
     layer.build()
-    # Without a global step, there is none.
+    # The new checkpoint has no step, because the old one has no global step.
     tf.train.Checkpoint(embedding=layer).restore(moved.checkpoint).assert_consumed()
     assert str(moved).splitlines() == [
         f"{'variable':<{len(WORDS) + 7}}  in {tmp_path}/tf2/ckpt-1",
@@ -334,7 +334,7 @@ def test_checkpoints_that_do_not_come_from_tpu_embedding(tmp_path):
     reason="this TensorFlow has no SparseCoreEmbeddingConfig",
 )
 def test_rows_for_sparse_core(tmp_path):
-    """What TPUEmbeddingV2 does when it restores: its adapter shuffles the rows of each table."""
+    """TPUEmbeddingV2 restores with an adapter that shuffles the rows of each table."""
     from tensorflow.python.tpu import tpu_embedding_v3
     from tensorflow.python.tpu import tpu_embedding_v3_checkpoint_adapter as adapters
 

@@ -1,4 +1,4 @@
-"""Whole programs that leave for TensorFlow 2's TPUEmbedding, and come back."""
+"""Whole programs move to TensorFlow 2's TPUEmbedding and come back."""
 
 import pathlib
 
@@ -22,7 +22,7 @@ VOCABULARY, DIMENSION = 7, 3
 
 
 def program(kind, start):
-    """A spec with one table, the table's name and that of its variable, and its optimizer."""
+    """Returns a spec with one table, the names of the table and its variable, and its optimizer."""
     name = "ftrl_regularized" if kind == "dicts" else "adam_outside"
     (one,) = (each for each in OPTIMIZERS if each.name == name)
     if kind == "dicts":
@@ -35,7 +35,7 @@ def program(kind, start):
 
 @pytest.mark.parametrize("kind, device", [("dicts", "host"), ("columns", None)])
 def test_a_program_goes_on_from_tensorflow_2(kind, device, tmp_path):
-    """Two steps here, one in TensorFlow 2, one here: as by the formula."""
+    """Two steps here, one in TensorFlow 2 and one here equal four steps of the formula."""
     start = harness.normal(2, VOCABULARY, DIMENSION)
     spec, table, variable, one = program(kind, start)
     ids = np.array([[1], [4], [4], [6]])
@@ -61,7 +61,8 @@ def test_a_program_goes_on_from_tensorflow_2(kind, device, tmp_path):
     path = saver.save(f"{tmp_path}/trained/ckpt")
     back = f"{tmp_path}/back/model.ckpt-3"
     embedding.checkpoint_from_tensorflow(path, back, {table: variable})
-    # Its own folder, as all variables of this model are those of its table; and a warm start.
+    # First resume from the checkpoint itself, which holds all variables of this model. Then use it
+    # for a warm start.
     patterns = [f"{variable}.*"]
     for folder, settings, step in (
         ("back", None, 4),
@@ -78,7 +79,7 @@ def test_a_program_goes_on_from_tensorflow_2(kind, device, tmp_path):
 
 
 def test_a_program_of_tensorflow_1_leaves_and_comes_back(tmp_path):
-    """A legacy program has no eager execution, and is where its spec is."""
+    """The program that makes the spec does the move, without eager execution."""
     program = f"""
 import tensorflow as tf
 import estimator_emb as ee

@@ -1,4 +1,4 @@
-"""Whole specs handed to `tf.tpu.experimental.embedding`: what is translated, and what is lost."""
+"""Whole specs translated to `tf.tpu.experimental.embedding`, and the settings that are lost."""
 
 import logging
 
@@ -22,7 +22,7 @@ needs_v2 = pytest.mark.skipif(not HAS_V2, reason="this TensorFlow has no TPUEmbe
 
 
 def spec_of(features=None, **kwargs):
-    """A spec of dicts; a table for each keyword that is none of the spec's own."""
+    """Returns a spec of dicts. Keywords that are not fields of the spec are its tables."""
     fields = set(ee.EmbeddingConfigSpec._fields)
     tables = {name: kwargs.pop(name) for name in list(kwargs) if name not in fields}
     return ee.EmbeddingConfigSpec(
@@ -278,7 +278,7 @@ ROOM = "sparse_core_config: "
 @needs_config
 @pytest.mark.parametrize("generation, cores", [("v5p", 4), ("v6e", 2)])
 def test_room_on_sparse_core(generation, cores):
-    """TensorFlow knows the tables by the names of the limits, and no batch exceeds them."""
+    """The limits use TensorFlow's names of the tables, and no batch exceeds them."""
     from tensorflow.python.tpu import tpu_embedding_v3
 
     chips, batch = 2, 16

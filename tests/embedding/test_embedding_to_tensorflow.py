@@ -1,4 +1,4 @@
-"""Our tables, features and optimizers handed to `tf.tpu.experimental.embedding`."""
+"""Tables, features and optimizers translated to `tf.tpu.experimental.embedding`."""
 
 import dataclasses
 import functools
@@ -33,7 +33,7 @@ def table_of(**kwargs):
 
 @every_optimizer
 def test_tensorflow_writes_what_our_engine_writes(ours):
-    """The message for TPU v2 to v4, from TensorFlow's object and from ours."""
+    """TensorFlow's optimizer and ours write the same message for TPU v2 to v4."""
     arguments = changed_everywhere(ours)
     arguments.pop("slot_variable_creation_fn", None)
     value = ours(**{**arguments, "learning_rate": 0.25})
@@ -104,12 +104,12 @@ def test_what_sparse_core_ignores_is_said(caplog):
 
 @needs_v2
 def test_every_setting_that_sparse_core_does_not_read_is_ignored_or_refused():
-    """By its source: an attribute of an optimizer that it never names has no effect there."""
+    """TPUEmbeddingV2 ignores each optimizer attribute that its source code never names."""
     from tensorflow.python.tpu import tpu_embedding_v3
 
     source = inspect.getsource(tpu_embedding_v3)
     refused = {"weight_decay_factor", "multiply_weight_decay_factor_by_learning_rate"}
-    # The optimizer itself creates slots.
+    # The optimizer itself uses these, to create slots.
     elsewhere = {"self", "slot_variable_creation_fn", "initial_accumulator_value"}
     for ours in TF2_OPTIMIZERS:
         for name in set(inspect.signature(ours.__init__).parameters) - refused - elsewhere:

@@ -1,4 +1,4 @@
-"""Reads and writes that come late, for tests of their order."""
+"""Delayed reads and writes, for tests of their order."""
 
 import contextlib
 import time
@@ -10,7 +10,7 @@ DELAY = 0.02
 
 
 def slowly(value):
-    """`value` as a tensor, after the time that any write takes."""
+    """Returns `value` as a tensor that arrives later than any write."""
 
     def sleep(value):
         time.sleep(DELAY)
@@ -23,7 +23,7 @@ def slowly(value):
 
 @contextlib.contextmanager
 def control_flow(version):
-    """Has conditions and loops be those of TensorFlow 1 or 2."""
+    """Makes TensorFlow build conditions and loops of version 1 or 2."""
     before = v1.control_flow_v2_enabled()
     (v1.enable_control_flow_v2 if version == 2 else v1.disable_control_flow_v2)()
     try:

@@ -1,4 +1,4 @@
-"""A step that ends in an error of its batch has written nothing, whatever model_fn writes."""
+"""A step that fails on a bad batch writes nothing, whatever model_fn writes."""
 
 import delays
 import harness
@@ -43,7 +43,7 @@ BAD = {
 
 
 class Model:
-    """A training step with every kind of write that needs no lookup, over fed batches."""
+    """A training step with every kind of write that needs no lookup. Batches are fed."""
 
     def __init__(self, build, *arguments):
         self.fed = {
@@ -94,7 +94,7 @@ def small():
 
 
 def increased(within, loss, step):
-    """What increases a variable in what `within` makes of the function that does."""
+    """Increases a variable in a function that `within` runs: as a tf.function, branch or loop."""
     train = v1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
     bias = variable("bias", True)
 
@@ -118,7 +118,7 @@ BUILDS = {
 
 
 CASES = [
-    # Of two kernels, one is left to the slow tests, in turns.
+    # The fast tests run each kind with one of the two kernels, in turns. The other case is slow.
     *(
         pytest.param(kind, use_native, 2, marks=[pytest.mark.slow] * (int(use_native) == turn % 2))
         for turn, kind in enumerate(BUILDS)

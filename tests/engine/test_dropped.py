@@ -1,4 +1,4 @@
-"""Bad ids that are left out and counted, on request."""
+"""Bad ids are dropped and counted if the program asks for it."""
 
 import logging
 

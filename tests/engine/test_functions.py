@@ -1,4 +1,4 @@
-"""What a learning rate function or gradient multiplier may return, and what is said otherwise."""
+"""Results of learning rate functions and gradient multipliers: valid ones, and errors."""
 
 import functools
 
@@ -15,7 +15,7 @@ from estimator_emb.spec.resolved import Feature, Table
 
 
 def rate_of(function, *, of_optimizer=False):
-    """The float that a table with this function trains at; the function may see the step 7."""
+    """Returns the learning rate of a table with this function at step 7."""
     parameters = embedding.SGD(function if of_optimizer else 0.5)
     config = TableConfig(4, 2, learning_rate_fn=None if of_optimizer else function)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -40,7 +40,7 @@ def test_a_rate_function_may_return_a_tensor():
     assert rate_of(lambda step: step) == 7
     assert rate_of(lambda step: tf.constant(0.25, tf.bfloat16)) == 0.25
     assert rate_of(tf.keras.optimizers.schedules.ExponentialDecay(1.0, 7, 0.5)) == 0.5
-    # A negative value that is not known beforehand stops the step; see backends/test_wrong_rates.
+    # A negative value that is known only at run time stops the step: see backends/test_wrong_rates.
     assert rate_of(lambda step: -tf.cast(step, tf.float32)) == -7
 
     def unknown(step):
@@ -98,7 +98,7 @@ def test_a_wrong_function_is_named_with_its_table(owner, function, error, messag
             return session.run(functions.multiplier(function, tf.constant(7, tf.int64)))
 
     if owner == "multiplier" and message == NEGATIVE:
-        assert call() == np.float32(-0.1)  # A gradient may be reversed.
+        assert call() == np.float32(-0.1)  # A multiplier may reverse gradients.
         return
     with pytest.raises(error) as caught:
         call()

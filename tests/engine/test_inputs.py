@@ -1,4 +1,4 @@
-"""Bad input: each kind is an error that names feature, table and value."""
+"""Each kind of bad input is an error that names feature, table and value."""
 
 import dataclasses
 
@@ -18,7 +18,7 @@ def table_of(*features, combiner="mean", vocabulary=10):
 
 
 def check_fails(message, call, *args):
-    """Asserts the message of a failed check, without TensorFlow's own words around it."""
+    """Asserts the message of a failed check, without the text that TensorFlow adds."""
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         call(*args)
     said = readable(error.value.message).split("assertion failed: [")[1]
@@ -77,7 +77,7 @@ def weights(*rows):
             [PAIR, weights([1.0, 2.0], [3.0])],
             "Feature x of table users: its weights stand at other indices than its ids.",
         ),
-        (  # Also where unknown strings are left out before the weights are looked at.
+        (  # Also if unknown strings are dropped before weights are checked.
             [Feature("x", weight_key="w", to_ids=lambda s: tf.strings.to_number(s, tf.int64))],
             [
                 tf.SparseTensor([[0, 0], [1, 0], [1, 1]], ["1", "-1", "3"], [2, 2]),
@@ -127,7 +127,7 @@ def test_dense_weights_of_a_shape_known_only_when_the_step_runs(weights, message
 @pytest.mark.parametrize("limit", [0, 2])
 @pytest.mark.parametrize("index", [[3, 0], [-1, 0], [0, 2], [0, -1]])
 def test_sparse_index_outside_the_dense_shape(index, limit):
-    """A sequence would put some of them in another sample."""
+    """In a sequence, some of these indices would belong to another sample."""
     features = {"x": tf.SparseTensor([[0, 0], index, [2, 1]], tf.constant([1, 2, 3]), [3, 2])}
     message = (
         f"Feature x of table users: sparse index [{index[0]} {index[1]}] is outside the dense "
@@ -141,7 +141,7 @@ def test_a_sequence_of_another_batch_size(known_by):
     table = table_of(Feature("x", max_sequence_length=3))
     read = inputs.source_of(table, table.features[0], {"x": PAIR}).ids
     if known_by == "lengths":
-        # As of the batches of several cores, put together.
+        # Batches of several cores, put together, have no static size.
         read = dataclasses.replace(read, static_batch=None)
     assert harness.refusal(ValueError, bad_input.with_batch_size, read, 4) == (
         "Feature x of table users has 2 samples, but the batch size is 4. Batch the whole dataset, "
@@ -155,7 +155,8 @@ def test_two_ids_at_one_position_of_a_sequence():
     }
     twice = "Feature x of table users: two ids stand at position 2 of the sequence of sample 1."
     check_fails(twice, check, table_of(Feature("x", max_sequence_length=3)), features)
-    (read,) = check(table_of(Feature("x", max_sequence_length=2)), features)  # Cut off.
+    # Position 2 is cut off.
+    (read,) = check(table_of(Feature("x", max_sequence_length=2)), features)
     assert read.segments.numpy().tolist() == [0, 3]
 
 

@@ -1,4 +1,4 @@
-"""Columns that look integers up: off a TPU they do, emulated they read ids."""
+"""Columns that look up integers. On an emulated TPU the integers are ids already."""
 
 import harness
 import numpy as np
@@ -14,7 +14,7 @@ VOCABULARY = [30, 7, 2, 41]
 
 
 def read(column, value, **kwargs):
-    """(ids, segments) of a feature, once its integers are looked up."""
+    """Returns the (ids, segments) of a feature after its integers are looked up."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         tables = integers.looked_up(tables_of_columns([fc.embedding_column(column, 2, **kwargs)]))
         features = integers.as_strings(tables, {"x": value()})
@@ -73,7 +73,7 @@ def test_strings_for_integers():
 @pytest.mark.parametrize("kind", ["vocabulary", "hash", "weighted", "sequence"])
 @pytest.mark.parametrize("form", FORMS)
 def test_integers_for_strings(form, kind):
-    """As TensorFlow's columns do; an emulated TPU takes them for ids, see test_lookup.py."""
+    """TensorFlow's columns refuse them too. On an emulated TPU they are ids: see test_lookup.py."""
     words, buckets = ["a", "b"], fc.categorical_column_with_hash_bucket("x", 9)
     column = {
         "vocabulary": fc.categorical_column_with_vocabulary_list("x", words),
@@ -100,7 +100,7 @@ def test_training_prediction_and_export(device, with_kernels, tmp_path, request)
     column = fc.embedding_column(column, 2, initializer=harness.initializer(values))
     spec = ee.EmbeddingConfigSpec([column], ee.StochasticGradientDescentParameters(1.0))
     given = np.array([3, 3, 1, 0])
-    # On a TPU, ids; otherwise what the vocabulary makes of them.
+    # On a TPU the values are ids. Elsewhere the vocabulary maps them.
     rows = given if device else 3 - given
     batch = {"x": given}, {"x": np.ones([4, 2], np.float32)}
     model_fn = harness.gradient_model_fn(["x"])

@@ -1,4 +1,4 @@
-"""Lookups of every input form against TensorFlow's own lookup and against NumPy."""
+"""Lookups of every input form equal TensorFlow's own lookup and NumPy."""
 
 import itertools
 
@@ -29,7 +29,7 @@ def samples(draw, vocabulary, batch):
 
 
 def run(table, features, weights, gradients):
-    """Activations by feature, distinct ids and their row gradients."""
+    """Returns activations by feature, distinct ids and their row gradients."""
     read = bad_input.checked(
         [inputs.source_of(table, one, features).ids for one in table.features]
     )[0]
@@ -204,7 +204,7 @@ def test_strings_by_the_columns_own_vocabulary():
 
 
 def test_integers_for_a_column_of_strings_are_its_ids():
-    """As programs written for a TPU give them, which look their words up in input_fn."""
+    """Programs written for a TPU look words up in input_fn, and give ids."""
     table, weights = table_of_words()
     features = {"word": tf.ragged.constant([[2, 1], [0]])}
     (activation,), _, _ = run(table, features, weights, [np.zeros([2, 2], np.float32)])

@@ -1,7 +1,7 @@
-"""What a step reads is what stood there before the step, whatever is slow.
+"""A step reads the values from before the step, however slow the read is.
 
-Each case holds the read, or what uses it, back until the write would long be done. The values
-expected are those of a step that computes all of its outputs from its inputs, as a TPU's does.
+Each case delays the read, or its user, until the write would long be done. The expected values are
+those of a step that computes all outputs from its inputs, as a TPU's step does.
 """
 
 import contextlib
@@ -110,7 +110,7 @@ WRITES = {
     "loop of v1": functools.partial(by_loop, 1),
     "loop of v2": functools.partial(by_loop, 2),
 }
-# TensorFlow's own: a reference variable cannot be captured by a function.
+# In TensorFlow, a function cannot capture a reference variable.
 NO_REFERENCE = {"function", "branch of v2", "loop of v2"}
 
 
@@ -119,7 +119,7 @@ def variable_of(resource):
 
 
 def in_steps(write, *fetched, steps=3):
-    """What each of `fetched` gives in each of some steps that also run `write`."""
+    """Returns the values of each of `fetched` in some steps that also run `write`."""
     with v1.Session() as session:
         session.run([v1.global_variables_initializer(), v1.local_variables_initializer()])
         seen = [session.run([*fetched, write])[:-1] for _ in range(steps)]
@@ -127,7 +127,7 @@ def in_steps(write, *fetched, steps=3):
 
 
 def values_read(read, write, every_step=True):
-    """What `read` gives in each of some steps that also run `write`."""
+    """Returns the values of `read` in some steps that also run `write`."""
     reads_before_writes.order([write, *([read] if every_step else [])], [read])
     return in_steps(write, read)[0]
 
@@ -137,7 +137,7 @@ AFTER = [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]
 
 
 def pairs(without=frozenset()):
-    """Every read and every write, and those of TensorFlow 1's control flow with each other."""
+    """Pairs every read with `assign_add`, and three of the reads with every write."""
     some = ("value", "branch of v1", "loop of v1")
     return [
         (read, write)
@@ -165,7 +165,7 @@ def test_a_variable_is_read_first(resource, read, write):
 def test_what_is_fetched_beside_the_step_is_read_first(resource, every_step):
     with tf.Graph().as_default():
         variable = variable_of(resource)
-        # What only some steps fetch can be made part of all where it waits for nothing else.
+        # A read that only some steps fetch can join every step if it waits for nothing else.
         with held_back() if every_step else contextlib.nullcontext():
             value = tf.identity(variable)
         late = slowly(tf.reshape(value, [2]))
@@ -182,7 +182,10 @@ def test_the_buffer_of_a_reference_variable_is_not_fetched():
 
 
 def test_the_powers_of_adam_are_read_by_updates_of_both_kinds_of_variables():
-    """They are reference variables if the first variable is one; an update has no output then."""
+    """Adam's powers are reference variables if its first variable is.
+
+    Updates of resource variables have no output.
+    """
     with tf.Graph().as_default():
         variables = [
             v1.get_variable(name, [], initializer=v1.ones_initializer(), use_resource=resource)
@@ -195,7 +198,7 @@ def test_the_powers_of_adam_are_read_by_updates_of_both_kinds_of_variables():
             session.run(v1.global_variables_initializer())
             for step in range(1, 4):
                 session.run(train_op)
-                # A constant gradient moves each by the learning rate.
+                # With a constant gradient, each moves by the learning rate.
                 np.testing.assert_allclose(session.run(variables), 1 - 0.1 * step, rtol=1e-5)
 
 
@@ -229,7 +232,7 @@ def test_the_order_of_the_program_stays(resource):
         assert in_steps(step, after, before) == [AFTER, later]
 
 
-# A reference variable cannot be captured by a function.
+# A function cannot capture a reference variable.
 @pytest.mark.parametrize("resource, version", [(True, 1), (True, 2), (False, 1)])
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_read_after_a_loop_stays_after_it(resource, version, nested):
@@ -243,7 +246,7 @@ def test_a_read_after_a_loop_stays_after_it(resource, version, nested):
         def outer(i):
             return tf.nest.flatten(tf.while_loop(lambda j: j < i + 2, inner, [i]))[0]
 
-        # The loop writes in two steps, whichever loop it is.
+        # Nested or not, the loops add 0.5 twice.
         done = tf.while_loop(lambda i: i < 2, outer if nested else inner, [tf.constant(0)])
         with tf.control_dependencies(tf.nest.flatten(done)):
             after = variable.read_value() * 1.0
@@ -255,7 +258,7 @@ def test_a_read_after_a_loop_stays_after_it(resource, version, nested):
 
 
 def test_a_circle_is_left_open_at_its_last_edge():
-    # The program reads each of two variables after it has written the other.
+    # The program reads each variable after writing the other.
     with tf.Graph().as_default():
         first, second = (
             v1.get_variable(name, [], initializer=v1.zeros_initializer()) for name in "ab"
@@ -296,7 +299,7 @@ def test_what_a_step_does_not_need_is_not_made_part_of_it():
             for _ in range(3):
                 session.run(write)
             assert session.run(variable).tolist() == [3.0, 3.0]
-    # Only the row that may be fetched besides, which takes nothing but the variable.
+    # The write waits only for the row's read, which needs nothing but the variable.
     changed = {name: [one for one in after[name] if one not in before[name]] for name in before}
     assert {name: added for name, added in changed.items() if added} == {
         "AssignAddVariableOp": [f"^{row}"]
@@ -329,7 +332,7 @@ def test_a_summary_of_a_table_does_not_copy_it_in_every_step():
 
 
 def calls_to_order(ops):
-    """Counts the calls of functions that ordering a graph of so many ops takes."""
+    """Counts the function calls that ordering a graph of `ops` ops takes."""
     with tf.Graph().as_default():
         tensor = tf.constant(1.0)
         variables = [

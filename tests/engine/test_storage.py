@@ -1,4 +1,4 @@
-"""Tables in shards: lookup and update as of one variable, initial values, names."""
+"""Tables in shards: initial values, spread over servers, names and devices."""
 
 import collections
 
@@ -18,7 +18,7 @@ def table_of(vocabulary, initializer=None, dimension=3, optimizer=None):
 
 
 def begun(table, rounds=1):
-    """What the shards of a table on three servers begin with."""
+    """Returns the initial values of the shards of a table on three servers."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         made = storage.create(table, "t", False, 3, rounds=rounds)
         session.run(tf.compat.v1.global_variables_initializer())
@@ -29,7 +29,7 @@ WHOLE = np.arange(21, dtype=np.float32).reshape(7, 3)
 
 
 def by_place(shape, dtype=tf.float32, partition_info=None):
-    """As legacy programs write an initializer that knows of partitions."""
+    """An initializer that uses partition_info, as some in legacy programs do."""
     assert partition_info.full_shape == [7, 3]
     start = partition_info.var_offset[0]
     return tf.constant(WHOLE[start : start + shape[0]], dtype)
@@ -79,7 +79,7 @@ def test_shards_have_different_random_rows(kind, seed):
     ids=["v1", "keras", "function"],
 )
 def test_values_that_depend_on_a_shape_do_not_depend_on_slices(initializer, most):
-    """But on the table, or on what one of three servers has of it."""
+    """They depend on the shape of the table, or of the part on one of three servers."""
     got = begun(table_of(3000, initializer), rounds=4)
     assert len(got) == 12 and len(got[0]) < 10
     values = np.concatenate(got)
@@ -88,7 +88,7 @@ def test_values_that_depend_on_a_shape_do_not_depend_on_slices(initializer, most
 
 
 def test_orthogonal_values_do_not_depend_on_slices():
-    """Each column of what one of three servers has is asked for with a norm of 1."""
+    """The part of the table on each of three servers has three columns with a norm near 1."""
     initializer = tf.compat.v1.orthogonal_initializer(seed=3)
     squares = np.square(np.concatenate(begun(table_of(3000, initializer), rounds=4)))
     assert squares.sum() == pytest.approx(3 * 3, rel=0.1)
@@ -102,7 +102,7 @@ def test_orthogonal_values_do_not_depend_on_slices():
     ids=["one", "three", "unequal", "many"],
 )
 def test_rows_of_a_batch_are_spread_over_servers(rows, servers):
-    """Of vocabularies sorted by frequency, with Zipf's exponent 1.05, and of a uniform one."""
+    """Vocabularies are sorted by frequency (Zipf exponent 1.05) or uniform."""
     setter = tf.compat.v1.train.replica_device_setter(ps_tasks=servers)
     tables = [
         Table(f"t{number}", ee.TableConfig(count, 1), ()) for number, count in enumerate(rows)

@@ -1,4 +1,4 @@
-"""What TensorBoard shows of each table: every figure as NumPy computes it from the batch."""
+"""Summaries of tables for TensorBoard: each figure equals NumPy's for the batch."""
 
 import functools
 import itertools
@@ -60,7 +60,7 @@ def spec_of(accumulated=True, pipelined=False, limit=LIMIT):
 
 
 def made_batch(step, dropping):
-    """The lists of ids and weights of a batch, and the gradients of its activations."""
+    """Returns a batch's lists of ids, its weights, and the gradients of its activations."""
     rng = np.random.default_rng(100 + step)
 
     def ids(table, counts):
@@ -89,7 +89,7 @@ def as_features(lists, weights):
 
 
 def expected(step, table, saved, cores, accumulated, limited, dropping):
-    """The figures of a table at a step, computed from the batch and the checkpoint of the step."""
+    """Computes the figures of a table at a step from the batch and the step's checkpoint."""
     lists, weights, gradients = made_batch(step, dropping)
     of_features, size = [], SIZES[table]
     dropped = 0
@@ -148,7 +148,7 @@ def trained(model_dir, spec, input_fn, cores=None, summaries=True, steps=STEPS, 
 
 
 class NothingInOtherSteps(v1.train.SessionRunHook):
-    """Asserts that what a step without summaries runs needs no op of the summaries."""
+    """Asserts that a step without summaries runs no summary ops."""
 
     def before_run(self, run_context):
         self._fetched = run_context.original_args.fetches
@@ -156,7 +156,7 @@ class NothingInOtherSteps(v1.train.SessionRunHook):
     def after_run(self, run_context, run_values):
         needed = structure.leading_to([getattr(one, "op", one) for one in self._fetched], {})
         kinds = {op.type for op in needed if op.name.startswith("embedding_summaries")}
-        # Of the pipelined ones, only what keeps the batch for the next step.
+        # Pipelined steps keep the batch for the next step.
         assert kinds <= {"Stage", "Unstage"}, kinds
         assert any(op.name.startswith("embedding_update/") for op in needed)
 
@@ -196,7 +196,7 @@ def check(
     pipelined=False,
     config=ee.RunConfig,
 ):
-    """Compares what trainings with summaries, `on`, and without, `off`, leave."""
+    """Compares trainings with table summaries (`on`) and without (`off`)."""
     spec = spec_of(accumulated, pipelined, LIMIT if limited else None)
     for name in ("on", "off"):
         given = inputs(dropping), cores, name == "on"
@@ -208,7 +208,7 @@ def check(
         figures = {}
         for table in SIZES:
             figures |= expected(step, table, saved, cores or 1, accumulated, limited, dropping)
-        # Beside the tables' figures there is what there is without them, with the same values.
+        # All other summaries are the same as without the tables' figures.
         ours = {tag: value for tag, value in values.items() if tag.startswith("embedding/")}
         assert {tag: values[tag] for tag in values if tag not in ours} == events["off"][step]
         harness.same(ours, figures, 1e-5, 0.0)
@@ -242,9 +242,9 @@ def test_tables_on_parameter_servers(pipelined, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("pipelined, own", [(False, False), (True, False), (False, True)])
 def test_strings_and_scopes(pipelined, own, tmp_path):
-    """Figures of a column of words, in a model whose loss takes the name of its summary.
+    """A column of words gets its figures, although the model uses names of their ops.
 
-    Or which has a summary of that name, `own`.
+    The model's loss op is named 'loss'. With `own`, the model has a summary of that name instead.
     """
     words = fc.categorical_column_with_vocabulary_list("words", ["a", "b", "c", "d"])
     column = fc.embedding_column(words, DIMENSION, combiner="sum")
@@ -286,7 +286,8 @@ def test_strings_and_scopes(pipelined, own, tmp_path):
     prefix = "embedding/tbl_words/"
     ours = {tag: value for tag, value in values.items() if tag.startswith("embedding/")}
     harness.same(ours, {prefix + name: value for name, value in figures.items()}, 1e-5, 0.0)
-    # Under one tag, although the model has an op of that name.
+    # Training and evaluation show the loss under one tag, although the model has an op of that
+    # name.
     assert values["loss"] == (7.0 if own else values["loss_1"])
     (of_evaluation,) = harness.summaries(tmp_path / "eval").values()
     assert of_evaluation["loss"] == evaluated["loss"]
@@ -310,7 +311,7 @@ def bad_batch(what):
 @pytest.mark.parametrize("pipelined", [False, True])
 @with_each
 def test_bad_input_is_an_error_of_the_batch(pipelined, tmp_path):
-    """It is found before the ops of the figures, which could fail in other ways, read it."""
+    """The error comes before the figures' ops read the batch, because they could fail otherwise."""
     for what, says in {
         "id": "Feature single of table single: id 99 is outside [0, 5).",
         "weight": "Feature sparse of table shared: weight nan is not finite.",

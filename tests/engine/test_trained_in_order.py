@@ -1,6 +1,7 @@
-"""Whole trainings and evaluations, whose every read is held back until the step would be over.
+"""Whole trainings and evaluations with every read delayed until the step would be over.
 
-What step n reads is what n steps have written, as on a TPU; the numbers follow from n alone.
+Step n must read the values that n steps have written, as on a TPU. The expected numbers follow from
+n alone.
 """
 
 import harness
@@ -54,7 +55,7 @@ def spec_of(tables):
 
 
 class Program:
-    """A model whose variables count its steps, and whose readers of them are slow."""
+    """A model with variables that count its steps, and with delayed reads of them."""
 
     def __init__(self):
         self.received = []
@@ -137,7 +138,7 @@ def test_a_step_reads_what_the_steps_before_it_wrote(tmp_path, resource_variable
     assert program.received == [[[one] * cores for one in of_step] for of_step in of_steps]
     fetched = [] if options.get("cores") else [[float(n)] for n in range(STEPS)]
     assert program.fetches.values == fetched
-    # A TPU refuses summaries of its computation.
+    # A TPU refuses summaries in its computation.
     shown = [] if options.get("cores") else list(range(STEPS))
     of_steps = harness.summaries(tmp_path).values()
     for tag in ("late", "late_step"):
@@ -146,7 +147,7 @@ def test_a_step_reads_what_the_steps_before_it_wrote(tmp_path, resource_variable
     assert values["counter"] == -values["weight"] == values["global_step"] == STEPS
     if options.get("tables"):
         (table,) = (value for name, value in values.items() if value.shape == (3, 2))
-        # The gradient of a mean over 16 values, that eight samples of the row receive.
+        # The mean is over 16 values, and eight samples use the row.
         total = sum(8 / 16 * (1 + n) for n in range(STEPS))
         np.testing.assert_allclose(table, [[-total, -total], [0, 0], [0, 0]], rtol=1e-6)
     metrics = trained.evaluate(input_fn, steps=4)
@@ -156,7 +157,7 @@ def test_a_step_reads_what_the_steps_before_it_wrote(tmp_path, resource_variable
 
 
 class SumsTable(harness.Fetches):
-    """As programs do that look a variable up."""
+    """Fetches the sum of a table, found among the graph's variables as programs do."""
 
     def __init__(self):
         super().__init__(lambda: self.sum)
@@ -174,7 +175,7 @@ def test_a_hook_reads_a_table_before_its_update(tmp_path, monkeypatch, native, k
     hook = SumsTable()
     trained = estimator(Program(), tmp_path, cores, tables=True)
     trained.train(input_fn, max_steps=STEPS, hooks=[hook])
-    # Two numbers of one row, each of which step n takes (1 + n) / 2 of.
+    # Step n subtracts (1 + n) / 2 from each of two numbers in one row.
     expected = [-sum(1 + n for n in range(step)) for step in range(STEPS)]
     np.testing.assert_allclose(hook.values, expected, rtol=1e-6)
     read = hook.sum.op.inputs[0].op.inputs[0].op

@@ -1,6 +1,6 @@
-"""A vocabulary of the next day: rows and slots by word, as NumPy moves them.
+"""Warm starts with the next day's vocabulary move rows and slots by word.
 
-Asked for by `vocabulary_warm_start`, or by the VocabInfo of a program.
+The program asks for the move with `vocabulary_warm_start` or with its own VocabInfo.
 """
 
 import harness
@@ -41,7 +41,7 @@ def initial(rows, dimension, start):
 
 
 def spec_of(kind, words, extra, optimizer, start=0.0, dimension=None):
-    """A spec whose table begins with `initial`, and its columns."""
+    """Returns a spec with a table that starts as `initial`, and the spec's columns."""
     parameters, _ = OPTIMIZERS[optimizer]
     counts = optimizer == "counts"
     dimension = dimension or (1 if counts else 3)
@@ -82,7 +82,7 @@ def train(estimator, ids, steps, kind):
 
 
 def by_word(before, words, rows, moved_extra):
-    """The old rows at the ids of their words in `rows`, those of the new day's start."""
+    """Returns `rows`, the new initial values, with the old rows at the new ids of their words."""
     want = rows.copy()
     for id, word in enumerate(words):
         if word in OLD:
@@ -146,7 +146,7 @@ UNCHANGED = ee.StochasticGradientDescentParameters(0.0)
 
 
 def after_a_step(model_dir, tables, warm=None):
-    """What is saved after a step that changes no row of tables."""
+    """Trains a step that leaves all rows unchanged, and returns the checkpoint."""
 
     def model_fn(features, labels, mode, params):
         weight = tf.compat.v1.get_variable("v", [])
@@ -161,7 +161,7 @@ def after_a_step(model_dir, tables, warm=None):
 
 
 def test_random_rows_are_those_of_a_fresh_table(tmp_path):
-    """Variance scaling, whose deviation depends on the table's shape: 0.1 here, not 1 or more."""
+    """Variance scaling depends on the table's shape: the deviation is 0.1 here, not 1 or more."""
     initializer = tf.compat.v1.variance_scaling_initializer(1.0, mode="fan_out")
     first, second = (
         {"fruit": ee.TableConfig(rows, 100, initializer, "sum")} for rows in (500, 900)
@@ -179,7 +179,7 @@ def test_random_rows_are_those_of_a_fresh_table(tmp_path):
 
 @pytest.mark.slow
 def test_new_words_of_dealt_tables_get_their_own_rows(tmp_path, in_shards):
-    """Of two tables, of which the second begins on another server."""
+    """The second of the two tables begins on another server."""
     in_shards(2)
     first, second = (
         dict.fromkeys(
@@ -203,13 +203,13 @@ def test_new_words_of_dealt_tables_get_their_own_rows(tmp_path, in_shards):
 
 
 def test_any_word_moves_its_row_and_no_other(tmp_path):
-    """Blank, like a line that stands for a row without a word, not UTF-8."""
+    """Words may be blank, not UTF-8, or equal to the text that stands for a row without a word."""
     words = ["", "\tbucket 0", b"\xff\xfe", " ", "\told bucket 1", "a"]
     rows = np.arange(16, dtype=np.float32).reshape(8, 2)
     initializer = harness.initializer(rows)
     before = after_a_step(tmp_path / "old", {"fruit": ee.TableConfig(8, 2, initializer)})["fruit"]
     np.testing.assert_array_equal(before, rows)
-    for extra in (2, 1):  # The rows of unknown words move in the first case alone.
+    for extra in (2, 1):  # Rows of unknown words move only with 2.
         size = len(words) + extra
         start = np.full([size, 2], -1, np.float32)
         tables = {"fruit": ee.TableConfig(size, 2, harness.initializer(start))}
@@ -223,7 +223,7 @@ def test_any_word_moves_its_row_and_no_other(tmp_path):
 
 @pytest.fixture(scope="module")
 def old(tmp_path_factory):
-    """Model directory of a table 'fruit' [6, 3]."""
+    """Returns the model directory of a training with a table 'fruit' [6, 3]."""
     model_dir = tmp_path_factory.mktemp("vocabularies") / "old"
     train(make(model_dir, "dicts", OLD, 2, "Adam"), [0, 1], 1, "dicts")
     return model_dir
@@ -237,7 +237,7 @@ BACKUP = 3.0
 
 @pytest.fixture(scope="module")
 def of_column(tmp_path_factory):
-    """The checkpoint of a table of the old words, whose `scale` is a variable of the model."""
+    """Returns the model directory of a training with the old words and a variable `scale`."""
     model_dir = tmp_path_factory.mktemp("column") / "old"
     train(make(model_dir, "column", OLD, 2, "Adam", 1.0), OLD, 1, "column")
     return model_dir
@@ -289,7 +289,7 @@ def test_rows_move_to_their_new_ids(asked, way, shards, of_column, tmp_path, in_
     got = harness.saved(tmp_path, 0)
     for field in FIELDS:
         assert np.all(before[name + field][:4] != 0)
-        # Of a pattern, a slot begins with its own value, where a word is new.
+        # With a pattern, a new word's slots start with the slots' own initial value.
         want = moved(before[name + field], 0.0 if field and asked == "pattern" else BACKUP)
         if field and asked in ("tables only", "vocabularies only"):
             want = np.zeros([len(NEW) + 2, 3])
@@ -319,7 +319,7 @@ def test_slots_follow_a_table_to_its_new_name(with_words, of_column, tmp_path):
 
 @pytest.mark.slow
 def test_the_settings_serve_again(of_column, tmp_path):
-    """A second training goes on from its own checkpoint; evaluation has no slots to name."""
+    """Training again resumes from its own checkpoint. Evaluation has no slots to start."""
     settings = ee.WarmStartSettings(
         str(of_column),
         vars_to_warm_start=[".*dense_features"],

@@ -1,4 +1,4 @@
-"""What a pattern of a warm start takes, and what is said of it."""
+"""The variables that the patterns of a warm start take, and its messages."""
 
 import harness
 import numpy as np
@@ -142,7 +142,7 @@ def test_a_start_from_nowhere(what, tmp_path):
 
 
 def test_an_evaluation_inside_a_training_needs_no_slots(two, tmp_path, caplog):
-    """Its graph lacks what the pattern finds in that of the training."""
+    """In the evaluation's graph, the pattern finds no variables."""
     caplog.set_level("INFO", "estimator_emb")
     estimator = two_tables(tmp_path / "new", ee.WarmStartSettings(str(two), [".*Adagrad"]))
     input_fn = harness.input_fn_of([BATCH])
