@@ -1,4 +1,4 @@
-"""Runs the example programs the way a person does, each in a process of its own."""
+"""Runs the example programs as a person does, each in its own process."""
 
 import pathlib
 
@@ -22,7 +22,7 @@ np.savez(outputs_path, **{key: value.numpy() for key, value in outputs.items()})
 
 
 def run(*arguments, **environment):
-    """Standard output of a Python process; where it fails, an error with what it wrote."""
+    """Returns a Python process's standard output, or fails with everything that it wrote."""
     environment = {"CUDA_VISIBLE_DEVICES": "", "ESTIMATOR_EMB_NATIVE": "0", **environment}
     done = processes.run_python(*arguments, **environment)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -35,7 +35,7 @@ def example(name, **flags):
 
 
 def served(model_dir, inputs, folder):
-    """What the exported model gives for a file of inputs."""
+    """Returns the exported model's outputs for a file of inputs."""
     (saved_model,) = pathlib.Path(model_dir, "export").iterdir()
     run("-c", LOAD_SAVED_MODEL, saved_model, inputs, folder / "served.npz")
     with np.load(folder / "served.npz", allow_pickle=True) as outputs:

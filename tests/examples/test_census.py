@@ -32,7 +32,7 @@ np.savez(outputs_path, probability=rows)
 
 
 def rows(count, random):
-    """Rows in the format of the Adult files: who learned and works more earns more."""
+    """Yields rows in the format of the Adult files. Education and work raise the income."""
     for _ in range(count):
         education = int(random.integers(1, 17))
         hours = int(random.integers(10, 80))
@@ -49,7 +49,7 @@ def rows(count, random):
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
-    """Files with the peculiarities of the real ones, one of them packed."""
+    """Returns a folder of files with the peculiarities of the real ones. One file is compressed."""
     directory = tmp_path_factory.mktemp("adult")
     random = np.random.default_rng(0)
     (directory / "adult.data").write_text("\n".join([*rows(600, random), "", ""]))

@@ -1,4 +1,4 @@
-"""The notebook learns, and shows one bar for each training, one line for each evaluation."""
+"""The notebook's model learns. Each training shows one bar, and each evaluation one line."""
 
 import pathlib
 import re
@@ -32,9 +32,9 @@ def test_recommender(monkeypatch):
     nbclient.NotebookClient(notebook, timeout=processes.HANGS, kernel_name="python3").execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     written = [output.text for output in outputs if output.get("name") == "stdout"]
-    shown = re.sub(r"[^\n]*\r", "", "".join(written))  # What a bar drew over itself.
+    shown = re.sub(r"[^\n]*\r", "", "".join(written))  # Drops what a bar overwrote.
     assert re.fullmatch(LINES, shown), shown
-    # TensorFlow's C++ writes to stderr itself; nobody else does.
+    # Only TensorFlow's C++ code writes to stderr.
     rest = "".join(output.text for output in outputs if output.get("name") == "stderr")
     assert not re.sub(r"(?m)^(WARNING: All log messages before|[IWE]\d{4} ).*\n", "", rest)
     (agreement,) = (one.data["text/plain"] for one in outputs[-1:])

@@ -1,4 +1,4 @@
-"""The progress of training on stderr, which the example programs show."""
+"""Training progress on stderr, as the example programs show it."""
 
 import io
 import logging
@@ -22,7 +22,7 @@ class Terminal(io.StringIO):
 
 
 def train(hook, steps, failing_at=None):
-    """A training loop; the loss of step i is i."""
+    """Runs a training loop. The loss of step i is i."""
     with tf.Graph().as_default():
         step = tf.compat.v1.train.get_or_create_global_step()
         train_op = tf.compat.v1.assign_add(step, 1)
@@ -71,7 +71,7 @@ def test_a_log_tells_often_repeated_short_trainings_now_and_then(logged, monkeyp
         train(progress.ProgressLog(3, None, None, "model"), steps=3)
         now[0] += 1.0
     train(progress.ProgressLog(3, None, None, "another model"), steps=3)
-    # The clock stands still in a training, which makes the speed nonsense.
+    # The clock stands still during a training, so the speed is meaningless.
     assert [line.partition(",")[0] for line in logged()] == ["step 3 of 3"] * 4
 
 
@@ -112,7 +112,7 @@ def test_a_loss_that_is_not_in_the_graph_is_left_out(monkeypatch, caplog):
 
 @pytest.mark.parametrize("device, tag", [(None, "loss"), ("host", "loss_1")])
 def test_training_and_evaluation_are_one_curve(tmp_path, device, tag, monkeypatch, caplog):
-    """A model_fn may have called an op of its own 'loss'."""
+    """model_fn may have its own op named 'loss'."""
     named = tag == "loss_1"
     monkeypatch.setattr(sys, "stderr", io.StringIO())
 

@@ -14,7 +14,7 @@ LINE, PREVIOUS = "        self._loop.call_soon(self._wakeup)", "    def resume(s
 
 
 def probabilities_in(output):
-    """Package -> probability of the last line of the output."""
+    """Returns {package: probability} from the last line of the output."""
     pairs = (pair.rsplit(" ", 1) for pair in output.splitlines()[-1].split(", "))
     return {package: float(share.removesuffix("%")) / 100 for package, share in pairs}
 

@@ -1,4 +1,4 @@
-"""A TPU program run as it is learns what it learns after its move, which changes a few lines."""
+"""A TPU program learns the same before and after its migration, and few lines change."""
 
 import difflib
 import re
@@ -26,7 +26,7 @@ def test_both_learn_the_same(tmp_path):
     auc = re.fullmatch(
         rf"step {STEPS}: loss \d.\d+, accuracy 0.\d+, auc (0.\d+)", learned(legacy)[0]
     )
-    assert float(auc[1]) > 0.7  # By chance, 0.5.
+    assert float(auc[1]) > 0.7  # Chance gives 0.5.
     assert learned(legacy)[1].startswith("4096 predictions, mean 0.")
 
 

@@ -1,4 +1,4 @@
-"""Tables of bucketized and crossed columns, whose ids are computed from other features."""
+"""Tables of bucketized and crossed columns. Their ids are computed from other features."""
 
 import harness
 import numpy as np
@@ -25,7 +25,7 @@ def crossed(*others):
 
 
 def ids_of_tensorflow(column, features):
-    """The ids of each sample, by TensorFlow's own indicator column."""
+    """Returns each sample's ids, computed by TensorFlow's own indicator column."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         indicator = tf.feature_column.indicator_column(column)
         constants = {
@@ -69,7 +69,7 @@ def estimator(columns, model_dir, device=None):
 
 
 def column_of(categorical):
-    """A column with a table, and what the table begins with."""
+    """Returns a column with a table, and the table's initial values."""
     size = getattr(categorical, "num_buckets", None) or categorical._num_buckets
     initial = 1.0 + np.arange(2 * size, dtype=np.float32).reshape(size, 2)
     return fc.embedding_column(categorical, 2, "sum", harness.initializer(initial)), initial

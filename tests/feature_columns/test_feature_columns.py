@@ -1,4 +1,4 @@
-"""From columns to tables, from strings to ids, and columns in a model of their own."""
+"""Feature columns: their tables, their ids of strings, and their use in a model."""
 
 import logging
 
@@ -217,7 +217,7 @@ def test_columns_that_the_model_computes_itself():
 
 
 def test_shared_embeddings_of_tensorflow_2_are_refused():
-    """tensorflow-estimator's spec refuses them too, and no others of `tf.feature_column`'s."""
+    """tensorflow-estimator's spec refuses them too, and no other columns of `tf.feature_column`."""
     with tf.Graph().as_default():
         shared, _ = tf.feature_column.shared_embeddings([identity("a"), identity("b")], 2)
     columns = [fc.embedding_column(identity("word"), 2), shared]
@@ -357,7 +357,7 @@ BATCH = {
 
 
 def activation_by_numpy(column, table):
-    """Of BATCH, with the ids that `test_ids_of_strings` compares."""
+    """Computes the activations of BATCH. `test_ids_of_strings` tests the ids that it uses."""
     strings = BATCH[column.get_feature_key_name()]
     strings = strings.tolist() if isinstance(strings, np.ndarray) else harness.lists(strings)
     weighted = column.get_weight_key_name()
@@ -417,7 +417,7 @@ def test_sequence_input_layer_refuses_what_is_no_sequence():
 
 
 def test_sequence_input_layer_of_different_lengths():
-    """Here with TensorFlow's own columns, which it takes too."""
+    """The layer also takes TensorFlow's own columns, as here."""
     columns = [
         tf.feature_column.embedding_column(
             tf.feature_column.sequence_categorical_column_with_identity(key, 5), 2

@@ -1,4 +1,4 @@
-"""Arguments of calls that cannot be meant; those of a TPUEstimator's own calls: tests/mistakes."""
+"""Impossible arguments of calls are refused. tests/mistakes has a TPUEstimator's own calls."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""What a cluster that TF_CONFIG names cannot do is refused, and what its sessions need is set."""
+"""Clusters by TF_CONFIG: unsupported settings are refused, and sessions get device filters."""
 
 import json
 

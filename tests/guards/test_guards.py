@@ -1,4 +1,4 @@
-"""One list names all guards, nothing else calls them, and each way to run gets what applies."""
+"""One list names all guards, nothing else calls them, and each backend runs those that apply."""
 
 import ast
 import inspect
@@ -61,7 +61,7 @@ def test_no_other_module_calls_a_guard():
 
 
 def test_no_other_module_has_a_hook_that_watches_a_call():
-    """Backends run steps by theirs, and the last one is the program's own."""
+    """Backends run steps with the `running` hooks. CheckpointInputPipelineHook is for programs."""
     found = {
         node.name
         for file in PACKAGE.rglob("*.py")
@@ -146,7 +146,7 @@ def test_every_backend_calls_a_guard_of_the_list(runs, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("runs", [Runs.LOCAL, Runs.EMULATED], ids=lambda runs: runs.name)
 def test_a_batch_meets_few_modules_on_its_way_to_model_fn(runs, tmp_path):
-    """Those of the package whose frames surround model_fn, from `_call_model_fn` on."""
+    """Counts the package's modules in the frames around model_fn, from `_call_model_fn` on."""
     met = []
 
     def model_fn(features, labels, mode, params):
@@ -164,11 +164,11 @@ def test_a_batch_meets_few_modules_on_its_way_to_model_fn(runs, tmp_path):
     visits = [one for one, before in zip(met, [None, *met], strict=False) if one != before]
     assert met[-1] == "_call_model_fn of the estimator"
     assert len(set(visits)) <= 8
-    assert max(map(visits.count, visits)) <= 2  # Comes back once at most.
+    assert max(map(visits.count, visits)) <= 2  # No module is entered a third time.
 
 
 def ways():
-    """Name of a column on the page -> function from a method to a call."""
+    """Returns {column of the page: function from a method and a mode to a Call}."""
     table = object()
 
     def call(runs, has_spec):

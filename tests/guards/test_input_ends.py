@@ -1,4 +1,4 @@
-"""What is said of an input that ends early, is cut to whole batches, or is read ahead."""
+"""Inputs that end early, drop an incomplete last batch, or are read ahead."""
 
 import logging
 import types
@@ -69,7 +69,7 @@ def test_an_emulated_tpu_says_it_before_its_error(tmp_path, log):
 
 
 class Ends(v1.train.SessionRunHook):
-    """Ends a training as a hook may, and TensorFlow's own do."""
+    """Ends a training in one of the ways that hooks use, TensorFlow's own included."""
 
     def __init__(self, how):
         self.how = how
@@ -96,7 +96,7 @@ def test_a_hook_that_ends_a_training_is_not_its_input(how, tmp_path, log):
 def test_a_training_that_asks_for_no_steps_ends_with_its_input(tmp_path, log):
     estimator = make(tmp_path, use_tpu=False)
     estimator.train(input_of(12))
-    estimator.train(input_of(12), max_steps=6)  # As many as there are.
+    estimator.train(input_of(12), max_steps=6)  # The input has exactly enough.
     assert ended(log) == []
 
 
@@ -151,7 +151,7 @@ def features(ids):
     ],
 )
 def test_only_what_can_be_known_is_said(change, said, tmp_path, log):
-    """A filter may leave any number, and a take() would have left samples out by itself."""
+    """A filter may leave any number of samples. A take() may drop samples by itself."""
     estimator = plain(tmp_path)
     estimator.train(without_params(8), steps=1)
     count = len(
@@ -163,14 +163,14 @@ def test_only_what_can_be_known_is_said(change, said, tmp_path, log):
 
 @pytest.mark.parametrize("way", ["host", "plain"])
 def test_a_question_is_answered_before_the_next_is_read(way, tmp_path, request, monkeypatch):
-    """As a service asks, whose generator gives the present question whenever it is asked."""
+    """A service's generator may yield the current question each time it is asked."""
     monkeypatch.setenv("TESTS_OPTIMIZE_GRAPHS", "1")
     if way == "plain":
         request.getfixturevalue("installed")
         estimator, of = plain(tmp_path), without_params
     else:
         estimator, of = make(tmp_path, **WAYS[way]), input_of
-    estimator.train(of(8), steps=1)  # It moves row 0 of the table.
+    estimator.train(of(8), steps=1)  # This changes row 0 of the table.
     question = [0]
 
     def ask():

@@ -1,4 +1,4 @@
-"""What a dataset itself refuses to hand on is named all the same."""
+"""Errors raised inside a dataset also name the feature and table."""
 
 import types
 
@@ -42,7 +42,10 @@ def make(tmp_path, cores=None):
 
 
 def sparse(values):
-    """A SparseTensor of two indices, whose graph knows neither their number nor that of values."""
+    """Returns a SparseTensor with two indices.
+
+    Its graph knows neither the number of indices nor the number of values.
+    """
     unknown = tf.compat.v1.placeholder_with_default
     places = tf.constant([[0, 0], [1, 1]], tf.int64)
     return tf.SparseTensor(unknown(places, [None, 2]), unknown(values, [None]), [2, 2])
@@ -68,7 +71,7 @@ def batch(x=None, z=None, w=None):
 
 
 def repeated(make_batch):
-    """A dataset whose batches are made in a function of its own."""
+    """Returns a dataset that makes its batches in a function."""
     return tf.data.Dataset.range(8).map(lambda _: make_batch())
 
 
@@ -109,7 +112,7 @@ SAID = {
 
 
 def malformed(owner, name, of_each=False):
-    """The messages that may be: of each core, where its own dataset fails."""
+    """Returns the possible messages: one per core if each core's own dataset fails."""
     allowed = RAGGED if "ragged" in name else SPARSE
     return [
         f"{owner}{of_core}: malformed in its dataset. {SAID[name]}. {allowed}"
@@ -142,10 +145,10 @@ def failure(estimator, mode, make_dataset):
 )
 def test_an_input_error_names_feature_and_table(name, cores, tmp_path):
     said, *more = failure(make(tmp_path, cores), "train", INPUTS[name])
-    # In the second function of a map of a map, or where it takes z for what it calls x.
+    # The second function of "map of a map" takes the bad value as z and returns it as x.
     owner = {"weights": WEIGHTS, "map of a map": OTHER_IDS}.get(name, IDS)
     assert said in malformed(owner, name, cores == 2 and name in ("map", "weights", "tensors"))
-    # Where the program made the dataset of what is malformed, that line is shown.
+    # If the program's own line made the failing dataset, the message shows that line.
     made = name in ("slices", "ragged tensors")
     assert len(more) == made and all(f"was made by {__file__}, line" in line for line in more)
 
@@ -192,7 +195,7 @@ def test_an_error_of_another_cause_stays_as_it_is(tmp_path):
 
 
 def test_the_batches_of_two_cores_that_do_not_go_together(tmp_path):
-    """Of dense ids as wide as a batch happens to be, and of sparse ones outside their shape."""
+    """The dense ids of each batch may have another width."""
 
     def of_width(width):
         dense = tf.compat.v1.placeholder_with_default(tf.ones([2, width], tf.int64), [2, None])
@@ -206,7 +209,7 @@ def test_the_batches_of_two_cores_that_do_not_go_together(tmp_path):
 
 
 def of_every_kind():
-    """A dataset whose batches come from functions and inputs that are not as usual, in turns."""
+    """Returns a dataset with batches from unusual functions and inputs, in turns."""
     signature = tf.TensorSpec([], tf.int64)
     numbers = tf.data.Dataset.from_generator(lambda: range(8), output_signature=signature)
     legacy = tf.compat.v1.data.Dataset.range(8).map_with_legacy_function(lambda _: 1)

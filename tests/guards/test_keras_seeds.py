@@ -28,7 +28,7 @@ def input_fn(params=None):
 
 
 def trained(kind, layers, model_dir, seed):
-    """The variables after three steps, by name."""
+    """Returns the variables after three steps, in one array."""
 
     def model(features, labels, mode, spec):
         loss = tf.reduce_mean(tf.square(layers(features["x"]) - labels))
@@ -58,7 +58,7 @@ def test_a_seed_repeats_a_training(kind, layers, tmp_path):
 
 @pytest.mark.usefixtures("installed")
 def test_the_seeds_of_a_program_stay(tmp_path, monkeypatch):
-    """Those of Python, which Keras draws from again, and those that Keras has been given."""
+    """Training keeps Python's random state, and uses a generator that Keras was given."""
     before = random.getstate()
     first = trained("plain", LAYERS["Keras"], tmp_path / "1", 1)
     assert random.getstate() == before

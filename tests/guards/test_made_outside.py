@@ -1,4 +1,4 @@
-"""What a program makes outside of input_fn and model_fn is named, with its line."""
+"""Objects made outside of input_fn and model_fn are named in errors, with their lines."""
 
 import re
 
@@ -38,7 +38,7 @@ def looked_up():
 
 
 def of_x(function):
-    """Batches in which a function has changed x."""
+    """Returns a function that applies `function` to x in a dataset's batches."""
     return lambda dataset: dataset.map(lambda batch, labels: ({"x": function(batch["x"])}, labels))
 
 
@@ -116,11 +116,11 @@ def test_what_is_made_outside_is_named(kind, use, graph, tmp_path):
     at = next(i for i, line in enumerate(lines) if OWN_GRAPH in line)
     told, places = lines[at], lines[at + 1 :]
     if graph and expected == RESOURCE and told.startswith("A tensor"):
-        expected = TENSOR  # What was read of it in that graph.
+        expected = TENSOR  # The message is about a tensor read in that graph.
         told = re.sub(r"shape \(\d, 3\)", "shape (4, 3)", told)
     assert told == expected
     by = [re.sub(f" {re.escape(__file__)}, line \\d+, in ", " ", line) for line in places]
-    # An estimator makes the iterator of what input_fn returns.
+    # The estimator itself makes the iterator of a returned Dataset.
     is_used = use not in ("Dataset returned", *["Dataset mapped"] * graph)
     expected_places = ["  made"] * graph + ["  used"] * is_used
     assert [line.partition(" by ")[0] for line in by] == expected_places
@@ -154,7 +154,7 @@ def test_a_dataset_is_not_iterated_in_a_graph(kind, tmp_path):
 
 
 def test_other_graphs_are_the_programs_affair(tmp_path):
-    """Two graphs that model_fn makes itself: the error of TensorFlow stays as it is."""
+    """If model_fn itself mixes two graphs, TensorFlow's error is unchanged."""
 
     def of_features(x):
         with tf.Graph().as_default():

@@ -1,4 +1,4 @@
-"""A loss that features or labels make NaN or infinite names them, and the step writes nothing."""
+"""A NaN or infinite loss names the features or labels that cause it. The step writes nothing."""
 
 import harness
 import numpy as np
@@ -18,7 +18,7 @@ REMEDY = (
 
 
 class Watch(v1.train.SessionRunHook):
-    """Reads all variables before each step, and after one that failed."""
+    """Reads all variables before each step and after a failed step."""
 
     after = None
 
@@ -42,7 +42,7 @@ class Watch(v1.train.SessionRunHook):
 
 
 def batch(**changed):
-    """A good batch, in which `changed` has other values for {feature or 'y': {place: value}}."""
+    """Returns a good batch with some values replaced: {feature or 'y': {place: value}}."""
     values = {"x": np.ones([4, 2], np.float32), "y": np.ones([4], np.float32)}
     for name, places in changed.items():
         for place, value in places.items():
@@ -73,7 +73,7 @@ def make(directory, cores=None, params=None, tables=True, pipelined=False, **kwa
 
 
 def failure(estimator, *batches):
-    """What is said of a batch whose step writes nothing."""
+    """Trains until a step fails, checks that the step wrote nothing, and returns the message."""
     watch = Watch()
     takes_params = isinstance(estimator, ee.TPUEstimator)
     with pytest.raises(NanLossError) as caught:
@@ -116,7 +116,7 @@ def test_a_feature_is_named_before_its_step_writes(
 
 
 def test_counts_of_a_lookup_ahead_do_not_wait_for_the_loss(monkeypatch, tmp_path):
-    """Which would wait for that lookup."""
+    """Otherwise the counts would wait for the loss, and the loss for the lookup."""
     monkeypatch.setenv("ESTIMATOR_EMB_BAD_IDS", "drop")
     make(tmp_path, pipelined=True).train(lambda params: dataset([batch()] * 3), max_steps=3)
     assert harness.last_step(tmp_path) == 3

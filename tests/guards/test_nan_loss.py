@@ -1,4 +1,4 @@
-"""A loss that is NaN says which tables, rows and variables are."""
+"""The error for a NaN loss names the tables, rows and variables that are NaN or infinite."""
 
 import harness
 import numpy as np
@@ -17,10 +17,12 @@ def train(directory, labels, cores=None, tables=True, plus=0.0, parameters=None,
     def model_fn(features, labels, mode, params):
         w = v1.get_variable("w", [3], dtype, initializer=v1.ones_initializer())
         w = tf.cast(w, tf.float32)
-        labels = tf.bitcast(labels, tf.float32)  # Else they would be named, as inputs of the step.
+        # Hide the labels' NaN in integers. Otherwise the error would name the labels, as inputs of
+        # the step.
+        labels = tf.bitcast(labels, tf.float32)
         loss = tf.reduce_sum(labels) * tf.reduce_sum(w[:2]) + plus
         if tables:
-            # The first feature's gradient is the label of its sample, the other's always 1.
+            # The first feature's gradient is its sample's label. The other's is always 1.
             loss += tf.reduce_sum(features["a"] * labels[:, None])
             loss += tf.reduce_sum(features["b"]) + tf.reduce_sum(features["c"])
         return minimized(mode, loss, 0.1)
@@ -43,7 +45,7 @@ def train(directory, labels, cores=None, tables=True, plus=0.0, parameters=None,
             ],
             optimization_parameters=parameters or ee.AdagradParameters(0.1),
         )
-    # A save of such weights would be refused first.
+    # Without saves: saving such weights would raise an error first.
     made = estimator(model_fn, spec, directory, num_shards=cores, run=harness.SILENT)
     made.train(input_fn, max_steps=len(labels))
 
@@ -75,13 +77,13 @@ def test_tables_and_variables_are_named(
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", native_kernels)
     error = failure(tmp_path, [[1, 1, 1, 1], [1, NAN, 1, NAN], [1, 1, 1, 1]], cores, tables)
     assert str(error) == "\n  ".join([*BEGIN, *([TABLE] if tables else []), DENSE])
-    # The type that a TPU raises for such a variable.
+    # A TPU raises this type for such a variable.
     assert isinstance(error, tf.errors.InvalidArgumentError) == (cores is not None)
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.float64], ids=lambda one: one.name)
 def test_what_has_diverged_to_infinity_is_told_from_nan(tmp_path, dtype):
-    # The steps of the rows 7 and 9 are longer than any float32.
+    # The steps of rows 7 and 9 are too long for float32.
     labels = [[1e30, 1, 1, 1e30], [0, NAN, 0, 0]]
     parameters = ee.StochasticGradientDescentParameters(1e10)
     error = failure(tmp_path, labels, parameters=parameters, dtype=dtype)
@@ -96,7 +98,7 @@ def test_a_variable_that_has_diverged_to_infinity(tmp_path):
 
 
 def test_a_row_that_another_step_has_spoilt_is_named(tmp_path):
-    # An infinite gradient makes a row NaN; the next step reads it.
+    # An infinite gradient makes a row NaN, and the next step reads the row.
     infinite = float("inf")
     error = failure(tmp_path, [[infinite, 1, 1, 1], [1, 1, 1, 1]])
     table = TABLE.replace("2 of 10 rows, ids 1, 9", "1 of 10 rows, ids 7")
@@ -104,7 +106,7 @@ def test_a_row_that_another_step_has_spoilt_is_named(tmp_path):
 
 
 def test_a_table_is_named_to_a_program_of_tensorflow_1(tmp_path):
-    # There, a dimension of a shape is an object.
+    # In TensorFlow 1, the dimensions of a shape are objects.
     v1.disable_v2_tensorshape()
     try:
         error = failure(tmp_path, [[1, NAN, 1, NAN]])

@@ -1,4 +1,4 @@
-"""Weights and slots that become NaN or infinite end a training before they are saved."""
+"""A training ends before it saves weights or slots that became NaN or infinite."""
 
 import harness
 import numpy as np
@@ -24,7 +24,7 @@ EVERY_TWO = {**harness.SILENT, "save_checkpoints_steps": 2}
 
 
 def masked(y):
-    """Keeps NaN out of the loss, as a fused ReLU does on some CPUs, but not out of gradients."""
+    """Keeps NaN out of the loss but not out of gradients, as a fused ReLU does on some CPUs."""
     return tf.where(tf.math.is_finite(y), y, tf.zeros_like(y))
 
 
@@ -34,7 +34,7 @@ def linear(x):
 
 
 def make(kind, model_dir, outputs=linear, run=EVERY_TWO):
-    """An estimator of the model `outputs(x)`, which Adagrad trains."""
+    """Returns an estimator of the model `outputs(x)`, trained by Adagrad."""
 
     def model(features, labels, mode, spec):
         loss = tf.reduce_mean(tf.square(outputs(features["x"]) - labels))
@@ -73,7 +73,7 @@ SLOT = "variable w/Adagrad:0: NaN in 1 of 3 numbers"
 @of_each_kind
 def test_the_last_good_checkpoint_stays(kind, tmp_path):
     estimator = make(kind, tmp_path)
-    at_once = kind == "emulated"  # It looks at dense weights after each session call.
+    at_once = kind == "emulated"  # Dense weights are checked after each session call.
     lines = failure(estimator, input_of(X, X, BAD, X, X, BAD), max_steps=6)
     assert lines == [
         begin(3 if at_once else 4),
@@ -106,7 +106,7 @@ def test_a_batch_that_tells_nothing(kind, tmp_path):
 
 @pytest.mark.parametrize("bad", [False, True])
 def test_a_sum_that_float16_cannot_hold(bad, tmp_path):
-    """65,536 ones are no fault; a NaN among them is."""
+    """65,536 values of 1 are fine, although their sum overflows. A NaN among them is an error."""
 
     def outputs(x):
         half = v1.get_variable(
@@ -310,7 +310,7 @@ def test_a_canned_estimator(canned, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["plain", "local", "emulated"])
 def test_a_relu_that_makes_a_number_of_nan(kind, tmp_path):
-    """It does where TensorFlow fuses it by oneDNN; elsewhere the loss is NaN, which is told too."""
+    """A ReLU that oneDNN fuses drops NaN. Elsewhere the loss is NaN, with an error too."""
 
     def outputs(x):
         return v1.layers.dense(v1.layers.dense(x, 8, tf.nn.relu), 1)

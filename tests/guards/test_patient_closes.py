@@ -1,4 +1,4 @@
-"""The end of a call waits no longer than a second for what its input runs ahead."""
+"""A call ends within about a second, even if its input still reads ahead."""
 
 import gc
 import signal
@@ -115,7 +115,7 @@ def test_ctrl_c_ends_a_process_whose_input_does_not_end(tmp_path):
     )
     try:
         assert process.stdout.readline() == "trained\n"
-        # Python loses a signal that comes just before it waits: one presses again.
+        # Python loses a signal that arrives just before it waits, so send it again.
         processes.until(
             lambda: process.send_signal(signal.SIGINT) or process.poll() is not None, pause=1
         )
@@ -125,7 +125,7 @@ def test_ctrl_c_ends_a_process_whose_input_does_not_end(tmp_path):
 
 
 def test_no_thread_is_started_while_python_ends(tmp_path, monkeypatch):
-    """A thread that begins then never runs, and who waits for it hangs."""
+    """A thread started then never runs, and waiting for it would hang."""
     closed_by, close = [], v1.Session.close
 
     def seen(session):
@@ -143,7 +143,7 @@ def test_no_thread_is_started_while_python_ends(tmp_path, monkeypatch):
 
 
 def test_a_session_goes_with_the_call(tmp_path):
-    """Without the search for garbage."""
+    """The session is freed without a garbage collection."""
     sessions = []
 
     class Hook(v1.train.SessionRunHook):

@@ -1,4 +1,4 @@
-"""A training or an evaluation of nothing is an error; one of random weights, or none, is told."""
+"""Training or evaluating nothing is an error. Random weights, or no steps left, are logged."""
 
 import logging
 
@@ -25,7 +25,7 @@ NOTHING_TO_TRAIN = (
 
 @pytest.fixture
 def log(caplog):
-    """The lines of our log since the last call."""
+    """Returns a function that returns our log lines since its last call."""
     caplog.set_level(logging.WARNING, "estimator_emb")
 
     def lines():
@@ -59,7 +59,7 @@ def test_a_run_of_nothing_is_an_error(way, tmp_path, log):
     raises(NOTHING_TO_EVALUATE, estimator.evaluate, input_of(0), steps=2)
     assert not (tmp_path / "eval").exists() or not list((tmp_path / "eval").glob("events*"))
     assert estimator.get_variable_value("global_step") == 2
-    # One batch of two that are asked for is an evaluation, where a TPU does not ask for both.
+    # A TPU requires both of two requested batches. Elsewhere one batch is an evaluation.
     log()
     if "use_tpu" in WAYS[way] or "eval_on_tpu" in WAYS[way]:
         assert estimator.evaluate(input_of(4), steps=2)["global_step"] == 2

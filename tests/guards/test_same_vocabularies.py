@@ -1,6 +1,7 @@
-"""A vocabulary that changes between two trainings of a model_dir, which moves every row.
+"""A vocabulary that changes between two trainings in a model_dir is refused.
 
-Stock tensorflow-estimator trains on, and evaluates, without a word.
+The change would give rows to other words. Stock tensorflow-estimator trains and evaluates without a
+message.
 """
 
 import json
@@ -140,7 +141,7 @@ def test_other_words_in_their_place_are_refused(kind, column, tmp_path):
 
 @pytest.mark.slow
 def test_what_moves_no_row_is_no_change(tmp_path):
-    """Another path, ends of lines, lines after the vocabulary, and the words as a list."""
+    """Another path, other line ends, extra lines at the end, or a list of the words."""
     folder, file = tmp_path / "model", tmp_path / "other.txt"
     train(tables(from_list(fc, WORDS, None), folder))
     record = json.loads((folder / RECORD).read_text())
@@ -158,7 +159,7 @@ def test_pieces_of_a_file(tmp_path, monkeypatch):
 
 
 def test_a_key_keeps_the_vocabularies_of_all_trainings(tmp_path):
-    """A later training without one of two columns, and then with other words in it."""
+    """A training with only one of two columns keeps both columns' words in the record."""
     one, two, three = [3, "a"], [4, "b"], [4, "c"]
     write = vocabulary_record.write
     write(str(tmp_path), {"fruit": [one, two]}, continues=False)
@@ -169,14 +170,14 @@ def test_a_key_keeps_the_vocabularies_of_all_trainings(tmp_path):
         vocabulary_record.check_unchanged(path, {"fruit": [one, three]})
     write(str(tmp_path), {"fruit": [three]}, continues=False)
     vocabulary_record.check_unchanged(path, {"fruit": [three]})
-    assert os.listdir(tmp_path) == [RECORD]  # It was written as a whole.
+    assert os.listdir(tmp_path) == [RECORD]  # No temporary file is left.
 
 
 def test_growth_is_a_matter_of_the_shape(tmp_path):
     train(tables(from_list(fc, WORDS, None), tmp_path))
     with pytest.raises(tf.errors.InvalidArgumentError, match="does not fit the program"):
         train(tables(from_list(fc, [*WORDS, "kiwi"], None), tmp_path))
-    # In a table of the same shape, unknown words have other rows.
+    # The same shape, but with four words instead of three and a row for unknown words.
     estimator = tables(from_list(fc, [*WORDS[:2], "kiwi", "fig"], None, oov=0), tmp_path)
     assert refused(train, estimator) == changed(tmp_path, "4 others, or in another order")
 

@@ -1,4 +1,4 @@
-"""Labels or a feature of another batch size than the ids."""
+"""Labels or a feature with another number of samples than the ids."""
 
 import logging
 import re
@@ -40,7 +40,7 @@ def test_another_number_of_samples_is_named_with_the_remedy(cores, dense, labels
     with pytest.raises(ValueError) as error:
         train(tmp_path, cores, dense, labels)
     first, *rest = str(error.value).splitlines()
-    assert first.startswith("Dimension")  # TensorFlow's words.
+    assert first.startswith("Dimension")  # TensorFlow's text.
     assert rest[-1] == f"{said} {REMEDY}"
 
 
@@ -71,7 +71,7 @@ def reshapes_wrongly(features, labels, params):
         (3, 4, raises, "depth must be even, got 3"),
         (4, 3, reshapes_wrongly, f"\n{LABELS} {REMEDY}"),
         (3, 3, transposes_wrongly, f"\n{DENSE}\n{LABELS} {REMEDY}"),
-        # A batch that is the last dimension, or flattened.
+        # The batch is the last dimension, or is flattened.
         (4, 8, reshapes_wrongly, "input shapes: [8,1], [2] and with input tensors computed as "
          "partial shapes: input[1] = [5,1]."),
         (768, 3, transposes_wrongly, f"\n{LABELS} {REMEDY}"),
@@ -123,11 +123,11 @@ def test_labels_of_one_sample_train_with_a_warning(cores, labels, said, tmp_path
 
 
 def unknown_shapes(sizes, ragged_rank=False, **others):
-    """An input_fn of batches whose shapes only a step knows.
+    """Returns an input_fn of batches with shapes that are known only at run time.
 
     Args:
-      sizes: of each batch, those of x, d and y.
-      ragged_rank: whether not even the ranks are known.
+      sizes: per batch, the numbers of samples of x, d and y.
+      ragged_rank: whether the ranks are unknown too.
       **others: more features, the same in each batch.
     """
 
@@ -178,8 +178,8 @@ def test_of_shapes_that_the_step_finds_it_is_named_too(mode, sizes, said, ragged
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         harness.run(mode, estimator, unknown_shapes([(4, 4, 4), sizes], ragged_rank))
     lines = error.value.message.splitlines()
-    assert "ncompatible shapes: [" in lines[0]  # TensorFlow's words.
-    # Of the loss, or in a training of a gradient, whichever runs first.
+    assert "ncompatible shapes: [" in lines[0]  # TensorFlow's text.
+    # An op of the loss fails, or in training an op of its gradient, whichever runs first.
     files = [__file__, *([harness.__file__] if mode == "train" else [])]
     assert any(re.match(rf"The op .* was made by {file}, line ", lines[1]) for file in files)
     *named, last = said
@@ -187,7 +187,7 @@ def test_of_shapes_that_the_step_finds_it_is_named_too(mode, sizes, said, ragged
 
 
 def test_what_trains_goes_on_training(tmp_path, caplog):
-    """A scalar, a constant of one value or of five, labels that are not samples, one label."""
+    """A scalar, a constant of one value or of five, labels that are not samples, and one label."""
     others = {"scale": np.float32(2.0), "weights": np.ones(5, np.float32), "one": np.ones(1)}
     input_fn = unknown_shapes([(4, 4, 4), (4, 1, 4), (4, 4, 1), (3, 3, 3), (4, 4, 1)], **others)
     estimator = harness.estimator(every_mode, SPEC, tmp_path)
@@ -219,7 +219,7 @@ def test_features_under_keys_that_cannot_be_sorted(tmp_path):
     ],
 )
 def test_a_batch_that_is_not_whole_is_told_of(static, sizes, said, tables, tmp_path, caplog):
-    """Once, and only off a TPU, which would not take it."""
+    """Logged once, and only off a TPU. A TPU refuses such a batch."""
     caplog.set_level(logging.INFO, "estimator_emb")
 
     def without_tables(features, labels, mode, params):
@@ -275,7 +275,7 @@ def test_where_a_tpu_is_emulated_unknown_shapes_are_named(tmp_path):
 
 @pytest.mark.parametrize("cores, sparse", [(1, False), (2, True)])
 def test_predicting_where_a_tpu_is_emulated(cores, sparse, tmp_path):
-    """The last batch is filled up, which would give a feature that lacks samples empty ones."""
+    """The last batch is padded. Padding would give a feature with too few samples empty ones."""
 
     def without_labels(features, labels):
         x = features["x"]

@@ -1,4 +1,4 @@
-"""Labels [B] that meet predictions [B, 1] are warned of; a loss of pairs that is meant is not."""
+"""Labels [B] that broadcast against predictions [B, 1] cause a warning. Intended pairs do not."""
 
 import re
 
@@ -28,7 +28,7 @@ MEANT = {
 
 
 def told_of(losses, directory, cores, static, caplog):
-    """What a training is told of the sum of its losses."""
+    """Trains on the sum of the losses, and returns the warnings."""
 
     def model_fn(features, labels, mode, params):
         logits = tf.compat.v1.layers.dense(features["x"], 1)

@@ -1,4 +1,4 @@
-"""SIGTERM, SIGHUP and Ctrl-C end a training at the end of a step, and save it."""
+"""SIGTERM, SIGHUP and Ctrl-C end a training after its current step, and save the model."""
 
 import logging
 import os
@@ -36,7 +36,7 @@ DEFAULTS = {
 
 
 def input_that_sends(number, batch, repeat=1):
-    """An input whose reading of a batch sends this process a signal."""
+    """Returns an input_fn that sends this process a signal when it reads a given batch."""
     read = []
 
     def send(ids):
@@ -51,7 +51,7 @@ def input_that_sends(number, batch, repeat=1):
             ids = tf.numpy_function(send, [features["id"]], tf.int64)
             return {"id": tf.ensure_shape(ids, [params["batch_size"], 1])}
 
-        # A batch is read in the step that asks for it, and none ahead.
+        # Each step reads its own batch, without reading ahead.
         options = tf.data.Options()
         options.experimental_optimization.inject_prefetch = False
         return input_of(400)(params).map(read_one).with_options(options)
@@ -61,7 +61,7 @@ def input_that_sends(number, batch, repeat=1):
 
 @pytest.fixture(autouse=True)
 def handlers(caplog):
-    """As a program finds them; whatever happens, they are put back."""
+    """Sets the default handlers, as a program finds them, and restores them afterwards."""
     caplog.set_level(logging.WARNING, "estimator_emb")
     before = {number: signal.signal(number, default) for number, default in DEFAULTS.items()}
     yield
@@ -82,19 +82,19 @@ def handlers(caplog):
     ],
 )
 def test_a_signal_ends_a_training_at_the_end_of_a_step(way, number, tmp_path, caplog, monkeypatch):
-    # However long a busy machine takes from one signal to the next.
+    # A busy machine may take long from one signal to the next.
     monkeypatch.setattr(stopping, "_SAME_SIGNAL_SECONDS", 600.0)
     options = {**WAYS[way], "iterations": 50 if way != "host" else 1}
     estimator = make(tmp_path, **options)
     hooks = [CheckpointInputPipelineHook(estimator, "ignore")]
     with pytest.raises(EXCEPTIONS[number]) as ended:
-        # Sent twice at once, as `timeout` does.
+        # The signal is sent twice at once, as `timeout` sends it.
         estimator.train(input_that_sends(number, 5, 2), hooks=hooks, max_steps=50)
     if number != signal.SIGINT:
         assert ended.value.code == 128 + number
     assert len(ended.traceback) < 8 and ended.value.__suppress_context__
     step = int(estimator.get_variable_value("global_step"))
-    # Of a loop of 50 steps, that in which the signal came, and at most one more.
+    # A loop of 50 steps ends with the step that got the signal, or the next.
     per_step = 2 if "2 cores" in way else 1
     assert 4 // per_step <= step <= 5 // per_step + 2
     saved = f"{tmp_path}/model.ckpt-{step}"
@@ -104,13 +104,13 @@ def test_a_signal_ends_a_training_at_the_end_of_a_step(way, number, tmp_path, ca
         f"{number.name}: training ends with this step. Another signal ends it at once.",
         f"{number.name} ended the training at step {step}. {SAVED.format(saved)}",
     ]
-    # It goes on from there, and ends by itself.
+    # The next training resumes there, and ends by itself.
     estimator.train(input_that_sends(number, 0), hooks=hooks, max_steps=step + 2)
     assert estimator.get_variable_value("global_step") == step + 2
 
 
 def test_the_end_waits_for_the_thread_that_receives_the_signal(tmp_path, caplog, monkeypatch):
-    """Here that thread is late, as on a busy machine."""
+    """The thread is late here, as on a busy machine."""
     receive = stopping._Training._receive
     monkeypatch.setattr(
         stopping._Training, "_receive", lambda *args: time.sleep(0.5) or receive(*args)
@@ -168,7 +168,7 @@ def test_a_damaged_model_directory_does_not_hide_the_signal(tmp_path, caplog, mo
 
 @pytest.mark.parametrize("ignored", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_handler_of_the_programs_own_is_left(ignored, tmp_path):
-    """Or one that ignores the signal, as a shell has it for a background job."""
+    """The handler may also ignore the signal, as a shell sets it for a background job."""
     received = []
     own = signal.SIG_IGN if ignored else lambda number, frame: received.append(number)
     signal.signal(signal.SIGTERM, own)
@@ -176,7 +176,7 @@ def test_a_handler_of_the_programs_own_is_left(ignored, tmp_path):
     estimator.train(input_that_sends(signal.SIGTERM, 2), max_steps=4)
     assert received == ([] if ignored else [signal.SIGTERM])
     assert estimator.get_variable_value("global_step") == 4
-    # The other one is ours all the same.
+    # The other signal still has our handler.
     with pytest.raises(KeyboardInterrupt):
         estimator.train(input_that_sends(signal.SIGINT, 2), max_steps=40)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -241,7 +241,7 @@ def test_a_signal_while_a_training_evaluates(use_tpu, tmp_path, caplog):
     with pytest.raises(SystemExit) as ended:
         ee.train_and_evaluate(estimator, train, sends)
     assert ended.value.code == 143 and len(ended.traceback) < 14
-    # The evaluation is given up, and what it was to evaluate is saved.
+    # The evaluation is abandoned, but the model that it was to evaluate is saved.
     assert estimator.latest_checkpoint() == f"{tmp_path}/model.ckpt-2"
     assert not list(tmp_path.glob("eval/events*"))
     saved = SAVED.format(f"{tmp_path}/model.ckpt-2")
@@ -319,7 +319,7 @@ def test_a_program_ends_in_a_few_lines(runner, how, number, status, tmp_path):
     if how == "hangs":
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(2)
-        # A busy machine may take the first of them for the same signal.
+        # A busy machine may take the first signals for the same signal, so send more.
         while process.poll() is None:
             process.send_signal(number)
             time.sleep(1.5)

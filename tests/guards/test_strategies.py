@@ -1,4 +1,4 @@
-"""Several replicas or several trainings in one process: right, or refused by name."""
+"""Several replicas or trainings in one process train right, or are refused with the reason."""
 
 import functools
 import multiprocessing.pool
@@ -86,7 +86,7 @@ print("loss", one.evaluate(input_fn, steps=2)["loss"])
 
 @pytest.mark.slow
 def test_two_mirrored_replicas_without_tables(tmp_path):
-    """As tensorflow-estimator alone: steps of 0.5 x mean(1, 3) and of 0.5 x mean(5, 7)."""
+    """Stock tensorflow-estimator takes the same steps: 0.5 x mean(1, 3) and 0.5 x mean(5, 7)."""
     done = processes.run(MIRRORED, tmp_path)
     assert done.stdout.split() == ["weight", "-3.0", "loss", "-12.0"]
 

@@ -1,6 +1,6 @@
-"""Trainings in which a part of the model does not train, and the global step does not count right.
+"""Trainings in which parts of the model do not train, or the global step counts wrong.
 
-Stock tensorflow-estimator trains them without a word.
+Stock tensorflow-estimator trains them without a message.
 """
 
 import re
@@ -36,7 +36,7 @@ def minimize(loss, step=True):
 
 
 def make(kind, model_dir, inputs=lambda x: x, train_op=minimize, **fields):
-    """An estimator of a linear model of `inputs(x)`, which `train_op(loss)` trains."""
+    """Returns an estimator of a linear model of `inputs(x)`, trained by `train_op(loss)`."""
 
     def model(features, labels, mode, spec):
         w = v1.get_variable("w", [3, 1], initializer=v1.zeros_initializer())
@@ -49,7 +49,7 @@ def make(kind, model_dir, inputs=lambda x: x, train_op=minimize, **fields):
 
 
 def said(caplog):
-    """The warnings of our log, without the lines of code at their ends."""
+    """Returns our warnings, without the code lines at their ends."""
     lines = [line for line in harness.said(caplog) if "step" in line and "warning" not in line]
     return [re.sub(r" The op .*", "", line) for line in lines if not line.startswith("step ")]
 
@@ -495,7 +495,7 @@ def assert_before(x):
 
 
 def assertion_of_a_library(x):
-    """Whose op goes unused."""
+    """The library's op is unused."""
     tf.math.confusion_matrix(tf.cast(x[:, 0], tf.int32), tf.cast(x[:, 1], tf.int32), 10)
     return x
 

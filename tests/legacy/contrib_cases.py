@@ -1,8 +1,8 @@
-"""What tf.contrib computes, in cases that TensorFlow 1.15 runs too.
+"""Cases of tf.contrib that TensorFlow 1.15 can run too.
+
+This writes the expected values of the tests, with tensorflow 1.15.5 and protobuf below 3.20:
 
     python3.7 tests/legacy/contrib_cases.py > tests/data/contrib_goldens.json
-
-with tensorflow 1.15.5 and protobuf below 3.20 writes what the tests compare with.
 """
 
 import functools
@@ -41,7 +41,10 @@ OPTIMIZERS = {
 
 
 def trained(tf, make, resource, list_=None, by_minimize=False):
-    """Variables and slots after three steps, by name: one by dense gradients, two by sparse."""
+    """Returns variables and slots after three steps, by name.
+
+    Variable one has dense gradients, two has sparse gradients, and three has zeros.
+    """
     with tf.Graph().as_default(), tf.Session() as session:
         optimizer = make()
         variables = [
@@ -130,7 +133,7 @@ OTHER_METRICS = {
 
 
 def metrics(tf, module):
-    """Value and update of every metric after two batches, and the names of their variables."""
+    """Returns each metric's value and update after two batches, and its variables' names."""
     results = {}
     for number, (name, arguments, hard) in enumerate(METRICS):
         predictions = (PREDICTIONS > 0.5).astype(int) if hard else PREDICTIONS
@@ -151,7 +154,7 @@ def metrics(tf, module):
 
 
 def run_metric(tf, metric, *args, **kwargs):
-    """Calls a metric, with its arrays as tensors."""
+    """Calls a metric with its arrays as tensors, and runs two updates."""
 
     def given(value):
         return tf.constant(value) if isinstance(value, np.ndarray) else value
@@ -212,7 +215,7 @@ HPARAMS = [
 
 
 def hparams(training):
-    """The result of each line of HPARAMS, or its error, and the values after it."""
+    """Returns the result or error of each line of HPARAMS, and the values after it."""
     results = {}
     for line in HPARAMS:
         h = training.HParams(rate=0.1, steps=3, layers=[1, 2], on=True, name="x", nothing=None)
@@ -228,7 +231,7 @@ def hparams(training):
 
 
 def scopes(framework):
-    """What functions of an arg_scope are called with."""
+    """Returns the arguments with which functions in an arg_scope are called."""
     calls = []
 
     @framework.add_arg_scope
@@ -272,7 +275,7 @@ def scopes(framework):
 
 
 def signature(function):
-    """Names and defaults of a function's arguments."""
+    """Returns names and defaults of a function's arguments."""
     return [
         [parameter.name, repr(parameter.default), parameter.kind == parameter.VAR_KEYWORD]
         for parameter in inspect.signature(function).parameters.values()

@@ -1,4 +1,4 @@
-"""tf.contrib's layers against NumPy, and what is said about names that are gone."""
+"""tf.contrib: layers equal NumPy, and removed names get advice."""
 
 import contextlib
 import importlib
@@ -28,7 +28,10 @@ tf1 = tf.compat.v1
 
 
 def evaluated(build):
-    """The value of what `build` returns, with every variable set to 1.5 times its initial value."""
+    """Evaluates `build()` with each variable v set to 1.5 v + 0.25.
+
+    Returns the value, and the shapes of trainable variables by name.
+    """
     with tf.Graph().as_default(), tf1.Session() as session:
         result = build()
         session.run(tf1.global_variables_initializer())
@@ -53,7 +56,7 @@ def test_layer_norm(norm, params, axes, shape):
     )
     mean = INPUTS.mean(axes, keepdims=True)
     deviation = np.sqrt(INPUTS.var(axes, keepdims=True))
-    expected = np.maximum(0, (INPUTS - mean) / deviation * 1.75 + 0.25)  # gamma and beta
+    expected = np.maximum(0, (INPUTS - mean) / deviation * 1.75 + 0.25)  # gamma is 1.75, beta 0.25
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
     assert names == {"LayerNorm/beta": shape, "LayerNorm/gamma": shape}
 
@@ -104,7 +107,8 @@ def test_initializers():
     values = drawn(layers.xavier_initializer(seed=1))
     assert 0.99 * limit < abs(values).max() <= limit
     np.testing.assert_allclose(values.var(), 1 / 400, rtol=0.02)
-    # A normal distribution of variance 1.3 f / n, of which cutting at 2 leaves 0.7737.
+    # A normal distribution of variance 1.3 f / n. Cutting it at 2 deviations leaves 0.7737 of the
+    # variance.
     for values, n in (
         (drawn(layers.xavier_initializer(uniform=False, seed=1)), 400),
         (drawn(layers.variance_scaling_initializer(2.0, "FAN_IN", seed=1)), 150),
@@ -177,7 +181,7 @@ def test_the_table_knows_every_module_and_name_of_tensorflow_1_15(tf_contrib):
 
 
 def places_of_tensorflow():
-    """Every dotted name of TensorFlow, or of this package, that the table sends a program to."""
+    """Yields each dotted name of TensorFlow or this package that the table recommends."""
     for owner, module in contrib_names.MODULES.items():
         for text in (module.rest or "", *module.elsewhere.values()):
             for name in re.findall(r"\b(?:tf|tensorflow|estimator_emb)\.[\w.]*\w", text):
@@ -246,7 +250,7 @@ def test_a_name_that_is_gone_says_where_it_is(path, tf_contrib, monkeypatch):
                 exec(f"from {parent} import {leaf}")
             return
         names = {}
-        exec(f"from {parent} import {leaf} as gone", names)  # No error, before it is used.
+        exec(f"from {parent} import {leaf} as gone", names)  # No error until it is used.
         with pytest.raises(AttributeError, match="^" + re.escape(message) + "$"):
             names["gone"](1, name="x")
         with pytest.raises(AttributeError, match="^" + re.escape(message) + "$"):
@@ -257,7 +261,7 @@ def test_a_name_that_is_gone_says_where_it_is(path, tf_contrib, monkeypatch):
 
 @contextlib.contextmanager
 def forgotten(name):
-    """Takes back an import of a stand-in."""
+    """Undoes the import of a stand-in."""
     yield
     parent, _, leaf = name.rpartition(".")
     if sys.modules.pop(name, None) is not None:
@@ -288,7 +292,7 @@ HANDLERS = {
 
 @pytest.fixture
 def fresh(tf_contrib):
-    """Forgets what a test imports of tf.contrib."""
+    """Forgets the modules of tf.contrib that a test imports."""
     before = {name for name in sys.modules if name.startswith("tensorflow.contrib")}
     yield
     for name in sorted({*sys.modules} - before, reverse=True):
@@ -327,7 +331,7 @@ def test_programs_choose_by_the_error_of_an_import(form, handler, fresh, tmp_pat
 
 @pytest.mark.parametrize("handler", ["ImportError", "Exception"])
 def test_an_import_by_another_module_of_the_program(handler, fresh, tmp_path, monkeypatch):
-    """Of those around it, only a `try` that names an ImportError counts."""
+    """A `try` around the other module's import counts only if it names ImportError."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "inner_of_test.py").write_text("from tensorflow.contrib import quantize\n")
     text = f"try:\n    import inner_of_test\n    found = True\nexcept {handler}:\n    found = False"
@@ -349,7 +353,7 @@ def test_an_import_outside_of_the_body_of_a_try(fresh, tmp_path):
 
 
 def test_every_module_below_contrib_imports_or_says_what_to_do(fresh):
-    """As TensorFlow 1.15 had them, from its files."""
+    """The list of modules comes from TensorFlow 1.15's files."""
     there = json.loads((DATA / "tensorflow_1_15.json").read_text())["contrib_modules"]
     walked = 0
     for owner, paths in there.items():
@@ -427,11 +431,11 @@ def test_scopes_and_signatures_are_those_of_tensorflow_1_15(tf_contrib):
     for name, expected in GOLDENS["signatures"].items():
         module, _, function = name.partition(".")
         actual = contrib_cases.signature(getattr(getattr(tf_contrib, module), function))
-        # Today's Adam has one argument more.
+        # Today's Adam has an additional argument.
         actual = [one for one in actual if one[0] != "use_own_namescope_for_non_slot_vars"]
         assert [one[0] for one in actual] == [one[0] for one in expected], name
         for one, other in zip(actual, expected, strict=True):
-            plain = not other[1].startswith("<")  # A default with a name of its own.
+            plain = not other[1].startswith("<")  # Else an object's repr.
             assert one[1] == other[1] or not plain or one[0] == "mode", (name, one, other)
 
 

@@ -1,4 +1,4 @@
-"""Names of tf.contrib that this package has itself, against NumPy and TensorFlow's own ops."""
+"""This package's versions of tf.contrib names equal NumPy and TensorFlow's own ops."""
 
 import itertools
 
@@ -25,7 +25,7 @@ RNG = np.random.default_rng(3)
 
 
 def run(build, seed=1):
-    """The value of what `build` makes in a graph, and the values of its variables."""
+    """Returns the value of `build()` in a graph, and the values of its variables."""
     with tf.Graph().as_default(), v1.Session() as session:
         v1.set_random_seed(seed)
         made = build()
@@ -38,7 +38,7 @@ def run(build, seed=1):
 
 
 def sampled(images, rows, bilinear=False):
-    """The projective transforms of NHWC images, by the formula."""
+    """Computes projective transforms of NHWC images by the formula."""
     out = np.zeros_like(images)
     count, height, width, _ = images.shape
     rows = np.broadcast_to(rows, (count, 8))
@@ -170,7 +170,7 @@ def test_layer_norm_basic_lstm_cell(layer_norm):
              for name in ("gamma", "beta")] if layer_norm else ["bias"]  # fmt: skip
     assert set(variables) == {scope + name for name in ("kernel", *names)}
     gates = np.concatenate([x, h], 1) @ variables[scope + "kernel"]
-    gates = gates + variables.get(f"{scope}bias", 0)  # It begins at random, as in TensorFlow 1.15.
+    gates = gates + variables.get(f"{scope}bias", 0)  # Random at first, as in TensorFlow 1.15.
     norm = (lambda gate: normalized(gate, 1.5, 0.25)) if layer_norm else lambda gate: gate
     i, j, f, o = map(norm, np.split(gates, 4, axis=1))
     want_c = norm(c * sigmoid(f + 0.5) + sigmoid(i) * np.tanh(j))
@@ -254,7 +254,7 @@ def score_of(path, unary, binary):
 @pytest.mark.slow
 @pytest.mark.parametrize("time", [1, 4])
 def test_conditional_random_field(time):
-    """Against every sequence of tags."""
+    """Compares with all sequences of tags."""
     unary = RNG.normal(size=(4, time, 3)).astype(np.float32)
     binary = RNG.normal(size=(3, 3)).astype(np.float32)
     tags = RNG.integers(0, 3, (4, time)).astype(np.int32)
@@ -279,7 +279,7 @@ def test_conditional_random_field(time):
         np.testing.assert_allclose(got["norm"][number], norm, rtol=1e-4, atol=1e-5)
         likelihood = of_paths[mine] - norm
         np.testing.assert_allclose(got["likelihood"][number], likelihood, rtol=1e-3, atol=1e-5)
-        # As in TensorFlow 1.15, one of length 0 is decoded as of length 1.
+        # As in TensorFlow 1.15, a sequence of length 0 is decoded as if its length were 1.
         read = max(length, 1)
         of_paths = {p: score_of(p, unary[number], binary) for p in paths(read, 3)}
         want = max(of_paths, key=of_paths.get)
@@ -289,7 +289,7 @@ def test_conditional_random_field(time):
         assert tuple(alone[0]) == want
         np.testing.assert_allclose(alone[1], of_paths[want], rtol=1e-4)
         if length:
-            # The gradient is the tag less its probability.
+            # The gradient is the tag minus its probability.
             first = np.array([p[0] for p in paths(length, 3)])
             scores = np.array([score_of(p, unary[number], binary) for p in paths(length, 3)])
             chance = np.exp(scores - norm)

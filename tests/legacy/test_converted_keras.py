@@ -1,4 +1,4 @@
-"""`model_to_estimator` takes over all weights of a trained Keras model, as Keras itself shows."""
+"""`model_to_estimator` keeps all weights of a trained Keras model: results equal Keras's own."""
 
 import harness
 import numpy as np
@@ -18,10 +18,10 @@ def input_fn():
 
 
 def trained():
-    """A model whose averages and frozen layer are far from their first values."""
+    """Returns a Keras model with averages and a frozen layer far from their initial values."""
     tf.keras.backend.clear_session()
     given = tf.keras.Input([3], name="x")
-    # A momentum of 1 and a rate of 0 keep all weights in the training of the estimator.
+    # Momentum 1 and rate 0 keep all weights unchanged in the estimator's training.
     scaled = tf.keras.layers.BatchNormalization(momentum=1.0, name="scaled")(given)
     hidden = tf.keras.layers.Dense(4, "relu", trainable=False, name="frozen")(scaled)
     model = tf.keras.Model(given, tf.keras.layers.Dense(1, name="last")(hidden))

@@ -1,4 +1,4 @@
-"""A program with its own copy of tpu_estimator.py is told so."""
+"""A program with its own copy of tpu_estimator.py gets a message."""
 
 import pathlib
 import textwrap
@@ -20,7 +20,7 @@ WHY = (
     f"TensorFlow that it was taken from. {DO}"
 )
 
-# What TensorFlow 1.12's file begins with, and the shape of what follows.
+# The start of TensorFlow 1.12's file, and an outline of the rest.
 OLD = textwrap.dedent(
     """
     from tensorflow.contrib.tpu.python.ops import tpu_ops
@@ -84,7 +84,7 @@ def test_a_copy_that_runs(tmp_path):
     "source",
     [
         "1 / 0",
-        "class TPUEstimator:\n    pass\n1 / 0",  # A class of the program's own.
+        "class TPUEstimator:\n    pass\n1 / 0",  # The program's own class.
         "class _ModelFnWrapper:\n    pass\n1 / 0",
     ],
 )

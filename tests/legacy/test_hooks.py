@@ -1,4 +1,4 @@
-"""Hooks that TensorFlow 2.16 dropped; on 2.15 they are compared with TensorFlow's own."""
+"""Hooks that TensorFlow 2.16 removed: for positions of the input, and asynchronous checkpoints."""
 
 import json
 import threading
@@ -31,7 +31,7 @@ def test_a_worker_goes_on_from_what_is_not_ahead_of_the_model(tmp_path, monkeypa
     read = []
 
     def as_worker(first_step, last_step):
-        """Steps of a worker, whose session finds the variables initialised by the chief."""
+        """Runs a worker's steps. The chief has initialised the variables before."""
         with tf.Graph().as_default():
             step = tf1.train.get_or_create_global_step()
             iterator = tf1.data.make_initializable_iterator(tf.data.Dataset.range(100))
@@ -95,7 +95,7 @@ def test_checkpoints_are_written_beside_the_training(tmp_path):
     listener = Listener()
 
     def each_step(number):
-        # The first checkpoint, of step 0, is held up until step 3: that of step 2 is left out.
+        # The checkpoint of step 0 is delayed until step 3, so that of step 2 is skipped.
         if number == 3:
             assert listener.saved == []
             listener.release.set()

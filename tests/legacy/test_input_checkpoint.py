@@ -1,4 +1,4 @@
-"""`CheckpointInputPipelineHook`: a training that is killed goes on with the batch that follows."""
+"""`CheckpointInputPipelineHook`: a killed training resumes with the next batch."""
 
 import functools
 import glob
@@ -38,7 +38,7 @@ WAYS = {
 
 
 class Kill(BaseException):
-    """Ends a training as a kill does: nothing of it runs on, and nothing more is saved."""
+    """Ends a training as a kill does: nothing runs afterwards, and nothing more is saved."""
 
 
 class KillAfterStep(tf1.train.SessionRunHook):
@@ -67,7 +67,10 @@ def kill_while_saving(step, moment):
 def make(
     model_dir, use_tpu=None, pipelined=False, cores=1, iterations=1, bad_ids="error", **config
 ):
-    """An estimator whose table "count" says how often each id was seen; what else it has, when."""
+    """Returns an estimator whose table "count" counts how often each id was seen.
+
+    The values of its other variables depend on the order of the batches.
+    """
     config = {"save_checkpoints_steps": 2, "keep_checkpoint_max": 2, **config}
     config.setdefault("log_step_count_steps", None)
     if use_tpu is None:
@@ -154,7 +157,7 @@ def files(directory):
 
 
 def complete(directory, of=""):
-    """The checkpoints of a folder that have all of their files; `of` begins their names."""
+    """Returns the folder's complete checkpoints whose names start with `of`."""
     found = [name.removesuffix(".index") for name in files(directory) if name.endswith(".index")]
     return [name for name in found if name.startswith(of)]
 
@@ -194,7 +197,7 @@ def test_a_killed_training_ends_as_an_uninterrupted_one(
 ):
     if kernels == "native":
         request.getfixturevalue("native")
-    # There are checkpoints of even steps. The input is saved before the model.
+    # Even steps are saved, first the input and then the model.
     kills = [
         kill_while_saving(0, "before_save"),
         kill_while_saving(0, "after_save"),
@@ -261,7 +264,7 @@ ANOTHER_LOOKUP = (
 @pytest.mark.parametrize(
     "before, others",
     [
-        # Of other kernels: other tensors, some of the same names and types.
+        # Other kernels keep other tensors, some with the same names and types.
         (("1", 1, "error"), [("0", 1, "error")]),
         *(
             pytest.param(*of_one, marks=pytest.mark.slow)
@@ -277,7 +280,7 @@ ANOTHER_LOOKUP = (
 def test_a_lookup_ahead_of_other_settings(
     before, others, native_library, in_shards, monkeypatch, tmp_path
 ):
-    """What is kept depends on the kernels, the shards and bad ids."""
+    """A saved lookup ahead depends on the kernels, the shards and bad_ids."""
 
     def estimator(native, shards, bad_ids):
         monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", native)
@@ -310,7 +313,7 @@ def test_a_saver_of_the_programs_own_is_followed(elsewhere, tmp_path):
     directory = tmp_path / "elsewhere" if elsewhere else tmp_path
     for step in (4, 7):
         killed(make(tmp_path), hooks=[saver_hook(directory), KillAfterStep(step)])
-    # Where no model is saved beside it, a position is saved as the RunConfig says.
+    # Without a saved model in the same folder, positions are saved as the RunConfig says.
     steps = (0, 2, 4, 6) if elsewhere else (3, 6)
     assert complete(tmp_path, "input") == [f"input.ckpt-{step}" for step in steps]
     if not elsewhere:
@@ -342,7 +345,7 @@ def test_a_training_without_the_hook_in_between_is_told(tmp_path, caplog):
         f"The input goes on from {tmp_path}/input.ckpt-4, where the hook last saved it: what steps "
         "5 to 7 have read since may be read again. Train with this hook each time."
     ]
-    # Steps 1 to 4 with the hook, 3 from the start without it, and step 5 of the first ones.
+    # Batches 1 to 4 with the hook, batches 1 to 3 without it, and batch 5 with it again.
     check_counts(harness.saved(tmp_path, 8), [*batches()[:4], *batches()[:3], batches()[4]])
 
 
@@ -402,7 +405,7 @@ theirs = pytest.mark.skipif(
 
 @pytest.fixture
 def as_tensorflow_has_it(monkeypatch):
-    """Estimators as they are where estimator_emb is not imported."""
+    """Makes estimators behave as without estimator_emb."""
     input_checkpoint.attach_hooks()
     estimator = input_checkpoint.Estimator
     own = estimator._train_with_estimator_spec.__wrapped__
@@ -423,7 +426,7 @@ def test_positions_of_tensorflows_hook_are_read(tmp_path, as_tensorflow_has_it, 
 @pytest.mark.parametrize("way", ["plain", "host"])
 def test_tensorflows_hook_is_replaced(tmp_path, way):
     if way == "plain":
-        input_checkpoint.attach_hooks()  # As `install` does.
+        input_checkpoint.attach_hooks()  # `install` does this.
     hook_class = tf.data.experimental.CheckpointInputPipelineHook
     for step in (3, 6):
         estimator = make(tmp_path, **WAYS[way])
@@ -433,7 +436,7 @@ def test_tensorflows_hook_is_replaced(tmp_path, way):
 
 
 def train_long(directory):
-    """Trains until it is killed, in a process of its own."""
+    """Trains in its own process, until killed."""
     print("ready", flush=True)
     estimator = make(directory, **WAYS["host"], save_checkpoints_steps=3)
     train(estimator, LONG, input_fn=lambda params: input_fn(params, steps=LONG + 2))
@@ -441,7 +444,7 @@ def train_long(directory):
 
 @pytest.mark.slow
 def test_kills_at_any_moment(tmp_path):
-    """Kills at random moments, most while the training runs, and one run to its end."""
+    """Kills a training at random moments, mostly while it runs, then lets it run to its end."""
     seed = random.randrange(1 << 30)
     print("seed", seed)
     moments = random.Random(seed)
@@ -462,7 +465,7 @@ def test_kills_at_any_moment(tmp_path):
         process = start(killed)
         process.stdout.readline()
         before = set(files(killed))
-        # The session of this process has begun once it writes its events.
+        # The process's session has begun when it writes its events.
         processes.until(lambda: set(files(killed)) != before or process.poll() is not None)
         time.sleep(moments.uniform(0.0, 1.5))
         process.kill()

@@ -1,4 +1,4 @@
-"""install(): every name a program may import by, in any order, and back again."""
+"""install() replaces each name that programs import, in any order. uninstall() restores it."""
 
 import sys
 from unittest import mock

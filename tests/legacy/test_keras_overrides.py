@@ -1,4 +1,4 @@
-"""Overrides that were written for the Keras of TensorFlow 1.15, in classes derived from today's."""
+"""Overrides written for TensorFlow 1.15's Keras work in subclasses of today's Keras."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def fitted():
 
 @pytest.mark.parametrize("base", ["keras", "v1 keras", "tf.layers"])
 def test_moments_of_a_batch_normalization(base):
-    """As TPU programs of 2019 average the moments of cores."""
+    """TPU programs of 2019 average the moments of all cores this way."""
     bases = {
         "keras": layers.BatchNormalization,
         "v1 keras": v1.keras.layers.BatchNormalization,
@@ -137,7 +137,7 @@ def test_an_override_of_today_is_left_alone():
 
 
 def test_each_argument_is_one_of_todays_keras():
-    """So that one that Keras renames does not stay in the list."""
+    """An argument that Keras renames must not stay in the list."""
     for cls, argument, names in keras_overrides._ADDED:
         for name in names.split():
             assert argument in getattr(cls, name).__code__.co_varnames or argument in str(

@@ -1,6 +1,6 @@
-"""What has moved inside TensorFlow since 2.9 is found under its old name, and is the very same.
+"""Objects that moved inside TensorFlow since 2.9 are also found under their old names.
 
-tests/data/tensorflow_2_9.json has what TensorFlow 2.9.3 defines in these modules.
+tests/data/tensorflow_2_9.json lists the names that TensorFlow 2.9.3 defines in these modules.
 """
 
 import importlib
@@ -41,7 +41,7 @@ def test_a_module_is_the_one_in_its_new_place(installed):
         found, form = module(old), {}
         exec(f"from tensorflow.python.{parent} import {leaf} as found", form)
         assert form["found"] is found is sys.modules[f"tensorflow.python.{old}"]
-        # TensorFlow 2.15 has some of them in both places.
+        # TensorFlow 2.15 has some modules in both places.
         assert found is module(new) or found.__name__ == f"tensorflow.python.{old}"
 
 

@@ -1,4 +1,4 @@
-"""A plain `Estimator` whose model_fn is for a TPU core, where a TPU is emulated: it is one core."""
+"""On an emulated TPU, a plain `Estimator` with a model_fn for TPU cores runs as one core."""
 
 import types
 
@@ -30,7 +30,7 @@ def sharded(loss, w):
 
 
 def summed(loss, w):
-    """Whose gradient is summed by hand, and goes through a sum in the model, too."""
+    """Sums the gradient over cores by hand, and also sums the loss over cores."""
     (gradient,) = tf.gradients(v1.tpu.cross_replica_sum(loss), w)
     gradient = v1.tpu.cross_replica_sum(gradient)
     optimizer = v1.train.MomentumOptimizer(0.1, 0.5)
@@ -77,7 +77,7 @@ def test_one_core_trains_as_without(tmp_path):
             )
         )
     assert results[0] == results[1] == results[2]
-    # By hand: the gradient of sum((x w - 3)^2) is 2 (30 w - 24).
+    # The gradient of sum((x w - 3)^2) is 2 (30 w - 24).
     w, momentum = 1.0, 0.0
     for _ in range(2):
         momentum = 0.5 * momentum + 2 * (30 * w - 24)
@@ -87,7 +87,7 @@ def test_one_core_trains_as_without(tmp_path):
 
 @pytest.mark.parametrize(("replicas", "stands_in"), [(1, True), (2, False)])
 def test_several_replicas_are_no_cores(replicas, stands_in, monkeypatch):
-    """A sum over them is not one of a single core: the op stays, and has no kernel off a TPU."""
+    """With two replicas the op of a sum stays, although it has no kernel off a TPU."""
     strategy = types.SimpleNamespace(num_replicas_in_sync=replicas)
     monkeypatch.setattr(tf.distribute, "get_strategy", lambda: strategy)
     before = gen_tpu_ops.cross_replica_sum

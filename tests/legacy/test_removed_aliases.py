@@ -1,4 +1,4 @@
-"""Names of older Pythons: those that --tf-v1 supplies, and advice on the others."""
+"""Names of older Pythons and NumPys: --tf-v1 supplies some, and others get advice."""
 
 import base64
 import collections
@@ -42,7 +42,7 @@ def test_names_of_python_and_numpy_have_their_old_meaning(supplied):
         inspect.getargspec(lambda *, a: a)
     assert isinstance({}, collections.Mapping) and isinstance([], collections.Sequence)
     assert issubclass(dict, collections.MutableMapping) and collections.Iterable and time.clock()
-    # The last four are the examples of Python 3.8's own tests of fractions.gcd.
+    # The last four pairs come from Python 3.8's own tests of fractions.gcd.
     pairs = ((12, 18), (10, -15), (-10, 15), (0, -3), (-3, 0))
     assert [fractions.gcd(*pair) for pair in pairs] == [6, -5, 5, -3, -3]
     assert np.array([1, 0], np.bool).dtype == bool

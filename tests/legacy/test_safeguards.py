@@ -1,4 +1,4 @@
-"""Estimators without a TPU get what TPUEstimator has, by `install`."""
+"""With `install`, estimators without a TPU get the safeguards of TPUEstimator."""
 
 import functools
 import logging
@@ -27,7 +27,7 @@ def input_fn(batches=4):
 
 
 def make(kind, model_dir, width=4, name="w", strategy=None):
-    """An estimator whose model has a layer of a width; `name` is that of a variable of 'own'."""
+    """Returns an estimator with a layer of a width. `name` is the name of kind 'own''s variable."""
     config = tf.estimator.RunConfig(str(model_dir), tf_random_seed=1, train_distribute=strategy)
     if kind == "canned":
         columns = [tf.feature_column.numeric_column("x", [3])]
@@ -58,7 +58,7 @@ receiver = harness.receiver_of(x=(tf.float32, [None, 3]))
 
 
 def terminated():
-    """Returns an input_fn whose reading of the fifth batch sends this process SIGTERM."""
+    """Returns an input_fn that sends this process SIGTERM when it reads the fifth batch."""
     read = []
 
     def send(x):
@@ -104,7 +104,7 @@ def test_sigterm_ends_a_training_with_a_checkpoint(kind, tmp_path, caplog):
     saved = estimator.latest_checkpoint()
     step = int(saved.rpartition("-")[2])
     assert 4 <= step <= 6  # The signal comes while a batch is read.
-    at = "" if evaluates else f" at step {step}"  # The last evaluation is given up.
+    at = "" if evaluates else f" at step {step}"  # The last evaluation is abandoned.
     assert harness.said(caplog) == [
         "SIGTERM: training ends with this step. Another signal ends it at once.",
         f"SIGTERM ended the training{at}. The model is saved in {saved}: run the "
@@ -189,7 +189,7 @@ def test_a_checkpoint_of_another_shape_is_named(kind, tmp_path):
             for line in raised.value.message.splitlines()
             if "Adagrad" not in line and " more" not in line
         ]
-        # The variables come in the order in which the program made them.
+        # The error lists variables in the order in which the program made them.
         path = f"{tmp_path}/model.ckpt-1"
         assert [lines[0], *sorted(lines[1:-1]), lines[-1]] == [
             f"Restoring from checkpoint failed: '{path}' does not fit the program:",
@@ -197,7 +197,7 @@ def test_a_checkpoint_of_another_shape_is_named(kind, tmp_path):
             "What to do: build the model as it was when it was saved, or train in another "
             "model_dir.",
         ]
-        # What fits goes on.
+        # A model that fits still runs.
         call(make(kind, tmp_path), tmp_path)
 
 
@@ -213,7 +213,7 @@ def test_a_renamed_variable_is_named_with_what_is_like_it(tmp_path):
             "program:\n"
             "  Key weights not found in checkpoint: it is [3, 4], and of that shape the checkpoint "
             "has w\n"
-            # Only shapes are the same, as in the folder of another model.
+            # Only the shape matches, as in another model's folder.
             "What to do: build the model as it was when it was saved, or train in another "
             "model_dir."
         )
@@ -267,7 +267,7 @@ def test_a_second_training_in_a_folder_is_refused(tmp_path):
 def test_a_plain_estimator_computes_what_it_did(kind, tmp_path):
     made = []
     for folder in ("with", "without"):
-        tf.keras.utils.set_random_seed(1)  # Keras draws the first values of a model by it.
+        tf.keras.utils.set_random_seed(1)  # Seeds the initial values of Keras.
         made.append(make(kind, tmp_path / folder))
     results = []
     for estimator in made:
@@ -276,7 +276,7 @@ def test_a_plain_estimator_computes_what_it_did(kind, tmp_path):
         names = [name for name in estimator.get_variable_names() if not name.startswith("_")]
         values = {name: estimator.get_variable_value(name) for name in names}
         results.append([values, estimator.evaluate(input_fn), *estimator.predict(input_fn)])
-        ee.uninstall()  # What remains is tensorflow-estimator's own.
+        ee.uninstall()  # The second estimator runs without this package.
     tf.nest.map_structure(np.testing.assert_array_equal, *results)
 
 
@@ -314,7 +314,7 @@ def test_the_replicas_of_a_strategy(tmp_path, caplog):
 
 
 def test_an_export_that_fails_leaves_no_folder(tmp_path):
-    """At its start, or at its end where it copies a file that is missing."""
+    """An export may fail at its start, or at its end when it copies a missing file."""
     estimator = make("own", tmp_path / "model")
     estimator.train(input_fn, steps=1)
     check_no_folder_is_left(estimator, tmp_path / "export", receiver)

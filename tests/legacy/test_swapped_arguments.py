@@ -1,4 +1,4 @@
-"""`estimator-emb run` names the arguments of feature columns that a program has swapped."""
+"""`estimator-emb run` names swapped arguments of feature columns."""
 
 import sys
 
@@ -31,7 +31,7 @@ def test_they_are_named_beside_the_error(api, call, first, second, tmp_path, cap
     launch.show_failure(raised.value, bound_tf_v1=False)
     *_, error, advice = capsys.readouterr().err.splitlines()
     assert error.startswith("TypeError: ")
-    function = call.partition("(")[0].removeprefix("sequence_")  # It calls the other one.
+    function = call.partition("(")[0].removeprefix("sequence_")  # Calls that without the prefix.
     assert advice == (
         f"estimator-emb: {program}, line 3: {function} got {first}; perhaps swapped: "
         f"{first.partition('=')[0]} comes before {second}."

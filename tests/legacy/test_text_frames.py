@@ -1,4 +1,4 @@
-"""Text columns of pandas in `pandas_input_fn`; columns of type object are the judge."""
+"""`pandas_input_fn` reads text columns of pandas as it reads columns of type object."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""--tf-v1: every public module of TensorFlow 1.15, in every form of import."""
+"""--tf-v1 binds each public module of TensorFlow 1.15, for every form of import."""
 
 import json
 
@@ -86,7 +86,7 @@ def test_every_module_before_tensorflow_is_imported():
 
 @pytest.mark.slow
 def test_every_module_where_all_was_imported_before():
-    """And without it, the modules stay those of TensorFlow 2."""
+    """Before --tf-v1, the modules are TensorFlow 2's."""
     processes.run(
         f"""
     import importlib, sys

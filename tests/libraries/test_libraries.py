@@ -1,6 +1,6 @@
-"""Runs the pages about libraries that are built on `tf.estimator`, where they are installed.
+"""Runs the pages about libraries built on `tf.estimator`, if the libraries are installed.
 
-A library is looked for, not imported: its page imports it, in a process of its own.
+These tests only look for a library. Its page imports it, in another process.
 """
 
 import importlib.util
@@ -25,7 +25,7 @@ PAGES = {
 
 
 def run(folder, page, *command):
-    """Runs a command in a folder, or skips where the package of a page lacks; what it printed."""
+    """Runs a command in a folder and returns its output. Skips if the page's package is missing."""
     if importlib.util.find_spec(PAGES[page]) is None:
         pytest.skip(f"{PAGES[page]} is not installed")
     paths = os.pathsep.join([str(documents.REPOSITORY), os.environ.get("PYTHONPATH", "")])

@@ -1,4 +1,4 @@
-"""Runs the `run_fn` of the module given as argument, as a TFX Trainer does, in this folder."""
+"""Runs the `run_fn` of the module given as argument in this folder, as a TFX Trainer does."""
 
 # ruff: noqa: E402, I001 - TFX is imported where tf.estimator is.
 import estimator_emb
