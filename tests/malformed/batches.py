@@ -1,8 +1,8 @@
-"""Batches of every form, whole or damaged, and what plain Python says must come of them.
+"""Batches of every form, good or damaged, and the results that plain Python expects.
 
-Nothing of estimator_emb is asked. A batch is a dict of components by feature, as a session is fed:
-`values`, `indices`, `shape` of a sparse feature, `values`, `splits` of a ragged one, `values` of a
-dense one, and the same of its weights, with names that begin with `w_`.
+This module uses nothing of estimator_emb. A batch maps each feature to its components, as fed to a
+session: `values`, `indices` and `shape` if sparse, `values` and `splits` if ragged, `values` if
+dense. The components of weights have names that begin with `w_`.
 """
 
 import dataclasses
@@ -18,11 +18,11 @@ WORDS = [f"w{i}" for i in range(VOCABULARY)]
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """How a feature comes."""
+    """The form and settings of a feature."""
 
     key: str
     form: str  # 'sparse', 'ragged', 'dense' [batch] or 'matrix' [batch, n].
-    dtype: type = np.int64  # Of the ids.
+    dtype: type = np.int64  # The dtype of ids.
     known: bool = True  # Whether the graph knows the ranks.
     sequence: bool = False
     weighted: bool = False
@@ -50,7 +50,7 @@ KINDS = [
 
 
 def whole(kind, batch, rng):
-    """A good feature of `batch` samples."""
+    """Returns a good feature of `batch` samples."""
     rows = harness.random_ids(rng, VOCABULARY, batch, 4)
     weights = [list(rng.integers(-3, 4, len(row)) / 2) for row in rows]
     if kind.form == "dense":
@@ -86,10 +86,10 @@ They return the parts. Some leave a feature good, and some do nothing to some ki
 
 
 def happens(*forms, unknown=False, words=None, weighted=False):
-    """Adds a function that changes parts of features, of some `forms` or all.
+    """Registers a function that changes a feature's components, for some `forms` or for all.
 
-    It may change only those whose ranks the graph does not know, those of words or of numbers
-    (`words`), or those with weights.
+    It can be limited to features of `unknown` rank, to `words` or to numbers, or to `weighted`
+    features.
     """
 
     def add(change):
@@ -111,7 +111,7 @@ def happens(*forms, unknown=False, words=None, weighted=False):
 
 
 def one_other(values, others, rng):
-    """A copy of an array, if it has an element, with another one."""
+    """Returns a copy of an array with one element replaced, if it has any."""
     values = values.copy()
     if values.size:
         values.flat[rng.integers(values.size)] = rng.choice(np.array(others, values.dtype))
@@ -127,7 +127,7 @@ def shuffled(kind, value, rng):
 
 @happens("sparse")
 def repeated(kind, value, rng):
-    """Two ids at one index."""
+    """Puts two ids at an index."""
     again = np.append(np.arange(len(value["values"])), rng.integers(len(value["values"])))
     return {part: one[again] for part, one in value.items() if not part.endswith("shape")}
 
@@ -214,7 +214,7 @@ def other_batch(kind, value, rng):
 
 @happens("matrix", "sparse")
 def nothing(kind, value, rng):
-    """No id at all, which is good."""
+    """Removes all ids. The feature stays good."""
     if kind.form == "matrix":
         return {"values": np.full_like(value["values"], "" if kind.dtype is object else -1)}
     return {part: one[:0] for part, one in value.items() if not part.endswith("shape")}
@@ -222,7 +222,7 @@ def nothing(kind, value, rng):
 
 @happens(weighted=True)
 def other_weight(kind, value, rng):
-    # Not so large that a row of the table swallows the others in float32 from then on.
+    # Not too large: otherwise a row would swallow other values in float32 from then on.
     return {"w_values": one_other(value["w_values"], [np.nan, np.inf, -np.inf, 0, -1, 8], rng)}
 
 
@@ -251,9 +251,9 @@ def other_places_of_weights(kind, value, rng):
 
 
 def pairs_of(kind, value, batch, drop):
-    """By sample, the (id, weight) or (id, position) pairs of a feature; None where it is bad.
+    """Returns a feature's (id, weight) or (id, position) pairs by sample, or None if it is bad.
 
-    With `drop`, ids outside the vocabulary count for nothing.
+    With `drop`, ids outside the vocabulary are skipped.
     """
     found = _occurrences(kind, value, batch)
     if found is None:
@@ -263,7 +263,7 @@ def pairs_of(kind, value, batch, drop):
     for sample, position, one, weight in found:
         if kind.dtype is object:
             if one not in WORDS:
-                continue  # Unknown words count for nothing; so does none.
+                continue  # Unknown and empty words are skipped.
             one = WORDS.index(one)
         elif not 0 <= one < VOCABULARY:
             if drop:
@@ -316,7 +316,7 @@ def _occurrences(kind, value, batch):
 
 
 def _places(value, which, count, inside=True):
-    """The (sample, position) of each of `count` values; None where there are none."""
+    """Returns the (sample, position) of each of `count` values, or None if they are bad."""
     if f"{which}splits" in value:
         splits = [int(one) for one in value[f"{which}splits"]]
         if not splits or splits[0] != 0 or splits[-1] != count or sorted(splits) != splits:
@@ -335,7 +335,7 @@ def _places(value, which, count, inside=True):
 
 
 def step(kind, rows, table, gradient):
-    """Activation of each sample and the table after a step of SGD of rate 1, in float64."""
+    """Returns each sample's activation and the table after a step of SGD of rate 1, in float64."""
     after = table.astype(np.float64)
     batch, dimension = len(rows), table.shape[1]
     shape = [batch, LIMIT, dimension] if kind.sequence else [batch, dimension]

@@ -1,4 +1,4 @@
-"""Whatever a batch holds: the right numbers, or an error with its feature before any update."""
+"""Any batch trains right, or gives an error that names its feature before any update."""
 
 import json
 
@@ -12,7 +12,7 @@ CONFIGURATIONS = list(worker.CONFIGURATIONS)
 
 
 def test_some_in_this_process(native_library, monkeypatch):
-    """Without the import of TensorFlow, which takes as long as a hundred cases."""
+    """In this process: another import of TensorFlow would take as long as a hundred cases."""
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "1")
     assert list(worker.cases("two cores", range(20))) == [(seed, None) for seed in range(20)]
 
@@ -21,7 +21,7 @@ def test_some_in_this_process(native_library, monkeypatch):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
 def test_a_malformed_batch_trains_right_or_is_named(configuration, native_library):
-    """Half of a configuration's seeds run under TensorFlow 2.15, half under others."""
+    """TensorFlow 2.15 runs half of a configuration's seeds, and other versions the other half."""
     first = 1000 * CONFIGURATIONS.index(configuration) + (0 if harness.IS_2_15 else 500)
     seeds = sampling.drawn(range(first, first + 500), 150)
     done = processes.run(

@@ -1,8 +1,7 @@
-"""Runs generated batches through whole training steps; a process of its own, for it may die.
+"""Runs generated batches through training steps, in its own process because it may die.
 
-Prints a JSON line before each case, so that the last one is that in which the process died, or
-hung and was ended; and one for each thing that is wrong. A configuration is one graph and one
-session.
+It prints a JSON line before each case, so the last line names the case that died or hung. It also
+prints a line for each wrong result. A configuration is one graph and one session.
 """
 
 import contextlib
@@ -64,7 +63,7 @@ def column(kind):
 
 
 def placeholders(kind):
-    """Feature values and their parts by name; ranks are known or not."""
+    """Returns a feature's values and its components by name, with known or unknown ranks."""
     dtype = tf.string if kind.dtype is object else tf.as_dtype(kind.dtype)
     value, parts = _placeholder(kind, dtype)
     features = {kind.key: value}
@@ -91,7 +90,7 @@ def _placeholder(kind, dtype):
 
 
 class Program:
-    """A training program, built as TPUEstimator builds it, whose session is ours."""
+    """A training program, built as TPUEstimator builds it but with its own session."""
 
     def __init__(self, use_tpu, cores, deployment, bad_ids, native):
         os.environ["ESTIMATOR_EMB_NATIVE"] = str(int(native))
@@ -125,7 +124,7 @@ class Program:
             spec = estimator._call_model_fn(features, labels, ee.ModeKeys.TRAIN, estimator.config)
             kernels = {op.type for op in graph.get_operations()} & {"HostTablesUpdate"}
             assert bool(kernels) == native
-            graph._unfetchable_ops.clear()  # Our session looks into the model.
+            graph._unfetchable_ops.clear()  # The session fetches from the model.
             self.step = spec.train_op
             self.restart = [
                 hook._initializers for hook in spec.training_hooks if hasattr(hook, "_initializers")
@@ -151,7 +150,7 @@ class Program:
         return functools.reduce(lambda first, second: first.concatenate(second), of_cores)
 
     def placeholders(self, size):
-        """Features and labels of one batch."""
+        """Returns features and labels of one batch."""
         features, parts = {}, {}
         for kind in self.kinds:
             of_kind, parts[kind.key] = placeholders(kind)
@@ -167,7 +166,7 @@ class Program:
             self.seen[kind.key] = tf.identity(activation)
             slopes = tf.reshape(labels, [-1] + [1] * (activation.shape.rank - 1))
             loss += tf.reduce_sum(activation * slopes)
-        # Two dense variables whose gradients need no lookup, one with a slot.
+        # The gradients of these dense variables need no lookup.
         for name in ("bias", "scale"):
             loss += tf.reduce_sum(tf.compat.v1.get_variable(name, [3]))
         optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
@@ -185,9 +184,9 @@ class Program:
         return name
 
     def run(self, given, slopes):
-        """Core 0's activations of a step, or the message of the error it ends in.
+        """Returns core 0's activations of a step, or the message of the step's error.
 
-        `given` are the batches, one for all cores or one for each; `slopes` are of all samples.
+        `given` has one batch for all cores, or one per core. `slopes` has a value for each sample.
         """
         feed = {}
         parts_of_slopes = np.split(slopes, len(given))
@@ -206,7 +205,7 @@ class Program:
 
 
 def check(program, given, slopes, drop):
-    """What is wrong with how a program takes a batch, in words; None where nothing is."""
+    """Runs a step, and returns a description of a wrong result, or None."""
     size, rows, bad = len(slopes), {}, []
     for kind in program.kinds:
         of_each = [
@@ -248,7 +247,7 @@ def check(program, given, slopes, drop):
 
 
 def generated(program, rng):
-    """Batches where something may have happened to one feature, its slopes, and what it was."""
+    """Returns batches with changes to one feature, their slopes, and the names of the changes."""
     size = BATCH if program.fixed else int(rng.integers(1, 6))
     count = program.cores if program.datasets else 1
     given = [
@@ -259,7 +258,7 @@ def generated(program, rng):
     target = program.kinds[rng.integers(len(program.kinds))]
     for _ in range(rng.integers(1, 3)):
         happening = batches.HAPPENINGS[rng.integers(len(batches.HAPPENINGS))]
-        # One may need what another has taken away.
+        # A change may need a part that another change has removed.
         with contextlib.suppress(IndexError, ValueError):
             batch[target.key] = happening(target, batch[target.key], rng)
             happened.append(happening.__name__)
@@ -267,9 +266,9 @@ def generated(program, rng):
 
 
 def cases(name, seeds, begins=lambda **about: None):
-    """Yields each seed with what is wrong with its case, or None.
+    """Yields each seed with a description of its wrong result, or None.
 
-    Before a case, `begins` is told its seed and what has happened in it.
+    Before each case it calls `begins` with the seed and the names of the changes.
     """
     configuration = CONFIGURATIONS[name]
     program = Program(*configuration)

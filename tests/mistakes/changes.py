@@ -1,4 +1,4 @@
-"""Mistakes that are other values of the good program's attributes."""
+"""Mistakes in the values of the good program's attributes."""
 
 import program
 

@@ -1,4 +1,4 @@
-"""Mistakes in the functions of the good program, and in what they return."""
+"""Mistakes in the good program's functions, and in their results."""
 
 import program
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""One good program, whose every part a mistake can replace."""
+"""A good program. Mistakes can replace each part of it."""
 
 import builtins
 import os
@@ -19,15 +19,16 @@ MISSING = object()
 def add(text, file, names):
     """Adds the mistakes of a text to the list.
 
-    A line [action error device] says what the program does, see `Program.run`, the exception that
-    it must raise, and 'cpu' or 'host' where it is no mistake in the other way of running. Below it
-    are mistakes: lines `place = value`, see `changed`, and, indented, the exception's whole text.
+    A line [action error device] says what the program does (see `Program.run`) and which exception
+    it must raise. The device 'cpu' or 'host' is given if only that way of running is a mistake.
+    The lines below are mistakes: `place = value` (see `changed`), then the exception's whole text,
+    indented.
 
     Args:
-      text: the mistakes. In messages, {lambda} stands for the function of the mistake, {line} for
-        the line of another one, {directory} for the model's, and {NAME} for one of `names`.
-      file: the file that has them, which such a function's name shows.
-      names: what the values use besides those of this file.
+      text: the mistakes. In messages, {lambda} stands for the mistake's function, {line} for the
+        line of another function, {directory} for the model's, and {NAME} for one of `names`.
+      file: the file of the mistakes. Messages show it in the names of their functions.
+      names: names that the values use, in addition to those of this file.
     """
     words = {"lambda": f"<lambda> ({os.path.basename(file)}, line {{line}})"}
     words |= {name: value for name, value in names.items() if isinstance(value, str)}
@@ -46,7 +47,7 @@ def add(text, file, names):
             name = lines.replace("\n", "; ")
             message = message.replace("\\n", "\n")
             for device in devices or ("cpu", "host"):
-                # Of two ways, one is left to the slow tests, in turns.
+                # The fast tests run each mistake in one of two ways, in turns. The other is slow.
                 slow = not devices and device == ("cpu", "host")[number % 2]
                 marks = [pytest.mark.slow] * slow
                 mistake = device, action, change, error, message
@@ -54,9 +55,10 @@ def add(text, file, names):
 
 
 def changed(program, change):
-    """Gives attributes of a program, and their items, other values.
+    """Sets attributes of a program, or items of them, to other values.
 
-    A value is a function with a first parameter `program` for a method of it, or MISSING.
+    The value MISSING deletes an item. A function becomes a method if its first parameter is
+    `program`.
     """
     for place, value in change.items():
         *owners, last = place.split(".")
@@ -75,7 +77,7 @@ def changed(program, change):
 
 
 class Program:
-    """Trains, evaluates, predicts and exports a small model of two tables."""
+    """Trains, evaluates, predicts and exports a small model with two tables."""
 
     def __init__(self, model_dir, device):
         self.features = {
@@ -221,7 +223,7 @@ class Program:
         return ee.export.ServingInputReceiver(features, receivers)
 
     def run(self, action):
-        """Does what 'build', 'train', 'evaluate', 'predict' or 'export' say."""
+        """Runs the action 'build', 'train', 'evaluate', 'predict' or 'export'."""
         estimator = self.build()
         if action == "train":
             estimator.train(**{"input_fn": self.input_fn, **self.train})

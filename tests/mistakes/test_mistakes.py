@@ -1,4 +1,4 @@
-"""Mistakes that people make, each a small change of one good program, and what is said of each.
+"""Common mistakes, each a small change of one good program, get a helpful error message.
 
 The changes are in `changes.py` and `functions.py` beside this file.
 """
@@ -47,7 +47,7 @@ def test_the_good_program(tmp_path, device, dicts):
 
 
 def said(error, directory):
-    """The text of an error, without what differs between two runs of a test."""
+    """Returns the text of an error, without the parts that differ between two runs of a test."""
     text = str(error).replace(str(directory), "{directory}")
     for file in FILES:
         text = re.sub(rf"\b{file}, line \d+", f"{file}, line {{line}}", text)
@@ -78,7 +78,7 @@ def test_the_line_of_a_message_is_that_of_the_function(tmp_path):
 
 
 def test_a_session_is_not_started_for_a_train_op_without_step(tmp_path, caplog):
-    """Where input ends by itself, training ends too: a warning."""
+    """If the input ends by itself, training ends too. A warning is enough."""
     program = Program(tmp_path, None)
     changed(program, WITHOUT_STEP)
     program.train = {"input_fn": lambda params: program.input_fn(params).take(1)}
@@ -89,7 +89,7 @@ def test_a_session_is_not_started_for_a_train_op_without_step(tmp_path, caplog):
 
 @pytest.mark.slow
 def test_a_batch_size_off_a_tpu_counts_where_it_is_read(tmp_path):
-    """Otherwise it may be anything, as in stock tensorflow-estimator, which passes it on."""
+    """An unread batch size may have any value, as in stock tensorflow-estimator."""
     program = Program(tmp_path, None)
     program.config.update(save_summary_steps=1, log_step_count_steps=1)
     given = []
@@ -118,7 +118,7 @@ class Counter(harness.Reads):
 
 @pytest.mark.parametrize(
     "place, last",
-    # Where the hook that ends training comes before it, there is a step more.
+    # If the hook that ends training comes before it, there is one more step.
     [("hooks", 3), ("training_hooks", 4), ("training_chief_hooks", 3)],
 )
 def test_a_hook_that_increases_the_global_step(place, last, tmp_path, caplog):

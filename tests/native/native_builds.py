@@ -1,4 +1,4 @@
-"""Builds of native kernels that cannot be had, and why a training does without them."""
+"""Builds of native kernels that fail, and the reasons that a training gives."""
 
 import logging
 
@@ -17,7 +17,7 @@ QUICK = [
 
 
 def reasons(caplog, parameters=None, num_cores=1, asked=True, shards=1, **kwargs):
-    """Trains with native kernels asked for; returns why they were not used."""
+    """Trains with native kernels requested, and returns the logged reason for not using them."""
     caplog.set_level(logging.INFO, "estimator_emb")
     spec = host_engine.one_table(parameters or ee.AdagradParameters(0.1), 5, 2, **kwargs)
     host_engine.train(spec, BATCHES, native=False, num_cores=num_cores, asked=asked, shards=shards)
@@ -29,7 +29,7 @@ def reasons(caplog, parameters=None, num_cores=1, asked=True, shards=1, **kwargs
 
 
 def refused():
-    """Why a small library cannot be had."""
+    """Builds a small library, and returns the message of the error."""
     with pytest.raises(build.BuildError) as error:
         build.library("quick", QUICK)
     return str(error.value)

@@ -1,4 +1,4 @@
-"""TensorFlow's mixed precision on a CPU: dense layers in bfloat16, tables and their kernels not."""
+"""TensorFlow's mixed precision on a CPU turns dense layers into bfloat16, but not tables."""
 
 import pathlib
 
@@ -25,7 +25,7 @@ class RunGraph(v1.train.SessionRunHook):
         self.nodes = {node.name: node for graph in graphs for node in graph.node}
 
 
-# TensorFlow rewrites nothing for a CPU that would only imitate bfloat16.
+# TensorFlow rewrites nothing on a CPU that can only emulate bfloat16.
 @pytest.mark.skipif(
     "avx512f" not in pathlib.Path("/proc/cpuinfo").read_text(), reason="needs a CPU with AVX-512"
 )

@@ -1,4 +1,4 @@
-"""Where the kernels cannot be had or do not apply, TensorFlow's ops train; a line says why."""
+"""If kernels cannot be built or do not apply, TensorFlow's ops train, and a line says why."""
 
 import contextlib
 import ctypes
@@ -50,7 +50,7 @@ def fake_compiler(monkeypatch, tmp_path, script):
 
 def test_no_compiler(caplog, monkeypatch, empty_cache):
     monkeypatch.setenv("PATH", "")
-    for _ in range(2):  # Of two trainings; there is one line.
+    for _ in range(2):  # Two trainings log one line.
         assert reasons(caplog) == (
             "there is no C++ compiler (g++, c++, clang++) on PATH; install one, or a wheel that "
             "brings the kernels."
@@ -72,7 +72,7 @@ def test_a_failed_build_is_not_tried_again(monkeypatch, empty_cache, tmp_path):
     failed.unlink()
     assert refused() == first
     assert runs.read_text() == "run\n" * 2
-    failed.write_text("")  # Cut by a crash.
+    failed.write_text("")  # Truncated by a crash.
     assert refused() == first
     assert runs.read_text() == "run\n" * 3
 
@@ -104,7 +104,7 @@ def test_a_compiler_that_makes_nothing(made, monkeypatch, empty_cache, tmp_path)
 
 
 def test_a_compiler_that_makes_no_library(monkeypatch, empty_cache, tmp_path):
-    """What it makes has the right digest, and is no library."""
+    """The compiler's output has the right digest, but is no library."""
     fake_compiler(monkeypatch, tmp_path, "#!/bin/sh\nfor last; do :; done; echo text > $last\n")
     path = build.library("quick", QUICK)
     with pytest.raises(build.BuildError) as error:
@@ -120,7 +120,7 @@ def test_a_compiler_that_hangs(caplog, monkeypatch, empty_cache, tmp_path):
     child = tmp_path / "child"
 
     def clock():
-        """The time is over once the compiler has started a process and the log has told of it."""
+        """Reaches the time limit once the compiler has a child process and the log mentions it."""
         return 100.0 * bool(harness.said(caplog) and child.exists() and child.read_text())
 
     monkeypatch.setattr(time, "monotonic", clock)
@@ -202,7 +202,8 @@ def test_the_cache_is_where_the_environment_says(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     for name in ("ESTIMATOR_EMB_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
-    # Each goes before those above it; a bare name would not be looked up in this folder.
+    # Each setting overrides those above it. "." must become absolute: a bare file name would not be
+    # looked up in this folder.
     for name, value, folder in (
         ("HOME", tmp_path, ".cache/estimator_emb"),
         ("XDG_CACHE_HOME", tmp_path / "xdg", "xdg/estimator_emb"),
@@ -238,7 +239,7 @@ def test_kernels_are_not_built_without_a_home(home, monkeypatch, tmp_path):
 
 
 def test_a_system_without_fcntl(monkeypatch):
-    """As on Windows: what uses it is imported all the same."""
+    """On Windows, for example, the modules that use fcntl must still import."""
     for name in ("fcntl", "pwd"):
         monkeypatch.setitem(sys.modules, name, None)
     for module in (training_lock, cache):
@@ -306,7 +307,7 @@ def test_a_damaged_library_is_built_again(damage, caplog, native_library, empty_
 def test_a_damaged_library_in_a_cache_nobody_can_write(monkeypatch, native_library, empty_cache):
     path = build.library("quick", QUICK)
     (empty_cache / "lock").unlink()
-    (empty_cache / "lock").mkdir()  # Root may write everywhere else.
+    (empty_cache / "lock").mkdir()  # Root can write everywhere else.
     assert build.library("quick", QUICK) == path
     os.truncate(path, 9)
     assert refused() == (
@@ -322,7 +323,7 @@ def test_what_killed_builds_left_is_removed(native_library, empty_cache, tmp_pat
         folder.mkdir()
         (folder / "0.cc").write_text("")
     with open(empty_cache / "lock", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # A build is under way: it may be its folder.
+        fcntl.flock(file, fcntl.LOCK_EX)  # A build is in progress, and this may be its folder.
         assert build.library("quick", QUICK) == path
         assert left.exists()
     assert build.library("quick", QUICK) == path
@@ -342,7 +343,7 @@ def test_a_lock_that_is_never_given_back(caplog, monkeypatch, empty_cache, nativ
 
 @pytest.mark.slow
 def test_processes_build_together(native_library, monkeypatch, empty_cache, tmp_path):
-    """A slow compiler, three processes: one runs it, and all get the library."""
+    """One of three processes runs the slow compiler, and all get the library."""
     real = build._compiler()
     script = f'#!/bin/sh\necho run >> {tmp_path}/runs\nsleep 0.5\nexec {real} "$@"\n'
     fake_compiler(monkeypatch, tmp_path, script)
@@ -350,13 +351,14 @@ def test_processes_build_together(native_library, monkeypatch, empty_cache, tmp_
         paths = {*pool.starmap(build.library, [("quick", QUICK)] * 3, chunksize=1)}
     assert len(paths) == 1
     assert ctypes.CDLL(paths.pop()).answer() == 42
-    assert (tmp_path / "runs").read_text().split() == ["run"] * 2  # Once to compile, once to link.
+    # It compiles once and links once.
+    assert (tmp_path / "runs").read_text().split() == ["run"] * 2
     assert len(list(empty_cache.iterdir())) == 2  # The library and the lock.
 
 
 @pytest.mark.slow
 def test_a_failed_build_with_sanitizers_fails_the_tests(monkeypatch, empty_cache, tmp_path):
-    """Tests that skip would look as if they had passed."""
+    """Skipped tests would look like passed tests."""
     fake_compiler(monkeypatch, tmp_path, BROKEN)
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE_SANITIZE", "1")
     test = pathlib.Path(__file__).with_name(

@@ -1,4 +1,4 @@
-"""Libraries for aarch64, by the script that makes wheels and a cross compiler, in an emulator."""
+"""Libraries for aarch64: built by the wheel script with a cross compiler, run in an emulator."""
 
 import importlib.util
 import pathlib
@@ -84,7 +84,7 @@ def test_libraries_of_a_wheel_need_none_of_the_newest_symbols(tmp_path):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """A folder of libraries for aarch64: of arithmetic, and of ops of this TensorFlow's release."""
+    """Returns a folder of aarch64 libraries: arithmetic, and ops for this TensorFlow's release."""
     if not shutil.which(CROSS):
         pytest.skip(f"{CROSS} is not installed")
     minor = tf.version.VERSION.rsplit(".", 1)[0]
@@ -114,13 +114,13 @@ def test_libraries_are_for_aarch64(built):
 
 
 def _emulated(built, tmp_path, name, arrays, sizes):
-    """What the program of arithmetic_driver.cc prints in an emulator, as float32."""
+    """Runs arithmetic_driver.cc in an emulator, and returns its output as float32."""
     program = tmp_path / "driver"
     if not program.exists():
         source = pathlib.Path(__file__).with_name("arithmetic_driver.cc")
         flags = ["-std=c++17", "-O1", f"-I{build.HERE}", "-ldl", "-o", program]
         subprocess.run([CROSS, source, *flags], check=True)
-    # Where Debian's cross compiler has the C library that it links with.
+    # Debian's cross compiler links with the C library in this folder.
     command = [EMULATOR, "-L", "/usr/aarch64-linux-gnu", program, built / "arithmetic.so", name]
     given = b"".join(one.tobytes() for one in arrays)
     done = subprocess.run([*command, *map(str, sizes)], input=given, capture_output=True)
@@ -142,7 +142,7 @@ def test_arithmetic_in_an_emulator(built, tmp_path, dimension):
         constants[: len(rule.constants)] = rule.constants
         ids = rng.integers(-1, ROWS, [BATCH, WIDTH], dtype=np.int32)
         before = rng.normal(size=[1 + rule.slots, ROWS, dimension]).astype(np.float32)
-        # As moments can be: a root of the second less the square of the first may be taken.
+        # Possible moments: a rule may take the root of the second minus the square of the first.
         before[1:] = np.float32(0.5) + np.float32(0.05) * np.abs(before[1:])
         gradients = rng.normal(size=[BATCH, dimension]).astype(np.float32)
         arrays = [ids, constants, rate, before, gradients]

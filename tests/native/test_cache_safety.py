@@ -1,4 +1,4 @@
-"""What another user could have put into the cache of built libraries is not loaded."""
+"""Files that another user could have put into the cache of built libraries are not loaded."""
 
 import ctypes
 import logging
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("native_library")
 
 @pytest.fixture
 def folder(monkeypatch, tmp_path):
-    """The cache, in a folder of its own; the test may change how safe they are."""
+    """Returns the cache, in its own folder. Tests may change the permissions of both."""
     monkeypatch.setenv("ESTIMATOR_EMB_CACHE", str(tmp_path / "above" / "cache"))
     build.library("quick", QUICK)
     return tmp_path / "above" / "cache"
@@ -51,8 +51,8 @@ def test_the_cache_is_made_for_this_user_alone(folder):
 
 
 def writable(folder, part, mode):
-    """Why a cache is unsafe in whose path others can write a part."""
-    # A folder as /tmp is meant to be everybody's.
+    """Returns the message for a cache if others can write a part of its path."""
+    # A folder like /tmp is meant for everybody.
     remedy = "" if mode & 0o1000 else f"chmod go-w {part}, or "
     return unsafe(folder, part, f"can be written by others (mode {mode:04o})", remedy)
 
@@ -66,7 +66,7 @@ def test_a_folder_that_others_can_write(mode, folder):
 def test_a_folder_above_that_others_can_write(folder):
     folder.parent.chmod(0o770)
     assert refused() == writable(folder, folder.parent, 0o770)
-    folder.parent.chmod(0o1777)  # As /tmp: nobody else can rename what is in it.
+    folder.parent.chmod(0o1777)  # Like /tmp: others cannot rename its contents.
     assert ctypes.CDLL(build.library("quick", QUICK)).answer() == 42
 
 
@@ -103,7 +103,7 @@ def test_training_goes_on_and_a_warning_says_why(caplog, folder):
 
 
 def planted(path, tmp_path):
-    """Puts a library with a right digest to `path`, which leaves a trace when it is loaded."""
+    """Writes a library with the right digest to `path`. Loading it would leave a trace file."""
     trace = tmp_path / "trace"
     code = f"""#include <cstdio>
         __attribute__((constructor)) void run() {{ std::fclose(std::fopen("{trace}", "w")); }}"""
@@ -157,7 +157,7 @@ def test_the_lock_changes_no_file_of_somebody_else(is_link, folder, tmp_path):
     victim.write_text("precious")
     (folder / "lock").unlink()
     (folder / "lock").symlink_to(victim if is_link else tmp_path / "not there")
-    (folder / f"{cache.SCRATCH}0a1b2c3d").mkdir()  # What a killed build leaves behind.
+    (folder / f"{cache.SCRATCH}0a1b2c3d").mkdir()  # A killed build leaves such a folder.
     path = pathlib.Path(build.library("quick", QUICK))
     path.unlink()
     build.library("quick", QUICK)
@@ -176,8 +176,8 @@ def test_a_failed_build_of_somebody_else_is_not_believed(folder):
 
 @as_root
 def test_a_user_may_have_what_root_has_built(monkeypatch, tmp_path):
-    """Where nobody but root can write it; and root does not take what a user has built."""
-    above = pathlib.Path(tempfile.mkdtemp())  # Others can enter it, other than the test's own.
+    """A user loads root's build if only root can write it. Root loads no build of a user."""
+    above = pathlib.Path(tempfile.mkdtemp())  # Unlike the test's own folder, others can enter it.
     above.chmod(0o755)
     folder = above / "cache"
     folder.mkdir(mode=0o755)

@@ -1,4 +1,4 @@
-"""The memory of tables: a step asks the system for large pages under them."""
+"""A step asks the system for large pages for the tables' memory."""
 
 import pathlib
 import re
@@ -18,22 +18,22 @@ IDS = np.array([0, 7_999, 5_000, 7_999, 7])
 
 
 def asked_for():
-    """Returns for how many bytes of this process large pages were asked (`hg` of proc(5))."""
+    """Returns how many bytes of this process want large pages (`hg` of proc(5))."""
     text = pathlib.Path("/proc/self/smaps").read_text()
     ranges = re.findall(r"^Size: +(\d+) kB.*?^VmFlags:(.*?)$", text, re.MULTILINE | re.DOTALL)
     return sum(int(size) * 1024 for size, flags in ranges if "hg" in flags.split())
 
 
 def start(rows):
-    """Returns the first of the tables, of which the next ones differ; their sums are exact."""
+    """Returns the first table's values. Other tables add a number to them. All sums are exact."""
     return np.arange(rows * 16, dtype=np.float32).reshape(-1, 16) % 1999
 
 
 def step(native, rows):
-    """The activations, the tables after descent along ones, and for how many bytes it asked."""
+    """Returns the activations, the tables after descent along ones, and the bytes asked for."""
     features = host_engine.fields_of_features(TABLES, tf.constant(IDS))
     fed = tf.compat.v1.placeholder(tf.float32, [rows, 16])
-    # The sum has memory of its own, as what an initializer computes.
+    # The sum gets its own memory, as the result of an initializer does.
     tables = [tf.compat.v1.Variable(fed + float(table)) for table in range(TABLES)]
     activations, _, update = host_engine.looked_up_and_descended(native, tables, features)
     with tf.compat.v1.Session() as session:
@@ -63,9 +63,10 @@ def show():
 @pytest.mark.slow
 @pytest.mark.skipif(not SYSTEM_HAS_THEM, reason="this system gives no large pages on demand")
 def test_a_table_asks_for_the_pages_of_which_it_has_half(native):
-    # In a process of its own, whose memory nothing used before.
+    # Run in a new process, because its memory is unused.
     done = processes.run("import test_large_pages; test_large_pages.show()")
     few, many = map(int, done.stdout.split()[-2:])
-    assert few == 0  # Less than half a page: of six, one would lie on the middle of a page.
-    # Of 6.1 MiB, where pages that lie in one table alone would be 2 or 3.
+    # Each table has less than half a page, although one of six would lie on the middle of a page.
+    assert few == 0
+    # Each table has 6.1 MiB. Only 2 or 3 pages would lie inside a single table.
     assert 3 * TABLES * PAGE <= many <= 4 * TABLES * PAGE

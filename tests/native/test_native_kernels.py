@@ -1,4 +1,4 @@
-"""The native kernels against TensorFlow's own ops, through the same engine."""
+"""The native kernels equal TensorFlow's own ops, in the same engine."""
 
 import harness
 import host_engine
@@ -32,7 +32,7 @@ def test_kernels_equal_the_ops_in_every_dimension(shards):
 @pytest.mark.parametrize("rows", [1, 300, 5000, pytest.param(3_000_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("count, shards", [(1, 1), (600, 1), (40_000, 1), (40_000, 3)])
 def test_kernels_equal_the_ops_for_every_size(rows, count, shards):
-    """Sorts of every number of passes, and tables that several threads share."""
+    """The sizes need each number of sorting passes, and tables shared by several threads."""
     rng = np.random.default_rng(rows)
     ids = (rng.zipf(1.2, count) - 1) * 7919 % rows
     same(
@@ -60,7 +60,7 @@ OUTSIDE = np.array([-3, -1, 7, 2**31 + 2, -(2**40) + 3])
 
 
 def forms_with_bad_ids(rng, samples):
-    """Features by their form, with bad ids among good ones, and their configurations."""
+    """Returns features by form, with bad ids among good ids, and their configurations."""
     lists = [rng.choice([*range(7), *OUTSIDE], rng.integers(0, 5)) for _ in range(samples)]
     sparse = harness.sparse(lists)
     weights = sparse._replace(values=rng.integers(1, 5, len(sparse.values)).astype(np.float32))
@@ -109,7 +109,7 @@ def test_bad_ids_that_are_left_out(combiner, shards):
     "rows, dimension, shards", [(5, 3, 3), (300, 16, 1), (70_000, 1, 1), (2_000, 64, 3)]
 )
 def test_rows_that_no_batch_has(rows, dimension, shards):
-    """Adam that is not lazy: its moments move every row, in parts that threads share."""
+    """The moments of non-lazy Adam move every row, in parts that threads share."""
     parameters = ee.AdamParameters(0.1, 0.8, 0.9, 1e-3, lazy_adam=False)
     spec = one_table(parameters, rows, dimension)
     batches = harness.random_batches(rows, spec, 50, 3)
@@ -161,7 +161,7 @@ def test_a_bad_batch_stops_the_step_before_anything_is_written(ids, weights, mes
 
 
 def test_a_tensor_that_was_read_before_an_update_keeps_its_values(native):
-    """A read of the whole table shares its memory until something writes sparsely."""
+    """A read of the whole table shares the table's memory until a sparse write."""
     with tf.Graph().as_default():
         variable = tf.compat.v1.get_variable("t", initializer=tf.ones([4, 8]), use_resource=True)
         before = variable.read_value()

@@ -1,4 +1,4 @@
-"""Tables whose rows are read in their order: a lookup sorts for itself and for its update."""
+"""A lookup sorts ids to read the table's rows in order, and its update uses the same order."""
 
 import os
 
@@ -19,14 +19,14 @@ DENSE, PLACES = 1, 2
 
 
 def lists(rng, rows, width=9):
-    """Returns lists of ids that often occur twice, an empty and a long one among them."""
+    """Returns lists of ids with many repeats, including an empty list and a long list."""
     ids = [list((rng.zipf(1.3, width) * 7919) % rows) for _ in range(BATCH)]
     ids[3], ids[4] = [], ids[4] * 4
     return ids
 
 
 def features_of(rng, rows):
-    """Returns the features of one table: in places of any order, weighted, and a matrix."""
+    """Returns the features of a table: sparse in any order, sparse with weights, and a matrix."""
     plain, weighted = (harness.sparse(lists(rng, rows)) for _ in range(2))
     order = rng.permutation(len(plain.values))
     plain = plain._replace(indices=plain.indices[order], values=plain.values[order])
@@ -53,7 +53,7 @@ def test_a_step_equals_that_of_the_ops_of_tensorflow(rows, dimension, combiner, 
     batch, of_table = {}, {}
     for table in range(TABLES):
         of_features = features_of(rng, rows)
-        if not accumulated:  # Each core has its part of a dense batch.
+        if not accumulated:  # Each core gets its part of a dense batch.
             del of_features["plain"], of_features["weighted"], of_features["weights"]
             of_features["matrix"] = np.repeat(of_features["matrix"], 2, 0)[:size]
         for name, value in of_features.items():
@@ -76,7 +76,7 @@ def test_a_step_equals_that_of_the_ops_of_tensorflow(rows, dimension, combiner, 
 
 
 def order_of_step(native, rows, dimension, ids, limit=0, sparse=False):
-    """The order of the first table, of ops that look up and descend along ones as they should."""
+    """Returns the first table's order, after checking the lookup and the descent along ones."""
     start = harness.normal(1, rows, dimension)
     fed, form = ids, {"form": DENSE, "limit": limit}
     if sparse:

@@ -1,4 +1,4 @@
-"""What a wheel with libraries must hold, and when its libraries are used; `.ci/run` makes one."""
+"""Prebuilt libraries of a wheel: their rules and flags, and when they are used."""
 
 import platform
 

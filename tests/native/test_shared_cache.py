@@ -1,4 +1,4 @@
-"""Environments in different folders share a library if what decides its content is equal."""
+"""Environments in different folders share a built library if everything it depends on is equal."""
 
 import os
 import pathlib
@@ -25,7 +25,7 @@ HASHES = {"python": "a", "header": "b", "framework": "c"}
 
 
 def identity(folder, distribution="tensorflow-2.21.0", **changes):
-    """The identity of a TensorFlow in a folder, of which only pip's record is there."""
+    """Returns the identity of a TensorFlow in a folder that has only pip's record."""
     record = folder / f"{distribution}.dist-info" / "RECORD"
     record.parent.mkdir(parents=True)
     record.write_text(RECORD.format(folder=folder, **HASHES | changes))
@@ -56,7 +56,7 @@ def test_identity_is_the_folder_without_one_record(tmp_path):
     folder = tmp_path / "tensorflow"
     assert ops.tensorflow_identity(folder) == f"{folder} {version}"
     identity(tmp_path)
-    # Which of the two wrote the files last is unknown.
+    # It is unknown which of the two wrote the files last.
     assert identity(tmp_path, "tensorflow_cpu-2.21.0") == f"{folder} {version}"
 
 
@@ -74,7 +74,7 @@ extern "C" __attribute__((visibility("default"))) const char* whence() { return 
 
 @pytest.fixture
 def tensorflows(tmp_path, native_library):
-    """Two folders of a TensorFlow whose header says where it is."""
+    """Returns two folders of a TensorFlow with a header that contains its own path."""
     found = []
     for name in ("first", "second"):
         include = tmp_path / name / "tensorflow" / "include"
@@ -158,7 +158,7 @@ TRAIN = """
 
 
 def environment(folder):
-    """Makes a virtual environment of this one's packages and a copy of this package."""
+    """Makes a virtual environment with this one's packages and a copy of this package."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     packages = pathlib.Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
     shutil.copytree(processes.ROOT / "estimator_emb", packages / "estimator_emb")
@@ -172,7 +172,7 @@ def environment(folder):
 
 @pytest.mark.slow
 def test_two_environments_share_the_kernels(tmp_path):
-    """The second one trains with them after the first is gone, and without a compiler."""
+    """The second trains with the kernels after the first is removed, and without a compiler."""
     if not build._compiler():
         pytest.skip("there is no C++ compiler")
     cache = tmp_path / "cache"
@@ -182,7 +182,7 @@ def test_two_environments_share_the_kernels(tmp_path):
         more = {"ESTIMATOR_EMB_CACHE": str(cache), "PATH": path, "PYTHONPATH": None}
         python = environment(folder)
         command = ["-c", textwrap.dedent(TRAIN)]
-        # From elsewhere: Python looks for packages where it is started.
+        # Start elsewhere, because Python looks for packages in the current folder.
         done = processes.run_python(
             *command, python=python, cwd=tmp_path, status=0, timeout=3600, **more
         )
@@ -194,4 +194,4 @@ def test_two_environments_share_the_kernels(tmp_path):
     assert results[0] == results[1]
     printed, libraries = results[1]
     assert [name.partition("-")[0].partition("_")[0] for name in libraries] == ["ops", "rule"]
-    assert all(name in printed for name in libraries)  # They are loaded.
+    assert all(name in printed for name in libraries)  # All are loaded.

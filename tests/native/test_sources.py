@@ -1,4 +1,4 @@
-"""The C++ sources as an editor reads them, by compile_commands.json: without a warning."""
+"""The C++ sources give no warning with the commands of compile_commands.json."""
 
 import importlib.util
 import pathlib
@@ -46,7 +46,7 @@ def test_an_unused_parameter_is_a_warning(tmp_path):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_source_compiles_without_a_warning(source):
-    """Each by itself, as an editor has it, although all_ops.cc includes those of the ops."""
+    """Each source compiles alone, as in an editor, although all_ops.cc includes the ops' sources."""
     assert warnings(commands()[source]["arguments"]) == ""
 
 

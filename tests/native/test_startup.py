@@ -1,4 +1,4 @@
-"""What a table costs the graph of a training, which takes time before the first step."""
+"""The ops that a table adds to a training's graph, which delay the first step."""
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ def graph_of(tables, kind, model_dir):
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("kind, most", [("ids", 52), ("strings", 62)])
 def test_ops_of_one_more_table(kind, most, tmp_path):
-    """Half of them are TensorFlow's own: of variables, savers and gradients."""
+    """Half of these ops are TensorFlow's own, for variables, savers and gradients."""
     few, many = (graph_of(tables, kind, tmp_path / str(tables)) for tables in (2, 7))
     assert len(many.get_operations()) - len(few.get_operations()) <= 5 * most
     functions = [len(graph.as_graph_def().library.function) for graph in (few, many)]
@@ -55,7 +55,7 @@ def test_ops_of_one_more_table(kind, most, tmp_path):
 
 
 def test_tables_begin_as_variables_that_are_created_after_the_models(tmp_path):
-    """Op seeds count the random ops of a graph, so that no other may be among them."""
+    """Op seeds count a graph's random ops, so this package may add no other random ops."""
     initial = v1.truncated_normal_initializer(stddev=0.5)
     keys = ["c", "a", "b"]
     tables = dict.fromkeys(keys, ee.TableConfig(9, 2, initializer=initial))

@@ -1,7 +1,8 @@
-"""The ops under the thread sanitizer, as several trainers of one process run them.
+"""Runs the ops under the thread sanitizer, as several trainers in one process do.
 
-The sanitizer must see every lock, and TensorFlow's libraries are not compiled for it. So ops and
-arithmetic are compiled with `threads/runtime.h` in place of TensorFlow's headers, into a program.
+The sanitizer must see every lock, but TensorFlow's libraries are not compiled for it. So the ops
+and the arithmetic are compiled into a program with `threads/runtime.h` instead of TensorFlow's
+headers.
 """
 
 import os
@@ -24,9 +25,9 @@ FLAGS = {
     "rule.cc": ["-DESTIMATOR_EMB_NAME=rule_any"],
     "servers.cc": ['-DESTIMATOR_EMB_SOURCES=""'],
 }
-FOUND = 66  # The exit code of a program in which the sanitizer has found something.
+FOUND = 66  # The exit code if the sanitizer finds a problem.
 
-# What keeps threads apart, by name: its file, its text, what takes its place, a file to compile.
+# Protection -> (file, text that keeps threads apart, its replacement, source to compile).
 TAKEN_OUT = {
     "lock of variables": (
         "runtime.h",
@@ -48,7 +49,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.any_version]
 
 @pytest.fixture(scope="module")
 def compiler(tmp_path_factory):
-    """The path of the first compiler that links a program with the thread sanitizer."""
+    """Returns the first compiler that links a program with the thread sanitizer."""
     folder = tmp_path_factory.mktemp("tsan")
     (folder / "empty.cc").write_text("int main() {}")
     for name in build._COMPILERS:
@@ -60,7 +61,7 @@ def compiler(tmp_path_factory):
 
 
 def compiled(compiler, folder, files, sources=build.HERE):
-    """Compiles files by the headers of a folder of sources; returns objects by the file's name."""
+    """Compiles files with the headers in `sources`. Returns {name of the file: object}."""
     text = "".join(path.read_text() for path in build.HERE.glob("*.[ch]*"))
     for header in TENSORFLOWS.findall(text):
         path = folder / header
@@ -90,7 +91,7 @@ def objects(compiler, tmp_path_factory):
 
 
 def ran(compiler, objects, folder):
-    """Links a program and runs it, with its memory where the sanitizer expects it."""
+    """Links a program and runs it with the memory layout that the sanitizer expects."""
     program = folder / "program"
     subprocess.run([compiler, "-fsanitize=thread", *objects.values(), "-o", program], check=True)
     setarch = shutil.which("setarch")

@@ -1,4 +1,4 @@
-"""Ids of strings and integers by the native op, beside TensorFlow's own columns."""
+"""The native op turns strings and integers into the ids of TensorFlow's own columns."""
 
 import host_engine
 import numpy as np
@@ -28,7 +28,7 @@ LENGTHS = [3, 0, 1, 2, 0, 2]
 
 
 def columns_of(dtype, folder):
-    """Every kind of column, by its key, for values of a dtype."""
+    """Returns a column of every kind by its key, for values of a dtype."""
     kind = tf.as_dtype(dtype)
     words = WORDS if dtype == "string" else NUMBERS
     file = str(folder / "words")
@@ -56,7 +56,7 @@ def columns_of(dtype, folder):
 
 
 def feature_of(values, form):
-    """The same values in a form; several of them per sample where it allows."""
+    """Returns the values in a form, with several values per sample if the form allows it."""
     if form == "vector":
         return values
     if form == "column":
@@ -73,7 +73,7 @@ def feature_of(values, form):
 
 
 class Ops(v1.train.SessionRunHook):
-    """The ops of the native kernels, by their type."""
+    """Keeps the ops of the native kernels by type."""
 
     def begin(self):
         operations = v1.get_default_graph().get_operations()
@@ -85,7 +85,7 @@ def initial(shape, dtype=tf.float32, partition_info=None):
 
 
 def by_tensorflow(columns, features):
-    """The activations of TensorFlow's own embedding columns, by key."""
+    """Returns the activations of TensorFlow's own embedding columns, by key."""
     with tf.Graph().as_default(), v1.Session() as session:
         seen = {}
         for key, value in features.items():
@@ -136,7 +136,7 @@ def test_ids_are_those_of_tensorflow(dtype, form, tmp_path):
     ops = Ops()
     made = estimator(model_fn, spec, tmp_path / "model")
     found = list(made.predict(input_fn_of([(features, np.zeros(1))]), hooks=[ops]))
-    # Ragged features become ids by TensorFlow's own ops.
+    # TensorFlow's own ops turn ragged features into ids.
     converted = ops.of_type.get("HostTablesToIds")
     assert (converted is None) == (form == "ragged")
     if converted is not None:
@@ -149,7 +149,7 @@ def test_ids_are_those_of_tensorflow(dtype, form, tmp_path):
 
 
 def everything():
-    """Columns that share inputs, in all the places that strings can have."""
+    """Returns columns that share inputs, with strings in all kinds of features."""
     hashed = fc.categorical_column_with_hash_bucket("word", 50)
     listed = fc.categorical_column_with_vocabulary_list("tags", WORDS[:2])
     weighted = fc.weighted_categorical_column(
@@ -178,7 +178,7 @@ BATCH = {
 
 
 def trained(folder, native, bad_ids="error", **fields):
-    """The variables after two steps, and the ops of the native kernels."""
+    """Returns the variables after two steps, and the ops of the native kernels by type."""
     columns = everything()
 
     def model_fn(features, labels, mode, params):
@@ -217,7 +217,7 @@ def test_a_training_is_the_same_with_tensorflows_ops(options, tmp_path):
     if "bad_ids" in options:
         assert "HostTablesToIds" not in ops
     else:
-        # Two columns share one; the weighted ones and the sequence are not among them.
+        # Two columns share a conversion. The weighted columns and the sequence are not converted.
         assert len(ops["HostTablesToIds"].get_attr("kinds")) == 3
 
 

@@ -1,4 +1,4 @@
-"""The list of optimizers that drives the suites holds every class that the package has."""
+"""The list of optimizers in the test suites has every class of the package."""
 
 import importlib
 import pkgutil
@@ -12,7 +12,7 @@ from estimator_emb import embedding, optimizers
 
 
 def written():
-    """Every class of an optimizer that a file of the package defines and that trains here."""
+    """Returns the package's optimizer classes, without those that train only on hardware."""
     names = [info.name for info in pkgutil.iter_modules(optimizers.__path__)]
     modules = [importlib.import_module(f"{optimizers.__name__}.{name}") for name in names]
     found = {

@@ -210,7 +210,7 @@ NO_NUMBERS = {
 def numeric_arguments():
     for ours in (*PARAMETERS, *TF2_OPTIMIZERS):
         for name in sorted(set(arguments_of(ours)) - NO_NUMBERS):
-            # In the TF2 vocabulary, it may be a function.
+            # In the TF2 vocabulary, the learning rate may be a function.
             if name != "learning_rate" or ours in PARAMETERS:
                 yield pytest.param(ours, name, id=f"{by_name(ours)}-{name}")
 
@@ -226,7 +226,7 @@ def test_every_number(ours, name):
         message = f"{name} must be a number; got {wrong!r}."
         assert_refused(TypeError, message, ours, **{name: wrong})
     assert_refused(ValueError, f"{name} must not be NaN.", ours, **{name: float("nan")})
-    # What a limit means by this infinity is that there is none.
+    # As a limit, this infinity means no limit.
     no_limit = {"min": -math.inf, "max": math.inf}.get(name[-3:]) if "clip" in name else None
     for infinite in (math.inf, -math.inf, 1e39, -(10**400)):
         sign = math.inf if infinite > 0 else -math.inf
@@ -236,7 +236,7 @@ def test_every_number(ours, name):
         shown = infinite if isinstance(infinite, float) else sign
         message = f"{name} must be finite in float32; got {shown!r}."
         assert_refused(ValueError, message, ours, **{name: infinite})
-    # NumPy's are taken.
+    # NumPy's numbers are accepted.
     value = other_value(name, example_arguments(ours)[name])
     made = ours(**{**example_arguments(ours), name: np.float32(value)})
     assert getattr(made, name) == np.float32(value)
@@ -374,7 +374,7 @@ def test_our_objects_pass_untouched(ours):
 
 
 def test_other_objects_are_refused():
-    class AdamParameters:  # the right name from the wrong place
+    class AdamParameters:  # The right name from the wrong module.
         def __repr__(self):
             return "not ours"
 

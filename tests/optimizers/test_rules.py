@@ -1,8 +1,8 @@
-"""The update rules against stored golden values, extremes, and TensorFlow's own kernels.
+"""The update rules equal golden values and TensorFlow's own kernels, and stay finite.
 
-Golden values: three steps of a small batch with repeated ids, weights, empty samples and one row
-whose gradient is exactly 0, for every optimizer; see `golden.json`. `f64` was computed in float64,
-`f32` in float32 as the hardware does.
+The golden values come from three steps of a small batch for every optimizer: see `golden.json`. The
+batch has repeated ids, weights, empty samples and one row with a gradient of exactly 0. `f64` was
+computed in float64, and `f32` in float32 as on the hardware.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ def batch(number):
 
 
 def assert_state(actual, case, precision, name, tolerance):
-    """`actual` is `(w, *slots)`; golden values name them, in the same order."""
+    """Asserts that `actual`, which is `(w, *slots)`, equals the golden values in the same order."""
     expected = case[precision][name]
     assert len(actual) == len(expected)
     for array, key in zip(actual, expected, strict=True):
@@ -59,13 +59,13 @@ LIBRARIES = ("numpy", "tensorflow", "v1 graph")
 
 
 def stepped(library, parameters, *arrays):
-    """What `step` makes of arrays: rate, gradient, weights and slots."""
+    """Returns the result of `step` for arrays: rate, gradient, weights and slots."""
     if library == "numpy":
         return step(parameters, NUMPY, *arrays[:3], arrays[3:])
     if library == "tensorflow":
         tensors = tuple(map(tf.constant, arrays))
         return [one.numpy() for one in step(parameters, TENSORFLOW, *tensors[:3], tensors[3:])]
-    # There, `==` on tensors compares objects, among other traps.
+    # In a v1 graph, `==` compares tensors as objects, and there are other traps.
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         fed = tuple(tf.compat.v1.placeholder(tf.float32) for _ in arrays)
         after = step(parameters, TENSORFLOW, *fed[:3], fed[3:])
@@ -78,7 +78,7 @@ def check_golden(case, parameters, library):
     state = [w, *(np.full_like(w, parameters.initial_value(slot)) for slot in parameters.slots)]
     for number, name in enumerate(STEPS):
         summed = dict(reference.updates(*batch(number), case["hyper"]["combiner"]))
-        # Rows the batch does not name: only non-lazy Adam updates them, with gradient 0.
+        # Only non-lazy Adam updates rows that are not in the batch, with gradient 0.
         rows = sorted(range(len(w)) if parameters.updates_untouched_rows else summed)
         zero = np.zeros(len(GOLDEN["table"][0]))
         g = np.array([summed.get(row, zero) for row in rows], np.float32)[:, : w.shape[1]]
@@ -168,7 +168,7 @@ SLOTS, GRADIENTS, WEIGHTS = (
 @pytest.mark.parametrize("library", ["numpy", "tensorflow"])
 @pytest.mark.parametrize("name", EXTREME)
 def test_extremes_stay_finite(name, library):
-    """Finite wherever float64 arithmetic gives values that float32 can hold."""
+    """They are finite if float64 arithmetic gives values that float32 can hold."""
     parameters = EXTREME[name].parameters
     slots = [SLOTS] * len(parameters.slots)
     lr = np.float32(parameters.learning_rate)
@@ -195,7 +195,7 @@ def test_an_accumulator_that_a_session_takes_for_0_moves_nothing_to_infinity(nam
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("multiply", [False, True])
 def test_ftrl_without_history_gives_zero(library, multiply):
-    """Zero accumulator, zero gradient, no beta, no l2: 0 / 0 means no weight."""
+    """With zero accumulator and gradient, and without beta and l2, 0 / 0 gives a weight of 0."""
     parameters = optimizers.FtrlParameters(
         0.1, initial_accumulator_value=0.0, multiply_linear_by_learning_rate=multiply
     )
@@ -215,14 +215,14 @@ def test_frequency_estimator_takes_the_threshold_itself_for_an_outlier():
     np.testing.assert_array_equal(last_hit_step, np.full((3, 1), 20.0))
 
 
-# TensorFlow's kernels, in float64 so that only a wrong formula can differ.
+# TensorFlow's kernels in float64, so that only a wrong formula can differ.
 
 SHAPE = (3, 2)
 RULE_EXAMPLES = settings(max_examples=15)
 
 
 def numbers(low, high):
-    """Floats of float32 precision, so that rounding a hyper-parameter changes nothing."""
+    """Returns floats of float32 precision: rounding a hyper-parameter changes nothing."""
     return st.floats(np.float32(low).item(), np.float32(high).item(), width=32)
 
 
@@ -248,7 +248,7 @@ DENSE, SPARSE = "ResourceApply", "ResourceSparseApply"
 
 
 def as_named(lr, **hyper):
-    """An op's arguments where it names and takes numbers as we do."""
+    """Returns the arguments of an op that has our names for them."""
     return {name: value if isinstance(value, bool) else f64(value) for name, value in hyper.items()}
 
 
@@ -256,11 +256,11 @@ def as_named(lr, **hyper):
 class Kernel:
     """An op of TensorFlow that updates variables as one of our rules does."""
 
-    parameters: Callable  # Of the hyper-parameters, our optimizer.
-    slots: dict  # The op's name of each slot -> its values.
-    hyper: dict  # Our hyper-parameters besides the rate -> their values.
-    given: Callable = as_named  # Of these, the op's arguments besides the rate.
-    ops: tuple[str, ...] = (DENSE, SPARSE)  # Prefixes of its name.
+    parameters: Callable  # Makes our optimizer from rate and hyper-parameters.
+    slots: dict  # The op's name of a slot -> its values.
+    hyper: dict  # Our hyper-parameter, without the rate -> its values.
+    given: Callable = as_named  # Makes the op's arguments, without the rate.
+    ops: tuple[str, ...] = (DENSE, SPARSE)  # Prefixes of the op's name.
 
 
 RMSPROP = {"rho": decays, "momentum": decays, "epsilon": epsilons}
@@ -310,9 +310,9 @@ KERNELS = {
             lr, **hyper, lazy_adam=False, sum_inside_sqrt=False
         ),
         {"m": signed_slots, "v": accumulators},
-        # The kernel computes v + (g * g - v) * (1 - beta2), which has no digits where beta2 is 0.
+        # The kernel computes v + (g * g - v) * (1 - beta2). With a beta2 of 0, no digits are left.
         {"beta1": decays, "beta2": numbers(0.0625, 0.9990234375), "epsilon": epsilons},
-        # Powers of 0 switch the bias correction off, which the hardware does not have.
+        # Powers of 0 turn off bias correction, as on the hardware.
         lambda lr, **hyper: as_named(lr, beta1_power=0.0, beta2_power=0.0, **hyper),
         (DENSE,),
     ),
@@ -325,7 +325,7 @@ KERNELS = {
 def test_rule_equals_kernel(name, data, lr, g, w):
     kernel = KERNELS[name]
     slots = {slot: data.draw(values, slot) for slot, values in kernel.slots.items()}
-    if "mg" in slots:  # As real gradients give: never below the square of the mean.
+    if "mg" in slots:  # Real gradients give no less than the mean's square.
         slots["ms"] = slots["ms"] + slots["mg"] ** 2
     hyper = {one: data.draw(values, one) for one, values in kernel.hyper.items()}
     op = data.draw(st.sampled_from(kernel.ops))

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the check."""
+"""Fixtures for tests of the check."""
 
 import pytest
 
@@ -7,5 +7,5 @@ from estimator_emb.preflight.described import Described
 
 @pytest.fixture
 def of_the_step_alone(monkeypatch):
-    """Leaves out what `use_tpu=True` builds, which takes longer; `test_agreement.py` has that."""
+    """Skips the slow build with `use_tpu=True`. `test_agreement.py` tests it."""
     monkeypatch.setattr(Described, "build", lambda self, input_fn: self.findings)

@@ -1,4 +1,4 @@
-"""Programs to check: a DLRM-like model, and small ones that do one thing after it."""
+"""Programs to check: a DLRM-like model, and small models with one addition."""
 
 import harness
 import tensorflow as tf
@@ -10,7 +10,7 @@ PER_CORE = BATCH // REPLICAS
 
 
 def input_fn(params):
-    """13 numbers, one id and a list of ids per sample."""
+    """Returns a dataset with 13 numbers, one id and a list of ids per sample."""
     features = {
         "dense": tf.zeros([13]),
         "user": tf.zeros([], tf.int64),
@@ -41,7 +41,7 @@ def layer(x, name, size):
 
 
 def dlrm(features):
-    """Logits [batch, 1] of a small DLRM."""
+    """Returns logits [batch, 1] of a small DLRM."""
     x = tf.nn.relu(layer(features["dense"], "bottom_0", 64))
     x = tf.nn.relu(layer(x, "bottom_1", 16))
     pooled = tf.reduce_mean(features["history"], axis=1)
@@ -52,19 +52,19 @@ def dlrm(features):
 
 
 def linear(features):
-    """Logits [batch, 1] of a linear model."""
+    """Returns logits [batch, 1] of a linear model."""
     x = [features["dense"], features["user"], tf.reduce_mean(features["history"], axis=1)]
     return layer(tf.concat(x, axis=1), "top", 1)
 
 
 def model_fn_with(change=None, logits_of=linear, optimizer=None, **fields):
-    """A model_fn.
+    """Returns a model_fn.
 
     Args:
       change: (logits, features) -> a tensor that is added to the loss.
       logits_of: features -> logits.
-      optimizer: for the dense variables, instead of Adam over all cores.
-      **fields: of the TPUEstimatorSpec; functions of (logits, labels).
+      optimizer: optimizer of the dense variables, instead of Adam over all cores.
+      **fields: fields of the TPUEstimatorSpec, as functions of (logits, labels).
     """
 
     def model_fn(features, labels, mode, params):
@@ -99,13 +99,13 @@ def to_number(x):
 
 
 def shaped_by_values(logits, features):
-    """A change whose tensors have shapes that only values say."""
+    """Returns a term of the loss from tensors with shapes that depend on values."""
     values, _ = tf.unique(tf.cast(tf.reshape(logits, [-1]), tf.int32))
     chosen = tf.boolean_mask(logits, logits > 0)
     return tf.reduce_sum(chosen) + tf.cast(tf.reduce_sum(values), tf.float32)
 
 
 def line(function, offset=1):
-    """The place of a line of a function."""
+    """Returns the file and number of a line of a function."""
     code = function.__code__
     return f"{code.co_filename}:{code.co_firstlineno + offset}"

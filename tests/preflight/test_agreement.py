@@ -1,8 +1,8 @@
 """`check` and `use_tpu=True` agree on programs, good and bad.
 
-The judge is `tpu_described`: it makes the program's estimator with `use_tpu=True` and trains,
-evaluates or predicts on a TPU whose master's answer is made up, until a session would open. The
-check is asked as the command asks it, where the environment emulates a TPU.
+The judge is `tpu_described`: it makes the program's estimator with `use_tpu=True`, and trains,
+evaluates or predicts on a TPU with a made-up master, until a session would open. The check runs as
+in the command, with a TPU emulated by the environment.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ ADAGRAD = ee.AdagradParameters
 
 
 def spec(tables=None, features=None, **kwargs):
-    """Of a table of 6 rows and dimension 4, and a feature 'a'."""
+    """Returns a spec with a table of 6 rows and dimension 4, and a feature 'a'."""
     return ee.EmbeddingConfigSpec(
         table_to_config_dict=tables or {"t": ee.TableConfig(6, 4, combiner="mean")},
         feature_to_config_dict=features or {"a": ee.FeatureConfig("t")},
@@ -38,7 +38,7 @@ def spec(tables=None, features=None, **kwargs):
 
 
 def of_table(parameters=None, combiner="mean", dimension=4, rows=6, features=None, **config):
-    """A spec of one table, its optimizer among its own fields."""
+    """Returns a spec of one table with its own optimizer."""
     table = ee.TableConfig(
         rows, dimension, combiner=combiner, optimization_parameters=parameters or SGD(0.1), **config
     )
@@ -116,14 +116,14 @@ def assigns_its_own(loss):
 
 @dataclasses.dataclass
 class Case(tpu_described.Program):
-    """A program, fed with batches for each core.
+    """A program with batches for each core.
 
     Attributes:
-      found: a part of the first finding; None if the program is good.
+      found: a part of the first finding, or None if the program is good.
       static: whether batches have a static size.
-      given: what input_fn gives, of features and labels.
-      generations: those that are checked; None for the default.
-      steps: arguments of train or evaluate by which a call does not say how many steps it takes.
+      given: (features, labels) -> the result of input_fn.
+      generations: the generations to check, or None for the default.
+      steps: arguments of train or evaluate that leave the number of steps open.
     """
 
     found: str | None = None
@@ -149,7 +149,7 @@ class Case(tpu_described.Program):
         return harness.estimator(*program, run={"master": tpu_described.MASTER}, **options)
 
     def judged(self, model_dir):
-        """What `use_tpu=True` raises on the described TPU; None if nothing."""
+        """Returns the error that `use_tpu=True` raises on the described TPU, or None."""
         try:
             made = self.estimator(model_dir)
             made.described = tpu_described.metadata(1)

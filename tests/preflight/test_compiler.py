@@ -1,4 +1,4 @@
-"""Lowering, which needs TensorFlow alone, and libtpu, where the extra is installed."""
+"""Lowering a step with TensorFlow alone, and compiling it if libtpu is installed."""
 
 import json
 import resource
@@ -30,7 +30,7 @@ def built(model_fn, mode="train", **kwargs):
 
 @pytest.fixture
 def lowered(tmp_path, monkeypatch):
-    """Builds and lowers a step in this process; gives what `_lower` does."""
+    """Returns a function that builds and lowers a step in this process, as `_lower` does."""
 
     def run(python, process, work, result, timeout):
         assert process == lower.__file__
@@ -54,7 +54,7 @@ def compiled(model_fn, *generations, **kwargs):
 
 @pytest.mark.slow
 def test_a_step_with_everything_is_lowered(tmp_path):
-    """Variables, control flow, functions, outside compilation, sums; in a process of its own."""
+    """Variables, control flow, functions, outside compilation and sums, in a separate process."""
 
     def change(logits, features):
         total = tf.reduce_sum(logits)
@@ -75,15 +75,15 @@ def test_a_step_with_everything_is_lowered(tmp_path):
     step = built(programs.model_fn_with(change))
     loops, outcome, words = compiler._lower(step, tmp_path, timeout=processes.HANGS)
     assert (loops, outcome, words) == (True, "accepted", "")
-    # One sum for the kernel and the bias, one for the helper of the activations, and that of the
-    # function and its gradient.
+    # One sum each for the kernel, the bias, the helper of the activations, the function and its
+    # gradient.
     module = (tmp_path / "step.hlo").read_bytes()
     assert module.count(core_step.CROSS_REPLICA_SUM.encode()) == 3 + 2
     interface = json.loads((tmp_path / "step.json").read_text())
     shapes = sorted(one["shape"] for one in interface["arguments"])
-    # What outside compilation gives, labels, users, dense features, histories. (No replica id.)
+    # The result of outside compilation, labels, users, dense features, histories. No replica id.
     assert shapes == [[], [16, 1], [16, 4, 16], [16, 13], [16, 16]]
-    # Weights and their two slots, the helper's, Adam's two powers, the global step.
+    # Kernel, bias and helper with two slots each, Adam's two powers, the global step.
     assert len(interface["variables"]) == 3 * 3 + 2 + 1
 
 
@@ -108,7 +108,7 @@ def test_functions_of_the_tables_are_lowered(lowered):
 
 
 def branches_of_unequal_shape(logits, features):
-    mul = tf.reduce_sum(logits) * 1.0  # An op "mul" that is not the one that fails.
+    mul = tf.reduce_sum(logits) * 1.0  # An op "mul" that does not fail.
     kept = tf.cond(
         mul > 0,
         lambda: logits[:2] * 3.0,
@@ -151,7 +151,7 @@ def test_shapes_that_cannot_be_name_their_line(change, words, offset, lowered):
 
 
 def test_values_of_variables_take_no_memory(lowered):
-    """25 GB of weights and slots."""
+    """Weights and slots would take 25 GB."""
 
     def change(logits, features):
         w = tf.compat.v1.get_variable("w", [1 << 16, 1 << 15], tf.float32)
@@ -278,10 +278,10 @@ def test_findings_come_before_the_compiler():
 def test_a_dlrm_on_every_generation():
     model_fn = programs.model_fn_with(logits_of=programs.dlrm)
     report = compiled(model_fn, *compiler.GENERATIONS, compile=True)
-    assert report.status == 1  # Its tables cannot run where no TPUEstimator does.
+    assert report.status == 1  # Tables need a TPUEstimator.
     outcomes = [one.outcome for one in report.tables]
     assert outcomes == ["accepted"] * 3 + ["refused"] * 3
-    # With the dense step of the larger of the two compilations.
+    # The dense step is the larger of the two compilations.
     assert report.tables[0].step_bytes == max(
         one.argument_bytes + one.temporary_bytes for one in report.compilations[:2]
     )
@@ -296,11 +296,11 @@ def test_a_dlrm_on_every_generation():
     ) in str(report).splitlines()
     for one in report.compilations:
         # Forward: 13*64 + 64*16 + 25*64 + 64*1 + 3*16*3 (pairs) multiplications and additions per
-        # sample; twice that backwards, but for the gradient of the 13 inputs.
+        # sample. Backward: twice as many, except for the gradient of the 13 inputs.
         layers = 13 * 64 + 64 * 16 + 25 * 64 + 64 + 3 * 16 * 3
         multiplications = 16 * (3 * layers - 13 * 64)
         assert 2 * multiplications < one.flops < 2.6 * multiplications
-        # float32 weights with two slots, and the tensors of the batch, at the least.
+        # At least float32 weights with two slots, and the tensors of the batch.
         assert one.argument_bytes > 4 * 3 * (13 * 64 + 64 * 16 + 25 * 64 + 64)
         assert one.temporary_bytes >= 0
         assert (one.all_reduces > 0) == (one.replicas == 8)
@@ -335,7 +335,7 @@ def test_too_much_memory_is_refused_in_the_compilers_words():
         lines = one.words.splitlines()
         assert lines[0].startswith("RESOURCE_EXHAUSTED")
         where = line(change, 2)
-        # Which of the two products is named depends on the version of libtpu.
+        # libtpu's version decides which of the two products is named.
         products = [f"{where}: op 'MatMul_{n}': makes f32[65536,65536], 16 GiB" for n in (1, 2)]
         assert lines[-3] in products
         assert lines[-2] == f"{where}: op 'Softmax': makes f32[65536,65536], 16 GiB"

@@ -1,4 +1,4 @@
-"""What the check finds without a compiler: whole messages, with the lines of this file."""
+"""The check's findings without a compiler: whole messages, with the lines of this file."""
 
 import importlib.resources
 import json
@@ -52,7 +52,7 @@ def test_a_dlrm_passes(mode):
     assert report.findings == () and report.status == 0
     assert report.mode == mode and report.replicas == 8 and report.batch_per_core == 16
     assert report.op_count > 25
-    # 125 and 625 rows of 16 floats, in training each with a slot.
+    # 125 and 625 rows of 16 floats. In training, each also has a slot.
     size = {"train": "0.0916 MiB, 0.00056", "eval": "0.0458 MiB, 0.00028"}[mode]
     assert str(report) == (
         f"The {mode} step of one core, one of 8: {report.op_count} ops, 16 samples per core.\n"
@@ -130,7 +130,7 @@ def without_kernels(logits, features):
     given = tf.ensure_shape(tf.py_function(lambda x: x, [total], tf.float32), [])
     wide = tf.cast(tf.stop_gradient(total), tf.complex128)
     real = tf.cast(tf.math.real(tf.sin(wide)), tf.float32)
-    # No result needs it, but it is fetched.
+    # No result needs the summary, but it is fetched.
     tf.compat.v1.summary.scalar("of_logits", tf.reduce_mean(logits))
     mean = tf.reduce_sum(tf.sparse.segment_mean(tf.stop_gradient(logits), [0, 1], [0, 0]))
     dataset = tf.data.Dataset.from_tensors(1.0).map(lambda x: x + 1).repeat()
@@ -147,7 +147,7 @@ def test_ops_without_a_kernel():
         for offset, says in (
             (2, f"AsString (op 'AsString', dtype float32): {NO_KERNEL} {STRINGS}"),
             (3, f"StringLength (op 'StringLength'): {NO_KERNEL} {STRINGS}"),
-            # Its gradient is the other.
+            # The other op is its gradient.
             (4, f"EagerPyFunc (op 'EagerPyFunc' and 1 more, dtype float32): {NO_KERNEL} {PYTHON}"),
             (5, f"Cast (op 'Cast_1', dtype complex128): {NO_TYPE} complex64."),
             (6, f"Sin (op 'Sin', dtype complex128): {NO_TYPE} complex64."),
@@ -190,7 +190,7 @@ def test_ops_with_a_kernel_and_those_that_no_result_needs():
         x = tf.cast(tf.reduce_sum(logits), tf.complex64)
         y = tf.cast(tf.reduce_sum(logits), tf.float64) * 2
         total = tf.math.real(tf.sin(x)) + tf.cast(y, tf.float32)
-        # Shapes that depend on values are left to the compiler.
+        # The compiler judges shapes that depend on values.
         return total + programs.shaped_by_values(logits, features)
 
     assert found(change) == []
@@ -237,7 +237,7 @@ def insisting_on_v1(x):
 
 
 def of_v1_program(x):
-    assert tf.compat.v1.control_flow_v2_enabled()  # It is checked as v2.
+    assert tf.compat.v1.control_flow_v2_enabled()  # The check uses v2.
     return loop(x)
 
 
@@ -260,7 +260,7 @@ def test_ops_inside(where):
         findings = found(lambda logits, _: make(tf.stop_gradient(tf.reduce_sum(logits))))
     finally:
         tf.compat.v1.enable_control_flow_v2()
-    # Of a function of TensorFlow 1, the graph has the line of the call alone.
+    # For a function of TensorFlow 1, the graph has only the line of the call.
     place = line(make, 0) if "TensorFlow 1" in where else line(to_number)
     assert [re.sub(r"to_number_\w+/", "to_number/", one) for one in findings] == [
         f"{place}: {op}: {NO_KERNEL} {STRINGS}"
@@ -273,13 +273,13 @@ def test_ops_inside(where):
 
 @pytest.fixture
 def soft_placement(monkeypatch):
-    """As `tf.config.set_soft_device_placement(True)`, which cannot be undone."""
+    """Acts as `tf.config.set_soft_device_placement(True)`, but can be undone."""
     monkeypatch.setattr(context.context(), "_soft_device_placement", True)
 
 
 @pytest.mark.parametrize("where", ["body", "branch", "function"])
 def test_what_soft_placement_puts_on_the_host(where, soft_placement):
-    """As TensorFlow's automatic outside compilation does, on which SimCLR trained."""
+    """TensorFlow's automatic outside compilation does the same. SimCLR trained with it."""
 
     def change(logits, features):
         total = tf.reduce_sum(logits)
@@ -318,7 +318,7 @@ def number_of_host(loss):
 
 
 def test_the_number_of_a_core():
-    """A step has one; a host has none."""
+    """A core's step has a number, but a host does not."""
 
     def change(logits, features):
         return tf.reduce_sum(logits) * tf.cast(xla.replica_id(), tf.float32)
@@ -401,7 +401,7 @@ def test_inputs_of_unknown_size_stop_the_check():
 
 
 def test_functions_of_the_host_are_not_part_of_the_step():
-    """Here each core gets its share of what its host reads."""
+    """Here each core gets its share of the host's input."""
 
     def host_call(logits, labels):
         assert logits.shape == [16, 1]
@@ -450,7 +450,7 @@ def test_bad_arguments(arguments, message):
 
 
 def test_the_table_of_kernels():
-    """Counts of the registry that it was read from, and entries known by heart."""
+    """Compares with the size of the registry that it was read from, and with known entries."""
     file = importlib.resources.files("estimator_emb.preflight") / "tpu_kernels.json"
     table = json.loads(file.read_text())
     assert "tensorflow-tpu 2.19.1" in table["source"]

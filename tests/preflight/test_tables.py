@@ -1,4 +1,4 @@
-"""The memory of tables on the embedding hardware, and the generations that have it."""
+"""Memory of tables on the embedding hardware, and the generations with such hardware."""
 
 import harness
 import programs
@@ -28,15 +28,15 @@ def bytes_per_core(made, cores, training=True):
     [
         (1000, 16, 8, 125, 16),
         (1001, 16, 8, 126, 16),
-        (1000, 13, 8, 125, 16),  # Columns in units of 8.
+        (1000, 13, 8, 125, 16),  # Columns come in units of 8.
         (1000, 1, 8, 125, 8),
         (1000, 16, 2, 500, 16),
-        (1001, 16, 32, 32, 16),  # 251 rows on the fullest of 4 hosts.
-        (3, 16, 32, 1, 16),  # A host without a row has one of padding.
+        (1001, 16, 32, 32, 16),  # The fullest of 4 hosts has 251 rows.
+        (3, 16, 32, 1, 16),  # A host without rows gets a row of padding.
     ],
 )
 def test_bytes_per_core(rows, dimension, cores, rows_per_core, columns, strategy):
-    # A table and Adam's two slots, of float32.
+    # A table and Adam's two slots, in float32.
     made = spec(rows, dimension, ee.AdamParameters(0.1), partition_strategy=strategy)
     assert bytes_per_core(made, cores) == 4 * 3 * rows_per_core * columns
     assert bytes_per_core(made, cores, training=False) == 4 * rows_per_core * columns
@@ -69,7 +69,7 @@ def checked(
 
 
 def test_a_hundred_gigabytes_on_a_v3_8():
-    made = spec(390_625_000, 64)  # 100 GB, and as much of Adagrad's slot.
+    made = spec(390_625_000, 64)  # 100 GB, and another 100 GB for Adagrad's slot.
     (refused,) = checked(made)
     assert str(refused) == (
         "v3, tables: refused\n"
@@ -137,13 +137,13 @@ ON_DEVICES = {"device": "pjrt", "place": "device"}
     ("rows", "dimension", "of_device"),
     [
         (8_000, 16, 1_000 * 16),
-        (8_001, 10, 1_008 * 16),  # 8 rows of 16 floats share one of 128.
+        (8_001, 10, 1_008 * 16),  # 8 rows of 16 floats share a row of 128.
         (8_000, 128, 1_000 * 128),
         (8_000, 130, 1_000 * 256),
     ],
 )
 def test_bytes_of_a_device(rows, dimension, of_device):
-    """Of tables in the memory of 8 PJRT devices, with Adagrad's slot."""
+    """Tables in the memory of 8 PJRT devices, with Adagrad's slot."""
     (found,) = checked(spec(rows, dimension), cores=8, generations=("v6e",), **ON_DEVICES)
     assert (found.outcome, found.table_bytes) == ("accepted", 2 * 4 * of_device)
 
@@ -177,7 +177,7 @@ def test_default_generations(made, tpu_config, names):
 
 @pytest.mark.usefixtures("of_the_step_alone")
 def test_a_generation_on_which_no_estimator_runs():
-    """It is said; test_agreement.py has a program that names it, which is refused."""
+    """The report says so. test_agreement.py has a program that is refused on such a generation."""
     estimator = programs.estimator(programs.model_fn_with(), device="host")
     said = str(
         preflight.check_program(estimator, programs.input_fn, generations=["v6e"], compile=False)

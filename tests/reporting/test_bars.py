@@ -1,4 +1,4 @@
-"""The bar of the command's work: on a terminal alone, and only where the work takes a while."""
+"""The command's progress bar appears only on a terminal, and only for long work."""
 
 import io
 import re
@@ -19,12 +19,12 @@ class Terminal(io.StringIO):
 
 
 def drawn(monkeypatch, is_terminal=True, fails=False, **how):
-    """What work of two parts draws."""
+    """Returns the text that work of two parts draws."""
     stream = Terminal(is_terminal)
     monkeypatch.setattr(console, "stream", lambda: stream)
     with bars.work_bar(**{"after": 0.01, **how}) as progress:
         for done in (0, 1_500_000, 3_000_000):
-            time.sleep(0.12)  # tqdm draws no more often.
+            time.sleep(0.12)  # tqdm does not draw more often.
             progress(done, 3_000_000)
             if fails:
                 raise KeyError("its error")

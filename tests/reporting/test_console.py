@@ -1,4 +1,4 @@
-"""What a program shows: what trains where, how far it is, its own lines, each once; no more."""
+"""A program shows its tables, its progress and its own lines, each once, and no more."""
 
 import logging
 import re
@@ -68,7 +68,7 @@ def train(model_dir, use_tpu=False):
 
 
 def shown(tmp_path, end, *options, command=()):
-    """The lines that PROGRAM with another end writes, without those of TensorFlow's C++."""
+    """Runs PROGRAM with `end` added, and returns its lines without those of TensorFlow's C++."""
     (tmp_path / "program.py").write_text(PROGRAM + textwrap.dedent(end))
     own = {"CUDA_VISIBLE_DEVICES": "", "ESTIMATOR_EMB_NATIVE": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
     done = processes.run_python(*command, "program.py", *options, cwd=tmp_path, **own)
@@ -79,17 +79,17 @@ def shown(tmp_path, end, *options, command=()):
 
 
 def own(lines):
-    """Those of lines that tell of the program itself, not of its progress every ten seconds."""
+    """Returns the lines about the program itself, without progress lines every ten seconds."""
     left_out = r"Instructions for|Use Keras pre|^  |step (?!20 of 20,)\d+ of"
     return [line for line in lines if not re.search(left_out, line)]
 
 
 @pytest.mark.slow
 def test_a_program_without_logging_is_quiet(tmp_path):
-    """On both ways, and at another directory the tables are told again."""
+    """Trains on the host and on an emulated TPU. Another model_dir shows the tables again."""
     lines = own(shown(tmp_path, "train('host')\ntrain('emulated', use_tpu=True)\n"))
     column, dense, *rest = sorted(lines, key=lambda line: not re.search("deprecated", line))
-    assert "program.py:7: categorical_column_with_identity" in column  # Its own calls.
+    assert "program.py:7: categorical_column_with_identity" in column  # The program's calls.
     assert "program.py:11: UserWarning: `tf.layers.dense`" in dense
     tables = "estimator_emb: Embedding tables train on the host: 1 table, 9 rows, "
     expected = [
@@ -132,7 +132,7 @@ def test_an_absl_program_shows_its_own_lines_once(tmp_path):
 
 @pytest.fixture
 def free(monkeypatch, capsys):
-    """A function that takes levels and handlers from all loggers, as where nobody set up any."""
+    """Returns a function that clears levels and handlers of all loggers, as if never set up."""
 
     def free():
         for owner, level in [(logging.root, logging.WARNING), (OURS, 0), (THEIRS, 0)]:
@@ -202,7 +202,7 @@ def test_the_programs_choices_go_before(free, capsys, choice, inside):
         THEIRS.warning("theirs warned")
     lines = capsys.readouterr().err.splitlines()
     if not inside and choice in ("handler", "handler of all", "handler and own level"):
-        # TensorFlow's own handler writes its lines, too.
+        # TensorFlow's own handler writes its lines too.
         assert lines.count(WARNED[1]) == 2
         lines = list(dict.fromkeys(lines))
     assert lines == expected
@@ -230,7 +230,7 @@ def test_notices_of_what_libraries_call_are_left_out(free, capsys):
 
 
 def test_no_advice_to_leave_tf_estimator_once_it_is_installed(free, installed, capsys):
-    """Whether or not the program sets up logging."""
+    """This holds whether or not the program sets up logging."""
     free()
     for _ in range(2):
         tf.estimator.RunConfig()
@@ -247,7 +247,7 @@ def test_no_advice_to_leave_tf_estimator_once_it_is_installed(free, installed, c
 
 
 def test_a_person_who_types_sees_a_bar_and_evaluations(free, monkeypatch, capsys, tmp_path):
-    """As in a notebook: TensorFlow's logger has level INFO."""
+    """TensorFlow's logger has level INFO, as in a notebook."""
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     free()
     THEIRS.setLevel(logging.INFO)
@@ -279,6 +279,6 @@ def test_a_person_who_types_sees_a_bar_and_evaluations(free, monkeypatch, capsys
     ):
         assert re.fullmatch(expected, line), captured.out
     free()
-    THEIRS.setLevel(logging.DEBUG)  # A choice.
+    THEIRS.setLevel(logging.DEBUG)  # The program's choice.
     estimator.evaluate(batches, steps=1)
     assert "INFO:tensorflow:Calling model_fn." in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""How errors read: their messages, and the last lines of the terminal."""
+"""The texts of errors: their messages, and the last lines on the terminal."""
 
 import json
 import pickle
@@ -94,7 +94,7 @@ ASSERTED = "with tf.control_dependencies([tf.debugging.Assert(good, [name])])"
 @pytest.mark.parametrize("name", ["of my model", 7], ids=["op", "function"])
 @pytest.mark.parametrize("shards", [None, 2])
 def test_an_op_in_a_function_or_on_another_core(tmp_path, shards, name, branch):
-    # TensorFlow asserts in a branch unless the data are strings.
+    # TensorFlow asserts in a branch, unless the data are strings.
     def asserted(values):
         good = tf.reduce_all(values > 0)
         with tf.control_dependencies([tf.debugging.Assert(good, [name])]):
@@ -110,7 +110,7 @@ def test_an_op_in_a_function_or_on_another_core(tmp_path, shards, name, branch):
         return harness.minimized(mode, weight * tf.reduce_mean(features))
 
     def input_fn(params):
-        # Of two cores, the second has the bad value.
+        # With two cores, the second core gets the bad value.
         return tf.data.Dataset.from_tensors(tf.constant([[1.0], [1.0], [1.0], [0.0]]))
 
     estimator = harness.estimator(model_fn, None, tmp_path, num_shards=shards)
@@ -126,7 +126,7 @@ def test_an_op_in_a_function_or_on_another_core(tmp_path, shards, name, branch):
     "name", ["LinearClassifier", pytest.param("DNNClassifier", marks=pytest.mark.slow)]
 )
 def test_an_op_that_no_line_of_the_program_made_keeps_its_name(name, installed, tmp_path):
-    """An empty word under weights: the name of the op has the column in it."""
+    """An empty word that has a weight fails in an op with the column in its name."""
     columns = tf.feature_column
     words = columns.categorical_column_with_vocabulary_list("word", ["a", "b"])
     weighted = columns.weighted_categorical_column(words, "weight")
@@ -153,7 +153,7 @@ def test_the_full_traceback_on_request(tmp_path, monkeypatch):
     error = failed(tmp_path)
     assert type(error) is tf.errors.InvalidArgumentError
     assert "Original stack trace for 'CheckNumerics'" in str(error)
-    assert "_do_run" in lines_of(error)  # Of TensorFlow.
+    assert "_do_run" in lines_of(error)  # A frame of TensorFlow.
     monkeypatch.setenv("ESTIMATOR_EMB_FULL_TRACEBACK", "0")
     assert not error_notes.is_full()
     tf.debugging.disable_traceback_filtering()
@@ -166,7 +166,7 @@ def test_the_full_traceback_on_request(tmp_path, monkeypatch):
 def test_a_shortened_error_is_pickled_as_tensorflows():
     error = tf.errors.NotFoundError(None, None, "Graph execution error:\n\nnowhere\n\t [[{{x}}]]")
     error_notes.shorten(error)
-    error_notes.shorten(error)  # Changes nothing.
+    error_notes.shorten(error)  # A second call has no effect.
     assert str(error) == "nowhere"
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is tf.errors.NotFoundError and copy.message == "nowhere"
@@ -203,7 +203,7 @@ def test_an_error_in_a_notebook_shows_its_lines():
     exec(compile("def cell():\n    read()", "<ipython-input-1-x>", "exec"), names)
     with pytest.raises(FileNotFoundError) as caught:
         program_calls.called_by_program(names["cell"])()
-    # Until Python 3.10, who raises an error is in its traceback.
+    # Before Python 3.11, a traceback includes the frame that raises the error.
     ours = ["call"] if sys.version_info < (3, 11) else []
     assert lines_of(caught.value)[1:] == [*ours, "cell", "<lambda>"]
 
@@ -241,7 +241,7 @@ def test_frames_are_shown_where_the_error_passed_them():
         try:
             raise ValueError("of the program")
         finally:
-            len("")  # Where the frame is, when the error has left it.
+            len("")  # The frame is here when the error has left it.
 
     def places(passed):
         if passed is None:

@@ -1,4 +1,4 @@
-"""One line after each evaluation, why a training stops early, and a speed of steps alone."""
+"""Log lines of evaluations and early stopping, and the speed of steps alone."""
 
 import logging
 import time
@@ -15,7 +15,7 @@ v1 = tf.compat.v1
 
 
 def model_fn(features, labels, mode, params):
-    """Its loss is the global step, and so are its metrics but for a factor."""
+    """A model with a loss and metrics that follow the global step."""
     step = v1.train.get_or_create_global_step()
     loss = tf.cast(step, tf.float32) + 0.25 + 0.0 * tf.reduce_sum(features["id"])
     if mode == ee.ModeKeys.EVAL:
@@ -60,7 +60,7 @@ def test_an_evaluation_logs_its_metrics(steps, over, device, tmp_path, caplog):
 
 @pytest.mark.parametrize("device", [None, "host"])
 def test_metrics_are_shown_once(device, tmp_path, caplog):
-    """Where the line of tensorflow-estimator is shown, which programs may read, ours has none."""
+    """If tensorflow-estimator's line is shown, our line has no metrics. Programs may parse theirs."""
     caplog.set_level(logging.INFO, "tensorflow")
     estimator = make(tmp_path, device)
     estimator.train(input_fn, max_steps=3)
@@ -86,7 +86,7 @@ def test_an_estimator_without_a_tpu_logs_them_too(installed, tmp_path, caplog):
 
 
 def test_a_long_evaluation_shows_how_far_it_is(tmp_path, monkeypatch, caplog):
-    """A batch takes four seconds here."""
+    """Here a batch takes four seconds."""
     now = clock(monkeypatch)
     slow = harness.AfterStep(lambda: now.__setitem__(0, now[0] + 4.0))
     estimator = make(tmp_path)
@@ -136,7 +136,7 @@ def test_early_stopping_says_why_and_which_step_was_best(
 
 
 def test_an_early_stop_is_told_of_the_evaluations_until_then(tmp_path, caplog):
-    """As stock's hook, which stops at the first gap of all evaluations that are there."""
+    """Like stock's, the hook stops at the first gap in all evaluations that exist."""
     estimator = make(tmp_path)
     with tf.Graph().as_default(), v1.summary.FileWriter(estimator.eval_dir()) as writer:
         for step, loss in ((0, 1.0), (100, 2.0), (200, 2.5), (300, 0.5)):
@@ -157,7 +157,7 @@ def clock(monkeypatch):
 
 
 def test_the_speed_leaves_evaluations_and_saves_out(tmp_path, monkeypatch, caplog):
-    """A step takes a second here, a save 100 and an evaluation 1,000."""
+    """Here a step takes 1 second, a save 100 and an evaluation 1,000."""
     now = clock(monkeypatch)
     monkeypatch.setattr(progress.ProgressLog, "_ended", {})
 
@@ -203,7 +203,7 @@ def test_pauses_are_nested_and_of_a_thread(monkeypatch):
 def test_a_hook_that_could_not_stop_a_training_is_told(
     make_hook, arguments, needed, tmp_path, caplog
 ):
-    """The first sees the evaluation at the end; the second none after its min_steps."""
+    """The first hook sees only the last evaluation, and the second sees none after min_steps."""
     estimator = make(tmp_path, save_checkpoints_steps=9)
     hook = make_hook(estimator, *arguments, **EACH_STEP)
     ee.train_and_evaluate(

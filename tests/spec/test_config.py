@@ -1,4 +1,4 @@
-"""TableConfig, FeatureConfig and EmbeddingConfigSpec: what they hold, take and refuse."""
+"""TableConfig, FeatureConfig and EmbeddingConfigSpec: fields, accepted values and errors."""
 
 import inspect
 
@@ -96,7 +96,7 @@ def test_table_config_refuses(change, message):
     made = harness.refusal(
         ValueError, ee.TableConfig, **{"vocabulary_size": 7, "dimension": 3, **change}
     )
-    # The same value, past the constructor.
+    # The same value, set without the constructor.
     replaced = SPEC._replace(table_to_config_dict={"t": ee.TableConfig(7, 3)._replace(**change)})
     assert made == refusal(replaced) == f"TableConfig: {message}"
 
@@ -140,7 +140,7 @@ def test_spec_tells_columns_of_the_tensor_core():
     for one in (spec, config.validated(spec)):
         assert one.feature_columns == [engine, cpu]
         assert one.tensor_core_feature_columns == [core]
-    # A spec of tensor core columns only is none without columns.
+    # A spec with only tensor core columns still counts as a spec of columns.
     only = config.validated(ee.EmbeddingConfigSpec([core], ADAGRAD))
     assert (only.feature_columns, only.tensor_core_feature_columns) == ([], [core])
 
@@ -291,7 +291,7 @@ def test_tensorflows_configs_become_ours():
     assert spec.feature_to_config_dict == {"item": ("t", 3, "w")}
     ours = ee.AdamParameters(0.2, beta1=0.7)
     assert spec.table_to_config_dict == {"t": (5, 2, zeros, "sum", True, 0.5, None, ours)}
-    # A value that TensorFlow's own constructor lets through.
+    # TensorFlow's own constructor accepts this value.
     table = tpu_embedding.TableConfig(5, 2, learning_rate="0.5")
     wrong = dicts({"item": feature}, {"t": table})
     assert harness.refusal(ValueError, ee.EmbeddingConfigSpec, **wrong) == (

@@ -1,4 +1,4 @@
-"""What TF_CONFIG cannot say is one error that quotes it; what stock can train with is accepted."""
+"""An impossible TF_CONFIG gives one error that quotes it. Whatever stock accepts is accepted."""
 
 import json
 
@@ -122,7 +122,7 @@ def test_what_is_no_json_is_quoted(text, message, monkeypatch):
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("text", ["[]", "{'task': 1}"])
 def test_every_class_that_reads_it_names_it(text, tmp_path, monkeypatch):
-    """Those of tensorflow-estimator, and what strategies of several workers ask."""
+    """Includes the classes of tensorflow-estimator and of strategies with several workers."""
     monkeypatch.setenv("TF_CONFIG", text)
     for read in (
         tf.estimator.RunConfig,

@@ -1,7 +1,7 @@
-"""Finds the TPU that the tests of this folder run on.
+"""Finds the TPU for the tests of this folder.
 
-The environment variable TPU_NAME names it, or gives its address; without it, the TPU of this
-machine is looked for.
+The environment variable TPU_NAME is the TPU's name or address. If it is unset, the TPU of this
+machine is used.
 """
 
 import os
@@ -15,7 +15,7 @@ import estimator_emb  # noqa: F401  (binds Keras 2)
 
 @pytest.fixture(scope="session")
 def tpu():
-    """(resolver, number of cores) of a TPU with one host."""
+    """Returns (resolver, number of cores) of a TPU with one host."""
     name = os.environ.get("TPU_NAME", "local")
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)

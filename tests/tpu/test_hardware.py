@@ -1,6 +1,6 @@
-"""Training on a TPU v2 to v4, beside the golden vectors and the host engine.
+"""Training on a TPU v2 to v4, or by PJRT on any TPU or GPU, equals golden values and the host.
 
-By PJRT, on any TPU or GPU. Left out unless asked for; see docs/tpu.md:
+These tests run only on request (see docs/tpu.md):
 
     TPU_NAME=... python -m pytest -m tpu tests/tpu
     ESTIMATOR_EMB_PJRT_PLATFORM=gpu python -m pytest -m tpu tests/tpu -k by_pjrt
@@ -41,7 +41,7 @@ def estimator(tpu, model_fn, spec, model_dir, samples):
 
 
 def samples_for(cores):
-    """The golden batch, or more where there are more cores than it has samples."""
+    """Returns the size of the golden batch, raised to a multiple of the number of cores."""
     return cores * -(-SAMPLES // cores)
 
 
@@ -73,7 +73,7 @@ def test_activations(combiner, tpu, tmp_path):
         spec = harness.gradient_model_fn(["x0"])(features, labels, mode, params)
         if mode == ee.ModeKeys.TRAIN:
             return spec
-        # The mean over the one batch that is evaluated: the activations themselves.
+        # One batch is evaluated, so the mean is the activations themselves.
         metrics = (lambda x: {"x": tf.compat.v1.metrics.mean_tensor(x)}, [features["x0"]])
         return ee.TPUEstimatorSpec(mode, loss=spec.loss, eval_metrics=metrics)
 
@@ -128,7 +128,7 @@ def test_shared_and_sequence_features_train_as_on_the_host(strategy, tpu, tmp_pa
 
 @pytest.fixture
 def pjrt_devices():
-    """The GPUs or TPUs that jax finds, or those of ESTIMATOR_EMB_PJRT_PLATFORM."""
+    """Returns the GPUs or TPUs that jax finds, or the devices of ESTIMATOR_EMB_PJRT_PLATFORM."""
     jax = pytest.importorskip("jax")
     platform = os.environ.get("ESTIMATOR_EMB_PJRT_PLATFORM")
     found = jax.local_devices(backend=platform or None)
@@ -138,7 +138,7 @@ def pjrt_devices():
 
 
 def dense_model_fn(features, labels, mode, params):
-    """Two layers over activations, whose variables Adam trains."""
+    """Two layers over activations, trained by Adam."""
     x = tf.concat([features["words"], tf.reduce_sum(features["history"], 1), features["item"]], 1)
     weights = tf.compat.v1.get_variable("weights", [9, 4], initializer=of_numbers([9, 4]))
     out = tf.compat.v1.get_variable("out", [4, 1], initializer=of_numbers([4, 1]))
@@ -153,7 +153,7 @@ def of_numbers(shape):
 
 @pytest.mark.parametrize("loop", [1, 4])
 def test_the_model_by_pjrt_trains_as_on_the_host(loop, pjrt_devices, tmp_path):
-    """On GPUs and TPUs products of matrices are less exact, unless the device is told otherwise."""
+    """GPUs and TPUs multiply matrices less exactly, unless the device is told otherwise."""
     cores = len(pjrt_devices)
     samples = 2 * cores
     spec, _, data = shared_and_sequence_features(samples)
@@ -172,7 +172,7 @@ def test_the_model_by_pjrt_trains_as_on_the_host(loop, pjrt_devices, tmp_path):
 
 
 def test_figures_of_tables_on_the_devices_by_pjrt(pjrt_devices, capsys, monkeypatch):
-    """In this process, as a TPU takes no second one."""
+    """Runs in this process, because a TPU accepts only one process."""
     folder = processes.ROOT / "benchmarks"
     monkeypatch.syspath_prepend(str(folder))
     first, batch = pjrt_devices[0], 512 * len(pjrt_devices)
@@ -180,7 +180,7 @@ def test_figures_of_tables_on_the_devices_by_pjrt(pjrt_devices, capsys, monkeypa
     monkeypatch.setattr(sys, "argv", ["devices.py", *arguments])
     runpy.run_path(str(folder / "devices.py"), run_name="__main__")
     printed = capsys.readouterr().out
-    print(printed)  # For a person, who asks pytest for it by -s.
+    print(printed)  # For a person who runs pytest with -s.
     assert f"{len(pjrt_devices)} x {first.device_kind} ({first.platform})" in printed
     number = r"\s+[\d.]+"
     assert len(re.findall(f"(?m)^ +\\d+  (?:plain|packed){number * 4}$", printed)) == 4
