@@ -47,9 +47,9 @@ _graphs = {"optimized": True}
 
 
 def pytest_xdist_auto_num_workers(config):
-    """Returns 0 (no worker processes) for TPU tests and for tests that are named one by one.
+    """Returns 0 (no worker processes) for TPU tests, and if all given tests are single tests.
 
-    A TPU has one user at a time. For a few tests, workers would only add imports.
+    A TPU has a single user at a time. For a few tests, workers would only add imports.
     """
     a_tpu_has_one_user = config.option.markexpr == "tpu"
     single_tests = bool(config.args) and all("::" in argument for argument in config.args)

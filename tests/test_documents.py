@@ -31,7 +31,7 @@ def run(*arguments):
 
 @pytest.mark.slow
 def test_python_of_the_pages_runs(tmp_path):
-    """Runs all pages in one process, because importing TensorFlow takes most of the time."""
+    """Runs all pages in the same process, because importing TensorFlow takes most of the time."""
     pages = [
         page
         for page in documents.PAGES

@@ -1,4 +1,4 @@
-"""TPUEstimator on the host trains, evaluates, predicts and exports with one set of tables."""
+"""TPUEstimator on the host trains, evaluates, predicts and exports with the same tables."""
 
 import functools
 
@@ -19,13 +19,13 @@ OF_TABLES = {ITEM, f"{ITEM}/Adagrad", SHARED, f"{SHARED}/Adagrad"}
 
 
 def shared_ids(features):
-    """Returns the ids per sample of `words` and `history`, which share a table."""
+    """Returns the ids per sample of `words` and `history`. Their columns share a table."""
     history = [ids[:2] for ids in harness.lists(features["history"])]
     return harness.lists(features["words"]), history
 
 
 def hidden_by_numpy(features, variables):
-    """Computes the model's hidden layer for one batch from the tables of a checkpoint."""
+    """Computes the model's hidden layer for a batch from the tables of a checkpoint."""
     words, history = shared_ids(features)
     shared = variables[SHARED]
     # DenseFeatures sorts its columns by name: age, item_embedding, words_shared_embedding.

@@ -93,7 +93,7 @@ def assert_equal(got, expected, atol=0.0):
 
 
 def random_steps(count=5, dtype=np.float32):
-    """Returns a variable with sparse gradients, a variable with dense ones, and their steps."""
+    """Returns a variable with sparse gradients, another with dense gradients, and their steps."""
     rng = np.random.default_rng(0)
     initial = [rng.normal(size=(6, 3)).astype(dtype), rng.normal(size=4).astype(dtype)]
     steps = [
@@ -147,8 +147,8 @@ COMBINATIONS = [
 def test_every_combination_of_options_equals_keras(number, mode):
     initial, steps = random_steps()
     got = drive(lambda: Adagrad(**OPTIONS[number]), mode, initial, steps, tf.math.abs)
-    # Grappler rewrites graphs and tf.functions. Even Keras's own results differ there from eager
-    # ones, by one bit.
+    # Grappler rewrites graphs and tf.functions. There, even Keras's own results differ by a bit
+    # from eager results.
     assert_equal(got, reference_states(number, "eager" if mode == "eager" else "function"))
     assert_equal(got, reference_states(number, "eager"), atol=3e-7)
 
@@ -183,7 +183,7 @@ def test_float64_and_xla():
 
 
 def golden_steps():
-    """Yields each step's gradient in the golden fixture, one row per id in the batch's order."""
+    """Yields each step's gradient in the golden fixture, with a row per id in the batch's order."""
     for step in GOLDEN["steps"]:
         samples = reference.of_samples(step["ids"], step["weights"], step["act_grad"], "sum")
         ids, values = zip(*itertools.chain(*samples), strict=True)

@@ -54,7 +54,7 @@ def test_minimize_returns_the_step(loss, session):
     step = optimizer.minimize(*arguments[loss])
     session.run(v1.global_variables_initializer())
     for number in (1, 2, 3):
-        # Fetching the step twice, and also its op, takes one step.
+        # Fetching the step twice, and also its op, still takes a single step.
         assert session.run([step, step, step.op]) == [number, number, None]
         np.testing.assert_allclose(session.run(w), after([1, 2], steps=number), rtol=1e-6)
     assert session.run(optimizer.iterations) == 3

@@ -53,7 +53,7 @@ def made_from_here():
 
 
 def living(graphs):
-    for _ in range(3):  # Finalizers and suspended generators delay objects by one collection.
+    for _ in range(3):  # Finalizers and suspended generators delay objects by a collection.
         gc.collect()
     return sum(graph() is not None for graph in graphs)
 

@@ -67,7 +67,7 @@ def updated(optimizer, variables, rows, gradients):
     else:
         names = ("parameters", "momenta", "velocities")
         w_rows, m, v = (tf.Variable(tf.gather(variables[name], rows)) for name in names)
-        # Powers of 0 turn off bias correction, which the embedding hardware does not do.
+        # Powers of 0 turn off bias correction. The embedding hardware does not correct either.
         tf.raw_ops.ResourceApplyAdam(
             var=w_rows.handle,
             m=m.handle,

@@ -534,7 +534,7 @@ def test_a_learning_rate_that_is_a_function_sees_the_step(tmp_path, pipelined):
 
 
 def test_rates_are_read_before_the_step_is_incremented(tmp_path):
-    """Even a slow rate is: this one runs a while loop of 20000 turns before it reads the step."""
+    """A slow rate, with a while loop of 20000 turns, still reads the step before its increment."""
 
     def rate():
         turns = tf.while_loop(

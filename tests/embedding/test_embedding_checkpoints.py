@@ -214,7 +214,7 @@ def test_a_table_of_columns_comes_back_bit_by_bit(tmp_path):
     moved = embedding.checkpoint_to_tensorflow(spec, path, str(tmp_path / "tf2"))
     layer = theirs.TPUEmbedding(moved.translation.features, None)
     layer.build()
-    # The new checkpoint has no step, because the old one has no global step.
+    # The old checkpoint has no global step, so the new checkpoint has no step.
     tf.train.Checkpoint(embedding=layer).restore(moved.checkpoint).assert_consumed()
     assert str(moved).splitlines() == [
         f"{'variable':<{len(WORDS) + 7}}  in {tmp_path}/tf2/ckpt-1",

@@ -22,7 +22,7 @@ VOCABULARY, DIMENSION = 7, 3
 
 
 def program(kind, start):
-    """Returns a spec with one table, the names of the table and its variable, and its optimizer."""
+    """Returns a spec with a table, the names of the table and its variable, and its optimizer."""
     name = "ftrl_regularized" if kind == "dicts" else "adam_outside"
     (one,) = (each for each in OPTIMIZERS if each.name == name)
     if kind == "dicts":
@@ -61,8 +61,8 @@ def test_a_program_goes_on_from_tensorflow_2(kind, device, tmp_path):
     path = saver.save(f"{tmp_path}/trained/ckpt")
     back = f"{tmp_path}/back/model.ckpt-3"
     embedding.checkpoint_from_tensorflow(path, back, {table: variable})
-    # First resume from the checkpoint itself, which holds all variables of this model. Then use it
-    # for a warm start.
+    # First resume from the checkpoint itself: it holds all variables of this model. Then use it for
+    # a warm start.
     patterns = [f"{variable}.*"]
     for folder, settings, step in (
         ("back", None, 4),

@@ -118,7 +118,7 @@ BUILDS = {
 
 
 CASES = [
-    # The fast tests run each kind with one of the two kernels, in turns. The other case is slow.
+    # The fast tests run each kind with either of the two kernels, in turns. The other case is slow.
     *(
         pytest.param(kind, use_native, 2, marks=[pytest.mark.slow] * (int(use_native) == turn % 2))
         for turn, kind in enumerate(BUILDS)

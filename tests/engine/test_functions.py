@@ -1,4 +1,4 @@
-"""Results of learning rate functions and gradient multipliers: valid ones, and errors."""
+"""Valid and invalid results of learning rate functions and gradient multipliers."""
 
 import functools
 

@@ -299,7 +299,7 @@ def test_what_a_step_does_not_need_is_not_made_part_of_it():
             for _ in range(3):
                 session.run(write)
             assert session.run(variable).tolist() == [3.0, 3.0]
-    # The write waits only for the row's read, which needs nothing but the variable.
+    # The write waits only for the row's read: this read needs nothing but the variable.
     changed = {name: [one for one in after[name] if one not in before[name]] for name in before}
     assert {name: added for name, added in changed.items() if added} == {
         "AssignAddVariableOp": [f"^{row}"]

@@ -286,7 +286,7 @@ def test_strings_and_scopes(pipelined, own, tmp_path):
     prefix = "embedding/tbl_words/"
     ours = {tag: value for tag, value in values.items() if tag.startswith("embedding/")}
     harness.same(ours, {prefix + name: value for name, value in figures.items()}, 1e-5, 0.0)
-    # Training and evaluation show the loss under one tag, although the model has an op of that
+    # Training and evaluation show the loss under the same tag, although the model has an op of that
     # name.
     assert values["loss"] == (7.0 if own else values["loss_1"])
     (of_evaluation,) = harness.summaries(tmp_path / "eval").values()

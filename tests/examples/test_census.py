@@ -49,7 +49,7 @@ def rows(count, random):
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
-    """Returns a folder of files with the peculiarities of the real ones. One file is compressed."""
+    """Returns a folder of files with the peculiarities of the real files. One is gzipped."""
     directory = tmp_path_factory.mktemp("adult")
     random = np.random.default_rng(0)
     (directory / "adult.data").write_text("\n".join([*rows(600, random), "", ""]))

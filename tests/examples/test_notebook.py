@@ -1,4 +1,4 @@
-"""The notebook's model learns. Each training shows one bar, and each evaluation one line."""
+"""The notebook's model learns. Each training shows a bar, and each evaluation a line."""
 
 import pathlib
 import re

@@ -1,4 +1,4 @@
-"""One list names all guards, nothing else calls them, and each backend runs those that apply."""
+"""A list names all guards, nothing else calls them, and each backend runs those that apply."""
 
 import ast
 import inspect

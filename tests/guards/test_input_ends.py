@@ -69,7 +69,7 @@ def test_an_emulated_tpu_says_it_before_its_error(tmp_path, log):
 
 
 class Ends(v1.train.SessionRunHook):
-    """Ends a training in one of the ways that hooks use, TensorFlow's own included."""
+    """Ends a training in a way that hooks use, TensorFlow's own included."""
 
     def __init__(self, how):
         self.how = how

@@ -112,7 +112,10 @@ SAID = {
 
 
 def malformed(owner, name, of_each=False):
-    """Returns the possible messages: one per core if each core's own dataset fails."""
+    """Returns the possible messages.
+
+    Of several cores, any may fail first if each has its own dataset.
+    """
     allowed = RAGGED if "ragged" in name else SPARSE
     return [
         f"{owner}{of_core}: malformed in its dataset. {SAID[name]}. {allowed}"

@@ -28,7 +28,7 @@ def input_fn(params=None):
 
 
 def trained(kind, layers, model_dir, seed):
-    """Returns the variables after three steps, in one array."""
+    """Returns the variables after three steps, in a single array."""
 
     def model(features, labels, mode, spec):
         loss = tf.reduce_mean(tf.square(layers(features["x"]) - labels))

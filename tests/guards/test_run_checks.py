@@ -59,7 +59,7 @@ def test_a_run_of_nothing_is_an_error(way, tmp_path, log):
     raises(NOTHING_TO_EVALUATE, estimator.evaluate, input_of(0), steps=2)
     assert not (tmp_path / "eval").exists() or not list((tmp_path / "eval").glob("events*"))
     assert estimator.get_variable_value("global_step") == 2
-    # A TPU requires both of two requested batches. Elsewhere one batch is an evaluation.
+    # A TPU requires both of two requested batches. Elsewhere a single batch is an evaluation.
     log()
     if "use_tpu" in WAYS[way] or "eval_on_tpu" in WAYS[way]:
         assert estimator.evaluate(input_of(4), steps=2)["global_step"] == 2

@@ -159,7 +159,7 @@ def test_pieces_of_a_file(tmp_path, monkeypatch):
 
 
 def test_a_key_keeps_the_vocabularies_of_all_trainings(tmp_path):
-    """A training with only one of two columns keeps both columns' words in the record."""
+    """The record keeps the vocabulary of a column that a later training leaves out."""
     one, two, three = [3, "a"], [4, "b"], [4, "c"]
     write = vocabulary_record.write
     write(str(tmp_path), {"fruit": [one, two]}, continues=False)

@@ -187,7 +187,7 @@ def test_of_shapes_that_the_step_finds_it_is_named_too(mode, sizes, said, ragged
 
 
 def test_what_trains_goes_on_training(tmp_path, caplog):
-    """A scalar, a constant of one value or of five, labels that are not samples, and one label."""
+    """A scalar, constants of 1 and 5 values, labels that are not samples, and a single label."""
     others = {"scale": np.float32(2.0), "weights": np.ones(5, np.float32), "one": np.ones(1)}
     input_fn = unknown_shapes([(4, 4, 4), (4, 1, 4), (4, 4, 1), (3, 3, 3), (4, 4, 1)], **others)
     estimator = harness.estimator(every_mode, SPEC, tmp_path)
@@ -275,7 +275,7 @@ def test_where_a_tpu_is_emulated_unknown_shapes_are_named(tmp_path):
 
 @pytest.mark.parametrize("cores, sparse", [(1, False), (2, True)])
 def test_predicting_where_a_tpu_is_emulated(cores, sparse, tmp_path):
-    """The last batch is padded. Padding would give a feature with too few samples empty ones."""
+    """The last batch is padded. A feature with too few samples would get empty samples."""
 
     def without_labels(features, labels):
         x = features["x"]

@@ -82,7 +82,7 @@ def handlers(caplog):
     ],
 )
 def test_a_signal_ends_a_training_at_the_end_of_a_step(way, number, tmp_path, caplog, monkeypatch):
-    # A busy machine may take long from one signal to the next.
+    # A busy machine may take long between two signals.
     monkeypatch.setattr(stopping, "_SAME_SIGNAL_SECONDS", 600.0)
     options = {**WAYS[way], "iterations": 50 if way != "host" else 1}
     estimator = make(tmp_path, **options)

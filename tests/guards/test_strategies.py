@@ -1,4 +1,4 @@
-"""Several replicas or trainings in one process train right, or are refused with the reason."""
+"""Several replicas or trainings in a process train right, or are refused with the reason."""
 
 import functools
 import multiprocessing.pool

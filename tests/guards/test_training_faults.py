@@ -1,6 +1,6 @@
-"""Trainings in which parts of the model do not train, or the global step counts wrong.
+"""Warnings and errors for model parts that do not train and global steps that count wrong.
 
-Stock tensorflow-estimator trains them without a message.
+Stock tensorflow-estimator trains such models without a message.
 """
 
 import re

@@ -231,7 +231,7 @@ def hparams(training):
 
 
 def scopes(framework):
-    """Returns the arguments with which functions in an arg_scope are called."""
+    """Returns the arguments that an arg_scope passes to its functions."""
     calls = []
 
     @framework.add_arg_scope

@@ -95,7 +95,7 @@ def test_checkpoints_are_written_beside_the_training(tmp_path):
     listener = Listener()
 
     def each_step(number):
-        # The checkpoint of step 0 is delayed until step 3, so that of step 2 is skipped.
+        # The checkpoint of step 0 is delayed until step 3, so the checkpoint of step 2 is skipped.
         if number == 3:
             assert listener.saved == []
             listener.release.set()

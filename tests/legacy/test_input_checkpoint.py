@@ -67,7 +67,7 @@ def kill_while_saving(step, moment):
 def make(
     model_dir, use_tpu=None, pipelined=False, cores=1, iterations=1, bad_ids="error", **config
 ):
-    """Returns an estimator whose table "count" counts how often each id was seen.
+    """Returns an estimator with a table "count" that counts how often each id was seen.
 
     The values of its other variables depend on the order of the batches.
     """
@@ -157,7 +157,7 @@ def files(directory):
 
 
 def complete(directory, of=""):
-    """Returns the folder's complete checkpoints whose names start with `of`."""
+    """Returns the complete checkpoints in the folder with names that start with `of`."""
     found = [name.removesuffix(".index") for name in files(directory) if name.endswith(".index")]
     return [name for name in found if name.startswith(of)]
 

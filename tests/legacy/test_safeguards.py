@@ -189,7 +189,7 @@ def test_a_checkpoint_of_another_shape_is_named(kind, tmp_path):
             for line in raised.value.message.splitlines()
             if "Adagrad" not in line and " more" not in line
         ]
-        # The error lists variables in the order in which the program made them.
+        # The error lists variables in the program's order of creation.
         path = f"{tmp_path}/model.ckpt-1"
         assert [lines[0], *sorted(lines[1:-1]), lines[-1]] == [
             f"Restoring from checkpoint failed: '{path}' does not fit the program:",

@@ -111,7 +111,7 @@ def happens(*forms, unknown=False, words=None, weighted=False):
 
 
 def one_other(values, others, rng):
-    """Returns a copy of an array with one element replaced, if it has any."""
+    """Returns a copy of an array with an element replaced, if it has any."""
     values = values.copy()
     if values.size:
         values.flat[rng.integers(values.size)] = rng.choice(np.array(others, values.dtype))

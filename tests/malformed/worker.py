@@ -1,7 +1,7 @@
 """Runs generated batches through training steps, in its own process because it may die.
 
 It prints a JSON line before each case, so the last line names the case that died or hung. It also
-prints a line for each wrong result. A configuration is one graph and one session.
+prints a line for each wrong result. Each configuration has a graph and a session.
 """
 
 import contextlib
@@ -150,7 +150,7 @@ class Program:
         return functools.reduce(lambda first, second: first.concatenate(second), of_cores)
 
     def placeholders(self, size):
-        """Returns features and labels of one batch."""
+        """Returns features and labels of a batch."""
         features, parts = {}, {}
         for kind in self.kinds:
             of_kind, parts[kind.key] = placeholders(kind)
@@ -186,7 +186,8 @@ class Program:
     def run(self, given, slopes):
         """Returns core 0's activations of a step, or the message of the step's error.
 
-        `given` has one batch for all cores, or one per core. `slopes` has a value for each sample.
+        `given` has a batch for all cores together, or a batch per core. `slopes` has a value for
+        each sample.
         """
         feed = {}
         parts_of_slopes = np.split(slopes, len(given))
@@ -247,7 +248,7 @@ def check(program, given, slopes, drop):
 
 
 def generated(program, rng):
-    """Returns batches with changes to one feature, their slopes, and the names of the changes."""
+    """Returns batches with changes to a feature, their slopes, and the names of the changes."""
     size = BATCH if program.fixed else int(rng.integers(1, 6))
     count = program.cores if program.datasets else 1
     given = [

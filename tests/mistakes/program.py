@@ -47,7 +47,8 @@ def add(text, file, names):
             name = lines.replace("\n", "; ")
             message = message.replace("\\n", "\n")
             for device in devices or ("cpu", "host"):
-                # The fast tests run each mistake in one of two ways, in turns. The other is slow.
+                # The fast tests run each mistake on 'cpu' or 'host', in turns. The other case is
+                # slow.
                 slow = not devices and device == ("cpu", "host")[number % 2]
                 marks = [pytest.mark.slow] * slow
                 mistake = device, action, change, error, message

@@ -1,4 +1,4 @@
-"""Common mistakes, each a small change of one good program, get a helpful error message.
+"""Common mistakes, as small changes of a good program, get a helpful error message.
 
 The changes are in `changes.py` and `functions.py` beside this file.
 """
@@ -118,7 +118,7 @@ class Counter(harness.Reads):
 
 @pytest.mark.parametrize(
     "place, last",
-    # If the hook that ends training comes before it, there is one more step.
+    # If the hook that ends training comes before it, training takes another step.
     [("hooks", 3), ("training_hooks", 4), ("training_chief_hooks", 3)],
 )
 def test_a_hook_that_increases_the_global_step(place, last, tmp_path, caplog):

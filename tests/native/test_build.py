@@ -343,7 +343,7 @@ def test_a_lock_that_is_never_given_back(caplog, monkeypatch, empty_cache, nativ
 
 @pytest.mark.slow
 def test_processes_build_together(native_library, monkeypatch, empty_cache, tmp_path):
-    """One of three processes runs the slow compiler, and all get the library."""
+    """Of three processes, a single process runs the slow compiler, and all get the library."""
     real = build._compiler()
     script = f'#!/bin/sh\necho run >> {tmp_path}/runs\nsleep 0.5\nexec {real} "$@"\n'
     fake_compiler(monkeypatch, tmp_path, script)

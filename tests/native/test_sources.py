@@ -46,7 +46,7 @@ def test_an_unused_parameter_is_a_warning(tmp_path):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_source_compiles_without_a_warning(source):
-    """Each source compiles alone, as in an editor, although all_ops.cc includes the ops' sources."""
+    """Each source compiles alone, as in an editor, although all_ops.cc includes others."""
     assert warnings(commands()[source]["arguments"]) == ""
 
 

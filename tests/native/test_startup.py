@@ -1,4 +1,4 @@
-"""The ops that a table adds to a training's graph, which delay the first step."""
+"""The number of ops that a table adds to a training's graph. They delay the first step."""
 
 import numpy as np
 import pytest

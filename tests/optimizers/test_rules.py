@@ -42,7 +42,7 @@ def batch(number):
 
 
 def assert_state(actual, case, precision, name, tolerance):
-    """Asserts that `actual`, which is `(w, *slots)`, equals the golden values in the same order."""
+    """Asserts that `actual`, a tuple (w, *slots), equals the golden values in the same order."""
     expected = case[precision][name]
     assert len(actual) == len(expected)
     for array, key in zip(actual, expected, strict=True):
@@ -254,7 +254,7 @@ def as_named(lr, **hyper):
 
 @dataclasses.dataclass
 class Kernel:
-    """An op of TensorFlow that updates variables as one of our rules does."""
+    """An op of TensorFlow that updates variables by the same rule as our optimizer."""
 
     parameters: Callable  # Makes our optimizer from rate and hyper-parameters.
     slots: dict  # The op's name of a slot -> its values.

@@ -1,4 +1,4 @@
-"""Programs to check: a DLRM-like model, and small models with one addition."""
+"""Programs to check: a DLRM-like model, and small models with an addition."""
 
 import harness
 import tensorflow as tf
@@ -10,7 +10,7 @@ PER_CORE = BATCH // REPLICAS
 
 
 def input_fn(params):
-    """Returns a dataset with 13 numbers, one id and a list of ids per sample."""
+    """Returns a dataset with 13 numbers, an id and a list of ids per sample."""
     features = {
         "dense": tf.zeros([13]),
         "user": tf.zeros([], tf.int64),

@@ -38,7 +38,7 @@ def spec(tables=None, features=None, **kwargs):
 
 
 def of_table(parameters=None, combiner="mean", dimension=4, rows=6, features=None, **config):
-    """Returns a spec of one table with its own optimizer."""
+    """Returns a spec of a table with its own optimizer."""
     table = ee.TableConfig(
         rows, dimension, combiner=combiner, optimization_parameters=parameters or SGD(0.1), **config
     )

@@ -335,7 +335,7 @@ def test_too_much_memory_is_refused_in_the_compilers_words():
         lines = one.words.splitlines()
         assert lines[0].startswith("RESOURCE_EXHAUSTED")
         where = line(change, 2)
-        # libtpu's version decides which of the two products is named.
+        # Versions of libtpu name different products.
         products = [f"{where}: op 'MatMul_{n}': makes f32[65536,65536], 16 GiB" for n in (1, 2)]
         assert lines[-3] in products
         assert lines[-2] == f"{where}: op 'Softmax': makes f32[65536,65536], 16 GiB"

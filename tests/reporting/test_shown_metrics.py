@@ -60,7 +60,7 @@ def test_an_evaluation_logs_its_metrics(steps, over, device, tmp_path, caplog):
 
 @pytest.mark.parametrize("device", [None, "host"])
 def test_metrics_are_shown_once(device, tmp_path, caplog):
-    """If tensorflow-estimator's line is shown, our line has no metrics. Programs may parse theirs."""
+    """If tensorflow-estimator's line is shown, for programs that parse it, ours has no metrics."""
     caplog.set_level(logging.INFO, "tensorflow")
     estimator = make(tmp_path, device)
     estimator.train(input_fn, max_steps=3)
@@ -203,7 +203,7 @@ def test_pauses_are_nested_and_of_a_thread(monkeypatch):
 def test_a_hook_that_could_not_stop_a_training_is_told(
     make_hook, arguments, needed, tmp_path, caplog
 ):
-    """The first hook sees only the last evaluation, and the second sees none after min_steps."""
+    """The first hook sees only the last evaluation, the second no evaluation after min_steps."""
     estimator = make(tmp_path, save_checkpoints_steps=9)
     hook = make_hook(estimator, *arguments, **EACH_STEP)
     ee.train_and_evaluate(

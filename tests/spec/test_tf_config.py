@@ -1,4 +1,4 @@
-"""An impossible TF_CONFIG gives one error that quotes it. Whatever stock accepts is accepted."""
+"""An impossible TF_CONFIG gives an error that quotes it. Whatever stock accepts is accepted."""
 
 import json
 

@@ -15,7 +15,7 @@ import estimator_emb  # noqa: F401  (binds Keras 2)
 
 @pytest.fixture(scope="session")
 def tpu():
-    """Returns (resolver, number of cores) of a TPU with one host."""
+    """Returns (resolver, number of cores) of a TPU with a single host."""
     name = os.environ.get("TPU_NAME", "local")
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)

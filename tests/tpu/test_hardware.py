@@ -73,7 +73,7 @@ def test_activations(combiner, tpu, tmp_path):
         spec = harness.gradient_model_fn(["x0"])(features, labels, mode, params)
         if mode == ee.ModeKeys.TRAIN:
             return spec
-        # One batch is evaluated, so the mean is the activations themselves.
+        # The mean over a single batch is the activations themselves.
         metrics = (lambda x: {"x": tf.compat.v1.metrics.mean_tensor(x)}, [features["x0"]])
         return ee.TPUEstimatorSpec(mode, loss=spec.loss, eval_metrics=metrics)
 
@@ -172,7 +172,7 @@ def test_the_model_by_pjrt_trains_as_on_the_host(loop, pjrt_devices, tmp_path):
 
 
 def test_figures_of_tables_on_the_devices_by_pjrt(pjrt_devices, capsys, monkeypatch):
-    """Runs in this process, because a TPU accepts only one process."""
+    """Runs in this process, because a TPU accepts no second process."""
     folder = processes.ROOT / "benchmarks"
     monkeypatch.syspath_prepend(str(folder))
     first, batch = pjrt_devices[0], 512 * len(pjrt_devices)
