@@ -33,10 +33,7 @@ DATA = {
 
 
 def run(*command, cwd, status=0):
-    """Runs a command without PYTHONPATH and TF_USE_LEGACY_KERAS.
-
-    Importing estimator_emb in this process sets TF_USE_LEGACY_KERAS.
-    """
+    """Runs a command without PYTHONPATH, and without TF_USE_LEGACY_KERAS from this process."""
     own = ("PYTHONPATH", "TF_USE_LEGACY_KERAS")
     environment = {name: value for name, value in os.environ.items() if name not in own}
     command = [str(one) for one in command]

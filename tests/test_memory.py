@@ -33,8 +33,7 @@ WAYS = {
 
 @pytest.fixture
 def graphs(monkeypatch):
-    # Creates the graph that Keras keeps, before this test counts graphs.
-    tf.keras.backend.clear_session()
+    tf.keras.backend.clear_session()  # Creates the graph that Keras keeps.
     monkeypatch.setattr(tf.Graph, "__init__", tf.Graph.__init__)
     return made_from_here()
 
@@ -145,8 +144,7 @@ def test_canned_estimators_with_their_default_optimizers(canned, graphs, tmp_pat
 
 @pytest.mark.slow
 def test_an_error_in_training(graphs, tmp_path, caplog):
-    # Captured records would keep their errors alive.
-    caplog.set_level(logging.CRITICAL, "tensorflow")
+    caplog.set_level(logging.CRITICAL, "tensorflow")  # Log records would keep errors alive.
     for number in range(6):
         one = estimator(tmp_path / str(number))
         with pytest.raises(tf.errors.InvalidArgumentError, match=r"is outside \[0, 50\)"):
@@ -207,10 +205,7 @@ def test_a_custom_gradient_works_until_its_graph_ends(graphs, tmp_path):
 
 
 def train_again_and_again(way, folder, trainings):
-    """Trains repeatedly, and prints the memory in use (MB) after every five trainings.
-
-    Fails if a graph is left.
-    """
+    """Trains repeatedly, prints memory (MB) after every five trainings, fails if a graph stays."""
     made = made_from_here()
     for number in range(int(trainings)):
         estimator(f"{folder}/{number}", **WAYS[way]).train(input_fn_of(), steps=2)

@@ -132,10 +132,7 @@ def test_the_columns_are_tensorflows(tmp_path):
 
 
 def arguments(function):
-    """Returns (name, default) of each argument after the first.
-
-    All of them can also be passed by position.
-    """
+    """Returns (name, default) of each argument after the first. All may go by position."""
     parameters = list(inspect.signature(function).parameters.values())
     assert {p.kind for p in parameters} == {inspect.Parameter.POSITIONAL_OR_KEYWORD}
     return [(p.name, p.default) for p in parameters[1:]]
@@ -170,10 +167,7 @@ def test_signatures_of_config_classes():
 
 @pytest.mark.slow
 def test_a_fresh_import_is_silent_and_takes_no_device():
-    """Runs as a user who has not configured Keras.
-
-    This program imports feature_columns first. Other tests import estimator_emb first.
-    """
+    """Runs as a user without Keras settings. Other tests import estimator_emb first."""
     program = """
     import sys
     from tensorflow.python.client import session

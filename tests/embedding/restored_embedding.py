@@ -5,10 +5,7 @@ import tensorflow as tf
 
 
 def restored(moved, made=tf.tpu.experimental.embedding.TPUEmbedding):
-    """Restores a checkpoint into a new layer, and returns the layer and the step.
-
-    The checkpoint must hold all values of the layer and nothing else.
-    """
+    """Restores a checkpoint that holds just this layer into a new layer. Returns layer and step."""
     layer = made(moved.translation.features, None)
     layer.build()
     step = tf.Variable(0, dtype=tf.int64)

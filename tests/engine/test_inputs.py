@@ -155,8 +155,7 @@ def test_two_ids_at_one_position_of_a_sequence():
     }
     twice = "Feature x of table users: two ids stand at position 2 of the sequence of sample 1."
     check_fails(twice, check, table_of(Feature("x", max_sequence_length=3)), features)
-    # Position 2 is cut off.
-    (read,) = check(table_of(Feature("x", max_sequence_length=2)), features)
+    (read,) = check(table_of(Feature("x", max_sequence_length=2)), features)  # Cut off.
     assert read.segments.numpy().tolist() == [0, 3]
 
 

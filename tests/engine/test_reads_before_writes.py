@@ -182,10 +182,7 @@ def test_the_buffer_of_a_reference_variable_is_not_fetched():
 
 
 def test_the_powers_of_adam_are_read_by_updates_of_both_kinds_of_variables():
-    """Adam's powers are reference variables if its first variable is.
-
-    Updates of resource variables have no output.
-    """
+    """Holds also if the first variable is a reference variable: then Adam's powers are too."""
     with tf.Graph().as_default():
         variables = [
             v1.get_variable(name, [], initializer=v1.ones_initializer(), use_resource=resource)

@@ -42,10 +42,7 @@ def make(tmp_path, cores=None):
 
 
 def sparse(values):
-    """Returns a SparseTensor with two indices.
-
-    Its graph knows neither the number of indices nor the number of values.
-    """
+    """Returns a SparseTensor. Its graph knows neither the number of indices nor of values."""
     unknown = tf.compat.v1.placeholder_with_default
     places = tf.constant([[0, 0], [1, 1]], tf.int64)
     return tf.SparseTensor(unknown(places, [None, 2]), unknown(values, [None]), [2, 2])
@@ -112,10 +109,7 @@ SAID = {
 
 
 def malformed(owner, name, of_each=False):
-    """Returns the possible messages.
-
-    Of several cores, any may fail first if each has its own dataset.
-    """
+    """Returns the possible messages. With a dataset per core, any core may fail first."""
     allowed = RAGGED if "ragged" in name else SPARSE
     return [
         f"{owner}{of_core}: malformed in its dataset. {SAID[name]}. {allowed}"

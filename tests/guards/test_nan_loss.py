@@ -17,9 +17,7 @@ def train(directory, labels, cores=None, tables=True, plus=0.0, parameters=None,
     def model_fn(features, labels, mode, params):
         w = v1.get_variable("w", [3], dtype, initializer=v1.ones_initializer())
         w = tf.cast(w, tf.float32)
-        # Hide the labels' NaN in integers. Otherwise the error would name the labels, as inputs of
-        # the step.
-        labels = tf.bitcast(labels, tf.float32)
+        labels = tf.bitcast(labels, tf.float32)  # Integers hide NaN from the check of the input.
         loss = tf.reduce_sum(labels) * tf.reduce_sum(w[:2]) + plus
         if tables:
             # The first feature's gradient is its sample's label. The other's is always 1.

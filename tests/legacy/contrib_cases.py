@@ -41,10 +41,7 @@ OPTIMIZERS = {
 
 
 def trained(tf, make, resource, list_=None, by_minimize=False):
-    """Returns variables and slots after three steps, by name.
-
-    Variable one has dense gradients, two has sparse gradients, and three has zeros.
-    """
+    """Returns variables and slots after three steps by name: dense, sparse, zero gradients."""
     with tf.Graph().as_default(), tf.Session() as session:
         optimizer = make()
         variables = [

@@ -67,10 +67,7 @@ def kill_while_saving(step, moment):
 def make(
     model_dir, use_tpu=None, pipelined=False, cores=1, iterations=1, bad_ids="error", **config
 ):
-    """Returns an estimator with a table "count" that counts how often each id was seen.
-
-    The values of its other variables depend on the order of the batches.
-    """
+    """Returns an estimator. "count" counts each id, and other variables depend on their order."""
     config = {"save_checkpoints_steps": 2, "keep_checkpoint_max": 2, **config}
     config.setdefault("log_step_count_steps", None)
     if use_tpu is None:
