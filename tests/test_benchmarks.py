@@ -65,7 +65,7 @@ COMMANDS = {
         f"{task}{NUMBER * 4}" for task in ("saved-model", "convert")
     ],
 }
-"""What starts each benchmark -> the lines that it prints."""
+"""Command of each benchmark -> the lines that it prints."""
 OF_JAX = {
     "growth.py --sweeps 'vocabulary, tables on a device' 'devices, tables on the host' "
     "--vocabulary=10000": [f"{NUMBER} +1 +4096 +1 +1{NUMBER * 7}"],
@@ -79,7 +79,7 @@ OF_JAX = {
         "  '(host|device)' is faster",
     ],
 }
-"""The same, where jax is."""
+"""The same, for benchmarks that need jax."""
 
 
 def check(command, lines, **environment):

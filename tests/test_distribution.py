@@ -29,7 +29,7 @@ DATA = {
     "estimator_emb/backends/xla/devices.py",
     "estimator_emb/cli/bin/compare_worker.py",
 }
-"""What no import needs, and a list of files can forget."""
+"""Data files: no import fails without them, and a list of files may forget them."""
 
 
 def run(*command, cwd, status=0):
@@ -102,7 +102,7 @@ BESIDE = {
     "2.22, without a tf-keras of its own": ["tensorflow==2.22.0rc0"],
     "2.15.1, a numpy that it does not take": ["tensorflow==2.15.1"],
 }
-"""What somebody may have installed before this package -> how it came there."""
+"""Earlier installation -> the packages that pip installs for it."""
 
 
 def as_package(site, name, other):

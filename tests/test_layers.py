@@ -14,7 +14,7 @@ TREES = {
     for file in (ROOT / package).rglob("*.py")
 }
 OF_TWO_VOCABULARIES = {"Adagrad", "FeatureConfig", "RunConfig", "TableConfig"}
-"""Public names of Estimators, and of TensorFlow 2, Keras or tf.contrib."""
+"""Public names of Estimators that TensorFlow 2, Keras or tf.contrib also have."""
 
 
 def test_imports_keep_the_contracts():

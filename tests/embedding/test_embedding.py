@@ -26,7 +26,7 @@ START = np.array([[1.0, -2.0], [0.5, 0.25], [-1.5, 3.0], [2.0, 0.75]], np.float3
 
 CONFIGS = (embedding.TableConfig, embedding.FeatureConfig, embedding.QuantizationConfig)
 LATER_ARGUMENTS = {"TableConfig": ["layout", "dtype"]}
-"""Arguments of TensorFlow 2.21 that ours leave out."""
+"""Arguments of TensorFlow 2.21 that our classes leave out."""
 
 LEGACY = {
     embedding.SGD: optimizers.StochasticGradientDescentParameters,
@@ -134,7 +134,7 @@ REFUSED_OF_ALL = [
     ({"learning_rate": -0.5}, "learning_rate must not be negative; got -0.5."),
     ({"learning_rate": float("inf")}, "learning_rate must be finite in float32; got inf."),
 ]
-"""Arguments that every optimizer refuses, and what it says."""
+"""Arguments that every optimizer refuses, and the error messages."""
 
 
 @every_optimizer

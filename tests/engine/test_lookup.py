@@ -156,7 +156,7 @@ FORMS = {
         for weights in ([1.0, -1.0], [0.0, 0.0])
     },
 }
-"""Lists of ids and of weights of each sample, and the tensors that hold them."""
+"""Form -> each sample's ids and weights, and the tensors that hold them."""
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ outputs = serve(**{key: tf.constant(inputs[key].tolist() if inputs[key].dtype.ki
                                     else inputs[key]) for key in inputs})
 np.savez(outputs_path, **{key: value.numpy() for key, value in outputs.items()})
 """
-"""Serves from a SavedModel where the project cannot be imported."""
+"""Serves from a SavedModel in a process that cannot import this project."""
 
 
 def run(*arguments, **environment):

@@ -28,7 +28,7 @@ predictions = estimator.predict(census.input_fn_of(features, labels))
 rows = [next(predictions)["probability"] for _ in labels]
 np.savez(outputs_path, probability=rows)
 """
-"""Predictions of the estimator for the test rows, and the features they are for."""
+"""Saves the features of the test rows, and the estimator's predictions for them."""
 
 
 def rows(count, random):

@@ -49,7 +49,7 @@ MADE = {
     "table": looked_up,
     "iterator": lambda: v1.data.make_one_shot_iterator(batches()),
 }
-"""What is made outside."""
+"""Makers of objects outside of input_fn and model_fn."""
 USES = {
     "Dataset returned": ("Dataset", lambda one: one, None, DATASET),
     "Dataset mapped": ("Dataset", lambda one: one.map(lambda *batch: batch), None, DATASET),

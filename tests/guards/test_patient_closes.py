@@ -19,7 +19,7 @@ v1 = tf.compat.v1
 pytestmark = pytest.mark.usefixtures("installed")
 SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("local", "emulated")]
 AHEAD = 5
-"""The sample that nothing reads but a prefetch."""
+"""Only a prefetch reads this sample."""
 
 
 def model_fn(features, labels, mode, spec):

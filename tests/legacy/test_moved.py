@@ -28,7 +28,7 @@ GONE = {
     "training.tracking.layer_utils": "invalidate_recursive_cache",
     "training.tracking.util": "saver_with_op_caching",
 }
-"""Module -> names that TensorFlow has no longer, or as private ones only."""
+"""Module -> names that TensorFlow has removed or made private."""
 
 
 def module(name):

@@ -93,7 +93,7 @@ USES = {
     "encodestring": (lambda: base64.encodestring(b"ab"), b"YWI=\n"),
     "decodestring": (lambda: base64.decodestring(b"YWI=\n"), b"ab"),
 }  # fmt: skip
-"""Use of a name that is gone -> its value, that of NumPy 1.26 where that has the name."""
+"""Use of a removed name -> its value, as in NumPy 1.26 if that version has the name."""
 
 
 @pytest.mark.parametrize("name", USES)

@@ -78,7 +78,7 @@ def terminated():
 
 NAMES = {"own": "Estimator", "canned": "DNNClassifier", "keras": "Estimator"}
 SIZES = {"own": (1, 3 * 4), "canned": (4, 3 * 4 + 4 + 4 + 1), "keras": (4, 3 * 4 + 4 + 4 + 1)}
-"""Trainable variables, and the numbers in them, by hand."""
+"""The number of trainable variables and their total size, counted by hand."""
 
 
 EACH_KIND = ["own", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("canned", "keras"))]

@@ -12,7 +12,7 @@ GONE = (
     "keras.wrappers.scikit_learn",
     "lite.experimental.nn",
 )
-"""What tf.compat.v1 itself no longer has."""
+"""Modules that tf.compat.v1 itself has removed."""
 
 
 EVERY_FORM = f"""

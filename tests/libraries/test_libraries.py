@@ -21,7 +21,7 @@ PAGES = {
     "docs/libraries/tfx.md": "tfx",
     "docs/libraries/transform.md": "tensorflow_transform",
 }
-"""Page -> the package that it is about."""
+"""Page -> the package that the page describes."""
 
 
 def run(folder, page, *command):

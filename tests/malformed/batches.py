@@ -79,9 +79,9 @@ def _typed(ids, kind):
 
 
 HAPPENINGS = []
-"""What may happen to a feature: functions of its kind, its parts and a generator.
+"""Changes to a feature: functions of its kind, its components and a generator.
 
-They return the parts. Some leave a feature good, and some do nothing to some kinds.
+They return the new components. Some leave a feature good, and some do nothing to some kinds.
 """
 
 

@@ -37,7 +37,7 @@ CONFIGURATIONS = {
 }
 BATCH = 4
 A_CASE = 1200
-"""Seconds after which a case hangs."""
+"""Timeout of a case in seconds."""
 
 
 def column(kind):

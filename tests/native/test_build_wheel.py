@@ -65,7 +65,7 @@ int copied(const std::shared_ptr<int>& one, int n) {
   return *other;
 }
 """
-"""Asks g++ from 11 on for GLIBC_2.32 and GLIBCXX_3.4.29."""
+"""g++ 11 and later links this with GLIBC_2.32 and GLIBCXX_3.4.29."""
 
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="There is no g++.")

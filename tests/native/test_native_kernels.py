@@ -56,7 +56,7 @@ def test_more_activations_than_a_cache_holds(dimension, positions):
 
 
 OUTSIDE = np.array([-3, -1, 7, 2**31 + 2, -(2**40) + 3])
-"""Some ids outside a table of 7 rows; as 32 bits two of them would be rows 2 and 3."""
+"""Some ids outside a table of 7 rows. Cut to 32 bits, two of them would be rows 2 and 3."""
 
 
 def forms_with_bad_ids(rng, samples):

@@ -13,7 +13,7 @@ import estimator_emb as ee
 pytestmark = pytest.mark.usefixtures("native")
 
 TABLES = max(2, os.cpu_count() or 1)
-"""At least as many as threads; one thread reads all of a table."""
+"""At least the number of threads. A single thread reads all of a table."""
 BATCH = 90
 DENSE, PLACES = 1, 2
 

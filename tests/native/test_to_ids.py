@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("native")
 
 v1 = tf.compat.v1
 WORDS = ["fig", "pear", "", "apple pie", "größer"]
-"""Of vocabularies. The empty one counts only in sparse and ragged features."""
+"""Words of vocabularies. The empty word counts only in sparse and ragged features."""
 NUMBERS = [7, 20, -3, 2**31 - 1]
 VALUES = {
     "string": np.array(
@@ -24,7 +24,7 @@ VALUES = {
     "int64": np.array([7, -1, 20, 3, -3, 2**31 - 1, -(2**63), 2**63 - 1], np.int64),
 }
 LENGTHS = [3, 0, 1, 2, 0, 2]
-"""Of the samples of sparse and ragged features, which have all of a dtype's values."""
+"""Lengths of the samples of sparse and ragged features. They hold all values of a dtype."""
 
 
 def columns_of(dtype, folder):

@@ -30,10 +30,10 @@ needs_originals = pytest.mark.skipif(
 )
 
 WITHOUT_ORIGINAL = {"AdadeltaParameters", "CenteredRMSPropParameters"}
-"""Optimizers of the hardware for which TensorFlow has no class."""
+"""Optimizers of the hardware without a class in TensorFlow."""
 
 ADDED_ARGUMENTS = {"RMSPropParameters": ["initial_ms"]}
-"""Keyword-only arguments that only ours have."""
+"""Keyword-only arguments that only our classes have."""
 
 COMMON = [*arguments_of(optimizers.OptimizationParameters)][1:]
 
@@ -105,7 +105,7 @@ SLOTS = {
     "ProximalYogiParameters": {"v": "/ProximalYogi", "m": "/ProximalYogi_1"},
     "FrequencyEstimatorParameters": {"last_hit_step": "/FrequencyEstimator"},
 }
-"""Class -> slot -> what its name in checkpoints ends with."""
+"""Class -> slot -> the end of the slot's name in checkpoints."""
 
 
 @every_class
@@ -191,7 +191,7 @@ RANGES = {
         **STRENGTHS,
     },
 }
-"""Class -> argument -> what it must be, and values that it must not be."""
+"""Class -> argument -> its allowed range, and values outside that range."""
 
 NO_NUMBERS = {
     "clipvalue",

@@ -392,7 +392,7 @@ LATER = {
     ),
     "tables on v6e": Case(found="SparseCore, which", generations=["v4", "v6e"]),
 }
-"""Programs of which `use_tpu=True` raises nothing before a session opens."""
+"""Programs for which `use_tpu=True` raises no error before a session opens."""
 
 FAST = ("config dicts", "a rate that fails")
 

@@ -248,7 +248,7 @@ INSIDE = {
     "a program of v1": (of_v1_program, "while_body"),
     "a model_fn that insists on v1": (insisting_on_v1, "while"),
 }
-"""Where ops are -> what makes them, and the scope of their names."""
+"""Place of ops -> the function that makes them, and the scope of their names."""
 
 
 @pytest.mark.parametrize("where", INSIDE)

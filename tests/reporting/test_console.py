@@ -18,9 +18,9 @@ START_UP = re.compile(
     r"WARNING: All log messages before|[IWE]0000 |\d{4}-\d\d-\d\d |To enable the following"
     r"|=== Source Location Trace|external/xla/|$"
 )
-"""How the lines begin that TensorFlow's C++ writes; 2.22 ends an error by an empty line."""
+"""The start of lines that TensorFlow's C++ writes. 2.22 ends an error with an empty line."""
 PREFIX = re.compile(r"[IWE]\d{4} [\d:.]+ +\d+ (?=\S+\.py:\d+\] )")
-"""Time and thread of an absl log line."""
+"""The time and thread in an absl log line."""
 
 PROGRAM = """
 import sys

@@ -24,7 +24,7 @@ import estimator_emb as ee
 pytestmark = pytest.mark.tpu
 
 TOLERANCE = {"AdagradMomentum": 1e-3, "Adam": 1e-4, "Ftrl": 5e-4}
-"""Of TensorFlow's own tests on TPUs, which take powers and roots less exactly; otherwise 1e-5."""
+"""Tolerances of TensorFlow's own tests: TPUs take powers and roots less exactly. Others: 1e-5."""
 
 
 def estimator(tpu, model_fn, spec, model_dir, samples):
