@@ -99,14 +99,14 @@ def test_every_benchmark_runs(command):
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_JAX, reason="jax is not installed")
 @pytest.mark.parametrize("command", OF_JAX, ids=lambda command: command.partition(".")[0])
-def test_benchmarks_of_pjrt_devices(command):
+def test_benchmarks_run_on_pjrt_devices(command):
     two = "--xla_force_host_platform_device_count=2"
     check(command, OF_JAX[command], XLA_FLAGS=two, ESTIMATOR_EMB_PJRT_PLATFORM="cpu")
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_JAX, reason="jax is not installed")
-def test_a_step_travels_as_files_to_where_no_tensorflow_is(tmp_path):
+def test_step_files_run_without_tensorflow(tmp_path):
     two = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     program = processes.ROOT / "examples" / "legacy_tpu_binary.py"
     files = tmp_path / "step"
@@ -160,7 +160,7 @@ LOOKUPS = {
 
 
 @pytest.mark.slow
-def test_a_step_does_its_lookups():
+def test_a_benchmark_step_keeps_its_lookups():
     """Graph optimizers would remove a lookup if nothing used its activations."""
     environment = {"ESTIMATOR_EMB_NATIVE": "0", "CUDA_VISIBLE_DEVICES": ""}
     done = processes.run(OPS_OF_A_STEP, FOLDER, *LOOKUPS, **environment)
@@ -175,7 +175,7 @@ def test_a_step_does_its_lookups():
         ("whole_step.py --samples=-1", "--samples: -1"),
     ],
 )
-def test_wrong_counts(command, message):
+def test_wrong_counts_are_refused(command, message):
     done = run(command)
     assert done.returncode == 2
     program = command.partition(" ")[0]

@@ -113,7 +113,7 @@ def _without_addresses(value):
     return value if "object at 0x" not in repr(value) else type(value).__name__
 
 
-def test_a_run_config():
+def test_a_copied_run_config_keeps_its_tpu_config():
     one = ee.RunConfig(
         model_dir="/nowhere", tpu_config=ee.TPUConfig(3, device="host", num_shards=8)
     )

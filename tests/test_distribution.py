@@ -61,7 +61,7 @@ def found(folder, pattern):
 
 
 @pytest.mark.slow
-def test_what_the_wheel_and_the_sdist_hold(built):
+def test_wheel_and_sdist_contain_the_data_files(built):
     with zipfile.ZipFile(found(built, "*.whl")) as wheel:
         in_wheel = set(wheel.namelist())
         (metadata,) = [name for name in in_wheel if name.endswith(".dist-info/METADATA")]
@@ -121,7 +121,7 @@ def as_package(site, name, other):
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("beside", BESIDE)
-def test_the_tensorflow_that_is_there_stays(built, beside, tmp_path, monkeypatch):
+def test_installing_keeps_the_installed_tensorflow(built, beside, tmp_path, monkeypatch):
     monkeypatch.delenv("PIP_CONSTRAINT", raising=False)
     monkeypatch.setenv("PIP_NO_COMPILE", "1")
     run(sys.executable, "-m", "venv", tmp_path / "env", cwd=tmp_path)

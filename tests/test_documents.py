@@ -136,7 +136,7 @@ def test_every_command_is_run_or_says_why_not():
 @pytest.mark.slow
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("command", [c for _, c in commands() if isinstance(rule_of(c), dict)])
-def test_command(command, tmp_path, monkeypatch):
+def test_a_documented_command_runs(command, tmp_path, monkeypatch):
     for old, new in rule_of(command).items():
         assert old in command
         command = command.replace(old, new.replace("MODEL", str(tmp_path / "model")))
@@ -161,7 +161,7 @@ def test_readme_shows_what_migrate_writes(tmp_path):
     assert program.read_text() == after
 
 
-def test_pictures_are_what_their_script_draws():
+def test_pictures_equal_the_output_of_their_script():
     for draw in runpy.run_path(str(DOCS / "pictures.py"))["PICTURES"]:
         assert (DOCS / f"{draw.__name__}.svg").read_text() == draw()
 
@@ -193,7 +193,7 @@ def anchors(path):
     }
 
 
-def test_links_lead_somewhere():
+def test_links_of_pages_resolve():
     seen = 0
     for page in documents.PAGES:
         path = REPOSITORY / page
@@ -243,7 +243,7 @@ OPTIMIZERS = sorted(
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_page_of_an_optimizer(name):
+def test_optimizer_page_matches_its_module(name):
     page = (DOCS / "optimizers" / f"{name}.md").read_text()
     module = importlib.import_module(f"estimator_emb.optimizers.{name}")
     assert f"::: estimator_emb.optimizers.{name}\n" in page
@@ -278,7 +278,7 @@ def messages():
                     yield node.value
 
 
-def test_errors_are_ours():
+def test_errors_page_quotes_existing_messages():
     text = re.sub(r"%[sdr]|\{\}", "…", "\n".join(messages()))
     listed = re.findall(r"^\| `([^`]+)` \|", (DOCS / "errors.md").read_text(), re.M)
     assert len(listed) > 35

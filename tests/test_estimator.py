@@ -88,7 +88,7 @@ def test_train_evaluate_predict(device, trained):
 
 
 @pytest.mark.parametrize("device", [None, "host"])
-def test_what_model_fn_sees(device, trained):
+def test_model_fn_gets_activations_and_params(device, trained):
     _, [(features, params), *_] = trained(device)
     assert {key: value.shape.as_list() for key, value in features.items()} == {
         "item": [4, 3],
@@ -173,7 +173,7 @@ def test_use_tpu_without_a_tpu_says_how_to_emulate(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_last_batch_that_is_smaller(trained):
+def test_predict_takes_a_smaller_last_batch(trained):
     data = batches()
     estimator = make(trained(None)[0], parameters=PARAMETERS)
     whole = [one["output"] for one in estimator.predict(harness.input_fn_of(data[:2]))]
@@ -213,7 +213,7 @@ def test_a_table_on_the_tensor_core_trains_with_the_model(tmp_path):
     np.testing.assert_allclose(got["dense_features/x_embedding/embedding_weights"], want)
 
 
-def test_a_feature_under_the_key_of_a_mask():
+def test_a_feature_named_like_a_tensor_core_mask_is_refused():
     _, spec = on_the_tensor_core()
     features = {"x": tf.sparse.from_dense([[1, 3]]), "x__TENSOR_CORE_MASK": tf.ones([1, 2])}
     assert harness.refusal(ValueError, tensor_core.padded, spec, features) == (
@@ -272,7 +272,7 @@ def test_a_saver_of_a_hook_gets_the_tables_made_after_it(tmp_path):
     np.testing.assert_allclose(got["t"], [[row] * 2] * 3 + [[1, 1], [row] * 2], rtol=1e-6)
 
 
-def test_train_batch_size_may_be_left_out(tmp_path):
+def test_train_batch_size_is_optional(tmp_path):
     """Holds with `use_tpu=False`. Stock tensorflow-estimator fails when it first logs its speed."""
     estimator = ee.TPUEstimator(
         harness.gradient_model_fn(["x"]),
@@ -285,7 +285,7 @@ def test_train_batch_size_may_be_left_out(tmp_path):
     assert estimator.get_variable_value("global_step") == 3
 
 
-def test_a_scalar_prediction_that_nobody_asks_for_is_left(tmp_path):
+def test_predict_ignores_a_scalar_outside_predict_keys(tmp_path):
     def model_fn(features, labels, mode, params):
         predictions = {"x": features["x"], "mean": tf.reduce_mean(features["x"])}
         return ee.TPUEstimatorSpec(mode, predictions=predictions)

@@ -18,7 +18,7 @@ def parsed(*arguments, before=None, **defaults):
     return holders
 
 
-def test_defaults():
+def test_defaults_of_flags_and_run_config():
     holders = parsed()
     assert {f.name: getattr(holders, f.name).value for f in dataclasses.fields(holders)} == {
         "model_dir": None,
@@ -44,7 +44,7 @@ def test_defaults():
     assert config.cluster is None and config.master == ""
 
 
-def test_the_config_says_what_the_flags_say():
+def test_run_config_takes_the_values_of_flags():
     holders = parsed(
         "--model_dir=/tmp/x",
         "--device=emulate",
@@ -69,7 +69,7 @@ def test_the_config_says_what_the_flags_say():
     assert parsed("--iterations_per_loop=30s").run_config().tpu_config.iterations_per_loop == "30s"
 
 
-def test_a_tpu_is_looked_up_where_a_program_is_to_run_on_one(monkeypatch):
+def test_a_tpu_is_looked_up_only_for_device_tpu(monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "tpu")
     holders = parsed("--tpu=local", "--tpu_zone=z", "--gcp_project=p")
     assert holders.run_config().cluster.master() == ""
@@ -79,7 +79,7 @@ def test_a_tpu_is_looked_up_where_a_program_is_to_run_on_one(monkeypatch):
     assert holders.run_config().cluster is None
 
 
-def test_a_flag_of_the_program_stays_as_it_is():
+def test_flags_of_the_program_are_kept():
     def before(values):
         for name, value in {"train_batch_size": 33, "iterations_per_loop": 9}.items():
             flags.DEFINE_integer(name, value, "Mine.", flag_values=values)

@@ -162,14 +162,14 @@ def test_every_combination_of_options_equals_keras(number, mode):
     ],
     ids=lambda schedule: type(schedule).__name__,
 )
-def test_schedules_in_a_graph(schedule):
+def test_schedules_in_a_graph_equal_keras(schedule):
     initial, steps = random_steps(count=6)
     got = drive(lambda: Adagrad(schedule), "graph", initial, steps)
     assert_equal(got, drive(lambda: Reference(schedule), "function", initial, steps))
 
 
 @pytest.mark.slow
-def test_float64_and_xla():
+def test_float64_with_xla_equals_keras():
     initial, steps = random_steps(dtype=np.float64)
 
     def make(cls):
@@ -192,7 +192,7 @@ def golden_steps():
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("case", GOLDEN["keras"])
-def test_golden(case, mode):
+def test_steps_equal_golden(case, mode):
     expected = GOLDEN["keras"][case]
     options = dict(expected["args"])
     if "ema" in options:
@@ -216,7 +216,7 @@ def test_golden(case, mode):
                 )
 
 
-def test_model_fit_with_embedding_layer():
+def test_model_fit_equals_keras():
     rng = np.random.default_rng(0)
     ids, labels = rng.integers(0, 9, (32, 3)), rng.random(32).astype(np.float32)
     weights = []
@@ -236,7 +236,7 @@ def test_model_fit_with_embedding_layer():
     assert_equal(weights[:1], weights[1:])
 
 
-def test_the_programs_own_function_in_a_graph():
+def test_a_tf_function_in_a_graph_equals_keras():
     """Keras's own optimizer works here too, except for `ema_overwrite_frequency`."""
     options = {"use_ema": True, "ema_momentum": 0.7, "ema_overwrite_frequency": 2}
     got = drive(lambda: Adagrad(0.1, **options), "function in a graph", *random_steps())
@@ -296,7 +296,7 @@ def test_methods_keep_their_signatures():
         assert bool(getattr(Adagrad, name).fset) == bool(theirs.fset), name
 
 
-def test_learning_rate_outside_graphs():
+def test_learning_rate_can_be_set_outside_graphs():
     optimizer = Adagrad(0.1)
     optimizer.learning_rate = 0.5
     assert optimizer.learning_rate.numpy() == optimizer.lr.numpy() == 0.5
@@ -305,7 +305,7 @@ def test_learning_rate_outside_graphs():
 
 
 @pytest.mark.parametrize("in_graph", [False, True])
-def test_constructor_errors_are_kerass(in_graph):
+def test_constructor_errors_equal_keras(in_graph):
     for options in (
         {"use_ema": True, "ema_momentum": 1.5},
         {"use_ema": True, "ema_overwrite_frequency": -1},
@@ -331,7 +331,7 @@ def test_constructor_errors_are_kerass(in_graph):
         ("weight_decay", float("inf"), "must be finite in float32; got inf."),
     ],
 )
-def test_numbers_that_train_nothing_right_are_refused(mode, name, value, message):
+def test_invalid_hyperparameters_are_refused(mode, name, value, message):
     message = f"Adagrad: {name} {message}"
     with tf.Graph().as_default() if mode == "graph" else contextlib.nullcontext():
         assert harness.refusal(ValueError, Adagrad, **{name: value}) == message

@@ -89,7 +89,7 @@ def test_step_waits_for_control_dependencies_and_branches(session):
     assert session.run(counter) == 2
 
 
-def test_steps_in_a_loop(session):
+def test_minimize_in_a_loop_takes_every_step(session):
     """TPUEstimator builds such a loop on a TPU, of `iterations_per_loop` steps."""
     w = variable_in_graph()
     optimizer = Adagrad(0.1, use_ema=True, ema_momentum=0.0, ema_overwrite_frequency=1)
@@ -105,7 +105,7 @@ def test_steps_in_a_loop(session):
     assert session.run(optimizer.iterations) == 3
 
 
-def test_in_wrap_function():
+def test_minimize_works_in_wrap_function():
     def one_step(gradient):
         w = v1.get_variable("w", [2], initializer=v1.ones_initializer(), use_resource=True)
         optimizer = Adagrad(0.1)
@@ -144,7 +144,7 @@ def test_averages_start_at_the_first_step(session):
         np.testing.assert_array_equal(session.run(average), [3, 4])
 
 
-def test_pairs_without_gradient_and_no_pairs(session):
+def test_missing_gradients_are_skipped_or_refused(session):
     w, unused = variable_in_graph(), variable_in_graph(name="unused")
     optimizer = Adagrad(0.1)
     step = optimizer.minimize(loss_of(w), [w, unused])
@@ -170,7 +170,7 @@ def test_update_step_and_finalize_return_ops(session):
     np.testing.assert_array_equal(session.run(w), [1, 2])
 
 
-def test_methods_that_create_variables_in_a_graph(session):
+def test_add_variable_works_in_a_graph(session):
     w = variable_in_graph()
     optimizer = Adagrad(0.1)
     ones = optimizer.add_variable([2], initializer="ones", name="own")
@@ -182,7 +182,7 @@ def test_methods_that_create_variables_in_a_graph(session):
 
 @pytest.mark.parametrize("shards", [None, 1, 2])
 @pytest.mark.parametrize("aggregate", [True, False])
-def test_sums_over_tpu_cores(shards, aggregate, monkeypatch):
+def test_gradients_are_summed_over_tpu_cores(shards, aggregate, monkeypatch):
     """The cross-core sum has no CPU kernel. Stand-ins multiply by the number of equal cores."""
     monkeypatch.setattr(
         cores,
@@ -265,7 +265,7 @@ def estimator(options, model_dir, device, callable_loss=False):
         pytest.param("constant", None, False, marks=pytest.mark.slow),
     ],
 )
-def test_estimator_with_embedding_tables_goes_on(name, device, callable_loss, tmp_path):
+def test_estimator_with_embedding_tables_resumes(name, device, callable_loss, tmp_path):
     """Gradients reach the tables through the optimizer of the dense variables."""
     data, options = batches(6), OPTIMIZERS[name]
     for part in (data[:3], data[3:]):
@@ -311,7 +311,7 @@ def test_learning_rate_read_once_is_refused(session):
         )
 
 
-def test_created_outside_the_graph():
+def test_objects_created_outside_the_graph_are_refused():
     eager, w = Adagrad(0.1), variable_in_graph()
     scheduled = Adagrad(schedules.ExponentialDecay(0.2, 2, 0.5))
     gradient = np.array([1.0, 2.0], np.float32)
@@ -333,7 +333,7 @@ def test_created_outside_the_graph():
             )
 
 
-def test_ref_variables(session):
+def test_ref_variables_are_refused(session):
     ref = v1.get_variable("ref", initializer=tf.zeros([2]), use_resource=False)
     w, optimizer = variable_in_graph(), Adagrad()
     optimizer.iterations = ref
@@ -344,7 +344,7 @@ def test_ref_variables(session):
         )
 
 
-def test_distribution_strategy_in_a_graph(session):
+def test_distribution_strategy_in_a_graph_is_refused(session):
     with tf.distribute.OneDeviceStrategy("/cpu:0").scope():
         w = variable_in_graph()
         assert harness.refusal(NotImplementedError, Adagrad().build, [w]) == (
@@ -352,7 +352,7 @@ def test_distribution_strategy_in_a_graph(session):
         )
 
 
-def test_unknown_variable_after_the_first_step(session):
+def test_unknown_variable_after_the_first_step_is_refused(session):
     w, late = variable_in_graph(), variable_in_graph(name="late")
     optimizer = Adagrad()
     optimizer.minimize(loss_of(w), [w])
@@ -361,7 +361,7 @@ def test_unknown_variable_after_the_first_step(session):
 
 
 @pytest.mark.slow
-def test_program_that_disables_v2_behavior():
+def test_adagrad_trains_with_v2_behavior_disabled():
     program = """
         import estimator_emb.keras
         import numpy as np, tensorflow as tf

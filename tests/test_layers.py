@@ -34,7 +34,7 @@ def test_no_two_classes_share_a_name():
     assert shared.keys() <= OF_TWO_VOCABULARIES, shared
 
 
-def test_no_function_has_a_name_that_says_too_little():
+def test_no_function_has_a_vague_name():
     found = [
         (file, node.name)
         for file, tree in TREES.items()

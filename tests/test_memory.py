@@ -109,7 +109,7 @@ def use(one, path):
 @pytest.mark.slow
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("way", WAYS)
-def test_graphs_go_with_the_call(way, graphs, tmp_path, request):
+def test_graphs_are_freed_after_each_call(way, graphs, tmp_path, request):
     if way == "native kernels":
         request.getfixturevalue("native")
     before = registered()
@@ -121,7 +121,7 @@ def test_graphs_go_with_the_call(way, graphs, tmp_path, request):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("canned", ["DNNClassifier", "LinearClassifier"])
-def test_canned_estimators_with_their_default_optimizers(canned, graphs, tmp_path, installed):
+def test_canned_estimators_free_their_graphs(canned, graphs, tmp_path, installed):
     """Stock leaks each graph, because the model has a custom gradient."""
     columns = [tf.feature_column.numeric_column("x")]
     units = {"hidden_units": [3]} if canned == "DNNClassifier" else {}
@@ -143,7 +143,7 @@ def test_canned_estimators_with_their_default_optimizers(canned, graphs, tmp_pat
 
 
 @pytest.mark.slow
-def test_an_error_in_training(graphs, tmp_path, caplog):
+def test_failed_trainings_free_their_graphs(graphs, tmp_path, caplog):
     caplog.set_level(logging.CRITICAL, "tensorflow")  # Log records would keep errors alive.
     for number in range(6):
         one = estimator(tmp_path / str(number))
@@ -155,7 +155,7 @@ def test_an_error_in_training(graphs, tmp_path, caplog):
 
 
 @pytest.mark.slow
-def test_an_error_in_model_fn(graphs, tmp_path):
+def test_a_failed_model_fn_frees_its_graph(graphs, tmp_path):
     def model_fn(features, labels, mode, params):
         tf.gradients(doubled(features["x"]), [features["x"]])
         raise ArithmeticError("the program's own")
@@ -172,7 +172,7 @@ def test_an_error_in_model_fn(graphs, tmp_path):
 
 
 @pytest.mark.slow
-def test_check_leaves_no_graph(graphs, tmp_path):
+def test_check_frees_its_graphs(graphs, tmp_path):
     one = estimator(tmp_path, cores=8, own=True)
     preflight.check_program(one, input_fn_of())
     assert len(graphs) > 0
@@ -227,7 +227,7 @@ def train_again_and_again(way, folder, trainings):
         ("eight cores", "TensorFlow's ops", 40),
     ],
 )
-def test_many_trainings_stay_flat(way, kernels, trainings, request, tmp_path):
+def test_memory_stays_flat_over_many_trainings(way, kernels, trainings, request, tmp_path):
     """Runs in its own process: after other tests, a process's memory varies by itself."""
     if kernels == "native":
         request.getfixturevalue("native")

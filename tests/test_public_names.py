@@ -20,7 +20,7 @@ from estimator_emb import checkpoint
 REQUIRED = inspect.Parameter.empty
 
 
-def test_a_plain_estimator_is_that_of_tensorflow_estimator():
+def test_estimator_is_the_class_of_tensorflow_estimator():
     assert ee.Estimator is estimator.Estimator
 
 
@@ -38,7 +38,7 @@ def public_names():
             yield f"{module.__name__}.{name}{signature}"
 
 
-def test_public_names():
+def test_public_names_equal_the_recorded_list():
     expected = pathlib.Path(__file__).with_name("public_names.txt").read_text().splitlines()
     assert list(public_names()) == expected
     others = {
@@ -74,7 +74,7 @@ TENSORFLOWS = {
 @pytest.mark.parametrize(
     "name", [name for name in fc.__all__ if name not in ("DenseFeatures", "SequenceFeatures")]
 )
-def test_signatures_of_columns(name):
+def test_column_functions_have_tensorflows_signatures(name):
     """Argument names, order and defaults are TensorFlow's, and every argument is described."""
     ours = getattr(fc, name)
     parameters = inspect.signature(ours).parameters
@@ -90,7 +90,7 @@ def test_signatures_of_columns(name):
         assert f"\n  {parameter}: " in text
 
 
-def test_the_columns_are_tensorflows(tmp_path):
+def test_column_functions_make_tensorflows_columns(tmp_path):
     assert fc.DenseFeatures is V1.keras.layers.DenseFeatures
     assert fc.SequenceFeatures is tf.keras.experimental.SequenceFeatures
     words = tmp_path / "words"
@@ -146,11 +146,11 @@ def arguments(function):
     ],
     ids=["EmbeddingConfigSpec", "TPUEstimator"],
 )
-def test_signature(ours, theirs):
+def test_constructors_have_tensorflow_estimators_signatures(ours, theirs):
     assert arguments(ours) == arguments(theirs)
 
 
-def test_signatures_of_config_classes():
+def test_config_classes_have_the_original_signatures():
     table, feature = arguments(ee.TableConfig.__new__), arguments(ee.FeatureConfig.__new__)
     assert table == [
         *(("vocabulary_size", REQUIRED), ("dimension", REQUIRED), ("initializer", None)),

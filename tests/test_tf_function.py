@@ -30,7 +30,7 @@ def steps_of_input(params):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["host", "emulated"])
-def test_calls_in_a_tf_function_are_as_outside(way, tmp_path):
+def test_calls_in_a_tf_function_equal_calls_outside(way, tmp_path):
     estimators = {place: make(tmp_path / place, way) for place in ("inside", "outside")}
     found, seen = {}, {}
     hooks = {

@@ -92,7 +92,7 @@ def test_docstring_says_everything(ours):
     ids=str,
 )
 @every_optimizer
-def test_clipvalue(ours, given, limits):
+def test_clipvalue_sets_both_limits(ours, given, limits):
     value = ours(clipvalue=given)
     assert value.clipvalue == given and type(value.clipvalue) is type(given)
     assert (value.clip_gradient_min, value.clip_gradient_max) == limits
@@ -139,14 +139,14 @@ REFUSED_OF_ALL = [
 
 @every_optimizer
 @pytest.mark.parametrize(("arguments", "message"), REFUSED_OF_ALL, ids=itertools.count())
-def test_every_optimizer_refuses(ours, arguments, message):
+def test_every_optimizer_refuses_wrong_arguments(ours, arguments, message):
     error = TypeError if message.startswith("learning_rate must be a number") else ValueError
     got = refusal(error, ours, **arguments)
     assert got == f"{by_name(ours)}: {message}"
 
 
 @every_optimizer
-def test_learning_rate_accepted(ours):
+def test_learning_rate_may_be_a_number_or_a_function(ours):
     for rate in (0, 0.5, np.float32(0.5), constant_rate, lambda step=0: 0.1, dict):
         assert ours(rate).learning_rate is rate
 
@@ -223,7 +223,7 @@ def test_classes_refuse_wrong_values(ours, arguments, message):
     assert got == f"{by_name(ours)}: {message}"
 
 
-def test_configs_as_values():
+def test_configs_have_repr_and_equality():
     quantization = embedding.QuantizationConfig(4, -1.0, 1.0)
     assert quantization == embedding.QuantizationConfig(4, -1.0, 1.0)
     assert repr(quantization) == "QuantizationConfig(num_buckets=4, lower=-1.0, upper=1.0)"
@@ -241,7 +241,7 @@ def test_configs_as_values():
     )
 
 
-def test_default_initializer():
+def test_default_initializer_scales_with_the_dimension():
     initializer = embedding.TableConfig(2000, 16).initializer
     assert isinstance(initializer, tf.compat.v1.truncated_normal_initializer)
     assert (initializer.mean, initializer.stddev) == (0.0, 0.25)
@@ -276,7 +276,7 @@ def test_an_optimizer_of_keras_is_refused():
             optimizers.as_parameters(value, "TableConfig")
 
 
-def test_from_tensorflow_refuses_what_it_does_not_know():
+def test_from_tensorflow_refuses_unknown_objects():
     names = (
         "Expected one of SGD, Adagrad, AdagradMomentum, Adam, FTRL, TableConfig, FeatureConfig, "
         "QuantizationConfig of estimator_emb.embedding or tf.tpu.experimental.embedding; got "
@@ -335,7 +335,7 @@ def test_optimizers_translate_both_ways(ours, everywhere):
 
 
 @every_optimizer
-def test_optimizer_fields_without_counterpart(ours):
+def test_to_legacy_refuses_optimizer_fields_without_counterpart(ours):
     lost = {
         "learning_rate": constant_rate,
         "slot_variable_creation_fn": create_slots,
@@ -462,12 +462,12 @@ FROM_LEGACY_REFUSES = [
 
 
 @pytest.mark.parametrize(("value", "message"), TO_LEGACY_REFUSES, ids=itertools.count())
-def test_to_legacy_refuses(value, message):
+def test_to_legacy_refuses_configs_without_counterpart(value, message):
     assert refusal(ValueError, embedding.to_legacy, value) == message.replace("{}", "legacy")
 
 
 @pytest.mark.parametrize(("value", "table", "message"), FROM_LEGACY_REFUSES, ids=itertools.count())
-def test_from_legacy_refuses(value, table, message):
+def test_from_legacy_refuses_values_without_counterpart(value, table, message):
     got = refusal(ValueError, embedding.from_legacy, value, table=table)
     assert got == message.replace("{}", "TF2")
 
@@ -565,7 +565,7 @@ def test_a_rate_may_depend_on_what_model_fn_made(tmp_path):
 @pytest.mark.parametrize(
     "device", [None, pytest.param("host", marks=pytest.mark.slow)], ids=["cpu", "emulated"]
 )
-def test_slots_that_the_program_creates(tmp_path, device):
+def test_slot_variable_creation_fn_creates_the_slots(tmp_path, device):
     called = []
 
     def create(table, slot_names, slot_initializers):

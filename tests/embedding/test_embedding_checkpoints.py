@@ -62,7 +62,7 @@ def everything(tmp_path_factory):
     return spec, saved, embedding.checkpoint_to_tensorflow(spec, path, str(folder / "tf2"))
 
 
-def test_every_optimizer_goes_on_in_tensorflow_2(everything):
+def test_every_optimizer_resumes_in_tensorflow_2(everything):
     """A step of TensorFlow's ops on restored values equals the formula's step on saved values."""
     _, saved, moved = everything
     layer, step = restored(moved)
@@ -95,7 +95,7 @@ def test_every_optimizer_goes_on_in_tensorflow_2(everything):
     }
 
 
-def test_activations_are_equal(everything):
+def test_activations_in_tensorflow_2_are_equal(everything):
     spec, saved, moved = everything
     layer, _ = restored(moved, theirs.TPUEmbeddingForServing)
     ids, weights = [[1, 1, 5], [0], [6, 2]], [[0.5, 2.0, 1.0], [3.0], [1.0, 0.25]]
@@ -125,7 +125,7 @@ def as_on_hosts(features, hosts):
     return layer
 
 
-def test_rows_of_a_mod_checkpoint_on_three_hosts_and_back(tmp_path, monkeypatch):
+def test_a_mod_checkpoint_moves_to_three_hosts_and_back(tmp_path, monkeypatch):
     """A 'mod' checkpoint of four TPU hosts moves to TensorFlow 2 on three hosts, and back."""
     monkeypatch.setattr(checkpoint_reader, "PIECE_BYTES", 24)  # Three rows.
     moved = embedding.checkpoint_to_tensorflow(WORDS_OF_MOD, MOD, str(tmp_path / "tf2"))
@@ -182,7 +182,7 @@ def paths_of(checkpoint):
 
 
 @pytest.mark.parametrize("made", [theirs.TPUEmbedding, theirs.TPUEmbeddingForServing])
-def test_the_graph_of_objects_is_tensorflows(made, tmp_path):
+def test_moved_checkpoints_have_tensorflows_object_graph(made, tmp_path):
     tables = {
         "a.b/c": ee.TableConfig(4, 2, optimization_parameters=ee.AdamParameters(0.1)),
         "t": ee.TableConfig(3, 1, optimization_parameters=embedding.FTRL(0.1)),
@@ -261,7 +261,7 @@ def test_a_table_of_columns_comes_back_bit_by_bit(tmp_path):
         ),
     ],
 )
-def test_what_does_not_fit_leaves_nothing(table, arguments, says, tmp_path):
+def test_a_refused_move_writes_no_files(table, arguments, says, tmp_path):
     table_and_slot = {"t": np.ones([4, 2], np.float32), "t/Adagrad": np.ones([4, 2], np.float32)}
     path = write(tmp_path / "a.ckpt", table_and_slot)
     before = sorted(tmp_path.iterdir())
@@ -274,7 +274,7 @@ def test_what_does_not_fit_leaves_nothing(table, arguments, says, tmp_path):
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_tables_that_share_a_variable_or_the_name_of_a_file(tmp_path):
+def test_tables_that_would_share_a_variable_are_refused(tmp_path):
     tables = {name: ee.TableConfig(4, 2) for name in ("a/b", "A_b")}
     saved = {
         name + slot: np.ones([4, 2], np.float32) for name in tables for slot in ("", "/Adagrad")
@@ -291,7 +291,7 @@ def test_tables_that_share_a_variable_or_the_name_of_a_file(tmp_path):
     assert set(moved.variables) == set(saved)
 
 
-def test_checkpoints_that_do_not_come_from_tpu_embedding(tmp_path):
+def test_checkpoint_from_tensorflow_refuses_other_checkpoints(tmp_path):
     def error(path, destination="new", *arguments):
         given = path, f"{tmp_path}/{destination}", *arguments
         return harness.refusal(ValueError, embedding.checkpoint_from_tensorflow, *given)
@@ -333,7 +333,7 @@ def test_checkpoints_that_do_not_come_from_tpu_embedding(tmp_path):
     not hasattr(theirs, "SparseCoreEmbeddingConfig"),
     reason="this TensorFlow has no SparseCoreEmbeddingConfig",
 )
-def test_rows_for_sparse_core(tmp_path):
+def test_tpu_embedding_v2_restores_rows_in_order(tmp_path):
     """TPUEmbeddingV2 restores with an adapter that shuffles the rows of each table."""
     from tensorflow.python.tpu import tpu_embedding_v3
     from tensorflow.python.tpu import tpu_embedding_v3_checkpoint_adapter as adapters

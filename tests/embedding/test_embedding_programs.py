@@ -34,7 +34,7 @@ def program(kind, start):
 
 
 @pytest.mark.parametrize("kind, device", [("dicts", "host"), ("columns", None)])
-def test_a_program_goes_on_from_tensorflow_2(kind, device, tmp_path):
+def test_a_program_resumes_from_tensorflow_2(kind, device, tmp_path):
     """Two steps here, one in TensorFlow 2 and one here equal four steps of the formula."""
     start = harness.normal(2, VOCABULARY, DIMENSION)
     spec, table, variable, one = program(kind, start)
@@ -78,7 +78,7 @@ def test_a_program_goes_on_from_tensorflow_2(kind, device, tmp_path):
             np.testing.assert_allclose(saved[variable + suffix], value, rtol=2e-5, atol=1e-5)
 
 
-def test_a_program_of_tensorflow_1_leaves_and_comes_back(tmp_path):
+def test_a_checkpoint_moves_both_ways_in_a_tensorflow_1_program(tmp_path):
     """The program that makes the spec does the move, without eager execution."""
     program = f"""
 import tensorflow as tf

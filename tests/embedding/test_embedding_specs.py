@@ -36,7 +36,7 @@ def trained_by(optimizer):
     return ee.TableConfig(7, 3, optimization_parameters=optimizer)
 
 
-def test_what_has_a_counterpart_is_no_loss():
+def test_settings_with_a_counterpart_are_translated():
     def rows(shape, dtype=tf.float32):
         return tf.ones(shape, dtype)
 
@@ -116,7 +116,7 @@ def test_a_clipping_limit_acts_before_the_limits_of_the_optimizer(own):
     np.testing.assert_array_equal(clipped, wanted)
 
 
-def test_what_is_lost_is_said(caplog):
+def test_lost_settings_are_reported(caplog):
     spec = spec_of(
         t=ee.TableConfig(7, 3, hot_id_replication=True),
         u=trained_by(ee.MomentumParameters(0.1, 0.9, use_nesterov=True)),
@@ -161,19 +161,19 @@ def test_what_is_lost_is_said(caplog):
     )
 
 
-def test_a_batch_size_is_a_number_of_samples():
+def test_a_wrong_batch_size_is_refused():
     for bad in (0, 2.5, "8"):
         spec = spec_of(t=ee.TableConfig(7, 3))
         message = harness.refusal(ValueError, embedding.to_tensorflow, spec, batch_size=bad)
         assert message == f"to_tensorflow: batch_size must be an int >= 1; got {bad!r}."
 
 
-def test_a_table_without_an_optimizer_serves():
+def test_a_table_without_an_optimizer_is_translated():
     got = embedding.to_tensorflow(spec_of(t=ee.TableConfig(7, 3)), strict=True)
     assert got.features["x_t"].table.optimizer is None
 
 
-def test_ids_by_the_recipe_are_those_of_the_column(tmp_path):
+def test_the_advised_code_gives_the_columns_ids(tmp_path):
     file = tmp_path / "words.txt"
     file.write_text("a\nb\nc\n")
     strings, numbers = np.array(["b", "new", "c", "a"]), np.array([10, 5, 30, -7])
@@ -227,7 +227,7 @@ def test_ids_by_the_recipe_are_those_of_the_column(tmp_path):
 
 
 @needs_v2
-def test_a_spec_for_sparse_core():
+def test_losses_for_sparse_core_are_listed():
     spec = spec_of(
         {"a": ee.FeatureConfig("t", max_sequence_length=4), "b": ee.FeatureConfig("u")},
         t=ee.TableConfig(7, 3),
@@ -253,7 +253,7 @@ def test_a_spec_for_sparse_core():
 
 
 @pytest.mark.skipif(HAS_V2, reason="this TensorFlow has TPUEmbeddingV2")
-def test_a_tensorflow_without_sparse_core():
+def test_sparse_core_needs_a_tensorflow_that_has_it():
     spec = spec_of(t=ee.TableConfig(7, 3))
     assert harness.refusal(ValueError, embedding.to_tensorflow, spec, sparse_core=True) == (
         f"to_tensorflow: TensorFlow {tf.__version__} has no TPUEmbeddingV2, which sparse_core=True "
@@ -277,7 +277,7 @@ ROOM = "sparse_core_config: "
 
 @needs_config
 @pytest.mark.parametrize("generation, cores", [("v5p", 4), ("v6e", 2)])
-def test_room_on_sparse_core(generation, cores):
+def test_sparse_core_config_has_room_for_every_batch(generation, cores):
     """The limits use TensorFlow's names of the tables, and no batch exceeds them."""
     from tensorflow.python.tpu import tpu_embedding_v3
 
@@ -340,7 +340,7 @@ def test_room_on_sparse_core(generation, cores):
         ),
     ],
 )
-def test_arguments_of_the_room_on_sparse_core(batch_size, arguments, says):
+def test_sparse_core_config_refuses_wrong_arguments(batch_size, arguments, says):
     spec = spec_of(**SPARSE_CORE_SPEC)
     got = embedding.to_tensorflow(spec, sparse_core=True, batch_size=batch_size)
     assert harness.refusal(ValueError, embedding.sparse_core_config, got, *arguments) == says

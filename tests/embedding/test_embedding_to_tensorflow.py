@@ -32,7 +32,7 @@ def table_of(**kwargs):
 
 
 @every_optimizer
-def test_tensorflow_writes_what_our_engine_writes(ours):
+def test_hardware_messages_equal_tensorflows(ours):
     """TensorFlow's optimizer and ours write the same message for TPU v2 to v4."""
     arguments = changed_everywhere(ours)
     arguments.pop("slot_variable_creation_fn", None)
@@ -79,7 +79,7 @@ def test_features_keep_every_field_and_share_their_tables():
 
 
 @needs_v2
-def test_what_sparse_core_ignores_is_said(caplog):
+def test_settings_that_sparse_core_ignores_are_logged(caplog):
     value = embedding.Adam(
         lazy_adam=False, clipvalue=(-0.5, 0.75), clip_weight_min=-2.0, clip_weight_max=1.5
     )
@@ -103,7 +103,7 @@ def test_what_sparse_core_ignores_is_said(caplog):
 
 
 @needs_v2
-def test_every_setting_that_sparse_core_does_not_read_is_ignored_or_refused():
+def test_settings_unread_by_sparse_core_are_listed():
     """TPUEmbeddingV2 ignores each optimizer attribute that its source code never names."""
     from tensorflow.python.tpu import tpu_embedding_v3
 
@@ -118,7 +118,7 @@ def test_every_setting_that_sparse_core_does_not_read_is_ignored_or_refused():
 
 
 @needs_v2
-def test_what_sparse_core_refuses():
+def test_settings_without_counterpart_on_sparse_core_are_refused():
     decay = embedding.SGD(weight_decay_factor=0.5)
     assert error(embedding.to_tensorflow, decay, sparse_core=True) == (
         "SGD: TPUEmbeddingV2 has no counterpart of weight_decay_factor=0.5. It has no weight "
@@ -140,7 +140,7 @@ def test_what_sparse_core_refuses():
 # Whole specs.
 
 
-def test_a_spec_of_dicts():
+def test_from_spec_translates_tables_and_features():
     adam = ee.AdamParameters(0.2, beta1=0.7)
     tables = {
         "t": ee.TableConfig(7, 3, combiner="sum"),
@@ -166,7 +166,7 @@ def test_a_spec_of_dicts():
     assert theirs["a"].table is theirs["b"].table
 
 
-def test_a_spec_that_says_more():
+def test_from_spec_refuses_settings_without_counterpart():
     sgd = ee.StochasticGradientDescentParameters(0.5)
     assert error(embedding.from_spec, harness.table_spec(7, 3, sgd, clipping_limit=0.5)) == (
         "EmbeddingConfigSpec: the TF2 vocabulary has no counterpart of clipping_limit=0.5. Limits "

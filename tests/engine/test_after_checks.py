@@ -130,7 +130,7 @@ CASES = [
 
 @pytest.mark.fast(3)
 @pytest.mark.parametrize("kind, use_native, version", CASES)
-def test_nothing_is_written(kind, use_native, version, native, monkeypatch):
+def test_a_failed_check_stops_every_write(kind, use_native, version, native, monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", use_native)
     with delays.control_flow(version), tf.Graph().as_default(), v1.Session() as session:
         model = Model(*BUILDS[kind])
@@ -151,7 +151,7 @@ def test_nothing_is_written(kind, use_native, version, native, monkeypatch):
         assert any(op.type == "Enter" for op in model.step.graph.get_operations())
 
 
-def test_a_write_that_the_check_needs_is_left_alone():
+def test_a_write_that_the_check_needs_does_not_wait():
     with tf.Graph().as_default(), v1.Session() as session:
         counter = v1.get_variable("counter", initializer=0, use_resource=True)
         with tf.control_dependencies([counter.assign_add(1, read_value=False)]):

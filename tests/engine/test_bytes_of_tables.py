@@ -29,7 +29,7 @@ REFUSAL = (
 
 
 @pytest.mark.parametrize("device", [None, "host"])
-def test_what_does_not_fit_does_not_start(device, tmp_path, monkeypatch, caplog):
+def test_tables_larger_than_memory_are_refused(device, tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.INFO, logger="estimator_emb")
     monkeypatch.setattr(sizes, "machine_memory", lambda: 25_000_000)
     train = estimator(tmp_path, device).train
@@ -38,7 +38,7 @@ def test_what_does_not_fit_does_not_start(device, tmp_path, monkeypatch, caplog)
     assert not list(tmp_path.glob("*.ckpt*"))
 
 
-def test_a_prediction_has_no_slots(tmp_path, monkeypatch):
+def test_a_prediction_needs_no_memory_for_slots(tmp_path, monkeypatch):
     monkeypatch.setattr(sizes, "machine_memory", lambda: 9_000_000)
     predictions = estimator(tmp_path, None).predict(both)
     assert harness.refusal(MemoryError, next, predictions).startswith(
@@ -57,7 +57,7 @@ def test_a_prediction_has_no_slots(tmp_path, monkeypatch):
         ({"/sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, 8 << 30),
     ],
 )
-def test_the_memory_of_the_machine(files, expected, monkeypatch):
+def test_machine_memory_counts_swap_and_cgroup_limits(files, expected, monkeypatch):
     pages = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2 << 20}
     monkeypatch.setattr(sizes.os, "sysconf", pages.__getitem__)
 
@@ -70,5 +70,5 @@ def test_the_memory_of_the_machine(files, expected, monkeypatch):
     assert sizes.machine_memory() == expected
 
 
-def test_this_machine_has_some():
+def test_machine_memory_of_this_machine_is_plausible():
     assert sizes.machine_memory() > 1 << 28

@@ -27,13 +27,13 @@ def activation(feature, features, combiner="sum"):
 
 @pytest.mark.parametrize("shape", [[3], [3, 1]])
 @pytest.mark.parametrize("combiner", ["sum", "mean", None])
-def test_one_id_per_sample(combiner, shape):
+def test_a_dropped_id_gives_a_zero_activation(combiner, shape):
     ids = tf.constant(np.reshape([4, 5, -1] if shape == [3] else [4, 2**40, -3], shape))
     got = activation(Feature("x"), {"x": ids}, combiner)
     np.testing.assert_array_equal(got, [ROWS[4], [0, 0], [0, 0]])
 
 
-def test_weights_go_with_their_ids():
+def test_weights_of_dropped_ids_are_dropped():
     features = {
         "x": tf.SparseTensor(*harness.sparse([[1, 7, 2], [-1], [3]])),
         "w": tf.SparseTensor(*harness.sparse([[1.0, np.nan, 3.0], [5.0], [2.0]], np.float32)),
@@ -42,7 +42,7 @@ def test_weights_go_with_their_ids():
     np.testing.assert_allclose(got, [ROWS[1] / 4 + ROWS[2] * 0.75, [0, 0], ROWS[3]])
 
 
-def test_positions_of_a_sequence_stay():
+def test_dropped_ids_keep_the_positions_of_a_sequence():
     features, zero = {"x": tf.ragged.constant([[1, 9, 2], [-2], [3]])}, [0, 0]
     got = activation(Feature("x", max_sequence_length=3), features)
     want = [[ROWS[1], zero, ROWS[2]], [zero] * 3, [ROWS[3], zero, zero]]
@@ -66,7 +66,7 @@ def batch(x, y):
 BATCHES = harness.input_fn_of([batch([1, 5], [0, 1]), batch([-7, 99], [3, 5])])
 
 
-def test_trains_evaluates_predicts_and_counts(tmp_path, caplog):
+def test_all_calls_drop_and_count_bad_ids(tmp_path, caplog):
     caplog.set_level(logging.INFO, "estimator_emb")
     estimator = make(tmp_path, "drop")
     estimator.train(BATCHES, steps=2)
@@ -93,7 +93,7 @@ def test_trains_evaluates_predicts_and_counts(tmp_path, caplog):
     assert [line for line in harness.said(caplog) if "left out" in line] == [message] * 2
 
 
-def test_an_exported_model_drops_too(tmp_path):
+def test_an_exported_model_drops_bad_ids(tmp_path):
     estimator = make(tmp_path / "model", "drop")
     estimator.train(BATCHES, steps=1)
 
@@ -104,7 +104,7 @@ def test_an_exported_model_drops_too(tmp_path):
     np.testing.assert_allclose(served["y"], [[0, 0], ROWS[3]])
 
 
-def test_the_environment_asks_for_it(tmp_path, monkeypatch):
+def test_the_environment_turns_dropping_on(tmp_path, monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_BAD_IDS", "drop")
     make(tmp_path, None).train(BATCHES, steps=1)
     asked = [options.asked_bad_ids(make(tmp_path, given).config) for given in (None, "error")]

@@ -49,7 +49,7 @@ def test_a_rate_function_may_return_a_tensor():
     assert rate_of(unknown) == 7
 
 
-def test_a_shape_known_only_later():
+def test_a_rate_of_wrong_shape_fails_at_run_time():
     with pytest.raises(tf.errors.InvalidArgumentError, match="is not compatible with expected"):
         rate_of(lambda step: tf.compat.v1.placeholder_with_default(step[tf.newaxis], None))
 
@@ -115,7 +115,7 @@ def test_a_wrong_function_is_named_with_its_table(owner, function, error, messag
     assert str(caught.value) == f"{subject} {name}{message}"
 
 
-def test_a_function_that_does_not_take_the_step():
+def test_a_rate_function_must_take_the_step():
     def constant():
         return 0.1
 

@@ -112,7 +112,7 @@ def test_a_bad_batch_stops_the_step(features, values, message):
         ),
     ],
 )
-def test_dense_weights_of_a_shape_known_only_when_the_step_runs(weights, message):
+def test_dense_weights_are_checked_at_run_time(weights, message):
     table = table_of(WEIGHTED)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         features = {
@@ -126,7 +126,7 @@ def test_dense_weights_of_a_shape_known_only_when_the_step_runs(weights, message
 
 @pytest.mark.parametrize("limit", [0, 2])
 @pytest.mark.parametrize("index", [[3, 0], [-1, 0], [0, 2], [0, -1]])
-def test_sparse_index_outside_the_dense_shape(index, limit):
+def test_sparse_index_outside_the_dense_shape_is_refused(index, limit):
     """In a sequence, some of these indices would belong to another sample."""
     features = {"x": tf.SparseTensor([[0, 0], index, [2, 1]], tf.constant([1, 2, 3]), [3, 2])}
     message = (
@@ -137,7 +137,7 @@ def test_sparse_index_outside_the_dense_shape(index, limit):
 
 
 @pytest.mark.parametrize("known_by", ["batch", "lengths"])
-def test_a_sequence_of_another_batch_size(known_by):
+def test_a_sequence_of_another_batch_size_is_refused(known_by):
     table = table_of(Feature("x", max_sequence_length=3))
     read = inputs.source_of(table, table.features[0], {"x": PAIR}).ids
     if known_by == "lengths":
@@ -149,7 +149,7 @@ def test_a_sequence_of_another_batch_size(known_by):
     )
 
 
-def test_two_ids_at_one_position_of_a_sequence():
+def test_two_ids_at_one_position_of_a_sequence_are_refused():
     features = {
         "x": tf.SparseTensor([[0, 0], [1, 2], [1, 1], [1, 2]], tf.constant([1, 2, 3, 4]), [2, 3])
     }
@@ -161,7 +161,7 @@ def test_two_ids_at_one_position_of_a_sequence():
 
 @pytest.mark.parametrize("limit", [0, 2])
 @pytest.mark.parametrize("shape", [[3], [3, 1, 1]])
-def test_sparse_ids_of_a_rank_known_only_when_the_step_runs(shape, limit):
+def test_rank_of_sparse_ids_is_checked_at_run_time(shape, limit):
     table = table_of(Feature("x", max_sequence_length=limit))
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         ids = tf.compat.v1.sparse_placeholder(tf.int64)
@@ -250,7 +250,7 @@ SEQUENCE = Feature("x", max_sequence_length=2, weight_key="w")
         ),
     ],
 )
-def test_bad_form(feature, features, message):
+def test_wrong_types_and_shapes_are_refused(feature, features, message):
     said = harness.refusal(ValueError, inputs.source_of, table_of(feature), feature, features)
     assert said == f"Feature x of table users: {message}"
 

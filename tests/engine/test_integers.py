@@ -37,7 +37,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_vocabulary(form):
+def test_vocabulary_list_maps_integers_to_ids(form):
     expected = [1, 3] if form == "vector" else [1, 3, 2]
     samples = [0, 2] if form == "vector" else [0, 2, 2]
     assert read(vocabulary(), FORMS[form]) == [expected, samples]
@@ -46,24 +46,24 @@ def test_vocabulary(form):
     assert read(vocabulary(num_oov_buckets=1), FORMS[form]) == [expected, samples]
 
 
-def test_sequence_keeps_the_position_of_what_is_unknown():
+def test_sequence_keeps_positions_of_unknown_integers():
     column = fc.sequence_categorical_column_with_vocabulary_list("x", VOCABULARY, dtype=tf.int64)
     assert read(column, FORMS["sparse"], max_sequence_length=2) == [[1, 3, 2], [0, 4, 5]]
 
 
-def test_default_value_takes_what_is_outside():
+def test_default_value_replaces_integers_outside():
     column = fc.categorical_column_with_identity("x", 5, default_value=3)
     value = tf.constant([[4, 5], [-2, -1]]).numpy()
     assert read(column, lambda: tf.constant(value)) == [[4, 3, 3], [0, 0, 1]]
 
 
-def test_hash_is_that_of_the_decimals():
+def test_hash_bucket_hashes_decimal_strings():
     column = fc.categorical_column_with_hash_bucket("x", 97, dtype=tf.int64)
     hashed = tf.strings.to_hash_bucket_fast(["7", "99", "41"], 97).numpy().tolist()
     assert read(column, FORMS["vector"]) == [hashed, [0, 1, 2]]
 
 
-def test_strings_for_integers():
+def test_strings_for_an_integer_column_are_refused():
     assert harness.refusal(ValueError, read, vocabulary(), lambda: tf.constant(["7"])) == (
         "Feature x of table tbl_x: its column looks up integers, so its values must be int32 or "
         "int64; got string."
@@ -72,7 +72,7 @@ def test_strings_for_integers():
 
 @pytest.mark.parametrize("kind", ["vocabulary", "hash", "weighted", "sequence"])
 @pytest.mark.parametrize("form", FORMS)
-def test_integers_for_strings(form, kind):
+def test_integers_for_a_string_column_are_refused(form, kind):
     """TensorFlow's columns refuse them too. On an emulated TPU they are ids: see test_lookup.py."""
     words, buckets = ["a", "b"], fc.categorical_column_with_hash_bucket("x", 9)
     column = {
@@ -92,7 +92,9 @@ def test_integers_for_strings(form, kind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device, with_kernels", [(None, True), ("host", False)])
-def test_training_prediction_and_export(device, with_kernels, tmp_path, request):
+def test_integers_are_looked_up_in_training_prediction_and_export(
+    device, with_kernels, tmp_path, request
+):
     if with_kernels:
         request.getfixturevalue("native")
     values = np.arange(8.0).reshape(4, 2)

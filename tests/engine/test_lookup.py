@@ -43,7 +43,7 @@ def run(table, features, weights, gradients):
 @pytest.mark.slow
 @settings
 @hypothesis.given(data=st.data(), combiner=st.sampled_from(["sum", "mean", "sqrtn"]))
-def test_sparse_features_of_one_table(data, combiner):
+def test_sparse_lookups_equal_tensorflow(data, combiner):
     vocabulary = data.draw(st.integers(1, 9), "vocabulary")
     dimension = data.draw(st.integers(1, 4), "dimension")
     batch = data.draw(st.integers(1, 5), "batch")
@@ -92,7 +92,7 @@ def test_sparse_features_of_one_table(data, combiner):
 
 @settings
 @hypothesis.given(data=st.data(), limit=st.integers(1, 5))
-def test_lookups_of_sequences(data, limit):
+def test_sequence_lookups_equal_numpy(data, limit):
     vocabulary, dimension, batch = 7, 2, data.draw(st.integers(1, 4), "batch")
     ids = data.draw(samples(vocabulary, batch), "ids")
     rng = np.random.default_rng(0)
@@ -117,7 +117,7 @@ def test_lookups_of_sequences(data, limit):
     np.testing.assert_array_equal(read.lengths, [min(len(row), limit) for row in ids])
 
 
-def test_a_sequence_in_any_order():
+def test_sequence_ids_may_come_in_any_order():
     weights = np.arange(10, dtype=np.float32).reshape(5, 2)
     table = make_table(5, 2, "mean", [Feature("x", max_sequence_length=2)])
     ids = tf.SparseTensor([[1, 1], [0, 2], [1, 0], [0, 0]], tf.constant([4, 1, 2, 3]), [2, 3])
@@ -166,7 +166,7 @@ FORMS = {
         *(("vector", None), ("one wide", None)),
     ],
 )
-def test_forms_of_ids(form, combiner):
+def test_every_form_of_ids_equals_numpy(form, combiner):
     ids, given, *tensors = FORMS[form]
     features = dict(zip("xw", tensors, strict=False))
     weights = np.arange(10, dtype=np.float32).reshape(5, 2) + 1
@@ -187,7 +187,7 @@ def table_of_words():
     return table, np.arange(6, dtype=np.float32).reshape(3, 2)
 
 
-def test_strings_by_the_columns_own_vocabulary():
+def test_strings_are_looked_up_in_the_columns_vocabulary():
     table, weights = table_of_words()
     strings = [["b", "unknown", "c"], ["unknown"], []]
     padded = [["b", "unknown", "c"], ["unknown", "", ""], ["", "", ""]]

@@ -8,7 +8,7 @@ from estimator_emb.engine.tables.partition import FEW_ROWS, Partition, dealt
 
 
 @given(st.integers(1, 60), st.integers(1, 70), st.sampled_from(["div", "mod"]))
-def test_shards_hold_the_ids_that_the_name_of_the_strategy_says(rows, shards, strategy):
+def test_shards_follow_div_and_mod(rows, shards, strategy):
     partition, every = Partition(rows, shards, strategy), np.arange(rows)
     of_shards = np.array_split(every, shards)
     if strategy == "mod":
@@ -19,7 +19,7 @@ def test_shards_hold_the_ids_that_the_name_of_the_strategy_says(rows, shards, st
 
 
 @given(st.integers(1, 10**9), st.integers(1, 70), st.integers(1, 4))
-def test_servers_hold_as_many_rows_whatever_is_dealt(rows, servers, rounds):
+def test_servers_get_equal_shares_of_rows(rows, servers, rounds):
     sizes = dealt(rows, servers, rounds)
     even = Partition(rows, min(servers, rows)).sizes
     assert min(sizes) > 0

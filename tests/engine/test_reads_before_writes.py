@@ -162,7 +162,7 @@ def test_a_variable_is_read_first(resource, read, write):
 
 @pytest.mark.parametrize("resource", [True, False])
 @pytest.mark.parametrize("every_step", [True, False])
-def test_what_is_fetched_beside_the_step_is_read_first(resource, every_step):
+def test_a_separately_fetched_value_is_read_first(resource, every_step):
     with tf.Graph().as_default():
         variable = variable_of(resource)
         # A read that only some steps fetch can join every step if it waits for nothing else.
@@ -181,7 +181,7 @@ def test_the_buffer_of_a_reference_variable_is_not_fetched():
         assert values_read(value, write) == BEFORE
 
 
-def test_the_powers_of_adam_are_read_by_updates_of_both_kinds_of_variables():
+def test_adam_powers_are_read_before_they_are_updated():
     """Holds also if the first variable is a reference variable: then Adam's powers are too."""
     with tf.Graph().as_default():
         variables = [
@@ -213,7 +213,7 @@ def test_a_reader_of_a_reference_variable_may_wait_for_its_write(rows):
 
 
 @pytest.mark.parametrize("resource", [True, False])
-def test_the_order_of_the_program_stays(resource):
+def test_explicit_control_dependencies_are_kept(resource):
     with tf.Graph().as_default():
         variable = variable_of(resource)
         average = v1.get_variable("average", [2], initializer=v1.zeros_initializer())
@@ -254,7 +254,7 @@ def test_a_read_after_a_loop_stays_after_it(resource, version, nested):
         assert in_steps(write, after, before) == [AFTER, BEFORE]
 
 
-def test_a_circle_is_left_open_at_its_last_edge():
+def test_a_cycle_is_left_open_at_its_last_edge():
     # The program reads each variable after writing the other.
     with tf.Graph().as_default():
         first, second = (
@@ -274,7 +274,7 @@ def nodes(graph):
     return {node.name: list(node.input) for node in graph.as_graph_def().node}
 
 
-def test_what_a_step_does_not_need_is_not_made_part_of_it():
+def test_unneeded_ops_do_not_join_the_step():
     with tf.Graph().as_default() as graph:
         variable = variable_of(True)
         unset = v1.Variable([1.0], collections=[], use_resource=True, name="unset")
@@ -353,5 +353,5 @@ def calls_to_order(ops):
     return calls
 
 
-def test_a_graph_four_times_as_large_takes_four_times_the_work():
+def test_ordering_takes_linear_time():
     assert calls_to_order(800) < 4.4 * calls_to_order(200)

@@ -46,7 +46,7 @@ def by_place(shape, dtype=tf.float32, partition_info=None):
     ],
     ids=["v1 constant", "v2 constant", "list", "whole table", "partition_info"],
 )
-def test_initial_values_of_shards(initializer):
+def test_shards_get_the_tables_initial_values(initializer):
     got = begun(table_of(7, initializer))
     assert [len(one) for one in got] == Partition(7, 3).sizes
     np.testing.assert_array_equal(np.concatenate(got), WHOLE)
@@ -78,7 +78,7 @@ def test_shards_have_different_random_rows(kind, seed):
     ],
     ids=["v1", "keras", "function"],
 )
-def test_values_that_depend_on_a_shape_do_not_depend_on_slices(initializer, most):
+def test_shape_dependent_initial_values_do_not_depend_on_slices(initializer, most):
     """They depend on the shape of the table, or of the part on one of three servers."""
     got = begun(table_of(3000, initializer), rounds=4)
     assert len(got) == 12 and len(got[0]) < 10
@@ -87,7 +87,7 @@ def test_values_that_depend_on_a_shape_do_not_depend_on_slices(initializer, most
     assert 0.99 * most < np.max(np.abs(values)) < 1.001 * most
 
 
-def test_orthogonal_values_do_not_depend_on_slices():
+def test_orthogonal_initial_values_do_not_depend_on_slices():
     """The part of the table on each of three servers has three columns with a norm near 1."""
     initializer = tf.compat.v1.orthogonal_initializer(seed=3)
     squares = np.square(np.concatenate(begun(table_of(3000, initializer), rounds=4)))
@@ -132,7 +132,7 @@ def test_rows_of_a_batch_are_spread_over_servers(rows, servers):
         (True, 2, ["t/part_0", "t/Adagrad/part_0", "t/part_1", "t/Adagrad/part_1"]),
     ],
 )
-def test_names_whatever_the_scope_has_set(as_part, shards, names):
+def test_variable_names_ignore_the_scopes_partitioner(as_part, shards, names):
     with tf.Graph().as_default():
         scope = tf.compat.v1.get_variable_scope()
         scope.set_partitioner(tf.compat.v1.fixed_size_partitioner(3))

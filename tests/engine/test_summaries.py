@@ -227,21 +227,21 @@ with_each = pytest.mark.usefixtures("kernels")
 @pytest.mark.sampled(9)
 @pytest.mark.parametrize("way", WAYS)
 @with_each
-def test_each_figure_is_numpys(way, tmp_path):
+def test_each_figure_equals_numpy(way, tmp_path):
     check(tmp_path, **WAYS[way])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pipelined", [False, True])
 @with_each
-def test_tables_on_parameter_servers(pipelined, tmp_path):
+def test_figures_of_tables_on_parameter_servers_equal_numpy(pipelined, tmp_path):
     config = functools.partial(servers.config_of, "servers")
     check(tmp_path, pipelined=pipelined, config=config)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pipelined, own", [(False, False), (True, False), (False, True)])
-def test_strings_and_scopes(pipelined, own, tmp_path):
+def test_figures_of_strings_are_right_with_clashing_op_names(pipelined, own, tmp_path):
     """A column of words gets its figures, although the model uses names of their ops.
 
     The model's loss op is named 'loss'. With `own`, the model has a summary of that name instead.
@@ -310,7 +310,7 @@ def bad_batch(what):
 @pytest.mark.slow
 @pytest.mark.parametrize("pipelined", [False, True])
 @with_each
-def test_bad_input_is_an_error_of_the_batch(pipelined, tmp_path):
+def test_bad_input_fails_before_the_figures(pipelined, tmp_path):
     """The error comes before the figures' ops read the batch, because they could fail otherwise."""
     for what, says in {
         "id": "Feature single of table single: id 99 is outside [0, 5).",
@@ -325,7 +325,7 @@ def test_bad_input_is_an_error_of_the_batch(pipelined, tmp_path):
 
 @pytest.mark.slow
 @with_each
-def test_a_pipelined_training_goes_on_where_it_was(tmp_path):
+def test_a_pipelined_training_resumes_with_its_figures(tmp_path):
     def train(model_dir, steps, summaries=True):
         estimator = make(model_dir, spec_of(pipelined=True), summaries=summaries)
         hook = input_checkpoint.CheckpointInputPipelineHook(estimator)
@@ -349,7 +349,7 @@ def asked(**kwargs):
     return options.asked_table_summaries(ee.RunConfig(tpu_config=ee.TPUConfig(**kwargs)))
 
 
-def test_the_option_and_the_environment(monkeypatch):
+def test_table_summaries_follow_the_option_and_the_environment(monkeypatch):
     monkeypatch.delenv("ESTIMATOR_EMB_TABLE_SUMMARIES", raising=False)
     assert asked() is None
     monkeypatch.setenv("ESTIMATOR_EMB_TABLE_SUMMARIES", "1")
@@ -372,7 +372,7 @@ def test_the_option_and_the_environment(monkeypatch):
 
 
 @pytest.mark.parametrize("every, wanted", [(None, False), (0, False), (99, False), (100, True)])
-def test_unless_asked_they_are_shown_where_they_cost_little(every, wanted, monkeypatch):
+def test_table_summaries_are_on_by_default_if_rare(every, wanted, monkeypatch):
     monkeypatch.delenv("ESTIMATOR_EMB_TABLE_SUMMARIES", raising=False)
     assert options.table_summaries_on_host(ee.RunConfig(save_summary_steps=every)) is wanted
     chosen = ee.RunConfig(
@@ -388,7 +388,7 @@ def test_unless_asked_they_are_shown_where_they_cost_little(every, wanted, monke
         *(pytest.param(*one, marks=pytest.mark.slow) for one in ((1, None), (None, "0"))),
     ],
 )
-def test_a_program_that_says_nothing_has_them(cores, variable, tmp_path, monkeypatch):
+def test_table_summaries_are_written_by_default(cores, variable, tmp_path, monkeypatch):
     monkeypatch.delenv("ESTIMATOR_EMB_TABLE_SUMMARIES", raising=False)
     if variable:
         monkeypatch.setenv("ESTIMATOR_EMB_TABLE_SUMMARIES", variable)

@@ -127,7 +127,7 @@ def estimator(program, directory, cores=None, tables=False, loop=1, **_):
 @pytest.mark.slow
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("way", WAYS)
-def test_a_step_reads_what_the_steps_before_it_wrote(tmp_path, resource_variables, way):
+def test_a_step_reads_the_writes_of_earlier_steps(tmp_path, resource_variables, way):
     options = {"resource": True, **WAYS[way]}
     resource_variables(options["resource"])
     program = Program()

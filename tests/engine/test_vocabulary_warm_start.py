@@ -113,7 +113,7 @@ CASES = [
 
 @pytest.mark.fast(2)
 @pytest.mark.parametrize("kind, optimizer, way, shards, extra", CASES)
-def test_rows_and_slots_go_by_word(kind, optimizer, way, shards, extra, tmp_path, in_shards):
+def test_rows_and_slots_move_by_word(kind, optimizer, way, shards, extra, tmp_path, in_shards):
     in_shards(shards)
     old, new = tmp_path / "old", tmp_path / "new"
     # An emulated TPU takes ids.
@@ -160,7 +160,7 @@ def after_a_step(model_dir, tables, warm=None):
     return harness.saved(model_dir, 1)
 
 
-def test_random_rows_are_those_of_a_fresh_table(tmp_path):
+def test_new_words_get_rows_of_a_fresh_table(tmp_path):
     """Variance scaling depends on the table's shape: the deviation is 0.1 here, not 1 or more."""
     initializer = tf.compat.v1.variance_scaling_initializer(1.0, mode="fan_out")
     first, second = (
@@ -273,7 +273,7 @@ def moved(before, backup):
         ("vocabularies only", "host", 1),
     ],
 )
-def test_rows_move_to_their_new_ids(asked, way, shards, of_column, tmp_path, in_shards):
+def test_vocab_info_moves_rows_to_their_new_ids(asked, way, shards, of_column, tmp_path, in_shards):
     before, name = harness.saved(of_column, 1), NAMES["column"]
     of_layer = ".*dense_features.*"
     asked_for = {"tables only": of_layer, "vocabularies only": None}.get(asked, [of_layer])
@@ -318,7 +318,7 @@ def test_slots_follow_a_table_to_its_new_name(with_words, of_column, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_settings_serve_again(of_column, tmp_path):
+def test_a_vocab_info_serves_a_second_training(of_column, tmp_path):
     """Training again resumes from its own checkpoint. Evaluation has no slots to start."""
     settings = ee.WarmStartSettings(
         str(of_column),
@@ -402,7 +402,7 @@ def test_wrong_vocabularies_are_refused(what, old):
 
 
 @pytest.mark.parametrize("given", [NEW, "new.txt", (OLD, NEW, NEW), (NEW,), None])
-def test_what_is_no_pair_is_refused(given, old):
+def test_a_vocabulary_that_is_no_pair_is_refused(given, old):
     spec, _ = spec_of("dicts", NEW, 0, "Adam")
     assert harness.refusal(ValueError, ee.vocabulary_warm_start, old, spec, {"fruit": given}) == (
         f"{OURS}vocabularies['fruit'] must be a tuple (old, new), each a file or a list of words; "
@@ -410,7 +410,7 @@ def test_what_is_no_pair_is_refused(given, old):
     )
 
 
-def test_lines_of_files_that_are_no_words(old, tmp_path):
+def test_blank_and_invalid_lines_of_files_are_refused(old, tmp_path):
     spec, _ = spec_of("dicts", NEW, 0, "Adam")
     file = tmp_path / "old.txt"
     call = ee.vocabulary_warm_start, old, spec, {"fruit": (file, NEW)}
@@ -425,7 +425,7 @@ def test_lines_of_files_that_are_no_words(old, tmp_path):
     )
 
 
-def test_a_missing_file_or_checkpoint(old, tmp_path):
+def test_a_missing_file_or_checkpoint_is_refused(old, tmp_path):
     spec, _ = spec_of("dicts", NEW, 0, "Adam")
     with pytest.raises(ValueError, match="of table 'fruit': there is no such file"):
         ee.vocabulary_warm_start(old, spec, {"fruit": (tmp_path / "no.txt", NEW)})
@@ -433,7 +433,7 @@ def test_a_missing_file_or_checkpoint(old, tmp_path):
         ee.vocabulary_warm_start(tmp_path, spec, {"fruit": (OLD, NEW)})
 
 
-def test_a_column_of_tensorflow_is_no_table_of_the_spec(old):
+def test_a_column_without_a_table_is_refused(old):
     words = tf.feature_column.categorical_column_with_vocabulary_list("fruit", NEW)
     columns = [tf.feature_column.embedding_column(words, 3)]
     spec = ee.EmbeddingConfigSpec(columns, ee.AdamParameters(0.5))

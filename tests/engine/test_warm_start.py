@@ -47,9 +47,7 @@ def two(tmp_path_factory):
         (["(?i)WORDS.*"], {"words", "words/Adagrad"}, 1),
     ],
 )
-def test_a_pattern_takes_what_it_finds_and_the_global_step_by_name(
-    patterns, taken, step, two, tmp_path, caplog
-):
+def test_a_pattern_takes_the_global_step_only_by_name(patterns, taken, step, two, tmp_path, caplog):
     caplog.set_level("INFO", "estimator_emb")
     before = harness.saved(two, 3)
     train_two(two_tables(tmp_path / "new", ee.WarmStartSettings(str(two), patterns)))
@@ -104,7 +102,7 @@ def test_a_pattern_that_finds_nothing_is_refused(patterns, fits, advice, two, tm
     assert not list((tmp_path / "new").glob("model.ckpt*"))
 
 
-def test_a_name_of_no_variable_is_refused(two, tmp_path):
+def test_an_unknown_variable_name_is_refused(two, tmp_path):
     for field, value in (
         ("var_name_to_prev_var_name", {"wrods": "words"}),
         ("var_name_to_vocab_info", {"wrods": ee.VocabInfo("w", 2, 0, "w")}),
@@ -117,7 +115,7 @@ def test_a_name_of_no_variable_is_refused(two, tmp_path):
         )
 
 
-def test_an_old_name_that_the_checkpoint_lacks(two, tmp_path):
+def test_an_old_name_missing_in_the_checkpoint_is_refused(two, tmp_path):
     settings = ee.WarmStartSettings(str(two), ["words"], None, {"words": "wrods"})
     with pytest.raises(tf.errors.NotFoundError) as error:
         train_two(two_tables(tmp_path / "new", settings))
@@ -127,7 +125,7 @@ def test_an_old_name_that_the_checkpoint_lacks(two, tmp_path):
 
 
 @pytest.mark.parametrize("what", ["folder has no checkpoint", "checkpoint does not exist"])
-def test_a_start_from_nowhere(what, tmp_path):
+def test_a_warm_start_from_a_missing_checkpoint_is_refused(what, tmp_path):
     start = tmp_path / "nowhere"
     if "folder" in what:
         start.mkdir()

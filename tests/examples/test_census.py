@@ -74,7 +74,7 @@ def error_in(output):
 
 
 @pytest.mark.slow
-def test_prints_the_error_beside_published_ones(trained):
+def test_census_prints_its_error_beside_published_errors(trained):
     _, output = trained
     count, error = error_in(output)
     assert count == 700
@@ -85,9 +85,7 @@ def test_prints_the_error_beside_published_ones(trained):
 
 
 @pytest.mark.slow
-def test_error_is_over_every_test_row_and_served_the_same_without_the_project(
-    trained, data_dir, tmp_path
-):
+def test_census_serves_the_same_predictions_without_the_project(trained, data_dir, tmp_path):
     model_dir, output = trained
     path = f"{running.ROOT}:{running.ROOT / 'examples'}"
     files = (tmp_path / "in.npz", tmp_path / "out.npz")
@@ -104,7 +102,7 @@ def test_error_is_over_every_test_row_and_served_the_same_without_the_project(
 
 @pytest.mark.slow
 @pytest.mark.skipif(not REAL_DATA.exists(), reason=f"no UCI Adult files at {REAL_DATA}")
-def test_learns_the_real_data(tmp_path):
+def test_census_learns_the_real_data(tmp_path):
     output = running.example("census", data_dir=REAL_DATA, model_dir=tmp_path)
     count, error = error_in(output)
     assert count == 16281

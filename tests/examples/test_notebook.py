@@ -24,7 +24,7 @@ estimator_emb: evaluation at step 3,000: loss [\d.e-]+ \(over \d+ batch(es)?\)
 
 @pytest.mark.slow
 @pytest.mark.any_version
-def test_recommender(monkeypatch):
+def test_recommender_notebook_learns_and_shows_its_progress(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "0")
     notebook = nbformat.read(ROOT / "examples" / "recommender.ipynb", 4)

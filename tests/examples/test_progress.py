@@ -39,7 +39,7 @@ def train(hook, steps, failing_at=None):
 
 
 @pytest.mark.parametrize("seconds, count, loss", [(math.inf, 1, 3), (0.0, 6, 5)])
-def test_without_a_terminal_it_prints_a_line_now_and_then(seconds, count, loss, monkeypatch):
+def test_progress_without_a_terminal_prints_lines(seconds, count, loss, monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", seconds)
     train(progress.ProgressHook(5, 8, "loss"), steps=5)
@@ -56,14 +56,14 @@ def logged(caplog, monkeypatch):
     return lambda: harness.said(caplog)
 
 
-def test_a_log_tells_a_short_training_at_its_end(logged, monkeypatch):
+def test_progress_log_of_a_short_training_is_one_line(logged, monkeypatch):
     train(progress.ProgressLog(None, 5, 8, "model"), steps=5)
     (line,) = logged()
     assert re.fullmatch(r"step 5 of 5, [\d,]+ examples/s", line)
 
 
 @pytest.mark.slow
-def test_a_log_tells_often_repeated_short_trainings_now_and_then(logged, monkeypatch):
+def test_progress_log_of_repeated_trainings_skips_lines(logged, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 10.0)
@@ -75,7 +75,7 @@ def test_a_log_tells_often_repeated_short_trainings_now_and_then(logged, monkeyp
     assert [line.partition(",")[0] for line in logged()] == ["step 3 of 3"] * 4
 
 
-def test_a_log_tells_a_long_training_as_it_goes(logged, monkeypatch):
+def test_progress_log_of_a_long_training_has_many_lines(logged, monkeypatch):
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
     train(progress.ProgressLog(None, None, None, "model"), steps=3)
     assert len(logged()) >= 3
@@ -83,7 +83,7 @@ def test_a_log_tells_a_long_training_as_it_goes(logged, monkeypatch):
     assert all(re.fullmatch(r"step \d, [\d,.]+ steps/s", line) for line in logged()), logged()
 
 
-def test_a_bar_on_a_terminal(monkeypatch):
+def test_progress_on_a_terminal_is_a_bar(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
     hook = progress.ProgressHook(5, 8, "loss")
     train(hook, steps=5)
@@ -103,7 +103,7 @@ def test_an_error_closes_the_bar(monkeypatch):
     assert sys.stderr.getvalue().endswith("\n")
 
 
-def test_a_loss_that_is_not_in_the_graph_is_left_out(monkeypatch, caplog):
+def test_a_missing_loss_is_left_out_of_progress(monkeypatch, caplog):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     train(progress.ProgressHook(5, 8, "no_such_loss"), steps=5)
     assert "loss" not in sys.stderr.getvalue()
@@ -111,7 +111,7 @@ def test_a_loss_that_is_not_in_the_graph_is_left_out(monkeypatch, caplog):
 
 
 @pytest.mark.parametrize("device, tag", [(None, "loss"), ("host", "loss_1")])
-def test_training_and_evaluation_are_one_curve(tmp_path, device, tag, monkeypatch, caplog):
+def test_losses_of_training_and_evaluation_share_a_tag(tmp_path, device, tag, monkeypatch, caplog):
     """model_fn may have its own op named 'loss'."""
     named = tag == "loss_1"
     monkeypatch.setattr(sys, "stderr", io.StringIO())

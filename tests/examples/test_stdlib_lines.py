@@ -37,7 +37,7 @@ def trained(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_prints_accuracy_beside_the_majority_class(trained):
+def test_stdlib_lines_prints_accuracy_beside_the_majority_class(trained):
     _, _, output = trained
     accuracy, majority = accuracy_in(output)
     assert 0 < accuracy < 100
@@ -46,7 +46,7 @@ def test_prints_accuracy_beside_the_majority_class(trained):
 
 
 @pytest.mark.slow
-def test_names_a_package_and_serves_the_same_without_the_project(trained, tmp_path):
+def test_stdlib_lines_serves_the_same_without_the_project(trained, tmp_path):
     model_dir, flags, _ = trained
     output = running.example(
         "stdlib_lines", model_dir=model_dir, predict=LINE, previous=PREVIOUS, **flags

@@ -18,7 +18,7 @@ def learned(output):
 
 
 @pytest.mark.slow
-def test_both_learn_the_same(tmp_path):
+def test_both_binaries_learn_the_same(tmp_path):
     flags = [f"--model_dir={tmp_path}/legacy", "--tpu=my-tpu", "--tpu_zone=z", "--gcp_project=p"]
     legacy = run("-m", "estimator_emb", "run", LEGACY, *flags, f"--train_steps={STEPS}")
     modern = example("modern_binary", model_dir=tmp_path / "modern", train_steps=STEPS)
@@ -30,7 +30,7 @@ def test_both_learn_the_same(tmp_path):
     assert learned(legacy)[1].startswith("4096 predictions, mean 0.")
 
 
-def test_few_lines_differ():
+def test_binaries_differ_in_few_lines():
     def program(path):
         text = path.read_text()
         return [line for line in text[text.index("import numpy") :].splitlines() if line]

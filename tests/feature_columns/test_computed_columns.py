@@ -120,7 +120,7 @@ def test_computed_columns_train_and_serve_off_a_tpu(form, tmp_path):
 
 
 @pytest.mark.parametrize("computed", [buckets("age"), crossed()], ids=["buckets", "crossed"])
-def test_a_tpu_is_given_ids(computed, tmp_path):
+def test_computed_columns_are_refused_on_a_tpu(computed, tmp_path):
     column, _ = column_of(computed)
     assert harness.refusal(ValueError, estimator, [column], tmp_path, device="host") == (
         f"Column {column.name!r}: on a TPU, input_fn gives the ids of a table, and "

@@ -69,7 +69,7 @@ def both(*keys, size=20, dimension=2, **kwargs):
     ],
     ids=["plain", "weighted", "sequence"],
 )
-def test_one_column(categorical, length, name, feature):
+def test_a_column_becomes_a_table(categorical, length, name, feature):
     zeros = tf.compat.v1.zeros_initializer()
     column = fc.embedding_column(
         categorical, 3, "sum", zeros, max_sequence_length=length, learning_rate_fn=rate
@@ -136,7 +136,7 @@ def test_vocabulary_size_counts_buckets(tmp_path):
     ],
     ids=["other table", "same name"],
 )
-def test_two_columns_on_one_feature(columns, name, table, combination):
+def test_two_tables_for_one_feature_are_refused(columns, name, table, combination):
     first = fc.embedding_column(identity("item"), 2)
     assert harness.refusal(ValueError, tables_of_columns, [first, *columns]) == (
         "Feature 'item' is used with multiple embeddings and this is not supported: column "
@@ -169,7 +169,7 @@ def test_two_columns_on_one_feature(columns, name, table, combination):
     ],
     ids=["column twice", "dimensions", "rows", "combiners"],
 )
-def test_columns_that_do_not_go_together(columns, message):
+def test_conflicting_columns_are_refused(columns, message):
     assert harness.refusal(ValueError, tables_of_columns, columns) == message
 
 
@@ -198,7 +198,7 @@ def spec_of(columns):
     ],
     ids=lambda column: type(column).__name__,
 )
-def test_spec_refuses_columns_that_are_no_embeddings(column):
+def test_spec_refuses_columns_without_embeddings(column):
     good = fc.embedding_column(identity("item"), 2)
     assert harness.refusal(TypeError, spec_of, [good, column]) == (
         "EmbeddingConfigSpec: All feature columns must be supported types, made by "
@@ -207,7 +207,7 @@ def test_spec_refuses_columns_that_are_no_embeddings(column):
     )
 
 
-def test_columns_that_the_model_computes_itself():
+def test_spec_accepts_columns_of_the_model_off_a_tpu():
     columns = [fc.numeric_column("age"), tf.feature_column.embedding_column(identity("item"), 2)]
     assert spec_of(columns).feature_columns == columns
     assert tables_of_columns(columns, off_tpu=True) == []
@@ -265,7 +265,7 @@ LOOKUPS = {
 
 
 @pytest.mark.parametrize("what", LOOKUPS)
-def test_ids_of_strings(what):
+def test_strings_are_mapped_to_ids(what):
     categorical, expected = LOOKUPS[what]
     length = 3 if "sequence" in what else 0
     column = fc.embedding_column(categorical, 2, max_sequence_length=length)
@@ -275,7 +275,7 @@ def test_ids_of_strings(what):
     assert ids_of(column, []) == []
 
 
-def test_vocabulary_file(tmp_path):
+def test_vocabulary_file_gives_ids(tmp_path):
     path = tmp_path / "words"
     path.write_text("plum\nquince\napple\nfig\n")
     whole = fc.categorical_column_with_vocabulary_file("word", str(path))
@@ -301,7 +301,7 @@ def test_vocabulary_file(tmp_path):
         ),
     ],
 )
-def test_vocabulary_files_that_hold_no_vocabulary(before, text, size, problem, tmp_path):
+def test_bad_vocabulary_files_are_refused(before, text, size, problem, tmp_path):
     path = tmp_path / "words"
     if before is not None:
         path.write_text(before)
@@ -312,7 +312,7 @@ def test_vocabulary_files_that_hold_no_vocabulary(before, text, size, problem, t
     assert message == f"Column 'word': vocabulary file {str(path)!r} {problem}"
 
 
-def test_an_empty_vocabulary_file_of_no_declared_size(tmp_path):
+def test_an_empty_vocabulary_file_without_a_size_is_refused(tmp_path):
     path = tmp_path / "words"
     path.write_text("")
     with pytest.raises(ValueError, match="vocabulary_size"):
@@ -357,7 +357,7 @@ BATCH = {
 
 
 def activation_by_numpy(column, table):
-    """Computes the activations of BATCH. `test_ids_of_strings` tests the ids that it uses."""
+    """Computes the activations of BATCH. Another test checks the ids."""
     strings = BATCH[column.get_feature_key_name()]
     strings = strings.tolist() if isinstance(strings, np.ndarray) else harness.lists(strings)
     weighted = column.get_weight_key_name()
@@ -370,7 +370,7 @@ def activation_by_numpy(column, table):
 
 
 @pytest.mark.slow
-def test_strings_through_a_whole_estimator(tmp_path):
+def test_an_estimator_trains_on_strings(tmp_path):
     path = tmp_path / "words"
     path.write_text("apple\nplum\nfig\n")
     of_list = fc.categorical_column_with_vocabulary_list
@@ -405,7 +405,7 @@ def test_strings_through_a_whole_estimator(tmp_path):
 # sequence_input_layer
 
 
-def test_sequence_input_layer_refuses_what_is_no_sequence():
+def test_sequence_input_layer_refuses_a_column_without_sequence():
     column = fc.numeric_column("age")
     with tf.Graph().as_default():
         features = {"age": tf.zeros([2, 1])}
@@ -416,7 +416,7 @@ def test_sequence_input_layer_refuses_what_is_no_sequence():
     )
 
 
-def test_sequence_input_layer_of_different_lengths():
+def test_sequence_input_layer_refuses_different_lengths():
     """The layer also takes TensorFlow's own columns, as here."""
     columns = [
         tf.feature_column.embedding_column(

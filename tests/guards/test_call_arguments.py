@@ -28,7 +28,7 @@ OF_RECEIVER = (
 
 @pytest.mark.parametrize("steps", [None, 1, np.int32(3), 4.0, float("inf")])
 @pytest.mark.parametrize("hooks", [None, (), [HOOK], {HOOK}])
-def test_arguments_that_are_meant_are_taken(steps, hooks):
+def test_valid_arguments_are_accepted(steps, hooks):
     listeners = [v1.train.CheckpointSaverListener()]
     call_arguments.check_call("train", hooks=hooks, saving_listeners=listeners, steps=steps)
 
@@ -57,7 +57,7 @@ def test_specs_are_checked_before_they_train(train, evaluate, message, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-def test_an_estimator_without_a_tpu(installed, tmp_path):
+def test_arguments_of_a_plain_estimator_are_checked(installed, tmp_path):
     def model_fn(features, labels, mode):
         w = v1.get_variable("w", [])
         loss = tf.reduce_sum(w * features - labels)
@@ -87,7 +87,7 @@ def test_an_estimator_without_a_tpu(installed, tmp_path):
 @pytest.mark.parametrize(
     "rows, dimension, warns", [(64, 100_000, True), (20_000, 20_000, False), (5, 8192, False)]
 )
-def test_a_table_whose_sizes_are_swapped(rows, dimension, warns, caplog):
+def test_swapped_table_sizes_cause_a_warning(rows, dimension, warns, caplog):
     caplog.set_level(logging.WARNING, "estimator_emb")
     ee.TableConfig(rows, dimension)
     assert harness.said(caplog) == warns * [

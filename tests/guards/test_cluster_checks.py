@@ -38,7 +38,7 @@ def make(tmp_path, model_fn=None, spec=SPEC, use_tpu=False, **kwargs):
 @pytest.mark.parametrize("spec", [SPEC, None], ids=["tables", "no tables"])
 @pytest.mark.parametrize("device", ["host", "pjrt"])
 @pytest.mark.parametrize("job, index", [("chief", 0), ("worker", 1), ("ps", 0), ("evaluator", 0)])
-def test_an_emulated_tpu_is_one_process(job, index, device, spec, task, tmp_path):
+def test_an_emulated_tpu_in_a_cluster_is_refused(job, index, device, spec, task, tmp_path):
     task(job, index)
     kwargs = {"spec": spec, "use_tpu": True, "tpu_config": ee.TPUConfig(device=device)}
     assert harness.refusal(ValueError, make, tmp_path, **kwargs) == (
@@ -56,7 +56,7 @@ def test_an_emulated_tpu_may_have_an_evaluator(job, task, tmp_path):
     assert made.config.task_type == job
 
 
-def test_workers_without_a_server_share_no_tables(task, tmp_path):
+def test_workers_without_a_parameter_server_are_refused(task, tmp_path):
     task("worker", cluster={job: CLUSTER[job] for job in ("chief", "worker")})
     assert harness.refusal(ValueError, make, tmp_path) == (
         "TF_CONFIG names 3 processes that train, and no parameter server (job 'ps') that holds the "
@@ -72,7 +72,7 @@ def test_workers_without_a_server_share_no_tables(task, tmp_path):
         ("evaluator", 0, []),
     ],
 )
-def test_a_session_needs_its_own_process_and_the_servers(job, index, filters, task, tmp_path):
+def test_sessions_get_device_filters(job, index, filters, task, tmp_path):
     task(job, index)
     assert list(make(tmp_path).config.session_config.device_filters) == filters
     given = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=3)

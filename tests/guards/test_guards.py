@@ -29,7 +29,7 @@ def classes_of(file):
     return [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.ClassDef)]
 
 
-def test_each_file_of_the_folder_has_one_guard_of_the_list():
+def test_each_file_has_one_listed_guard():
     files = [file for file in (PACKAGE / "guards").glob("*.py") if file.stem not in LISTED]
     found = {
         file.stem: [one.name for one in classes_of(file) if "Guard" in map(ast.unparse, one.bases)]
@@ -73,7 +73,7 @@ def test_no_other_module_has_a_hook_that_watches_a_call():
     assert found == {*running, "CheckpointInputPipelineHook"}
 
 
-def test_a_guard_overrides_only_what_all_have():
+def test_a_guard_overrides_only_methods_of_the_base_class():
     def public(cls):
         return {name for name in vars(cls) if not name.startswith("_")}
 
@@ -106,12 +106,12 @@ MADE = {
 }
 
 
-def test_every_backend_is_made_here():
+def test_every_backend_is_tested_here():
     assert len(BACKENDS) + 1 == len(MADE)
 
 
 @pytest.mark.parametrize("runs", MADE, ids=lambda runs: runs.name)
-def test_every_backend_calls_a_guard_of_the_list(runs, monkeypatch, tmp_path):
+def test_every_backend_calls_a_listed_guard(runs, monkeypatch, tmp_path):
     if runs is Runs.PJRT:
         pytest.importorskip("jax")
     called = []
@@ -202,7 +202,7 @@ class _Config:
 METHODS = {"train": "train", "evaluate": "eval", "predict": "infer", "export": "infer"}
 
 
-def test_the_page_says_which_way_to_run_gets_which_guard():
+def test_the_page_lists_guards_by_backend():
     lines = ["| guard | " + " | ".join(ways()) + " |", "|---" * (len(ways()) + 1) + "|"]
     for guard in GUARDS:
         cells = []

@@ -45,7 +45,7 @@ def ended(caplog):
 
 
 @pytest.mark.parametrize("way", ["host", pytest.param("host, pipelined", marks=pytest.mark.slow)])
-def test_a_training_says_that_its_input_ended_before_its_last_step(way, tmp_path, log):
+def test_an_input_that_ends_early_is_logged(way, tmp_path, log):
     estimator = make(tmp_path, **WAYS[way])
     estimator.train(input_of(12), max_steps=7)
     estimator.train(input_of(12), steps=5)
@@ -57,12 +57,12 @@ def test_a_training_says_that_its_input_ended_before_its_last_step(way, tmp_path
 
 
 @pytest.mark.usefixtures("installed")
-def test_an_estimator_says_it_too(tmp_path, log):
+def test_an_input_that_ends_early_is_logged_by_a_plain_estimator(tmp_path, log):
     plain(tmp_path).train(without_params(12), max_steps=7)
     assert ended(log) == [f"train: the input ended at step 3, before max_steps=7. {TELLS}"]
 
 
-def test_an_emulated_tpu_says_it_before_its_error(tmp_path, log):
+def test_an_emulated_tpu_logs_an_early_end_before_its_error(tmp_path, log):
     with pytest.raises(tf.errors.OutOfRangeError, match="The input ended after 1 steps of a loop"):
         make(tmp_path, **WAYS["emulated, 2 cores"]).train(input_of(12), max_steps=7)
     assert ended(log) == [f"train: the input ended at step 3, before max_steps=7. {TELLS}"]
@@ -88,12 +88,12 @@ class Ends(v1.train.SessionRunHook):
 
 
 @pytest.mark.parametrize("how", ["request_stop", "StopIteration", "OutOfRangeError"])
-def test_a_hook_that_ends_a_training_is_not_its_input(how, tmp_path, log):
+def test_a_training_ended_by_a_hook_logs_no_early_end(how, tmp_path, log):
     make(tmp_path, use_tpu=False).train(input_of(12), hooks=[Ends(how)], max_steps=7)
     assert ended(log) == []
 
 
-def test_a_training_that_asks_for_no_steps_ends_with_its_input(tmp_path, log):
+def test_a_training_without_steps_logs_no_early_end(tmp_path, log):
     estimator = make(tmp_path, use_tpu=False)
     estimator.train(input_of(12))
     estimator.train(input_of(12), max_steps=6)  # The input has exactly enough.
@@ -112,7 +112,7 @@ LEFT_OUT = (
 
 @pytest.mark.fast(2)
 @pytest.mark.parametrize("way", ["host", "emulated", "plain"])
-def test_predict_says_how_many_samples_drop_remainder_left_out(way, tmp_path, log, request):
+def test_predict_logs_the_samples_that_drop_remainder_left_out(way, tmp_path, log, request):
     if way == "plain":
         request.getfixturevalue("installed")
         estimator, of = plain(tmp_path), without_params
@@ -150,7 +150,7 @@ def features(ids):
         (lambda ids: ids.repeat().batch(4, True).map(features).take(2), False),
     ],
 )
-def test_only_what_can_be_known_is_said(change, said, tmp_path, log):
+def test_predict_logs_only_certain_counts_of_samples(change, said, tmp_path, log):
     """A filter may leave any number of samples. A take() may drop samples by itself."""
     estimator = plain(tmp_path)
     estimator.train(without_params(8), steps=1)
@@ -162,7 +162,7 @@ def test_only_what_can_be_known_is_said(change, said, tmp_path, log):
 
 
 @pytest.mark.parametrize("way", ["host", "plain"])
-def test_a_question_is_answered_before_the_next_is_read(way, tmp_path, request, monkeypatch):
+def test_predict_answers_before_it_reads_the_next_batch(way, tmp_path, request, monkeypatch):
     """A service's generator may yield the current question each time it is asked."""
     monkeypatch.setenv("TESTS_OPTIMIZE_GRAPHS", "1")
     if way == "plain":
@@ -191,7 +191,7 @@ def test_a_question_is_answered_before_the_next_is_read(way, tmp_path, request, 
     assert answered == [answered[0], answered[1]] * 2 and answered[0] != answered[1]
 
 
-def test_a_prefetch_that_the_program_asks_for_stays():
+def test_the_programs_own_prefetch_is_kept():
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = True
     asked = tf.data.Dataset.range(3).with_options(options)

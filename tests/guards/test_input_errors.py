@@ -152,12 +152,12 @@ def test_an_input_error_names_feature_and_table(name, cores, tmp_path):
 
 @pytest.mark.parametrize("cores", [None, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mode", ["evaluate", "predict"])
-def test_errors_of_an_input_are_named_in_other_modes(mode, cores, tmp_path):
+def test_input_errors_are_named_in_evaluation_and_prediction(mode, cores, tmp_path):
     (said,) = failure(make(tmp_path, cores), mode, INPUTS["weights"])
     assert said in malformed(WEIGHTS, "weights", cores and mode == "evaluate")
 
 
-def test_two_that_an_error_cannot_tell_apart(tmp_path):
+def test_an_ambiguous_input_error_names_both_features(tmp_path):
     def both():
         first = repeated(lambda: batch(z=ragged(2), w=None))
         features = first.map(lambda features, labels: {"z": features["z"].to_sparse()})
@@ -171,14 +171,14 @@ def test_two_that_an_error_cannot_tell_apart(tmp_path):
     assert [said] in [malformed(one, "ragged tensors") for one in owners]
 
 
-def test_the_whole_of_tensorflows_error_on_request(tmp_path, monkeypatch):
+def test_the_full_input_error_is_shown_on_request(tmp_path, monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_FULL_TRACEBACK", "1")
     first, *lines = failure(make(tmp_path), "train", INPUTS["map"])
     assert [first] == malformed(IDS, "map")
     assert any("Original stack trace for" in line or "Node: " in line for line in lines)
 
 
-def test_an_error_of_another_cause_stays_as_it_is(tmp_path):
+def test_other_input_errors_are_unchanged(tmp_path):
     def failing():
         def check(features, labels):
             with tf.control_dependencies([tf.debugging.Assert(False, ["of the program"])]):
@@ -191,7 +191,7 @@ def test_an_error_of_another_cause_stays_as_it_is(tmp_path):
     assert not any("malformed" in line for line in lines)
 
 
-def test_the_batches_of_two_cores_that_do_not_go_together(tmp_path):
+def test_batches_of_two_cores_with_different_widths_are_refused(tmp_path):
     """The dense ids of each batch may have another width."""
 
     def of_width(width):
@@ -240,7 +240,7 @@ def test_datasets_of_every_kind_train(tmp_path):
         (AttributeError("'NoneType' object has no attribute 'shape'"), True),
     ],
 )
-def test_only_an_error_about_a_missing_value_tells_of_labels(error, explained):
+def test_only_errors_about_none_mention_missing_labels(error, explained):
     before = str(error)
     guard = MissingLabels(types.SimpleNamespace(call=Call(Runs.LOCAL, mode="train")))
     with pytest.raises(type(error)), guard.around(ModelBatch({}, labels=None)):

@@ -57,7 +57,7 @@ def test_a_seed_repeats_a_training(kind, layers, tmp_path):
 
 
 @pytest.mark.usefixtures("installed")
-def test_the_seeds_of_a_program_stay(tmp_path, monkeypatch):
+def test_random_states_of_the_program_are_kept(tmp_path, monkeypatch):
     """Training keeps Python's random state, and uses a generator that Keras was given."""
     before = random.getstate()
     first = trained("plain", LAYERS["Keras"], tmp_path / "1", 1)

@@ -101,7 +101,7 @@ def train(kind, model_dir, input_fn, of_features=lambda x: x):
 @pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("kind", ["plain", *SLOW])
-def test_what_is_made_outside_is_named(kind, use, graph, tmp_path):
+def test_objects_made_outside_are_named(kind, use, graph, tmp_path):
     what, read, compute, expected = USES[use]
     if graph:
         with tf.Graph().as_default():
@@ -128,7 +128,7 @@ def test_what_is_made_outside_is_named(kind, use, graph, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["plain", *SLOW])
-def test_a_dataset_is_no_input_fn_and_an_iterator_no_batch(kind, tmp_path):
+def test_datasets_and_iterators_in_the_wrong_place_are_refused(kind, tmp_path):
     text = (
         "input_fn must be a function that returns a Dataset, or features and labels; got a "
         "Dataset. Give the function itself, and make the Dataset inside of it."
@@ -145,7 +145,7 @@ def test_a_dataset_is_no_input_fn_and_an_iterator_no_batch(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["plain", *SLOW])
-def test_a_dataset_is_not_iterated_in_a_graph(kind, tmp_path):
+def test_iterating_a_dataset_in_a_graph_gets_advice(kind, tmp_path):
     said = harness.refusal(RuntimeError, train, kind, tmp_path, lambda: next(iter(batches())))
     assert said.splitlines()[1:] == [
         "In an estimator, input_fn returns the Dataset itself. What else reads one there uses "
@@ -153,7 +153,7 @@ def test_a_dataset_is_not_iterated_in_a_graph(kind, tmp_path):
     ]
 
 
-def test_other_graphs_are_the_programs_affair(tmp_path):
+def test_errors_about_other_graphs_are_unchanged(tmp_path):
     """If model_fn itself mixes two graphs, TensorFlow's error is unchanged."""
 
     def of_features(x):

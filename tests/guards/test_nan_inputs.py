@@ -104,7 +104,7 @@ WAYS = {
     "way, native_kernels",
     [(way, one) for way, how in WAYS.items() for one in ("0" if "tables" in how else "01")],
 )
-def test_a_feature_is_named_before_its_step_writes(
+def test_a_nan_feature_is_named_before_its_step_writes(
     way, native_kernels, native, monkeypatch, tmp_path
 ):
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", native_kernels)
@@ -115,7 +115,7 @@ def test_a_feature_is_named_before_its_step_writes(
     )
 
 
-def test_counts_of_a_lookup_ahead_do_not_wait_for_the_loss(monkeypatch, tmp_path):
+def test_dropped_id_counts_do_not_wait_for_the_loss(monkeypatch, tmp_path):
     """Otherwise the counts would wait for the loss, and the loss for the lookup."""
     monkeypatch.setenv("ESTIMATOR_EMB_BAD_IDS", "drop")
     make(tmp_path, pipelined=True).train(lambda params: dataset([batch()] * 3), max_steps=3)
@@ -123,7 +123,7 @@ def test_counts_of_a_lookup_ahead_do_not_wait_for_the_loss(monkeypatch, tmp_path
 
 
 @pytest.mark.parametrize("sample, core", [(1, 0), (3, 1)])
-def test_labels_of_a_core_are_named(sample, core, tmp_path):
+def test_nan_labels_of_a_core_are_named(sample, core, tmp_path):
     assert failure(make(tmp_path, 2), batch(y={sample: -INF})) == (
         "Infinite loss during training: step 1 wrote nothing, for its batch has\n"
         f"  labels['y'] of core {core}: -inf in sample 1, at [1], and 1 such of 2 numbers{REMEDY}"
@@ -141,7 +141,7 @@ RAGGED = [[[1.0], []], [], [[2.0, 3.0], [4.0, NAN]], [[5.0]]]
     ],
     ids=["sparse", "ragged"],
 )
-def test_places_in_sparse_and_ragged_features(age, at, count, tmp_path):
+def test_nan_in_sparse_and_ragged_features_is_located(age, at, count, tmp_path):
     features, labels = batch()
     assert failure(make(tmp_path), ({**features, "age": age()}, labels)) == (
         "NaN loss during training: step 1 wrote nothing, for its batch has\n"
@@ -150,7 +150,7 @@ def test_places_in_sparse_and_ragged_features(age, at, count, tmp_path):
 
 
 @pytest.mark.parametrize("cores, plus", [(None, 0.0), (2, INF)])
-def test_missing_values_that_the_model_masks_train_as_ever(plus, cores, tmp_path):
+def test_masked_nan_trains_unchanged(plus, cores, tmp_path):
     trained = []
     for name, value in (("masked", NAN), ("zero", 0.0)):
         estimator = make(tmp_path / name, cores, {"masks": True, "plus": plus})
@@ -160,7 +160,7 @@ def test_missing_values_that_the_model_masks_train_as_ever(plus, cores, tmp_path
     np.testing.assert_equal(*trained)
 
 
-def test_a_number_that_is_of_no_sample(tmp_path):
+def test_infinity_in_a_scalar_feature_is_named(tmp_path):
     features, labels = batch()
     assert failure(make(tmp_path), ({**features, "age": np.float32(INF)}, labels)) == (
         "Infinite loss during training: step 1 wrote nothing, for its batch has\n"
@@ -169,7 +169,7 @@ def test_a_number_that_is_of_no_sample(tmp_path):
 
 
 @pytest.mark.parametrize("tables", [True, False])
-def test_a_loss_of_integers_trains_as_ever(tables, tmp_path):
+def test_an_integer_loss_trains_unchanged(tables, tmp_path):
     def of_integers(features, labels, mode, params):
         spec = model_fn(features, labels, mode, params)
         return spec._replace(loss=tf.cast(spec.loss, tf.int32))
@@ -182,7 +182,7 @@ def test_a_loss_of_integers_trains_as_ever(tables, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cores", [None, 2])
-def test_an_evaluation_warns_once(cores, tmp_path, caplog):
+def test_a_nan_loss_in_an_evaluation_warns_once(cores, tmp_path, caplog):
     estimator = make(tmp_path, cores)
     estimator.train(lambda params: dataset([batch()]), max_steps=1)
     batches = [batch(), batch(x={(2, 1): NAN}), batch(x={(3, 1): NAN})]
@@ -200,7 +200,7 @@ def test_an_evaluation_warns_once(cores, tmp_path, caplog):
     assert harness.said(caplog) == []
 
 
-def test_an_estimator_without_a_tpu(installed, tmp_path):
+def test_a_plain_estimator_names_nan_labels(installed, tmp_path):
     def plain_model_fn(features, labels, mode):
         loss = v1.get_variable("w", []) * tf.reduce_sum(labels["y"])
         step = v1.train.get_global_step()

@@ -69,7 +69,7 @@ WAYS = [
 
 @pytest.mark.fast(3)
 @pytest.mark.parametrize(("cores", "tables", "native_kernels"), WAYS)
-def test_tables_and_variables_are_named(
+def test_tables_and_variables_with_nan_are_named(
     tmp_path, monkeypatch, native, cores, tables, native_kernels
 ):
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", native_kernels)
@@ -80,7 +80,7 @@ def test_tables_and_variables_are_named(
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.float64], ids=lambda one: one.name)
-def test_what_has_diverged_to_infinity_is_told_from_nan(tmp_path, dtype):
+def test_infinite_rows_are_distinguished_from_nan(tmp_path, dtype):
     # The steps of rows 7 and 9 are too long for float32.
     labels = [[1e30, 1, 1, 1e30], [0, NAN, 0, 0]]
     parameters = ee.StochasticGradientDescentParameters(1e10)
@@ -90,12 +90,12 @@ def test_what_has_diverged_to_infinity_is_told_from_nan(tmp_path, dtype):
     assert str(error) == "\n  ".join([*BEGIN, table, DENSE])
 
 
-def test_a_variable_that_has_diverged_to_infinity(tmp_path):
+def test_an_infinite_variable_is_named(tmp_path):
     error = failure(tmp_path, [[3e38] * 4, [0] * 4], tables=False)
     assert str(error) == "\n  ".join([*BEGIN, DENSE.replace("NaN in 2", "infinity in 2")])
 
 
-def test_a_row_that_another_step_has_spoilt_is_named(tmp_path):
+def test_a_row_spoilt_by_an_earlier_step_is_named(tmp_path):
     # An infinite gradient makes a row NaN, and the next step reads the row.
     infinite = float("inf")
     error = failure(tmp_path, [[infinite, 1, 1, 1], [1, 1, 1, 1]])
@@ -103,7 +103,7 @@ def test_a_row_that_another_step_has_spoilt_is_named(tmp_path):
     assert f"\n  {table}\n" in str(error)
 
 
-def test_a_table_is_named_to_a_program_of_tensorflow_1(tmp_path):
+def test_a_table_is_named_with_tensorflow_1_shapes(tmp_path):
     # In TensorFlow 1, the dimensions of a shape are objects.
     v1.disable_v2_tensorshape()
     try:
@@ -114,7 +114,7 @@ def test_a_table_is_named_to_a_program_of_tensorflow_1(tmp_path):
 
 
 @pytest.mark.parametrize("cores", [None, 1])
-def test_a_loss_that_is_nan_alone(tmp_path, cores):
+def test_a_nan_loss_without_other_nan_gets_advice(tmp_path, cores):
     error = failure(tmp_path, [[1, 1, 1, 1]], cores, plus=NAN)
     assert str(error) == (
         "NaN loss during training. No table and no variable of the model, and no feature and no "

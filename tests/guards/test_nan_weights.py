@@ -71,7 +71,7 @@ SLOT = "variable w/Adagrad:0: NaN in 1 of 3 numbers"
 
 
 @of_each_kind
-def test_the_last_good_checkpoint_stays(kind, tmp_path):
+def test_the_last_good_checkpoint_is_kept(kind, tmp_path):
     estimator = make(kind, tmp_path)
     at_once = kind == "emulated"  # Dense weights are checked after each session call.
     lines = failure(estimator, input_of(X, X, BAD, X, X, BAD), max_steps=6)
@@ -89,7 +89,7 @@ def test_the_last_good_checkpoint_stays(kind, tmp_path):
 
 
 @of_each_kind
-def test_a_batch_that_tells_nothing(kind, tmp_path):
+def test_nan_without_a_bad_batch_gets_advice(kind, tmp_path):
     def outputs(x):
         return linear(tf.where(tf.equal(v1.train.get_global_step(), 2), x * NAN, x))
 
@@ -105,7 +105,7 @@ def test_a_batch_that_tells_nothing(kind, tmp_path):
 
 
 @pytest.mark.parametrize("bad", [False, True])
-def test_a_sum_that_float16_cannot_hold(bad, tmp_path):
+def test_a_float16_sum_may_overflow(bad, tmp_path):
     """65,536 values of 1 are fine, although their sum overflows. A NaN among them is an error."""
 
     def outputs(x):
@@ -127,7 +127,7 @@ def test_a_sum_that_float16_cannot_hold(bad, tmp_path):
 
 
 @pytest.mark.parametrize("saves", ["none", "program's hook"])
-def test_the_end_of_a_training_looks_too(saves, tmp_path):
+def test_weights_are_checked_at_the_end_of_a_training(saves, tmp_path):
     run = {**harness.SILENT, "save_checkpoints_steps": None, "save_checkpoints_secs": None}
     hooks = []
     if saves != "none":
@@ -138,7 +138,7 @@ def test_the_end_of_a_training_looks_too(saves, tmp_path):
     assert harness.last_step(tmp_path) == (0 if saves == "none" else 1)
 
 
-def test_a_partitioned_variable(tmp_path):
+def test_nan_in_a_partitioned_variable_is_named(tmp_path):
     def outputs(x):
         partitioner = v1.fixed_size_partitioner(3)
         w = v1.get_variable("w", [3, 1], partitioner=partitioner)
@@ -155,7 +155,7 @@ def test_a_partitioned_variable(tmp_path):
 
 
 @pytest.mark.parametrize("reference", [False, True])
-def test_a_lookup_of_the_model_itself(reference, tmp_path):
+def test_nan_in_a_looked_up_variable_is_named(reference, tmp_path):
     def outputs(x):
         table = v1.get_variable("table", [9, 2], use_resource=not reference)
         rows = tf.nn.embedding_lookup(table, tf.range(4))
@@ -172,7 +172,7 @@ def test_a_lookup_of_the_model_itself(reference, tmp_path):
 @pytest.mark.parametrize(
     "way", ["host", *(pytest.param(way, marks=pytest.mark.slow) for way in ("2 cores", "servers"))]
 )
-def test_tables_and_their_slots(way, tmp_path):
+def test_nan_in_tables_and_slots_is_named(way, tmp_path):
     def model_fn(features, labels, mode, params):
         return minimized(mode, tf.reduce_sum(masked(features["x"] * labels["x"])))
 
@@ -237,7 +237,7 @@ def counter(x):
 @pytest.mark.parametrize(
     "outputs", [mask_of_infinity, least_so_far, metric_of_nothing, large_halves, counter]
 )
-def test_what_holds_such_values_on_purpose_trains(kind, outputs, tmp_path, caplog):
+def test_intended_infinity_and_nan_train(kind, outputs, tmp_path, caplog):
     if kind == "emulated" and outputs in (mask_of_infinity, metric_of_nothing):
         pytest.skip("A TPU refuses a trainable mask of -inf, and metrics.")
     make(kind, tmp_path, outputs).train(input_of(X, X, X, X), max_steps=4)
@@ -245,7 +245,7 @@ def test_what_holds_such_values_on_purpose_trains(kind, outputs, tmp_path, caplo
     assert [line for line in harness.said(caplog) if "NaN" in line] == []
 
 
-def test_what_only_a_hook_writes_may_be_anything(tmp_path):
+def test_nan_written_by_a_hook_is_allowed(tmp_path):
     class Writes(v1.train.SessionRunHook):
         def begin(self):
             (self.variable,) = (one for one in v1.global_variables() if one.op.name == "kept")
@@ -279,7 +279,7 @@ def test_a_training_that_begins_with_nan_warns(kind, tmp_path, caplog):
 
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("canned", ["DNNRegressor", "DNNLinearCombinedRegressor"])
-def test_a_canned_estimator(canned, tmp_path):
+def test_nan_in_a_canned_estimator_is_named(canned, tmp_path):
     columns = [tf.feature_column.numeric_column("x", 3)]
     of_class = {
         "DNNRegressor": {"feature_columns": columns},
@@ -309,7 +309,7 @@ def test_a_canned_estimator(canned, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["plain", "local", "emulated"])
-def test_a_relu_that_makes_a_number_of_nan(kind, tmp_path):
+def test_nan_hidden_by_a_fused_relu_is_found(kind, tmp_path):
     """A ReLU that oneDNN fuses drops NaN. Elsewhere the loss is NaN, with an error too."""
 
     def outputs(x):

@@ -38,7 +38,7 @@ def make(kind, model_dir):
 @pytest.mark.fast(2)
 @pytest.mark.parametrize("call", ["train", "evaluate", "predict"])
 @pytest.mark.parametrize("kind", ["plain", *SLOW])
-def test_a_call_ends_before_its_input_does(kind, call, tmp_path):
+def test_a_call_does_not_wait_for_its_prefetch(kind, call, tmp_path):
     reached, released = threading.Event(), threading.Event()
 
     def sample(i):
@@ -104,7 +104,7 @@ print("trained", flush=True)
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_a_process_whose_input_does_not_end(tmp_path):
+def test_ctrl_c_ends_a_process_with_a_hanging_input(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM],
         cwd=tmp_path,
@@ -124,7 +124,7 @@ def test_ctrl_c_ends_a_process_whose_input_does_not_end(tmp_path):
         process.kill()
 
 
-def test_no_thread_is_started_while_python_ends(tmp_path, monkeypatch):
+def test_no_thread_starts_during_python_shutdown(tmp_path, monkeypatch):
     """A thread started then never runs, and waiting for it would hang."""
     closed_by, close = [], v1.Session.close
 
@@ -142,7 +142,7 @@ def test_no_thread_is_started_while_python_ends(tmp_path, monkeypatch):
     assert closed_by and "close a session" not in closed_by
 
 
-def test_a_session_goes_with_the_call(tmp_path):
+def test_a_session_is_freed_with_its_call(tmp_path):
     """The session is freed without a garbage collection."""
     sessions = []
 

@@ -50,7 +50,7 @@ def raises(message, call, *args, **kwargs):
         for way in WAYS
     ],
 )
-def test_a_run_of_nothing_is_an_error(way, tmp_path, log):
+def test_a_run_without_batches_is_an_error(way, tmp_path, log):
     estimator = make(tmp_path, **WAYS[way])
     raises(NOTHING_TO_EVALUATE, estimator.evaluate, input_of(3), steps=2)
     raises(NOTHING_TO_TRAIN, estimator.train, input_of(0), max_steps=2)
@@ -68,7 +68,7 @@ def test_a_run_of_nothing_is_an_error(way, tmp_path, log):
     assert log() == []
 
 
-def test_an_input_at_its_saved_end_is_told(tmp_path):
+def test_an_input_resumed_at_its_end_gets_advice(tmp_path):
     estimator = make(tmp_path, use_tpu=False)
     hooks = [CheckpointInputPipelineHook(estimator)]
     estimator.train(input_of(8), hooks=hooks)
@@ -83,7 +83,7 @@ def test_an_input_at_its_saved_end_is_told(tmp_path):
 
 
 @pytest.mark.parametrize("use_tpu", [False, True])
-def test_an_evaluation_of_nothing_ends_the_training_around_it(use_tpu, tmp_path):
+def test_an_empty_evaluation_ends_train_and_evaluate(use_tpu, tmp_path):
     estimator = make(tmp_path, use_tpu=use_tpu)
     for samples in [0, 4] if use_tpu else [0]:
         message = NOTHING_TO_EVALUATE
@@ -102,7 +102,7 @@ def test_an_evaluation_of_nothing_ends_the_training_around_it(use_tpu, tmp_path)
 
 
 @pytest.mark.parametrize("way", ["host", pytest.param("emulated, 2 cores", marks=pytest.mark.slow)])
-def test_weights_without_a_checkpoint_are_told(way, tmp_path, log):
+def test_untrained_weights_are_logged(way, tmp_path, log):
     untrained, trained, warm = tmp_path / "untrained", tmp_path / "trained", tmp_path / "warm"
     for call in ("evaluate", "predict"):
         estimator = make(untrained, **WAYS[way])
@@ -128,7 +128,7 @@ def test_weights_without_a_checkpoint_are_told(way, tmp_path, log):
 
 
 @pytest.mark.parametrize("way", ["host", "emulated"])
-def test_a_last_step_that_is_reached_is_told(way, tmp_path, log):
+def test_a_reached_max_steps_is_logged(way, tmp_path, log):
     estimator = make(tmp_path, **WAYS[way])
     estimator.train(input_of(16), max_steps=2)
     assert log() == []
@@ -144,7 +144,7 @@ def test_a_last_step_that_is_reached_is_told(way, tmp_path, log):
 
 
 @pytest.mark.parametrize("way", ["host", "host, pipelined"])
-def test_the_end_of_the_input_leaves_no_part_of_a_step(way, tmp_path):
+def test_the_end_of_the_input_leaves_no_partial_step(way, tmp_path):
     estimator = make(tmp_path, **WAYS[way])
     estimator.train(input_of(16))
     assert estimator.get_variable_value("global_step") == 4

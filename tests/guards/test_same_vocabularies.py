@@ -124,7 +124,7 @@ def refused(call, estimator):
         ),
     ],
 )
-def test_other_words_in_their_place_are_refused(kind, column, tmp_path):
+def test_a_changed_vocabulary_is_refused(kind, column, tmp_path):
     folder = tmp_path / "model"
     module = fc if kind == "tables" else tf.feature_column
     train(KINDS[kind](column(module, WORDS, tmp_path), folder))
@@ -140,7 +140,7 @@ def test_other_words_in_their_place_are_refused(kind, column, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_moves_no_row_is_no_change(tmp_path):
+def test_an_equivalent_vocabulary_is_accepted(tmp_path):
     """Another path, other line ends, extra lines at the end, or a list of the words."""
     folder, file = tmp_path / "model", tmp_path / "other.txt"
     train(tables(from_list(fc, WORDS, None), folder))
@@ -153,12 +153,12 @@ def test_what_moves_no_row_is_no_change(tmp_path):
 
 
 @pytest.mark.slow
-def test_pieces_of_a_file(tmp_path, monkeypatch):
+def test_an_equivalent_vocabulary_is_accepted_in_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(vocabulary_record, "_PIECE_BYTES", 1)
-    test_what_moves_no_row_is_no_change(tmp_path)
+    test_an_equivalent_vocabulary_is_accepted(tmp_path)
 
 
-def test_a_key_keeps_the_vocabularies_of_all_trainings(tmp_path):
+def test_the_record_keeps_vocabularies_of_all_trainings(tmp_path):
     """The record keeps the vocabulary of a column that a later training leaves out."""
     one, two, three = [3, "a"], [4, "b"], [4, "c"]
     write = vocabulary_record.write
@@ -173,7 +173,7 @@ def test_a_key_keeps_the_vocabularies_of_all_trainings(tmp_path):
     assert os.listdir(tmp_path) == [RECORD]  # No temporary file is left.
 
 
-def test_growth_is_a_matter_of_the_shape(tmp_path):
+def test_a_grown_vocabulary_is_refused(tmp_path):
     train(tables(from_list(fc, WORDS, None), tmp_path))
     with pytest.raises(tf.errors.InvalidArgumentError, match="does not fit the program"):
         train(tables(from_list(fc, [*WORDS, "kiwi"], None), tmp_path))
@@ -183,7 +183,7 @@ def test_growth_is_a_matter_of_the_shape(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_folder_without_the_record_is_taken_as_it_is(tmp_path):
+def test_a_folder_without_a_record_is_accepted(tmp_path):
     train(tables(from_list(fc, WORDS, None), tmp_path))
     (tmp_path / RECORD).unlink()
     other = from_list(fc, WORDS[::-1], None)
@@ -196,7 +196,7 @@ def test_a_folder_without_the_record_is_taken_as_it_is(tmp_path):
     )
 
 
-def test_a_record_that_cannot_be_read(tmp_path, caplog):
+def test_an_unreadable_record_is_ignored_with_a_warning(tmp_path, caplog):
     train(tables(from_list(fc, WORDS, None), tmp_path))
     (tmp_path / RECORD).write_text("[")
     CALLS["evaluate"](tables(from_list(fc, WORDS[::-1], None), tmp_path))
@@ -205,7 +205,7 @@ def test_a_record_that_cannot_be_read(tmp_path, caplog):
 
 
 @pytest.mark.slow
-def test_a_training_that_begins_anew(tmp_path):
+def test_a_training_from_scratch_may_change_the_vocabulary(tmp_path):
     train(tables(from_list(fc, WORDS, None), tmp_path / "model"))
     for file in (tmp_path / "model").glob("*ckpt*"):
         file.unlink()
@@ -214,7 +214,7 @@ def test_a_training_that_begins_anew(tmp_path):
     CALLS["evaluate"](tables(from_list(fc, WORDS[::-1], None), tmp_path / "model"))
 
 
-def test_a_vocabulary_warm_start_is_the_way_out(tmp_path):
+def test_a_vocabulary_warm_start_may_change_the_vocabulary(tmp_path):
     train(tables(from_list(fc, WORDS, None), tmp_path / "old"))
     columns = [fc.embedding_column(from_list(fc, WORDS[::-1], None), 2)]
     spec = ee.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.1))
@@ -225,7 +225,7 @@ def test_a_vocabulary_warm_start_is_the_way_out(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_folder_that_nobody_may_write(tmp_path):
+def test_a_read_only_folder_is_checked(tmp_path):
     train(tables(from_list(fc, WORDS, None), tmp_path / "old"))
     shutil.copytree(tmp_path / "old", tmp_path / "copy")
     os.chmod(tmp_path / "copy", 0o500)

@@ -36,7 +36,7 @@ def train(tmp_path, cores, dense, labels, model_fn=model_fn):
 
 @pytest.mark.parametrize("cores", [None, 1, 2])
 @pytest.mark.parametrize("dense, labels, said", [(4, 3, LABELS), (3, 4, DENSE)])
-def test_another_number_of_samples_is_named_with_the_remedy(cores, dense, labels, said, tmp_path):
+def test_a_wrong_number_of_samples_is_named(cores, dense, labels, said, tmp_path):
     with pytest.raises(ValueError) as error:
         train(tmp_path, cores, dense, labels)
     first, *rest = str(error.value).splitlines()
@@ -45,7 +45,7 @@ def test_another_number_of_samples_is_named_with_the_remedy(cores, dense, labels
 
 
 @pytest.mark.parametrize("cores", [None, 1, 2])
-def test_an_error_of_another_cause_stays_as_it_is(cores, tmp_path):
+def test_other_errors_of_model_fn_are_unchanged(cores, tmp_path):
     def failing(features, labels, mode, params):
         raise ValueError("of the program")
 
@@ -78,7 +78,7 @@ def reshapes_wrongly(features, labels, params):
         (768, 4, transposes_wrongly, "input shapes: [4,2], [1,768]."),
     ],
 )  # fmt: skip
-def test_only_an_error_of_shapes_names_what_lacks_samples(
+def test_only_shape_errors_name_wrong_numbers_of_samples(
     cores, dense, labels, wrong, ending, tmp_path
 ):
     def failing(features, labels, mode, params):
@@ -92,7 +92,7 @@ def test_only_an_error_of_shapes_names_what_lacks_samples(
 
 @pytest.mark.parametrize("y, names", [(3, True), (8, False)])
 @pytest.mark.parametrize("of_shapes", [True, False])
-def test_a_failed_step_names_only_what_lacks_samples(y, names, of_shapes, tmp_path):
+def test_a_failed_step_names_only_wrong_numbers_of_samples(y, names, of_shapes, tmp_path):
     def failing(features, labels, mode, params):
         if of_shapes:
             extra = tf.reshape(labels["y"], [tf.shape(features["x"])[0] + 1])
@@ -173,7 +173,7 @@ def every_mode(features, labels, mode, params):
         ("predict", True, (3, 4, 3), ["features['d'] has 4 samples, 3 expected."]),
     ],
 )
-def test_of_shapes_that_the_step_finds_it_is_named_too(mode, sizes, said, ragged_rank, tmp_path):
+def test_a_wrong_number_of_samples_is_named_at_run_time(mode, sizes, said, ragged_rank, tmp_path):
     estimator = harness.estimator(every_mode, SPEC, tmp_path)
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         harness.run(mode, estimator, unknown_shapes([(4, 4, 4), sizes], ragged_rank))
@@ -186,7 +186,7 @@ def test_of_shapes_that_the_step_finds_it_is_named_too(mode, sizes, said, ragged
     assert lines[2:] == [*named, f"{last} {REMEDY}"]
 
 
-def test_what_trains_goes_on_training(tmp_path, caplog):
+def test_valid_batches_of_unequal_sizes_train(tmp_path, caplog):
     """A scalar, constants of 1 and 5 values, labels that are not samples, and a single label."""
     others = {"scale": np.float32(2.0), "weights": np.ones(5, np.float32), "one": np.ones(1)}
     input_fn = unknown_shapes([(4, 4, 4), (4, 1, 4), (4, 4, 1), (3, 3, 3), (4, 4, 1)], **others)
@@ -196,7 +196,7 @@ def test_what_trains_goes_on_training(tmp_path, caplog):
     assert [line for line in harness.said(caplog) if "expected" in line] == [ONE_LABEL]
 
 
-def test_features_under_keys_that_cannot_be_sorted(tmp_path):
+def test_features_with_unsortable_keys_train(tmp_path):
     def input_fn(params):
         unknown = tf.compat.v1.placeholder_with_default(tf.ones([4, 1]), [None, 1])
         return {"x": tf.range(4), "d": unknown, 1: unknown}, {"y": unknown}
@@ -218,7 +218,7 @@ def test_features_under_keys_that_cannot_be_sorted(tmp_path):
         (False, (1, 2), [1]),
     ],
 )
-def test_a_batch_that_is_not_whole_is_told_of(static, sizes, said, tables, tmp_path, caplog):
+def test_a_partial_batch_is_logged(static, sizes, said, tables, tmp_path, caplog):
     """Logged once, and only off a TPU. A TPU refuses such a batch."""
     caplog.set_level(logging.INFO, "estimator_emb")
 
@@ -243,7 +243,7 @@ def test_a_batch_that_is_not_whole_is_told_of(static, sizes, said, tables, tmp_p
     ]
 
 
-def test_an_error_tells_of_its_own_batch_only(tmp_path):
+def test_an_error_names_only_its_own_batch(tmp_path):
     def failing(features, labels, mode, params):
         of_batch = tf.cast(tf.reduce_sum(features["d"]) * 0.0, tf.int64)
         step = tf.compat.v1.train.get_global_step()
@@ -258,7 +258,7 @@ def test_an_error_tells_of_its_own_batch_only(tmp_path):
     assert "assertion failed" in error.value.message and "expected" not in error.value.message
 
 
-def test_where_a_tpu_is_emulated_unknown_shapes_are_named(tmp_path):
+def test_unknown_shapes_are_named_on_an_emulated_tpu(tmp_path):
     estimator = harness.estimator(model_fn, SPEC, tmp_path, num_shards=1)
     with pytest.raises(ValueError) as error:
         estimator.train(unknown_shapes([(4, 4, 4)]), steps=1)
@@ -274,7 +274,7 @@ def test_where_a_tpu_is_emulated_unknown_shapes_are_named(tmp_path):
 
 
 @pytest.mark.parametrize("cores, sparse", [(1, False), (2, True)])
-def test_predicting_where_a_tpu_is_emulated(cores, sparse, tmp_path):
+def test_predict_names_wrong_numbers_of_samples_on_an_emulated_tpu(cores, sparse, tmp_path):
     """The last batch is padded. A feature with too few samples would get empty samples."""
 
     def without_labels(features, labels):

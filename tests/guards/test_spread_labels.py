@@ -45,7 +45,7 @@ def told_of(losses, directory, cores, static, caplog):
 
 
 @pytest.mark.parametrize("cores, size", [(None, 4), (None, None), (2, 2)])
-def test_labels_that_spread(cores, size, tmp_path, caplog):
+def test_labels_that_broadcast_cause_a_warning(cores, size, tmp_path, caplog):
     told = told_of(MISTAKES, tmp_path, cores, size is not None, caplog)
     of_lines = {
         int(re.search(r"labels.py, line (\d+), in <lambda>: ", one)[1]): one for one in told
@@ -61,5 +61,5 @@ def test_labels_that_spread(cores, size, tmp_path, caplog):
 
 
 @pytest.mark.parametrize("static", [False, True])
-def test_pairs_that_are_meant_are_no_warning(static, tmp_path, caplog):
+def test_intended_pairs_cause_no_warning(static, tmp_path, caplog):
     assert told_of(MEANT, tmp_path, None, static, caplog) == []

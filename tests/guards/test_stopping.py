@@ -122,7 +122,7 @@ def test_the_end_waits_for_the_thread_that_receives_the_signal(tmp_path, caplog,
     assert ends.startswith("SIGTERM ended the training at step ")
 
 
-def test_before_the_first_step_a_signal_ends_a_training_at_once(tmp_path, caplog):
+def test_a_signal_before_the_first_step_ends_at_once(tmp_path, caplog):
     estimator = make(tmp_path)
 
     def input_fn(params):
@@ -135,7 +135,7 @@ def test_before_the_first_step_a_signal_ends_a_training_at_once(tmp_path, caplog
     assert harness.said(caplog) == ["SIGTERM ended the training before its first step."]
 
 
-def test_what_is_not_saved_is_told(tmp_path, caplog):
+def test_a_stop_without_checkpoints_is_logged(tmp_path, caplog):
     estimator = make(tmp_path, use_tpu=False)
     estimator._config = estimator._config.replace(
         save_checkpoints_steps=None, save_checkpoints_secs=None
@@ -167,7 +167,7 @@ def test_a_damaged_model_directory_does_not_hide_the_signal(tmp_path, caplog, mo
 
 
 @pytest.mark.parametrize("ignored", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_handler_of_the_programs_own_is_left(ignored, tmp_path):
+def test_the_programs_own_handler_is_kept(ignored, tmp_path):
     """The handler may also ignore the signal, as a shell sets it for a background job."""
     received = []
     own = signal.SIG_IGN if ignored else lambda number, frame: received.append(number)
@@ -182,7 +182,7 @@ def test_a_handler_of_the_programs_own_is_left(ignored, tmp_path):
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def test_an_error_stays_an_error(tmp_path):
+def test_an_error_after_a_signal_is_raised(tmp_path):
     def fail():
         os.kill(os.getpid(), signal.SIGTERM)
         raise ValueError("of the program")
@@ -191,7 +191,7 @@ def test_an_error_stays_an_error(tmp_path):
         make(tmp_path).train(input_of(16), hooks=[harness.AfterStep(fail)], max_steps=2)
 
 
-def test_another_thread_leaves_the_signals(tmp_path):
+def test_a_training_in_a_thread_sets_no_handlers(tmp_path):
     seen = []
 
     def look():
@@ -204,7 +204,7 @@ def test_another_thread_leaves_the_signals(tmp_path):
     assert seen == [list(DEFAULTS.values())]
 
 
-def test_a_wakeup_of_an_event_loop_is_left(tmp_path):
+def test_the_wakeup_of_an_event_loop_is_kept(tmp_path):
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing)
@@ -217,7 +217,7 @@ def test_a_wakeup_of_an_event_loop_is_left(tmp_path):
     os.close(writing)
 
 
-def test_a_forked_process_has_its_own_signals(tmp_path):
+def test_a_forked_process_has_default_handlers(tmp_path):
     status = []
 
     def fork():
@@ -234,7 +234,7 @@ def test_a_forked_process_has_its_own_signals(tmp_path):
 
 
 @pytest.mark.parametrize("use_tpu", [False, True])
-def test_a_signal_while_a_training_evaluates(use_tpu, tmp_path, caplog):
+def test_a_signal_ends_train_and_evaluate_in_an_evaluation(use_tpu, tmp_path, caplog):
     estimator = make(tmp_path, use_tpu=use_tpu)
     train = ee.TrainSpec(input_of(400), max_steps=8)
     sends = ee.EvalSpec(input_that_sends(signal.SIGTERM, 3), 90, throttle_secs=0)
@@ -253,7 +253,7 @@ def test_a_signal_while_a_training_evaluates(use_tpu, tmp_path, caplog):
 
 
 @pytest.mark.parametrize("use_tpu", [False, True])
-def test_ctrl_c_ends_an_evaluation_without_the_frames_of_tensorflow(use_tpu, tmp_path):
+def test_ctrl_c_in_an_evaluation_hides_tensorflows_frames(use_tpu, tmp_path):
     estimator = make(tmp_path, use_tpu=use_tpu)
     estimator.train(input_of(16), max_steps=1)
     for call, steps in {"evaluate": {"steps": 90}, "predict": {}}.items():
@@ -303,7 +303,7 @@ print("goes on", flush=True)
         ("run", "hangs", signal.SIGTERM, 143),
     ],
 )
-def test_a_program_ends_in_a_few_lines(runner, how, number, status, tmp_path):
+def test_a_stopped_program_prints_few_lines(runner, how, number, status, tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     model_dir = str(tmp_path / "model")
     command = ["-m", "estimator_emb", "run"] if runner == "run" else []
@@ -346,7 +346,7 @@ def test_a_program_ends_in_a_few_lines(runner, how, number, status, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_worker_and_the_chief_of_a_cluster_end_in_order(tmp_path):
+def test_sigterm_ends_worker_and_chief_of_a_cluster(tmp_path):
     jobs = {"chief": 1, "worker": 1, "ps": 1}
     arguments = [str(tmp_path), "1000000"]
     with processes.Processes(tmp_path, id_program.UNTIL_THE_END, arguments, jobs) as cluster:

@@ -85,7 +85,7 @@ print("loss", one.evaluate(input_fn, steps=2)["loss"])
 
 
 @pytest.mark.slow
-def test_two_mirrored_replicas_without_tables(tmp_path):
+def test_mirrored_replicas_without_tables_train(tmp_path):
     """Stock tensorflow-estimator takes the same steps: 0.5 x mean(1, 3) and 0.5 x mean(5, 7)."""
     done = processes.run(MIRRORED, tmp_path)
     assert done.stdout.split() == ["weight", "-3.0", "loss", "-12.0"]

@@ -125,7 +125,7 @@ def after_collection(loss):
 
 @of_each_kind
 @pytest.mark.parametrize("train_op", [with_collection, after_collection])
-def test_batch_normalization_that_the_message_has_mended(kind, train_op, tmp_path, caplog):
+def test_the_advice_mends_batch_normalization(kind, train_op, tmp_path, caplog):
     estimator = make(kind, tmp_path, v1_function, train_op)
     estimator.train(input_fn, max_steps=1)
     assert said(caplog) == []
@@ -134,7 +134,7 @@ def test_batch_normalization_that_the_message_has_mended(kind, train_op, tmp_pat
 
 
 @of_each_kind
-def test_batch_normalization_of_keras_that_the_message_has_mended(kind, tmp_path, caplog):
+def test_the_advice_mends_keras_batch_normalization(kind, tmp_path, caplog):
     layers = []
 
     def inputs(x):
@@ -185,13 +185,13 @@ def in_a_branch(x):
 @pytest.mark.parametrize(
     "inputs", [metric, metric_of_keras, given_by_program, saved_by_program, in_a_branch]
 )
-def test_what_no_step_needs_to_run_is_no_fault(kind, inputs, tmp_path, caplog):
+def test_intended_unrun_updates_cause_no_warning(kind, inputs, tmp_path, caplog):
     make(kind, tmp_path, inputs).train(input_fn, max_steps=1)
     assert said(caplog) == []
 
 
 @off_a_tpu
-def test_a_hook_may_run_updates(kind, tmp_path, caplog):
+def test_updates_run_by_a_hook_cause_no_warning(kind, tmp_path, caplog):
     class Runs(v1.train.SessionRunHook):
         def before_run(self, run_context):
             ops = v1.get_collection(v1.GraphKeys.UPDATE_OPS)
@@ -243,7 +243,7 @@ def test_a_step_that_train_op_does_not_count_is_refused(kind, tmp_path):
 
 
 @off_a_tpu
-def test_without_a_number_of_steps_it_is_a_warning(kind, tmp_path, caplog):
+def test_a_missing_step_count_is_a_warning_without_max_steps(kind, tmp_path, caplog):
     make(kind, tmp_path, train_op=without_step).train(lambda params=None: input_fn().take(3))
     assert said(caplog) == [NO_STEP]
 
@@ -263,7 +263,7 @@ def by_two(loss):
 
 @off_a_tpu
 @pytest.mark.parametrize("train_op", [two_optimizers, added_too, by_two])
-def test_a_step_that_counts_twice_is_said_and_ends_in_time(kind, train_op, tmp_path, caplog):
+def test_a_step_counted_twice_is_logged(kind, train_op, tmp_path, caplog):
     batches = []
     count = harness.AfterStep(lambda: batches.append(1))
     estimator = make(kind, tmp_path, train_op=train_op)
@@ -310,7 +310,7 @@ def test_a_keras_optimizer_that_returns_none_is_named(kind, tmp_path):
 
 
 @of_each_kind
-def test_keras_layers_train_in_a_training_only(kind, tmp_path):
+def test_keras_learning_phase_is_set_in_training_only(kind, tmp_path):
     dropped = []
 
     def inputs(x):
@@ -329,7 +329,7 @@ def test_keras_layers_train_in_a_training_only(kind, tmp_path):
 
 @of_each_kind
 @pytest.mark.parametrize("training", [False, 0])
-def test_a_model_fn_may_say_that_its_layers_do_not_train(kind, training, tmp_path):
+def test_layers_may_be_called_with_training_false(kind, training, tmp_path):
     seen = []
 
     def inputs(x):
@@ -380,7 +380,7 @@ FROZEN = (
         (set_of_a_model, "model/still/"),
     ],
 )
-def test_a_layer_that_trains_all_the_same_is_named(kind, inputs, scope, tmp_path, caplog):
+def test_a_frozen_layer_that_trains_is_named(kind, inputs, scope, tmp_path, caplog):
     make(kind, tmp_path, inputs).train(input_fn, max_steps=1)
     assert [line for line in harness.said(caplog) if "Keras" in line] == [FROZEN.format(scope)]
 
@@ -393,13 +393,13 @@ def of_the_rest(loss):
 
 
 @of_each_kind
-def test_layers_that_stay_as_they_are_are_no_fault(kind, tmp_path, caplog):
+def test_frozen_layers_that_stay_cause_no_warning(kind, tmp_path, caplog):
     make(kind, tmp_path, given_to_the_layer, of_the_rest).train(input_fn, max_steps=1)
     assert [line for line in harness.said(caplog) if "Keras" in line] == []
 
 
 @of_each_kind
-def test_layers_of_tensorflow_1_know_trainable(kind, tmp_path, caplog):
+def test_tf_layers_with_trainable_false_cause_no_warning(kind, tmp_path, caplog):
     def inputs(x):
         return v1.layers.dense(x, 3, trainable=False)
 
@@ -477,7 +477,7 @@ def printed(x):
         (asserted_by_v1, UNCHECKED),
     ],
 )
-def test_a_call_of_tensorflow_2_that_does_nothing(kind, inputs, message, tmp_path, caplog):
+def test_tensorflow_2_calls_without_effect_are_named(kind, inputs, message, tmp_path, caplog):
     make(kind, tmp_path, inputs).train(input_fn, max_steps=1)
     assert without_line(caplog) == [message]
     line = f"test_training_faults.py, line {inputs.__code__.co_firstlineno + 1}, in "
@@ -509,7 +509,7 @@ def summary_of_v1(x):
 @pytest.mark.parametrize(
     "inputs", [print_before, assert_before, assertion_of_a_library, summary_of_v1]
 )
-def test_calls_that_do_something(kind, inputs, tmp_path, caplog):
+def test_tensorflow_2_calls_with_effect_cause_no_warning(kind, inputs, tmp_path, caplog):
     make(kind, tmp_path, inputs).train(input_fn, max_steps=1)
     assert without_line(caplog) == []
 
@@ -533,7 +533,7 @@ def with_set_weights(x):
 @pytest.mark.parametrize(
     "inputs, name", [(embedded, "given/embeddings"), (with_set_weights, "given/kernel")]
 )
-def test_weights_that_no_training_gets_are_refused(kind, inputs, name, tmp_path):
+def test_keras_weights_set_in_another_session_are_refused(kind, inputs, name, tmp_path):
     message = harness.refusal(ValueError, make(kind, tmp_path, inputs).train, input_fn, max_steps=1)
     said, _, made = message.partition(" The op ")
     assert said == (
@@ -546,7 +546,7 @@ def test_weights_that_no_training_gets_are_refused(kind, inputs, name, tmp_path)
 
 
 @of_each_kind
-def test_weights_of_an_initializer_arrive(kind, tmp_path):
+def test_keras_initializer_weights_are_used(kind, tmp_path):
     def inputs(x):
         values = tf.keras.initializers.Constant(np.diag([1.0, 2, 3]))
         return tf.keras.layers.Dense(3, use_bias=False, kernel_initializer=values, name="given")(x)

@@ -45,7 +45,7 @@ INPUTS = np.random.default_rng(0).normal(3, 2, [2, 3, 4, 5]).astype(np.float32)
     "norm, params, axes, shape",
     [(-1, -1, (3,), [5]), (1, -1, (1, 2, 3), [5]), (2, 1, (2, 3), [3, 4, 5])],
 )
-def test_layer_norm(norm, params, axes, shape):
+def test_layer_norm_equals_numpy(norm, params, axes, shape):
     actual, names = evaluated(
         lambda: layers.layer_norm(
             INPUTS, begin_norm_axis=norm, begin_params_axis=params, activation_fn=tf.nn.relu
@@ -58,7 +58,7 @@ def test_layer_norm(norm, params, axes, shape):
     assert names == {"LayerNorm/beta": shape, "LayerNorm/gamma": shape}
 
 
-def test_layer_norm_without_variables_in_a_scope_and_reused():
+def test_layer_norm_uses_scopes_and_collections():
     plain, names = evaluated(
         lambda: layers.layer_norm(INPUTS, center=False, scale=False, begin_norm_axis=-1)
     )
@@ -80,7 +80,7 @@ def test_layer_norm_without_variables_in_a_scope_and_reused():
     assert names == {}
 
 
-def test_layer_norm_refuses():
+def test_layer_norm_refuses_wrong_arguments():
     with tf.Graph().as_default():
         unknown = tf1.placeholder(tf.float32)
         with pytest.raises(ValueError, match="inputs must have a known rank; got Tensor"):
@@ -95,7 +95,7 @@ def test_layer_norm_refuses():
         )
 
 
-def test_initializers():
+def test_initializers_draw_from_the_right_distribution():
     def drawn(initializer):
         with tf.Graph().as_default(), tf1.Session() as session:
             return session.run(initializer([300, 500]))
@@ -119,7 +119,7 @@ def test_initializers():
     )
 
 
-def test_regularizers():
+def test_regularizers_equal_numpy():
     weights = np.array([[1.0, -2.0], [3.0, 0.5]], np.float32)
     l1, _ = evaluated(lambda: layers.l1_regularizer(0.1)(tf.constant(weights)))
     l2, _ = evaluated(lambda: layers.l2_regularizer(0.1)(tf.constant(weights)))
@@ -137,7 +137,7 @@ def tf_contrib():
     ee.uninstall()
 
 
-def test_every_name_of_contrib_is_where_the_table_says(tf_contrib):
+def test_every_supported_contrib_name_resolves(tf_contrib):
     only_later = {"data.RaggedTensorStructure"}
     for owner, module in contrib_names.MODULES.items():
         for name in module.members:
@@ -157,7 +157,7 @@ def test_every_name_of_contrib_is_where_the_table_says(tf_contrib):
     assert [batch.numpy().tolist() for batch in batches] == [[0, 1], [2, 3]]
 
 
-def test_the_table_knows_every_module_and_name_of_tensorflow_1_15(tf_contrib):
+def test_the_table_covers_tensorflow_1_15s_contrib(tf_contrib):
     there = json.loads((DATA / "tensorflow_1_15.json").read_text())["contrib"]
     assert set(contrib_names.MODULES) - set(there) == {"gan", "lite", "nccl", "rate"}
     assert set(there) <= set(contrib_names.MODULES)
@@ -233,7 +233,7 @@ GONE = {
 
 
 @pytest.mark.parametrize("path", GONE)
-def test_a_name_that_is_gone_says_where_it_is(path, tf_contrib, monkeypatch):
+def test_a_removed_name_gets_advice(path, tf_contrib, monkeypatch):
     left = "" if path == "nonsense" else " left TensorFlow with version 2"
     message = f"tf.contrib.{path}{left}{GONE[path]}"
     monkeypatch.setattr(contrib, "_installed", lambda package: False)
@@ -309,7 +309,7 @@ def program(tmp_path, text, name="program"):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_an_import_of_what_is_gone_ends_no_program(form, fresh, tmp_path):
+def test_importing_a_removed_name_fails_only_on_use(form, fresh, tmp_path):
     used = form.replace(" as ", ".").replace(",", " ").split()[-1].rpartition(".")[2]
     lines = ["FLAG = False", form, f"def use():\n    return {used}.use()"]
     made = program(tmp_path, "\n".join(lines))
@@ -321,13 +321,15 @@ def test_an_import_of_what_is_gone_ends_no_program(form, fresh, tmp_path):
 
 @pytest.mark.parametrize("handler", HANDLERS)
 @pytest.mark.parametrize("form", FORMS)
-def test_programs_choose_by_the_error_of_an_import(form, handler, fresh, tmp_path):
+def test_importing_a_removed_name_raises_in_a_try(form, handler, fresh, tmp_path):
     lines = f"try:\n    {form}\n    found = True\nexcept {handler}:\n    found = False\n"
     assert program(tmp_path, lines)["found"] is not HANDLERS[handler]
 
 
 @pytest.mark.parametrize("handler", ["ImportError", "Exception"])
-def test_an_import_by_another_module_of_the_program(handler, fresh, tmp_path, monkeypatch):
+def test_a_try_around_another_module_counts_only_for_import_error(
+    handler, fresh, tmp_path, monkeypatch
+):
     """A `try` around the other module's import counts only if it names ImportError."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "inner_of_test.py").write_text("from tensorflow.contrib import quantize\n")
@@ -336,7 +338,7 @@ def test_an_import_by_another_module_of_the_program(handler, fresh, tmp_path, mo
     sys.modules.pop("inner_of_test", None)
 
 
-def test_an_import_outside_of_the_body_of_a_try(fresh, tmp_path):
+def test_an_import_outside_a_try_body_succeeds(fresh, tmp_path):
     text = (
         "try:\n    import nonsense\nexcept ImportError:\n"
         "    from tensorflow.contrib import quantize\n"
@@ -349,7 +351,7 @@ def test_an_import_outside_of_the_body_of_a_try(fresh, tmp_path):
     assert made["there"] and made["quantize"] and made["tensorrt"]
 
 
-def test_every_module_below_contrib_imports_or_says_what_to_do(fresh):
+def test_every_contrib_module_imports_or_gets_advice(fresh):
     """The list of modules comes from TensorFlow 1.15's files."""
     there = json.loads((DATA / "tensorflow_1_15.json").read_text())["contrib_modules"]
     walked = 0
@@ -397,7 +399,7 @@ def same(actual, expected, where=""):
 
 
 @pytest.mark.slow
-def test_optimizers_are_those_of_tensorflow_1_15(tf_contrib, caplog):
+def test_contrib_optimizers_equal_tensorflow_1_15(tf_contrib, caplog):
     same(contrib_cases.optimizers(tf1, tf_contrib.opt), GOLDENS["optimizers"])
     said = (
         "AdamWOptimizer.minimize: decay_var_list has no effect, as in TensorFlow 1.15: every "
@@ -407,19 +409,19 @@ def test_optimizers_are_those_of_tensorflow_1_15(tf_contrib, caplog):
 
 
 @pytest.mark.slow
-def test_metrics_are_those_of_tensorflow_1_15(tf_contrib):
+def test_contrib_metrics_equal_tensorflow_1_15(tf_contrib):
     same(contrib_cases.metrics(tf1, tf_contrib.metrics), GOLDENS["metrics"])
     with pytest.raises(TypeError, match=r"^streaming_mean\(values, weights=None, .*: too many"):
         tf_contrib.metrics.streaming_mean(1, 2, 3, 4, 5, 6)
 
 
-def test_hparams_are_those_of_tensorflow_1_15(tf_contrib):
+def test_hparams_equal_tensorflow_1_15(tf_contrib):
     same(contrib_cases.hparams(tf_contrib.training), GOLDENS["hparams"])
     with pytest.raises(NotImplementedError, match="^HParams: hparam_def is not supported"):
         tf_contrib.training.HParams(hparam_def=object())
 
 
-def test_scopes_and_signatures_are_those_of_tensorflow_1_15(tf_contrib):
+def test_scopes_and_signatures_equal_tensorflow_1_15(tf_contrib):
     actual, expected = (
         json.loads(json.dumps(calls).replace("adictionary", "a dictionary"))
         for calls in (contrib_cases.scopes(tf_contrib.framework), GOLDENS["scopes"])
@@ -436,7 +438,7 @@ def test_scopes_and_signatures_are_those_of_tensorflow_1_15(tf_contrib):
             assert one[1] == other[1] or not plain or one[0] == "mode", (name, one, other)
 
 
-def test_a_predictor_of_a_saved_model(tf_contrib, tmp_path):
+def test_predictor_serves_a_saved_model(tf_contrib, tmp_path):
     with tf.Graph().as_default(), tf1.Session() as session:
         x = tf1.placeholder(tf.float32, [None], name="x")
         y = tf1.get_variable("v", initializer=3.0) * x
@@ -503,7 +505,7 @@ tf.contrib.layers.optimize_loss(
 @pytest.mark.skipif(
     importlib.util.find_spec("tf_slim") is None, reason="the package tf_slim is not installed"
 )
-def test_slim_where_tf_slim_is_installed():
+def test_contrib_slim_is_tf_slim():
     done = processes.run(f"import estimator_emb; estimator_emb.install(tf_v1=True)\n{SLIM}")
     assert done.stdout.startswith("['hidden/weights', 'hidden/BatchNorm/beta'")
 
@@ -526,7 +528,7 @@ print([one.op.name for one in model.generator_variables], loss.generator_loss.sh
 @pytest.mark.skipif(
     importlib.util.find_spec("tensorflow_gan") is None, reason="tensorflow-gan is not installed"
 )
-def test_gan_where_tensorflow_gan_is_installed():
+def test_contrib_gan_is_tensorflow_gan():
     done = processes.run(f"import estimator_emb; estimator_emb.install(tf_v1=True)\n{GAN}")
     assert done.stdout == "['Generator/g/kernel', 'Generator/g/bias'] ()\n"
 
@@ -551,7 +553,7 @@ def test_gan_where_tensorflow_gan_is_installed():
         ("{}['contrib']", None),
     ],
 )
-def test_advice(program, advice, monkeypatch):
+def test_missing_names_get_advice_to_try_tf_v1(program, advice, monkeypatch):
     if "import tensorflow.contrib" in program:
         finders = [f for f in sys.meta_path if not isinstance(f, contrib._Finder)]
         monkeypatch.setattr(sys, "meta_path", finders)
@@ -561,7 +563,7 @@ def test_advice(program, advice, monkeypatch):
     assert tf_v1.advice_about_name(error.value) == advice
 
 
-def test_advice_about_the_estimator_of_tensorflow_1(installed):
+def test_missing_estimator_names_get_advice_to_try_tf_v1(installed):
     with pytest.raises(AttributeError) as error:
         tf.estimator.tpu.TPUEstimator  # noqa: B018
     assert tf_v1.advice_about_name(error.value) == (

@@ -70,13 +70,13 @@ TRANSFORMS = np.float32(
 
 @pytest.mark.parametrize("interpolation", ["NEAREST", "bilinear"])
 @pytest.mark.parametrize("rows", [TRANSFORMS, TRANSFORMS[0]], ids=["each", "one"])
-def test_transform_of_images(rows, interpolation):
+def test_image_transform_equals_numpy(rows, interpolation):
     got, _ = run(lambda: image.transform(IMAGES, rows, interpolation))
     want = sampled(IMAGES, rows, interpolation != "NEAREST")
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
-def test_transform_of_other_ranks_types_and_sizes():
+def test_image_transform_takes_other_ranks_types_and_sizes():
     whole, _ = run(lambda: image.transform(IMAGES[:1], TRANSFORMS[0]))
     np.testing.assert_array_equal(
         run(lambda: image.transform(IMAGES[0], TRANSFORMS[0]))[0], whole[0]
@@ -93,7 +93,7 @@ def test_transform_of_other_ranks_types_and_sizes():
     assert got.shape == (2, 3, 6, 3) and not got[:, :, 4:].any()
 
 
-def test_rotations_and_translations_of_images():
+def test_image_rotate_and_translate_equal_numpy():
     square = IMAGES[:, :4]
     for turns in range(4):
         got, _ = run(lambda turns=turns: image.rotate(square, turns * np.pi / 2))
@@ -109,7 +109,7 @@ def test_rotations_and_translations_of_images():
     np.testing.assert_array_equal(got[1, 1:], IMAGES[1, :-1])
 
 
-def test_transforms_that_are_composed():
+def test_composed_transforms_equal_one_translation():
     moves = [image.translations_to_projective_transforms(one) for one in ([1.0, 0.0], [0.0, 2.0])]
     got, _ = run(
         lambda: image.transform(IMAGES, image.compose_transforms(*[m.numpy() for m in moves]))
@@ -118,7 +118,7 @@ def test_transforms_that_are_composed():
     np.testing.assert_array_equal(got, want)
 
 
-def test_the_gradient_of_a_transform_goes_back_by_its_inverse():
+def test_image_transform_gradient_uses_the_inverse():
     def gradient():
         x = tf.constant(IMAGES)
         moved = image.translate(x, [1, 0])
@@ -130,7 +130,7 @@ def test_the_gradient_of_a_transform_goes_back_by_its_inverse():
     np.testing.assert_array_equal(got, want)
 
 
-def test_images_that_are_refused():
+def test_wrong_images_are_refused():
     with tf.Graph().as_default():
         assert harness.refusal(TypeError, image.rotate, ["a"], 1.0) == (
             "Invalid dtype string of images. It must be one of uint8, int32, int64, float16, "
@@ -154,7 +154,7 @@ def normalized(x, gain, shift):
 
 
 @pytest.mark.parametrize("layer_norm", [True, False])
-def test_layer_norm_basic_lstm_cell(layer_norm):
+def test_layer_norm_basic_lstm_cell_equals_numpy(layer_norm):
     x, c, h = (RNG.normal(size=(3, size)).astype(np.float32) for size in (4, 5, 5))
 
     def build():
@@ -180,7 +180,7 @@ def test_layer_norm_basic_lstm_cell(layer_norm):
     np.testing.assert_array_equal(out, new_h)
 
 
-def test_the_dropout_of_a_layer_norm_lstm_cell_is_of_the_candidate_alone():
+def test_layer_norm_lstm_cell_drops_out_the_candidate_only():
     x = np.ones((1, 400), np.float32)
 
     def build():
@@ -192,7 +192,7 @@ def test_the_dropout_of_a_layer_norm_lstm_cell_is_of_the_candidate_alone():
 
 
 @pytest.mark.parametrize("num_proj, use_bias", [(None, False), (3, True)])
-def test_nas_cell(num_proj, use_bias):
+def test_nas_cell_equals_numpy(num_proj, use_bias):
     size = num_proj or 5
     x, c, m = (RNG.normal(size=(3, n)).astype(np.float32) for n in (4, 5, size))
 
@@ -253,7 +253,7 @@ def score_of(path, unary, binary):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("time", [1, 4])
-def test_conditional_random_field(time):
+def test_crf_equals_enumeration(time):
     """Compares with all sequences of tags."""
     unary = RNG.normal(size=(4, time, 3)).astype(np.float32)
     binary = RNG.normal(size=(3, 3)).astype(np.float32)
@@ -297,7 +297,7 @@ def test_conditional_random_field(time):
             np.testing.assert_allclose(got["gradient"][number, 0], want, rtol=1e-3, atol=1e-5)
 
 
-def test_a_conditional_random_field_of_several_tags():
+def test_crf_multitag_score_equals_enumeration():
     unary = RNG.normal(size=(1, 3, 3)).astype(np.float32)
     binary = RNG.normal(size=(3, 3)).astype(np.float32)
     bitmap = np.array([[[True, True, False], [False, True, True], [True, False, True]]])
@@ -307,7 +307,7 @@ def test_a_conditional_random_field_of_several_tags():
     np.testing.assert_allclose(got, [want], rtol=1e-4)
 
 
-def test_the_transitions_of_a_conditional_random_field_are_a_variable():
+def test_crf_transitions_are_a_variable():
     unary = RNG.normal(size=(1, 3, 3)).astype(np.float32)
 
     def build():
@@ -321,7 +321,7 @@ def test_the_transitions_of_a_conditional_random_field_are_a_variable():
 # Optimizers, learn, estimator, framework
 
 
-def test_moving_average_optimizer(tmp_path):
+def test_moving_average_optimizer_saves_averages(tmp_path):
     inner = v1.train.GradientDescentOptimizer(0.5)
     averaging = opt.MovingAverageOptimizer(inner, 0.5)
     assert harness.refusal(RuntimeError, averaging.swapping_saver) == (
@@ -352,7 +352,7 @@ def test_moving_average_optimizer(tmp_path):
     assert reader.get_tensor("unused") == 3.0 and reader.get_tensor("global_step") == 2
 
 
-def test_run_config_and_modes_of_learn():
+def test_learn_run_config_sets_its_fields():
     config = learn.LearnRunConfig(
         num_cores=3, gpu_memory_fraction=0.5, save_checkpoints_steps=7, model_dir="/tmp/m"
     )
@@ -369,7 +369,7 @@ def test_run_config_and_modes_of_learn():
     )
 
 
-def test_monitors_of_learn():
+def test_learn_monitors_must_be_hooks():
     hook = v1.train.StopAtStepHook(2)
     assert monitors.replace_monitors_with_hooks([hook], None) == [hook]
     assert monitors.replace_monitors_with_hooks(None, None) == []
@@ -392,7 +392,7 @@ def loss_of(head, logits, labels):
     )[0]
 
 
-def test_heads_have_the_mean_of_their_losses():
+def test_contrib_heads_return_mean_losses():
     shifted = LOGITS - np.log(np.exp(LOGITS).sum(1, keepdims=True))
     np.testing.assert_allclose(
         loss_of(heads.multi_class_head(3), LOGITS, [[2], [0]]),
@@ -411,7 +411,7 @@ def test_heads_have_the_mean_of_their_losses():
     )
 
 
-def test_forward_features(tmp_path):
+def test_forward_features_adds_features_to_predictions(tmp_path):
     def model_fn(features, labels, mode):
         y = features["x"] * 2.0
         loss = tf.reduce_mean(y) * v1.get_variable("w", initializer=1.0)
@@ -439,7 +439,7 @@ def test_forward_features(tmp_path):
         list(heads.forward_features(estimator).predict(input_fn))
 
 
-def test_name_scope_and_devices():
+def test_get_name_scope_and_list_devices_work():
     with tf.Graph().as_default(), tf.name_scope("a"), tf.name_scope("b"):
         assert arguments.get_name_scope() == "a/b"
     devices = arguments.list_devices()

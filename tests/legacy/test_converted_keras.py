@@ -36,7 +36,7 @@ def trained():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("saved_as", ["checkpoint", "saver"])
-def test_all_weights_are_taken(saved_as, tmp_path, caplog):
+def test_model_to_estimator_keeps_all_weights(saved_as, tmp_path, caplog):
     model = trained()
     want = dict(zip(("loss", "mae"), model.evaluate(X, Y, 16, verbose=0), strict=True))
     predicted = model.predict(X, 16, verbose=0)
@@ -65,7 +65,7 @@ def test_all_weights_are_taken(saved_as, tmp_path, caplog):
     check(1)
 
 
-def test_a_folder_that_was_trained_goes_on_from_there(tmp_path):
+def test_model_to_estimator_resumes_from_its_folder(tmp_path):
     model = trained()
     loss, _ = model.evaluate(X, Y, 16, verbose=0)
     estimator = tf.keras.estimator.model_to_estimator(model, model_dir=str(tmp_path))

@@ -58,7 +58,7 @@ def run(folder, *options):
 
 
 @pytest.mark.slow
-def test_a_copy_that_needs_a_missing_module(tmp_path):
+def test_a_copy_that_needs_a_missing_module_gets_advice(tmp_path):
     (tmp_path / "my_tpu_estimator.py").write_text(OLD)
     status, lines = run(tmp_path, "--tf-v1")
     assert status == 1 and "Traceback (most recent call last):" in lines
@@ -66,7 +66,7 @@ def test_a_copy_that_needs_a_missing_module(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_copy_that_runs(tmp_path):
+def test_a_running_copy_gets_a_warning(tmp_path):
     source = (ORIGINAL / "tpu_estimator.py").read_text()
     (tmp_path / "my_tpu_estimator.py").write_text(source)
     status, lines = run(tmp_path)
@@ -88,7 +88,7 @@ def test_a_copy_that_runs(tmp_path):
         "class _ModelFnWrapper:\n    pass\n1 / 0",
     ],
 )
-def test_other_programs_are_no_copies(source, tmp_path):
+def test_other_errors_get_no_advice_about_copies(source, tmp_path):
     (tmp_path / "other.py").write_text(source)
     try:
         exec(compile(source, str(tmp_path / "other.py"), "exec"), {})

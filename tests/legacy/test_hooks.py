@@ -20,7 +20,7 @@ def test_an_input_hook_refuses_an_unknown_policy(tmp_path):
         input_checkpoint.CheckpointInputPipelineHook(estimator, "sometimes")
 
 
-def test_a_worker_goes_on_from_what_is_not_ahead_of_the_model(tmp_path, monkeypatch):
+def test_a_worker_resumes_its_input_no_later_than_the_model(tmp_path, monkeypatch):
     cluster = {"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}
     task = {"type": "worker", "index": 0}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
@@ -91,7 +91,7 @@ def train(tmp_path, listener, each_step):
                 each_step(number)
 
 
-def test_checkpoints_are_written_beside_the_training(tmp_path):
+def test_async_checkpoints_are_written_during_training(tmp_path):
     listener = Listener()
 
     def each_step(number):
@@ -112,7 +112,7 @@ def test_checkpoints_are_written_beside_the_training(tmp_path):
     np.testing.assert_equal([state.get_tensor("weight"), state.get_tensor("global_step")], [2.5, 5])
 
 
-def test_an_error_while_writing_ends_the_training(tmp_path):
+def test_an_error_in_an_async_checkpoint_ends_the_training(tmp_path):
     listener = Listener()
     listener.release.set()
     listener.error = OSError("the disk is full")

@@ -189,7 +189,7 @@ def check_equal(saved, expected):
     [(way, "tensorflow") for way in WAYS]
     + [(way, "native") for way in WAYS if WAYS[way].get("pipelined")],
 )
-def test_a_killed_training_ends_as_an_uninterrupted_one(
+def test_a_killed_training_equals_an_uninterrupted_training(
     way, kernels, request, tmp_path, tmp_path_factory
 ):
     if kernels == "native":
@@ -240,7 +240,7 @@ def test_a_kill_while_a_position_is_written_leaves_none(call, tmp_path, monkeypa
     assert not [name for name in files(tmp_path) if "unfinished" in name]
 
 
-def test_trainings_one_after_the_other_are_one(tmp_path):
+def test_consecutive_trainings_continue_their_input(tmp_path):
     estimator = make(tmp_path)
     hook = CheckpointInputPipelineHook(estimator)
     for steps in (5, 6, STEPS):
@@ -274,7 +274,7 @@ ANOTHER_LOOKUP = (
         ),
     ],
 )
-def test_a_lookup_ahead_of_other_settings(
+def test_a_lookup_ahead_of_other_settings_is_refused(
     before, others, native_library, in_shards, monkeypatch, tmp_path
 ):
     """A saved lookup ahead depends on the kernels, the shards and bad_ids."""
@@ -306,7 +306,7 @@ def saver_hook(directory, class_=tf1.train.CheckpointSaverHook):
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["beside", "elsewhere"])
-def test_a_saver_of_the_programs_own_is_followed(elsewhere, tmp_path):
+def test_positions_are_saved_with_the_programs_own_saver(elsewhere, tmp_path):
     directory = tmp_path / "elsewhere" if elsewhere else tmp_path
     for step in (4, 7):
         killed(make(tmp_path), hooks=[saver_hook(directory), KillAfterStep(step)])
@@ -318,7 +318,7 @@ def test_a_saver_of_the_programs_own_is_followed(elsewhere, tmp_path):
         check_all_seen_once("plain", harness.saved(tmp_path, STEPS))
 
 
-def test_a_saver_in_a_thread_is_refused(tmp_path):
+def test_an_async_saver_is_refused(tmp_path):
     hooks = [saver_hook(tmp_path, async_checkpoint.AsyncCheckpointSaverHook)]
     assert harness.refusal(ValueError, train, make(tmp_path), 200, hooks=hooks) == (
         "CheckpointInputPipelineHook: an AsyncCheckpointSaverHook writes the model while training "
@@ -334,7 +334,7 @@ def said_in_training(caplog, *args):
     return harness.said(caplog)
 
 
-def test_a_training_without_the_hook_in_between_is_told(tmp_path, caplog):
+def test_a_training_without_the_hook_is_logged(tmp_path, caplog):
     train(make(tmp_path), 4)
     make(tmp_path).train(input_fn, max_steps=7)
     assert said_in_training(caplog, make(tmp_path), 8) == [
@@ -346,7 +346,7 @@ def test_a_training_without_the_hook_in_between_is_told(tmp_path, caplog):
     check_counts(harness.saved(tmp_path, 8), [*batches()[:4], *batches()[:3], batches()[4]])
 
 
-def test_positions_of_later_steps_are_not_taken(tmp_path, caplog):
+def test_positions_of_later_steps_are_ignored(tmp_path, caplog):
     train(make(tmp_path), 4)
     for path in glob.glob(f"{tmp_path}/*model.ckpt*"):
         os.remove(path)
@@ -359,7 +359,7 @@ def test_positions_of_later_steps_are_not_taken(tmp_path, caplog):
     check_counts(harness.saved(tmp_path, 6), batches()[:6])
 
 
-def test_a_position_of_another_input_is_named(tmp_path):
+def test_a_position_of_another_input_is_refused(tmp_path):
     train(make(tmp_path), 2)
 
     def other_input_fn():
@@ -440,7 +440,7 @@ def train_long(directory):
 
 
 @pytest.mark.slow
-def test_kills_at_any_moment(tmp_path):
+def test_kills_at_random_moments_lose_no_batch(tmp_path):
     """Kills a training at random moments, mostly while it runs, then lets it run to its end."""
     seed = random.randrange(1 << 30)
     print("seed", seed)

@@ -87,7 +87,7 @@ EVERY_NAME = """
 
 
 @pytest.mark.slow
-def test_every_name_where_estimator_emb_comes_first():
+def test_install_replaces_every_name_before_tensorflow_is_imported():
     processes.run(
         f"""
     import estimator_emb as ee, feature_columns
@@ -101,7 +101,7 @@ def test_every_name_where_estimator_emb_comes_first():
 
 
 @pytest.mark.slow
-def test_every_name_where_tensorflow_comes_first_and_back_again():
+def test_install_after_tensorflow_is_imported_can_be_undone():
     processes.run(
         f"""
     import sys
@@ -150,7 +150,7 @@ def test_every_name_where_tensorflow_comes_first_and_back_again():
     )
 
 
-def test_a_replaced_module_shares_the_rest(installed):
+def test_a_replaced_module_shares_other_attributes(installed):
     from tensorflow_estimator.python.estimator.tpu import tpu_estimator as shared
 
     original = sys.modules[ee.TPUEstimator.__mro__[1].__module__]
@@ -200,7 +200,7 @@ def test_classes_by_their_legacy_names_can_be_subclassed(installed, tmp_path, mo
     assert estimator.get_variable_value("global_step") == 2
 
 
-def test_the_environment_says_at_each_call_whether_a_tpu_is_emulated(installed, monkeypatch):
+def test_the_device_variable_is_read_at_each_call(installed, monkeypatch):
     import tensorflow as tf
 
     address = "grpc://10.0.0.2:8470"
@@ -230,7 +230,7 @@ def test_a_module_that_does_not_exist_is_not_found(installed):
             __import__(name)
 
 
-def test_a_failed_install_leaves_nothing(monkeypatch):
+def test_a_failed_install_changes_nothing(monkeypatch):
     import tensorflow as tf
 
     before = dict(vars(tf)), list(sys.meta_path)

@@ -20,7 +20,7 @@ def fitted():
 
 
 @pytest.mark.parametrize("base", ["keras", "v1 keras", "tf.layers"])
-def test_moments_of_a_batch_normalization(base):
+def test_overridden_batch_normalization_moments_are_called(base):
     """TPU programs of 2019 average the moments of all cores this way."""
     bases = {
         "keras": layers.BatchNormalization,
@@ -44,7 +44,7 @@ def test_moments_of_a_batch_normalization(base):
     assert calls == [False]
 
 
-def test_the_mean_and_variance_of_a_batch_normalization():
+def test_overridden_mean_and_variance_are_called():
     class Doubled(layers.BatchNormalization):
         def _calculate_mean_and_var(self, x, axes, keep_dims):
             mean, variance = super()._calculate_mean_and_var(x, axes, keep_dims)
@@ -54,7 +54,7 @@ def test_the_mean_and_variance_of_a_batch_normalization():
     np.testing.assert_allclose(got, (X - X.mean(0)) / X.std(0) / 2, rtol=1e-4)
 
 
-def test_the_fused_batch_normalization():
+def test_overridden_fused_batch_norm_is_called():
     class Fused(layers.BatchNormalization):
         def _fused_batch_norm(self, inputs, training):
             return super()._fused_batch_norm(inputs, training) * 2.0
@@ -65,7 +65,7 @@ def test_the_fused_batch_normalization():
     np.testing.assert_allclose(np.reshape(got, [4, 2]), 2 * normal, rtol=1e-3)
 
 
-def test_the_scores_of_an_attention():
+def test_overridden_attention_scores_are_called():
     class First(layers.Attention):
         def _apply_scores(self, scores, value, scores_mask=None):
             return value[:, :1] + 0.0 * scores[:, :1, :1], scores
@@ -74,7 +74,7 @@ def test_the_scores_of_an_attention():
     np.testing.assert_array_equal(First()([value, value])[0], [[0, 1]])
 
 
-def test_the_padding_of_a_convolution():
+def test_overridden_causal_padding_is_called():
     class More(layers.Conv1D):
         def _compute_causal_padding(self):
             padding = super()._compute_causal_padding()
@@ -86,7 +86,7 @@ def test_the_padding_of_a_convolution():
     np.testing.assert_array_equal(np.ravel(got), [0, 1, 3, 5, 7])
 
 
-def test_the_files_of_a_checkpoint_callback(tmp_path):
+def test_overridden_checkpoint_callback_methods_are_called(tmp_path):
     seen = []
 
     class Named(tf.keras.callbacks.ModelCheckpoint):
@@ -106,7 +106,7 @@ def test_the_files_of_a_checkpoint_callback(tmp_path):
     assert seen == [("save", 0), ("path", 0), ("save", 1), ("path", 1)]
 
 
-def test_the_gradients_of_an_optimizer():
+def test_overridden_optimizer_gradients_are_called():
     class Clipped(tf.keras.optimizers.legacy.SGD):
         def _compute_gradients(self, loss, var_list, grad_loss=None):
             pairs = super()._compute_gradients(loss, var_list, grad_loss)
@@ -121,7 +121,7 @@ def test_the_gradients_of_an_optimizer():
     np.testing.assert_array_equal(variable, [0.875, 1.5])
 
 
-def test_an_override_of_today_is_left_alone():
+def test_an_override_with_todays_signature_is_unchanged():
     def _moments(self, inputs, reduction_axes, keep_dims, mask=None):
         return inputs
 
@@ -136,7 +136,7 @@ def test_an_override_of_today_is_left_alone():
     assert any_arguments._moments.__name__ == "<lambda>"
 
 
-def test_each_argument_is_one_of_todays_keras():
+def test_each_added_argument_exists_in_keras():
     """An argument that Keras renames must not stay in the list."""
     for cls, argument, names in keras_overrides._ADDED:
         for name in names.split():

@@ -35,7 +35,7 @@ def module(name):
     return importlib.import_module(f"tensorflow.python.{name}")
 
 
-def test_a_module_is_the_one_in_its_new_place(installed):
+def test_a_moved_module_is_the_same_object(installed):
     for old, new in moved.MODULES.items():
         parent, _, leaf = old.rpartition(".")
         found, form = module(old), {}
@@ -53,7 +53,7 @@ def moved_names():
                 yield old, name, place, now or name
 
 
-def test_a_name_is_the_one_in_its_new_place(installed):
+def test_a_moved_name_is_the_same_object(installed):
     for old, name, place, now in moved_names():
         found, form = getattr(module(old), name), {}
         exec(f"from tensorflow.python.{old} import {name} as found", form)
@@ -62,7 +62,7 @@ def test_a_name_is_the_one_in_its_new_place(installed):
             assert found is getattr(module(place), now), (old, name)
 
 
-def test_modules_have_the_names_that_they_had(installed):
+def test_old_modules_have_all_their_names(installed):
     lacking = {}
     for old, names in OLD.items():
         try:
@@ -73,7 +73,7 @@ def test_modules_have_the_names_that_they_had(installed):
     assert {old: names for old, names in lacking.items() if names} == GONE
 
 
-def test_uninstall_forgets_them():
+def test_uninstall_removes_moved_names():
     ee.install()
     old = {name: module(name) for name in ("training.tracking.base", "framework.ops")}
     assert hasattr(old["framework.ops"], "convert_to_tensor_v2")

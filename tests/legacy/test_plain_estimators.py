@@ -61,7 +61,7 @@ def input_fn():
     return tf.data.Dataset.from_tensors({"x": X}).repeat(2)
 
 
-def test_one_core_trains_as_without(tmp_path):
+def test_an_emulated_core_trains_as_without_a_tpu(tmp_path):
     results = []
     for train_op in (plain, sharded, summed):
         made = estimator(train_op, tmp_path / train_op.__name__)
@@ -86,7 +86,7 @@ def test_one_core_trains_as_without(tmp_path):
 
 
 @pytest.mark.parametrize(("replicas", "stands_in"), [(1, True), (2, False)])
-def test_several_replicas_are_no_cores(replicas, stands_in, monkeypatch):
+def test_sums_over_replicas_are_not_replaced(replicas, stands_in, monkeypatch):
     """With two replicas the op of a sum stays, although it has no kernel off a TPU."""
     strategy = types.SimpleNamespace(num_replicas_in_sync=replicas)
     monkeypatch.setattr(tf.distribute, "get_strategy", lambda: strategy)

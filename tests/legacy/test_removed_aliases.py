@@ -97,13 +97,13 @@ USES = {
 
 
 @pytest.mark.parametrize("name", USES)
-def test_use_of_an_old_name(name, supplied):
+def test_a_supplied_name_gives_the_old_result(name, supplied):
     use, want = USES[name]
     np.testing.assert_array_equal(use(), want)
 
 
 @pytest.mark.parametrize("name", ["fromstring", "find_common_type", "asfarray", "in1d", "trapz"])
-def test_numpy_that_has_the_name_says_the_same(name):
+def test_a_numpy_with_the_name_gives_the_same_result(name):
     if name not in vars(np) or (name == "fromstring" and not removed_aliases._reads_bytes()):
         pytest.skip("NumPy has dropped it")
     for use, (call, want) in USES.items():
@@ -111,7 +111,7 @@ def test_numpy_that_has_the_name_says_the_same(name):
             np.testing.assert_array_equal(call(), want)
 
 
-def test_what_there_is_stays(supplied):
+def test_existing_names_are_unchanged(supplied):
     changed = ("fromstring", "quantile", "percentile", "nanquantile", "nanpercentile")
     for owner, before in zip(OWNERS, supplied, strict=True):
         for name, value in before.items():
@@ -122,7 +122,7 @@ def test_what_there_is_stays(supplied):
         assert np.bool is np.bool_ is type(np.True_)
 
 
-def test_imp_and_distutils(supplied, tmp_path):
+def test_imp_and_distutils_can_be_imported(supplied, tmp_path):
     (tmp_path / "program.cfg").write_text("VALUE = 3")
     import imp
     from distutils.version import LooseVersion
@@ -220,7 +220,7 @@ def test_advice_names_the_line(program, advice):
         "raise NameError('of the program')",
     ],
 )
-def test_other_errors_have_no_advice(program):
+def test_other_errors_get_no_python_2_advice(program):
     assert advice_on(program) is None
 
 
@@ -246,7 +246,7 @@ def test_a_float_in_a_shape_of_a_graph_has_advice(name):
     assert advice and advice.endswith("Python 2's / of integers is // today."), error.value
 
 
-def test_the_tostring_of_an_array_has_advice():
+def test_ndarray_tostring_has_advice():
     if hasattr(np.ndarray, "tostring"):
         pytest.skip("NumPy has it")
     with pytest.raises(AttributeError) as error:

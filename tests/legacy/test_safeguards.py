@@ -143,7 +143,7 @@ def test_a_training_without_input_is_a_warning(tmp_path, caplog):
 
 
 @of_each_kind
-def test_the_log_says_where_and_how_far(kind, tmp_path, caplog):
+def test_a_training_logs_its_device_and_speed(kind, tmp_path, caplog):
     losses = harness.Fetches(lambda: v1.get_collection(v1.GraphKeys.LOSSES)[-1])
     with caplog.at_level(logging.INFO, "estimator_emb"):
         make(kind, tmp_path).train(input_fn, hooks=[losses], max_steps=3)
@@ -201,7 +201,7 @@ def test_a_checkpoint_of_another_shape_is_named(kind, tmp_path):
         call(make(kind, tmp_path), tmp_path)
 
 
-def test_a_renamed_variable_is_named_with_what_is_like_it(tmp_path):
+def test_a_renamed_variable_is_named_with_similar_variables(tmp_path):
     make("own", tmp_path).train(input_fn, max_steps=1)
     path = f"{tmp_path}/model.ckpt-1"
     also = {"export": "Could not load all requested variables from checkpoint. "}
@@ -219,7 +219,7 @@ def test_a_renamed_variable_is_named_with_what_is_like_it(tmp_path):
         )
 
 
-def test_a_missing_checkpoint_is_an_error_and_none_at_all_a_warning(tmp_path, caplog):
+def test_a_missing_checkpoint_is_an_error_and_an_untrained_model_a_warning(tmp_path, caplog):
     estimator = make("own", tmp_path)
     with caplog.at_level(logging.WARNING, "estimator_emb"):
         estimator.evaluate(input_fn)
@@ -233,7 +233,7 @@ def test_a_missing_checkpoint_is_an_error_and_none_at_all_a_warning(tmp_path, ca
         estimator.evaluate(input_fn)
 
 
-def test_a_warm_start_begins_at_step_0_and_names_a_pattern_that_finds_nothing(tmp_path, caplog):
+def test_a_warm_start_begins_at_step_0_and_refuses_unknown_patterns(tmp_path, caplog):
     make("own", tmp_path / "old").train(input_fn, steps=2)
     old = v1.train.load_checkpoint(f"{tmp_path}/old")
     names = sorted(set(old.get_variable_to_shape_map()) - {"global_step"})
@@ -264,7 +264,7 @@ def test_a_second_training_in_a_folder_is_refused(tmp_path):
 
 
 @of_each_kind
-def test_a_plain_estimator_computes_what_it_did(kind, tmp_path):
+def test_a_plain_estimator_computes_the_same_as_stock(kind, tmp_path):
     made = []
     for folder in ("with", "without"):
         tf.keras.utils.set_random_seed(1)  # Seeds the initial values of Keras.
@@ -281,7 +281,7 @@ def test_a_plain_estimator_computes_what_it_did(kind, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_saved_model_estimator_has_weights(tmp_path, caplog):
+def test_a_saved_model_estimator_causes_no_warning(tmp_path, caplog):
     modes = tf.estimator.ModeKeys
     estimator = make("own", tmp_path / "own").train(input_fn, steps=1)
     with tf.Graph().as_default():
@@ -300,7 +300,7 @@ def test_a_saved_model_estimator_has_weights(tmp_path, caplog):
 
 
 @pytest.mark.slow
-def test_the_replicas_of_a_strategy(tmp_path, caplog):
+def test_a_strategys_replicas_are_logged(tmp_path, caplog):
     strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
     with caplog.at_level(logging.INFO, "estimator_emb"):
         estimator = make("own", tmp_path, strategy=strategy).train(input_fn, max_steps=3)

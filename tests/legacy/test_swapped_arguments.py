@@ -22,7 +22,7 @@ WORDS = "tf.feature_column.categorical_column_with_identity('word', 9)"
         (f"embedding_column(8, {WORDS})", "categorical_column=8", "dimension"),
     ],
 )
-def test_they_are_named_beside_the_error(api, call, first, second, tmp_path, capsys):
+def test_swapped_arguments_are_named(api, call, first, second, tmp_path, capsys):
     program = tmp_path / "program.py"
     program.write_text(f"import tensorflow as tf\n\n{api}.{call}\n")
     with launch.restored(), pytest.raises(TypeError) as raised:
@@ -47,7 +47,7 @@ def test_they_are_named_beside_the_error(api, call, first, second, tmp_path, cap
         lambda: sys.intern(1),
     ],
 )
-def test_other_errors_have_no_advice(call):
+def test_other_errors_get_no_advice_about_swapped_arguments(call):
     with pytest.raises(TypeError) as raised:
         call()
     assert advice_about_columns(raised.value) is None

@@ -40,7 +40,7 @@ TEXT = ["a", "b", "\u00e9"]
 @pytest.mark.parametrize("target", [None, "text", "number"])
 @pytest.mark.parametrize("index", ["numbers", "text"])
 @pytest.mark.parametrize("kind", ["str", "string", "object"])
-def test_text_is_read_as_objects_are(kind, index, target, taking_text):
+def test_text_columns_read_as_object_columns(kind, index, target, taking_text):
     def frame(kind):
         rows = pd.Index(["x", "y", "z"]).astype(kind) if index == "text" else range(3)
         columns = {"word": pd.Series(TEXT, index=rows).astype(kind), "size": [1.5, 2.5, 3.5]}
@@ -59,7 +59,7 @@ def test_text_is_read_as_objects_are(kind, index, target, taking_text):
     pd.testing.assert_frame_equal(x, before)
 
 
-def test_a_frame_of_numbers_is_handed_on():
+def test_a_frame_of_numbers_is_unchanged():
     frame = pd.DataFrame({"a": np.arange(3)})
     assert text_frames._with_objects(frame) is frame
     assert text_frames._with_objects({"a": 1}) == {"a": 1}

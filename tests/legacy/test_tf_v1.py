@@ -72,7 +72,7 @@ EVERY_FORM = f"""
 
 
 @pytest.mark.slow
-def test_every_module_before_tensorflow_is_imported():
+def test_every_tf_v1_module_imports_before_tensorflow():
     processes.run(
         f"""
     import estimator_emb
@@ -85,7 +85,7 @@ def test_every_module_before_tensorflow_is_imported():
 
 
 @pytest.mark.slow
-def test_every_module_where_all_was_imported_before():
+def test_every_tf_v1_module_imports_after_tensorflow():
     """Before --tf-v1, the modules are TensorFlow 2's."""
     processes.run(
         f"""

@@ -34,25 +34,25 @@ def run(folder, page, *command):
     ).stdout
 
 
-def test_every_page_is_run():
+def test_every_library_page_is_tested():
     pages = {page for page in documents.PAGES if page.startswith(documents.LIBRARIES)}
     assert pages == {*PAGES, f"{documents.LIBRARIES}index.md"}
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_is_short(page):
+def test_a_library_page_is_short(page):
     assert len((documents.REPOSITORY / page).read_text().splitlines()) <= 40
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", sorted({*PAGES} - {"docs/libraries/tfx.md"}))
-def test_page(page, tmp_path):
+def test_a_library_pages_program_runs(page, tmp_path):
     printed = run(tmp_path, page, documents.__file__, str(tmp_path), page)
     assert f"{page}: " in printed
 
 
 @pytest.mark.slow
-def test_run_fn_of_a_trainer(tmp_path):
+def test_a_tfx_trainer_runs_run_fn(tmp_path):
     page = "docs/libraries/tfx.md"
     (tmp_path / "trainer_module.py").write_text(documents.program_of(page))
     program = pathlib.Path(__file__).with_name("tfx_trainer.py")

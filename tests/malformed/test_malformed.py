@@ -11,7 +11,7 @@ import worker
 CONFIGURATIONS = list(worker.CONFIGURATIONS)
 
 
-def test_some_in_this_process(native_library, monkeypatch):
+def test_malformed_batches_train_right_or_are_named_in_this_process(native_library, monkeypatch):
     """In this process: another import of TensorFlow would take as long as a hundred cases."""
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "1")
     assert list(worker.cases("two cores", range(20))) == [(seed, None) for seed in range(20)]

@@ -37,7 +37,7 @@ def trained(tmp_path_factory):
 @pytest.mark.parametrize(
     "dicts", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["columns", "dicts"]
 )
-def test_the_good_program(tmp_path, device, dicts):
+def test_the_good_program_runs(tmp_path, device, dicts):
     program = Program(tmp_path, None if device == "cpu" else device)
     program.dicts = dicts
     program.run("train")
@@ -56,7 +56,9 @@ def said(error, directory):
 
 @pytest.mark.fast(30)
 @pytest.mark.parametrize("device, action, change, error, message", MISTAKES)
-def test_mistake(device, action, change, error, message, tmp_path, trained, monkeypatch):
+def test_a_mistake_gets_its_message(
+    device, action, change, error, message, tmp_path, trained, monkeypatch
+):
     if action == "export":
         shutil.copytree(trained(device), tmp_path, dirs_exist_ok=True)
     program = Program(tmp_path, None if device == "cpu" else device)
@@ -69,7 +71,7 @@ def test_mistake(device, action, change, error, message, tmp_path, trained, monk
     assert isinstance(caught.value, error)
 
 
-def test_the_line_of_a_message_is_that_of_the_function(tmp_path):
+def test_a_message_has_the_line_of_its_function(tmp_path):
     program = Program(tmp_path, None)
     changed(program, {"train.input_fn": lambda params: None})
     message = harness.refusal(ValueError, program.run, "train")
@@ -77,7 +79,7 @@ def test_the_line_of_a_message_is_that_of_the_function(tmp_path):
     assert f"(<lambda> (test_mistakes.py, line {line})) must return" in message
 
 
-def test_a_session_is_not_started_for_a_train_op_without_step(tmp_path, caplog):
+def test_a_train_op_without_step_is_a_warning_if_the_input_ends(tmp_path, caplog):
     """If the input ends by itself, training ends too. A warning is enough."""
     program = Program(tmp_path, None)
     changed(program, WITHOUT_STEP)
@@ -88,7 +90,7 @@ def test_a_session_is_not_started_for_a_train_op_without_step(tmp_path, caplog):
 
 
 @pytest.mark.slow
-def test_a_batch_size_off_a_tpu_counts_where_it_is_read(tmp_path):
+def test_an_unread_batch_size_off_a_tpu_may_have_any_value(tmp_path):
     """An unread batch size may have any value, as in stock tensorflow-estimator."""
     program = Program(tmp_path, None)
     program.config.update(save_summary_steps=1, log_step_count_steps=1)
@@ -121,7 +123,7 @@ class Counter(harness.Reads):
     # If the hook that ends training comes before it, training takes another step.
     [("hooks", 3), ("training_hooks", 4), ("training_chief_hooks", 3)],
 )
-def test_a_hook_that_increases_the_global_step(place, last, tmp_path, caplog):
+def test_a_hook_may_increase_the_global_step(place, last, tmp_path, caplog):
     program = Program(tmp_path, None)
     changed(program, WITHOUT_STEP)
     program.train = {"max_steps": 3}
@@ -147,7 +149,7 @@ def test_a_hook_that_increases_the_global_step(place, last, tmp_path, caplog):
     ]
 
 
-def test_a_hook_of_tensorflow_does_not_increase_the_global_step(tmp_path):
+def test_a_hook_of_tensorflow_does_not_count_steps(tmp_path):
     program = Program(tmp_path, None)
     changed(program, WITHOUT_STEP)
     program.train["hooks"] = [tf.compat.v1.train.StepCounterHook(output_dir=str(tmp_path))]

@@ -48,7 +48,7 @@ def fake_compiler(monkeypatch, tmp_path, script):
     return program
 
 
-def test_no_compiler(caplog, monkeypatch, empty_cache):
+def test_a_missing_compiler_is_logged(caplog, monkeypatch, empty_cache):
     monkeypatch.setenv("PATH", "")
     for _ in range(2):  # Two trainings log one line.
         assert reasons(caplog) == (
@@ -77,7 +77,9 @@ def test_a_failed_build_is_not_tried_again(monkeypatch, empty_cache, tmp_path):
     assert runs.read_text() == "run\n" * 3
 
 
-def test_another_compiler_is_tried(monkeypatch, empty_cache, tmp_path, native_library):
+def test_another_compiler_is_tried_after_a_failed_build(
+    monkeypatch, empty_cache, tmp_path, native_library
+):
     path = os.environ["PATH"]
     fake_compiler(monkeypatch, tmp_path, BROKEN)
     refused()
@@ -85,7 +87,7 @@ def test_another_compiler_is_tried(monkeypatch, empty_cache, tmp_path, native_li
     assert ctypes.CDLL(build.library("quick", QUICK)).answer() == 42
 
 
-def test_a_compiler_that_does_not_run(monkeypatch, empty_cache, tmp_path):
+def test_a_compiler_that_does_not_run_is_named(monkeypatch, empty_cache, tmp_path):
     program = fake_compiler(monkeypatch, tmp_path, "#!/nowhere/sh\n")
     assert refused() == f"{program} cannot be run (No such file or directory)"
     program.write_bytes(b"\x7fELF not a program")
@@ -94,7 +96,7 @@ def test_a_compiler_that_does_not_run(monkeypatch, empty_cache, tmp_path):
 
 
 @pytest.mark.parametrize("made", ["", "for last; do :; done; : > $last"])
-def test_a_compiler_that_makes_nothing(made, monkeypatch, empty_cache, tmp_path):
+def test_a_compiler_without_output_is_refused(made, monkeypatch, empty_cache, tmp_path):
     program = fake_compiler(monkeypatch, tmp_path, f"#!/bin/sh\n{made}\nexit 0\n")
     said = refused()
     (failed,) = empty_cache.glob("quick-*.failed")
@@ -103,7 +105,7 @@ def test_a_compiler_that_makes_nothing(made, monkeypatch, empty_cache, tmp_path)
     )
 
 
-def test_a_compiler_that_makes_no_library(monkeypatch, empty_cache, tmp_path):
+def test_a_compiler_output_that_is_no_library_is_refused(monkeypatch, empty_cache, tmp_path):
     """The compiler's output has the right digest, but is no library."""
     fake_compiler(monkeypatch, tmp_path, "#!/bin/sh\nfor last; do :; done; echo text > $last\n")
     path = build.library("quick", QUICK)
@@ -113,7 +115,7 @@ def test_a_compiler_that_makes_no_library(monkeypatch, empty_cache, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_compiler_that_hangs(caplog, monkeypatch, empty_cache, tmp_path):
+def test_a_hanging_compiler_is_killed(caplog, monkeypatch, empty_cache, tmp_path):
     caplog.set_level(logging.INFO, "estimator_emb")
     monkeypatch.setattr(build, "_TIMEOUT", 0.6)
     monkeypatch.setattr(build, "_PROGRESS", 0.2)
@@ -151,13 +153,13 @@ def test_a_compiler_that_hangs(caplog, monkeypatch, empty_cache, tmp_path):
     ["kill -9 $$", "echo 'cc1plus: error: No space left on device' >&2; exit 1"],
     ids=["killed", "disk full"],
 )
-def test_a_failure_of_the_moment_is_tried_again(script, monkeypatch, empty_cache, tmp_path):
+def test_a_temporary_failure_is_tried_again(script, monkeypatch, empty_cache, tmp_path):
     fake_compiler(monkeypatch, tmp_path, f"#!/bin/sh\n{script}\n")
     assert refused().startswith("the compiler failed with code ")
     assert [one.name for one in empty_cache.iterdir()] == ["lock"]
 
 
-def test_a_cache_that_cannot_be_written(caplog, monkeypatch, tmp_path, native_library):
+def test_an_unwritable_cache_is_logged(caplog, monkeypatch, tmp_path, native_library):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ESTIMATOR_EMB_CACHE", str(tmp_path / "file" / "cache"))
     assert reasons(caplog) == (
@@ -166,7 +168,7 @@ def test_a_cache_that_cannot_be_written(caplog, monkeypatch, tmp_path, native_li
     )
 
 
-def test_kernels_that_are_turned_off(caplog, monkeypatch):
+def test_disabled_kernels_are_logged(caplog, monkeypatch):
     assert reasons(caplog, asked=False) == "ESTIMATOR_EMB_NATIVE is 0; unset it to have them."
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "yes")
     with pytest.raises(ValueError) as raised:
@@ -175,7 +177,7 @@ def test_kernels_that_are_turned_off(caplog, monkeypatch):
     assert str(raised.value) == message
 
 
-def test_tables_that_the_kernels_cannot_serve(caplog, native_library):
+def test_tables_unsupported_by_the_kernels_are_logged(caplog, native_library):
     single = ee.AdagradParameters(0.1, use_gradient_accumulation=False)
     assert reasons(caplog, single, num_cores=3, shards=2) == (
         "table t is in shards, and its optimizer does not accumulate the gradients of several "
@@ -184,7 +186,7 @@ def test_tables_that_the_kernels_cannot_serve(caplog, native_library):
 
 
 @pytest.mark.parametrize("rows", [2**31 - 1, 2**31])
-def test_the_most_rows_of_a_table(rows, caplog, native):
+def test_tables_of_2_31_rows_use_tensorflows_ops(rows, caplog, native):
     caplog.set_level(logging.INFO, "estimator_emb")
     sgd = ee.StochasticGradientDescentParameters(0.1)
     config = ee.TableConfig(rows, 1, tf.compat.v1.zeros_initializer())
@@ -198,7 +200,7 @@ def test_the_most_rows_of_a_table(rows, caplog, native):
     assert harness.said(caplog) == (refused if rows == 2**31 else [])
 
 
-def test_the_cache_is_where_the_environment_says(monkeypatch, tmp_path):
+def test_the_environment_sets_the_cache_folder(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     for name in ("ESTIMATOR_EMB_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
@@ -238,7 +240,7 @@ def test_kernels_are_not_built_without_a_home(home, monkeypatch, tmp_path):
         assert refused() == nowhere
 
 
-def test_a_system_without_fcntl(monkeypatch):
+def test_modules_import_on_a_system_without_fcntl(monkeypatch):
     """On Windows, for example, the modules that use fcntl must still import."""
     for name in ("fcntl", "pwd"):
         monkeypatch.setitem(sys.modules, name, None)
@@ -304,7 +306,9 @@ def test_a_damaged_library_is_built_again(damage, caplog, native_library, empty_
     assert len(harness.said(caplog)) == 1
 
 
-def test_a_damaged_library_in_a_cache_nobody_can_write(monkeypatch, native_library, empty_cache):
+def test_a_damaged_library_in_an_unwritable_cache_is_refused(
+    monkeypatch, native_library, empty_cache
+):
     path = build.library("quick", QUICK)
     (empty_cache / "lock").unlink()
     (empty_cache / "lock").mkdir()  # Root can write everywhere else.
@@ -316,7 +320,7 @@ def test_a_damaged_library_in_a_cache_nobody_can_write(monkeypatch, native_libra
     )
 
 
-def test_what_killed_builds_left_is_removed(native_library, empty_cache, tmp_path):
+def test_leftovers_of_killed_builds_are_removed(native_library, empty_cache, tmp_path):
     path = build.library("quick", QUICK)
     left, other = empty_cache / f"{cache.SCRATCH}0a1b2c3d", empty_cache / "notes"
     for folder in (left, other):
@@ -331,7 +335,9 @@ def test_what_killed_builds_left_is_removed(native_library, empty_cache, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_lock_that_is_never_given_back(caplog, monkeypatch, empty_cache, native_library):
+def test_a_lock_that_is_never_released_ends_the_build(
+    caplog, monkeypatch, empty_cache, native_library
+):
     caplog.set_level(logging.INFO, "estimator_emb")
     monkeypatch.setattr(build, "_TIMEOUT", 1.1)
     empty_cache.mkdir()
@@ -342,7 +348,7 @@ def test_a_lock_that_is_never_given_back(caplog, monkeypatch, empty_cache, nativ
 
 
 @pytest.mark.slow
-def test_processes_build_together(native_library, monkeypatch, empty_cache, tmp_path):
+def test_concurrent_processes_build_once(native_library, monkeypatch, empty_cache, tmp_path):
     """Of three processes, a single process runs the slow compiler, and all get the library."""
     real = build._compiler()
     script = f'#!/bin/sh\necho run >> {tmp_path}/runs\nsleep 0.5\nexec {real} "$@"\n'

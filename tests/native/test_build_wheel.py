@@ -31,7 +31,7 @@ def script():
 
 
 @on_x86
-def test_without_the_cross_compiler(tmp_path):
+def test_a_wheel_for_aarch64_needs_the_cross_compiler(tmp_path):
     command = [sys.executable, str(SCRIPT), str(tmp_path / "dist"), "--machine=aarch64"]
     done = subprocess.run(command, env={"PATH": ""}, capture_output=True, text=True)
     assert done.returncode == 2
@@ -43,14 +43,14 @@ def test_without_the_cross_compiler(tmp_path):
     assert not (tmp_path / "dist").exists()
 
 
-def test_which_package_has_the_cross_compiler_for_x86(monkeypatch):
+def test_the_cross_compilers_package_is_named(monkeypatch):
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     monkeypatch.setenv("PATH", "")
     with pytest.raises(FileNotFoundError, match=r"install g\+\+-x86-64-linux-gnu$"):
         script().cross_compiler("x86_64")
 
 
-def test_this_machine_needs_none(monkeypatch):
+def test_this_machine_needs_no_cross_compiler(monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert script().cross_compiler(platform.machine()) is None
 
@@ -69,7 +69,7 @@ int copied(const std::shared_ptr<int>& one, int n) {
 
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="There is no g++.")
-def test_libraries_of_a_wheel_need_none_of_the_newest_symbols(tmp_path):
+def test_wheel_libraries_need_only_old_symbols(tmp_path):
     builder = script()
     build.compile_to(tmp_path / "a.so", [build.Unit(SYMBOLS), build.Unit(builder.OWN_SYMBOLS)])
     assert builder.platform_of(tmp_path, "x86_64") == "manylinux_2_28_x86_64"
@@ -133,7 +133,7 @@ def _emulated(built, tmp_path, name, arrays, sizes):
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which(EMULATOR), reason=f"{EMULATOR} is not installed")
 @pytest.mark.parametrize("dimension", [3, 16])
-def test_arithmetic_in_an_emulator(built, tmp_path, dimension):
+def test_aarch64_arithmetic_equals_numpy(built, tmp_path, dimension):
     rng = np.random.default_rng(dimension)
     rate = np.float32(0.1)
     for parameters in ops.every_kind():

@@ -58,19 +58,19 @@ def writable(folder, part, mode):
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o775, 0o772, 0o1777])
-def test_a_folder_that_others_can_write(mode, folder):
+def test_a_folder_that_others_can_write_is_refused(mode, folder):
     folder.chmod(mode)
     assert refused() == writable(folder, folder, mode)
 
 
-def test_a_folder_above_that_others_can_write(folder):
+def test_a_parent_folder_that_others_can_write_is_refused(folder):
     folder.parent.chmod(0o770)
     assert refused() == writable(folder, folder.parent, 0o770)
     folder.parent.chmod(0o1777)  # Like /tmp: others cannot rename its contents.
     assert ctypes.CDLL(build.library("quick", QUICK)).answer() == 42
 
 
-def test_links_lead_to_what_is_checked(folder, monkeypatch, tmp_path):
+def test_links_to_the_cache_are_followed_and_checked(folder, monkeypatch, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(folder.parent)
     monkeypatch.setenv("ESTIMATOR_EMB_CACHE", str(link / "cache"))
@@ -90,13 +90,13 @@ def test_xdg_cache_home_is_checked(monkeypatch, tmp_path):
 
 @as_root
 @pytest.mark.parametrize("above", [False, True])
-def test_a_folder_of_another_user(above, folder):
+def test_a_folder_of_another_user_is_refused(above, folder):
     part = folder.parent if above else folder
     os.chown(part, OTHER, -1)
     assert refused() == unsafe(folder, part, f"belongs to user {OTHER}")
 
 
-def test_training_goes_on_and_a_warning_says_why(caplog, folder):
+def test_training_with_an_unsafe_cache_warns(caplog, folder):
     folder.chmod(0o777)
     assert reasons(caplog) == writable(folder, folder, 0o777) + "."
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
@@ -142,7 +142,7 @@ def test_a_library_without_its_symbols_is_built_again(caplog, folder, tmp_path):
     assert ctypes.CDLL(path).answer() == 42
 
 
-def test_ops_are_asked_for_their_symbols(monkeypatch):
+def test_ops_are_checked_for_their_symbols(monkeypatch):
     library = mock.Mock(return_value="ops.so")
     monkeypatch.setattr(ops, "prebuilt_libraries", lambda: None)
     monkeypatch.setattr(ops.build, "library", library)
@@ -152,7 +152,7 @@ def test_ops_are_asked_for_their_symbols(monkeypatch):
 
 
 @pytest.mark.parametrize("is_link", [False, True])
-def test_the_lock_changes_no_file_of_somebody_else(is_link, folder, tmp_path):
+def test_a_linked_lock_changes_no_other_file(is_link, folder, tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("precious")
     (folder / "lock").unlink()
@@ -166,7 +166,7 @@ def test_the_lock_changes_no_file_of_somebody_else(is_link, folder, tmp_path):
     assert (folder / "lock").lstat().st_size == 0
 
 
-def test_a_failed_build_of_somebody_else_is_not_believed(folder):
+def test_another_users_failed_build_is_ignored(folder):
     path = pathlib.Path(build.library("quick", QUICK))
     path.unlink()
     path.with_suffix(".failed").write_text("do not build")
@@ -175,7 +175,7 @@ def test_a_failed_build_of_somebody_else_is_not_believed(folder):
 
 
 @as_root
-def test_a_user_may_have_what_root_has_built(monkeypatch, tmp_path):
+def test_a_user_may_load_what_root_has_built(monkeypatch, tmp_path):
     """A user loads root's build if only root can write it. Root loads no build of a user."""
     above = pathlib.Path(tempfile.mkdtemp())  # Unlike the test's own folder, others can enter it.
     above.chmod(0o755)

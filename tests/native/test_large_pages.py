@@ -62,7 +62,7 @@ def show():
 
 @pytest.mark.slow
 @pytest.mark.skipif(not SYSTEM_HAS_THEM, reason="this system gives no large pages on demand")
-def test_a_table_asks_for_the_pages_of_which_it_has_half(native):
+def test_a_table_asks_for_pages_that_it_half_fills(native):
     # Run in a new process, because its memory is unused.
     done = processes.run("import test_large_pages; test_large_pages.show()")
     few, many = map(int, done.stdout.split()[-2:])

@@ -45,7 +45,7 @@ def test_kernels_equal_the_ops_for_every_size(rows, count, shards):
 @pytest.mark.fast(2)
 @pytest.mark.parametrize("dimension", [8, 16, 20])
 @pytest.mark.parametrize("positions", [None, 7])
-def test_more_activations_than_a_cache_holds(dimension, positions):
+def test_kernels_equal_the_ops_beyond_the_cpu_cache(dimension, positions):
     rng = np.random.default_rng(dimension)
     shape = [40_000] if positions is None else [6_000, positions]
     ids = rng.integers(0, 5000, shape)
@@ -87,7 +87,7 @@ def forms_with_bad_ids(rng, samples):
 
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("combiner, shards", [("mean", 1), ("sqrtn", 3)])
-def test_bad_ids_that_are_left_out(combiner, shards):
+def test_kernels_drop_the_bad_ids_that_the_ops_drop(combiner, shards):
     rng = np.random.default_rng(0)
     made = [forms_with_bad_ids(rng, 9) for _ in range(2)]
     start = harness.normal(rng, 7, 5)
@@ -108,7 +108,7 @@ def test_bad_ids_that_are_left_out(combiner, shards):
 @pytest.mark.parametrize(
     "rows, dimension, shards", [(5, 3, 3), (300, 16, 1), (70_000, 1, 1), (2_000, 64, 3)]
 )
-def test_rows_that_no_batch_has(rows, dimension, shards):
+def test_non_lazy_adam_moves_rows_outside_the_batch(rows, dimension, shards):
     """The moments of non-lazy Adam move every row, in parts that threads share."""
     parameters = ee.AdamParameters(0.1, 0.8, 0.9, 1e-3, lazy_adam=False)
     spec = one_table(parameters, rows, dimension)
@@ -160,7 +160,7 @@ def test_a_bad_batch_stops_the_step_before_anything_is_written(ids, weights, mes
         assert message in str(error.value)
 
 
-def test_a_tensor_that_was_read_before_an_update_keeps_its_values(native):
+def test_a_tensor_read_before_an_update_keeps_its_values(native):
     """A read of the whole table shares the table's memory until a sparse write."""
     with tf.Graph().as_default():
         variable = tf.compat.v1.get_variable("t", initializer=tf.ones([4, 8]), use_resource=True)

@@ -46,7 +46,7 @@ def features_of(rng, rows):
         (9_000, 32, "mean", 4),
     ],
 )
-def test_a_step_equals_that_of_the_ops_of_tensorflow(rows, dimension, combiner, cores):
+def test_a_step_in_order_equals_tensorflows_ops(rows, dimension, combiner, cores):
     rng = np.random.default_rng(rows)
     accumulated = cores == 1
     size = BATCH if accumulated else BATCH // 4 * 4
@@ -103,7 +103,7 @@ def order_of_step(native, rows, dimension, ids, limit=0, sparse=False):
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("wide", [np.int32, np.int64])
-def test_an_order_is_written_and_followed(native, sparse, wide):
+def test_the_order_of_ids_is_written_and_followed(native, sparse, wide):
     ids = np.random.default_rng(2).zipf(1.3, [BATCH, 14]) * 7919 % 20_000
     order = order_of_step(native, 20_000, 8, ids.astype(wide), sparse=sparse)
     number, keys = order[:8].view(np.int64)[0], order[8 : 8 + 8 * ids.size].view(np.uint64)
@@ -121,7 +121,7 @@ def test_an_order_is_written_and_followed(native, sparse, wide):
         ("sequences", 20_000, [90, 20], 20),
     ],
 )
-def test_where_it_would_take_longer_there_is_no_order(native, why, rows, shape, limit):
+def test_no_order_is_made_if_it_would_take_longer(native, why, rows, shape, limit):
     ids = np.random.default_rng(3).integers(0, rows, shape)
     assert order_of_step(native, rows, 8, ids, limit).size == 0, why
 

@@ -13,7 +13,7 @@ from estimator_emb.native import ops, rules
 RELEASE = ".".join(tf.version.VERSION.split(".")[:2])
 
 
-def test_every_optimizer_has_its_rule():
+def test_prebuilt_rules_cover_every_optimizer():
     there = {rules.trace(kind, None).name for kind in ops.every_kind()}
     for optimizer in (*OPTIMIZERS, *SURROUNDED):
         for limit in (None, 0.5):
@@ -31,7 +31,7 @@ def test_a_rule_cannot_branch_on_rows():
     )
 
 
-def test_tensorflow_asks_for_the_flags_that_they_are_built_with():
+def test_prebuilt_libraries_use_tensorflows_flags():
     include, *flags = tf.sysconfig.get_compile_flags()
     assert include.startswith("-I")
     assert tuple(flags) == ops.TENSORFLOW_FLAGS
@@ -49,7 +49,7 @@ def folder(monkeypatch, tmp_path):
     return tmp_path
 
 
-def test_prebuilt_libraries_of_a_whole_folder_are_used(folder):
+def test_complete_prebuilt_libraries_are_used(folder):
     assert ops.prebuilt_libraries() == (f"{folder}/arithmetic.so", f"{folder}/ops-{RELEASE}.so")
 
 

@@ -84,7 +84,7 @@ def tensorflows(tmp_path, native_library):
     return found
 
 
-def test_a_library_holds_no_folder(tensorflows, tmp_path):
+def test_a_library_contains_no_folder_names(tensorflows, tmp_path):
     contents = []
     for number, tensorflow in enumerate(tensorflows):
         made = tmp_path / f"{number}.so"

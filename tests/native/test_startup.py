@@ -44,7 +44,7 @@ def graph_of(tables, kind, model_dir):
 
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("kind, most", [("ids", 52), ("strings", 62)])
-def test_ops_of_one_more_table(kind, most, tmp_path):
+def test_a_table_adds_few_ops_to_the_graph(kind, most, tmp_path):
     """Half of these ops are TensorFlow's own, for variables, savers and gradients."""
     few, many = (graph_of(tables, kind, tmp_path / str(tables)) for tables in (2, 7))
     assert len(many.get_operations()) - len(few.get_operations()) <= 5 * most
@@ -54,7 +54,7 @@ def test_ops_of_one_more_table(kind, most, tmp_path):
     assert not of_conversion, "the native op turns strings into ids"
 
 
-def test_tables_begin_as_variables_that_are_created_after_the_models(tmp_path):
+def test_tables_start_as_variables_created_after_the_models(tmp_path):
     """Op seeds count a graph's random ops, so this package may add no other random ops."""
     initial = v1.truncated_normal_initializer(stddev=0.5)
     keys = ["c", "a", "b"]

@@ -101,14 +101,14 @@ def ran(compiler, objects, folder):
     return processes.ended(command, None, None, processes.HANGS, environment)
 
 
-def test_trainers_on_the_same_tables(compiler, objects, tmp_path):
+def test_concurrent_trainers_have_no_data_race(compiler, objects, tmp_path):
     done = ran(compiler, objects, tmp_path)
     assert (done.returncode, done.stdout) == (0, "The tables are right.\n"), done.stderr[-8000:]
 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("what", TAKEN_OUT)
-def test_what_keeps_threads_apart_is_needed(what, compiler, objects, tmp_path):
+def test_the_sanitizer_finds_removed_protections(what, compiler, objects, tmp_path):
     name, text, instead, affected = TAKEN_OUT[what]
     sources = tmp_path / "sources"
     sources.mkdir()

@@ -116,7 +116,7 @@ def _fast(dtype, form):
         for form in ("vector", "column", "matrix", "deep", "sparse", "ragged")
     ],
 )
-def test_ids_are_those_of_tensorflow(dtype, form, tmp_path):
+def test_ids_equal_tensorflows(dtype, form, tmp_path):
     categorical = columns_of(dtype, tmp_path)
     features = {key: feature_of(VALUES[dtype], form) for key in categorical}
     columns = {
@@ -210,7 +210,7 @@ def trained(folder, native, bad_ids="error", **fields):
     ],
     ids=["plain", "dropping", "pipelined"],
 )
-def test_a_training_is_the_same_with_tensorflows_ops(options, tmp_path):
+def test_a_training_on_strings_equals_tensorflows_ops(options, tmp_path):
     native, ops = trained(tmp_path / "native", True, **options)
     plain, _ = trained(tmp_path / "plain", False, **options)
     same(native, plain, 1e-5, 1e-6)
@@ -221,7 +221,7 @@ def test_a_training_is_the_same_with_tensorflows_ops(options, tmp_path):
         assert len(ops["HostTablesToIds"].get_attr("kinds")) == 3
 
 
-def test_tables_in_shards():
+def test_strings_for_sharded_tables_equal_tensorflows_ops():
     columns = [
         fc.embedding_column(column, 4, "mean", initial)
         for column in (
@@ -281,7 +281,7 @@ BAD = {
 
 @pytest.mark.fast(2)
 @pytest.mark.parametrize("problem", BAD)
-def test_errors_are_those_of_tensorflows_ops(problem, tmp_path):
+def test_errors_equal_those_of_tensorflows_ops(problem, tmp_path):
     batch, message = BAD[problem]
     default = 7 if "default" in problem else -1
     listed = fc.categorical_column_with_vocabulary_list("x", WORDS[:2], default_value=default)

@@ -25,7 +25,7 @@ def written():
     return {one for one in found if not one.only_on_hardware}
 
 
-def test_there_is_one_of_each_class():
+def test_every_class_has_a_descriptor():
     classes = {*optimizers.PARAMETERS, *optimizers.TF2_OPTIMIZERS}
     assert classes == written()
     assert {type(one.parameters) for one in OPTIMIZERS} == classes
@@ -42,7 +42,7 @@ def test_golden_covers_every_optimizer():
     assert set(TF2_GOLDEN_CLASSES.values()) == set(optimizers.TF2_OPTIMIZERS)
 
 
-def test_names_are_unique_also_where_graphs_ignore_case():
+def test_descriptor_names_are_unique_ignoring_case():
     names = [one.name.lower() for one in (*OPTIMIZERS, *SURROUNDED)]
     assert len(set(names)) == len(names)
 

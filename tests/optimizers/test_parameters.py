@@ -109,7 +109,7 @@ SLOTS = {
 
 
 @every_class
-def test_slot_names_of_checkpoints(ours):
+def test_slots_have_legacy_checkpoint_names(ours):
     slots = [(slot.name, slot.suffix) for slot in ours(**example_arguments(ours)).slots]
     assert slots == [*SLOTS[by_name(ours)].items()]
 
@@ -151,7 +151,7 @@ def test_mdl_adagrad_light_is_for_the_hardware_only():
     )
 
 
-def test_mdl_adagrad_light_checks_what_it_passes_on():
+def test_mdl_adagrad_light_checks_its_arguments():
     make = functools.partial(optimizers.MDLAdagradLightParameters, 0.1)
     for error, arguments, message in (
         (TypeError, (*MDL_NUMBERS, True, 1), "mdl_regularize must be True or False; got 1."),
@@ -221,7 +221,7 @@ def assert_refused(error, message, ours, **arguments):
 
 
 @pytest.mark.parametrize(("ours", "name"), numeric_arguments())
-def test_every_number(ours, name):
+def test_numeric_arguments_must_be_finite_numbers(ours, name):
     for wrong in ("0.1", [0.1], True, 1j):
         message = f"{name} must be a number; got {wrong!r}."
         assert_refused(TypeError, message, ours, **{name: wrong})
@@ -260,7 +260,7 @@ def test_a_learning_rate_is_not_negative(ours):
         for wrong in values
     ],
 )
-def test_ranges(class_name, name, wrong, allowed):
+def test_values_outside_their_range_are_refused(class_name, name, wrong, allowed):
     message = f"{name} must be {allowed}; got {wrong}."
     (ours,) = (one for one in (*PARAMETERS, *TF2_OPTIMIZERS) if by_name(one) == class_name)
     assert_refused(ValueError, message, ours, **{name: wrong})
@@ -276,7 +276,7 @@ def test_ranges(class_name, name, wrong, allowed):
         (optimizers.RMSPropParameters, {"rho": 0, "momentum": 0, "epsilon": 0}),
     ],
 )
-def test_limits_of_the_ranges(ours, arguments):
+def test_limits_of_ranges_are_accepted(ours, arguments):
     made = ours(**{**example_arguments(ours), "learning_rate": 0, **arguments})
     assert made.arguments().items() >= {"learning_rate": 0, **arguments}.items()
 
@@ -354,7 +354,7 @@ def without_added(ours, arguments):
 
 @needs_originals
 @with_original
-def test_translation_keeps_every_field(ours):
+def test_as_parameters_keeps_every_field(ours):
     for arguments in (example_arguments(ours), changed_everywhere(ours)):
         arguments = without_added(ours, arguments)
         original = original_of(ours)(**arguments)
@@ -368,12 +368,12 @@ def test_translation_keeps_every_field(ours):
 
 
 @every_class
-def test_our_objects_pass_untouched(ours):
+def test_as_parameters_returns_our_objects(ours):
     value = ours(**example_arguments(ours))
     assert as_parameters(value, "TableConfig") is value
 
 
-def test_other_objects_are_refused():
+def test_as_parameters_refuses_other_objects():
     class AdamParameters:  # The right name from the wrong module.
         def __repr__(self):
             return "not ours"

@@ -183,7 +183,7 @@ def test_extremes_stay_finite(name, library):
 
 
 @pytest.mark.parametrize("name", ["adagrad", "proximal_adagrad", "ftrl"])
-def test_an_accumulator_that_a_session_takes_for_0_moves_nothing_to_infinity(name):
+def test_a_denormal_accumulator_gives_finite_weights(name):
     parameters = EXTREME[name].parameters
     g = np.full([1, 1], 1e-20, np.float32)
     w = np.ones([1, 1], np.float32)
@@ -205,7 +205,7 @@ def test_ftrl_without_history_gives_zero(library, multiply):
         np.testing.assert_array_equal(array, zeros)
 
 
-def test_frequency_estimator_takes_the_threshold_itself_for_an_outlier():
+def test_frequency_estimator_counts_the_threshold_as_an_outlier():
     parameters = optimizers.FrequencyEstimatorParameters(0.25, 50.0, 3.0, 1.0)
     w = np.full((3, 1), 4.0, np.float32)
     last_hit_step = np.array([[9.0], [8.0], [7.0]], np.float32)  # 11, 12 and 13 steps ago

@@ -142,7 +142,7 @@ def shape_of_a_value(logits, features):
         pytest.param(loop_of_growing_shape, "", 3, marks=pytest.mark.slow),
     ],
 )
-def test_shapes_that_cannot_be_name_their_line(change, words, offset, lowered):
+def test_impossible_shapes_name_their_line(change, words, offset, lowered):
     _, outcome, text = lowered(change)
     assert outcome == "refused"
     assert text.startswith(f"TensorFlow {tf.__version__} could not lower it: ") and words in text
@@ -150,7 +150,7 @@ def test_shapes_that_cannot_be_name_their_line(change, words, offset, lowered):
     assert "programs.py" not in text
 
 
-def test_values_of_variables_take_no_memory(lowered):
+def test_lowering_needs_no_memory_for_variables(lowered):
     """Weights and slots would take 25 GB."""
 
     def change(logits, features):
@@ -187,7 +187,7 @@ def outside_in_a_branch(logits, features):
         ),
     ],
 )
-def test_what_only_a_tpu_lowers_is_no_finding(change, start, part, lowered):
+def test_ops_that_only_a_tpu_lowers_are_no_finding(change, start, part, lowered):
     _, outcome, words = lowered(change)
     assert outcome == "not compiled"
     assert words.startswith(start.format(tf.__version__)) and part in words
@@ -202,7 +202,7 @@ def test_a_timeout_is_no_finding(tmp_path):
     )
 
 
-def test_what_cannot_be_lowered_is_reported_once(lowered, monkeypatch):
+def test_a_refused_lowering_is_reported_once(lowered, monkeypatch):
     monkeypatch.setattr(compiler, "interpreter", lambda asked: (sys.executable, ""))
     estimator = programs.estimator(programs.model_fn_with(shape_of_a_value))
     report = preflight.check_program(estimator, programs.input_fn, generations=("v3", "v4"))
@@ -216,7 +216,7 @@ def test_what_cannot_be_lowered_is_reported_once(lowered, monkeypatch):
     assert "\n  v4, tables: accepted" in str(report)
 
 
-def test_without_the_extra(monkeypatch):
+def test_compilation_without_the_extra_is_skipped_or_refused(monkeypatch):
     monkeypatch.delenv("ESTIMATOR_EMB_COMPILER_PYTHON", raising=False)
     monkeypatch.setattr(compiler, "REQUIRED", ("no_such_jax", "no_such_libtpu"))
     how = (
@@ -231,7 +231,7 @@ def test_without_the_extra(monkeypatch):
     assert harness.refusal(preflight.CannotCheck, compiled, *asked, compile=True) == how
 
 
-def test_an_interpreter_that_is_none():
+def test_a_wrong_interpreter_is_refused():
     asked = {"compile": True, "compiler_python": "/no/python"}
     model_fn = programs.model_fn_with()
     assert harness.refusal(preflight.CannotCheck, compiled, model_fn, "v4", **asked) == (
@@ -275,7 +275,7 @@ def test_findings_come_before_the_compiler():
 
 @needs_compiler
 @pytest.mark.slow
-def test_a_dlrm_on_every_generation():
+def test_a_dlrm_compiles_for_every_generation():
     model_fn = programs.model_fn_with(logits_of=programs.dlrm)
     report = compiled(model_fn, *compiler.GENERATIONS, compile=True)
     assert report.status == 1  # Tables need a TPUEstimator.
@@ -343,6 +343,6 @@ def test_too_much_memory_is_refused_in_the_compilers_words():
 
 @needs_compiler
 @pytest.mark.slow
-def test_what_can_be_shaped_only_by_values_compiles():
+def test_shapes_that_depend_on_values_compile():
     report = compiled(programs.model_fn_with(programs.shaped_by_values), "v4", compile=True)
     assert [one.outcome for one in report.compilations] == ["accepted", "accepted"]

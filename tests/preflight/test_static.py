@@ -72,12 +72,12 @@ FALSE = "The program said use_tpu=False; the step was built as with use_tpu=True
 
 
 @pytest.mark.parametrize("where, notes", [({"use_tpu": False}, (FALSE,)), ({"device": "host"}, ())])
-def test_what_runs_on_the_host_is_checked_as_on_a_tpu(where, notes):
+def test_host_programs_are_checked_as_on_a_tpu(where, notes):
     report = check(programs.model_fn_with(), **where)
     assert report.findings == () and report.notes == notes
 
 
-def test_feature_columns():
+def test_a_program_with_feature_columns_passes():
     tpu = tf.compat.v1.tpu.experimental
     a, b, c, d = (tf.feature_column.categorical_column_with_identity(key, 100) for key in "abcd")
     sequence = tpu.embedding_column(
@@ -140,7 +140,7 @@ def without_kernels(logits, features):
         return size + given + real + mean + number + w * total
 
 
-def test_ops_without_a_kernel():
+def test_ops_without_a_kernel_are_findings():
     feeds = "an input of input_fn: the infeed feeds a TPU's step."
     assert sorted(found(without_kernels)) == sorted(
         f"{line(without_kernels, offset)}: {says}"
@@ -184,7 +184,7 @@ def test_ops_without_a_kernel():
     )
 
 
-def test_ops_with_a_kernel_and_those_that_no_result_needs():
+def test_supported_and_unneeded_ops_are_no_findings():
     def change(logits, features):
         tf.strings.as_string(logits)
         x = tf.cast(tf.reduce_sum(logits), tf.complex64)
@@ -218,7 +218,7 @@ def test_predictions_need_no_labels(labels, as_tensors):
     assert seen == [(["dense", "user"], None)]
 
 
-def test_what_the_checker_cannot_follow(monkeypatch):
+def test_errors_of_the_checker_itself_are_reported(monkeypatch):
     def fails(*_):
         raise KeyError("of the checker")
 
@@ -252,7 +252,7 @@ INSIDE = {
 
 
 @pytest.mark.parametrize("where", INSIDE)
-def test_ops_inside(where):
+def test_ops_inside_functions_and_branches_are_findings(where):
     make, scope = INSIDE[where]
     if "v1" in where:
         tf.compat.v1.disable_control_flow_v2()
@@ -278,7 +278,7 @@ def soft_placement(monkeypatch):
 
 
 @pytest.mark.parametrize("where", ["body", "branch", "function"])
-def test_what_soft_placement_puts_on_the_host(where, soft_placement):
+def test_soft_placement_sets_host_ops_aside(where, soft_placement):
     """TensorFlow's automatic outside compilation does the same. SimCLR trained with it."""
 
     def change(logits, features):
@@ -299,7 +299,7 @@ def test_what_soft_placement_puts_on_the_host(where, soft_placement):
     ]
 
 
-def test_what_soft_placement_does_not_put_there(soft_placement):
+def test_soft_placement_keeps_other_findings(soft_placement):
     def change(logits, features):
         tf.compat.v1.summary.scalar("mean", tf.reduce_mean(logits))
         wide = tf.cast(tf.reduce_sum(logits), tf.float64)
@@ -317,7 +317,7 @@ def number_of_host(loss):
     return loss + tf.cast(xla.replica_id(), tf.float32)
 
 
-def test_the_number_of_a_core():
+def test_host_call_cannot_read_the_replica_id():
     """A core's step has a number, but a host does not."""
 
     def change(logits, features):
@@ -362,7 +362,7 @@ def test_reference_variables_that_train_end_the_step():
     assert [one.op_name for one in report.findings] == ["w", "w/Adam", "w/Adam_1"]
 
 
-def test_an_optimizer_of_one_core():
+def test_an_optimizer_without_cross_shard_sum_is_a_finding():
     optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
     model_fn = programs.model_fn_with(optimizer=optimizer)
 
@@ -419,7 +419,7 @@ def test_failures_of_the_program_are_no_findings():
     assert message == f"model_fn failed at {line(change)}: KeyError: 'misspelt'"
 
 
-def test_a_batch_that_cores_cannot_share(monkeypatch):
+def test_an_indivisible_batch_is_a_finding(monkeypatch):
     monkeypatch.undo()
     report = check(programs.model_fn_with(), num_shards=3)
     assert [str(one) for one in report.findings] == [
@@ -444,12 +444,12 @@ def test_a_batch_that_cores_cannot_share(monkeypatch):
         ({"timeout": 0}, "timeout must be positive; got 0."),
     ],
 )
-def test_bad_arguments(arguments, message):
+def test_check_program_refuses_wrong_arguments(arguments, message):
     given = programs.estimator(programs.model_fn_with()), programs.input_fn
     assert harness.refusal(ValueError, preflight.check_program, *given, **arguments) == message
 
 
-def test_the_table_of_kernels():
+def test_the_table_of_kernels_is_complete():
     """Compares with the size of the registry that it was read from, and with known entries."""
     file = importlib.resources.files("estimator_emb.preflight") / "tpu_kernels.json"
     table = json.loads(file.read_text())

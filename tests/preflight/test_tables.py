@@ -35,7 +35,9 @@ def bytes_per_core(made, cores, training=True):
         (3, 16, 32, 1, 16),  # A host without rows gets a row of padding.
     ],
 )
-def test_bytes_per_core(rows, dimension, cores, rows_per_core, columns, strategy):
+def test_bytes_per_core_include_padding_and_slots(
+    rows, dimension, cores, rows_per_core, columns, strategy
+):
     # A table and Adam's two slots, in float32.
     made = spec(rows, dimension, ee.AdamParameters(0.1), partition_strategy=strategy)
     assert bytes_per_core(made, cores) == 4 * 3 * rows_per_core * columns
@@ -43,7 +45,7 @@ def test_bytes_per_core(rows, dimension, cores, rows_per_core, columns, strategy
 
 
 @pytest.mark.parametrize(("dimension", "columns"), [(1, 1), (2, 2), (3, 8), (4, 4), (5, 8)])
-def test_rows_that_are_packed(dimension, columns):
+def test_packed_rows_take_fewer_columns(dimension, columns):
     packed = embedding.Adagrad(0.1, low_dimensional_packing_status=True)
     table = ee.TableConfig(1000, dimension, combiner="sum")
     found = [Table("t", table, (), optimizer=packed)]
@@ -68,7 +70,7 @@ def checked(
     return tables.check_tables(request, config, mode, generations, cores, compilations)
 
 
-def test_a_hundred_gigabytes_on_a_v3_8():
+def test_tables_larger_than_a_v3_8_are_refused():
     made = spec(390_625_000, 64)  # 100 GB, and another 100 GB for Adagrad's slot.
     (refused,) = checked(made)
     assert str(refused) == (
@@ -120,7 +122,7 @@ NEITHER = "TPUEstimator cannot drive, and"
         ),
     ],
 )
-def test_generations(generation, outcome, words):
+def test_only_generations_with_an_estimator_accept_tables(generation, outcome, words):
     (found,) = checked(spec(1000, 16), generations=(generation,))
     assert (found.outcome, found.words) == (outcome, words)
     assert checked(None, generations=(generation,)) == ()
@@ -142,13 +144,13 @@ ON_DEVICES = {"device": "pjrt", "place": "device"}
         (8_000, 130, 1_000 * 256),
     ],
 )
-def test_bytes_of_a_device(rows, dimension, of_device):
+def test_bytes_of_tables_on_a_device_include_padding(rows, dimension, of_device):
     """Tables in the memory of 8 PJRT devices, with Adagrad's slot."""
     (found,) = checked(spec(rows, dimension), cores=8, generations=("v6e",), **ON_DEVICES)
     assert (found.outcome, found.table_bytes) == ("accepted", 2 * 4 * of_device)
 
 
-def test_tables_that_devices_cannot_hold():
+def test_tables_larger_than_the_devices_are_refused():
     (found,) = checked(spec(10**9, 64), cores=8, generations=("v5e",), **ON_DEVICES)
     assert (found.outcome, found.words) == (
         "refused",
@@ -168,7 +170,7 @@ def test_tables_that_devices_cannot_hold():
         (spec(1000, 16), {"tpu_generation": "v6e"}, ("v6e",)),
     ],
 )
-def test_default_generations(made, tpu_config, names):
+def test_default_generations_follow_spec_and_config(made, tpu_config, names):
     estimator = programs.estimator(
         programs.model_fn_with(), embedding_config_spec=made, device="host", **tpu_config
     )
@@ -176,7 +178,7 @@ def test_default_generations(made, tpu_config, names):
 
 
 @pytest.mark.usefixtures("of_the_step_alone")
-def test_a_generation_on_which_no_estimator_runs():
+def test_a_generation_without_an_estimator_is_noted():
     """The report says so. test_agreement.py has a program that is refused on such a generation."""
     estimator = programs.estimator(programs.model_fn_with(), device="host")
     said = str(

@@ -37,16 +37,16 @@ def test_a_bar_goes_to_its_end(monkeypatch):
     assert re.match(r"100%\|[█#]+\| 3\.00M/3\.00M \[", last) and last.endswith("\n")
 
 
-def test_a_bar_that_does_not_stay_is_wiped_out(monkeypatch):
+def test_a_temporary_bar_is_erased(monkeypatch):
     *_, wiped, last = drawn(monkeypatch, unit="compilation", stays=False)
     assert wiped.isspace() and last == ""
 
 
 @pytest.mark.parametrize("how", [{"is_terminal": False}, {"after": 1e3}])
-def test_no_bar(how, monkeypatch):
+def test_no_bar_without_a_terminal_or_for_short_work(how, monkeypatch):
     assert drawn(monkeypatch, **how) == [""]
 
 
-def test_an_error_comes_through(monkeypatch):
+def test_an_error_passes_through_a_bar(monkeypatch):
     with pytest.raises(KeyError, match="its error"):
         drawn(monkeypatch, fails=True)

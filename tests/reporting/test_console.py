@@ -187,7 +187,7 @@ class ErrorsOnly(logging.StreamHandler):
 
 @pytest.mark.parametrize("inside", [False, True], ids=["before", "inside"])
 @pytest.mark.parametrize("choice", CHOICES)
-def test_the_programs_choices_go_before(free, capsys, choice, inside):
+def test_the_programs_log_settings_take_precedence(free, capsys, choice, inside):
     free()
     choose, expected = CHOICES[choice]
     if not inside:
@@ -210,7 +210,7 @@ def test_the_programs_choices_go_before(free, capsys, choice, inside):
     assert not OURS.handlers
 
 
-def test_notices_of_what_libraries_call_are_left_out(free, capsys):
+def test_deprecation_notices_of_libraries_are_hidden(free, capsys):
     notices = [(tf.__file__, "y"), ("/p.py", "Use tf.keras instead."), ("/p.py", "y")]
 
     def said():
@@ -229,7 +229,7 @@ def test_notices_of_what_libraries_call_are_left_out(free, capsys):
     assert len(said()) == 2 * len(notices) + 1
 
 
-def test_no_advice_to_leave_tf_estimator_once_it_is_installed(free, installed, capsys):
+def test_install_hides_advice_to_leave_tf_estimator(free, installed, capsys):
     """This holds whether or not the program sets up logging."""
     free()
     for _ in range(2):
@@ -246,7 +246,7 @@ def test_no_advice_to_leave_tf_estimator_once_it_is_installed(free, installed, c
     assert not THEIRS.filters
 
 
-def test_a_person_who_types_sees_a_bar_and_evaluations(free, monkeypatch, capsys, tmp_path):
+def test_an_interactive_session_shows_a_bar_and_evaluations(free, monkeypatch, capsys, tmp_path):
     """TensorFlow's logger has level INFO, as in a notebook."""
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     free()

@@ -71,7 +71,7 @@ def failed(model_dir, device=None):
 
 
 @pytest.mark.parametrize("device", [None, "host"])
-def test_an_error_of_a_session_says_what_happened_and_where(tmp_path, device):
+def test_a_session_error_has_its_cause_and_line(tmp_path, device):
     error = failed(tmp_path, device)
     line = model_fn.__code__.co_firstlineno + 2
     message, made = str(error).splitlines()
@@ -93,7 +93,7 @@ ASSERTED = "with tf.control_dependencies([tf.debugging.Assert(good, [name])])"
 @pytest.mark.parametrize("branch", [False, True], ids=["model", "branch"])
 @pytest.mark.parametrize("name", ["of my model", 7], ids=["op", "function"])
 @pytest.mark.parametrize("shards", [None, 2])
-def test_an_op_in_a_function_or_on_another_core(tmp_path, shards, name, branch):
+def test_an_error_in_a_function_or_on_another_core_has_its_line(tmp_path, shards, name, branch):
     # TensorFlow asserts in a branch, unless the data are strings.
     def asserted(values):
         good = tf.reduce_all(values > 0)
@@ -148,7 +148,7 @@ def test_an_op_that_no_line_of_the_program_made_keeps_its_name(name, installed, 
     assert re.fullmatch(r"The op is '(dnn|linear)/.*word_weighted_by_weight.*/LogicalAnd'\.", op)
 
 
-def test_the_full_traceback_on_request(tmp_path, monkeypatch):
+def test_the_full_traceback_is_shown_on_request(tmp_path, monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_FULL_TRACEBACK", "1")
     error = failed(tmp_path)
     assert type(error) is tf.errors.InvalidArgumentError
@@ -185,7 +185,7 @@ def test_a_shortened_error_is_pickled_as_tensorflows():
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_our_errors_pass_from_process_to_process(error):
+def test_our_errors_can_be_pickled(error):
     kind, message = type(error), str(error)
     for short in (False, True):
         if short and isinstance(error, tf.errors.OpError):

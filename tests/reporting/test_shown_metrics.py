@@ -71,7 +71,7 @@ def test_metrics_are_shown_once(device, tmp_path, caplog):
     assert not [line for line in caplog.messages if "ten 32.5" in line]
 
 
-def test_an_estimator_without_a_tpu_logs_them_too(installed, tmp_path, caplog):
+def test_a_plain_estimator_logs_its_metrics(installed, tmp_path, caplog):
     def plain(features, labels, mode):
         loss = 1234567.0 + tf.reduce_sum(features)
         return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=v1.assign_add(step(), 1))
@@ -85,7 +85,7 @@ def test_an_estimator_without_a_tpu_logs_them_too(installed, tmp_path, caplog):
     assert "evaluation at step 1: loss 1.2346e+06 (over 5 batches)" in caplog.messages
 
 
-def test_a_long_evaluation_shows_how_far_it_is(tmp_path, monkeypatch, caplog):
+def test_a_long_evaluation_logs_its_progress(tmp_path, monkeypatch, caplog):
     """Here a batch takes four seconds."""
     now = clock(monkeypatch)
     slow = harness.AfterStep(lambda: now.__setitem__(0, now[0] + 4.0))
@@ -135,7 +135,7 @@ def test_early_stopping_says_why_and_which_step_was_best(
     assert [line for line in caplog.messages if "Early" in line] == [f"Early stopping: {why}"]
 
 
-def test_an_early_stop_is_told_of_the_evaluations_until_then(tmp_path, caplog):
+def test_early_stopping_looks_at_all_evaluations(tmp_path, caplog):
     """Like stock's, the hook stops at the first gap in all evaluations that exist."""
     estimator = make(tmp_path)
     with tf.Graph().as_default(), v1.summary.FileWriter(estimator.eval_dir()) as writer:
@@ -156,7 +156,7 @@ def clock(monkeypatch):
     return now
 
 
-def test_the_speed_leaves_evaluations_and_saves_out(tmp_path, monkeypatch, caplog):
+def test_the_logged_speed_excludes_evaluations_and_saves(tmp_path, monkeypatch, caplog):
     """Here a step takes 1 second, a save 100 and an evaluation 1,000."""
     now = clock(monkeypatch)
     monkeypatch.setattr(progress.ProgressLog, "_ended", {})
@@ -181,7 +181,7 @@ def test_the_speed_leaves_evaluations_and_saves_out(tmp_path, monkeypatch, caplo
     assert now[0] > 4000
 
 
-def test_pauses_are_nested_and_of_a_thread(monkeypatch):
+def test_pauses_may_be_nested(monkeypatch):
     now = clock(monkeypatch)
     before = progress.clock()
     with progress.pausing():
@@ -200,7 +200,7 @@ def test_pauses_are_nested_and_of_a_thread(monkeypatch):
         (ee.experimental.stop_if_higher_hook, ("loss", 1.0, None, 5), 1),
     ],
 )
-def test_a_hook_that_could_not_stop_a_training_is_told(
+def test_an_early_stopping_hook_without_effect_is_logged(
     make_hook, arguments, needed, tmp_path, caplog
 ):
     """The first hook sees only the last evaluation, the second no evaluation after min_steps."""

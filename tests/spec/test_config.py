@@ -92,7 +92,7 @@ def test_table_config_defaults():
         ),
     ],
 )
-def test_table_config_refuses(change, message):
+def test_table_config_refuses_wrong_values(change, message):
     made = harness.refusal(
         ValueError, ee.TableConfig, **{"vocabulary_size": 7, "dimension": 3, **change}
     )
@@ -108,7 +108,7 @@ def test_feature_config_holds_its_arguments():
 
 
 @pytest.mark.parametrize("length", [-1, 1.5, None, True])
-def test_feature_config_refuses(length):
+def test_feature_config_refuses_wrong_lengths(length):
     replaced = {"item": ee.FeatureConfig("t")._replace(max_sequence_length=length)}
     assert (
         harness.refusal(ValueError, ee.FeatureConfig, "t", length)
@@ -117,7 +117,7 @@ def test_feature_config_refuses(length):
     )
 
 
-def test_spec_of_columns():
+def test_spec_of_columns_holds_its_arguments():
     column = item_column()
     spec = ee.EmbeddingConfigSpec([column], ADAGRAD, 0.5, True, rate, None, None, "mod", "/tmp")
     assert tuple(spec) == ([column], [], ADAGRAD, 0.5, True, rate, None, None, "mod", "/tmp")
@@ -125,14 +125,14 @@ def test_spec_of_columns():
     assert tuple(spec) == ([column], [], ADAGRAD, None, False, None, None, None, "div", None)
 
 
-def test_spec_of_dicts():
+def test_spec_of_dicts_holds_its_arguments():
     both = dicts()
     spec = ee.EmbeddingConfigSpec(**both)
     features, tables = both["feature_to_config_dict"], both["table_to_config_dict"]
     assert tuple(spec) == (None, None, None, None, False, None, features, tables, "div", None)
 
 
-def test_spec_tells_columns_of_the_tensor_core():
+def test_spec_separates_tensor_core_columns():
     engine, cpu = item_column(), item_column(embedding_lookup_device="cpu")
     device = {"embedding_lookup_device": "tpu_tensor_core", "tensor_core_shape": [None, 3]}
     core = item_column(**device)
@@ -207,7 +207,7 @@ REFUSED_OF_BOTH = [
         ),
     ],
 )
-def test_spec_refuses(good, change, message):
+def test_spec_refuses_wrong_values(good, change, message):
     error = TypeError if "the config of" in message else ValueError
     made = harness.refusal(error, ee.EmbeddingConfigSpec, **{**good, **change})
     replaced = refusal(ee.EmbeddingConfigSpec(**good)._replace(**change), error)
@@ -231,7 +231,7 @@ def test_estimator_validates_its_spec(tmp_path):
     )
 
 
-def test_fields_are_those_of_tensorflow():
+def test_config_fields_equal_tensorflows():
     ours, theirs = ee.EmbeddingConfigSpec, _tpu_estimator_embedding.EmbeddingConfigSpec
     for made in (SPEC, ee.TableConfig(7, 3), ee.FeatureConfig("t")):
         assert isinstance(made, tuple) and made._replace(**made._asdict()) == made
@@ -243,7 +243,7 @@ def test_fields_are_those_of_tensorflow():
         assert ee.FeatureConfig._fields == tpu_embedding.FeatureConfig._fields
 
 
-def test_a_spec_may_go_from_one_way_of_naming_tables_to_the_other():
+def test_a_spec_of_dicts_may_become_a_spec_of_columns():
     column = item_column()
     moved = SPEC._replace(
         feature_columns=[column], feature_to_config_dict=None, table_to_config_dict=None
@@ -259,7 +259,7 @@ def test_spec_leaves_the_programs_dicts_alone():
     assert (list(features), list(tables)) == (["item"], ["t"])
 
 
-def test_tables_of_dicts():
+def test_tables_of_a_spec_of_dicts_are_sorted():
     adam, sgd = ee.AdamParameters(0.1), ee.StochasticGradientDescentParameters(0.2)
     t, u = ee.TableConfig(5, 2, optimization_parameters=adam), ee.TableConfig(6, 4)
     spec = ee.EmbeddingConfigSpec(
@@ -341,7 +341,7 @@ def test_a_foreign_class_of_the_same_name_is_refused():
     )
 
 
-def test_what_tpu_config_adds_is_declared_once():
+def test_additions_of_tpu_config_are_declared_once():
     own = {
         name: "v4" if name == "tpu_generation" else None
         for name, argument in inspect.signature(ee.TPUConfig.__new__).parameters.items()

@@ -95,7 +95,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("config, message", WRONG)
-def test_what_cannot_be_is_quoted(config, message, monkeypatch):
+def test_an_impossible_tf_config_is_quoted(config, message, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", json.dumps(config))
     assert harness.refusal(ValueError, tf_config.read_tf_config) == f"TF_CONFIG: {message}"
 
@@ -111,7 +111,7 @@ def test_what_cannot_be_is_quoted(config, message, monkeypatch):
         ),
     ],
 )
-def test_what_is_no_json_is_quoted(text, message, monkeypatch):
+def test_a_tf_config_without_json_is_quoted(text, message, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", text)
     assert harness.refusal(ValueError, tf_config.read_tf_config) == (
         f"TF_CONFIG is no JSON, at {message}. It must be an object {EXAMPLE}. Unset it to train in "
@@ -121,7 +121,7 @@ def test_what_is_no_json_is_quoted(text, message, monkeypatch):
 
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("text", ["[]", "{'task': 1}"])
-def test_every_class_that_reads_it_names_it(text, tmp_path, monkeypatch):
+def test_every_class_of_tensorflow_names_a_wrong_tf_config(text, tmp_path, monkeypatch):
     """Includes the classes of tensorflow-estimator and of strategies with several workers."""
     monkeypatch.setenv("TF_CONFIG", text)
     for read in (
@@ -148,7 +148,7 @@ READERS = {
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_whoever_reads_it_says_so(reader, monkeypatch):
+def test_every_reader_names_a_wrong_tf_config(reader, monkeypatch):
     bad = cluster(index=0.5)
     monkeypatch.setenv("TF_CONFIG", json.dumps(bad))
     assert harness.refusal(ValueError, READERS[reader]) == "TF_CONFIG: " + INDEX % "0.5"
@@ -178,7 +178,7 @@ ACCEPTED = [
 
 
 @pytest.mark.parametrize("config", ACCEPTED)
-def test_what_stock_accepts_is_accepted(config, monkeypatch):
+def test_a_tf_config_that_stock_accepts_is_accepted(config, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", json.dumps(config))
     assert tf_config.read_tf_config() == config
     ours, stock = ee.RunConfig(), LocalRunConfig()

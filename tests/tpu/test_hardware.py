@@ -46,7 +46,7 @@ def samples_for(cores):
 
 
 @pytest.mark.parametrize("case", GOLDEN["cases"], ids=lambda case: case["name"])
-def test_golden_case(case, tpu, tmp_path):
+def test_golden_cases_train_on_a_tpu(case, tpu, tmp_path):
     _, cores = tpu
     shards = case["hyper"].get("num_shards", cores)
     if shards != cores:
@@ -63,7 +63,7 @@ def test_golden_case(case, tpu, tmp_path):
 
 
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
-def test_activations(combiner, tpu, tmp_path):
+def test_activations_on_a_tpu_equal_golden(combiner, tpu, tmp_path):
     _, cores = tpu
     samples = samples_for(cores)
     table = golden_training.table_of(np.array(GOLDEN["table"], np.float32), combiner)
