@@ -85,7 +85,7 @@ def train(programs, folder):
 
 @pytest.mark.slow
 def test_the_wheel_trains_in_an_empty_environment(built, tmp_path):
-    """If set, PIP_CONSTRAINT may pin TensorFlow's version for pip."""
+    """PIP_CONSTRAINT, if set, may limit pip to a version of TensorFlow."""
     run(sys.executable, "-m", "venv", tmp_path / "env", cwd=tmp_path)
     programs = tmp_path / "env" / "bin"
     asked = f"{found(built, '*.whl')}[tensorflow]"

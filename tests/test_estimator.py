@@ -273,7 +273,7 @@ def test_a_saver_of_a_hook_gets_the_tables_made_after_it(tmp_path):
 
 
 def test_train_batch_size_is_optional(tmp_path):
-    """Holds with `use_tpu=False`. Stock tensorflow-estimator fails when it first logs its speed."""
+    """This needs `use_tpu=False`. Stock tensorflow-estimator fails when it first logs its speed."""
     estimator = ee.TPUEstimator(
         harness.gradient_model_fn(["x"]),
         config=ee.RunConfig(model_dir=str(tmp_path), log_step_count_steps=1),

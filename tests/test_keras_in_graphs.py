@@ -90,7 +90,7 @@ def test_step_waits_for_control_dependencies_and_branches(session):
 
 
 def test_minimize_in_a_loop_takes_every_step(session):
-    """TPUEstimator builds such a loop on a TPU, of `iterations_per_loop` steps."""
+    """On a TPU, TPUEstimator builds such a loop of `iterations_per_loop` steps."""
     w = variable_in_graph()
     optimizer = Adagrad(0.1, use_ema=True, ema_momentum=0.0, ema_overwrite_frequency=1)
 

@@ -79,7 +79,7 @@ def test_a_program_resumes_from_tensorflow_2(kind, device, tmp_path):
 
 
 def test_a_checkpoint_moves_both_ways_in_a_tensorflow_1_program(tmp_path):
-    """The program that makes the spec does the move, without eager execution."""
+    """The program that makes the spec also does the move, without eager execution."""
     program = f"""
 import tensorflow as tf
 import estimator_emb as ee

@@ -204,7 +204,7 @@ def test_strings_are_looked_up_in_the_columns_vocabulary():
 
 
 def test_integers_for_a_column_of_strings_are_its_ids():
-    """Programs written for a TPU look words up in input_fn, and give ids."""
+    """Programs written for a TPU look words up in input_fn, and give the ids."""
     table, weights = table_of_words()
     features = {"word": tf.ragged.constant([[2, 1], [0]])}
     (activation,), _, _ = run(table, features, weights, [np.zeros([2, 2], np.float32)])

@@ -79,7 +79,7 @@ def test_shards_have_different_random_rows(kind, seed):
     ids=["v1", "keras", "function"],
 )
 def test_shape_dependent_initial_values_do_not_depend_on_slices(initializer, most):
-    """They depend on the shape of the table, or of the part on one of three servers."""
+    """The values depend on the shape of the table, or of its part on one of three servers."""
     got = begun(table_of(3000, initializer), rounds=4)
     assert len(got) == 12 and len(got[0]) < 10
     values = np.concatenate(got)
@@ -88,7 +88,7 @@ def test_shape_dependent_initial_values_do_not_depend_on_slices(initializer, mos
 
 
 def test_orthogonal_initial_values_do_not_depend_on_slices():
-    """The part of the table on each of three servers has three columns with a norm near 1."""
+    """On each of three servers, the three columns of the table have a norm near 1."""
     initializer = tf.compat.v1.orthogonal_initializer(seed=3)
     squares = np.square(np.concatenate(begun(table_of(3000, initializer), rounds=4)))
     assert squares.sum() == pytest.approx(3 * 3, rel=0.1)

@@ -311,7 +311,7 @@ def bad_batch(what):
 @pytest.mark.parametrize("pipelined", [False, True])
 @with_each
 def test_bad_input_fails_before_the_figures(pipelined, tmp_path):
-    """The error comes before the figures' ops read the batch, because they could fail otherwise."""
+    """The error comes before the figures' ops read the batch: they could fail in other ways."""
     for what, says in {
         "id": "Feature single of table single: id 99 is outside [0, 5).",
         "weight": "Feature sparse of table shared: weight nan is not finite.",

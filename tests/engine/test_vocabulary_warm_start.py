@@ -319,7 +319,7 @@ def test_slots_follow_a_table_to_its_new_name(with_words, of_column, tmp_path):
 
 @pytest.mark.slow
 def test_a_vocab_info_serves_a_second_training(of_column, tmp_path):
-    """Training again resumes from its own checkpoint. Evaluation has no slots to start."""
+    """The second training resumes from its own checkpoint. Evaluation has no slots to start."""
     settings = ee.WarmStartSettings(
         str(of_column),
         vars_to_warm_start=[".*dense_features"],

@@ -417,7 +417,7 @@ def test_sequence_input_layer_refuses_a_column_without_sequence():
 
 
 def test_sequence_input_layer_refuses_different_lengths():
-    """The layer also takes TensorFlow's own columns, as here."""
+    """TensorFlow's own columns are accepted too: this test uses them."""
     columns = [
         tf.feature_column.embedding_column(
             tf.feature_column.sequence_categorical_column_with_identity(key, 5), 2

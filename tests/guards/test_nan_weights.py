@@ -310,7 +310,7 @@ def test_nan_in_a_canned_estimator_is_named(canned, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["plain", "local", "emulated"])
 def test_nan_hidden_by_a_fused_relu_is_found(kind, tmp_path):
-    """A ReLU that oneDNN fuses drops NaN. Elsewhere the loss is NaN, with an error too."""
+    """A ReLU fused by oneDNN drops NaN. Elsewhere the loss is NaN, also with an error."""
 
     def outputs(x):
         return v1.layers.dense(v1.layers.dense(x, 8, tf.nn.relu), 1)

@@ -143,7 +143,7 @@ def test_no_thread_starts_during_python_shutdown(tmp_path, monkeypatch):
 
 
 def test_a_session_is_freed_with_its_call(tmp_path):
-    """The session is freed without a garbage collection."""
+    """No garbage collection is needed to free it."""
     sessions = []
 
     class Hook(v1.train.SessionRunHook):

@@ -141,7 +141,7 @@ def test_a_changed_vocabulary_is_refused(kind, column, tmp_path):
 
 @pytest.mark.slow
 def test_an_equivalent_vocabulary_is_accepted(tmp_path):
-    """Another path, other line ends, extra lines at the end, or a list of the words."""
+    """Equivalent: another path, other line ends, extra lines at the end, a list of the words."""
     folder, file = tmp_path / "model", tmp_path / "other.txt"
     train(tables(from_list(fc, WORDS, None), folder))
     record = json.loads((folder / RECORD).read_text())

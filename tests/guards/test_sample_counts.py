@@ -187,7 +187,7 @@ def test_a_wrong_number_of_samples_is_named_at_run_time(mode, sizes, said, ragge
 
 
 def test_valid_batches_of_unequal_sizes_train(tmp_path, caplog):
-    """A scalar, constants of 1 and 5 values, labels that are not samples, and a single label."""
+    """Valid: a scalar, constants of 1 and 5 values, labels that are not samples, a single label."""
     others = {"scale": np.float32(2.0), "weights": np.ones(5, np.float32), "one": np.ones(1)}
     input_fn = unknown_shapes([(4, 4, 4), (4, 1, 4), (4, 4, 1), (3, 3, 3), (4, 4, 1)], **others)
     estimator = harness.estimator(every_mode, SPEC, tmp_path)

@@ -1,4 +1,4 @@
-"""Warnings and errors for model parts that do not train and global steps that count wrong.
+"""Model parts that do not train and global steps that count wrong are reported.
 
 Stock tensorflow-estimator trains such models without a message.
 """

@@ -1,4 +1,4 @@
-"""A program with its own copy of tpu_estimator.py gets a message."""
+"""A program with its own copy of tpu_estimator.py gets advice."""
 
 import pathlib
 import textwrap

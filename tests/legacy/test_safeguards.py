@@ -27,7 +27,7 @@ def input_fn(batches=4):
 
 
 def make(kind, model_dir, width=4, name="w", strategy=None):
-    """Returns an estimator with a layer of a width. `name` is the name of kind 'own''s variable."""
+    """Returns an estimator with a layer of a width. `name` names the variable of kind 'own'."""
     config = tf.estimator.RunConfig(str(model_dir), tf_random_seed=1, train_distribute=strategy)
     if kind == "canned":
         columns = [tf.feature_column.numeric_column("x", [3])]

@@ -31,7 +31,7 @@ def test_swapped_arguments_are_named(api, call, first, second, tmp_path, capsys)
     launch.show_failure(raised.value, bound_tf_v1=False)
     *_, error, advice = capsys.readouterr().err.splitlines()
     assert error.startswith("TypeError: ")
-    function = call.partition("(")[0].removeprefix("sequence_")  # Calls that without the prefix.
+    function = call.partition("(")[0].removeprefix("sequence_")  # Calls its plain version.
     assert advice == (
         f"estimator-emb: {program}, line 3: {function} got {first}; perhaps swapped: "
         f"{first.partition('=')[0]} comes before {second}."

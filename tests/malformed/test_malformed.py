@@ -12,7 +12,7 @@ CONFIGURATIONS = list(worker.CONFIGURATIONS)
 
 
 def test_malformed_batches_train_right_or_are_named_in_this_process(native_library, monkeypatch):
-    """In this process: another import of TensorFlow would take as long as a hundred cases."""
+    """Runs in this process: another import of TensorFlow would take as long as a hundred cases."""
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "1")
     assert list(worker.cases("two cores", range(20))) == [(seed, None) for seed in range(20)]
 

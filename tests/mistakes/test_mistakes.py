@@ -80,7 +80,7 @@ def test_a_message_has_the_line_of_its_function(tmp_path):
 
 
 def test_a_train_op_without_step_is_a_warning_if_the_input_ends(tmp_path, caplog):
-    """If the input ends by itself, training ends too. A warning is enough."""
+    """The input ends by itself, so training ends too."""
     program = Program(tmp_path, None)
     changed(program, WITHOUT_STEP)
     program.train = {"input_fn": lambda params: program.input_fn(params).take(1)}
@@ -91,7 +91,7 @@ def test_a_train_op_without_step_is_a_warning_if_the_input_ends(tmp_path, caplog
 
 @pytest.mark.slow
 def test_an_unread_batch_size_off_a_tpu_may_have_any_value(tmp_path):
-    """An unread batch size may have any value, as in stock tensorflow-estimator."""
+    """Stock tensorflow-estimator passes on any value."""
     program = Program(tmp_path, None)
     program.config.update(save_summary_steps=1, log_step_count_steps=1)
     given = []

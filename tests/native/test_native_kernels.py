@@ -32,7 +32,7 @@ def test_kernels_equal_the_ops_in_every_dimension(shards):
 @pytest.mark.parametrize("rows", [1, 300, 5000, pytest.param(3_000_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("count, shards", [(1, 1), (600, 1), (40_000, 1), (40_000, 3)])
 def test_kernels_equal_the_ops_for_every_size(rows, count, shards):
-    """The sizes need each number of sorting passes, and tables shared by several threads."""
+    """These sizes cover each number of sorting passes, and tables shared by several threads."""
     rng = np.random.default_rng(rows)
     ids = (rng.zipf(1.2, count) - 1) * 7919 % rows
     same(

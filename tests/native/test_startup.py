@@ -1,4 +1,4 @@
-"""The number of ops that a table adds to a training's graph. They delay the first step."""
+"""A table adds few ops to a training's graph, because each op delays the first step."""
 
 import numpy as np
 import pytest

@@ -168,7 +168,7 @@ SLOTS, GRADIENTS, WEIGHTS = (
 @pytest.mark.parametrize("library", ["numpy", "tensorflow"])
 @pytest.mark.parametrize("name", EXTREME)
 def test_extremes_stay_finite(name, library):
-    """They are finite if float64 arithmetic gives values that float32 can hold."""
+    """Results are finite if float64 arithmetic gives values that float32 can hold."""
     parameters = EXTREME[name].parameters
     slots = [SLOTS] * len(parameters.slots)
     lr = np.float32(parameters.learning_rate)
@@ -248,7 +248,7 @@ DENSE, SPARSE = "ResourceApply", "ResourceSparseApply"
 
 
 def as_named(lr, **hyper):
-    """Returns the arguments of an op that has our names for them."""
+    """Returns the arguments of an op that names them as our optimizer does."""
     return {name: value if isinstance(value, bool) else f64(value) for name, value in hyper.items()}
 
 

@@ -54,7 +54,7 @@ def compiled(model_fn, *generations, **kwargs):
 
 @pytest.mark.slow
 def test_a_step_with_everything_is_lowered(tmp_path):
-    """Variables, control flow, functions, outside compilation and sums, in a separate process."""
+    """Lowers variables, control flow, functions, outside compilation and sums."""
 
     def change(logits, features):
         total = tf.reduce_sum(logits)
@@ -151,7 +151,7 @@ def test_impossible_shapes_name_their_line(change, words, offset, lowered):
 
 
 def test_lowering_needs_no_memory_for_variables(lowered):
-    """Weights and slots would take 25 GB."""
+    """The weights and slots of this program would take 25 GB."""
 
     def change(logits, features):
         w = tf.compat.v1.get_variable("w", [1 << 16, 1 << 15], tf.float32)

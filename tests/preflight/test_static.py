@@ -279,7 +279,7 @@ def soft_placement(monkeypatch):
 
 @pytest.mark.parametrize("where", ["body", "branch", "function"])
 def test_soft_placement_sets_host_ops_aside(where, soft_placement):
-    """TensorFlow's automatic outside compilation does the same. SimCLR trained with it."""
+    """TensorFlow's automatic outside compilation does so too, and SimCLR trained with it."""
 
     def change(logits, features):
         total = tf.reduce_sum(logits)
@@ -318,7 +318,7 @@ def number_of_host(loss):
 
 
 def test_host_call_cannot_read_the_replica_id():
-    """A core's step has a number, but a host does not."""
+    """A core's step has a replica id, but a host does not."""
 
     def change(logits, features):
         return tf.reduce_sum(logits) * tf.cast(xla.replica_id(), tf.float32)
@@ -450,7 +450,7 @@ def test_check_program_refuses_wrong_arguments(arguments, message):
 
 
 def test_the_table_of_kernels_is_complete():
-    """Compares with the size of the registry that it was read from, and with known entries."""
+    """Checks the table's size against the registry that it was read from, and known entries."""
     file = importlib.resources.files("estimator_emb.preflight") / "tpu_kernels.json"
     table = json.loads(file.read_text())
     assert "tensorflow-tpu 2.19.1" in table["source"]

@@ -126,7 +126,7 @@ def test_an_error_in_a_function_or_on_another_core_has_its_line(tmp_path, shards
     "name", ["LinearClassifier", pytest.param("DNNClassifier", marks=pytest.mark.slow)]
 )
 def test_an_op_that_no_line_of_the_program_made_keeps_its_name(name, installed, tmp_path):
-    """An empty word that has a weight fails in an op with the column in its name."""
+    """An empty word with a weight fails in an op that is named after the column."""
     columns = tf.feature_column
     words = columns.categorical_column_with_vocabulary_list("word", ["a", "b"])
     weighted = columns.weighted_categorical_column(words, "weight")

@@ -60,7 +60,7 @@ def test_an_evaluation_logs_its_metrics(steps, over, device, tmp_path, caplog):
 
 @pytest.mark.parametrize("device", [None, "host"])
 def test_metrics_are_shown_once(device, tmp_path, caplog):
-    """If tensorflow-estimator's line is shown, for programs that parse it, ours has no metrics."""
+    """Programs may parse tensorflow-estimator's line. If it is shown, ours has no metrics."""
     caplog.set_level(logging.INFO, "tensorflow")
     estimator = make(tmp_path, device)
     estimator.train(input_fn, max_steps=3)

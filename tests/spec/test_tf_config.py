@@ -122,7 +122,7 @@ def test_a_tf_config_without_json_is_quoted(text, message, monkeypatch):
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("text", ["[]", "{'task': 1}"])
 def test_every_class_of_tensorflow_names_a_wrong_tf_config(text, tmp_path, monkeypatch):
-    """Includes the classes of tensorflow-estimator and of strategies with several workers."""
+    """These are classes of tensorflow-estimator, and of strategies with several workers."""
     monkeypatch.setenv("TF_CONFIG", text)
     for read in (
         tf.estimator.RunConfig,

@@ -171,7 +171,7 @@ def test_the_model_by_pjrt_trains_as_on_the_host(loop, pjrt_devices, tmp_path):
         np.testing.assert_allclose(got[name], value, rtol=1e-3, atol=1e-3, err_msg=name)
 
 
-def test_figures_of_tables_on_the_devices_by_pjrt(pjrt_devices, capsys, monkeypatch):
+def test_devices_benchmark_prints_figures_by_pjrt(pjrt_devices, capsys, monkeypatch):
     """Runs in this process, because a TPU accepts no second process."""
     folder = processes.ROOT / "benchmarks"
     monkeypatch.syspath_prepend(str(folder))
