@@ -1,6 +1,6 @@
-"""Turns the formulas of docstrings into MathML, which browsers draw without a script.
+"""Converts formulas in docstrings to MathML, so that browsers draw them without a script.
 
-A formula is an indented block of lines such as these, with a condition after two spaces:
+A formula is an indented block of lines like these. A condition follows two or more spaces:
 
     v <- beta2 * v + (1 - beta2) * g^2
     w <- w - lr * m / sqrt(v)        use_nesterov=False
@@ -19,7 +19,7 @@ _GREEK = {"beta1": ("β", "1"), "beta2": ("β", "2"), "beta": ("β", ""), "rho":
 
 
 def rendered(text: str) -> str:
-    """Returns a docstring in which each block of formulas is MathML."""
+    """Returns the docstring with each block of formulas replaced by MathML."""
     return _BLOCK.sub(lambda match: _table(match[0]) or match[0], text)
 
 
@@ -51,7 +51,7 @@ def _value(text: str) -> str | None:
 
 
 def _drawn(node: ast.expr, inside: int = 0) -> str:
-    """Returns the MathML of an expression inside an operation that binds as `inside` says."""
+    """Returns an expression as MathML; `inside` is the precedence of the enclosing operation."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
         return f"<mfrac>{_row(_drawn(node.left))}{_row(_drawn(node.right))}</mfrac>"
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):

@@ -1,12 +1,11 @@
-"""Tells Griffe, which reads the docstrings for the API reference, three things about them.
+"""Griffe extension that prepares docstrings and classes for the API reference.
 
-Docstrings of this project describe arguments that belong together in one entry, where Griffe sees
-one argument with a strange name:
+It makes three changes:
 
-    low, high: the two limits.
-
-The docstring of an optimizer's file has formulas, which become MathML. And what a class is
-constructed from is the signature of `__new__`, where it has no `__init__`.
+* This project documents related arguments in a single entry, such as `low, high: the two limits.`
+  Griffe would read this as one argument with a strange name, so the entry is split.
+* Formulas in the docstrings of optimizer modules become MathML.
+* If a class defines `__new__` but not `__init__`, the signature of `__new__` is shown.
 """
 
 import pathlib
@@ -23,7 +22,7 @@ _SECTION = re.compile(r"(^(?:Args|Attributes):\n)((?:(?: +.*)?\n?)*)", re.M)
 
 
 def split(text: str) -> str:
-    """Returns a docstring whose Args and Attributes have one entry for each name."""
+    """Returns the docstring with a separate entry for each name in Args and Attributes."""
 
     def entries(match: re.Match[str]) -> str:
         names = re.split(r",\s+", match[2])
@@ -33,16 +32,16 @@ def split(text: str) -> str:
 
 
 class Names(griffe.Extension):
-    """Completes what Griffe has read of a docstring or a class."""
+    """Applies the three changes to the objects that Griffe has read."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
-        """Called by Griffe for everything that it finds."""
+        """Rewrites the docstring of an object. Griffe calls this for every object it finds."""
         if obj.docstring and not obj.is_alias:
             obj.docstring.value = split(obj.docstring.value)
             if obj.is_module and obj.path.startswith("estimator_emb.optimizers."):
                 obj.docstring.value = rendered(obj.docstring.value)
 
     def on_class_members(self, *, cls: griffe.Class, **kwargs: Any) -> None:
-        """Called by Griffe when it has read a class."""
+        """Shows `__new__` as the constructor. Griffe calls this after it has read a class."""
         if "__new__" in cls.members and "__init__" not in cls.members:
             cls.members["__init__"] = cls.members["__new__"]

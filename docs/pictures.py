@@ -1,10 +1,10 @@
-"""Draws the pictures of these pages, each an SVG beside this file: python docs/pictures.py."""
+"""Draws the pictures of the pages as SVG files in this folder: python docs/pictures.py."""
 
 import pathlib
 from html import escape
 
 GRAY, RED, GREEN, BLUE, YELLOW = "#f1f3f4", "#fce8e6", "#e6f4ea", "#e8f0fe", "#fef7e0"
-# What the program says; where its model runs then, and, in bold, where its tables live.
+# (setting of the program, color, text: where the model runs and, in bold, where its tables are)
 PLACES = (
     ("use_tpu=False", BLUE, ["the model on this CPU", "", "*tables in this process"]),
     (
@@ -28,7 +28,7 @@ PLACES = (
         YELLOW,
         [
             "the model on a TPU v2 to v4",
-            "(nobody has run that)",
+            "(untested)",
             "",
             "*tables in its embedding",
             "*hardware",
@@ -38,7 +38,7 @@ PLACES = (
 
 
 def box(x, y, width, height, color, lines):
-    """Returns a rectangle with centred lines; one that begins with "*" is bold, with "`" code."""
+    """Returns a rectangle with centred lines. A leading "*" makes a line bold, "`" code."""
     parts = [
         f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="6" fill="{color}"'
         f' stroke="#444" stroke-width="1.5"/>'
@@ -54,7 +54,7 @@ def box(x, y, width, height, color, lines):
 
 
 def arrow(path, begin=""):
-    """Returns a line along a path, with a tip at its end, or at both ends."""
+    """Returns a line along a path, with an arrowhead at its end, or at both ends if `begin`."""
     start = ' marker-start="url(#tip)"' if begin else ""
     return (
         f'<path d="{path}" stroke="#444" stroke-width="1.5" fill="none"{start}'
@@ -69,7 +69,7 @@ def label(x, y, text, anchor="middle"):
 
 
 def cylinder(x, y, width, height, lines):
-    """Returns a store of tables, with centred lines."""
+    """Returns a cylinder (a store of tables) with centred lines."""
     edge = f"a {width / 2:g} 12 0 0"
     return [
         f'<path d="M {x} {y + 12} {edge} 1 {width} 0 v {height - 24} {edge} 1 -{width} 0 z"'
@@ -80,7 +80,7 @@ def cylinder(x, y, width, height, lines):
 
 
 def picture(width, height, title, *parts):
-    """Returns the text of an SVG."""
+    """Returns an SVG file as text."""
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"'
         ' font-family="sans-serif" font-size="13" role="img">',
@@ -96,7 +96,7 @@ def picture(width, height, title, *parts):
 
 
 def overview():
-    """What a program of 2019 meets today, and where its tables live."""
+    """Ways to run a program of 2019 today, and where its tables are."""
     parts = [
         *box(
             20,
@@ -165,7 +165,7 @@ def overview():
 
 
 def step():
-    """How a training step flows."""
+    """The flow of a training step."""
     boxes = (
         (20, GREEN, ["*1. ids", "one form for every feature; bad ones are an error"]),
         (105, GREEN, ["*2. lookup", "each table's distinct rows, combined to activations"]),
@@ -206,7 +206,7 @@ def step():
 
 
 def emulation():
-    """What an emulated TPU of two cores copies, and what there is once."""
+    """An emulated TPU of two cores: its copies per core, and its shared parts."""
     parts = [
         *box(20, 30, 170, 60, BLUE, ["*input_fn", "the batch of all cores"]),
         arrow("M 190 60 H 248"),
@@ -252,7 +252,7 @@ def emulation():
 
 
 def cluster():
-    """How a cluster of one chief, one worker, two parameter servers and an evaluator starts."""
+    """Start of a cluster with a chief, a worker, two parameter servers and an evaluator."""
     parts = [
         *box(
             20,
