@@ -1,5 +1,5 @@
-"""Guards: what watches the calls of an estimator and the graphs that they build.
+"""Guards: checks, hooks and explanations for an estimator's calls and their graphs.
 
-A guard is a class in a file of its own. `every.GUARDS` names all guards, in the order in which they
-act. `watching` runs them; no other module calls one.
+Each guard is a class in its own file. `every.GUARDS` lists all guards in the order in which they
+run. Only the module `watching` calls them.
 """

@@ -1,7 +1,7 @@
 """Finds a model_fn that uses activations of embedding tables as ids.
 
-Off a TPU, tensorflow-estimator passes ids to a model_fn. Here it receives activations as on a TPU,
-and only feature columns find the ids.
+Without a TPU, tensorflow-estimator passes ids to a model_fn. Here model_fn receives activations, as
+on a TPU, and only feature columns can read the ids.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ _RESHAPES = frozenset(("ExpandDims", "Identity", "Reshape", "Squeeze", "StridedS
 
 
 class Activations(Guard):
-    """Explains errors about activations, and warns of a comparison or a cast to integers."""
+    """Explains errors about activations. Warns if they are compared or cast to integers."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:
@@ -45,7 +45,7 @@ def _activations(features: Any, tables: Sequence[Table]) -> set[str]:
 
 
 def _explain(error: Exception, features: Any, tables: Sequence[Table]) -> None:
-    """Adds to an error which features are activations, if one of them was used as ids."""
+    """Names the activations in an error that occurs because model_fn used them as ids."""
     if not isinstance(error, (AttributeError, TypeError, ValueError)):
         return
     keys = _activations(features, tables)
@@ -63,7 +63,7 @@ def _explain(error: Exception, features: Any, tables: Sequence[Table]) -> None:
 
 
 def _warn_of_ids(features: Any, tables: Sequence[Table]) -> None:
-    """Warns if a model_fn compares activations, or casts them to integers, as if they were ids."""
+    """Warns if model_fn compares activations or casts them to integers, as if they were ids."""
     for key in sorted(_activations(features, tables)):
         waiting = [features[key]] if isinstance(features[key], tf.Tensor) else []
         while waiting:

@@ -1,4 +1,4 @@
-"""Makes the `Call` of each call of an estimator, with a TPU or without."""
+"""Builds the `Call` that describes a call of an estimator, with or without a TPU."""
 
 import contextlib
 import dataclasses
@@ -22,9 +22,9 @@ _CHECKED = ("hooks", "saving_listeners", "steps", "max_steps")
 def made(
     base: Call, method: str, *, checkpoint_path: Any = None, on_tpu: bool = False, **given: Any
 ) -> Call:
-    """Returns the call of a method of an estimator; raises as `check_call` for its arguments.
+    """Returns the `Call` of an estimator's method. Raises the errors of `check_call`.
 
-    `base` has what every call of the estimator has, and `given` what the program gave to this one.
+    `base` holds what all calls of the estimator share, and `given` the arguments of this call.
     """
     checked = {name: given[name] for name in _CHECKED if name in given}
     call_arguments.check_call(method, on_tpu, **checked)
@@ -38,7 +38,7 @@ def made(
 
 @contextlib.contextmanager
 def current(estimator: Any, call: Call) -> Iterator[None]:
-    """Has `of` return a call of an estimator, in this context."""
+    """Makes `call_of` use `call` for this estimator inside the context."""
     before = vars(estimator).get(CURRENT)
     setattr(estimator, CURRENT, call)
     try:
@@ -48,9 +48,9 @@ def current(estimator: Any, call: Call) -> Iterator[None]:
 
 
 def call_of(estimator: Any, base: Call, mode: str) -> Call:
-    """Returns the call for which an estimator builds a graph of a mode.
+    """Returns the `Call` for which an estimator builds a graph of `mode`.
 
-    It is another one than the current call if a hook of a training builds an evaluation.
+    This is not the current call if a training's hook builds an evaluation graph.
     """
     call: Call | None = vars(estimator).get(CURRENT)
     if call is None or call.mode not in ("", mode):

@@ -1,4 +1,4 @@
-"""Compares a graph with the checkpoint that it restores or begins from."""
+"""Compares a graph with the checkpoint that it restores or starts from."""
 
 import contextlib
 from typing import Any
@@ -7,14 +7,14 @@ from estimator_emb.guards.guard import Call, Guard
 
 
 class CheckpointFit(Guard):
-    """Says which variable does not fit, before a session opens."""
+    """Raises an error that names variables that do not fit, before a session opens."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:
         return call.directory is not None
 
     def building(self) -> contextlib.AbstractContextManager[Any]:
-        if self.call.method == "train":  # The lock says from where it continues.
+        if self.call.method == "train":  # DirectoryLock does this for a training.
             return super().building()
         assert self.call.directory is not None
         return self.call.directory.restoring(self.call.checkpoint)

@@ -1,4 +1,4 @@
-"""Keeps a second training out of a folder of checkpoints."""
+"""Prevents two simultaneous trainings in the same folder of checkpoints."""
 
 import contextlib
 from typing import Any
@@ -7,7 +7,7 @@ from estimator_emb.guards.guard import Call, Guard
 
 
 class DirectoryLock(Guard):
-    """Locks the folder in which a training saves, and tidies it up."""
+    """Locks the folder in which a training saves, and removes unfinished saves."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:

@@ -1,4 +1,4 @@
-"""Says how many samples drop_remainder=True kept out of a prediction, where that can be known."""
+"""Logs how many samples drop_remainder=True left out of a prediction, if that is known."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -26,7 +26,7 @@ _ONE_FOR_ONE = (
 
 
 class DroppedSamples(Guard):
-    """Counts the samples in front of the batches of a dataset."""
+    """Counts the samples of a dataset before they are batched."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:

@@ -1,4 +1,4 @@
-"""Says why a training stops early, and which step was best, or that no hook could stop it."""
+"""Logs why a training stops early and which step was best, or that no hook could stop it."""
 
 import contextlib
 import inspect
@@ -16,7 +16,7 @@ from estimator_emb.reporting.text_columns import counted
 
 
 class EarlyStops(Guard):
-    """Has the hooks of `tf.estimator.experimental` that stop a training log one line then."""
+    """Makes the early-stopping hooks of `tf.estimator.experimental` log why they stop."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:
@@ -47,14 +47,14 @@ def _saying(should_stop_fn: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def _used(should_stop_fn: Callable[[], Any]) -> Mapping[str, Any]:
-    """Returns the arguments of a hook of `tf.estimator.experimental`; {} for another one."""
+    """Returns the arguments of a hook of `tf.estimator.experimental`, or {} for other hooks."""
     if getattr(should_stop_fn, "__module__", None) != read_eval_metrics.__module__:
         return {}
     return inspect.getclosurevars(should_stop_fn).nonlocals
 
 
 def _say_blind(should_stop_fn: Callable[[], Any]) -> None:
-    """Logs that a hook had too few evaluations to compare."""
+    """Logs a line if a hook had too few evaluations to compare."""
     used = _used(should_stop_fn)
     if not used:
         return
@@ -87,7 +87,7 @@ def _why(should_stop_fn: Callable[[], Any]) -> str:
         if best is None or is_better(metrics[metric], value_of_best):
             best, value_of_best = step, metrics[metric]
         if most is not None and step - best >= most:
-            break  # Here the hook has stopped, too.
+            break  # The hook has stopped here, too.
     if best is None or step is None:
         return by_program
     if most is None:

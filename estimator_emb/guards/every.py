@@ -1,4 +1,4 @@
-"""The ordered list of all guards."""
+"""Lists all guards, in the order in which they run."""
 
 from estimator_emb.guards.activations import Activations
 from estimator_emb.guards.checkpoint_fit import CheckpointFit
@@ -66,7 +66,7 @@ GUARDS: tuple[type[Guard], ...] = (
     Savers,
     LossSummary,
     GlobalStep,
-    NanLoss,  # Before other hooks, which would say less of NaN.
+    NanLoss,  # Before other hooks, because its NaN error is the most precise.
     NanWeights,
     TableHooks,
     SmallBatches,
@@ -90,10 +90,10 @@ GUARDS: tuple[type[Guard], ...] = (
     SpreadLabels,
     NanInputs,
     PatientCloses,
-    ReadsFirst,  # After all that adds ops or hooks.
+    ReadsFirst,  # After all guards that add ops or hooks.
     ChiefHooks,
     SaveTurns,
     CheckpointFit,
-    SameVocabularies,  # After the shapes, which say more of a vocabulary that has grown.
+    SameVocabularies,  # After CheckpointFit: it explains a grown vocabulary better.
 )
 """Each method of the guards is called in this order; the first context is the outermost."""

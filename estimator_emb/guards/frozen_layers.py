@@ -1,4 +1,4 @@
-"""Warns of Keras layers with trainable=False that an optimizer of TensorFlow 1 trains anyway."""
+"""Warns about Keras layers with trainable=False that a TensorFlow 1 optimizer trains anyway."""
 
 import contextlib
 import inspect
@@ -16,7 +16,7 @@ from estimator_emb.reporting.text_columns import some_of
 
 
 class FrozenLayers(Guard):
-    """Notes which layer makes a variable while model_fn runs."""
+    """Records which Keras layer creates each variable while model_fn runs."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:
@@ -65,7 +65,7 @@ class FrozenLayers(Guard):
 
 
 def _layer_that_adds_weights() -> Any:
-    """Returns the Keras layer whose `add_weight` calls this, or None."""
+    """Returns the Keras layer that is adding a weight, found on the call stack, if any."""
     frame = inspect.currentframe()
     while frame is not None:
         if frame.f_code.co_name == "add_weight":

@@ -1,4 +1,4 @@
-"""Rejects weights that Keras sets in a session of its own, from which no training gets them."""
+"""Rejects weights that Keras sets in its own session, because a training never sees them."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from estimator_emb.reporting.text_columns import some_of
 
 
 class GivenWeights(Guard):
-    """Looks for variables that Keras has assigned a fed value."""
+    """Finds variables to which Keras has assigned a fed value."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:
@@ -35,6 +35,6 @@ def _is_given(op: tf.Operation) -> bool:
     if op.type not in accesses.PLAIN or op.inputs[1].op.type != "Placeholder":
         return False
     files = [one.filename for one in frames.traceback_of(op)]
-    # A model that tensorflow-estimator converts begins from a checkpoint with its weights.
+    # tensorflow-estimator starts a converted Keras model from a checkpoint with its weights.
     converted = any(file.endswith("keras_lib.py") for file in files)
     return not converted and any(frames.is_in(file, frames.KERAS) for file in files)

@@ -1,4 +1,4 @@
-"""Finds a train_op that does not count its steps, or counts each of them more than once."""
+"""Finds a train_op that never increases the global step, or adds more than 1 per step."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -21,9 +21,9 @@ _HOW = (
 
 
 class GlobalStep(Guard):
-    """Raises ValueError where such a training would never end; else warns.
+    """Warns about a wrong global step, or raises ValueError if training would never end.
 
-    A training whose steps count more than once ends as soon as its last step is reached.
+    If each step adds more than 1, a hook ends the training once its last step is reached.
     """
 
     _raised = 0
@@ -35,7 +35,7 @@ class GlobalStep(Guard):
 
     def complete(self, spec: Any) -> Any:
         if tf.distribute.has_strategy():
-            return spec  # Each replica has a variable of its own.
+            return spec  # Each replica has its own variable.
         counters = _counters()
         hooks = (*(self.call.hooks or ()), *spec.training_hooks, *spec.training_chief_hooks)
         if counters and self.call.runs in (Runs.PLAIN, Runs.LOCAL):
@@ -58,8 +58,7 @@ class GlobalStep(Guard):
 class _StopsWhenReached(tf.compat.v1.train.SessionRunHook):
     """Ends a training once its last step is reached.
 
-    TensorFlow's hook looks before a step whether the step after it is the last one, which a global
-    step may skip.
+    TensorFlow's hook assumes that a step adds 1 to the global step, so it may stop too late.
     """
 
     def __init__(self, steps: int | None, max_steps: int | None):
@@ -79,10 +78,10 @@ class _StopsWhenReached(tf.compat.v1.train.SessionRunHook):
 
 
 def _check(counters: Sequence[Any], must_count: bool, hooks: Iterable[type]) -> None:
-    """Warns if there are no `counters`, ops of the training that change the global step.
+    """Warns if `counters`, the training's ops that change the global step, is empty.
 
-    With `must_count`, where training would never end, it raises ValueError instead, unless one of
-    the `hooks`, classes, is the program's own and may change the step.
+    With `must_count` the training would never end, so this raises ValueError instead. It still only
+    warns if `hooks` has a class of the program, because that hook may change the global step.
     """
     if counters:
         console.counts_steps(tf.compat.v1.get_default_graph())
@@ -133,7 +132,7 @@ def _may_assign(op: Any) -> bool:
     for name in functions:
         definition = op.graph._get_function(name)
         nodes = getattr(getattr(definition, "definition", None), "node_def", None)
-        # Functions that it calls may assign too; they are not searched.
+        # Functions that this function calls may assign too. They are not searched.
         if nodes is None or any(
             "Assign" in node.op or any(attribute.func.name for attribute in node.attr.values())
             for node in nodes

@@ -1,4 +1,4 @@
-"""Warns of variables whose gradients are not summed over the cores of an emulated TPU."""
+"""Warns about gradients that are not summed over the cores of an emulated TPU."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from estimator_emb.reporting.text_columns import some_of
 
 
 class GradientSums(Guard):
-    """Looks for an optimizer that is no CrossShardOptimizer."""
+    """Finds variables that are trained without a CrossShardOptimizer."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:

@@ -1,4 +1,4 @@
-"""The base of all guards, and what they know of a call."""
+"""The base class of all guards, and the facts that guards know about a call."""
 
 import contextlib
 import dataclasses
@@ -25,7 +25,7 @@ _HOOKS_OF = {
 
 
 class Runs(enum.Enum):
-    """Who runs the model of a call."""
+    """Where the model of a call runs."""
 
     PLAIN = "an Estimator without a TPU"
     LOCAL = "use_tpu=False"
@@ -37,29 +37,27 @@ class Runs(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """One call of an estimator; `calls` makes all of them.
+    """Describes one call of an estimator, as the module `calls` builds it.
 
     Attributes:
       method: 'train', 'evaluate', 'predict' or 'export'.
-      mode: the mode of the graph that is built; an export may build one for each mode.
-      runs: who runs the estimator's models.
-      estimator: the name of its class, if it is no `TPUEstimator`.
-      model_fn: the program's.
-      has_spec: whether the program gave an EmbeddingConfigSpec.
+      mode: the mode of the graph being built. An export may build a graph for each mode.
+      runs: where the estimator's models run.
+      estimator: the class name of a plain Estimator. Empty for a `TPUEstimator`.
+      model_fn: the program's model_fn.
+      has_spec: whether the program passed an EmbeddingConfigSpec.
       tables: the tables of that spec.
-      batch_sizes: mode -> samples of the whole batch as the program gave them, or None.
-      steps, max_steps: those of the program's `train`.
-      hooks: those that the program gives to `train`.
-      saving_listeners: likewise.
-      predict_keys: names of the predictions that are returned by example; None for all.
+      batch_sizes: mode -> the program's batch size over all cores, if it passed a size.
+      steps, max_steps, hooks, saving_listeners: arguments of the program's call.
+      predict_keys: the predictions that are split into single examples. None for all.
       model_dir: the folder of checkpoints.
       config: the estimator's `RunConfig`.
-      directory: the checkpoints of that folder.
-      restores: whether the model reads its weights from that folder.
-      checkpoint: the path of the checkpoint that is read, or None.
-      warm_start: the program's `WarmStartSettings`, or None.
-      float16: the checkpoint that an export with float16 tables restores; None for float32 tables.
-      host, hosts: the number of this process among those that train together on PJRT devices.
+      directory: the checkpoints of `model_dir`.
+      restores: whether the model restores its weights from `model_dir`.
+      checkpoint: the path of the checkpoint that is read, if any.
+      warm_start: the program's `WarmStartSettings`, if any.
+      float16: the checkpoint that an export with float16 tables restores, if any.
+      host, hosts: the number of this process among the hosts that train together, and their count.
     """
 
     runs: Runs
@@ -96,7 +94,7 @@ class Call:
 
     @property
     def counts_steps(self) -> bool:
-        """Whether the program gave the number of steps to train."""
+        """Whether the program passed the number of steps to train."""
         return self.steps is not None or self.max_steps is not None
 
     @property
@@ -109,35 +107,35 @@ class Call:
 
     @property
     def on_cores(self) -> bool:
-        """Whether the program sees a TPU that is not there."""
+        """Whether an emulated TPU or PJRT devices replace the program's TPU."""
         return self.runs in (Runs.EMULATED, Runs.PJRT)
 
     @property
     def in_session(self) -> bool:
-        """Whether a session of this process, or of its cluster, runs the model's ops."""
+        """Whether the model runs in a session of this process or its cluster."""
         return self.runs not in (Runs.TPU, Runs.DESCRIBED)
 
     @property
     def in_graph(self) -> bool:
-        """Whether the graph of that session has the model's ops, rather than a lowered step."""
+        """Whether the session's graph contains the model's ops, not a lowered step."""
         return self.in_session and self.runs is not Runs.PJRT
 
     @property
     def ours(self) -> bool:
-        """Whether the estimator is a `TPUEstimator`, whose model runs in a session."""
+        """Whether the estimator is a `TPUEstimator` and its model runs in a session."""
         return self.in_session and self.runs is not Runs.PLAIN
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelBatch:
-    """What model_fn gets.
+    """The batch that model_fn receives.
 
     Attributes:
-      features, labels: those of the input, without what the tables look up.
-      activations: by key, what the tables give to the model in place of that.
-      samples: how many samples each feature should have: an int, a scalar tensor or None.
-      static_samples: the same as the graph knows it while it is built, or None.
-      given: the (features, labels) of input_fn; None where each core has its own.
+      features, labels: the input's, without the ids and weights that the tables look up.
+      activations: key -> the activation that model_fn receives instead of those ids.
+      samples: the number of samples that each feature should have: an int, a scalar tensor or None.
+      static_samples: `samples` if it is known while the graph is built, else None.
+      given: the (features, labels) of input_fn. None if each core has its own batch.
     """
 
     features: Any
@@ -149,16 +147,16 @@ class ModelBatch:
 
     @property
     def seen(self) -> Any:
-        """The features of model_fn."""
+        """The features that model_fn receives, activations included."""
         return {**self.features, **self.activations} if self.activations else self.features
 
 
 class GraphFacts(Protocol):
-    """What guards know of their graph; `watching.GraphGuards` is the class.
+    """The facts that guards can read about their graph. `watching.GraphGuards` provides them.
 
     Attributes:
       call: the call that builds the graph.
-      cores: those that share the batch; one without a TPU.
+      cores: the cores that share the batch. Without a TPU this is a single core.
       lookup: the tables in the graph, once they have been created.
     """
 
@@ -168,26 +166,26 @@ class GraphFacts(Protocol):
 
     @property
     def seen(self) -> Any:
-        """The features that model_fn gets."""
+        """The features that model_fn receives."""
 
     @property
     def ahead(self) -> LookaheadBuffer | None:
-        """What a step keeps for the next one, if lookups are a step ahead."""
+        """The tensors kept for the next step, if lookups run a step ahead."""
 
     def inputs(self) -> list[tuple[str, Any]]:
-        """Returns the parts of features and labels that model_fn gets, each with its name."""
+        """Returns the name and value of each feature and label that model_fn receives."""
 
     def losses_of(self, spec: Any) -> Sequence[Any]:
-        """Returns the loss of each core; that of `spec` if they are unknown; [] without inputs."""
+        """Returns each core's loss, or `spec.loss` if unknown. Without inputs, returns []."""
 
     def warm_start(self) -> Any:
-        """Returns the settings from which the variables of the graph start, or None."""
+        """Returns the warm-start settings of the graph's variables, if any."""
 
 
 class Guard:
-    """Watches a call of an estimator, or a graph of it; each method is optional.
+    """Watches a call of an estimator or one of its graphs. All methods are optional.
 
-    The call and each of its graphs have their own instances, which may keep what they find.
+    Each call and each graph has its own instance, so a guard may keep state.
     """
 
     def __init__(self, graph: GraphFacts):
@@ -200,51 +198,51 @@ class Guard:
         return True
 
     def surround(self) -> contextlib.AbstractContextManager[Any]:
-        """Makes a context for the whole call, which yields hooks for its session."""
+        """Returns a context for the whole call. It yields hooks for the call's session."""
         return contextlib.nullcontext([])
 
     def building(self) -> contextlib.AbstractContextManager[Any]:
-        """Makes a context for the part of the call in which it builds its graph."""
+        """Returns a context for the part of the call that builds its graph."""
         return contextlib.nullcontext()
 
     def evaluating(self) -> contextlib.AbstractContextManager[Any]:
-        """Makes a context for the session of an evaluation, which yields hooks for it."""
+        """Returns a context for an evaluation's session. It yields hooks for the session."""
         return contextlib.nullcontext([])
 
     def evaluated(self, metrics: Any, output_dir: str) -> None:
-        """Takes the metrics of an evaluation, whose summaries are in `output_dir`."""
+        """Receives an evaluation's metrics. Its summaries are in `output_dir`."""
 
     def calling(self) -> None:
-        """Checks the call, before model_fn builds its graph."""
+        """Checks the call before model_fn builds its graph."""
 
     def returned(self, owner: str, value: Any) -> Any:
-        """Returns what input_fn, the `owner`, has returned, checked."""
+        """Returns input_fn's value, checked or replaced. `owner` names input_fn in messages."""
         return value
 
     def reads(self, dataset: Any) -> None:
-        """Notes a dataset of which an iterator is made."""
+        """Records a dataset that gets an iterator."""
 
     def fed(self, features: Any, labels: Any, core: str) -> None:
-        """Notes a batch of a dataset's iterator; `core` is '' or, e.g., ' of core 1'."""
+        """Records a batch of a dataset's iterator. `core` is '' or, e.g., ' of core 1'."""
 
     def before(self, batch: ModelBatch) -> ModelBatch:
-        """Returns the batch for model_fn."""
+        """Returns the batch for model_fn, checked or replaced."""
         return batch
 
     def around(self, batch: ModelBatch) -> contextlib.AbstractContextManager[Any]:
-        """Makes a context in which model_fn runs."""
+        """Returns a context in which model_fn runs."""
         return contextlib.nullcontext()
 
     def after(self, spec: Any) -> Any:
-        """Returns what model_fn has returned, checked."""
+        """Returns the value of model_fn, checked or replaced."""
         return spec
 
     def built(self, spec: Any) -> Any:
-        """Returns that value, once the tables are in the graph too."""
+        """Returns `spec`, checked or replaced after the tables were added to the graph."""
         return spec
 
     def complete(self, spec: Any) -> Any:
-        """Returns the `EstimatorSpec` of the whole graph, checked."""
+        """Returns the `EstimatorSpec` of the complete graph, checked or replaced."""
         return spec
 
     def hooks(self, spec: Any) -> Iterable[Any]:
@@ -254,20 +252,20 @@ class Guard:
     def training(
         self, spec: Any, worker_hooks: Sequence[Any], hooks: Sequence[Any]
     ) -> tuple[Any, Sequence[Any]]:
-        """Returns the spec and the program's hooks of a training, just before its session."""
+        """Returns a training's spec and hooks, possibly changed, just before its session."""
         return spec, hooks
 
     def explain(self, error: Exception) -> Exception | None:
-        """Returns the error to raise in place of a session's error; None leaves it as it is."""
+        """Returns an error to raise instead of a session's error, if the guard can explain it."""
         return None
 
 
 def with_hooks(spec: Any, hooks: Iterable[Any]) -> Any:
-    """Returns an `EstimatorSpec` with more hooks for its mode."""
+    """Returns the `EstimatorSpec` with `hooks` added for its mode."""
     name, hooks = _HOOKS_OF[spec.mode], list(hooks)
     return spec._replace(**{name: (*(getattr(spec, name) or ()), *hooks)}) if hooks else spec
 
 
 def graph_guards(graph: Any) -> Any:
-    """Returns the `GraphGuards` of a graph, or None."""
+    """Returns the `GraphGuards` of a graph, if any."""
     return getattr(graph, GUARDS_OF_GRAPH, None)

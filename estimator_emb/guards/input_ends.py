@@ -1,4 +1,4 @@
-"""Reports trainings and evaluations without input, and trainings whose input ends too early."""
+"""Reports trainings and evaluations without input, and trainings that run out of input."""
 
 import contextlib
 import sys
@@ -17,10 +17,10 @@ _PERHAPS = (
 
 
 class InputEndedError(tf.errors.OutOfRangeError):
-    """Input ended too early for a training or an evaluation.
+    """Raised if the input of a training or an evaluation ends too early.
 
-    A session treats a plain OutOfRangeError as a regular end, so that a failing evaluation inside a
-    training would end the training without a message.
+    A session treats a plain OutOfRangeError as a normal end. Raised by an evaluation inside a
+    training, it would end the training without a message.
     """
 
     def __init__(self, message: str):
@@ -49,7 +49,7 @@ class InputEnds(Guard):
 
     @contextlib.contextmanager
     def surround(self) -> Iterator[Any]:
-        """Raises for a training without a step; warns if it is without a TPU's estimator."""
+        """Raises an error if a training made no step. For a plain Estimator, it only warns."""
         if self.call.method == "evaluate":
             yield []
             return
@@ -84,7 +84,7 @@ class _Steps(tf.compat.v1.train.SessionRunHook):
 
 
 class _Trained(_Steps):
-    """A hook that says so if the input of a training ends before the steps that were asked for."""
+    """A hook that logs a line if the input ends before the requested number of steps."""
 
     def __init__(self, steps: Any, max_steps: Any):
         super().__init__()
@@ -114,7 +114,7 @@ class _Trained(_Steps):
 
 
 def _input_ended(session: Any) -> bool:
-    """Returns whether an op of the session's graph ended it; a hook may end it by such an error."""
+    """Returns whether an op of the graph ended the session, not a hook's OutOfRangeError."""
     error = sys.exc_info()[1]
     if not isinstance(error, tf.errors.OutOfRangeError) or isinstance(error, InputEndedError):
         return False
@@ -122,7 +122,7 @@ def _input_ended(session: Any) -> bool:
 
 
 class _Evaluated(_Steps):
-    """A hook that raises an error at the end of an evaluation without a batch."""
+    """A hook that raises an error if an evaluation ends without a batch."""
 
     def end(self, session: Any) -> None:
         if not self.any:

@@ -1,8 +1,8 @@
-"""Adds the name of the feature to errors that a step raises because of its input.
+"""Adds the feature's name to errors that a malformed input causes in a step.
 
-A dataset encodes a SparseTensor or RaggedTensor as one variant. If its parts do not fit together,
-TensorFlow fails to encode or decode it, with an error that names only an op. So the ops of each
-feature are recorded here while the graph is built.
+A dataset encodes a SparseTensor or RaggedTensor as a single variant. If its parts do not fit
+together, TensorFlow fails to encode or decode it. The error names only an op, so this guard records
+the ops of each feature while the graph is built.
 """
 
 import collections
@@ -39,7 +39,7 @@ _OF_DATASET = re.compile(
 
 
 class InputErrors(Guard):
-    """Records which op reads which feature, for the errors of such ops."""
+    """Records which op reads which feature, to explain the errors of malformed inputs."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:
@@ -72,7 +72,7 @@ class InputErrors(Guard):
             for function in one._functions():
                 graph = getattr(function.function, "graph", None)
                 if not isinstance(graph, tf.Graph):
-                    continue  # Functions of TensorFlow 1 have none.
+                    continue  # Functions of TensorFlow 1 have no graph.
                 _note(self._in_functions, graph.outputs, function.output_structure, _MAKES)
                 readers = [next(iter(part.consumers()), None) for part in graph.inputs]
                 first = [reader and reader.outputs and reader.outputs[0] for reader in readers]

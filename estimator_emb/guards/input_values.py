@@ -1,4 +1,4 @@
-"""Rejects what an input_fn may not return."""
+"""Rejects invalid return values of input_fn."""
 
 import inspect
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _MUST = "must return a Dataset, or features and labels"
 
 
 class InputValues(Guard):
-    """Names the input_fn that returned no Dataset, and no features and labels."""
+    """Raises an error if input_fn returns neither a Dataset nor features and labels."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:
@@ -26,7 +26,7 @@ class InputValues(Guard):
                 f"{owner} {_MUST}; it returned an iterator, {type(value).__name__}. Return the "
                 "Dataset, or what get_next() returns."
             )
-        if self.call.ours:  # A model_fn without a TPU may do without what input_fn returns.
+        if self.call.ours:  # A plain Estimator's model_fn may ignore what input_fn returns.
             _check(owner, value, self.call.has_spec, self.call.on_cores)
         return value
 

@@ -1,4 +1,4 @@
-"""Has Keras's layers repeat with `RunConfig(tf_random_seed=...)`, as TensorFlow's ops do."""
+"""Makes Keras layers reproducible with `RunConfig(tf_random_seed=...)`, like TensorFlow's ops."""
 
 import contextlib
 import importlib
@@ -14,8 +14,8 @@ from estimator_emb.guards.guard import Guard, ModelBatch
 class KerasSeeds(Guard):
     """Draws the seeds of Keras's initializers and Dropout from the seed of the `RunConfig`.
 
-    Keras draws them from Python's `random` otherwise. If the program has called
-    `tf.keras.utils.set_random_seed`, Keras has a generator, which this guard leaves in place.
+    Otherwise Keras draws them from Python's `random`. If the program has called
+    `tf.keras.utils.set_random_seed`, Keras has its own generator, and this guard keeps it.
     """
 
     def around(self, batch: ModelBatch) -> contextlib.AbstractContextManager[Any]:

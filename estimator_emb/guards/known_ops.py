@@ -1,4 +1,4 @@
-"""Rejects a model whose ops only a TPU runs, before a session opens."""
+"""Rejects a model with TPU-only ops before a session opens."""
 
 from typing import Any
 
@@ -7,14 +7,14 @@ from estimator_emb.guards.guard import Call, Guard
 
 
 class KnownOps(Guard):
-    """Looks every op of the graph up among the kernels for CPU and GPU."""
+    """Checks that every op of the graph has a kernel for CPU or GPU."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:
         return call.ours
 
     def built(self, spec: Any) -> Any:
-        if self.call.exporting:  # Before the graph of a TPU is added.
+        if self.call.exporting:  # Before the TPU graph is added.
             tpu_ops.check_kernels()
         return spec
 

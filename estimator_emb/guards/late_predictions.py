@@ -1,7 +1,7 @@
-"""Has predictions read no batch ahead that the program did not ask for.
+"""Stops predictions from reading a batch ahead unless the program asks for it.
 
-tf.data adds a prefetch to the end of an input, so that a generator that waits for a question is
-asked for the next one before the answer to this one is out. An emulated TPU reads ahead, as a TPU
+tf.data adds a prefetch to the end of an input. A generator that waits for a question would then be
+asked for the next question before the current answer is out. An emulated TPU reads ahead, as a TPU
 does.
 """
 
@@ -15,7 +15,7 @@ from estimator_emb.guards.guard import Call, Guard, Runs
 
 
 class LatePredictions(Guard):
-    """Switches that prefetch off unless the options of the dataset say otherwise."""
+    """Disables the prefetch that tf.data adds, unless the dataset's options set it."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:

@@ -1,4 +1,4 @@
-"""Has Keras layers that are called without `training` train in a training."""
+"""Makes Keras layers that are called without `training` use training mode in a training."""
 
 import contextlib
 from collections.abc import Iterator
@@ -11,10 +11,10 @@ from estimator_emb.guards.guard import Call, Guard, ModelBatch
 
 
 class LearningPhase(Guard):
-    """Sets Keras's learning phase of the graph, as `model_to_estimator` does.
+    """Sets Keras's learning phase for the graph, as `model_to_estimator` does.
 
     Without it, Dropout is off and BatchNormalization uses its moving averages in a graph. The
-    program may set another one in its model_fn.
+    program may set another phase in its model_fn.
     """
 
     @classmethod
@@ -24,7 +24,7 @@ class LearningPhase(Guard):
     @contextlib.contextmanager
     def around(self, batch: ModelBatch) -> Iterator[Any]:
         with contextlib.ExitStack() as until_its_end:
-            with patches.without_warnings():  # It is deprecated; today's Keras has no successor.
-                # After `clear_session`, Keras would keep the graph of a phase that stays set.
+            with patches.without_warnings():  # It is deprecated, but has no replacement.
+                # If the phase stayed set, Keras would keep its graph even after `clear_session`.
                 until_its_end.enter_context(tf.keras.backend.learning_phase_scope(1))
             yield

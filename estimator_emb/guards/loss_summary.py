@@ -1,4 +1,4 @@
-"""Shows the loss of a training under the tag that its evaluations use."""
+"""Writes the loss of a training under the same tag as its evaluations."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from estimator_emb.guards.guard import Call, Guard
 
 
 class LossSummary(Guard):
-    """Adds the loss to the figures of tables, if the program asked for these."""
+    """Adds the loss to the summaries of tables, if the program enabled them."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:

@@ -1,7 +1,7 @@
-"""Explains the errors of TensorFlow about what the program made outside of input_fn and model_fn.
+"""Explains TensorFlow's errors about objects made outside of input_fn and model_fn.
 
-Each call of an estimator has a graph of its own, in which nothing of another graph, and nothing
-that was made eagerly, can be used.
+Each call of an estimator has its own graph. Tensors of another graph and eager tensors cannot be
+used in it.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ _TENSOR = "make it inside of the function that uses it, or use a NumPy array"
 
 
 class MadeOutside(Guard):
-    """Says what was made outside, and where, as far as the error tells."""
+    """Names the outside object and the line that made it, as far as the error tells."""
 
     def building(self) -> contextlib.AbstractContextManager[Any]:
         return error_notes.explained(_explain)
@@ -73,7 +73,7 @@ def _advice(tensor: tf.Tensor, used: Any) -> str:
 
 
 def _outside(error: Exception) -> Iterator[tf.Tensor]:
-    """Yields tensors from outside that the frames of an error know, the innermost frames first."""
+    """Yields the outside tensors that an error's frames hold, the innermost frames first."""
     for frame, _ in reversed([*traceback.walk_tb(error.__traceback__)]):
         for value in [*frame.f_locals.values()]:
             for one in value if isinstance(value, (list, tuple)) else (value,):
@@ -83,7 +83,7 @@ def _outside(error: Exception) -> Iterator[tf.Tensor]:
 
 
 def _is_outside(tensor: tf.Tensor) -> bool:
-    """Returns whether no estimator has made the graph of a tensor, as its first op tells."""
+    """Returns whether a tensor is eager, or no estimator made the first op of its graph."""
     made = () if _is_eager(tensor) else frames.traceback_of(tensor.graph.get_operations()[0])
     return not any(frames.is_in(one.filename, ("tensorflow_estimator",)) for one in made)
 

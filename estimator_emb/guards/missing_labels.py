@@ -1,4 +1,4 @@
-"""Says so if labels are None because input_fn returned only features."""
+"""Explains errors about None that occur because input_fn returned only features."""
 
 import contextlib
 import re
@@ -13,7 +13,7 @@ _SHAPES = re.compile(r"[(\[](None|\d+),( ?(None|\d+),?)*[)\]]|<TensorShape.*?>")
 
 
 class MissingLabels(Guard):
-    """Adds that to an error of a model_fn about None."""
+    """Explains an error of a model_fn that got no labels from input_fn."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:

@@ -1,4 +1,4 @@
-"""Says what may have made the train_op of a model_fn None."""
+"""Explains why the train_op of a model_fn may be None."""
 
 import contextlib
 from typing import Any
@@ -10,7 +10,7 @@ _MISSING = "Missing train_op."
 
 
 class MissingTrainOps(Guard):
-    """Adds a sentence to tensorflow-estimator's error."""
+    """Adds advice to tensorflow-estimator's error about a missing train_op."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:

@@ -1,4 +1,4 @@
-"""Adds to an error of a model_fn what the program may have meant."""
+"""Adds advice about a likely mistake to an error of a model_fn."""
 
 import contextlib
 import gc
@@ -21,7 +21,7 @@ _OF_TENSORS = re.compile(r"\b(d?types?|shapes?|dimensions?|rank)\b", re.IGNORECA
 
 
 class ModelErrors(Guard):
-    """Explains a missing feature, a table's optimizer as the model's, and a missing spec."""
+    """Explains a missing feature, a wrong optimizer, and a missing EmbeddingConfigSpec."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:
@@ -65,7 +65,7 @@ class ModelErrors(Guard):
 
 
 def _looked_up_elsewhere(features: Any) -> list[str]:
-    """Returns the features of the specs that the program has made, and given to no estimator."""
+    """Returns the features that are also keys of an EmbeddingConfigSpec in the program."""
     if not isinstance(features, Mapping):
         return []
     made = (one for one in gc.get_objects() if issubclass(type(one), EmbeddingConfigSpec))

@@ -13,7 +13,7 @@ from estimator_emb.guards.guard import Call, Guard
 
 
 class ModelValues(Guard):
-    """Raises ValueError for another value, another mode, or predictions without a batch."""
+    """Raises ValueError for a wrong type or mode, or predictions without a batch dimension."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:
@@ -81,7 +81,7 @@ def _checked_metrics(function: Callable[..., Any]) -> Callable[..., Any]:
                 )
         return metrics
 
-    with contextlib.suppress(TypeError, ValueError):  # Some functions written in C have none.
+    with contextlib.suppress(TypeError, ValueError):  # Some C functions have no signature.
         checked.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     return checked
 

@@ -1,8 +1,8 @@
 """Names the features and labels that make the loss of a step NaN or infinite.
 
-Only a step whose loss is not finite looks at them, so that a model may mask missing values that
-are NaN, and other steps pay nothing. Such a training step ends before it writes anything; an
-evaluation, which changes nothing, logs a warning.
+The inputs are checked only if a step's loss is not finite. So a model may mask missing values that
+are NaN, and other steps cost nothing. A training step with such inputs ends before it writes
+anything. An evaluation changes nothing, so it only logs a warning.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ from estimator_emb.reporting.console import logger
 
 
 class NanInputs(Guard):
-    """Looks at the inputs of a step whose loss is not finite."""
+    """Checks the inputs of a step if its loss is not finite."""
 
     _error: NanInputError | None = None
     """What ended the step."""
@@ -28,7 +28,7 @@ class NanInputs(Guard):
         return call.in_session and not call.exporting
 
     def complete(self, spec: Any) -> Any:
-        # What a step does for the next one does not wait for its loss.
+        # Ops that prepare the next step do not wait for this step's loss.
         kept = self.graph.ahead.kept if self.graph.ahead else None
         losses = self.graph.losses_of(spec)
         inputs = non_finite.FloatInputs(self.graph)

@@ -12,12 +12,12 @@ from estimator_emb.guards.guard import Call, Guard
 
 
 class NanLossError(tf.compat.v1.train.NanLossDuringTrainingError):
-    """tensorflow-estimator's error of a NaN loss, with a line for each bad table or variable."""
+    """tensorflow-estimator's error about a NaN loss, plus a line per bad table or variable."""
 
     begin = "After this step, these hold NaN or infinity:"
 
     def __init__(self, found: Sequence[str] = ()):
-        # The default is for pickle, which first creates the error without arguments.
+        # The default is for pickle: it first creates the error without arguments.
         RuntimeError.__init__(self)
         self.found = tuple(found)
 
@@ -33,7 +33,7 @@ class NanLossError(tf.compat.v1.train.NanLossDuringTrainingError):
 
 
 class EmulatedNanLossError(NanLossError, tf.errors.InvalidArgumentError):
-    """A NaN loss on an emulated TPU, where it is also an InvalidArgumentError as on a TPU."""
+    """A NaN loss on an emulated TPU. As on a TPU, it is also an InvalidArgumentError."""
 
     def __init__(self, found: Sequence[str]):
         NanLossError.__init__(self, found)
@@ -41,7 +41,7 @@ class EmulatedNanLossError(NanLossError, tf.errors.InvalidArgumentError):
 
 
 class NanInputError(EmulatedNanLossError):
-    """A loss that features or labels make NaN or infinite, by an op of the step."""
+    """Raised for NaN or infinity in a step's features, labels or weights."""
 
     def __init__(self, found: Sequence[str], begin: str):
         self.begin = begin
@@ -52,7 +52,7 @@ class NanInputError(EmulatedNanLossError):
 
 
 class NanLoss(Guard):
-    """Ends a training whose loss is NaN, with an error that says where NaN is."""
+    """Ends a training when its loss is NaN, with an error that says where NaN is."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:
@@ -65,7 +65,7 @@ class NanLoss(Guard):
     def training(
         self, spec: Any, worker_hooks: Sequence[Any], hooks: Sequence[Any]
     ) -> tuple[Any, Sequence[Any]]:
-        """Moves the hook of `spec` to `hooks`, which run before tensorflow-estimator's."""
+        """Moves the hook of `spec` to `hooks`, so that it runs before tensorflow-estimator's."""
         mine = [hook for hook in spec.training_hooks if isinstance(hook, NanReportHook)]
         others = [hook for hook in spec.training_hooks if hook not in mine]
         return spec._replace(training_hooks=others), [*hooks, *mine]
@@ -74,8 +74,8 @@ class NanLoss(Guard):
 class NanReportHook(tf.compat.v1.train.SessionRunHook):
     """A hook that raises `NanLossError` when the loss of a step is NaN.
 
-    It fetches only the loss until then. It must come before tensorflow-estimator's own hook, whose
-    error does not say what is NaN.
+    Until then it fetches only the loss. It must run before tensorflow-estimator's own hook, because
+    that hook's error does not say where NaN is.
     """
 
     def __init__(self, loss: tf.Tensor, tables: Sequence[StoredTable] = (), emulated: bool = False):
@@ -90,6 +90,6 @@ class NanReportHook(tf.compat.v1.train.SessionRunHook):
         if np.isnan(run_values.results).any():
             variables = [shard.weights for table in self._tables for shard in table.variables]
             variables += tf.compat.v1.trainable_variables()
-            # A fetch of a table is a view of the variable, not a copy.
+            # Fetching a table returns a view of the variable, not a copy.
             read = run_context.session.run
             raise self._error(list(non_finite.lines_of_weights(self._tables, variables, read)))

@@ -1,9 +1,9 @@
-"""Ends a training whose weights or slots have become NaN or infinite before it saves them.
+"""Ends a training before it saves weights or slots that have become NaN or infinite.
 
-The loss may stay finite: on a CPU, TensorFlow's fused ops make a number of NaN in a ReLU.
-So the sum of each variable is computed before each checkpoint and at the end of training. The
-sum needs no copy of the variable, and only the sum leaves the variable's device. An emulated TPU
-also looks at its dense variables after each session call, as a TPU does.
+The loss may stay finite: on a CPU, TensorFlow's fused ops turn NaN into a number in a ReLU. So each
+variable is summed before each checkpoint and at the end of training. The sum copies no variable,
+and only the sum leaves the variable's device. An emulated TPU also checks its dense variables after
+each session call, as a TPU does.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ _LATER_SECONDS = 10
 
 
 class NanWeights(Guard):
-    """Looks at the variables that the steps write."""
+    """Checks the variables that training steps write."""
 
     _sums: "_Sums"
     _error: NanInputError | None = None
@@ -67,7 +67,7 @@ class NanWeights(Guard):
 
     def _look(self, session: Any) -> None:
         """Raises an error if variables have become NaN or infinite since training began."""
-        with self._lock:  # A saver may write in a thread of its own.
+        with self._lock:  # A saver may write in its own thread.
             step = int(session.run(self._sums.step))
             if step == self._step_seen:
                 return
@@ -85,7 +85,7 @@ class NanWeights(Guard):
             raise self._made(step, lines, "a later batch", self._later_inputs(session))
 
     def _lines(self, variables: Iterable[tf.Variable], session: Any) -> list[str]:
-        """Returns lines of those of the `variables` that are not finite and that a step writes."""
+        """Returns lines about those `variables` that are not finite and that a step writes."""
         variables = list(variables)
         if not variables:
             return []
@@ -107,7 +107,7 @@ class NanWeights(Guard):
             logger.warning("%s", "\n  ".join([begin, *lines, end]))
 
     def _with_look(self, spec: Any) -> Any:
-        """Returns a spec whose session calls end with a look at the dense variables."""
+        """Returns a spec with a train_op that also checks the dense variables."""
         of_tables = {one.name for table in self._tables() for one in table.all_variables}
         variables = [
             variable
@@ -134,7 +134,7 @@ class NanWeights(Guard):
             step = tf.identity(tf.compat.v1.train.get_global_step())
             values = [variable.read_value() for variable in variables]
             finite = [tf.math.is_finite(tf.reduce_sum(value)) for value in values]
-            # NanLoss says more of a NaN loss.
+            # NanLoss explains a NaN loss better.
             good = tf.reduce_all(finite) | tf.math.is_nan(tf.identity(spec.loss))
             given = [step, *values, *self._inputs.tensors]
             checked = tf.cond(
@@ -146,7 +146,7 @@ class NanWeights(Guard):
         return self.graph.lookup.tables if self.graph.lookup else ()
 
     def _later_inputs(self, session: Any) -> list[str]:
-        """Returns lines of the first later batch with NaN or infinity; [] if none is read soon."""
+        """Returns lines about the next batch with NaN or infinity, or [] if not found soon."""
         end = time.monotonic() + _LATER_SECONDS
         options = tf.compat.v1.RunOptions(timeout_in_ms=_LATER_SECONDS * 1000)
         for _ in range(_LATER_BATCHES if self._inputs.names else 0):
@@ -180,7 +180,7 @@ class NanWeights(Guard):
 
 
 class _Sums:
-    """The sums of the variables of a graph, in no attribute of a hook: no step computes them."""
+    """Ops that sum a graph's variables. No hook has them as attributes, so no step runs them."""
 
     def __init__(self) -> None:
         self.step = tf.compat.v1.train.get_global_step()
@@ -191,7 +191,7 @@ class _Sums:
         ]
         self._reads = {}
         self._sums = []
-        # One for all: a graph may have thousands of variables.
+        # Shared constants, because a graph may have thousands of variables.
         axes = functools.cache(lambda rank: tf.constant([*range(rank)], tf.int32))
         for variable in self._variables:
             # Only the sum leaves a parameter server.
@@ -210,7 +210,7 @@ class _Sums:
             self._reads[variable.name] = value
 
     def not_finite(self, session: Any) -> list[tuple[tf.Variable, bool]]:
-        """Returns the variables that are not finite, each with whether its sum is NaN."""
+        """Returns each variable that is not finite, and whether its sum is NaN."""
         sums = zip(self._variables, session.run(self._sums), strict=True)
         return [
             (one, bool(np.isnan(value)))
@@ -242,7 +242,7 @@ def _is_updated_sparsely(variable: tf.Variable) -> bool:
 
 
 def _read_in_place(variable: tf.Variable) -> tf.Tensor:
-    """Makes a read that copies no variable, even one that is updated sparsely."""
+    """Returns a read that does not copy the variable, even if it is updated sparsely."""
     if not hasattr(variable, "handle"):
         return variable.value()
     with tf.control_dependencies([tf.raw_ops.DisableCopyOnRead(resource=variable.handle)]):

@@ -1,8 +1,8 @@
-"""Has a call end a second after its last step at most, where TensorFlow would wait for its input.
+"""Ends a call at most a second after its last step, instead of waiting for the input.
 
-The end of a session waits for the op that a dataset runs ahead, and for tf.data's autotuning, up to
-a minute. Ctrl-C does nothing meanwhile. So a thread ends the session. The process waits for that
-thread, because a daemon thread that returns from C++ while Python ends aborts it. Ctrl-C ends both.
+Closing a session can wait up to a minute, for the op that a dataset runs ahead and for tf.data's
+autotuning. Ctrl-C has no effect meanwhile. So a thread closes the session. The process waits for it
+at exit: a daemon thread that then returns from C++ aborts the process. Ctrl-C ends both.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ _PATIENCE = 1.0
 
 
 class PatientCloses(Guard):
-    """Adds a hook that has a thread close the session."""
+    """Adds a hook that lets a thread close the session."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:
@@ -37,8 +37,8 @@ class _CloseHook(tf.compat.v1.train.SessionRunHook):
 
 
 def _close(session: Any) -> None:
-    session.__dict__.pop("close", None)  # What refers to itself would outlive the call.
-    # A second signal ends it; while Python ends, it starts no thread.
+    session.__dict__.pop("close", None)  # A reference cycle would outlive the call.
+    # A second signal ends it. While Python exits, threads cannot start.
     if stopping.requested() or sys.is_finalizing():
         session.close()
         return

@@ -9,7 +9,7 @@ from estimator_emb.reporting.console import logger
 
 
 class ReachedSteps(Guard):
-    """Looks up the step of the latest checkpoint."""
+    """Compares `max_steps` with the step of the latest checkpoint."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:

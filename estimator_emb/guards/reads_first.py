@@ -9,7 +9,7 @@ from estimator_emb.guards.guard import Call, Guard, with_hooks
 
 
 class ReadsFirst(Guard):
-    """Adds the hook that does so, after all other hooks."""
+    """Adds `ReadsFirstHook` after all other hooks."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:

@@ -1,6 +1,6 @@
-"""Refuses a checkpoint whose columns had other vocabularies when it was trained.
+"""Rejects a checkpoint that was trained with other vocabularies.
 
-A training records them beside its checkpoints; a folder without the record is taken as it is.
+A training records them beside its checkpoints. A folder without this record is not checked.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from estimator_emb.guards.guard import Call, Guard
 
 
 class SameVocabularies(Guard):
-    """Compares the columns of a graph with the record, which the chief of a training writes."""
+    """Compares a graph's columns with the vocabularies that the training's chief recorded."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:
@@ -20,7 +20,7 @@ class SameVocabularies(Guard):
 
     def complete(self, spec: Any) -> Any:
         directory = self.call.directory
-        # A replica has only a part of the graph, and a worker leaves the folder to the chief.
+        # A replica has only a part of the graph. A worker leaves the folder to the chief.
         if directory is None or directory.start is None or tf.distribute.has_strategy():
             return spec
         found = vocabulary_record.vocabularies_of(tf.compat.v1.get_default_graph())

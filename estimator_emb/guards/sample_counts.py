@@ -1,4 +1,4 @@
-"""Explains errors of a model whose features and labels have different numbers of samples."""
+"""Explains errors that occur when features and labels differ in their number of samples."""
 
 import contextlib
 import copy
@@ -16,7 +16,7 @@ from estimator_emb.reporting import error_notes
 
 
 class SampleCounts(Guard):
-    """Compares the numbers of samples, while a graph is built and while it runs."""
+    """Compares the numbers of samples while a graph is built and while it runs."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:
@@ -27,9 +27,9 @@ class SampleCounts(Guard):
         self._sizes = _Sizes()
 
     def before(self, batch: ModelBatch) -> ModelBatch:
-        """Adds ops that compare sizes that the graph does not know.
+        """Adds ops that compare the sizes that are unknown while the graph is built.
 
-        A batch with different sizes trains all the same.
+        A batch with different sizes still trains.
         """
         if self.call.exporting or batch.samples is None:
             return batch
@@ -39,7 +39,7 @@ class SampleCounts(Guard):
         return batch_names.compared(batch.features, batch.labels, batch.static_samples)
 
     def hooks(self, spec: Any) -> Iterable[Any]:
-        # With a lookup ahead, the batch whose sizes were noted is not the one of this step.
+        # With a lookup ahead, the recorded sizes are from another step's batch.
         ahead = self.graph.lookup is not None and self.graph.lookup.step.next_step
         return [self._sizes] if self._sizes.watched and not ahead else []
 
@@ -55,13 +55,13 @@ class SampleCounts(Guard):
 
 
 class _Sizes(tf.compat.v1.train.SessionRunHook):
-    """The tensors of a graph whose batch sizes are known only when a step runs.
+    """Records wrong batch sizes of tensors, if sizes are known only when a step runs.
 
-    It is a hook that clears `found` before each step, so that an error reports only its own.
+    As a hook it clears `found` before each step, so that an error reports only its own step.
 
     Attributes:
       watched: name of a graph tensor -> the name of the input in messages.
-      found: name of an input whose size was wrong in this step -> (its size, the expected size).
+      found: name of an input with a wrong size in this step -> (its size, the expected size).
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class _Sizes(tf.compat.v1.train.SessionRunHook):
         self.found = {}
 
     def note(self, names: list[str], sizes: np.ndarray, samples: np.ndarray) -> np.bool_:
-        """Remembers which sizes are not `samples`, for the error that they may cause."""
+        """Records which sizes differ from `samples`, for the error that they may cause."""
         differing = {
             name: (int(size), int(samples))
             for name, size in zip(names, sizes, strict=True)
@@ -88,7 +88,7 @@ class _Sizes(tf.compat.v1.train.SessionRunHook):
         return np.bool_(True)
 
     def watching(self, batch: ModelBatch) -> ModelBatch:
-        """Returns a batch with ops that compare its sizes with `batch.samples`."""
+        """Returns the batch with ops that compare its sizes with `batch.samples`."""
         parts = {"features": batch.features, "labels": batch.labels}
         leaves = batch_names.named(parts)
         chosen = {id(value): (name, value) for name, value in leaves if _may_differ(value)}
@@ -108,7 +108,7 @@ class _Sizes(tf.compat.v1.train.SessionRunHook):
             alike = tf.reduce_all(tf.equal(sizes, samples))
             compared = tf.cond(alike, lambda: tf.constant(True), note)
             with tf.control_dependencies([compared]):
-                # One op for all is cheaper than one for each.
+                # A single op for all values is cheaper than an op per value.
                 after = tf.raw_ops.IdentityN(input=values)
         replaced = dict(zip(chosen, after, strict=True))
         for name, tensor in zip(names, after, strict=True):
@@ -117,7 +117,7 @@ class _Sizes(tf.compat.v1.train.SessionRunHook):
         return dataclasses.replace(batch, features=features, labels=labels)
 
     def explain_failed_step(self, error: Exception) -> str:
-        """Returns lines about the batch of a failed step; '' if its sizes did not cause it."""
+        """Returns lines about the batch of a failed step, or '' if its sizes are not the cause."""
         found = {
             name: sizes for name, sizes in self.found.items() if batch_names.lacks_samples(*sizes)
         }
@@ -142,7 +142,7 @@ def _may_differ(value: Any) -> bool:
 
 
 def _first_dimensions(values: list[tf.Tensor], samples: Any) -> tf.Tensor:
-    """Returns the first dimension of each tensor, int32 [n]; `samples` for a scalar."""
+    """Returns the first dimension of each tensor, int32 [n]. Scalars get `samples`."""
     shapes = tf.shape_n(values)
     places, start = [], 0
     for number, value in enumerate(values):

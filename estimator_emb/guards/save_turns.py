@@ -1,4 +1,4 @@
-"""Lets the hooks of a training that save take turns."""
+"""Makes the saving hooks of a training take turns."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from estimator_emb.guards.guard import Call, Guard, Runs
 
 
 class SaveTurns(Guard):
-    """Keeps two savers of one folder from writing at once."""
+    """Prevents two savers of the same folder from writing at once."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:

@@ -1,4 +1,4 @@
-"""Gives a training a saver for its tables, and a program's savers the tables."""
+"""Gives a training a saver for its tables, and adds the tables to the program's savers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from estimator_emb.guards.guard import Call, Guard, with_hooks
 
 
 class Savers(Guard):
-    """Saves tables in parts, beside parameter servers with the steps that they have taken."""
+    """Saves tables in parts. With parameter servers, a new chief keeps the servers' steps."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:

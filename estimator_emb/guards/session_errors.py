@@ -1,4 +1,4 @@
-"""Explains the errors that the calls of an estimator raise, by the guards of the failed graph."""
+"""Explains the errors of an estimator's calls, using the guards of the failed graph."""
 
 import contextlib
 from typing import Any
@@ -23,7 +23,7 @@ HOW_TO_OUTFEED = (
 
 
 class SessionErrors(Guard):
-    """Shortens TensorFlow's errors, and adds what to do about a TPU that is not there."""
+    """Shortens TensorFlow's errors, and adds advice if the program's TPU is missing."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:
@@ -39,7 +39,7 @@ class SessionErrors(Guard):
             if not error_notes.is_full():
                 error_notes.shorten(error)
             if found not in (None, error):
-                raise found from (error if error_notes.is_full() else None)  # It says the same.
+                raise found from (error if error_notes.is_full() else None)  # `error` repeats it.
         text = str(error)
         if isinstance(error, tf.errors.InvalidArgumentError):
             error._message = bad_input.readable(error.message)

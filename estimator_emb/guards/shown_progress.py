@@ -1,4 +1,4 @@
-"""Shows how far a training is, and logs the metrics of an evaluation."""
+"""Shows the progress of a training, and logs the metrics of an evaluation."""
 
 import contextlib
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from estimator_emb.reporting import progress
 
 
 class ShownProgress(Guard):
-    """Adds a bar or lines to a training, and lines to an evaluation, in which a bar pauses."""
+    """Adds a bar or lines to a training. An evaluation logs lines and pauses the bar."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:
@@ -26,7 +26,7 @@ class ShownProgress(Guard):
         if not call.is_chief:
             yield []
             return
-        # Without a size, steps per second are shown.
+        # Without a batch size, steps per second are shown.
         size = call.batch_size if program_checks.is_batch_size(call.batch_size) else None
         yield progress.log_beside(call.hooks, call.steps, call.max_steps, size, call.model_dir)
 

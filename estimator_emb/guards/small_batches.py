@@ -1,4 +1,4 @@
-"""Says once if a training gets a batch of fewer samples than `train_batch_size`."""
+"""Logs once if a batch of a training has fewer samples than `train_batch_size`."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from estimator_emb.reporting import console
 
 
 class SmallBatches(Guard):
-    """Watches the trainings of this process, since a TPU takes whole batches only."""
+    """Checks trainings without a TPU, because a TPU accepts only full batches."""
 
     _given: Any = None
 

@@ -1,7 +1,7 @@
-"""Warns of labels [B] that meet predictions [B, 1], which makes a loss of all pairs [B, B].
+"""Warns if labels [B] and predictions [B, 1] broadcast to a loss of all pairs [B, B].
 
-A loss of pairs that is meant is not warned of: both its sides come from labels or neither does, it
-has two ranks of 2, or its [B, 1] is made in place, by tf.expand_dims or [:, None].
+An intended loss of pairs is not warned about: both its sides come from labels or neither does, both
+have rank 2, or [B, 1] is made on the spot, by tf.expand_dims or [:, None].
 """
 
 import logging
@@ -21,7 +21,7 @@ _SIZES = frozenset(("Rank", "Shape", "ShapeN", "Size"))
 
 
 class SpreadLabels(Guard):
-    """Warns, once, of each op before a loss that spreads labels."""
+    """Warns once about each op before the loss that broadcasts labels to all pairs of samples."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:

@@ -1,4 +1,4 @@
-"""Lets SIGTERM, SIGHUP and Ctrl-C end a call: a training after its step, with a checkpoint."""
+"""Lets SIGTERM, SIGHUP and Ctrl-C end a call. A training ends after its step and saves."""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from estimator_emb.guards.guard import Call, Guard
 
 
 class StopSignals(Guard):
-    """Handles these signals unless the program does."""
+    """Handles SIGTERM, SIGHUP and Ctrl-C unless the program handles them."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:

@@ -1,11 +1,11 @@
-"""Lets SIGTERM, SIGHUP and Ctrl-C end a training after the current step, with a checkpoint.
+"""Makes SIGTERM, SIGHUP and Ctrl-C end a training after the current step, with a checkpoint.
 
-This holds while a training runs in the main thread, unless the program handles these signals
-itself. After the first signal, the session ends after the current step as it would after the last
-one, so that hooks save the model. `train` then raises KeyboardInterrupt after Ctrl-C, or SystemExit
-with status 143 after SIGTERM, 129 after SIGHUP. Before the first step it raises at once. Another
-signal, at least a second later, ends the process at once, even if it hangs in TensorFlow, where
-Python's handlers would wait.
+This works while a training runs in the main thread, unless the program handles these signals
+itself. The first signal ends the session after the current step, as if it were the last step, so
+hooks save the model. `train` then raises KeyboardInterrupt after Ctrl-C, or SystemExit with status
+143 after SIGTERM, 129 after SIGHUP. Before the first step it raises immediately. Another signal, at
+least a second later, ends the process immediately. This works even if the process hangs in
+TensorFlow, where Python's handlers would wait.
 """
 
 import contextlib
@@ -61,8 +61,8 @@ def agree(number: int) -> None:
 def at_end_of_step(model_dir: str, is_chief: bool, alone: bool = True) -> Iterator[list[Any]]:
     """Makes SIGTERM, SIGHUP and Ctrl-C end the training in this context after the current step.
 
-    Yields the hooks that the training needs, and raises KeyboardInterrupt or SystemExit after a
-    signal. `is_chief` says whether this process saves the model. Unless it trains `alone`, the
+    Yields the hooks that the training needs. Raises KeyboardInterrupt or SystemExit after a signal.
+    `is_chief` tells whether this process saves the model. Unless this process trains `alone`, the
     training goes on until `agree` is called.
     """
     global _training
@@ -81,7 +81,7 @@ def at_end_of_step(model_dir: str, is_chief: bool, alone: bool = True) -> Iterat
         training.uninstall()
     if training.ends_by is not None:
         training.explain()
-        # TensorFlow's frames say nothing: its session has ended regularly.
+        # TensorFlow's frames do not help: its session has ended normally.
         raise training.exception() from None
 
 
@@ -96,7 +96,7 @@ def at_once() -> Iterator[None]:
 
 @contextlib.contextmanager
 def evaluating() -> Iterator[None]:
-    """Has the line of a signal say that it comes in an evaluation of the training."""
+    """Makes the log line about a signal mention the training's evaluation."""
     training = _training
     if training is None or threading.current_thread() is not threading.main_thread():
         yield
@@ -109,7 +109,7 @@ def evaluating() -> Iterator[None]:
 
 
 class EndEvaluation(tf.compat.v1.train.SessionRunHook):
-    """A hook that ends an evaluation within a training after a signal; the model is saved."""
+    """A hook that ends an evaluation inside a training after a signal. The model is saved."""
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         if requested():
@@ -143,10 +143,10 @@ class _Training(tf.compat.v1.train.SessionRunHook):
         return bool(self._handlers)
 
     def uninstall(self) -> None:
-        """Restores the handlers, and waits until the thread has logged the signals received."""
+        """Restores the handlers and waits until the thread has logged the signals received."""
         self.restore_handlers()
         if self.reader is not None:
-            # Not the end of the file: a process that C code forked may hold the pipe open.
+            # A byte, not end of file: a process forked by C code may hold the pipe open.
             os.write(self._pipe[1], _NO_MORE_SIGNALS)
             self.reader.join()
             for end in self._pipe:
@@ -195,7 +195,7 @@ class _Training(tf.compat.v1.train.SessionRunHook):
             return "The chief saves the model."
         try:
             saved = checkpoint_files.latest(self._model_dir)
-        except Exception as error:  # The program ends all the same.
+        except Exception as error:  # The program ends anyway.
             return str(error)
         if saved is None or (self._step is not None and not saved.endswith(f"-{self._step}")):
             return "It saves no checkpoints, so that its steps are lost."
@@ -209,7 +209,7 @@ class _Training(tf.compat.v1.train.SessionRunHook):
         os.set_blocking(writing, False)
         others = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         if others != -1:
-            # An event loop of the program uses the wakeup file.
+            # The program's event loop uses the wakeup file descriptor.
             signal.set_wakeup_fd(others)
             os.close(writing)
             os.close(reading)
@@ -241,7 +241,7 @@ class _Training(tf.compat.v1.train.SessionRunHook):
                 logger.warning(
                     "%s: %s ends %s. Another signal ends it at once.", number.name, what, when
                 )
-                # A signal that came while a busy machine logged the line is not another one.
+                # Again, because a busy machine may take more than a second to log the line.
                 self._received_at = time.monotonic()
         elif now - self._received_at > _SAME_SIGNAL_SECONDS:
             with contextlib.suppress(OSError):  # After SIGHUP the terminal is gone.
@@ -251,11 +251,11 @@ class _Training(tf.compat.v1.train.SessionRunHook):
 
 
 def _in_forked_process() -> None:
-    """Restores the handlers in a forked process, because a pool ends its processes by SIGTERM."""
+    """Restores the handlers in a forked process, because pools end processes by SIGTERM."""
     global _training
     if _training is not None:
         _training.restore_handlers()
-        _training.reader = None  # The thread and its pipe are those of the parent process.
+        _training.reader = None  # The thread and its pipe belong to the parent process.
         _training = None
 
 

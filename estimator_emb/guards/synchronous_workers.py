@@ -1,4 +1,4 @@
-"""Rejects a SyncReplicasOptimizer beside tables that each worker updates for itself."""
+"""Rejects a SyncReplicasOptimizer, because each worker updates the tables on its own."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from estimator_emb.guards.guard import Call, Guard
 
 
 class SynchronousWorkers(Guard):
-    """Looks for the queue of that optimizer in a training with parameter servers."""
+    """Finds the queue of a SyncReplicasOptimizer in a training with parameter servers."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:

@@ -1,4 +1,4 @@
-"""Gives a session the hooks of its tables: lookups a step ahead, and the count of bad ids."""
+"""Adds the hooks of tables to a session: lookups a step ahead, and the count of bad ids."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,7 +7,7 @@ from estimator_emb.guards.guard import Call, Guard
 
 
 class TableHooks(Guard):
-    """Asks the tables of a graph for their hooks."""
+    """Returns the hooks that the tables of a graph need."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:

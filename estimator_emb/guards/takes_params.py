@@ -6,7 +6,7 @@ from estimator_emb.guards.guard import Call, Guard
 
 
 class TakesParams(Guard):
-    """Raises tensorflow-estimator's error for a batch size that model_fn has no place for."""
+    """Raises tensorflow-estimator's error if model_fn has no `params` for the batch size."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:

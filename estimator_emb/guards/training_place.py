@@ -1,4 +1,4 @@
-"""Says where an Estimator without a TPU trains, and how many variables."""
+"""Logs where a plain Estimator trains and how many variables it trains."""
 
 import contextlib
 from typing import Any
@@ -11,7 +11,7 @@ from estimator_emb.reporting.text_columns import counted
 
 
 class TrainingPlace(Guard):
-    """Logs it once for a folder of checkpoints; a backend does so for a `TPUEstimator`."""
+    """Logs where it trains, once per `model_dir`. For a `TPUEstimator`, the backend does so."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:

@@ -1,6 +1,6 @@
-"""Rejects a model_fn that uses TPU embedding columns of tables that the program never gave.
+"""Rejects TPU embedding columns in model_fn that are missing from the EmbeddingConfigSpec.
 
-A table that the program gave with another dimension is none of these.
+A column with another dimension than in the spec is rejected, too.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from estimator_emb.reporting import error_notes
 
 
 class UnknownColumns(Guard):
-    """Compares the columns that were used with the tables of the EmbeddingConfigSpec."""
+    """Compares the columns that model_fn used with the tables of the EmbeddingConfigSpec."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:

@@ -1,6 +1,6 @@
-"""Warns of updates that no step of a training runs, as those of batch normalization.
+"""Warns about updates that no training step runs, such as batch normalization updates.
 
-An update counts only if all of them are known not to run: a hook of the program may run any op.
+It warns only if no update of a variable can run. With a hook of the program it cannot tell.
 """
 
 import logging
@@ -21,7 +21,7 @@ _keys = tf.compat.v1.GraphKeys
 
 
 class UnrunUpdates(Guard):
-    """Looks for global variables that ops would write, and no step does."""
+    """Finds global variables with update ops that no step runs."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:
@@ -54,9 +54,9 @@ class UnrunUpdates(Guard):
 def _unrun(
     graph: tf.Graph, run: Any, sets_first: bool
 ) -> Sequence[tuple[str, Sequence[tf.Operation]]]:
-    """Returns the variables that no op of `run` writes, with the ops that would write each.
+    """Returns the variables that no op of `run` writes, each with its write ops.
 
-    With `sets_first`, the program may assign values before the first step.
+    With `sets_first`, plain assignments do not count: they may run before the first step.
     """
     step = tf.compat.v1.train.get_global_step()
     watched = {
@@ -83,7 +83,7 @@ def _unrun(
 
 
 def _given(graph: tf.Graph) -> set[tf.Operation]:
-    """Returns the ops that depend on a value that a saver or the program gives."""
+    """Returns the ops that depend on a value from a saver or a feed of the program."""
     given: set[tf.Operation] = set()
     for op in graph.get_operations():
         if op.type in _GIVEN or any(tensor.op in given for tensor in op.inputs):

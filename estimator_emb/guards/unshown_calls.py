@@ -1,4 +1,4 @@
-"""Warns of calls that do nothing in a model_fn: TensorFlow 2's summaries, tf.print, assertions."""
+"""Warns about calls without effect in a model_fn: TensorFlow 2 summaries, tf.print, assertions."""
 
 import logging
 import re
@@ -22,7 +22,7 @@ _CHECKS = ("ops/check_ops.py", "ops/control_flow_assert.py")
 
 
 class UnshownCalls(Guard):
-    """Looks for the ops that these calls leave in the graph."""
+    """Finds the ops of summaries, prints and assertions that have no effect in a model_fn."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:
@@ -61,7 +61,7 @@ class UnshownCalls(Guard):
 
 
 def _asserts(op: tf.Operation) -> bool:
-    """Returns whether the program itself, no library, has made the op of an assertion."""
+    """Returns whether `op` is an assertion of the program itself, not of a library."""
     if op.type != "Assert" and not op.name.endswith("/AssertGuard"):
         return False
     files = []

@@ -1,4 +1,4 @@
-"""Runs the guards of a call and of its graphs, which are kept with the graphs."""
+"""Runs the guards of calls and of graphs. A graph's guards are stored with the graph."""
 
 import contextlib
 import itertools
@@ -27,9 +27,9 @@ _EXPLAINED = "_estimator_emb_explained"
 
 
 class GraphGuards:
-    """The guards that apply to a call or to one of its graphs, and what all of them may ask.
+    """The guards of a call or of one of its graphs, and the facts that they can read.
 
-    Whoever builds the graph sets `cores`, `lookup` and, once they are known, the `losses` of all
+    The builder of the graph sets `cores`, `lookup` and, once they are known, the `losses` of all
     cores.
     """
 
@@ -43,13 +43,13 @@ class GraphGuards:
 
     @contextlib.contextmanager
     def surround(self) -> Iterator[list[Any]]:
-        """Surrounds the call; yields the hooks that its session needs besides the program's."""
+        """Surrounds the call. Yields the hooks that guards add to its session."""
         with contextlib.ExitStack() as stack:
             yield _hooks(stack, [guard.surround() for guard in self._guards])
 
     @contextlib.contextmanager
     def building(self, estimator: Any) -> Iterator[None]:
-        """Surrounds the part of the call in which the estimator builds a graph for it."""
+        """Surrounds the part of the call in which the estimator builds a graph."""
         with contextlib.ExitStack() as stack:
             for guard in self._guards:
                 stack.enter_context(guard.building())
@@ -57,9 +57,9 @@ class GraphGuards:
             yield
 
     def evaluate(self, run: Callable[..., Any], all_hooks: Sequence[Any], output_dir: str) -> Any:
-        """Calls `run(all_hooks=...)` with all hooks that an evaluation needs; returns metrics."""
+        """Calls `run(all_hooks=...)` with the guards' hooks added. Returns the metrics."""
         with contextlib.ExitStack() as stack:
-            # Last, because the hook of a loop that the end of the input cuts short says more.
+            # Last: if the input ends in the middle of a loop, the loop's hook explains it better.
             own = _hooks(stack, [guard.evaluating() for guard in self._guards])
             metrics = run(all_hooks=[*all_hooks, *own])
         for guard in self._guards:
@@ -67,9 +67,9 @@ class GraphGuards:
         return metrics
 
     def predictions(self, estimator: Any, values: Any) -> Iterator[Any]:
-        """Yields predictions of an estimator, from its generator `values`."""
+        """Yields the predictions of the estimator's generator `values`, watched by guards."""
         with self.surround(), contextlib.closing(values):
-            # The first prediction builds the graph; after it the estimator may do something else.
+            # The first prediction builds the graph. Later, other calls may use the estimator.
             with self.building(estimator):
                 first = list(itertools.islice(values, 1))
             yield from first
@@ -87,7 +87,7 @@ class GraphGuards:
         if self._batch is None:
             return []
         if self.call.runs is Runs.PLAIN and tf.distribute.has_strategy():
-            return []  # Each replica has a batch of its own.
+            return []  # Each replica has its own batch.
         parts = {"features": self._batch.features, "labels": self._batch.labels}
         return list(batch_names.named(parts))
 
@@ -156,15 +156,15 @@ class GraphGuards:
         return spec, hooks
 
     def explain(self, error: Exception) -> Exception | None:
-        """Returns what the first guard that knows of an error does, which may be the error."""
-        if hasattr(error, _EXPLAINED):  # An evaluation in a training explained it.
+        """Returns the first guard's explanation of `error`, if any. It may be `error` itself."""
+        if hasattr(error, _EXPLAINED):  # An evaluation inside a training explained it.
             return None
         setattr(error, _EXPLAINED, True)
         return next(filter(None, (guard.explain(error) for guard in self._guards)), None)
 
 
 def guards_of(call: Call) -> GraphGuards:
-    """Returns the guards of the default graph, which are new if it belongs to another call."""
+    """Returns the default graph's guards, or new guards if they belong to another call."""
     graph = tf.compat.v1.get_default_graph()
     while (outer := getattr(graph, "outer_graph", None)) is not None:
         graph = outer
@@ -176,5 +176,5 @@ def guards_of(call: Call) -> GraphGuards:
 
 
 def _hooks(stack: contextlib.ExitStack, contexts: Sequence[Any]) -> list[Any]:
-    """Enters contexts; returns the hooks that they yield, in lists or None."""
+    """Enters the contexts. Returns the hooks from the lists that they yield."""
     return [hook for context in contexts for hook in stack.enter_context(context) or ()]

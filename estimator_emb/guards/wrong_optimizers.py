@@ -1,10 +1,10 @@
-"""Rejects optimizers in a model_fn that would train nothing there, or tables wrongly.
+"""Rejects optimizers that would train nothing in a model_fn, or train tables wrongly.
 
-In a v1 graph, Keras's `apply_gradients` returns nothing that runs the update. A program that groups
-it with an increment of the global step would train to the end without changing a variable.
+In a v1 graph, Keras's `apply_gradients` returns no op that runs the update. A program that groups
+its result with an increment of the global step would train to the end without changing a variable.
 
-For float16, some optimizers multiply the loss, and divide only the gradients of the variables that
-they update: tables would train by the scaled loss.
+For float16, some optimizers scale the loss and unscale only the gradients of their own variables.
+Tables would then train by the scaled loss.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ _has_tables: contextvars.ContextVar[bool | None] = contextvars.ContextVar("table
 
 
 class WrongOptimizers(Guard):
-    """Has these optimizers raise ValueError in a model_fn."""
+    """Makes Keras and loss-scaling optimizers raise ValueError if a model_fn cannot use them."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:
@@ -40,7 +40,7 @@ class WrongOptimizers(Guard):
 
 @contextlib.contextmanager
 def _watched(has_tables: bool) -> Iterator[None]:
-    """Makes these optimizers raise ValueError in this thread, which runs a model_fn."""
+    """Makes unsuitable optimizers raise ValueError in this thread while it runs a model_fn."""
     _wrap(tf.keras.optimizers.experimental.Optimizer, "minimize", _is_keras)
     _wrap(tf.keras.optimizers.experimental.Optimizer, "apply_gradients", _is_keras)
     # A legacy optimizer works with given gradients, and with a function as the loss.
@@ -59,7 +59,7 @@ def _watched(has_tables: bool) -> Iterator[None]:
 
 
 def _wrap(cls: Any, name: str, problem: Callable[..., str | None]) -> None:
-    # Keras's base class is two classes, of which only one is public.
+    # Keras splits its base class in two, and only the derived class is public.
     cls = next((base for base in cls.__mro__ if name in vars(base)), cls)
     if name not in vars(cls):
         return

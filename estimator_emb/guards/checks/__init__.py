@@ -1,1 +1,1 @@
-"""Checks that find mistakes of a program before they cost a training."""
+"""Checks that find a program's mistakes before they waste a training."""

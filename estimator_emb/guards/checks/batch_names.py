@@ -1,7 +1,7 @@
-"""Names the parts of a batch in messages, and says which have another number of samples.
+"""Names the parts of a batch in messages, and finds parts with a wrong number of samples.
 
-Different numbers alone are no error: an input may not hold samples, or the model may flatten it.
-They are reported only if building or running a step fails.
+A different number alone is no error: an input may not hold samples, or the model may flatten it. It
+is reported only if building or running a step fails.
 """
 
 import contextlib
@@ -26,12 +26,12 @@ OF_SHAPES = re.compile(r"\b(shapes?|dimensions?|dims?|sizes?|rank|broadcast\w*)\
 
 @contextlib.contextmanager
 def compared(features: Any, labels: Any, samples: int | None) -> Iterator[None]:
-    """Adds to a ValueError from inside the context which tensors do not have `samples` samples.
+    """Extends a ValueError from this context by the tensors with a wrong number of samples.
 
-    Only an error about shapes gets the names. Tensors of unknown shape are skipped, and all are if
-    `samples` is None. A tensor whose first dimension is a multiple of `samples` is skipped too: the
-    model may flatten the batch, or have it in another dimension. Without an error, warns of labels
-    of one sample, because most losses silently broadcast them over the batch.
+    Only errors about shapes are changed. Tensors of unknown shape are skipped. If `samples` is
+    None, all tensors are skipped. A tensor is also skipped if its first dimension is a multiple of
+    `samples`: the model may flatten the batch, or have it in another dimension. Without an error,
+    warns about labels of 1 sample, because most losses silently broadcast them over the batch.
     """
     with error_notes.explained(_explain, features, labels, samples):
         yield
@@ -54,7 +54,7 @@ def _explain(error: Exception, features: Any, labels: Any, samples: int | None) 
 
 
 def warn_of_one(name: str, samples: int | None) -> None:
-    """Warns of labels of one sample, which a loss may spread over the batch."""
+    """Warns about labels of 1 sample, because a loss may broadcast them over the batch."""
     logger.warning(
         "%s has 1 sample, %d expected: a loss may spread it over all of them. %s",
         name,
@@ -73,7 +73,7 @@ def _without_shape(features: Any, labels: Any) -> str:
 
 
 def line(name: str, size: int, samples: int | None) -> str:
-    """Returns a line of an error about a part of a batch that has another size."""
+    """Returns an error line about a part of a batch with a wrong size."""
     return f"\n{name} has {size} samples, {samples} expected."
 
 
@@ -106,7 +106,7 @@ def named(structure: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def owner(name: str, tables: Sequence[Table]) -> str:
-    """Returns what messages call a part of a batch, such as "features['x'] of core 1"."""
+    """Returns the name of a batch part in messages, with its feature and table if known."""
     path, of_core, core = name.partition(" of core ")
     for table in tables:
         for feature in table.features:

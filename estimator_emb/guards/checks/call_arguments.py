@@ -1,4 +1,4 @@
-"""Checks what a program passes to `train`, `evaluate` and exports, before a graph is built."""
+"""Checks the arguments of `train`, `evaluate` and exports before a graph is built."""
 
 import inspect
 import math
@@ -24,10 +24,10 @@ _OWNERS = {"train": "Train ", "evaluate": "Eval "}
 
 
 def check_call(call: str, on_tpu: bool = False, **given: Any) -> None:
-    """Raises TypeError or ValueError for arguments of `call` that are not None nor of their kind.
+    """Raises TypeError or ValueError for invalid arguments of `call`. None is valid.
 
-    These are the lists `hooks` and `saving_listeners`, and numbers of steps. `on_tpu` words a
-    negative number as tensorflow-estimator does for an evaluation on a TPU.
+    The arguments are the lists `hooks` and `saving_listeners`, and numbers of steps. With `on_tpu`,
+    a number below 1 gets the error that tensorflow-estimator raises for an evaluation on a TPU.
     """
     for name, value in given.items():
         if name in _LISTS:
@@ -37,11 +37,11 @@ def check_call(call: str, on_tpu: bool = False, **given: Any) -> None:
 
 
 def check_specs(train_spec: Any, eval_spec: Any) -> None:
-    """Raises TypeError for what a `train_and_evaluate` would meet only after some training."""
+    """Raises errors that `train_and_evaluate` would raise only after some training."""
     check_call("TrainSpec", max_steps=getattr(train_spec, "max_steps", None))
     check_call("EvalSpec", steps=getattr(eval_spec, "steps", None))
     for exporter in getattr(eval_spec, "exporters", None) or ():
-        # Exporters that choose when to export have another one that exports.
+        # Exporters that choose when to export hold a second exporter that exports.
         exports = getattr(exporter, "_saved_model_exporter", exporter)
         receiver_fn = getattr(exports, "_serving_input_receiver_fn", check_call)
         _check_receiver_fn(f"{type(exporter).__name__} {exporter.name!r}: ", receiver_fn)
@@ -50,7 +50,7 @@ def check_specs(train_spec: Any, eval_spec: Any) -> None:
 def _check_steps(call: str, name: str, steps: Any, on_tpu: bool) -> None:
     argument = f"{_OWNERS.get(call, f'{call}: ')}{name}"
     is_number = isinstance(steps, numbers.Real) and not isinstance(steps, bool)
-    # Off a TPU, tensorflow-estimator takes 4.0 for 4, and infinity for no end.
+    # Off a TPU, tensorflow-estimator takes 4.0 as 4, and infinity as unlimited.
     if not is_number or (steps != math.inf and steps % 1 != 0):
         raise TypeError(
             f"{argument} must be int, got {type(steps)}: {steps!r}. Give {call} a number of steps, "
@@ -76,7 +76,7 @@ def _check_list(call: str, name: str, given: Any) -> None:
 
 
 def checked_receiver_fns(receiver_fns: dict[str, Any]) -> dict[str, Callable[..., Any]]:
-    """Wraps the serving_input_receiver_fn of each mode: it must be one and return a receiver."""
+    """Wraps each mode's serving_input_receiver_fn to check that it returns a receiver."""
     return {mode: _checked_receiver_fn(one) for mode, one in receiver_fns.items()}
 
 

@@ -1,4 +1,4 @@
-"""Rejects clusters and strategies that cannot train tables, and prepares the sessions of others."""
+"""Rejects clusters and strategies that cannot train tables, and adds device filters to others."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ _SYNCHRONOUS = "sync_token_q"
 
 
 def checked(config: Any, tables: bool) -> Any:
-    """Returns a `RunConfig` with device filters; raises ValueError if its cluster cannot train."""
+    """Returns a `RunConfig` with device filters. Raises ValueError if its cluster cannot train."""
     if not tables or not isinstance(config, StockRunConfig):
         return config
     trainers = config.num_worker_replicas
@@ -27,7 +27,7 @@ def checked(config: Any, tables: bool) -> Any:
 
 
 def check_no_strategy(config: Any, tables: bool, emulated: bool) -> None:
-    """Raises ValueError if a `RunConfig` has a strategy, with tables or an emulated TPU."""
+    """Raises ValueError for a distribution strategy together with tables or an emulated TPU."""
     for option in ("train_distribute", "eval_distribute"):
         strategy = getattr(config, option, None)
         if strategy is not None and (tables or emulated):
@@ -41,7 +41,7 @@ def check_no_strategy(config: Any, tables: bool, emulated: bool) -> None:
 
 
 def check_alone() -> None:
-    """Raises ValueError if TF_CONFIG has a cluster, which no emulated TPU trains on."""
+    """Raises ValueError if TF_CONFIG has a cluster: an emulated TPU needs a single process."""
     config = tf_config.read_tf_config()
     jobs = {job: len(tasks) for job, tasks in config.get("cluster", {}).items()}
     training = {job: count for job, count in jobs.items() if job != "evaluator"}
@@ -71,9 +71,9 @@ def check_asynchronous() -> None:
 
 
 def _with_device_filters(config: Any) -> Any:
-    """Returns a `RunConfig` whose session needs only this process and the parameter servers.
+    """Returns `config` with device filters for this process and the parameter servers.
 
-    Without device filters a session waits for every process of the cluster, even for a worker that
+    Without device filters, a session waits for every process of the cluster, even for a worker that
     never starts. Filters of the program are kept.
     """
     job = config.task_type

@@ -1,4 +1,4 @@
-"""Finds ids and weights that a TPU does not accept, for emulated TPUs and `check`.
+"""Finds ids and weights that a TPU rejects, for emulated TPUs and `check`.
 
 Messages contain the phrases of a TPU's errors.
 
@@ -16,7 +16,7 @@ from estimator_emb.spec.resolved import Feature, Table
 
 @dataclasses.dataclass(frozen=True)
 class Refusal:
-    """Why a TPU does not accept an input, without a full stop, and what to do instead."""
+    """The reason why a TPU rejects an input, without a full stop, and what to do instead."""
 
     problem: str
     instead: str
@@ -26,7 +26,7 @@ class Refusal:
 
 
 def shared_weight_refusals(tables: Sequence[Table]) -> dict[str, Refusal]:
-    """Returns the features, by key, that use the weights of an earlier feature."""
+    """Returns key -> `Refusal` for features that use an earlier feature's weights."""
     owners: dict[str, str] = {}
     found = {}
     for table in tables:
@@ -46,7 +46,7 @@ def shared_weight_refusals(tables: Sequence[Table]) -> dict[str, Refusal]:
 
 
 def feature_refusal(table: Table, feature: Feature, ids: Any, weights: Any) -> Refusal | None:
-    """Returns what is wrong with the tensors or type specs of a feature; None if nothing is."""
+    """Returns why a TPU rejects the tensors or type specs of a feature, if it does."""
     owner = f"Feature {feature.key!r} of table {table.name!r}"
     dense = (tf.Tensor, tf.TensorSpec)
     one_each = table.config.combiner is None and not feature.max_sequence_length

@@ -1,4 +1,4 @@
-"""Names the tables, slots and variables, and the inputs of a batch, that hold NaN or infinity."""
+"""Finds NaN and infinity in tables, slots, variables and the inputs of a batch."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -24,9 +24,9 @@ def lines_of_weights(
     variables: Iterable[tf.Variable],
     read: Callable[[tf.Variable], Any],
 ) -> Iterator[str]:
-    """Yields a line for each of `variables` that holds such values; those of a table share one.
+    """Yields a line for each table, slot or variable that holds NaN or infinity.
 
-    `read` returns the value of a variable.
+    A table or slot is checked if any of its shards is in `variables`. `read` returns its value.
     """
     wanted = {variable.name: variable for variable in variables}
     for table in tables:
@@ -77,11 +77,11 @@ def _some(rows: list[int]) -> str:
 
 
 class FloatInputs:
-    """The floating features and labels of a graph, and what says where their numbers are.
+    """The floating-point features and labels of a graph, and where their bad numbers are.
 
     Attributes:
-      names: of each; that of a core is its own.
-      tensors: the tensors of all.
+      names: name of each input. If cores share the batch, each core's input has a name.
+      tensors: the tensors of all inputs.
     """
 
     def __init__(self, graph: GraphFacts):
@@ -102,14 +102,14 @@ class FloatInputs:
         self.tensors = [part for parts in self._parts.values() for part in parts]
 
     def lines(self, values: Iterable[Any], bad: Callable[[Any], Any]) -> list[str]:
-        """Returns a line for each input with a bad number, by the values of `tensors`."""
+        """Returns a line per input with bad numbers. `values` are the values of `tensors`."""
         rest = iter(values)
         named = [(name, [next(rest) for _ in parts]) for name, parts in self._parts.items()]
         return [line for name, of_input in named for line in _lines(name, bad, *of_input)]
 
 
 def not_finite(values: Any) -> Any:
-    """Says which numbers are NaN or infinite."""
+    """Returns True for each number that is NaN or infinite."""
     return ~np.isfinite(values)
 
 

@@ -1,4 +1,4 @@
-"""Checks early what a program passes to a TPUEstimator.
+"""Checks early the arguments that a program passes to a TPUEstimator.
 
 tensorflow-estimator would accept most mistakes, and fail later or never.
 """
@@ -28,7 +28,7 @@ DATASETS = (tf.data.Dataset, tf.compat.v1.data.Dataset)
 
 
 class Params(dict):
-    """A program's `params`, whose errors name a missing key or a bad batch size."""
+    """A program's `params`, with errors that name a missing key or a bad batch size."""
 
     mode: str | None = None
 
@@ -49,7 +49,7 @@ class Params(dict):
 
 
 def checked_params(params: Any) -> Any:
-    """Returns the `params` of a program; a dict becomes `Params`."""
+    """Returns the `params` of a program. A dict becomes `Params`."""
     if type(params) is dict:
         return Params(params)
     if not isinstance(params, (Mapping, type(None))) and not hasattr(params, "set_hparam"):
@@ -69,7 +69,7 @@ def check_batch_sizes(**sizes: Any) -> None:
 
 
 def is_batch_size(size: Any) -> bool:
-    """Returns whether a batch can have this size: off a TPU, bad sizes may be given and unused."""
+    """Returns whether `size` is a valid batch size. Off a TPU, invalid sizes may be unused."""
     try:
         check_batch_sizes(size=size)
     except (TypeError, ValueError):
@@ -78,7 +78,7 @@ def is_batch_size(size: Any) -> bool:
 
 
 def checked_callable(model_fn: Any) -> Callable[..., Any]:
-    """Returns `model_fn` if it is a function with the arguments of a model_fn."""
+    """Returns `model_fn`. Raises an error if it does not take a model_fn's arguments."""
     if model_fn is None:
         raise ValueError("model_fn must be provided to Estimator.")
     if not callable(model_fn):
@@ -99,7 +99,7 @@ def checked_callable(model_fn: Any) -> Callable[..., Any]:
 
 
 def checked_input_fn(input_fn: Any, returned: Callable[[str, Any], Any]) -> Callable[..., Any]:
-    """Returns a program's input_fn, whose value goes through `returned`, with its owner's name.
+    """Returns an input_fn that passes its name and its value to `returned`.
 
     Raises TypeError if `input_fn` is not callable or has an unknown required argument, and
     ValueError if it does not take `params`.
@@ -127,7 +127,7 @@ def checked_input_fn(input_fn: Any, returned: Callable[[str, Any], Any]) -> Call
 
 
 def check_is_function(input_fn: Any) -> None:
-    """Raises TypeError unless an input_fn is a function."""
+    """Raises TypeError if an input_fn is not a function."""
     if isinstance(input_fn, DATASETS) or not callable(input_fn):
         got = "a Dataset" if isinstance(input_fn, DATASETS) else repr(input_fn)
         raise TypeError(

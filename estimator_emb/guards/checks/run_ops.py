@@ -22,15 +22,15 @@ _COLLECTIONS = (
 
 
 def leading_to(*fetched: Any) -> structure.Ops:
-    """Returns the ops that a session runs for tensors, ops, variables, and collections of them."""
+    """Returns the ops that a session runs to fetch tensors, ops, variables or nests of them."""
     return structure.leading_to(dict.fromkeys(_ops(fetched)), {})
 
 
 def training_ops(spec: Any, call: Call) -> structure.Ops | None:
-    """Returns the ops that the session of a training runs beside initializers.
+    """Returns the ops that a training's session runs besides initializers.
 
-    It returns None if that is unknown: a hook or listener of the program may run any op.
-    `spec` is what model_fn returns, or the `EstimatorSpec` made of it.
+    Returns None if they are unknown: a hook or listener of the program may run any op. `spec` is
+    what model_fn returns, or the `EstimatorSpec` made from it.
     """
     chief_hooks = getattr(spec, "training_chief_hooks", None)
     hooks = [*(call.hooks or ()), *(spec.training_hooks or ()), *(chief_hooks or ())]

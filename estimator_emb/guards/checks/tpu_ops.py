@@ -1,4 +1,4 @@
-"""Rejects ops that only a TPU runs, before a session opens."""
+"""Rejects TPU-only ops before a session opens."""
 
 import functools
 
@@ -18,7 +18,7 @@ _UNIMPLEMENTED = ("XlaRecv", "XlaSend")
 
 
 def check_kernels() -> None:
-    """Raises an error if an op of the default graph asks for its core or has no kernel here."""
+    """Raises an error if an op of the default graph asks for its core number or has no kernel."""
     graph = tf.compat.v1.get_default_graph()
     if graph._get_control_flow_context() is not None:
         return  # This is the graph of a TPU: models without tables are exported for TPUs too.
@@ -75,7 +75,7 @@ def _advice(op: tf.Operation, ops: list[tf.Operation]) -> str:
 
 @functools.cache
 def has_kernel(op_type: str) -> bool:
-    """Returns whether a CPU or GPU runs TensorFlow's ops of this type."""
+    """Returns whether TensorFlow's ops of this type run on a CPU or GPU."""
     if op_type in (*_REPLACED, *_UNIMPLEMENTED):
         return op_type in _REPLACED
     return any(kernel.device_type in _DEVICES for kernel in registered_kernels(op_type).kernel)

@@ -1,4 +1,4 @@
-"""Finds variables of a model whose gradients are not summed over the cores."""
+"""Finds model variables with gradients that are not summed over the cores."""
 
 from collections.abc import Iterable
 
@@ -20,7 +20,7 @@ def unsummed(
 ) -> list[str]:
     """Returns the trainable variables that core 0 updates from only its own part of the batch.
 
-    Core 0 runs `train_op` in a step, and `inputs` is its part of the batch. `exchanged` contains
+    In a step, core 0 runs `train_op` on `inputs`, its part of the batch. `exchanged` contains
     tensors that cores have exchanged without an op of `SUMS`.
     """
     before: dict = {}
