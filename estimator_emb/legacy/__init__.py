@@ -1,1 +1,1 @@
-"""What lets programs of TensorFlow 1 run unchanged."""
+"""Runs TensorFlow 1 programs unchanged."""

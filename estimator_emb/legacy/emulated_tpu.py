@@ -1,8 +1,7 @@
-"""Replaces the functions that look TPUs up by name or start them, where something stands in.
+"""Replaces the functions that look TPUs up by name or start them, if no real TPU is used.
 
-A TPU is emulated, or PJRT devices take its place.
-
-Each call reads the environment variable ESTIMATOR_EMB_DEVICE.
+An emulated TPU or PJRT devices take its place, as the environment variable ESTIMATOR_EMB_DEVICE
+says. Each call reads it anew.
 """
 
 import functools
@@ -26,7 +25,7 @@ from estimator_emb.spec.options import TPUConfig
 
 
 def replace_lookups(changes: Changes) -> None:
-    """Replaces the functions by changes that can be undone."""
+    """Replaces the functions that look up or start a TPU. `changes` can undo it."""
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver
     for owner, name, emulated in (
         (resolver, "__init__", _make_resolver),
@@ -41,7 +40,7 @@ def replace_lookups(changes: Changes) -> None:
 
 
 def is_emulated() -> bool:
-    """Returns whether the environment asks for something in place of the program's TPU."""
+    """Returns whether ESTIMATOR_EMB_DEVICE replaces the TPU by emulation or PJRT devices."""
     return environment.DEVICE.value() in ("emulate", "pjrt")
 
 
@@ -102,7 +101,7 @@ def _shut_down(original: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def _call_model_fn(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Lets a plain Estimator's `CrossShardOptimizer` sum over the one core, but not replicas."""
+    """Lets a plain Estimator's `CrossShardOptimizer` sum over a single core, but not replicas."""
     if isinstance(self, StockTPUEstimator) or tf.distribute.get_strategy().num_replicas_in_sync > 1:
         return original(self, *args, **kwargs)
     with Cores().running(shard_context=False, numbered=True):

@@ -1,6 +1,6 @@
 """Recognises a program's own copy of tensorflow-estimator's tpu_estimator.py.
 
-Such a copy needs private parts of the TensorFlow that it was taken from. Where it runs, this
+Such a copy needs private parts of the TensorFlow that it was copied from. If it runs at all, this
 package neither emulates its TPUEstimator nor trains its tables.
 """
 
@@ -27,7 +27,7 @@ _DO = (
 
 
 def advice_about_copy(error: BaseException) -> str | None:
-    """Returns what to do about an error in a copy of tpu_estimator.py; None for other errors."""
+    """Returns advice if the error comes from a copy of tpu_estimator.py."""
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError) and error.filename:
         files.append(error.filename)
@@ -43,7 +43,7 @@ def advice_about_copy(error: BaseException) -> str | None:
 
 
 def warn_of_copies() -> None:
-    """Makes Estimators of such a copy warn, once for each file, until the process ends."""
+    """Makes Estimators of a copied tpu_estimator.py warn once per file, until the process ends."""
     patches.LASTING.wrap(Estimator, "__init__", _warning)
 
 

@@ -1,4 +1,4 @@
-"""Tells whether an import stands in a `try` whose `except` takes an ImportError."""
+"""Tells whether an import is inside a `try` that catches ImportError."""
 
 import ast
 import functools
@@ -13,10 +13,10 @@ _ALL = _NAMES | {"Exception", "BaseException", ""}
 
 
 def is_guarded(frame: FrameType | None) -> bool:
-    """Returns whether an import at `frame`, or an import that led to it, is in such a `try`.
+    """Returns whether the program catches ImportError around the import at `frame`.
 
-    Programs choose by it what they use. Of the program's frames around the innermost, only one that
-    names an ImportError counts: many programs run in a `try` for any exception.
+    Programs choose a module this way. In frames around the program's innermost frame, an `except`
+    must name ImportError to count, because many programs run in a `try` for any exception.
     """
     names = _ALL
     while frame is not None:
@@ -34,7 +34,7 @@ def is_guarded(frame: FrameType | None) -> bool:
 
 @functools.cache
 def _guarded_lines(file: str) -> list[tuple[int, int, frozenset[str]]]:
-    """Returns the first and last line in each `try` of a file, and the names it takes."""
+    """Returns (first line, last line, caught names) for each `try` of a file."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except SyntaxError:

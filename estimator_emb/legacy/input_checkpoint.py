@@ -1,10 +1,10 @@
 """A `tf.data.experimental.CheckpointInputPipelineHook` that keeps the input in step with the model.
 
-TensorFlow 2.16 has no such hook. TensorFlow 2.15's saves by its own timer, which may run at other
-times than the model's after a restart, and it restores its newest file whatever the step of the
-model. The hook here saves just before the model is saved, and restores the position at the model's
-step. So a training that is killed at any moment continues with the batch after the last one that
-its model has seen.
+TensorFlow 2.16 has no such hook. TensorFlow 2.15's hook saves by its own timer. After a restart it
+may save at other times than the model's timer. It also restores its newest file, even if the model
+is at another step. The hook here saves just before the model is saved, and restores the position at
+the model's step. So a training can be killed at any moment. It continues with the batch after the
+last batch that its model has seen.
 """
 
 import threading
@@ -30,18 +30,18 @@ from estimator_emb.reporting.console import logger
 
 
 class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
-    """A hook that saves the position of an `Estimator`'s input, where a later `train` continues.
+    """Saves the position of an `Estimator`'s input, so that a later `train` continues there.
 
-    It saves the iterators of the graph with every checkpoint of the model, into files of their own
-    in the model directory: `input.ckpt-<step>`, with the name and number of the task before the dot
-    if there are several workers. They are removed with the checkpoint of that step.
+    With every checkpoint of the model, it saves the iterators of the graph in the model directory,
+    in files `input.ckpt-<step>`. With several workers, the name and number of the task come before
+    the dot. The files are removed with the checkpoint of that step.
 
-    Several workers train with batches of their own, each at its own pace, and only the chief saves
-    the model. The others save their positions by time or by the global step, as the `RunConfig`
-    says, and continue from the last position that is not ahead of the model.
+    Several workers train with their own batches, each at its own pace, and only the chief saves the
+    model. The others save their positions by time or by the global step, as the `RunConfig` says,
+    and continue from the last position that is not ahead of the model.
 
-    `external_state_policy` says what happens if the input depends on a state that cannot be saved:
-    'fail' (None too), 'warn' or 'ignore'.
+    `external_state_policy` says what happens if the input has state that cannot be saved: 'fail'
+    (default), 'warn' or 'ignore'.
 
     Source: the class of that name in tensorflow/python/data/experimental/ops/iterator_ops.py,
     TF 2.15.1.
@@ -131,7 +131,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
             self._positions.remove_those_without_model(step)
 
     def attach(self, saver_hooks: list[Any]) -> list[Any]:
-        """Makes `saver_hooks` call this hook; without any, returns listeners for the saver."""
+        """Makes `saver_hooks` call this hook. If there are no hooks, returns saving listeners."""
         self._thread = threading.current_thread()
         self._with_model = False
         if not self._saves_model:
@@ -203,10 +203,10 @@ class _BeforeModel(tf.compat.v1.train.CheckpointSaverListener):
 
 
 def attach_hooks() -> None:
-    """Makes Estimators attach this module's hook to their saver, until the process ends.
+    """Makes Estimators attach the input hook to their saver, until the process ends.
 
-    A hook cannot find the other hooks of its session, and programs do not also pass it as one of
-    the `saving_listeners`.
+    The hook cannot attach itself: it cannot find the other hooks of its session, and programs do
+    not also pass it in `saving_listeners`.
     """
     patches.LASTING.wrap(Estimator, "_train_with_estimator_spec", _with_listeners_if_plain)
 

@@ -1,4 +1,4 @@
-"""The files that keep the positions of a training's input, one for each step."""
+"""Saves the positions of a training's input in files, and restores them by step."""
 
 import os
 import re
@@ -13,10 +13,10 @@ _UNFINISHED = "unfinished_"
 
 
 class Positions:
-    """The positions of one task's input, `<name>.ckpt-<step>` in the model directory.
+    """The positions of a task's input, `<name>.ckpt-<step>` in the model directory.
 
-    A position appears only when it is complete, so a killed process leaves no damaged one. The file
-    `checkpoint_<name>` names the last one, as TensorFlow's hook writes it. `name` is 'input',
+    A position appears only when it is complete, so a killed process leaves no damaged files. The
+    file `checkpoint_<name>` names the last position, as with TensorFlow's hook. `name` is 'input',
     followed by the task if there are several.
     """
 
@@ -34,7 +34,7 @@ class Positions:
         return os.path.normpath(os.path.dirname(model)) == os.path.normpath(self.directory)
 
     def build(self, iterators: list[Any], kept: list[pipelining.KeptTensors]) -> None:
-        """Adds to the graph the ops that save and restore iterators and what is `kept`."""
+        """Adds ops to the graph that save and restore the iterators and the `kept` tensors."""
         self._iterators = tf.compat.v1.train.Saver(iterators, sharded=True, max_to_keep=None)
         self._kept = kept
         self._whole = self._iterators
@@ -57,7 +57,7 @@ class Positions:
         unfinished = os.path.join(self.directory, _UNFINISHED + os.path.basename(path))
         self._whole.save(session, unfinished, write_meta_graph=False, write_state=False)
         written = tf.io.gfile.glob(unfinished + ".*")
-        # The index comes last: without it there is no position.
+        # The index comes last: without it the position does not exist.
         for file in sorted(written, key=lambda file: file.endswith(".index")):
             tf.io.gfile.rename(file, path + file[len(unfinished) :], overwrite=True)
         tf.compat.v1.train.update_checkpoint_state(
@@ -67,7 +67,7 @@ class Positions:
         )
 
     def restore(self, session: Any, step: int) -> None:
-        """Restores the position at a step; raises ValueError where it is that of another input."""
+        """Restores the position at `step`. Raises ValueError if another input wrote it."""
         path = self.path(step)
         saved = checkpoint_reader.load(path).get_variable_to_shape_map()
         wanted = _names(self._iterators)
@@ -90,7 +90,7 @@ class Positions:
                 f"from {self.directory} to begin the input at its start."
             )
         if self._kept and not kept:
-            # It was written without a lookup ahead, and so the next batch is to be looked up.
+            # It was written without a lookup ahead, so the next batch is looked up now.
             self._iterators.restore(session, path)
             session.run([one.forget for one in self._kept])
             session.run([one.op for one in self._kept])
@@ -98,7 +98,7 @@ class Positions:
             self._whole.restore(session, path)
 
     def remove_those_without_model(self, step: int) -> None:
-        """Removes positions, except that of `step` and those of checkpoints of the model."""
+        """Removes all positions except at `step` and at the steps of the model's checkpoints."""
         keep = {step, *self._steps_of_models()}
         self._remove(lambda saved: saved not in keep)
 

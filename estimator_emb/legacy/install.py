@@ -1,10 +1,10 @@
 """Puts estimator_emb where programs of TensorFlow 1 and 2 look for `tf.estimator`.
 
-TensorFlow's API has several module objects for one name: `tensorflow.compat.v1`, once imported by
-that name, is another object than the `tensorflow._api.v2.compat.v1` from which it was made, and
-replaces it as `tf.compat.v1`. `install` changes all of them. A module of tensorflow-estimator that
-defines a class which ours replaces stays as it is, because it names its own class in `super(...)`.
-Imports find another module in its place, which shares everything else.
+TensorFlow's API can have several module objects for the same name. For example, importing
+`tensorflow.compat.v1` makes a copy of `tensorflow._api.v2.compat.v1`, and the copy replaces it as
+`tf.compat.v1`. `install` changes all of them. A module of tensorflow-estimator that defines a
+replaced class stays unchanged, because the class names itself in `super(...)`. Imports find a
+substitute module instead. It has our class, and shares everything else.
 """
 
 import importlib
@@ -81,34 +81,34 @@ _installed: Changes | None = None
 
 
 def install(tf_v1: bool = False) -> None:
-    """Makes unchanged programs find `tf.estimator`, and estimator_emb in it.
+    """Makes unchanged programs find `tf.estimator`, with estimator_emb in it.
 
-    Afterwards, on every TensorFlow from 2.15.1 on, whether it was imported before or not:
+    Afterwards, on every TensorFlow from 2.15.1 on, even if it was imported before:
 
     * `tf.estimator`, `tf.compat.v1.estimator` and `tf.compat.v2.estimator` exist as attributes, and
       can be imported. `tf.compat.v1.estimator.tpu` has `TPUEstimator`, `TPUConfig`,
       `RunConfig` and `experimental.EmbeddingConfigSpec` of estimator_emb.
     * `tf.compat.v1.tpu.experimental` has every optimizer class of the legacy vocabulary, and
       `tf.data.experimental` has our `CheckpointInputPipelineHook`.
-    * `tensorflow_estimator.python.estimator` has the classes of estimator_emb, also by its old
-      names `tensorflow.python.estimator` and `tensorflow.python.tpu.tpu_estimator`.
-    * What has moved inside `tensorflow.python` is found where it was, too (`catalog.moved`).
+    * `tensorflow_estimator.python.estimator` has the classes of estimator_emb. So do its old names
+      `tensorflow.python.estimator` and `tensorflow.python.tpu.tpu_estimator`.
+    * Names that moved inside `tensorflow.python` also exist at their old places (`catalog.moved`).
     * While the environment variable ESTIMATOR_EMB_DEVICE is 'emulate', a `TPUClusterResolver` and
-      the `master` of a TPU's `RunConfig` mean the emulated TPU, whatever name they are given, and
-      initialising a TPU system does nothing.
-    * Overrides of Keras's methods get the arguments that they take (`keras_overrides`), and
+      the `master` of a TPU's `RunConfig` mean the emulated TPU, under any name. Initialising a TPU
+      system then does nothing.
+    * Overrides of Keras's methods get only the arguments that they take (`keras_overrides`), and
       `pandas_input_fn` takes the text columns of pandas 3.
-    * `Estimator` and the canned ones get what `TPUEstimator` has: SIGTERM ends a training with a
-      checkpoint; the log says where it trains and how far it is; an evaluation without input, and a
-      checkpoint that does not fit, are errors.
+    * `Estimator` and canned Estimators get the safeguards of `TPUEstimator`. SIGTERM ends a
+      training with a checkpoint. The log says where it trains and shows its progress. An evaluation
+      without input is an error, and so is a checkpoint that does not fit.
 
-    Names that a program has imported from these modules before by `from ... import <class>` stay
-    as they were. A second call changes nothing. `uninstall` restores everything but TensorFlow 1.
+    Classes that a program has imported before by `from ... import <class>` stay as they were. A
+    second call changes nothing. `uninstall` restores everything except TensorFlow 1.
 
     Args:
-      tf_v1: whether `import tensorflow` gives TensorFlow 1, with `tf.contrib`, from here on until
-        the process ends (`legacy.tf_v1`), as under `estimator-emb run --tf-v1`. It must come
-        before the program's imports of TensorFlow.
+      tf_v1: True makes `import tensorflow` give TensorFlow 1, with `tf.contrib`, until the process
+        ends (`legacy.tf_v1`). `estimator-emb run --tf-v1` does the same. The call must come before
+        the program's imports of TensorFlow.
     """
     if _installed is None:
         _install()
@@ -133,7 +133,7 @@ def _install() -> None:
 
 
 def uninstall() -> None:
-    """Undoes `install`; without one it changes nothing."""
+    """Undoes `install`. Does nothing if nothing is installed."""
     global _installed
     if _installed is not None:
         _installed.close()
@@ -163,7 +163,7 @@ def _alias_modules(changes: Changes) -> None:
 
 
 def _add_aliases(changes: Changes, aliases: dict[str, str], copies: dict[str, str]) -> None:
-    changes.hide_modules(*aliases)  # Undoing it forgets them.
+    changes.hide_modules(*aliases)  # Undoing it removes the aliases.
     for name in aliases:
         parent, _, leaf = name.rpartition(".")
         if parent not in aliases:
@@ -214,5 +214,5 @@ def _supply_moved(changes: Changes) -> None:
 def _is_absent(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is None
-    except ModuleNotFoundError:  # So is the package that it was in.
+    except ModuleNotFoundError:  # Its package is absent, too.
         return True

@@ -1,7 +1,7 @@
-"""Lets classes that a program derives from Keras's be called as by the Keras they were written for.
+"""Lets a program's subclasses of Keras classes override methods as in TensorFlow 1.15.
 
-Keras calls some methods with more arguments than in TensorFlow 1.15, and programs override these
-methods. An override gets the arguments that it takes.
+Keras calls some methods with more arguments than TensorFlow 1.15 did. An override gets only the
+arguments that it takes.
 """
 
 import contextvars
@@ -33,7 +33,7 @@ _left_out: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("left
 
 
 def fit_overrides(changes: Changes) -> None:
-    """Fits overrides in classes that are derived from now on, by changes that can be undone."""
+    """Adapts the overrides of classes that are derived from now on. `changes` can undo it."""
     by_class: dict[Any, dict[str, str]] = {}
     for cls, argument, names in _ADDED:
         for name in names.split():
@@ -83,7 +83,7 @@ def _without(override: Any, argument: str, place: int) -> Callable[..., Any]:
 
 
 def _completed(argument: str, original: Any) -> Callable[..., Any]:
-    """Lets an override call the overridden method without the argument that it was not given."""
+    """Lets an override call the overridden method without the argument that it did not get."""
     signature = inspect.signature(original)
     old = signature.replace(
         parameters=[one for one in signature.parameters.values() if one.name != argument]

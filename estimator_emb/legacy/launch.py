@@ -1,4 +1,4 @@
-"""Starts an unchanged program in this process, and shows how it failed."""
+"""Runs an unchanged program in this process, and shows how it failed."""
 
 import contextlib
 import functools
@@ -32,15 +32,15 @@ def launch(
     steps_limit: int | None = None,
     seed: int | None = None,
 ) -> int:
-    """Runs a program that finds `tf.estimator`, with the classes of this package in it.
+    """Runs a program with the classes of this package in its `tf.estimator`.
 
-    The environment says where it trains. `program` is a file, or '-m' and a module, and its own
-    arguments. `binds_tf_v1` makes `import tensorflow` give TensorFlow 1. Each call of `train`
-    and `evaluate` ends after `steps_limit` steps, if given. `seed`, if given, is that of Python's,
-    NumPy's and TensorFlow's random numbers, and of each `RunConfig` that has none.
+    The environment says where it trains. `program` is a file, or '-m' and a module, followed by its
+    arguments. `binds_tf_v1` makes `import tensorflow` give TensorFlow 1. Each call of `train` and
+    `evaluate` ends after `steps_limit` steps, if given. `seed` seeds the random numbers of Python,
+    NumPy and TensorFlow, and each `RunConfig` without a seed.
 
-    Returns 0 if the program ends by itself, 1 if it ends by an exception, 130 if Ctrl-C ends it. An
-    exit of its own (`SystemExit`) passes through, with status 143 if SIGTERM has ended a training.
+    Returns 0 if the program ends normally, 1 if it ends by an exception, 130 if Ctrl-C ends it. The
+    program's own `SystemExit` passes through, with status 143 if SIGTERM has ended a training.
     """
     install.install()
     forks.warn_of_copies()
@@ -68,11 +68,11 @@ def name_of(program: Sequence[str]) -> str:
 def run_program(program: Sequence[str], binds_tf_v1: bool) -> None:
     """Runs a program with the arguments, `__main__` and sys.path[0] that Python would give it.
 
-    These stay afterwards as the program has left them; `restored` restores them.
+    Afterwards they stay as the program left them. `restored` restores them.
     """
     is_module = program[0] == "-m"
     if not getattr(sys.flags, "safe_path", False):  # In that mode Python adds nothing.
-        # First, as a file of the program may have the name of a module that tf_v1 supplies.
+        # Before install: a file of the program may have the name of a module that tf_v1 supplies.
         sys.path[0] = os.getcwd() if is_module else os.path.dirname(os.path.realpath(program[0]))
     install.install(tf_v1=binds_tf_v1)
     if is_module:
@@ -89,7 +89,7 @@ def run_program(program: Sequence[str], binds_tf_v1: bool) -> None:
 
 
 def show_failure(error: Exception, bound_tf_v1: bool) -> None:
-    """Prints the exception that ended a program as Python would, and what to do about it."""
+    """Prints a program's exception as Python would, followed by advice."""
     frames = _frames_of_program(error.__traceback__)
     sys.excepthook(type(error), error.with_traceback(frames), frames)
     advice = None if bound_tf_v1 else tf_v1.advice_about_name(error)
@@ -105,7 +105,7 @@ def show_failure(error: Exception, bound_tf_v1: bool) -> None:
 
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
-    """Restores at the end what a program, its names and its environment have changed."""
+    """At its end, restores `__main__`, sys.argv, sys.path, the environment and `tf.estimator`."""
     main, variables = sys.modules["__main__"], dict(os.environ)
     arguments, path = list(sys.argv), list(sys.path)
     try:
@@ -138,7 +138,7 @@ def _limit_steps(limit: int) -> None:
         max_steps: Any = None,
         saving_listeners: Any = None,
     ) -> Any:
-        # A call that is an error without a limit stays one.
+        # A call that fails without a limit still fails.
         if max_steps is None:
             steps = _limited("train: steps", self, steps, limit)
         elif steps is None:
@@ -172,7 +172,7 @@ def _seed(seed: int) -> None:
 def _limited(what: str, estimator: Any, steps: Any, limit: int) -> Any:
     backend = getattr(estimator, "backend", None)
     if steps is None and backend is not None and backend.request.use_tpu:
-        return None  # An error follows, as on a TPU, where the number of steps must be given.
+        return None  # The call fails then, as on a TPU, where steps are required.
     if steps is None or (isinstance(steps, int) and steps > limit):
         logger.info("%s is %d, not %s (--steps-limit).", what, limit, steps)
         return limit

@@ -1,6 +1,6 @@
-"""Gives `tf.estimator.Estimator`, and the canned ones, the safeguards of `TPUEstimator`.
+"""Gives `tf.estimator.Estimator` and the canned Estimators the safeguards of `TPUEstimator`.
 
-`install` replaces methods of the class from which all of them are derived.
+`install` replaces methods of their base class.
 """
 
 import functools
@@ -36,7 +36,7 @@ _Method = Callable[..., Any]
 
 
 def replace_methods(changes: Changes) -> None:
-    """Replaces the methods by changes that can be undone."""
+    """Replaces methods of `Estimator`. `changes` can undo it."""
     methods: dict[str, _Method] = {
         "train": _train,
         "evaluate": _evaluate,
@@ -56,7 +56,7 @@ def replace_methods(changes: Changes) -> None:
 
 
 def _reading_tf_config(original: _Method) -> _Method:
-    """Returns the constructor of a `RunConfig`, whose error names TF_CONFIG if that is no JSON."""
+    """Returns the constructor of `RunConfig`, with an error that names an invalid TF_CONFIG."""
 
     @functools.wraps(original)
     def constructor(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -67,7 +67,7 @@ def _reading_tf_config(original: _Method) -> _Method:
 
 
 def _unless_tpu(name: str, method: _Method) -> _Method:
-    """Returns a method for all but TPUEstimators; `method` gets arguments by their names."""
+    """Returns a method for all Estimators but TPUEstimators. `method` gets arguments by name."""
     original = getattr(Estimator, name)
     signature = inspect.signature(original)
     of_plain: _Method = functools.partial(method, original)
@@ -81,7 +81,7 @@ def _unless_tpu(name: str, method: _Method) -> _Method:
         try:
             given = signature.bind(self, *args, **kwargs)
         except TypeError:
-            return original(self, *args, **kwargs)  # Python's own words name the method.
+            return original(self, *args, **kwargs)  # Python's own error names the method.
         given.apply_defaults()
         return of_plain(**given.arguments)
 
@@ -159,7 +159,7 @@ def _base_call(estimator: Any) -> Call:
         model_dir=estimator.model_dir,
         config=estimator._config,
         directory=_directory(estimator),
-        # A SavedModelEstimator begins with the weights of its SavedModel.
+        # A SavedModelEstimator starts with the weights of its SavedModel.
         restores=type(estimator).latest_checkpoint is Estimator.latest_checkpoint,
         warm_start=without_global_step(estimator._warm_start_settings),
     )
@@ -180,7 +180,7 @@ def _add_meta_graph_for_mode(original: Any, self: Any, checkpoint_path: Any, **g
         with _guards(self, "export", checkpoint_path=checkpoint_path).building(self):
             return original(self, checkpoint_path=checkpoint_path, **given)
     except checkpoint_files.MissingCheckpoint as error:
-        # tensorflow-estimator's own sentence, which programs may look for.
+        # Programs may look for tensorflow-estimator's own sentence.
         raise checkpoint_files.MissingCheckpoint(
             f"Could not load all requested variables from checkpoint. {error.message}"
         ) from None

@@ -1,4 +1,4 @@
-"""Says what to change in a program that was written for an older Python."""
+"""Explains what to change in a program that was written for an older Python."""
 
 import collections.abc
 import os
@@ -130,12 +130,12 @@ def place(file: str | None, line: int | None) -> str:
 
 
 def explained_syntax_error(error: SyntaxError) -> str:
-    """Returns the place of a syntax error, what is wrong and what to write instead."""
+    """Returns a syntax error's place and message, and how to write it today."""
     return f"{place(error.filename, error.lineno)}: {what_is_wrong(error)}"
 
 
 def what_is_wrong(error: SyntaxError) -> str:
-    """Returns what a syntax error says, its line, and what to write instead."""
+    """Returns a syntax error's message and line, and how to write it today."""
     line = (error.text or "").strip()
     said = f"{error.msg}: {line}" if line else str(error.msg)
     today = (text for pattern, text in _OLD_SYNTAX.items() if re.search(pattern, line))
@@ -143,13 +143,13 @@ def what_is_wrong(error: SyntaxError) -> str:
 
 
 def advice_about_python(error: BaseException) -> str | None:
-    """Returns where a program used a name of an older Python, and what to change; else None."""
+    """Returns where a program used a name or syntax of an older Python, and what to change."""
     if isinstance(error, SyntaxError):
         return explained_syntax_error(error)
     what = _what(error)
     extracted = traceback.extract_tb(error.__traceback__)
     frames = [frame for frame in extracted if not frame.filename.startswith("<frozen ")]
-    while frames and frames[-1].name == "__getattr__":  # That of a module, as NumPy's.
+    while frames and frames[-1].name == "__getattr__":  # A module's own, such as NumPy's.
         frames.pop()
     if what is None or not frames:
         return None

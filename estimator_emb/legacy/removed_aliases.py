@@ -1,7 +1,7 @@
-"""Gives programs names that Python and NumPy have dropped, with their old meaning.
+"""Gives programs the names that Python and NumPy have dropped, with their old meaning.
 
-Only absent names are added: NumPy 2 has a `numpy.bool` of its own, which stays. A function that has
-lost an argument takes it again.
+Only absent names are added: NumPy 2 keeps its own `numpy.bool`. A function that has lost an
+argument takes it again.
 """
 
 import ast
@@ -34,7 +34,7 @@ ArgSpec = collections.namedtuple("ArgSpec", "args varargs keywords defaults")
 
 
 def getargspec(func: Callable[..., Any]) -> ArgSpec:
-    """Returns the names of a function's arguments, as `inspect.getargspec` until Python 3.10.
+    """Returns the names of a function's arguments, as `inspect.getargspec` did until Python 3.10.
 
     Raises ValueError for a function with keyword-only arguments or annotations.
     """
@@ -55,13 +55,13 @@ def gcd(a: Any, b: Any) -> Any:
 
 
 def asfarray(a: Any, dtype: Any = np.float64) -> Any:
-    """Returns an array of floats, as `numpy.asfarray` until NumPy 2.0."""
+    """Returns an array of floats, as `numpy.asfarray` did until NumPy 2.0."""
     dtype = np.dtype(dtype)
     return np.asarray(a, dtype if np.issubdtype(dtype, np.inexact) else np.float64)
 
 
 def find_common_type(array_types: Iterable[Any], scalar_types: Iterable[Any]) -> Any:
-    """Returns the type of arrays, or of scalars of a higher kind, as NumPy until 2.0."""
+    """Returns the common type of arrays. Scalars count only if their kind is higher (NumPy < 2)."""
     arrays, scalars = (
         functools.reduce(np.promote_types, map(np.dtype, types)) if types else None
         for types in (list(array_types), list(scalar_types))
@@ -76,12 +76,12 @@ def find_common_type(array_types: Iterable[Any], scalar_types: Iterable[Any]) ->
 
 
 def in1d(ar1: Any, ar2: Any, *args: Any, **kwargs: Any) -> Any:
-    """Returns for each element of the flat `ar1` whether `ar2` has it."""
+    """Returns for each element of the flattened `ar1` whether `ar2` has it."""
     return np.isin(np.ravel(ar1), ar2, *args, **kwargs)
 
 
 class _Cast:
-    """`numpy.cast`: by a type, a function that casts to it."""
+    """`numpy.cast`: maps a type to a function that casts to it."""
 
     def __getitem__(self, kind: Any) -> Callable[[Any], Any]:
         return lambda values: np.asarray(values).astype(kind)
@@ -131,7 +131,7 @@ _NUMPY: dict[str, Any] = {
 
 
 def _with_binary_mode(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Lets `numpy.fromstring` read bytes, which NumPy 2.3 refuses."""
+    """Lets `numpy.fromstring` read bytes again. NumPy 2.3 refuses them."""
 
     @functools.wraps(original)
     def fromstring(
@@ -146,7 +146,7 @@ def _with_binary_mode(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_interpolation(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Lets a quantile take its `method` by the name that it had until NumPy 1.22."""
+    """Lets a quantile function take its `method` as `interpolation`, as until NumPy 1.22."""
 
     @functools.wraps(original)
     def quantile(*args: Any, **kwargs: Any) -> Any:
@@ -166,7 +166,7 @@ def _reads_bytes() -> bool:
 
 
 def _changed_functions() -> dict[str, Any]:
-    """Returns NumPy's functions that have lost an argument, with it."""
+    """Returns the NumPy functions that have lost an argument, wrapped to take it again."""
     changed = {} if _reads_bytes() else {"fromstring": _with_binary_mode(np.fromstring)}
     for name in ("quantile", "percentile", "nanquantile", "nanpercentile"):
         function = getattr(np, name)
@@ -176,7 +176,7 @@ def _changed_functions() -> dict[str, Any]:
 
 
 def supply(changes: Changes) -> None:
-    """Adds the absent names by changes that can be undone."""
+    """Adds the names that Python and NumPy have dropped. `changes` can undo it."""
     for owner, name, value in (
         *(
             (collections, name, getattr(collections.abc, name))
@@ -192,7 +192,7 @@ def supply(changes: Changes) -> None:
         (time, "clock", time.process_time),
         *((np, name, value) for name, value in _NUMPY.items()),
     ):
-        # Not hasattr: NumPy may warn of a name that is gone.
+        # Not hasattr: NumPy may warn about a removed name.
         if name not in vars(owner):
             changes.set_attribute(owner, name, value)
     for name, function in _changed_functions().items():

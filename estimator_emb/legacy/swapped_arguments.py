@@ -1,4 +1,4 @@
-"""Says which arguments of TensorFlow's feature columns a program has swapped."""
+"""Detects arguments of TensorFlow's feature columns that a program has swapped."""
 
 import inspect
 import traceback
@@ -7,7 +7,7 @@ from estimator_emb.legacy import python2_hints
 
 
 def advice_about_columns(error: BaseException) -> str | None:
-    """Returns where a column got a number as its first argument, and what it takes; else None."""
+    """Returns advice if a feature column got a number as its first argument."""
     if not isinstance(error, TypeError) or error.__traceback__ is None:
         return None
     *before, (frame, _) = traceback.walk_tb(error.__traceback__)

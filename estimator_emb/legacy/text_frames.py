@@ -1,6 +1,6 @@
-"""Lets `pandas_input_fn` take text columns, which have a type of their own in pandas 3.
+"""Lets `pandas_input_fn` take text columns of pandas 3.
 
-TensorFlow knows the type `object` that they had before, and refuses pandas's.
+These columns have a new type. TensorFlow knows only `object`, the type that they had before.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from estimator_emb.compat.internals.patches import Changes
 
 
 def take_text(changes: Changes) -> None:
-    """Makes the queues of `pandas_input_fn` take text, by changes that can be undone."""
+    """Makes `pandas_input_fn` take text columns. `changes` can undo it."""
     changes.wrap(feeding_functions, "_enqueue_data", _taking_text)
 
 
@@ -20,7 +20,7 @@ def _taking_text(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_objects(data: Any) -> Any:
-    """Returns a DataFrame whose columns and index of text are of type `object`."""
+    """Returns a DataFrame with its text columns and text index converted to type `object`."""
     if not hasattr(data, "columns"):
         return data
     text = [name for name, dtype in data.dtypes.items() if _is_text(dtype)]

@@ -1,4 +1,4 @@
-"""Makes `import tensorflow` mean TensorFlow 1, and says which programs need that."""
+"""Makes `import tensorflow` mean TensorFlow 1, and tells which programs need that."""
 
 import functools
 import importlib
@@ -37,13 +37,13 @@ _HINT = "tf.contrib is a part of TensorFlow 1: try --tf-v1."
 
 @functools.cache
 def bind() -> None:
-    """Gives programs TensorFlow 1's API, behaviour and `tf.contrib`; `install` calls it.
+    """Gives programs TensorFlow 1's API, behaviour and `tf.contrib`. `install` calls it.
 
-    `import tensorflow` gives the names of `tensorflow.compat.v1`, with `contrib` of
-    `estimator_emb.legacy.contrib`. `import tensorflow.<module>`, in every form, gives the module
+    `import tensorflow` gives the names of `tensorflow.compat.v1`, and `contrib` from
+    `estimator_emb.legacy.contrib`. Every form of `import tensorflow.<module>` gives the module
     `tf.compat.v1.<module>`. Graphs, sessions, variables, shapes and comparisons of tensors behave
     as in TensorFlow 1 (`tf.compat.v1.disable_v2_behavior`). Names that Python and NumPy have
-    dropped are there again (`older_python`).
+    dropped exist again (`removed_aliases`).
     """
     import tensorflow as tf2
 
@@ -62,11 +62,11 @@ def bind() -> None:
         changes.set_module("tensorflow", SharedModule(v1, own))
         changes.add_finder(finder)
         removed_aliases.supply(changes)
-        changes.pop_all()  # They stay.
+        changes.pop_all()  # The changes stay.
 
 
 def advice_about_name(error: BaseException) -> str | None:
-    """Returns advice where a program with TensorFlow 2's API used a name of TensorFlow 1."""
+    """Returns advice if a program with TensorFlow 2's API used a name of TensorFlow 1."""
     if isinstance(error, ModuleNotFoundError):
         return _HINT if f"{error.name}.".startswith(f"{contrib.NAME}.") else None
     if not isinstance(error, AttributeError) or not isinstance(error.obj, ModuleType):
@@ -101,9 +101,9 @@ def _replace_imported(changes: Changes, finder: "_ApiFinder") -> None:
 
 
 class _ApiFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """A finder that imports the module `tf.compat.v1.train` as `tensorflow.train`.
+    """A finder that imports, for example, the module `tf.compat.v1.train` as `tensorflow.train`.
 
-    Files in `folder`, that of tensorflow, are found too where a module of the API has their name.
+    Below an API module, other submodules are searched in `folder`, TensorFlow's own folder.
     """
 
     def __init__(self, v1: ModuleType, folder: str):
@@ -138,7 +138,7 @@ class _ApiFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.PathFinder.find_spec(fullname, [folder])
 
     def exec_module(self, module: ModuleType) -> None:
-        # An import returns the module that is here when this returns.
+        # An import returns the module in sys.modules when this returns.
         name = module.__name__
         found = self.module(name)
         assert found is not None

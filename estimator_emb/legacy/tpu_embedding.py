@@ -1,6 +1,6 @@
-"""Replaces `tensorflow.python.tpu.tpu_embedding`, which TensorFlow >= 2.16 lacks.
+"""Replaces `tensorflow.python.tpu.tpu_embedding`, removed in TensorFlow 2.16.
 
-Everything here is our own under its legacy name.
+Everything here is our own, under its legacy name.
 """
 
 # ruff: noqa: F401 - programs find them here.

@@ -1,9 +1,9 @@
 """The part of TensorFlow 1's `tf.contrib` that programs for TPUs use.
 
-Most of it still exists elsewhere in TensorFlow, in tensorflow-estimator or in the package tf_slim;
-the modules in this folder have the rest. The use of any other name is an error that says where it
-is today. Its import is none, because many programs use it only under a flag.
-`estimator_emb.catalog.contrib` has the table.
+Most of it still exists elsewhere: in TensorFlow, in tensorflow-estimator or in the package tf_slim.
+The modules in this folder have the rest. Using any other name raises an error that says where it is
+today. Importing such a name is no error, because many programs use it only under a flag. The table
+is in `estimator_emb.catalog.contrib`.
 """
 
 import functools
@@ -30,9 +30,9 @@ NAME = "tensorflow.contrib"
 
 
 class _Namespace(ModuleType):
-    """`tf.contrib`, a module of it, or what a program imports of it and is gone.
+    """`tf.contrib`, a module of it, or a stand-in for a removed name that a program imports.
 
-    It also has the names of its first module; the use of any other is an error.
+    It also has the names of its top module of `tf.contrib`. Using any other name is an error.
     """
 
     def __init__(self, path: str):
@@ -94,10 +94,10 @@ _SLIM = dict.fromkeys(
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """A finder of what is gone, by stand-ins; modules that there are stand in `sys.modules`.
+    """A finder that gives stand-ins for removed modules. Existing modules are in `sys.modules`.
 
-    Where an `except` takes the ImportError, it explains the absence by one, because the program
-    chooses by it.
+    If the program catches an ImportError to choose between modules, the finder raises it. The error
+    explains why the module is absent.
     """
 
     def find_spec(
@@ -116,7 +116,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
                 return AliasFinder({fullname: module.__name__}).find_spec(fullname, path, target)
         if owner is not None and not is_guarded(inspect.currentframe()):
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
-        # With the name of what was imported, `from` would leave its words out.
+        # With the name of the imported module, `from` would drop the message.
         raise ModuleNotFoundError(contrib_names.advice_about(rest), name=NAME)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
@@ -127,7 +127,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def add_contrib(changes: Changes) -> ModuleType:
-    """Makes `tensorflow.contrib` importable by changes that can be undone, and returns it."""
+    """Makes `tensorflow.contrib` importable, and returns it. `changes` can undo it."""
     top = _Namespace("")
     changes.hide_modules(NAME)
     changes.set_module(NAME, top)
@@ -148,7 +148,7 @@ def add_contrib(changes: Changes) -> ModuleType:
 
 
 def has_path(owner: Any, path: str) -> bool:
-    """Returns whether `owner` has an attribute by the dotted name `path`."""
+    """Returns whether `owner` has an attribute with the dotted name `path`."""
     try:
         operator.attrgetter(path)(owner)
     except AttributeError:

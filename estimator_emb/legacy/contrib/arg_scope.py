@@ -1,7 +1,7 @@
-"""Default arguments for functions within a block: `arg_scope` of `tf.contrib.framework`.
+"""`arg_scope` of `tf.contrib.framework`: default arguments for functions within a block.
 
-The package tf_slim, where installed, replaces these functions by its own, so that scopes reach its
-layers. Source: tensorflow/contrib/framework/python/ops/arg_scope.py, TF 1.15.
+If the package tf_slim is installed, its functions replace these, so that scopes reach its layers.
+Source: tensorflow/contrib/framework/python/ops/arg_scope.py, TF 1.15.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ _argument_names: dict[Any, tuple[str, ...]] = {}
 
 
 def current_arg_scope() -> dict[Any, dict[str, Any]]:
-    """Returns the scope here: function's key -> default arguments."""
+    """Returns the current scope: a function's key -> default arguments."""
     return _scopes[-1]
 
 
@@ -25,9 +25,9 @@ def arg_scope_func_key(op: Any) -> Any:
 
 @contextlib.contextmanager
 def arg_scope(list_ops_or_scope: Any, **kwargs: Any) -> Iterator[dict[Any, dict[str, Any]]]:
-    """Gives functions that `add_arg_scope` decorates default arguments within a block.
+    """Gives default arguments to functions decorated by `add_arg_scope`, within a block.
 
-    In place of functions it takes the scope of an earlier block, without arguments. It raises
+    Instead of functions, it takes the scope of an earlier block, without arguments. Raises
     ValueError for a function that is not decorated.
     """
     if isinstance(list_ops_or_scope, dict):
@@ -71,7 +71,7 @@ def add_arg_scope(func: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def has_arg_scope(func: Any) -> bool:
-    """Returns whether `add_arg_scope` decorates a function."""
+    """Returns whether a function is decorated by `add_arg_scope`."""
     return arg_scope_func_key(func) in _argument_names
 
 

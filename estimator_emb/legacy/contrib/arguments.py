@@ -9,12 +9,12 @@ _train = tf.compat.v1.train
 
 
 def load_checkpoint(filepattern: str) -> Any:
-    """Returns `tf.train.load_checkpoint` of a checkpoint's prefix or folder."""
+    """Returns a reader of a checkpoint, given by its prefix or folder."""
     return _train.load_checkpoint(filepattern)
 
 
 def load_variable(checkpoint_dir: str, name: str) -> Any:
-    """Returns a variable's value in a checkpoint, given by its prefix or folder, as an array."""
+    """Returns a variable's value, an array, from a checkpoint's prefix or folder."""
     return _train.load_variable(checkpoint_dir, name)
 
 
@@ -25,21 +25,21 @@ def list_variables(checkpoint_dir: str) -> list[tuple[str, list[int]]]:
 
 
 def init_from_checkpoint(checkpoint_dir: str, assignment_map: Any) -> None:
-    """Makes variables start with values of a checkpoint; see `tf.train.init_from_checkpoint`."""
+    """Makes variables start with the values of a checkpoint, as in `tf.train`."""
     _train.init_from_checkpoint(checkpoint_dir, assignment_map)
 
 
 def batch_and_drop_remainder(batch_size: Any) -> Callable[[Any], Any]:
-    """Returns a function for `dataset.apply` that makes batches, without a smaller last one."""
+    """Returns a `dataset.apply` function that makes batches and drops a smaller last batch."""
     return lambda dataset: dataset.batch(batch_size, drop_remainder=True)
 
 
 def padded_batch_and_drop_remainder(
     batch_size: Any, padded_shapes: Any, padding_values: Any = None
 ) -> Callable[[Any], Any]:
-    """Returns a function for `dataset.apply` that makes padded batches, without a smaller last one.
+    """Returns a `dataset.apply` function that makes padded batches and drops a smaller last batch.
 
-    `padded_shapes` has a shape for each component, with None or -1 for the longest of a batch.
+    `padded_shapes` has a shape for each component. There, None or -1 means the longest in a batch.
     Components are padded with `padding_values`, by default 0 or ''.
     """
     return lambda dataset: dataset.padded_batch(
@@ -48,7 +48,7 @@ def padded_batch_and_drop_remainder(
 
 
 def get_name_scope() -> str:
-    """Returns the name scope of the default graph."""
+    """Returns the current name scope of the default graph."""
     scope: str = tf.compat.v1.get_default_graph().get_name_scope()
     return scope
 

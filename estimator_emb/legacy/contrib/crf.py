@@ -1,8 +1,8 @@
-"""A conditional random field over a linear chain of tags, as `tf.contrib.crf` had it.
+"""A conditional random field over a linear chain of tags, as in `tf.contrib.crf`.
 
-For the unary scores u [batch, time, tags] and the scores T [tags, tags] of a tag after another, the
-score of the tags y of a sequence is the sum of u[t, y_t] and of T[y_t, y_(t+1)]. Its likelihood is
-exp(score) over the sum of exp(score) of all sequences of tags. A sequence of length 0 scores 0.
+With unary scores u [batch, time, tags] and transition scores T [tags, tags], the score of a tag
+sequence y is the sum of u[t, y_t] and T[y_t, y_(t+1)]. Its likelihood is exp(score), divided by the
+sum of exp(score) over all tag sequences. A sequence of length 0 scores 0.
 
 Source: tensorflow/contrib/crf/python/ops/crf.py, TensorFlow 1.15.
 """
@@ -23,7 +23,7 @@ def crf_unary_score(tag_indices: Any, sequence_lengths: Any, inputs: Any) -> tf.
 
 
 def crf_binary_score(tag_indices: Any, sequence_lengths: Any, transition_params: Any) -> tf.Tensor:
-    """Returns the sum of the scores of each sequence's tags after another, [batch]."""
+    """Returns the sum of the transition scores of each sequence's tags, [batch]."""
     tags = tf.cast(tag_indices, tf.int32)
     transitions = tf.convert_to_tensor(transition_params)
     pairs = tf.stack([tags[:, :-1], tags[:, 1:]], axis=2)
@@ -46,14 +46,14 @@ def crf_sequence_score(
 def crf_multitag_sequence_score(
     inputs: Any, tag_bitmap: Any, sequence_lengths: Any, transition_params: Any
 ) -> tf.Tensor:
-    """Returns the log of the summed exp(score) of the tags that a bitmap allows, [batch]."""
+    """Returns log sum exp(score) over the tag sequences that a bitmap allows, [batch]."""
     inputs = tf.convert_to_tensor(inputs)
     allowed = tf.where(tf.cast(tag_bitmap, tf.bool), inputs, inputs.dtype.min)
     return crf_log_norm(allowed, sequence_lengths, transition_params)
 
 
 def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> tf.Tensor:
-    """Returns the log of the summed exp(score) of all tags of each sequence, [batch]."""
+    """Returns log sum exp(score) over all tag sequences of each sample, [batch]."""
     lengths = tf.cast(sequence_lengths, tf.int64)
     alphas = crf_forward(inputs, None, transition_params, lengths)
     return tf.where(lengths <= 0, tf.zeros_like(alphas[:, 0]), tf.reduce_logsumexp(alphas, axis=1))
@@ -62,9 +62,9 @@ def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> 
 def crf_forward(
     inputs: Any, state: Any, transition_params: Any, sequence_lengths: Any
 ) -> tf.Tensor:
-    """Returns the log of the summed exp(score) by the last tag, [batch, tags].
+    """Returns log sum exp(score) over the tag sequences with each last tag, [batch, tags].
 
-    It goes on after `state`, those sums before `inputs`; None begins with the first inputs.
+    `state` has these sums before `inputs`. If None, the first inputs start the chain.
     """
     inputs, transitions = tf.convert_to_tensor(inputs), tf.convert_to_tensor(transition_params)
     lengths = tf.cast(sequence_lengths, tf.int64)
@@ -82,9 +82,9 @@ def crf_forward(
 def crf_log_likelihood(
     inputs: Any, tag_indices: Any, sequence_lengths: Any, transition_params: Any = None
 ) -> tuple[tf.Tensor, Any]:
-    """Returns the log-likelihood of each sequence's tags, [batch], and the transitions.
+    """Returns the log-likelihood of each sequence's tags, [batch], and the transition scores.
 
-    None makes the transitions the variable `transitions` of the variable scope.
+    By default, the transition scores are the variable `transitions` of the variable scope.
     """
     inputs = tf.convert_to_tensor(inputs)
     if transition_params is None:
@@ -97,12 +97,12 @@ def crf_log_likelihood(
 def crf_decode(
     potentials: Any, transition_params: Any, sequence_length: Any
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the tags of the highest score, int32 [batch, time], and that score, [batch].
+    """Returns the tags with the highest score, int32 [batch, time], and that score, [batch].
 
     Tags beyond the end of a sequence are 0.
     """
     inputs, transitions = tf.convert_to_tensor(potentials), tf.convert_to_tensor(transition_params)
-    # As in TensorFlow 1.15, a sequence has its first element at least.
+    # As in TensorFlow 1.15, a sequence has at least its first element.
     lengths = tf.maximum(tf.cast(sequence_length, tf.int64), 1)
     tags = tf.shape(inputs)[2]
 
@@ -117,7 +117,7 @@ def crf_decode(
 
     first = inputs[:, 0]
     start = first, tf.zeros_like(first, tf.int32)
-    # One element more, so that there is one: it lies behind the end of every sequence.
+    # `scan` needs an element: this padding lies behind the end of every sequence.
     padded = tf.concat([inputs[:, 1:], inputs[:, :1]], axis=1)
     best, pointers = tf.scan(forward, _by_time(padded), initializer=start)
     last = tf.argmax(best[-1], axis=1, output_type=tf.int32)
@@ -131,7 +131,7 @@ def crf_decode(
 
 
 def viterbi_decode(score: Any, transition_params: Any) -> tuple[list[int], Any]:
-    """Returns the tags of the highest score of one NumPy sequence [time, tags], and that score."""
+    """Returns the tags with the highest score of a NumPy sequence [time, tags], and that score."""
     trellis, pointers = np.array(score), np.zeros(np.shape(score), np.int32)
     for time in range(1, len(trellis)):
         through = trellis[time - 1][:, None] + transition_params

@@ -1,4 +1,4 @@
-"""Heads and an extender of `tf.contrib.estimator`, by the heads of tensorflow-estimator.
+"""Heads of `tf.contrib.estimator`, made by tensorflow-estimator's heads, and `forward_features`.
 
 Source: tensorflow_estimator/contrib/estimator/python/estimator, 1.15.
 """
@@ -27,7 +27,7 @@ def multi_class_head(
     loss_fn: Any = None,
     name: str | None = None,
 ) -> Any:
-    """Returns a head for labels of `n_classes` classes, more than 2, with softmax cross entropy."""
+    """Returns a head for labels of `n_classes` > 2 classes, with softmax cross entropy."""
     return stock_multi_class_head(
         n_classes, weight_column, label_vocabulary, loss_reduction, loss_fn, name
     )
@@ -55,7 +55,7 @@ def regression_head(
     inverse_link_fn: Any = None,
     name: str | None = None,
 ) -> Any:
-    """Returns a head for numbers, with the squared error."""
+    """Returns a head for numeric labels, with the squared error."""
     return stock_regression_head(
         weight_column, label_dimension, loss_reduction, loss_fn, inverse_link_fn, name
     )
@@ -64,7 +64,7 @@ def regression_head(
 def logistic_regression_head(
     weight_column: Any = None, loss_reduction: str = _MEAN, name: str | None = None
 ) -> Any:
-    """Returns a head for numbers from 0 to 1, with sigmoid cross entropy."""
+    """Returns a head for numeric labels from 0 to 1, with sigmoid cross entropy."""
 
     def loss_fn(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
@@ -75,15 +75,15 @@ def logistic_regression_head(
 def forward_features(
     estimator: Any, keys: Any = None, sparse_default_values: Mapping[str, Any] | None = None
 ) -> Any:
-    """Returns an `Estimator` like `estimator` whose predictions have features too.
+    """Returns an `Estimator` like `estimator` that adds features to its predictions.
 
     Args:
-      estimator: an `Estimator` whose predictions are a dict.
-      keys: of the features, a string or several; None for all.
-      sparse_default_values: for sparse features, by key, the value where there is none.
+      estimator: an `Estimator` that predicts a dict.
+      keys: keys of the features, a string or several. None for all.
+      sparse_default_values: key of a sparse feature -> the value of its empty places.
 
     Raises:
-      ValueError: a key is not among the features, or a feature is no tensor.
+      ValueError: a key is not among the features, or a feature is not a tensor.
     """
     named = [keys] if isinstance(keys, str) else keys
     defaults = dict(sparse_default_values or {})

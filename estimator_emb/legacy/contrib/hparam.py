@@ -1,6 +1,6 @@
-"""`tf.contrib.training.HParams`: typed values by name, which a text such as 'a=1,b=x' changes.
+"""`tf.contrib.training.HParams`: typed values by name, set by a text such as 'a=1,b=x'.
 
-Source: tensorflow/contrib/training/python/training/hparam.py, TF 1.15, whose messages these are.
+Source: tensorflow/contrib/training/python/training/hparam.py, TF 1.15, with the same messages.
 """
 
 import json
@@ -18,12 +18,12 @@ _CLAUSE = re.compile(
 def parse_values(
     values: str, type_map: dict[str, type], ignore_unknown: bool = False
 ) -> dict[str, Any]:
-    """Reads values out of a text such as 'rate=0.1,layers=[8,4],names[1]=x'.
+    """Parses a text such as 'rate=0.1,layers=[8,4],names[1]=x'.
 
-    Returns, by name, a value, a list, or a dictionary from index to value. `type_map` has the type
-    of each name's values or elements; a bool is 'true', 'True', 'false', 'False' or an integer.
-    Raises ValueError where the text cannot be parsed, a name is set twice, or `type_map` lacks it,
-    unless `ignore_unknown` leaves it out.
+    Returns name -> a value, a list, or a dictionary from index to value. `type_map` has the type of
+    each name's values or elements. A bool is 'true', 'True', 'false', 'False' or an integer. Raises
+    ValueError if the text cannot be parsed, or a name is set twice or missing in `type_map`. With
+    `ignore_unknown`, missing names are skipped instead.
     """
     results: dict[str, Any] = {}
     position = 0
@@ -95,8 +95,8 @@ def _cast(name: str, kind: type, value: Any) -> Any:
 class HParams:
     """Hyperparameters: values by name, as attributes, each of the type of its first value.
 
-    A value is an int, float, bool, str or None, or a list of them that is not empty. No name may be
-    that of an attribute of this class.
+    A value is an int, float, bool, str or None, or a non-empty list of them. Names of this class's
+    own attributes are not allowed.
     """
 
     def __init__(self, hparam_def: Any = None, model_structure: Any = None, **kwargs: Any):
@@ -111,7 +111,7 @@ class HParams:
             self.add_hparam(name, value)
 
     def add_hparam(self, name: str, value: Any) -> None:
-        """Adds a hyperparameter; raises ValueError for a reserved name and an empty list."""
+        """Adds a hyperparameter. Raises ValueError for a reserved name or an empty list."""
         if getattr(self, name, None) is not None:
             raise ValueError(f"Hyperparameter name is reserved: {name}")
         is_list = isinstance(value, (list, tuple))
@@ -121,7 +121,7 @@ class HParams:
         setattr(self, name, value)
 
     def set_hparam(self, name: str, value: Any) -> None:
-        """Changes a hyperparameter; raises KeyError if unknown, ValueError for another type."""
+        """Changes a hyperparameter. Raises KeyError if unknown, ValueError for another type."""
         kind, is_list = self._hparam_types[name]
         if isinstance(value, list) != is_list:
             raise ValueError(
@@ -164,7 +164,7 @@ class HParams:
         return {name: getattr(self, name) for name in self._hparam_types}
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Returns a value, or `default` if unknown; raises ValueError where their types differ."""
+        """Returns a value, or `default` if unknown. Raises ValueError if their types differ."""
         if key not in self._hparam_types:
             return default
         if default is not None:

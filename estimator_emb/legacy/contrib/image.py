@@ -1,8 +1,8 @@
-"""Projective transforms of images, as `tf.contrib.image` had them.
+"""Projective transforms of images, as in `tf.contrib.image`.
 
 A transform [a0, a1, a2, b0, b1, b2, c0, c1] maps the point (x, y) of an output to the point
 ((a0 x + a1 y + a2) / k, (b0 x + b1 y + b2) / k) of the input, with k = c0 x + c1 y + 1. Points
-outside of the input are 0. TensorFlow has the op, without a public function.
+outside of the input are 0. TensorFlow has the op, but no public function.
 
 Source: tensorflow/contrib/image/python/ops/image_ops.py, TensorFlow 1.15.
 """
@@ -15,7 +15,7 @@ _TYPES = (tf.uint8, tf.int32, tf.int64, tf.float16, tf.float32, tf.float64)
 
 
 def rotate(images: Any, angles: Any, interpolation: str = "NEAREST", name: Any = None) -> tf.Tensor:
-    """Rotates images counterclockwise by angles in radians, one or one for each image."""
+    """Rotates images counterclockwise by an angle in radians, shared or per image."""
     with tf.name_scope(name or "rotate"):
         batch = _batch(images)
         height, width = (tf.cast(tf.shape(batch)[axis], tf.float32)[None] for axis in (1, 2))
@@ -26,7 +26,7 @@ def rotate(images: Any, angles: Any, interpolation: str = "NEAREST", name: Any =
 def translate(
     images: Any, translations: Any, interpolation: str = "NEAREST", name: Any = None
 ) -> tf.Tensor:
-    """Moves images by [dx, dy], one or one for each image."""
+    """Moves images by [dx, dy], shared or per image."""
     with tf.name_scope(name or "translate"):
         return transform(images, translations_to_projective_transforms(translations), interpolation)
 
@@ -38,17 +38,17 @@ def transform(
     output_shape: Any = None,
     name: Any = None,
 ) -> tf.Tensor:
-    """Applies transforms, one or one for each image.
+    """Applies a transform to images, shared or per image.
 
     Args:
       images: [N, height, width, channels], or without N, or without N and channels.
       transforms: [8] or [N, 8].
       interpolation: 'NEAREST' or 'BILINEAR'.
-      output_shape: [height, width] of the result; None for that of the images.
-      name: of the ops.
+      output_shape: [height, width] of the result. None keeps the size of the images.
+      name: name scope of the ops.
 
     Raises:
-      TypeError: the images have another rank or type than those that are allowed.
+      TypeError: the images have an unsupported rank or type.
     """
     with tf.name_scope(name or "transform"):
         rank, batch = tf.convert_to_tensor(images).shape.rank, _batch(images)
@@ -77,7 +77,7 @@ def transform(
 def angles_to_projective_transforms(
     angles: Any, image_height: Any, image_width: Any, name: Any = None
 ) -> tf.Tensor:
-    """Returns the transforms [N, 8] that rotate images of a size around their centre."""
+    """Returns the transforms [N, 8] that rotate images of this size around their centre."""
     with tf.name_scope(name or "angles_to_projective_transforms"):
         angles = _rows(angles, "Angles", 0)
         cos, sin = tf.cos(angles), tf.sin(angles)
@@ -97,7 +97,7 @@ def translations_to_projective_transforms(translations: Any, name: Any = None) -
 
 
 def compose_transforms(*transforms: Any) -> tf.Tensor:
-    """Returns one transform for several, applied in order."""
+    """Returns a single transform that applies several transforms in order."""
     if not transforms:
         raise ValueError("compose_transforms: transforms must have one at least.")
     composed = flat_transforms_to_matrices(transforms[0])
@@ -131,7 +131,7 @@ def _batch(images: Any) -> tf.Tensor:
 
 
 def _rows(values: Any, owner: str, rank: int) -> tf.Tensor:
-    """Returns values of this rank as a batch of one; batches stay."""
+    """Returns values of this rank as a batch of size 1. Batches stay unchanged."""
     values = tf.convert_to_tensor(values, tf.float32)
     if values.shape.rank not in (rank, rank + 1):
         raise TypeError(f"{owner} should have rank {rank} or {rank + 1}; got {values}.")

@@ -27,10 +27,10 @@ def layer_norm(
 
         outputs = (inputs - m) / sqrt(v + epsilon) * gamma + beta
 
-    epsilon is 1e-12, for float16 1e-3. `inputs` [batch, ...], like the result, has a known rank.
-    The variables 'beta' (`center`), at first zeros, and 'gamma' (`scale`), at first ones, have its
-    shape from `begin_params_axis` on, which must be known. `variables_collections` is a list, or a
-    dict of lists by 'beta' and 'gamma'.
+    epsilon is 1e-12, or 1e-3 for float16. `inputs` [batch, ...] has a known rank, like the result.
+    With `center` there is a variable 'beta', initially zeros. With `scale` there is 'gamma',
+    initially ones. They have the shape of `inputs` from `begin_params_axis` on, and this part must
+    be known. `variables_collections` is a list, or a dict of lists by 'beta' and 'gamma'.
 
     Source: `layer_norm` of tensorflow/contrib/layers/python/layers/layers.py, TF 1.15.
     """
@@ -95,9 +95,9 @@ def variance_scaling_initializer(
 ) -> Any:
     """Returns an initializer of variance `factor` / n, where n depends on `mode`.
 
-    It is the number of a unit's inputs ('FAN_IN') or outputs ('FAN_OUT'), or their mean
-    ('FAN_AVG'). `uniform` draws from [-sqrt(3 factor / n), sqrt(3 factor / n)]; otherwise it is a
-    normal distribution of variance 1.3 factor / n, cut off at two standard deviations.
+    n is the number of a unit's inputs ('FAN_IN') or outputs ('FAN_OUT'), or their mean ('FAN_AVG').
+    With `uniform`, values are drawn from [-sqrt(3 factor / n), sqrt(3 factor / n)]. Otherwise they
+    come from a normal distribution of variance 1.3 factor / n, cut off at two standard deviations.
 
     Source: the function of that name in tensorflow/contrib/layers/python/layers/initializers.py,
     TF 1.15.
@@ -126,12 +126,12 @@ def xavier_initializer(
 
 
 def l1_regularizer(scale: float, scope: str | None = None) -> Callable[[Any], Any]:
-    """Returns a function: `scale` times the sum of a tensor's absolute values; None for scale 0."""
+    """Returns a function of a tensor x: `scale` * sum(|x|). For scale 0 it returns None."""
     return _regularizer(scale, scope or "l1_regularizer", lambda x: tf.reduce_sum(tf.abs(x)))
 
 
 def l2_regularizer(scale: float, scope: str | None = None) -> Callable[[Any], Any]:
-    """Returns a function: `scale` times half the sum of a tensor's squares; None for scale 0."""
+    """Returns a function of a tensor x: `scale` * sum(x^2) / 2. For scale 0 it returns None."""
     return _regularizer(scale, scope or "l2_regularizer", tf.nn.l2_loss)
 
 

@@ -1,4 +1,4 @@
-"""What programs for `tf.estimator` still take from `tf.contrib.learn`.
+"""The names of `tf.contrib.learn` that programs for `tf.estimator` still use.
 
 Source: tensorflow/contrib/learn/python/learn/estimators, TensorFlow 1.15.
 """
@@ -11,7 +11,7 @@ from estimator_emb.compat.internals.estimators import LocalRunConfig
 
 
 class ModeKeys:
-    """The modes, of which `INFER` is `PREDICT` of `tf.estimator.ModeKeys`."""
+    """The modes of a model_fn. `INFER` is `tf.estimator.ModeKeys.PREDICT`."""
 
     TRAIN = "train"
     EVAL = "eval"
@@ -21,8 +21,8 @@ class ModeKeys:
 class LearnRunConfig(LocalRunConfig):
     """`tf.estimator.RunConfig` with the arguments and defaults of `tf.contrib.learn.RunConfig`.
 
-    `num_cores`, `log_device_placement` and `gpu_memory_fraction` make the `session_config`. The
-    cluster is that of TF_CONFIG: another `master` or `evaluation_master` is a ValueError.
+    `num_cores`, `log_device_placement` and `gpu_memory_fraction` make the default `session_config`.
+    TF_CONFIG names the cluster, so `master` or `evaluation_master` raises ValueError.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The metrics of `tf.contrib.metrics`, whose arguments have another order in `tf.metrics`.
+"""The metrics of `tf.contrib.metrics`. Their arguments have another order in `tf.metrics`.
 
 `streaming_accuracy(predictions, labels)` is `tf.compat.v1.metrics.accuracy(labels, predictions)`,
 and so on. Source: tensorflow/contrib/metrics/python/ops/metric_ops.py, TF 1.15.
@@ -86,7 +86,7 @@ def streaming_recall_at_k(
 ) -> Any:
     """Returns value and update of the share of labels among the k largest predictions.
 
-    Predictions are float [batch, classes], labels integers [batch], and weights a scalar or
+    Predictions are float [batch, classes], labels are integers [batch], and weights are a scalar or
     [batch].
     """
     hits = tf.cast(tf.math.in_top_k(labels, predictions, k), tf.float32)
@@ -96,7 +96,7 @@ def streaming_recall_at_k(
 
 
 def accuracy(predictions: Any, labels: Any, weights: Any = None, name: str | None = None) -> Any:
-    """Returns the weighted share of this batch's predictions that are their labels.
+    """Returns the weighted share of this batch's predictions that equal their labels.
 
     Source: tensorflow/contrib/metrics/python/metrics/classification.py, TF 1.15.
     """

@@ -1,4 +1,4 @@
-"""`tf.contrib.learn.monitors`, of which the monitors themselves are gone."""
+"""Replaces `tf.contrib.learn.monitors`. The monitors themselves no longer exist."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,7 +7,7 @@ import tensorflow as tf
 
 
 def replace_monitors_with_hooks(monitors_or_hooks: Iterable[Any] | None, estimator: Any) -> list:
-    """Returns the hooks; raises TypeError for a monitor, which has no successor but hooks."""
+    """Returns the hooks. Raises TypeError for a monitor, because only hooks still exist."""
     hooks = list(monitors_or_hooks or [])
     for one in hooks:
         if not isinstance(one, tf.compat.v1.train.SessionRunHook):

@@ -1,6 +1,6 @@
 """Optimizers of `tf.contrib.opt`: decoupled weight decay, LARS and lazy Adam.
 
-Slots have the names that TensorFlow 1.15 gives them, so that its checkpoints restore.
+Slot variables have the same names as in TensorFlow 1.15, so its checkpoints can be restored.
 """
 
 from collections.abc import Sequence
@@ -18,13 +18,13 @@ def _called(value: Any) -> Any:
 class DecoupledWeightDecayExtension:
     """Decays variables by `weight_decay` times their value, before an optimizer updates them.
 
-    It stands before the optimizer among the base classes. With weight decay w and the update U(g)
-    of the optimizer for the gradient g, which must not depend on the variable:
+    It stands before the optimizer among the base classes. With weight decay w, gradient g and the
+    optimizer's update U(g), which must not depend on the variable:
 
         variable = variable - w variable - U(g)
 
     A sparse gradient decays only its own rows. `weight_decay` is a number, a float tensor, or a
-    function that returns one; the learning rate does not scale it.
+    function that returns a number or tensor. It is not scaled by the learning rate.
 
     Source: the class of that name in tensorflow/contrib/opt/python/training/
     weight_decay_optimizers.py, TF 1.15, after Loshchilov and Hutter, arXiv:1711.05101.
@@ -38,7 +38,7 @@ class DecoupledWeightDecayExtension:
     def minimize(
         self, loss: Any, *args: Any, decay_var_list: Sequence[Any] | None = None, **kwargs: Any
     ) -> Any:
-        """Minimizes as the optimizer does; `decay_var_list` has no effect, as in TF 1.15."""
+        """Minimizes like the optimizer. `decay_var_list` has no effect, as in TF 1.15."""
         if decay_var_list:
             _tf1.logging.warning(
                 "%s.minimize: decay_var_list has no effect, as in TensorFlow 1.15: every variable "
@@ -54,7 +54,7 @@ class DecoupledWeightDecayExtension:
         name: str | None = None,
         decay_var_list: Sequence[Any] | None = None,
     ) -> Any:
-        """Decays the variables of `decay_var_list`, by default all, then updates variables."""
+        """Decays the variables of `decay_var_list`, by default all, then applies gradients."""
         self._decayed = frozenset(variable.ref() for variable in decay_var_list or ())
         return super().apply_gradients(  # type: ignore[misc]
             grads_and_vars, global_step=global_step, name=name
@@ -95,8 +95,8 @@ class DecoupledWeightDecayExtension:
 def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
     """Returns a subclass of an optimizer that decays variables before it updates them.
 
-    Its first argument is `weight_decay`; the others, by name, are `base_optimizer`'s. See
-    `DecoupledWeightDecayExtension`.
+    The first argument is `weight_decay`. The others, by name, are the arguments of
+    `base_optimizer`. See `DecoupledWeightDecayExtension`.
     """
 
     class OptimizerWithDecoupledWeightDecay(DecoupledWeightDecayExtension, base_optimizer):  # type: ignore[misc, valid-type]
@@ -106,7 +106,7 @@ def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
 
 
 class AdamWOptimizer(DecoupledWeightDecayExtension, _tf1.train.AdamOptimizer):  # type: ignore[misc, name-defined]
-    """Adam with decoupled weight decay; see `DecoupledWeightDecayExtension`."""
+    """Adam with decoupled weight decay, see `DecoupledWeightDecayExtension`."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, _tf1.train.AdamOptimizer):  
 
 
 class MomentumWOptimizer(DecoupledWeightDecayExtension, _tf1.train.MomentumOptimizer):  # type: ignore[misc, name-defined]
-    """SGD with momentum and decoupled weight decay; see `DecoupledWeightDecayExtension`."""
+    """SGD with momentum and decoupled weight decay, see `DecoupledWeightDecayExtension`."""
 
     def __init__(
         self,
@@ -137,16 +137,16 @@ class MomentumWOptimizer(DecoupledWeightDecayExtension, _tf1.train.MomentumOptim
 
 
 class LARSOptimizer(_tf1.train.MomentumOptimizer):  # type: ignore[misc, name-defined]
-    """SGD with momentum, whose rate is scaled for each variable by its norm and its gradient's.
+    """SGD with momentum. The rate of each variable is scaled by its norm and its gradient's norm.
 
-    With variable v, gradient g and weight decay w, where both norms are positive:
+    For variable v, gradient g and weight decay w, if both norms are positive:
 
         trust = eeta |v| / (|g| + w |v| + epsilon)
         momentum = momentum_rate momentum + learning_rate trust (g + w v)
         v = v - momentum
 
-    Elsewhere trust is 1. Sparse gradients take plain momentum, without trust and decay, and so does
-    a variable whose name contains one of the texts of `skip_list`.
+    Otherwise trust is 1. Sparse gradients use plain momentum, without trust and decay. The same
+    holds for variables if their name contains a text of `skip_list`.
 
     Source: tensorflow/contrib/opt/python/training/lars_optimizer.py, TF 1.15, after You, Gitman and
     Ginsburg, arXiv:1708.03888.
@@ -173,7 +173,7 @@ class LARSOptimizer(_tf1.train.MomentumOptimizer):  # type: ignore[misc, name-de
         self._skip_list = skip_list
 
     def compute_lr(self, grad: Any, var: Any) -> tuple[Any, Any]:
-        """Returns the rate of a variable, and its gradient with the weight decay."""
+        """Returns the scaled rate of a variable, and its gradient with the weight decay."""
         rate = _called(self._learning_rate)
         if any(part in var.name for part in self._skip_list or ()):
             return rate, grad
@@ -200,7 +200,7 @@ class LARSOptimizer(_tf1.train.MomentumOptimizer):  # type: ignore[misc, name-de
 
 
 class LazyAdamOptimizer(_tf1.train.AdamOptimizer):  # type: ignore[misc, name-defined]
-    """Adam that, for a sparse gradient, updates only the gradient's rows of variable and slots.
+    """Adam that updates only the rows of a sparse gradient, in the variable and its slots.
 
     Source: tensorflow/contrib/opt/python/training/lazy_adam_optimizer.py, TF 1.15.
     """
@@ -233,7 +233,7 @@ class LazyAdamOptimizer(_tf1.train.AdamOptimizer):  # type: ignore[misc, name-de
 def clip_gradients_by_global_norm(
     gradients_variables: Sequence[tuple[Any, Any]], clip_norm: float = 20.0
 ) -> tuple[list[tuple[Any, Any]], Any]:
-    """Limits the global norm of gradients to `clip_norm`; returns new pairs, and the norm before.
+    """Clips gradients to the global norm `clip_norm`. Returns new pairs, and the norm before.
 
     Source: the function of that name in tensorflow/contrib/opt/python/training/
     multitask_optimizer_wrapper.py, TF 1.15.
@@ -247,15 +247,15 @@ def clip_gradients_by_global_norm(
 class MovingAverageOptimizer(tf.compat.v1.train.Optimizer):
     """An optimizer that keeps moving averages of the variables that it trains.
 
-    `swapping_saver` saves them under the names of the variables, and the variables under theirs.
+    `swapping_saver` saves the averages under the names of the variables, and vice versa.
 
     Source: tensorflow/contrib/opt/python/training/moving_average_optimizer.py, TensorFlow 1.15.
 
     Args:
       opt: the optimizer that trains.
-      average_decay: of the averages, see `tf.train.ExponentialMovingAverage`.
-      num_updates: likewise.
-      sequential_update: False averages while the variables are updated.
+      average_decay: decay of the averages, see `tf.train.ExponentialMovingAverage`.
+      num_updates: see `tf.train.ExponentialMovingAverage`.
+      sequential_update: False averages while the variables are being updated.
     """
 
     def __init__(
@@ -292,10 +292,10 @@ class MovingAverageOptimizer(tf.compat.v1.train.Optimizer):
     def swapping_saver(
         self, var_list: Any = None, name: str = "swapping_saver", **kwargs: Any
     ) -> Any:
-        """Returns a saver for the training; an evaluation by any other then has the averages.
+        """Returns a saver for training. An evaluation with any other saver then uses the averages.
 
-        Raises RuntimeError before `minimize` or `apply_gradients`, and ValueError if `var_list`
-        has a variable without its average.
+        Raises RuntimeError before `minimize` or `apply_gradients`, and ValueError if `var_list` has
+        a variable without its average.
         """
         if self._swapped is None:
             raise RuntimeError(

@@ -1,4 +1,4 @@
-"""`tf.contrib.predictor`: a SavedModel or an Estimator as a function of arrays.
+"""`tf.contrib.predictor`: calls a SavedModel as a function of arrays.
 
 Source: tensorflow/contrib/predictor, TF 1.15.
 """
@@ -20,7 +20,7 @@ class Predictor:
         self.fetch_tensors = fetch
 
     def __call__(self, input_dict: dict[str, Any]) -> dict[str, Any]:
-        """Returns the outputs for inputs; raises ValueError for a name that no input has."""
+        """Returns the outputs for the inputs. Raises ValueError for an unknown input name."""
         unexpected = set(input_dict) - set(self.feed_tensors)
         if unexpected:
             raise ValueError(
@@ -52,12 +52,12 @@ def from_saved_model(
     graph: Any = None,
     config: Any = None,
 ) -> Predictor:
-    """Loads a SavedModel into a session of its own.
+    """Loads a SavedModel into its own session, and returns a `Predictor` of it.
 
     Inputs and outputs come from the signature `signature_def_key` (by default 'serving_default'),
-    from `signature_def`, or from `input_names` and `output_names`: names that the program chooses
-    -> names of tensors. More than one of these is a ValueError. `tags` of the graph are separated
-    by commas, by default 'serve'.
+    from `signature_def`, or from `input_names` and `output_names` (the program's names -> names of
+    tensors). Giving more than one source raises ValueError. `tags` of the graph are separated by
+    commas, by default 'serve'.
     """
     if (input_names is None) != (output_names is None):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Cells of recurrent networks that TensorFlow 2 lacks, as `tf.contrib.rnn` had them.
+"""Recurrent cells of `tf.contrib.rnn` that TensorFlow 2 has removed.
 
 Source: tensorflow/contrib/rnn/python/ops/rnn_cell.py, TensorFlow 1.15.
 """
@@ -16,9 +16,9 @@ _cells: Any = _tf1.nn.rnn_cell
 class LayerNormBasicLSTMCell(_cells.RNNCell):
     """An LSTM cell with layer normalization and recurrent dropout.
 
-    With `layer_norm`, the four gates and the new state are normalized, and begin with the gain and
-    shift of `norm_gain` and `norm_shift`; without, there is a bias. `dropout_keep_prob` is for the
-    candidate state alone.
+    With `layer_norm`, the four gates and the new state are normalized. Gain and shift begin as
+    `norm_gain` and `norm_shift`. Without it, the gates have a bias. `dropout_keep_prob` applies
+    only to the candidate state.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class LayerNormBasicLSTMCell(_cells.RNNCell):
 class NASCell(_cells.RNNCell):
     """The recurrent cell that neural architecture search found, https://arxiv.org/abs/1611.01578.
 
-    `num_proj` is the size of a projection of the output; None makes none. Its variables are
+    `num_proj` is the size of an optional projection of the output. The variables are
     `recurrent_kernel` and `kernel`, with `bias` and `projection_weights` if asked for.
     """
 
