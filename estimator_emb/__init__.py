@@ -1,6 +1,6 @@
 """TPUEstimator and EmbeddingConfigSpec for today's TensorFlow, also without a TPU.
 
-The names are those of `tf.estimator`, `tf.estimator.tpu` and `tf.compat.v1.tpu.experimental`.
+Names are as in `tf.estimator`, `tf.estimator.tpu` and `tf.compat.v1.tpu.experimental`.
 """
 
 # ruff: noqa: E402, I001 - tensorflow-estimator can be imported only after this.

@@ -1,4 +1,4 @@
-"""`python -m estimator_emb`: the same as the command `estimator-emb`."""
+"""Makes `python -m estimator_emb` the same as the command `estimator-emb`."""
 
 import sys
 

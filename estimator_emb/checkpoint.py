@@ -1,10 +1,9 @@
 """Reads checkpoints without a program, and puts the rows of legacy 'mod' tables in order.
 
-A table in a checkpoint of ours is one tensor [vocabulary_size, dimension] in the order of its ids.
-The legacy TPUEstimator wrote that only under `partition_strategy='div'`. Under 'mod', host i of H
-held the rows of the ids i, i + H, i + 2H, ..., and the hosts' parts were saved one after the other,
-so that row r of the saved tensor is not id r. `convert` rewrites such a checkpoint in the order of
-the ids.
+This package saves a table as a single tensor [vocabulary_size, dimension], in the order of its ids.
+The legacy TPUEstimator did so only under `partition_strategy='div'`. Under 'mod', host i of H held
+the rows of the ids i, i + H, i + 2H, ... The hosts' parts were saved after each other, so row r of
+the saved tensor is not id r. `convert` rewrites such a checkpoint in the order of the ids.
 """
 
 from estimator_emb.checkpoints.formats.conversion import Conversion, convert

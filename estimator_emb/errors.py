@@ -1,7 +1,7 @@
 """Errors of this package, for programs that catch them.
 
-Each is also the error that tensorflow-estimator or TensorFlow raises in such a case. All others are
-theirs, or a ValueError or TypeError of an argument. `preflight` has its own, `CannotCheck`.
+Each is also the error that tensorflow-estimator or TensorFlow raises in such a case. Other errors
+are theirs, or a ValueError or TypeError about an argument. `preflight` has its own, `CannotCheck`.
 """
 
 from estimator_emb.backends.xla.core_step import CannotLower

@@ -1,6 +1,6 @@
-"""`TPUEstimator`: tensorflow-estimator's, with embedding tables that also train without a TPU.
+"""tensorflow-estimator's `TPUEstimator`, with embedding tables that also train without a TPU.
 
-A backend, which `backends.choose` makes once, does what depends on where the program runs.
+Everything that depends on where the program runs is in a backend. `backends.choose` makes it once.
 """
 
 import contextlib
@@ -35,39 +35,39 @@ _ASKED = {field.name for field in dataclasses.fields(EstimatorRequest)}
 
 
 class TPUEstimator(StockTPUEstimator):
-    """tensorflow-estimator's `TPUEstimator`, whose embedding tables train anywhere.
+    """tensorflow-estimator's `TPUEstimator`, with embedding tables that train anywhere.
 
-    With an `embedding_config_spec` on the host, `features[key]` is the activation of feature `key`
-    in model_fn, as on a TPU core; the spec's optimizer trains the tables, and the program's own
-    optimizer trains the rest. With `use_tpu=False`, feature columns other than those of the tables
+    With an `embedding_config_spec` on the host, `features[key]` in model_fn is the activation of
+    feature `key`, as on a TPU core. The spec's optimizer trains the tables, and the program's own
+    optimizer trains the other variables. With `use_tpu=False`, feature columns outside of the spec
     read the ids. `params` holds 'batch_size', 'use_tpu' and 'context'.
 
     The arguments have the names, order and defaults of tensorflow-estimator.
 
     Args:
       model_fn: called with some of `features`, `labels`, `mode`, `params` and `config`, by name, to
-        build the graph of a step; returns a `TPUEstimatorSpec` or an `EstimatorSpec`. On an
-        emulated TPU it is called for the batch of one core.
-      model_dir: the folder of checkpoints and summaries. None takes that of `config`, or a new
-        temporary folder.
-      config: a `RunConfig`, which must be given; its `tpu_config` says how a program with
-        `use_tpu=True` runs.
-      params: a dict for model_fn and input_fn, which get it with 'batch_size', 'use_tpu' and
-        'context' added; it must not hold these keys itself.
-      use_tpu: True runs on a TPU, or on an emulated one; False on the host's CPU or GPU.
-      train_batch_size: samples of a training step, over all cores. With `use_tpu=True` it must be
-        given, and be a multiple of the number of cores.
+        build the graph of a step. Returns a `TPUEstimatorSpec` or an `EstimatorSpec`. On an
+        emulated TPU it is called for the batch of a single core.
+      model_dir: the folder of checkpoints and summaries. None takes the folder of `config`, or a
+        new temporary folder.
+      config: a `RunConfig`, required. Its `tpu_config` says how a program with `use_tpu=True`
+        runs.
+      params: a dict for model_fn and input_fn. They get it with 'batch_size', 'use_tpu' and
+        'context' added, so it must not hold these keys itself.
+      use_tpu: True runs on a real or an emulated TPU, False on the host's CPU or GPU.
+      train_batch_size: samples of a training step, over all cores. With `use_tpu=True` it is
+        required, and must be a multiple of the number of cores.
       eval_batch_size: likewise for `evaluate`, if the program evaluates on a TPU.
       predict_batch_size: likewise for `predict`.
-      batch_axis: for each input the axis of the samples, where input_fn is called once for each
-        core; None means axis 0.
+      batch_axis: the axis of the samples for each input, if input_fn is called once for each
+        core. None means axis 0.
       eval_on_tpu: False evaluates on the host.
-      export_to_tpu: adds a graph for TPUs to SavedModels; it has no effect without a TPU.
+      export_to_tpu: adds a graph for TPUs to SavedModels. It has no effect without a TPU.
       export_to_cpu: adds a graph for CPU and GPU to SavedModels.
-      warm_start_from: a checkpoint, a folder of checkpoints or SavedModel, or
-        `WarmStartSettings`, from which the variables start.
-      embedding_config_spec: the embedding tables; None for a model without tables.
-      export_saved_model_api_version: an `ExportSavedModelApiVersion`, which says how
+      warm_start_from: where the variables start: a checkpoint, a folder of checkpoints or
+        SavedModel, or `WarmStartSettings`.
+      embedding_config_spec: the embedding tables. None for a model without tables.
+      export_saved_model_api_version: an `ExportSavedModelApiVersion`. It says how
         `export_saved_model` builds the graph for TPUs.
 
     Raises:
@@ -97,17 +97,17 @@ class TPUEstimator(StockTPUEstimator):
         embedding_config_spec: config_lib.EmbeddingConfigSpec | None = None,
         export_saved_model_api_version: Any = ExportSavedModelApiVersion.V1,
     ):
-        arguments = dict(locals())  # At once: a debugger adds to them, line by line.
+        arguments = dict(locals())  # First, because a debugger adds to locals() line by line.
         del arguments["self"], arguments["__class__"]
         tf_config.read_tf_config()
         model_fn = program_checks.checked_callable(model_fn)
-        if use_tpu:  # Elsewhere, a size counts where the program reads it.
+        if use_tpu:  # Without a TPU, a size is checked when the program reads it.
             sizes = program_checks.BATCH_SIZES.values()
             program_checks.check_batch_sizes(**{name: arguments[name] for name in sizes})
         if embedding_config_spec is not None:
             embedding_config_spec = config_lib.validated(embedding_config_spec)
         if params is None and "params" in fn_args(model_fn):
-            params = {}  # For None tensorflow-estimator warns, though it adds 'batch_size' itself.
+            params = {}  # Otherwise tensorflow-estimator warns, though it adds 'batch_size' itself.
         asked = {name: value for name, value in arguments.items() if name in _ASKED}
         tables = tuple(tables_of(embedding_config_spec, off_tpu=not use_tpu))
         request = EstimatorRequest(spec=embedding_config_spec, tables=tables, **asked)
@@ -117,7 +117,7 @@ class TPUEstimator(StockTPUEstimator):
         super().__init__(**{**arguments, **self.backend.constructor_arguments()})
         self.backend.attach(self)
         self._directory = ModelDirectory(self.model_dir)
-        # They are a dict now, even if none were passed.
+        # Now `params` is a dict, even if the program passed no params.
         self._params: Any = program_checks.checked_params(self._params)  # type: ignore[has-type]
         self._warm_start_settings: Any = without_global_step(
             self._warm_start_settings  # type: ignore[has-type]
@@ -141,13 +141,13 @@ class TPUEstimator(StockTPUEstimator):
         max_steps: Any = None,
         saving_listeners: Any = None,
     ) -> Any:
-        """Trains the model, from the latest checkpoint of `model_dir` if there is one.
+        """Trains the model, starting from the latest checkpoint of `model_dir` if it exists.
 
         Args:
-          input_fn: called with some of `params`, `mode` and `config`, by name; returns a Dataset of
-            (features, labels) whose batches have `params["batch_size"]` samples.
-          hooks: `SessionRunHook`s, which run once in each session call.
-          steps: the number of steps to train, from where training begins.
+          input_fn: called with some of `params`, `mode` and `config`, by name. Returns a Dataset of
+            (features, labels) with batches of `params["batch_size"]` samples.
+          hooks: `SessionRunHook`s. They run once in each session call.
+          steps: the number of steps to train, counted from where training begins.
           max_steps: the global step at which training ends. Without `steps` and `max_steps`, and
             with `use_tpu=False`, training ends with its input.
           saving_listeners: `CheckpointSaverListener`s.
@@ -158,8 +158,8 @@ class TPUEstimator(StockTPUEstimator):
         Raises:
           ValueError: both `steps` and `max_steps` are given, or neither with `use_tpu=True`; or a
             checkpoint does not fit the program.
-          RuntimeError: another training, of this process or another, saves in `model_dir`.
-          tf.errors.InvalidArgumentError: a batch is bad; the message names the feature, the table
+          RuntimeError: another training, in this process or another, saves in `model_dir`.
+          tf.errors.InvalidArgumentError: a batch is bad. The message names the feature, the table
             and the value.
           SystemExit: SIGTERM or SIGHUP ended training, after a checkpoint.
         """
@@ -185,18 +185,18 @@ class TPUEstimator(StockTPUEstimator):
         """Computes the loss and the metrics of a checkpoint.
 
         Args:
-          input_fn: as of `train`.
-          steps: number of batches, required with `use_tpu=True`; None reads the input to its end.
+          input_fn: as for `train`.
+          steps: number of batches, required with `use_tpu=True`. None reads the input to its end.
           hooks: `SessionRunHook`s.
-          checkpoint_path: the checkpoint; None for the latest of `model_dir`.
-          name: name of this evaluation among several; its summaries go to `eval_<name>`.
+          checkpoint_path: the checkpoint. None for the latest of `model_dir`.
+          name: name of this evaluation, if there are several. Its summaries go to `eval_<name>`.
 
         Returns:
           {name of a metric: its value}, with 'loss' and 'global_step'.
 
         Raises:
-          ValueError: the checkpoint is missing, damaged or does not fit the program; or there is no
-            batch.
+          ValueError: the checkpoint is missing, damaged or does not fit the program, or the input
+            has no batch.
         """
 
         def by_chief() -> Any:
@@ -225,10 +225,10 @@ class TPUEstimator(StockTPUEstimator):
         """Yields the predictions of a checkpoint.
 
         Args:
-          input_fn: as of `train`; labels are ignored.
-          predict_keys: names of the predictions to yield; None for all.
+          input_fn: as for `train`. Labels are ignored.
+          predict_keys: names of the predictions to yield. None for all.
           hooks: `SessionRunHook`s.
-          checkpoint_path: the checkpoint; None for the latest of `model_dir`.
+          checkpoint_path: the checkpoint. None for the latest of `model_dir`.
           yield_single_examples: False yields the predictions of a whole batch at a time.
 
         Yields:
@@ -259,12 +259,12 @@ class TPUEstimator(StockTPUEstimator):
         """Writes a SavedModel with the weights of a checkpoint.
 
         Args:
-          export_dir_base: the folder in which a new folder, named by the time, is made.
-          serving_input_receiver_fn: returns a `ServingInputReceiver`: what a caller of the model
-            feeds, and the features that model_fn gets.
+          export_dir_base: the parent of the new folder. The new folder is named by the time.
+          serving_input_receiver_fn: returns a `ServingInputReceiver`, with the tensors that a
+            caller of the model feeds, and the features that model_fn gets.
           assets_extra: {path in `assets.extra` of the SavedModel: file to copy there}, or None.
           as_text: whether the SavedModel is written as text.
-          checkpoint_path: the checkpoint; None for the latest of `model_dir`.
+          checkpoint_path: the checkpoint. None for the latest of `model_dir`.
           experimental_mode: the mode for which model_fn builds the graph.
 
         Returns:
@@ -315,7 +315,7 @@ class TPUEstimator(StockTPUEstimator):
         return watching.GraphGuards(calls.made(self._base_call(), method, **given))
 
     def _base_call(self) -> Call:
-        """Returns what each call of this estimator has."""
+        """Returns the `Call` fields that all calls of this estimator share."""
         request = self.backend.request
         sizes = {mode: getattr(request, name) for mode, name in program_checks.BATCH_SIZES.items()}
         return Call(
@@ -333,7 +333,7 @@ class TPUEstimator(StockTPUEstimator):
         )
 
     def call_of(self, mode: str) -> Call:
-        """Returns the call for which a graph of a mode is built."""
+        """Returns the `Call` for which a graph of `mode` is built."""
         return calls.call_of(self, self._base_call(), mode)
 
     def _call_input_fn(self, input_fn: Any, mode: str, input_context: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""The names of `tf.estimator.experimental`, which are tensorflow-estimator's own."""
+"""The names of `tf.estimator.experimental`, taken unchanged from tensorflow-estimator."""
 
 from estimator_emb.compat.internals.estimators import (
     InMemoryEvaluatorHook,

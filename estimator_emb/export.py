@@ -1,4 +1,4 @@
-"""The names of `tf.estimator.export`, for model_fns and functions of serving input."""
+"""The names of `tf.estimator.export`, for model_fns and serving input functions."""
 
 from estimator_emb.compat.internals.estimators import (
     ClassificationOutput,

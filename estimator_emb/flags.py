@@ -1,4 +1,4 @@
-"""The absl flags that TPUEstimator programs repeat, defined by one call.
+"""Defines the absl flags that most TPUEstimator programs have, with a single call.
 
     from estimator_emb import flags as tpu_flags
 
@@ -12,7 +12,7 @@
             train_batch_size=FLAGS.train_batch_size.value,
         )
 
-A flag that the program already has is left as the program defined it.
+Flags that the program has already defined stay unchanged.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ from estimator_emb.spec.options import RunConfig
 
 @dataclasses.dataclass(frozen=True)
 class TPUFlags:
-    """The holders of the flags that `define` defines; `holder.value` is a flag's value."""
+    """The holders of the flags that `define` defines. A flag's value is `holder.value`."""
 
     model_dir: flags.FlagHolder
     use_tpu: flags.FlagHolder
@@ -54,12 +54,12 @@ class TPUFlags:
     def run_config(self, **kwargs: Any) -> RunConfig:
         """Returns the `RunConfig` that the flags ask for.
 
-        Where --tpu, --save_checkpoints_steps or --keep_checkpoint_max is not given, the default of
-        `RunConfig` stays. The name of a TPU is looked up only if the program is to run on a TPU.
+        If --tpu, --save_checkpoints_steps or --keep_checkpoint_max is not given, the default of
+        `RunConfig` stays. The name of a TPU is looked up only if the program will run on a TPU.
 
         Args:
           **kwargs: arguments of `RunConfig`, which take precedence over the flags. If `tpu_config`
-            is one of them, --iterations_per_loop, --num_shards and --device have no effect.
+            is given, --iterations_per_loop, --num_shards and --device have no effect.
         """
         asked: dict[str, Any] = {"model_dir": self.model_dir.value}
         for holder in (self.save_checkpoints_steps, self.keep_checkpoint_max):
@@ -116,11 +116,11 @@ _FLAGS: dict[str, tuple[Callable[..., Any], Any, str, dict[str, Any]]] = {
 
 
 def define(flag_values: flags.FlagValues = flags.FLAGS, **defaults: Any) -> TPUFlags:
-    """Defines the flags of `TPUFlags`, except those that exist already.
+    """Defines the flags of `TPUFlags`, except flags that exist already.
 
     Args:
-      flag_values: the flags to which they are added; absl's own `FLAGS` by default.
-      **defaults: default values by flag name, in place of the usual ones.
+      flag_values: the flags to add them to. By default absl's own `FLAGS`.
+      **defaults: default values by flag name, instead of the usual defaults.
 
     Returns:
       The holders of the flags.

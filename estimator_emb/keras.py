@@ -1,14 +1,14 @@
-"""Keras's Adagrad for the dense variables of a model, which also trains in a model_fn.
+"""Keras's Adagrad for the dense variables of a model. It also trains in a model_fn.
 
     a <- a + g * g
     w <- w - lr * g / sqrt(a + epsilon)
 
-`epsilon` is inside the root. `tf.compat.v1.train.AdagradOptimizer` has none, and the Adagrad of
-`tf.keras.optimizers.legacy` adds it to the root.
+`epsilon` is inside the root. `tf.compat.v1.train.AdagradOptimizer` has no epsilon, and the Adagrad
+of `tf.keras.optimizers.legacy` adds it to the root.
 
-Keras does the arithmetic. The code here makes it work in a v1 graph, such as that of an Estimator's
-model_fn, where Keras's optimizer returns nothing that would run the update, and its ops run in any
-order.
+Keras does the arithmetic. The code here makes it work in a v1 graph, such as the graph of an
+Estimator's model_fn. There, Keras's optimizer returns no op that would run the update, and its ops
+run in any order.
 """
 
 import functools
@@ -48,22 +48,22 @@ def _check_number(name: str, value: Any, not_negative: bool = True) -> None:
 class Adagrad(_KerasAdagrad):
     """`tf.keras.optimizers.experimental.Adagrad`, also for the graph of an Estimator's model_fn.
 
-    A step is, for each variable `w` with accumulator `a` (shape and dtype of `w`) and gradient `g`
-    (a Tensor like `w`, or IndexedSlices of its rows):
+    For each variable `w` with accumulator `a` (shape and dtype of `w`) and gradient `g` (a Tensor
+    like `w`, or IndexedSlices of its rows), a step is:
 
-        g <- g, clipped; then of IndexedSlices the rows of one id are summed
+        g <- g, clipped                              then rows of IndexedSlices are summed by id
         w <- w - w * weight_decay * lr               if weight_decay, for all rows
         a <- a + g * g
-        w <- w - lr * g / sqrt(a + epsilon)          of IndexedSlices only the rows named
-        m <- ema_momentum * m + (1 - ema_momentum) * w       if use_ema; m starts as a copy of w
+        w <- w - lr * g / sqrt(a + epsilon)          only the rows named, if IndexedSlices
+        m <- ema_momentum * m + (1 - ema_momentum) * w       if use_ema (m starts as a copy of w)
         w <- m                                       if use_ema, every ema_overwrite_frequency steps
-        w <- constraint(w)                           if w has one
+        w <- constraint(w)                           if w has a constraint
 
-    then `iterations` grows by 1. A schedule is evaluated at `iterations` before that.
+    Then `iterations` grows by 1. A schedule is evaluated at `iterations` before that.
 
     In a v1 graph `minimize` and `apply_gradients` return a Tensor, the number of `iterations` after
     the step. A session that runs it takes the whole step, once. An Estimator counts steps by its
-    global step, and therefore the optimizer must count with it too:
+    global step, so the optimizer must use it as `iterations`:
 
         def model_fn(features, labels, mode, params):
             ...
@@ -75,9 +75,9 @@ class Adagrad(_KerasAdagrad):
     With an EmbeddingConfigSpec, pass `tf.compat.v1.trainable_variables()` as above: gradients reach
     the tables through a variable in that list.
 
-    The variables of the optimizer, `learning_rate` included, are global variables of the graph and
-    therefore in its checkpoints: training that continues from a checkpoint keeps the saved rate,
-    unless the rate is a schedule, which is evaluated.
+    The variables of the optimizer, `learning_rate` included, are global variables of the graph, so
+    its checkpoints hold them. A training that continues from a checkpoint keeps the saved rate. A
+    schedule is evaluated instead.
 
     Args:
       learning_rate: step size, a finite number >= 0, or a
@@ -89,7 +89,7 @@ class Adagrad(_KerasAdagrad):
       clipnorm: largest L2 norm of each gradient. Default None.
       clipvalue: largest absolute value of each entry of a gradient. Default None.
       global_clipnorm: largest L2 norm of all gradients together. Default None. One limit acts:
-        `clipnorm`, else `global_clipnorm`, else `clipvalue`; one that is not positive is ignored.
+        `clipnorm`, else `global_clipnorm`, else `clipvalue`. A limit <= 0 is ignored.
       use_ema: True keeps a moving average `m` of every variable. Default False.
       ema_momentum: factor in [0, 1], as in the formula above. Default 0.99.
       ema_overwrite_frequency: steps between two overwrites of `w`, >= 1. Default None: only
@@ -117,7 +117,7 @@ class Adagrad(_KerasAdagrad):
         _check_number("weight_decay", self.weight_decay, not_negative=False)
 
     def minimize(self, loss: Any, var_list: Any, tape: Any = None) -> Any:
-        """Takes a step down the gradient of `loss`.
+        """Takes a gradient step that reduces `loss`.
 
         Args:
           loss: a callable without arguments that returns the loss, or a Tensor, which needs `tape`
@@ -135,14 +135,14 @@ class Adagrad(_KerasAdagrad):
         return step if _in_v1_graph() else None
 
     def compute_gradients(self, loss: Any, var_list: Any, tape: Any = None) -> Any:
-        """Returns pairs of gradient and variable; arguments and errors are those of `minimize`.
+        """Returns (gradient, variable) pairs. Arguments and errors are as for `minimize`.
 
-        The gradient is None for a variable on which the loss does not depend.
+        The gradient is None if the loss does not depend on the variable.
         """
         if not _in_v1_graph() or tape is not None:
             return super().compute_gradients(loss, var_list, tape)
-        # A tape opened here would record only what the callable adds to the graph, and not how that
-        # depends on the embedding tables.
+        # A tape opened here would record only the ops that the callable adds to the graph, and not
+        # how these depend on the embedding tables.
         loss = loss() if callable(loss) else loss
         variables = list(var_list() if callable(var_list) else var_list)
         return list(zip(tf.gradients(loss, variables), variables, strict=True))
@@ -160,7 +160,7 @@ class Adagrad(_KerasAdagrad):
           grads_and_vars: pairs of gradient and variable. Unless `build` was called, the first call
             must name all variables. A pair whose gradient is None is left out.
           name: prefix of the names of new variables; None means the optimizer's name.
-          skip_gradients_aggregation: True leaves out `aggregate_gradients`. False by default.
+          skip_gradients_aggregation: True skips `aggregate_gradients`. False by default.
           **kwargs: `experimental_aggregate_gradients=False` does the same.
 
         Returns:
@@ -194,8 +194,8 @@ class Adagrad(_KerasAdagrad):
         """Sums each gradient over the replicas.
 
         In a v1 graph the replicas are the TPU cores, as for `tf.compat.v1.tpu.CrossShardOptimizer`,
-        but the loss is not divided by their number. On a TPU, IndexedSlices become dense. Off a TPU
-        nothing changes.
+        but the loss is not divided by their number. On a TPU, IndexedSlices become dense. Without a
+        TPU, nothing changes.
         """
         if not _in_v1_graph():
             return super().aggregate_gradients(grads_and_vars)
@@ -208,7 +208,7 @@ class Adagrad(_KerasAdagrad):
     def update_step(self, grad: Any, variable: tf.Variable) -> Any:
         """Updates a variable and its accumulator by the formula, and does no other part of a step.
 
-        Returns None; in a v1 graph, outside a tf.function, a Tensor that updates when it is run.
+        Returns None. In a v1 graph, outside a tf.function, returns a Tensor that runs the update.
         """
         update = super().update_step
         return self._in_order(lambda: update(grad, variable))
@@ -216,7 +216,7 @@ class Adagrad(_KerasAdagrad):
     def finalize_variable_values(self, var_list: Iterable[tf.Variable]) -> Any:
         """Overwrites each variable with its average, if `use_ema`.
 
-        Returns None; in a v1 graph, outside a tf.function, a Tensor that overwrites when it is run.
+        Returns None. In a v1 graph, outside a tf.function, returns a Tensor that does so when run.
         """
         finalize = super().finalize_variable_values
         return self._in_order(lambda: finalize(var_list))
@@ -250,9 +250,9 @@ class Adagrad(_KerasAdagrad):
         shape: Any = None,
         initial_value: Any = None,
     ) -> tf.Variable:
-        """Creates a variable `<variable_name>/<name of model_variable>` of that variable's dtype.
+        """Creates a variable `<variable_name>/<name of model_variable>` with that variable's dtype.
 
-        Unless they are given, its shape is that of `model_variable` and its initial value is zero.
+        By default it has the shape of `model_variable`, and its initial value is zero.
         """
         if _in_v1_graph() and isinstance(initial_value, tf.Variable):
             # The initializers of a graph run in any order: the other variable's may come later.
@@ -265,7 +265,7 @@ class Adagrad(_KerasAdagrad):
         )
 
     def _in_order(self, act: Callable[[], Any]) -> Any:
-        """Acts; in a v1 graph, returns the output of an op that runs `act` in its own order."""
+        """Calls `act`. In a v1 graph, returns an op's output that runs `act` in its own order."""
         if not (_in_v1_graph() and _unordered()):
             return act()
 
@@ -298,7 +298,7 @@ class Adagrad(_KerasAdagrad):
                 )
 
     def _start_averages(self, variables: list[tf.Variable]) -> None:
-        # An Estimator warm-starts variables after model_fn, when the averages already have the
+        # An Estimator warm-starts variables after model_fn. By then, the averages already have the
         # former initial values.
         def copy() -> None:
             for variable in variables:
@@ -311,7 +311,7 @@ class Adagrad(_KerasAdagrad):
         frequency = self.ema_overwrite_frequency
         if not (_in_v1_graph() and self.use_ema and frequency):
             return super()._internal_apply_gradients(grads_and_vars)
-        # Keras asks whether `tensor == 0`, which in a v1 graph compares objects and is never true.
+        # Keras tests `tensor == 0`. In a v1 graph, this compares objects and is never true.
         self.ema_overwrite_frequency = None
         try:
             iterations = super()._internal_apply_gradients(grads_and_vars)
@@ -337,7 +337,7 @@ class Adagrad(_KerasAdagrad):
                     f"{learning_rate!r}."
                 )
             return super()._build_learning_rate(learning_rate)
-        # Keras evaluates the schedule at `iterations`, which may not be initialised yet.
+        # Keras would read `iterations`, but that variable may not be initialised yet.
         with tf.init_scope():
             self._current_learning_rate = tf.Variable(
                 learning_rate(tf.constant(0, tf.int64)),
@@ -348,6 +348,6 @@ class Adagrad(_KerasAdagrad):
 
     def _serialize_hyperparameter(self, hyperparameter: Any) -> Any:
         if _in_v1_graph() and isinstance(hyperparameter, tf.Variable):
-            # Without a session, the constructor's value is given, in the type that numpy() returns.
+            # Without a session, return the constructor's value, in the type that numpy() returns.
             return tf.get_static_value(hyperparameter.initial_value)[()]
         return super()._serialize_hyperparameter(hyperparameter)

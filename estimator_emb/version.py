@@ -1,3 +1,3 @@
-"""The version, in a file that setup.cfg and `estimator-emb --version` read without TensorFlow."""
+"""The version. setup.cfg and `estimator-emb --version` read it without TensorFlow."""
 
 __version__ = "0.2.0"
