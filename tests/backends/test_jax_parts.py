@@ -28,8 +28,7 @@ def test_a_private_part_of_jax_is_there(name):
         if not hasattr(found, attribute) and package == "jax":
             importlib.import_module(f"{found.__name__}.{attribute}")
         assert hasattr(found, attribute), (
-            f"jax {jax.__version__} has no {name}, which backends/xla needs: "
-            f"{PARTS[name]}"
+            f"jax {jax.__version__} has no {name}, which backends/xla needs: {PARTS[name]}"
         )
         found = getattr(found, attribute)
 

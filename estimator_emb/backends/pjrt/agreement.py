@@ -84,6 +84,7 @@ class Agreement:
                 self._end()
         finally:
             self._training, self.serve = False, None
+            self.runs(lambda: None)
 
     def _end(self) -> None:
         """Waits until all hosts have ended the training, and takes part in the last save."""
@@ -110,6 +111,10 @@ class Agreement:
                 f"{what} on {self._hosts.names[other]} is another than on {self._hosts.names[0]}: "
                 "give all hosts the same program, arguments, environment and versions."
             )
+
+    def runs(self, running: Callable[[], Any]) -> None:
+        """Takes a function of what the devices still compute."""
+        self._hosts.running = running
 
     def before_load(self) -> None:
         self._meet(State.LOAD)

@@ -419,6 +419,10 @@ class DeviceStep:
             for device in self._devices
         ]
 
+    def running(self) -> Any:
+        """Returns the arrays that the last step computes."""
+        return self._values, self._of_tables, self._results
+
     def variables(self, indices: Sequence[int]) -> list[np.ndarray]:
         """Returns copies of the values of variables; the next step reuses their memory."""
         return [_copied(self._values[index]) for index in indices]

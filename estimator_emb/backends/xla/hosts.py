@@ -10,7 +10,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -70,6 +70,7 @@ class Hosts:
       devices: those of the platform, host by host.
       names: for each host words such as 'host 1 (machine-b)'.
       lost: the error of a host that no longer answers, or None.
+      running: what the devices still compute; on CPUs, no exchange may overtake its exchanges.
 
     Raises UnequalHosts if hosts have different numbers of devices.
     """
@@ -77,6 +78,7 @@ class Hosts:
     def __init__(self, platform: str | None):
         self.count, self.number = jax.process_count(), jax.process_index()
         self.lost: LostHostError | None = None
+        self.running: Callable[[], Any] = lambda: None
         found = jax.devices(platform)
         self.devices = sorted(found, key=lambda one: (one.process_index, one.id))
         mesh = Mesh(np.array(_one_of_each_host(self.devices)), ("host",))
@@ -130,6 +132,8 @@ class Hosts:
 
     def _gathered(self, values: np.ndarray) -> np.ndarray:
         try:
+            if self.devices[0].platform == "cpu":
+                jax.block_until_ready(self.running())
             of_hosts = jax.make_array_from_process_local_data(self._by_host, values[None])
             return np.asarray(self._gather(of_hosts).addressable_data(0))
         except (RuntimeError, ValueError) as error:

@@ -1,0 +1,219 @@
+"""Several hosts of PJRT devices, as processes of this machine, beside an emulated TPU."""
+
+import os
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import emulated_program
+import harness
+import hosts_program
+import processes
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("eight_devices")]
+PROGRAM = pathlib.Path(hosts_program.__file__)
+STEPS = 6
+
+
+def command(*options, hosts=2, devices=2, program=()):
+    return [
+        *("cluster", "--device=pjrt", "--tables=device"),
+        *(f"--hosts={hosts}", f"--devices={devices}", *options, str(PROGRAM), *program),
+    ]
+
+
+def environment():
+    path = os.pathsep.join(map(str, (processes.ROOT, PROGRAM.parent)))
+    return {"PYTHONPATH": path, "XLA_FLAGS": None}
+
+
+def run(model_dir, case, *options, steps=STEPS, status=0, **sizes):
+    """Runs the program on all hosts; returns the lines of each process, by its name."""
+    arguments = command(*options, program=[str(model_dir), case, str(steps)], **sizes)
+    done = processes.run_command(*arguments, status=status, **environment())
+    return lines_of(done.stdout + done.stderr)
+
+
+def lines_of(output):
+    found = {}
+    for line in output.splitlines():
+        name, bar, text = line.partition(" | ")
+        if bar:
+            found.setdefault(name.strip(), []).append(text)
+        else:
+            found.setdefault("", []).append(line)
+    return found
+
+
+def emulated(model_dir, case, cores, steps=STEPS):
+    made = hosts_program.estimator(model_dir, case, "emulate", cores)
+    made.train(hosts_program.input_of(case), max_steps=steps)
+    return emulated_program.every_checkpoint(model_dir)
+
+
+@pytest.mark.parametrize(
+    ("case", "hosts", "devices"),
+    [("v1", 2, 4), ("v1", 4, 1), ("v2", 2, 2), ("broadcast", 2, 2)],
+)
+def test_trains_as_the_emulated_tpu(case, hosts, devices, tmp_path):
+    lines = run(tmp_path / "hosts", case, hosts=hosts, devices=devices)
+    want = emulated(tmp_path / "emulated", case, hosts * devices)
+    harness.same(want, emulated_program.every_checkpoint(tmp_path / "hosts"))
+    assert len(want) > 10
+    total = hosts * devices
+    assert re.search(
+        rf"The model runs on {total} PJRT devices: .* of {hosts} hosts\.", "\n".join(lines["chief"])
+    )
+    assert not any("estimator_emb: " in line for line in lines["host 1"])
+    event_files = {file.name for file in (tmp_path / "hosts").glob("events.*")}
+    assert len(event_files) == 1
+
+
+def test_the_chief_evaluates_predicts_and_exports_for_all(tmp_path):
+    lines = run(tmp_path / "model", "calls")
+    chief, host = (
+        [line for line in lines[name] if "estimator_emb" not in line]
+        for name in ("chief", "host 1")
+    )
+    told = "train_and_evaluate ['error', 'global_step', 'loss']"
+    assert told in chief and "train_and_evaluate None" in host
+    assert "predict 31" in chief and "predict 0" in host
+    for begin in ("evaluate ", "export "):
+        (one,), (other,) = ([line for line in of if line.startswith(begin)] for of in (chief, host))
+        assert one == other
+    assert len(list((tmp_path / "model" / "export" / "best").iterdir())) >= 1
+    want = emulated(tmp_path / "emulated", "v1", 4)
+    got = emulated_program.every_checkpoint(tmp_path / "model")
+    harness.same({name: want[name] for name in got}, got)
+
+
+@pytest.mark.parametrize(
+    ("case", "words", "last"),
+    [
+        (
+            "bad id",
+            "host 1 (NAME): InvalidArgumentError: assertion failed: [Feature words of table "
+            "tbl_past_words_shared_embedding: id 77 is outside [0, 30). TPUConfig(bad_ids='drop') "
+            "leaves such ids out and counts them.]",
+            2,
+        ),
+        ("nan", "features['ages'] of core 2: nan in sample 0, at [0, 0], and", 2),
+        ("hook", "host 1 (NAME): KeyError: 'of a hook'", 2),
+        ("ends", "host 1 (NAME): InputEndedError: The input ended after 0 steps of a loop.", 4),
+    ],
+)
+def test_all_end_with_the_error_of_a_host(case, words, last, tmp_path):
+    lines = run(tmp_path, case, status=1)
+    chief = re.sub(r"host 1 \([^)]*\)", "host 1 (NAME)", "\n".join(lines["chief"]))
+    assert chief.count(words) == 1, chief
+    assert not any(line.startswith(("Traceback", "estimator_emb")) for line in lines["host 1"])
+    assert "estimator-emb: host 1 ended with status 1" in "\n".join(lines[""])
+    saved = {int(file.stem.rpartition("-")[2]) for file in tmp_path.glob("model.ckpt-*.index")}
+    assert max(saved) == last
+
+
+def test_a_signal_to_one_host_ends_all_after_a_save(tmp_path):
+    lines = run(tmp_path, "term", steps=20, status=143)
+    (said,) = [line for line in lines["chief"] if "SIGTERM ended the training" in line]
+    step = int(re.search(r"at step (\d+)\. The model is saved in", said)[1])
+    assert step % hosts_program.LOOP == 0 and (tmp_path / f"model.ckpt-{step}.index").exists()
+    want = emulated(tmp_path / "emulated", "v1", 4, step)
+    got = emulated_program.every_checkpoint(tmp_path)
+    harness.same({name: got[name] for name in want}, want)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("seed", range(20))
+def test_all_end_when_a_host_is_killed_and_start_again(seed, tmp_path):
+    """At any moment; the result is that of a training that nothing disturbs."""
+    rng = random.Random(seed)
+    host, steps, model_dir = seed % 2, 8, tmp_path / "model"
+    arguments = command("--restarts=1", program=[str(model_dir), "slow", str(steps)])
+    with open(tmp_path / "output", "w") as output:
+        started = subprocess.Popen(
+            [sys.executable, "-m", "estimator_emb", *arguments],
+            env=processes.users_environment(**environment()),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        begun = time.monotonic()
+        while not (victim := process_of(started.pid, host)):
+            assert started.poll() is None
+            time.sleep(0.05)
+        time.sleep(rng.uniform(0, 20))
+        try:
+            os.kill(victim, signal.SIGKILL)
+        except ProcessLookupError:
+            pytest.skip(f"The training ended {time.monotonic() - begun:.0f} s after it began.")
+        assert started.wait(processes.HANGS) == 0
+    text = (tmp_path / "output").read_text()
+    lines = lines_of(text)
+    if any("was ended by SIGKILL" in line for line in lines[""]):
+        name = "host 1" if host else "chief"
+        assert f"estimator-emb: {name} was ended by SIGKILL" in text
+        assert "All hosts start again, from the last checkpoint; the last restart." in text
+    got = harness.saved(model_dir, steps)
+    want = emulated(tmp_path / "emulated", "v1", 4, steps)
+    harness.same(
+        {f"{name} after step {steps}": value for name, value in got.items()},
+        {name: one for name, one in want.items() if name.endswith(f" after step {steps}")},
+    )
+
+
+def process_of(launcher, host):
+    """Returns the process of a host that a launcher has started, or None."""
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            variables = (folder / "environ").read_bytes().split(b"\0")
+        except (OSError, IndexError):
+            continue
+        if parent == launcher and f"ESTIMATOR_EMB_HOST={host}".encode() in variables:
+            return int(folder.name)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("case", "options", "words"),
+    [
+        (
+            "other step",
+            [],
+            "ValueError: The step that model_fn makes on host 1 (NAME) is another than on host 0 "
+            "(NAME): give all hosts the same program, arguments, environment and versions.",
+        ),
+        (
+            "other folder",
+            [],
+            "ValueError: model_dir on host 1 (NAME) is another than on host 0 (NAME): give all "
+            "hosts the same program, arguments, environment and versions.",
+        ),
+        (
+            "v1",
+            ["--tables=host"],
+            "ValueError: TPUConfig: tables='host' trains the tables on one host, and 2 have "
+            "joined: choose tables='device' (ESTIMATOR_EMB_TABLES=device), or one host.",
+        ),
+        (
+            "v1",
+            ["--shards=3"],
+            "ValueError: TPUConfig: num_shards asks for 3 devices, and 2 hosts train on all of "
+            "theirs, 4: leave num_shards out, or give each host fewer devices.",
+        ),
+        (
+            "small table",
+            [],
+            "ValueError: Table 'words' has 1 rows, fewer than the 2 hosts that share it: give it a "
+            "vocabulary_size of at least 2, or train on fewer hosts.",
+        ),
+    ],
+)
+def test_refused(case, options, words, tmp_path):
+    lines = run(tmp_path, case, *options, status=1)
+    output = re.sub(r"(host \d) \([^)]*\)", r"\1 (NAME)", "\n".join(lines["chief"]))
+    assert words in output, output

@@ -1,0 +1,168 @@
+"""A program of several hosts of PJRT devices, and the same training on an emulated TPU.
+
+hosts_program.py MODEL_DIR CASE [STEPS]
+"""
+
+import os
+import signal
+import sys
+import time
+import warnings
+
+import emulated_program
+import harness
+import numpy as np
+import tensorflow as tf
+
+import estimator_emb as ee
+
+v1 = tf.compat.v1
+PIPELINES = ee.InputPipelineConfig
+BATCH, LOOP = 16, 2
+BAD_STEP = 3
+"""The step at which a host fails, from 0."""
+
+
+def of_host(params, batches):
+    """Returns this host's part of each batch of all hosts."""
+    context = params["context"]
+    count, each = context.num_hosts, BATCH // context.num_hosts
+
+    def part(features, labels):
+        start = context.current_host * each
+        past = tf.sparse.slice(features["past"], [start, 0], [each, 3])
+        features = {**features, "past": past}
+        kept = {
+            key: one if key == "past" else one[start : start + each]
+            for key, one in features.items()
+        }
+        return kept, labels[start : start + each]
+
+    return batches if count == 1 else batches.map(part)
+
+
+def batches():
+    return emulated_program.examples().repeat().batch(BATCH, drop_remainder=True)
+
+
+def input_of(case):
+    """Returns the input_fn of a case, whose second host has what is wrong."""
+
+    def input_fn(params):
+        data = of_host(params, batches())
+        if case == "v2":  # A batch for each core.
+            data = data.unbatch().batch(params["batch_size"], drop_remainder=True)
+        if params["context"].current_host == 0:
+            return data
+        if case == "ends":
+            return data.take(2 * LOOP)
+        if case == "bad id":
+            return replaced(data, "words", np.int64(77))
+        if case == "nan":
+            return replaced(data, "ages", np.float32("nan"))
+        return data
+
+    return input_fn
+
+
+def replaced(data, key, value):
+    """Returns a dataset with a value throughout a feature, in the batch of `BAD_STEP`."""
+
+    def replace(number, batch):
+        features, labels = batch
+        bad = tf.where(tf.equal(number, BAD_STEP), value, features[key])
+        return {**features, key: bad}, labels
+
+    return data.enumerate().map(replace)
+
+
+def dense_model_fn(features, labels, mode, params):
+    loss = tf.reduce_mean(tf.square(v1.layers.dense(features["ages"], 1) - labels))
+    return harness.minimized(mode, loss, optimizer=v1.train.AdagradOptimizer(0.1))
+
+
+class Acts(v1.train.SessionRunHook):
+    """Ends or slows this process after a loop of steps."""
+
+    def __init__(self, case):
+        self.case = case
+
+    def after_run(self, run_context, run_values):
+        if self.case == "slow":
+            time.sleep(0.5)
+        if os.environ.get("ESTIMATOR_EMB_HOST") == "1":
+            if self.case == "term":
+                os.kill(os.getpid(), signal.SIGTERM)
+            elif self.case == "hook":
+                raise KeyError("of a hook")
+
+
+def estimator(model_dir, case, device="pjrt", cores=None):
+    """Returns the estimator of a case; `cores` emulates a TPU."""
+    pipelines = {"v2": PIPELINES.PER_HOST_V2, "broadcast": PIPELINES.BROADCAST}
+    if case == "other folder" and os.environ.get("ESTIMATOR_EMB_HOST") == "1":
+        model_dir = f"{model_dir}-of-host-1"
+    tpu = {
+        "iterations_per_loop": LOOP,
+        "per_host_input_for_training": pipelines.get(case, PIPELINES.PER_HOST_V1),
+        "device": device,
+        "num_shards": cores,
+    }
+    config = ee.RunConfig(
+        model_dir=str(model_dir),
+        save_checkpoints_steps=LOOP,
+        keep_checkpoint_max=None,
+        tf_random_seed=1,
+        tpu_config=ee.TPUConfig(**tpu),
+    )
+    model_fn, spec = emulated_program.model_fn, emulated_program.SPEC
+    if case == "broadcast":
+        model_fn, spec = dense_model_fn, None
+    if case == "other step" and os.environ.get("ESTIMATOR_EMB_HOST") == "1":
+        model_fn = twice_the_ages
+    if case == "small table":
+        spec = harness.tables_spec({"words": ee.TableConfig(1, 4)}, ee.AdagradParameters(0.1))
+    return harness.configured(model_fn, spec, config, BATCH, use_tpu=True)
+
+
+def twice_the_ages(features, labels, mode, params):
+    features = {**features, "ages": 2 * features["ages"]}
+    return emulated_program.model_fn(features, labels, mode, params)
+
+
+def receiver():
+    features = {
+        "words": v1.placeholder(tf.int64, [None, 3]),
+        "past": v1.sparse_placeholder(tf.int64, [None, 3]),
+        "ages": v1.placeholder(tf.float32, [None, 2]),
+    }
+    return tf.estimator.export.ServingInputReceiver(features, features)
+
+
+def main(model_dir, case, steps):
+    made = estimator(model_dir, case)
+    if case == "calls":
+        best = tf.estimator.BestExporter(serving_input_receiver_fn=receiver)
+        result, _ = tf.estimator.train_and_evaluate(
+            made,
+            tf.estimator.TrainSpec(input_of(case), max_steps=2 * LOOP),
+            tf.estimator.EvalSpec(
+                emulated_program.batches, steps=2, throttle_secs=0, exporters=[best]
+            ),
+        )
+        print("train_and_evaluate", result and sorted(result))
+        made.train(input_of(case), max_steps=steps)
+    else:
+        made.train(input_of(case), max_steps=steps, hooks=[Acts(case)])
+    if case in ("calls", "slow"):
+        error = made.evaluate(emulated_program.batches, steps=2)["error"]
+        print("evaluate", f"{error:.5f}")
+    if case == "calls":
+        print("predict", len(list(made.predict(emulated_program.without_labels))))
+        print("export", os.path.dirname(made.export_saved_model(model_dir + "/saved", receiver)))
+    print("end")
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    main(sys.argv[1], sys.argv[2], int((sys.argv[3:] or ["6"])[0]))
