@@ -1,14 +1,14 @@
 """The command `estimator-emb`.
 
-The installed script, bin/estimator-emb, does not run estimator_emb/__init__.py, which imports
-TensorFlow: a help text, or the refusal of a wrong argument, would wait seconds for it. So these
-modules import at their top only what needs neither TensorFlow nor NumPy. A subcommand that needs
-them begins its work with `load_package()` and imports the rest after it.
+The installed script, bin/estimator-emb, skips estimator_emb/__init__.py, because that file imports
+TensorFlow. A help text or an argument error would wait seconds for this import. So the modules here
+import at their top only what needs neither TensorFlow nor NumPy. A subcommand that needs them first
+calls `load_package()`, then imports the rest.
 """
 
 
 def load_package() -> None:
-    """Runs estimator_emb/__init__.py, and with it TensorFlow's, unless it has run."""
+    """Runs estimator_emb/__init__.py, which imports TensorFlow, unless it has run already."""
     import estimator_emb
     from estimator_emb.cli import quiet_start
 

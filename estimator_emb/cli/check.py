@@ -1,8 +1,8 @@
-"""Checks whether a TPU will accept a program, without a TPU: `estimator-emb check`.
+"""Checks without a TPU whether a TPU will accept a program: `estimator-emb check`.
 
-It runs the script as Python would, with its flags, until it trains, evaluates or predicts for the
-first time. Then it checks that call, prints what it found, and ends the program without training.
-For `train_and_evaluate` it checks both steps.
+It runs the script as Python would, with the script's flags, until the first call that trains,
+evaluates or predicts. It checks this call, prints the findings, and ends the program without
+training. For `train_and_evaluate` it checks both the training step and the evaluation step.
 """
 
 import argparse
@@ -22,7 +22,7 @@ DETAILS = ""
 
 
 class _Left(BaseException):
-    """An exception that ends the program, as no `except Exception` catches it."""
+    """Raised to end the program. As a BaseException, it passes `except Exception`."""
 
 
 def _generations(text: str) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ def fill_parser(parser: parsing.Parser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Returns 0 if nothing is refused, 1 if something is, 2 if it could not be checked."""
+    """Returns 0 if nothing is refused, 1 if something is, 2 if the program could not be checked."""
     program_files.check_program(options)
     python = options.compiler_python
     if python is not None and shutil.which(python) is None:
@@ -104,10 +104,10 @@ def main(options: argparse.Namespace) -> int:
 
     try:
         with launch.restored(), console.shown():
-            # A program that looks for a TPU finds an emulated one.
+            # Programs that look up a TPU find an emulated TPU.
             os.environ[environment.DEVICE.name] = "emulate"
             install.install()
-            with _intercepted(check):  # Of what is installed, which is undone after it.
+            with _intercepted(check):  # Last, because it patches what install() installed.
                 launch.run_program(options.program, options.tf_v1)
     except _Left as left:
         if left.__cause__ is not None:
@@ -134,7 +134,7 @@ def main(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _intercepted(check: Callable[[Any, Any, str, bool], None]) -> Iterator[None]:
-    """Checks Estimators inside, in place of training, evaluating or predicting."""
+    """Makes the first call that trains, evaluates or predicts run `check`, then end the program."""
     from estimator_emb import TPUEstimator, preflight
     from estimator_emb.compat.internals.estimators import Estimator, TrainingExecutor
     from estimator_emb.compat.internals.patches import Changes

@@ -1,6 +1,6 @@
 """Runs a program as a cluster of processes on this machine: `estimator-emb cluster`.
 
-This process, which needs no TensorFlow, watches over all of them.
+This process supervises the cluster and needs no TensorFlow.
 """
 
 import argparse
@@ -84,11 +84,11 @@ def fill_parser(parser: parsing.Parser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Runs a program as a cluster; returns what DETAILS says, or 128 + the chief's signal."""
+    """Runs a program as a cluster. The exit status is in DETAILS, or 128 + the chief's signal."""
     program_files.check_program(options)
     _check_hosts(options)
-    run_options.variables(options, os.environ)  # Refuses options that do not go together.
-    # The command by which this process was started, with `run` in place of `cluster`.
+    run_options.variables(options, os.environ)  # Refuses conflicting options.
+    # The command line of this process, with `run` instead of `cluster`.
     ours = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]
     command = [sys.executable, *ours, "run", *run_options.words(options), *options.program]
     variables = dict(os.environ)
@@ -100,7 +100,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _check_hosts(options: argparse.Namespace) -> None:
-    """Raises WrongArguments for options that do not go together."""
+    """Raises WrongArguments for conflicting options of hosts and clusters."""
     if options.hosts is None:
         for flag, value in (("--devices", options.devices), ("--restarts", options.restarts)):
             if value:
@@ -122,7 +122,7 @@ def _check_hosts(options: argparse.Namespace) -> None:
 def start(
     command: list[str], variables: dict[str, str], workers: int, servers: int, evaluator: bool
 ) -> int:
-    """Runs a command for each task of a cluster on loopback; returns the status of `main`."""
+    """Starts a process for each cluster task on loopback, waits, and returns the exit status."""
     jobs = {"chief": 1, "worker": workers - 1, "ps": servers}
     tasks = [(job, index) for job, count in jobs.items() for index in range(count)]
     if evaluator:
@@ -130,10 +130,10 @@ def start(
     direct = variables.get("no_grpc_proxy") or variables.get("no_proxy")
     variables = {
         **variables,
-        "PYTHONUNBUFFERED": "1",  # A pipe would keep lines until there are many.
-        # gRPC would ask a proxy for the way to this machine.
+        "PYTHONUNBUFFERED": "1",  # Otherwise Python buffers what it writes to a pipe.
+        # gRPC must not use a proxy to reach this machine.
         "no_grpc_proxy": ",".join(filter(None, [direct, "localhost"])),
-        "TF_GRPC_REUSE_PORT": "1",  # Its server shares the port that `_addresses` keeps.
+        "TF_GRPC_REUSE_PORT": "1",  # The servers share the ports that `_addresses` holds.
     }
     launcher = _Launcher(command)
     signals: list[int] = []
@@ -155,14 +155,14 @@ def start(
 def start_hosts(
     command: list[str], variables: dict[str, str], hosts: int, devices: int | None, restarts: int
 ) -> int:
-    """Runs a command for each host of a training on PJRT devices; returns the status of `main`.
+    """Runs a command for each host of a training on PJRT devices, and returns the exit status.
 
     Args:
       command: the command of each host.
       variables: the environment of all hosts.
       hosts: the number of hosts.
-      devices: the number of CPU devices of each host; None for the devices that jax finds.
-      restarts: how often all hosts start again after a signal has ended one of them.
+      devices: the number of CPU devices of each host. None uses the devices that jax finds.
+      restarts: how often all hosts may start again after a signal has ended one of them.
     """
     variables = {**variables, "PYTHONUNBUFFERED": "1", environment.HOSTS.name: str(hosts)}
     if devices is not None:
@@ -197,7 +197,7 @@ def start_hosts(
 
 @contextlib.contextmanager
 def _addresses(jobs: dict[str, int]) -> Iterator[dict[str, list[str]]]:
-    """Yields the addresses of each job's tasks, and keeps their ports from other programs."""
+    """Yields the addresses of each job's tasks, and reserves their ports inside."""
     with contextlib.ExitStack() as sockets:
 
         def address() -> str:
@@ -243,7 +243,7 @@ class _Launcher:
             self._selector.register(stream, selectors.EVENT_READ, (process, lines, fd))
 
     def wait(self, signals: list[int]) -> int:
-        """Returns the status when all have ended; each of `signals` is taken from the list."""
+        """Waits for all processes, handles arriving `signals`, and returns the exit status."""
         while self._running():
             for key, _ in self._selector.select(timeout=0.2):
                 self._read(key)
@@ -269,7 +269,7 @@ class _Launcher:
         return status or int(self._stopping and self._has_lost_server)
 
     def _running(self, *jobs: str, ended: bool = False) -> list[processes.Process]:
-        """Returns the processes of some jobs, by default all, that run, or have ended."""
+        """Returns the running processes of some jobs (default: all), or those that have `ended`."""
         return [
             one
             for one in self._processes
@@ -277,7 +277,7 @@ class _Launcher:
         ]
 
     def _read(self, key: Any) -> bool:
-        """Shows what is to be read of a stream, and returns whether there was anything."""
+        """Shows the output that a stream has ready, and returns whether there was any."""
         _, lines, fd = key.data
         try:
             data = os.read(key.fd, 1 << 16)
@@ -290,10 +290,10 @@ class _Launcher:
         return bool(data)
 
     def _drain(self, process: processes.Process) -> None:
-        """Shows the rest of an ended process's output; a process that it started may write on."""
+        """Shows the rest of an ended process's output. Its children may still be writing."""
         for key in list(self._selector.get_map().values()):
             if key.data[0] is process:
-                for _ in range(16):  # What fills a pipe.
+                for _ in range(16):  # Enough to empty a full pipe.
                     if not self._read(key):
                         break
                 self._screen.write(key.data[1].feed(b""), key.data[2])
@@ -309,7 +309,7 @@ class _Launcher:
         if self._stopping:
             return
         if self._has_hosts:
-            if status != 0:  # The others notice it, and end.
+            if status != 0:  # The other hosts notice it and end.
                 self.has_lost_host |= status < 0
                 self._later.enter(_TO_NOTICE, 0, self._lose, (process.name,))
         elif process.job == "chief" and status == 0:
@@ -329,7 +329,7 @@ class _Launcher:
         return any(one.job == "host" for one in self._processes)
 
     def _lose(self, other: str) -> None:
-        # Where training is over, the chief is about to end too.
+        # If training is over, the chief has ended by itself before this is called.
         if self._running("chief", "host") and not self._stopping:
             self._stop_without(other)
 
@@ -348,13 +348,13 @@ class _Launcher:
                 "signal ends them at once."
             )
             self._stop(number if number == signal.SIGINT else signal.SIGTERM, _TO_SAVE)
-        elif now - self._interrupted_at > 1:  # `timeout` tells a process and its group.
+        elif now - self._interrupted_at > 1:  # `timeout` signals a process and also its group.
             self._screen.say(f"{number.name} again: all processes are killed.")
             for process in self._running():
                 process.send(signal.SIGKILL)
 
     def _stop(self, number: int, seconds: float) -> None:
-        """Sends a signal to all but the servers, which the last step and its checkpoint need."""
+        """Signals every process except the servers: the last step and its checkpoint need them."""
         self._stopping = True
         for process in self._running("chief", "worker", "host", "evaluator"):
             self._end(process, number, seconds)

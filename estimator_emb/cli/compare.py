@@ -1,7 +1,7 @@
 """Tells whether a program trains the same under two settings: `estimator-emb compare`.
 
-Each side is a process of its own. When both have ended, this one imports TensorFlow to read what
-they have left.
+Each side runs in its own process. After both have ended, this process imports TensorFlow to read
+their results.
 """
 
 import argparse
@@ -107,7 +107,7 @@ def fill_parser(parser: parsing.Parser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Returns what DETAILS says, after printing the report; 128 + the number of a signal."""
+    """Compares two sides. Returns the status in DETAILS, or 128 + the signal that ended it."""
     both = sides(options)
     if options.start is not None:
         with _about("--start"):
@@ -135,7 +135,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 class _Interrupted(BaseException):
-    """The arrival of a signal that ends the command."""
+    """Raised when a signal arrives that ends the command."""
 
 
 def _interrupt(number: int, frame: Any) -> None:
@@ -182,13 +182,13 @@ def _report(*args: Any) -> int:
         from estimator_emb.cli.comparison import comparison_report
         from estimator_emb.reporting import console
 
-        with console.shown():  # Without notices of deprecation.
+        with console.shown():  # Hides deprecation warnings.
             return comparison_report.report(*args)
 
 
 @contextlib.contextmanager
 def _reading() -> Iterator[None]:
-    """Has checkpoints read inside, by the package; CannotCompare where one is damaged."""
+    """Loads the package, and turns an error about a damaged checkpoint into CannotCompare."""
     load_package()
     from estimator_emb.checkpoints.files.checkpoint_files import CheckpointError
 
@@ -204,7 +204,7 @@ def _cannot(why: str) -> int:
 
 
 def sides(options: argparse.Namespace) -> list[Side]:
-    """Returns sides A and B; raises WrongArguments where there can be no such side."""
+    """Returns sides A and B, or raises WrongArguments if the options cannot describe them."""
     if options.a_model_dir is not None or options.b_model_dir is not None:
         return _finished(options)
     program_files.check_program(options, by_this_python=False)
@@ -278,7 +278,7 @@ def _side(options: argparse.Namespace, label: str) -> Side:
 
 
 def _settings(text: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Returns fields of the Side with these settings."""
+    """Returns the fields of `Side` that a SETTINGS text describes."""
     words, variables = run_options.words(options, run_options.OF_ANY_PROGRAM), {}
     for word in _split(text):
         if setting := _SETTING.fullmatch(word):
@@ -305,7 +305,7 @@ def _settings(text: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 class _SettingsParser(parsing.Parser):
-    """A parser of the options of `run` in SETTINGS."""
+    """Parses the options of `run` inside SETTINGS."""
 
     def error(self, message: str) -> NoReturn:
         raise WrongArguments(message)
@@ -338,7 +338,7 @@ def _split(text: str) -> list[str]:
 
 @contextlib.contextmanager
 def _about(flag: str) -> Iterator[None]:
-    """Has an error inside name a flag."""
+    """Prefixes errors raised inside with the name of a flag."""
     try:
         yield
     except (WrongArguments, ValueError) as error:

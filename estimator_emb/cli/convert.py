@@ -1,4 +1,4 @@
-"""Puts tables of a legacy 'mod' checkpoint in the order of their ids: `estimator-emb convert`."""
+"""Sorts the tables of a legacy 'mod' checkpoint by id: `estimator-emb convert`."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""Writes tables for other programs, or shows the neighbours of a row: `estimator-emb export`."""
+"""Exports tables of a checkpoint, or shows the rows nearest to a row: `estimator-emb export`."""
 
 import argparse
 import os

@@ -131,7 +131,7 @@ def _print_differences(differences: Sequence["checkpoint.Difference"], other: st
 
 
 def _plot(tables: Sequence["checkpoint.TableStatistics"], file: str) -> None:
-    """Draws how norms are distributed, in one panel for each of the largest tables."""
+    """Draws a histogram of the row norms of each table, up to the `_MOST_TABLES` largest tables."""
     from matplotlib.figure import Figure
 
     chosen = sorted(tables, key=lambda table: -table.bytes)[:_MOST_TABLES]

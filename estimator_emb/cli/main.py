@@ -1,4 +1,4 @@
-"""Runs the command `estimator-emb`: finds the subcommand, parses its arguments, does its work."""
+"""Entry point of `estimator-emb`: finds the subcommand, parses its arguments and runs it."""
 
 import importlib
 import os
@@ -26,10 +26,10 @@ with the parsed arguments and returns the exit status; and `DETAILS`, for the he
 
 
 def main(args: list[str] | None = None) -> int:
-    """Runs a subcommand and returns its status; 2 without one, or where a package is missing.
+    """Runs a subcommand and returns its exit status.
 
-    Where nobody reads stdout to its end, as before `head`, it is that of a process that SIGPIPE
-    ends.
+    Returns 2 if the subcommand or a required package is missing. If the reader of stdout closes it
+    early, as `head` does, the status is 128 + SIGPIPE.
     """
     try:
         try:
@@ -37,7 +37,7 @@ def main(args: list[str] | None = None) -> int:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        # Python writes what is left at its end.
+        # Python flushes stdout once more when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
 

@@ -1,4 +1,4 @@
-"""Moves programs to estimator_emb's names: `estimator-emb migrate`. It needs no TensorFlow."""
+"""Rewrites programs to use estimator_emb's names: `estimator-emb migrate`. Needs no TensorFlow."""
 
 import argparse
 import ast
@@ -33,7 +33,7 @@ written. It needs LibCST: pip install 'estimator-emb[migrate]'
 
 @dataclass(frozen=True)
 class _File:
-    """A source file: its name as the user has given it, and behind all symbolic links."""
+    """A source file: `path` is as the user gave it, `real` has its symbolic links resolved."""
 
     path: str
     real: str
@@ -42,7 +42,7 @@ class _File:
 
 
 class _Unusable(Exception):
-    """A file that cannot be rewritten; the text says where and why."""
+    """Raised for a file that cannot be rewritten. The text says where and why."""
 
 
 def fill_parser(parser: parsing.Parser) -> None:
@@ -57,7 +57,7 @@ def fill_parser(parser: parsing.Parser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Rewrites programs, or shows how they would change; returns what DETAILS says."""
+    """Rewrites programs or prints the changes as a diff. Returns the status in DETAILS."""
     if importlib.util.find_spec("libcst") is None:
         _say("estimator-emb migrate needs LibCST: pip install 'estimator-emb[migrate]'")
         return 2
@@ -113,7 +113,7 @@ def _files(paths: Sequence[str], errors: list[str]) -> Iterator[str]:
 
 
 def _files_in(folder: str, folders: Sequence[str], errors: list[str]) -> Iterator[str]:
-    """Yields Python files, without hidden folders, environments and links out of `folders`."""
+    """Yields Python files, except hidden folders, environments, and links that leave `folders`."""
 
     def fail(error: OSError) -> None:
         errors.append(f"{error.filename}: cannot be read: {error.strerror}.")
@@ -162,7 +162,7 @@ def _rewritten(file: _File) -> "Rewritten":
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Such as of '\d', which is the program's own affair.
+            warnings.simplefilter("ignore")  # The program's own warnings, such as about '\d'.
             ast.parse(file.text)
         return rewrite.rewrite(file.text, os.path.basename(file.real) == "__init__.py")
     except SyntaxError as error:
@@ -180,7 +180,7 @@ def _rewritten(file: _File) -> "Rewritten":
 
 
 def _write(contents: dict[str, bytes]) -> None:
-    """Writes files at once: none is changed before all are on the disk beside them."""
+    """Writes all new contents to temporary files first, then replaces the files."""
     written: dict[str, str] = {}
     try:
         for path, data in contents.items():
@@ -191,7 +191,7 @@ def _write(contents: dict[str, bytes]) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             state = os.stat(path)
-            with contextlib.suppress(OSError):  # Only root may give a file away.
+            with contextlib.suppress(OSError):  # Only root may change the owner.
                 os.chown(new, state.st_uid, state.st_gid)
             os.chmod(new, stat.S_IMODE(state.st_mode))
         for new, path in list(written.items()):

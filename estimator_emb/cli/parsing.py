@@ -1,4 +1,4 @@
-"""Parses the arguments of every subcommand, and says in a line what is wrong."""
+"""Parses the arguments of every subcommand, and reports each error in a single line."""
 
 import argparse
 import contextlib
@@ -17,11 +17,11 @@ _FUNCTION = re.compile(r"^(convert|differences|export|nearest|table): ")
 
 
 class WrongArguments(Exception):
-    """The error of arguments that do not go together, or cannot be used here; one line says why."""
+    """Raised for arguments that conflict or cannot be used here. The text is a single line."""
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that takes options anywhere among the names, and leaves a program its arguments."""
+    """Accepts options between positional arguments, and leaves a program's own arguments alone."""
 
     def __init__(self, name: str, description: str):
         super().__init__(
@@ -32,7 +32,7 @@ class Parser(argparse.ArgumentParser):
         self._takes_program = False
 
     def add_program(self) -> None:
-        """Adds the arguments that name a program; `parse` makes the list `program` of them."""
+        """Adds the arguments that name a program. `parse` collects them in the list `program`."""
         self._takes_program = True
         self.allow_abbrev = False
         self.usage = (
@@ -68,11 +68,11 @@ class Parser(argparse.ArgumentParser):
     def parse(self, args: Sequence[str]) -> argparse.Namespace:
         if self._takes_program:
             return self._parse_before_program(list(args))
-        # Behind '--', argparse takes names that begin with '-' only where all options come first.
+        # After '--', only parse_args accepts names that begin with '-'.
         return (self.parse_args if "--" in args else self.parse_intermixed_args)(args)
 
     def _parse_before_program(self, args: list[str]) -> argparse.Namespace:
-        # argparse would read `-mMODULE`, and `--`, otherwise than Python.
+        # argparse reads `-mMODULE` and `--` differently from Python.
         starts = (i for i, arg in enumerate(args) if arg == "--" or arg.startswith("-m"))
         end = next(starts, len(args))
         options = self.parse_args(args[:end])
@@ -92,7 +92,7 @@ class Parser(argparse.ArgumentParser):
 def number(
     kind: type[int] | type[float], what: str, allows: Callable[[Any], bool]
 ) -> Callable[[str], Any]:
-    """Returns a type of arguments: numbers that `allows` accepts and `what` describes."""
+    """Returns an argparse type for numbers that `allows` accepts and `what` describes."""
 
     def parsed(text: str) -> Any:
         with contextlib.suppress(ValueError):
@@ -120,17 +120,17 @@ def _plot(text: str) -> str:
 def prints_errors(
     check: Callable[[argparse.Namespace], None], work: Callable[[argparse.Namespace], None]
 ) -> Callable[[argparse.Namespace], int]:
-    """Returns the `main` of a subcommand, which prints an error and then returns 2.
+    """Returns the `main` of a subcommand. It prints an error in a line, and then returns 2.
 
-    What `check` raises is said before TensorFlow is imported.
+    `check` runs before TensorFlow is imported, so its errors appear at once.
     """
 
     def main(options: argparse.Namespace) -> int:
-        """Does the work, and returns 0, or 2 after an error."""
+        """Runs `check` and `work`. Returns 0, or 2 after an error."""
         errors: tuple[type[Exception], ...] = (ValueError, OSError)
         try:
             check(options)
-            errors = ()  # Those of an import have a traceback.
+            errors = ()  # Errors of imports keep their traceback.
             load_package()
             import tensorflow as tf
 

@@ -1,7 +1,7 @@
-"""The processes of `estimator-emb cluster`, which end when it does.
+"""Ends the child processes of `estimator-emb cluster` and `compare` together with the command.
 
-They are a process group of their own. Its first member ends all others as soon as the pipe that it
-reads ends: when the command is done, and also when it is killed.
+The children form a process group. Its first process reads a pipe that the command keeps open. The
+pipe closes when the command ends or is killed, and then this process kills the group.
 """
 
 import collections
@@ -24,9 +24,9 @@ _HEAD_OF_LOG = re.compile(r"^[IWEF]\d{4} \S+ +\d+ \S+\] ")
 
 @contextlib.contextmanager
 def handled_signals(handler: Callable[[int, Any], None]) -> Iterator[None]:
-    """Has `handler` called inside for each of SIGNALS, by its number and a frame."""
-    # Ignored signals stay ignored: `nohup`, and a shell's background, ask for it.
-    # None, a handler that C has set, could not be put back.
+    """Calls `handler(number, frame)` for each of SIGNALS that arrives inside."""
+    # Ignored signals stay ignored, as `nohup` and background shells want.
+    # A handler set by C code reads as None and could not be restored.
     numbers = [one for one in SIGNALS if signal.getsignal(one) not in (signal.SIG_IGN, None)]
     before = {one: signal.signal(one, handler) for one in numbers}
     try:
@@ -38,7 +38,7 @@ def handled_signals(handler: Callable[[int, Any], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def process_group() -> Iterator[int]:
-    """Yields the id of a process group that ends with this process, however this one ends."""
+    """Yields the id of a process group that is killed when this process ends, however it ends."""
     reading, writing = os.pipe()
     keeper = os.fork()
     if keeper == 0:
@@ -47,7 +47,7 @@ def process_group() -> Iterator[int]:
                 signal.signal(number, signal.SIG_IGN)
             os.close(writing)
             os.setpgid(0, 0)
-            os.read(reading, 1)  # Until the other end is closed.
+            os.read(reading, 1)  # Blocks until the command closes its end.
             os.killpg(0, signal.SIGKILL)
         os._exit(1)
     os.close(reading)
@@ -61,7 +61,7 @@ def process_group() -> Iterator[int]:
 
 @dataclasses.dataclass(eq=False)
 class Process:
-    """A process of the cluster, `told` if sent a signal; times are of `time.monotonic`."""
+    """A process of the cluster. `told` is True after a signal. Times are of `time.monotonic`."""
 
     job: str
     name: str

@@ -1,4 +1,4 @@
-"""Refuses a program that cannot run, before anything is imported or written."""
+"""Rejects programs that cannot run, before anything is imported or written."""
 
 import argparse
 import importlib.machinery
@@ -15,7 +15,7 @@ _SOURCES = (".py", ".pyw")
 
 
 def check_program(options: argparse.Namespace, by_this_python: bool = True) -> None:
-    """Raises WrongArguments unless the options name one program, which runs `by_this_python`."""
+    """Raises WrongArguments if the program is missing, or if `by_this_python` cannot compile it."""
     if not options.program or options.program == ["-m"]:
         raise WrongArguments("name one program: SCRIPT.py or -m MODULE")
     script = options.program[0]
@@ -33,13 +33,13 @@ def check_program(options: argparse.Namespace, by_this_python: bool = True) -> N
 
 
 def source_refusal(file: str) -> str | None:
-    """Returns why `file` is not source code that this Python can compile."""
+    """Returns why this Python cannot compile `file`, or None if it can."""
     try:
         with open(file, "rb") as opened:
             source = opened.read()
         decoded(source)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # They come when the program runs.
+            warnings.simplefilter("ignore")  # The program shows them when it runs.
             compile(source, file, "exec", dont_inherit=True)
     except OSError as error:
         return f"{file!r} cannot be read: {error.strerror}"
@@ -51,11 +51,11 @@ def source_refusal(file: str) -> str | None:
 
 
 def decoded(source: bytes) -> tuple[str, str]:
-    """Returns source code as text, and its encoding; a ValueError says why it is none."""
+    """Returns (text, encoding) of source code, or raises ValueError if it is not source code."""
     if b"\0" in source:
         raise ValueError("it has null bytes")
     try:
-        # A file whose first lines name no encoding, or the wrong one, is often no text at all.
+        # Binary files often fail here, because their first lines declare no valid encoding.
         encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
         return source.decode(encoding), encoding
     except (SyntaxError, LookupError) as error:
@@ -88,9 +88,9 @@ def _module_refusal(name: str) -> str | None:
 
 def _find(name: str, path: list[str] | None) -> importlib.machinery.ModuleSpec | None:
     for finder in sys.meta_path:
-        find = getattr(finder, "find_spec", None)  # Python passes over one of old.
-        # By its whole name, a folder without __init__.py would ask for the package that it is in,
-        # which nothing has imported.
+        find = getattr(finder, "find_spec", None)  # Python skips finders without it.
+        # Given its full name, a namespace package would look up its parent in sys.modules, but
+        # the parent was not imported.
         by_path = finder is importlib.machinery.PathFinder
         spec = find and find(name.rpartition(".")[2] if by_path else name, path)
         if spec is not None:

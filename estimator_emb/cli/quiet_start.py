@@ -1,6 +1,6 @@
-"""Leaves out what TensorFlow's C++ says of this machine while it is imported.
+"""Hides log lines that TensorFlow's C++ code writes about this machine during import.
 
-It writes these lines before it reads TF_CPP_MIN_LOG_LEVEL, or as errors which are none.
+TF_CPP_MIN_LOG_LEVEL cannot hide lines written before it is read, or notes logged as errors.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ _TRACE = re.compile(rb"=== Source Location Trace: ===|external/\S+\.cc:\d+$")
 
 
 def without_start(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Yields the lines that stay; the trace of an error goes with the error."""
+    """Yields the lines to keep, without startup lines and the traces that belong to them."""
     left_out = in_trace = False
     for line in lines:
         ends_trace = in_trace and not line.strip()
@@ -37,9 +37,9 @@ def without_start(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Leaves such lines out of file descriptor 2 inside, unless the user has chosen a level.
+    """Drops startup lines from file descriptor 2 inside, unless the user has set LEVEL.
 
-    A process of its own passes everything else on, so that nothing is lost where this one crashes.
+    A child process passes on all other lines, so that they survive a crash of this process.
     """
     if LEVEL in os.environ:
         yield
@@ -47,7 +47,7 @@ def quiet() -> Iterator[None]:
     os.environ[LEVEL] = "2"
     try:
         stderr = os.dup(2)
-    except OSError:  # It is closed.
+    except OSError:  # File descriptor 2 is closed.
         yield
         return
     reading, writing = os.pipe()
@@ -79,9 +79,9 @@ def _pass_on(reading: int, stderr: int) -> None:
 
 
 def look_for_gpus() -> None:
-    """Has TensorFlow look for GPUs, if no driver is installed: it says so as an error.
+    """Makes TensorFlow look for GPUs now if no driver is installed, to hide its error about that.
 
-    With a driver, it does so when the program first asks, by the variables that this has set.
+    With a driver, TensorFlow looks later, after the program has set environment variables.
     """
     import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""Runs a training program for TPUs as it is: `estimator-emb run`."""
+"""Runs a TPU training program unchanged: `estimator-emb run`."""
 
 import argparse
 import os
@@ -27,7 +27,7 @@ def fill_parser(parser: parsing.Parser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Runs the program; returns the exit status of `legacy.launch.launch`."""
+    """Runs the program and returns the exit status of `legacy.launch.launch`."""
     program_files.check_program(options)
     os.environ.update(run_options.variables(options, os.environ))
     if options.hosts:

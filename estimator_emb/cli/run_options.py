@@ -1,8 +1,7 @@
-"""The options of `estimator-emb run`, each in one place.
+"""Defines the options of `estimator-emb run`.
 
-`cluster` hands them on to its processes, `compare` gives them to each of its sides; `check` and
-`compare` also take those that say how any program is started. An option takes effect by an
-environment variable, or by an argument of `legacy.launch.launch`.
+`cluster` passes them to its processes, and `compare` to its sides. `check` and `compare` also take
+the options OF_ANY_PROGRAM. An option sets an environment variable or an argument of `launch`.
 """
 
 import argparse
@@ -16,9 +15,9 @@ from estimator_emb.cli.parsing import WrongArguments
 
 
 class RunOption:
-    """An option of `run`, which sets an environment variable or an argument of `launch`.
+    """An option of `run` that sets an environment variable or an argument of `launch`.
 
-    `check` and `compare` take it too where `of_any_program`. `**parsing` is for `add_argument`.
+    `check` and `compare` also accept it if `of_any_program`. `add_argument` gets `parsing`.
     """
 
     def __init__(
@@ -41,7 +40,7 @@ class RunOption:
         return self.flag.removeprefix("--").replace("-", "_")
 
     def words(self, options: argparse.Namespace) -> list[str]:
-        """Returns the words of a command line that give the option its value in `options`."""
+        """Returns the command-line words that set this option to its value in `options`."""
         value = getattr(options, self.name)
         if self.parsing.get("action") is argparse.BooleanOptionalAction and value is False:
             return [f"--no-{self.flag.removeprefix('--')}"]
@@ -136,23 +135,23 @@ OF_ANY_PROGRAM = tuple(option for option in RUN_OPTIONS if option.of_any_program
 
 
 def add_to(parser: parsing.Parser, options: tuple[RunOption, ...] = RUN_OPTIONS) -> None:
-    """Adds options of `run`, by default all, to a parser."""
+    """Adds options of `run` to a parser, by default all."""
     for option in options:
         parser.add_argument(option.flag, **option.parsing)
 
 
 def words(options: argparse.Namespace, of: tuple[RunOption, ...] = RUN_OPTIONS) -> list[str]:
-    """Returns the words of a command line that give `run` the same options."""
+    """Returns the command-line words that give `run` the same options."""
     return [word for option in of for word in option.words(options)]
 
 
 def launch_arguments(options: argparse.Namespace) -> dict[str, Any]:
-    """Returns the arguments of `launch` among the options."""
+    """Returns the keyword arguments of `launch` that the options set."""
     return {one.launch: getattr(options, one.name) for one in RUN_OPTIONS if one.launch is not None}
 
 
 def variables(options: argparse.Namespace, given: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment variables that options set; `given` counts where one is not given."""
+    """Returns the environment variables to set. Without --device, `given` names the device."""
     device = options.device or environment.DEVICE.today(given.get(environment.DEVICE.name, ""))
     device = device or environment.DEVICE.choices[0]
     if device not in environment.DEVICE.choices:
@@ -172,7 +171,7 @@ def variables(options: argparse.Namespace, given: Mapping[str, str]) -> dict[str
             raise WrongArguments(f"{flag} needs {needed}; the device is {device!r}")
     found = {}
     if options.shards is not None or options.topology is not None:
-        # An option takes the place of the other one's variable too.
+        # Each of the two options also overrides the other's variable.
         found = {str(environment.SHARDS): "", str(environment.TOPOLOGY): ""}
     for option in RUN_OPTIONS:
         value = getattr(options, option.name)

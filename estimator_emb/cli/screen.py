@@ -1,4 +1,4 @@
-"""The display of `estimator-emb cluster`: the lines of all processes, above the state of each."""
+"""Terminal display of `estimator-emb cluster` and `compare`: output lines above status lines."""
 
 import collections
 import os
@@ -21,9 +21,9 @@ _TIME = re.compile(rb"[IWEF]\d{4} [\d:.]+ +\d+ |\d{4}-\d\d-\d\d[ T][\d:.,]+ ")
 
 
 class Lines:
-    """Divides a process's stream into lines that begin with `prefix`; `last` takes them without.
+    """Splits a process's output into lines with a `prefix`. `last` keeps the lines without it.
 
-    A line that equals the line before it, apart from the time, is counted instead of shown.
+    A line that equals the previous line, except for the time, is counted instead of shown.
     """
 
     def __init__(self, prefix: str, last: collections.deque[bytes]):
@@ -34,7 +34,7 @@ class Lines:
         self._repeats = 0
 
     def feed(self, data: bytes) -> bytes:
-        """Returns the lines that `data` completes, each with the prefix; b"" ends the last one."""
+        """Returns the prefixed lines that `data` completes. b"" completes the last line."""
         is_end = not data
         data = data or (b"\n" if self._rest else b"")
         *lines, self._rest = (self._rest + data).split(b"\n")
@@ -65,7 +65,7 @@ class Lines:
 
 
 class Screen:
-    """Writes lines, and on a terminal keeps the state of processes below; `closed` if unread."""
+    """Writes lines and, on a terminal, status lines below. `closed` means that writing failed."""
 
     def __init__(self) -> None:
         self.closed = False
@@ -75,7 +75,7 @@ class Screen:
         self._drawn_at = 0.0
 
     def write(self, data: bytes, fd: int) -> None:
-        """Writes whole lines to file descriptor 1 or 2, above the state."""
+        """Writes whole lines to file descriptor 1 or 2, above the status lines."""
         if data:
             self._erase()
             self._put(data, fd)
@@ -84,13 +84,13 @@ class Screen:
         self.write(f"estimator-emb: {text}\n".encode(errors="replace"), 2)
 
     def draw(self, states: Sequence[str], now: bool = False) -> None:
-        """Shows one line for each process on a terminal; `now` even if it has just done so."""
+        """Draws the status lines on a terminal. `now` skips the minimum time between drawings."""
         moment = time.monotonic()
         recent = moment - self._drawn_at < _SECONDS_BETWEEN_DRAWINGS
         if not self.is_terminal or (recent and self._drawn and not now):
             return
         size = shutil.get_terminal_size()
-        # What moves the cursor or changes colours is left out.
+        # Removes sequences that move the cursor or change colours.
         shown = (_CONTROL.sub("", one.replace("\t", " ")) for one in states)
         lines = [one[: size.columns - 1] for one in shown][: max(size.lines - 1, 1)]
         drawing = "".join(f"{line}\n" for line in lines).encode(errors="replace")

@@ -1,4 +1,4 @@
-"""The output of `estimator-emb --version`, for reports of faults; it imports no TensorFlow."""
+"""Builds the output of `estimator-emb --version` for bug reports, without importing TensorFlow."""
 
 import os
 import pathlib
@@ -16,7 +16,7 @@ _COMPILERS = ("g++", "c++", "clang++")
 
 
 def text() -> str:
-    """Returns the versions of this package and of what it needs, the machine and the kernels."""
+    """Returns the versions of this package and its dependencies, the machine and the kernels."""
     own = runpy.run_path(str(_PACKAGE / "version.py"))["__version__"]
     brings = metadata.packages_distributions().get("tensorflow", ["tensorflow"])
     return "\n".join(

@@ -1,21 +1,21 @@
-"""Runs a side of `estimator-emb compare`, by what a folder says: python compare_worker.py FOLDER.
+"""Runs one side of `estimator-emb compare`: python compare_worker.py FOLDER.
 
-With stock tensorflow-estimator it imports nothing of this package but, by their files,
-`compare_worker_training.py` and `comparison/name_pairs.py`, so that an environment without this
-package can run it. FOLDER/side.json says what to run:
+With stock tensorflow-estimator, an environment without this package must be able to run this file.
+So it loads `compare_worker_training.py` and `comparison/name_pairs.py` by path, and nothing else of
+this package. FOLDER/side.json says what to run:
 
-  kind: 'ours', as `estimator-emb run` does, or 'stock', by this interpreter alone.
-  launch: arguments of `legacy.launch.launch`; none for 'stock'.
+  kind: 'ours' runs as `estimator-emb run` does, 'stock' runs with this interpreter alone.
+  launch: keyword arguments of `legacy.launch.launch`; empty for 'stock'.
   program: a file and its arguments, or '-m', a module and its arguments.
   steps: how many steps each model directory trains, and each evaluation takes.
-  start: prefixes of the checkpoints from which the model directories start, in the order of their
-    first training; none where they start as they initialize themselves.
-  all_start: whether all further model directories start from the last of these.
-  every_step: whether the variables are saved after every step, or only after steps 1, 2, 4, 8, ...
-    and the last; None for every step where that takes at most 2 GB.
-  package: folder to import this package from, or None where the interpreter knows it.
+  start: prefixes of the checkpoints that the model directories start from, in the order of their
+    first training; empty if they start from their own initial values.
+  all_start: whether all further model directories start from the last of these checkpoints.
+  every_step: True saves the variables after every step, False only after steps 1, 2, 4, 8, ... and
+    the last. None saves after every step if that takes at most 2 GB.
+  package: folder to import this package from, or None if the interpreter finds it.
 
-FOLDER/record.jsonl then says what happened, an event on each line; FOLDER/saved has checkpoints.
+The process writes an event per line to FOLDER/record.jsonl, and checkpoints to FOLDER/saved.
 """
 
 import argparse
@@ -37,7 +37,7 @@ MOST_PREDICTIONS = 1000
 
 
 class Done(BaseException):
-    """Ends the program where it would train on after its last step."""
+    """Raised to end a program that would train on after its last step."""
 
 
 def main(folder):
@@ -46,7 +46,7 @@ def main(folder):
     record = Record(folder)
     if given["package"]:
         sys.path.append(given["package"])
-    # Before TensorFlow, which takes random numbers too when it is imported.
+    # Before TensorFlow is imported, because the import draws random numbers too.
     random.seed(SEED)
     if given["kind"] == "ours":
         try:
@@ -109,7 +109,7 @@ def _run_stock(command):
 
 
 def load(file):
-    """Returns a module of this package, by its file."""
+    """Loads a module of this package by its path, without importing the package."""
     name = f"estimator_emb_compare_{os.path.basename(file)}"
     spec = importlib.util.spec_from_file_location(name, os.path.join(PACKAGE, f"{file}.py"))
     module = importlib.util.module_from_spec(spec)
@@ -119,7 +119,7 @@ def load(file):
 
 
 class Record:
-    """The file of events, which has every event up to the end of the process."""
+    """The file of events. Each event is flushed, so that it survives a crash."""
 
     def __init__(self, folder):
         self.saved = os.path.join(folder, "saved")
@@ -205,7 +205,7 @@ class Watch:
             if steps is not None and max_steps is None:
                 steps = min(steps, left) if steps > 0 else steps
             elif max_steps is not None and steps is None:
-                # A step of the checkpoint from which it starts counts for nothing.
+                # Steps before the starting checkpoint do not count.
                 first = training.step if training else watch._first_step()
                 max_steps = min(max_steps, first + left) if max_steps > 0 else max_steps
             elif steps is None and not watch._must_say_steps(self):
@@ -304,17 +304,17 @@ class Watch:
             else:
                 joined.update({f"{key}[{index}]": value for index, value in values})
         path = os.path.join(self.record.saved, f"predictions-{number}.npz")
-        # The names of the arrays of an .npz are names of files, without '/'.
+        # Names of arrays in an .npz file are file names, so they cannot contain '/'.
         keys = list(joined)
         np.savez(path, **{f"a{index}": joined[key] for index, key in enumerate(keys)})
         self.record.add("predictions", number=number, count=count, path=path, keys=keys)
 
 
 def _seed_shuffles(dataset):
-    """Gives each shuffle without a seed one of its own, by its place in the program.
+    """Seeds each unseeded `Dataset.shuffle` by the line of the program that calls it.
 
-    TensorFlow would take it from the number of ops in the graph, which depends on the TensorFlow
-    version and the number of cores.
+    TensorFlow would take the seed from the number of ops in the graph. This number depends on the
+    TensorFlow version and on the number of cores.
     """
     import linecache
 

@@ -1,4 +1,4 @@
-"""The steps of one model directory on a side: their start, and the record of each."""
+"""Starts and records the training of one model directory on a side."""
 
 import math
 import os
@@ -7,7 +7,7 @@ import tensorflow as tf
 
 
 class TrainingOfSide(tf.compat.v1.train.SessionRunHook):
-    """The training of one model directory: a hook of each of its calls of `train`."""
+    """A hook that records the training of one model directory, in all calls of `train`."""
 
     def __init__(self, watch, number):
         self.made = self.step = 0
@@ -28,12 +28,12 @@ class TrainingOfSide(tf.compat.v1.train.SessionRunHook):
                 before(session)
             self._start(session)
 
-        # TensorFlow calls it after the initializers, where there is no checkpoint to restore.
+        # TensorFlow calls it after the initializers if there is no checkpoint to restore.
         scaffold._init_fn = initialize
 
     def begin(self):
         loss = self._spec.loss
-        # The loss of a step of several emulated cores is that of the first.
+        # On several emulated cores, spec.loss is the first core's loss.
         means = tf.compat.v1.get_collection("estimator_emb/loss_of_all_cores")
         self._loss = means[-1] if means else loss
         self._global_step = tf.compat.v1.train.get_global_step()
@@ -96,7 +96,7 @@ class TrainingOfSide(tf.compat.v1.train.SessionRunHook):
         )
 
     def _given(self, start, own):
-        """Returns a checkpoint with the variables of `own`, by name with the values of `start`."""
+        """Returns a checkpoint of the variables of `own`, with the values of `start` by name."""
         ours, theirs = (tf.train.load_checkpoint(path) for path in (own, start))
         shapes, their_shapes = (one.get_variable_to_shape_map() for one in (ours, theirs))
         dtypes, their_dtypes = (one.get_variable_to_dtype_map() for one in (ours, theirs))

@@ -1,5 +1,5 @@
-"""What `estimator-emb compare` finds out about two runs when they have ended."""
+"""Compares two finished runs for `estimator-emb compare`."""
 
 
 class CannotCompare(Exception):
-    """The error of two sides that cannot be compared; its text says why."""
+    """Raised if two sides cannot be compared. The text says why."""

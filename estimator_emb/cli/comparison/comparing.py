@@ -1,7 +1,7 @@
-"""Compares what two sides have recorded, and decides whether they are the same.
+"""Compares the records of two sides, and decides whether the sides are the same.
 
-Whatever would make a verdict silently wrong is reported: a variable, a metric, a model directory or
-a step that one side lacks, values that are NaN on both sides, and a training that changes nothing.
+It reports all that could make the verdict wrong unnoticed: a variable, metric, model directory or
+step on one side only, values that are NaN on both sides, and a training that changes nothing.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ SAME, DIFFERENT, CANNOT_COMPARE = 0, 1, 2
 
 @dataclasses.dataclass
 class Item:
-    """A thing that both sides have, by its name on A; `steps` is {step: distance after it}."""
+    """A quantity of both sides, named as on A. `steps` maps a step to the distance after it."""
 
     name: str
     shape: tuple[int, ...] = ()
@@ -35,7 +35,7 @@ class Item:
 
     @property
     def largest(self) -> tuple[int, distances.Distance]:
-        """Returns the step after which the sides are furthest apart, and their distance."""
+        """Returns the step after which the sides differ most, and their distance there."""
         return max(self.steps.items(), key=lambda one: (one[1].absolute, -one[0]))
 
     @property
@@ -49,9 +49,9 @@ class Item:
 
 @dataclasses.dataclass
 class OfTraining:
-    """The comparison of one model directory; `losses` has (step, loss of A, loss of B).
+    """The comparison of one model directory. `losses` holds (step, loss of A, loss of B).
 
-    `noise` names variables that only rounding noise moves on both sides.
+    `noise` names variables that only rounding noise changes on both sides.
     """
 
     losses: list[tuple[int, float, float]]
@@ -64,7 +64,7 @@ class OfTraining:
 
 @dataclasses.dataclass
 class Comparison:
-    """The comparison of two runs; `outputs` has (item, value of A, value of B), None for arrays."""
+    """The comparison of two runs. `outputs` holds (item, A's value, B's value), None for arrays."""
 
     trainings: list[OfTraining]
     outputs: list[tuple[Item, Any, Any]]
@@ -89,7 +89,7 @@ class Comparison:
 def compare(
     a: Run, b: Run, tolerance: distances.Tolerance, ignore: Sequence[str] = ()
 ) -> Comparison:
-    """Compares two runs, without the names that the patterns in `ignore` match."""
+    """Compares two runs, ignoring the names that match a pattern in `ignore`."""
     problems = []
     if len(a.trainings) != len(b.trainings):
         problems.append(
@@ -184,10 +184,10 @@ def _allow_noise(
     b: CheckpointReader,
     noisy: set[str],
 ) -> None:
-    """Allows differences of variables that began alike once noise has moved them, and names them.
+    """Accepts differences that come from rounding noise, and adds the variables to `noisy`.
 
-    What follows from the first difference is allowed too: a bias that noise has moved gets a
-    gradient that moves it back.
+    Later differences of these variables are accepted too: a bias that noise has changed gets a
+    gradient that changes it back.
     """
     past = [pair for pair in variables if step in pair[0].steps and pair[0].steps[step].past]
     if any(item.name not in noisy for item, _ in past):
@@ -252,7 +252,7 @@ def _pairs(
 
 
 def check_change(run: Run, label: str) -> None:
-    """Raises CannotCompare if no variable of a side but its global step has changed."""
+    """Raises CannotCompare if a side's training changes no variable except the global step."""
     for training in run.trainings:
         if training.start is None or not training.saved:
             continue
@@ -270,7 +270,7 @@ def check_change(run: Run, label: str) -> None:
 def verdict(
     comparison: Comparison, repeated: Comparison | None, tolerance: distances.Tolerance
 ) -> tuple[int, str]:
-    """Returns the exit status and its meaning; `repeated` compares side A with itself."""
+    """Returns the exit status and a sentence about it. `repeated` compares side A with itself."""
     within = f"within {tolerance}"
 
     def unknown(why: str) -> tuple[int, str]:
@@ -319,7 +319,7 @@ def _scale(item: Item) -> str:
 
 
 def steps_as_text(steps: Sequence[int]) -> str:
-    """Returns steps as text; of many, only the first and the last."""
+    """Returns steps as text, shortened if there are many."""
     if not steps:
         return "no step"
     if len(steps) == 1:

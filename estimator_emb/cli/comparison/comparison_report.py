@@ -1,4 +1,4 @@
-"""Compares what two sides have recorded, and prints and draws what `estimator-emb compare` says."""
+"""Compares the records of two sides, and prints and draws the report of the comparison."""
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
@@ -187,7 +187,7 @@ def _shape(shape: Sequence[int]) -> str:
 
 
 def draw(comparison: Comparison, sides: Sequence[str], path: str) -> None:
-    """Draws losses and differences into a new PNG file, two diagrams for each model directory."""
+    """Draws losses and differences into a new PNG file, two plots for each model directory."""
     from matplotlib.figure import Figure
 
     count = len(comparison.trainings)
@@ -198,7 +198,7 @@ def draw(comparison: Comparison, sides: Sequence[str], path: str) -> None:
     for (left, right), training in zip(axes, comparison.trainings, strict=True):
         steps = [step for step, _, _ in training.losses]
         if steps:
-            # B is drawn over A: a wider A stays visible where both are the same.
+            # A has a wider line, so that it stays visible under B if both are equal.
             left.plot(steps, [a for _, a, _ in training.losses], "C0-", lw=5, alpha=0.4, label="A")
             left.plot(steps, [b for _, _, b in training.losses], "C1.-", lw=1.2, label="B")
             left.legend(frameon=False)

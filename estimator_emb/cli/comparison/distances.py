@@ -1,4 +1,4 @@
-"""Measures the distance of two arrays."""
+"""Measures the distance between two arrays."""
 
 import dataclasses
 from collections.abc import Callable, Iterable
@@ -12,10 +12,10 @@ _SMALLEST_SCALE = 1e-6
 
 @dataclasses.dataclass(frozen=True)
 class Tolerance:
-    """How far two values may be apart and be the same: |a - b| <= atol scale + rtol max(|a|, |b|).
+    """Values a and b count as equal if |a - b| <= atol scale + rtol max(|a|, |b|).
 
-    The scale of a variable is its largest value, between 1e-6 and 1: the second moments of an Adam
-    may all be 1e-9, and atol alone would allow any value. Of all else it is 1.
+    The scale of a variable is its largest absolute value, between 1e-6 and 1: Adam's second moments
+    may all be 1e-9, and atol alone would accept any value. Everything else has the scale 1.
     """
 
     rtol: float = 1e-4
@@ -27,9 +27,9 @@ class Tolerance:
 
 @dataclasses.dataclass
 class Distance:
-    """The distance of two arrays; `past` counts pairs beyond the tolerance, `nan` pairs of NaN.
+    """The distance between two arrays: `past` counts pairs past the tolerance, `nan` pairs of NaN.
 
-    `scale` is that of the tolerance.
+    `scale` is the scale in the tolerance.
     """
 
     absolute: float = 0.0
@@ -55,15 +55,15 @@ def _scale_of(array: Any) -> float:
 
 
 def between(a: Any, b: Any, tolerance: Tolerance, scale: float = 1.0) -> Distance:
-    """Returns the distance of two arrays; integers, booleans and texts have no tolerance."""
+    """Returns the distance between two arrays. Integers, booleans and strings must be equal."""
     a, b = np.asarray(a), np.asarray(b)
     if not (_is_float(a) and _is_float(b)):
         return _between_exact(a, b)
     kind = np.complex128 if a.dtype.kind == "c" or b.dtype.kind == "c" else np.float64
     a, b = a.astype(kind), b.astype(kind)
     nan = np.isnan(a) & np.isnan(b)
-    same = nan | (a == b)  # Infinities of one sign are the same; their difference would be NaN.
-    # Most pairs are the same: only the others are worth the operations below.
+    same = nan | (a == b)  # Equal infinities are the same, although their difference is NaN.
+    # Most pairs are the same, so only the others need the operations below.
     x, y = a[~same], b[~same]
     with np.errstate(invalid="ignore", over="ignore"):
         apart = np.abs(x - y)
@@ -86,7 +86,7 @@ def _between_exact(a: np.ndarray, b: np.ndarray) -> Distance:
     if not past or a.dtype.kind not in "iu" or b.dtype.kind not in "iu":
         return Distance(np.inf if past else 0.0, np.inf if past else 0.0, past)
     x, y = (one[unequal].astype(np.float64) for one in (a, b))
-    apart = np.maximum(np.abs(x - y), 1.0)  # float64 may round two large integers to one.
+    apart = np.maximum(np.abs(x - y), 1.0)  # float64 may round both integers to the same value.
     relative = apart / np.maximum(np.abs(x), np.abs(y))
     return Distance(float(apart.max()), float(relative.max()), past)
 
@@ -94,7 +94,7 @@ def _between_exact(a: np.ndarray, b: np.ndarray) -> Distance:
 def pieces_distance(
     pieces: Callable[[], Iterable[tuple[Any, Any]]], tolerance: Tolerance
 ) -> Distance:
-    """Returns the distance of two values of a variable, which `pieces` reads anew in pairs."""
+    """Returns the distance between two values of a variable. Each `pieces()` reads them again."""
     scale, total = 0.0, Distance()
     for a, b in pieces():
         scale = max(scale, _scale_of(a), _scale_of(b))
@@ -107,5 +107,5 @@ def pieces_distance(
 
 
 def _is_float(values: np.ndarray) -> bool:
-    # bfloat16 is no kind of NumPy's.
+    # NumPy has no dtype kind for bfloat16.
     return values.dtype.kind in "fc" or "float" in values.dtype.name

@@ -1,7 +1,7 @@
-"""Pairs the variables of two sides whose names differ.
+"""Pairs variables of two sides that have different names.
 
-The process of a side loads this file by itself, also where this package is not installed: it
-imports nothing but the standard library.
+A side's process loads this file by itself, even if this package is not installed. So it imports
+only the standard library.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ _BETA = re.compile(r"(^|/)beta[12]_power(_[0-9]+)?$")
 
 @dataclasses.dataclass
 class Matching:
-    """The pairs (name in A, name in B, rule or ''), and the names that count for nothing."""
+    """The pairs (name in A, name in B, rule or ''), and the names without a pair."""
 
     pairs: list
     only_a: list
@@ -52,7 +52,7 @@ class Matching:
 def match(
     a: Mapping[str, Sequence[int]], b: Mapping[str, Sequence[int]], ignore: Sequence[str] = ()
 ) -> Matching:
-    """Pairs variables of two sides, {name: shape}: equal names, or one alone that a rule fits."""
+    """Pairs {name: shape} of two sides by equal names, or by a rule with a single candidate."""
     ignored = {name for name in {*a, *b} if any(fnmatch.fnmatchcase(name, one) for one in ignore)}
     a = {name: tuple(shape) for name, shape in a.items() if name not in ignored}
     b = {name: tuple(shape) for name, shape in b.items() if name not in ignored}
@@ -79,7 +79,7 @@ def match(
 
 
 def _rule(a: str, b: str) -> str | None:
-    """Returns the rules, joined by '+', by which two names mean the same variable."""
+    """Returns the rules, joined by '+', under which two names match, or None."""
     plain_a, plain_b = _without_part(a), _without_part(b)
     rules = ["part"] if (plain_a != a) != (plain_b != b) else []
     if plain_a == plain_b:

@@ -1,7 +1,7 @@
-"""Finds variables that an Adam moves by rounding noise alone.
+"""Finds variables that Adam changes only because of rounding noise.
 
-A gradient that should be 0 has some noise in float32, other noise for each way to compute it. An
-Adam divides a gradient by its size, and so makes steps of any noise.
+In float32, a gradient that should be 0 contains noise, and each way to compute it gives other
+noise. Adam divides a gradient by its size, so it turns even the smallest noise into a step.
 """
 
 import math
@@ -25,7 +25,7 @@ Groups = dict[str, tuple[str, ...]]
 
 
 def groups(values: CheckpointReader) -> tuple[Groups, Groups]:
-    """Returns the variables with their slots that noise moves, and those without any gradient."""
+    """Returns the groups that noise alone changes, and the groups that never had a gradient."""
     sizes: dict[tuple[str, ...], float] = {}
     for name in values.shapes:
         for first, second in _SLOTS:

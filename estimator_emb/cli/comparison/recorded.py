@@ -1,4 +1,4 @@
-"""Reads what a side has left behind: its losses, checkpoints, metrics and predictions."""
+"""Reads the losses, checkpoints, metrics and predictions that a side has recorded."""
 
 import dataclasses
 import glob
@@ -16,7 +16,7 @@ from estimator_emb.cli.comparison import CannotCompare
 
 @dataclasses.dataclass
 class Training:
-    """The training of one model directory on a side; `saved` and `losses` are by global step."""
+    """A side's training of a model directory. `saved` and `losses` are keyed by global step."""
 
     start: str | None = None
     losses: dict[int, float] = dataclasses.field(default_factory=dict)
@@ -27,7 +27,7 @@ class Training:
 
 @dataclasses.dataclass
 class Outputs:
-    """The values that evaluate or predict returned; `counts` are numbers that must be equal."""
+    """The values that evaluate or predict returned. `counts` must be equal on both sides."""
 
     name: str
     values: dict[str, np.ndarray]
@@ -36,7 +36,7 @@ class Outputs:
 
 @dataclasses.dataclass
 class Run:
-    """What one side did; `ended_after` has the steps after which it was ended, if it was."""
+    """The run of a side. `ended_after` counts the steps if the comparison ended the run."""
 
     versions: str = ""
     trainings: list[Training] = dataclasses.field(default_factory=list)
@@ -46,7 +46,7 @@ class Run:
 
 
 def run_of_events(events: Iterable[Mapping[str, Any]]) -> Run:
-    """Returns the run that `cli/bin/compare_worker.py` has recorded."""
+    """Returns the run that `cli/bin/compare_worker.py` recorded as `events`."""
     run = Run()
     for event in events:
         kind = event["event"]
@@ -87,7 +87,7 @@ def _metric(one: Mapping[str, Any]) -> np.ndarray:
 
 
 def run_of_model_dir(path: str) -> Run:
-    """Returns the finished run of a model directory; CannotCompare without a checkpoint."""
+    """Returns the finished run in a model directory. Raises CannotCompare without a checkpoint."""
     state = tf.train.get_checkpoint_state(path)
     prefixes = [] if state is None else list(state.all_model_checkpoint_paths)
     prefixes = [one for one in prefixes if tf.io.gfile.exists(f"{one}.index")]

@@ -1,4 +1,4 @@
-"""The two sides of `estimator-emb compare`, and the processes that run them."""
+"""Describes the two sides of `estimator-emb compare`, and runs them in processes."""
 
 import collections
 import contextlib
@@ -31,7 +31,7 @@ _PROGRAM = _PACKAGE / "cli" / "bin" / "compare_worker.py"
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """A side as the user asks for it: a program to run, or the folder of a finished run."""
+    """A side as the user requests it: a program to run, or the folder of a finished run."""
 
     label: str
     settings: str
@@ -44,14 +44,14 @@ class Side:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The program's arguments, behind its file or its module."""
+        """Returns the program's arguments, without its file or module."""
         return self.program[2 if self.program[:1] == ("-m",) else 1 :]
 
     def has_out(self) -> bool:
         return any(OUT in text for text in (*self.arguments, *self.environment.values()))
 
     def writing_to(self, folder: str) -> "Side":
-        """Returns the side with `folder` in place of `{out}`."""
+        """Returns this side with `{out}` replaced by `folder`."""
         name = self.program[: len(self.program) - len(self.arguments)]
         arguments = (text.replace(OUT, folder) for text in self.arguments)
         environment = {key: text.replace(OUT, folder) for key, text in self.environment.items()}
@@ -67,7 +67,7 @@ class Side:
 
 
 class SideRunner:
-    """Runs sides one after the other, into a temporary `folder`, and shows their progress."""
+    """Runs sides one after another in a temporary `folder`, and shows their progress."""
 
     def __init__(self, folder: str, group: int):
         self._folder = folder
@@ -75,9 +75,9 @@ class SideRunner:
         self._screen = screen_lib.Screen()
 
     def run_side(self, side: Side, steps: int, again: bool = False, **start: Any) -> list[Any]:
-        """Runs a side to its end and returns its events; `bin/compare_worker.py` describes `start`.
+        """Runs a side to its end and returns the recorded events.
 
-        Raises CannotCompare where it did not train or failed.
+        `start` sets fields of side.json. Raises CannotCompare if the side fails or does not train.
         """
         name = f"{side.label}{' again' if again else ''}"
         folder = os.path.join(self._folder, name.replace(" ", "-"))
@@ -122,7 +122,7 @@ class SideRunner:
 
     def _environment(self, side: Side, folder: str) -> dict[str, str]:
         variables = dict(os.environ)
-        # Imported where the command was started by `python -m`, and may have set the variable.
+        # After `python -m`, this module is loaded and may have set the variable.
         keras = sys.modules.get("estimator_emb.compat.legacy_keras")
         if side.stock and keras is not None and keras.is_variable_ours:
             variables.pop("TF_USE_LEGACY_KERAS", None)
@@ -130,9 +130,9 @@ class SideRunner:
             quiet_start.LEVEL: "2",
             **variables,
             **side.environment,
-            "PYTHONHASHSEED": "0",  # The order of a set of texts.
+            "PYTHONHASHSEED": "0",  # Fixes the order of sets of strings.
             "PYTHONDONTWRITEBYTECODE": "1",
-            # Where tempfile, and Estimators without a model_dir, write.
+            # Used by tempfile, and by Estimators without a model_dir.
             "TMPDIR": os.path.join(folder, "tmp"),
         }
 
@@ -168,7 +168,7 @@ class SideRunner:
 
 
 def _end_of(log: str, label: str) -> str:
-    """Keeps a log; returns its new path and its last lines as a sentence."""
+    """Copies a log to a file that stays, and returns a sentence with its path and last lines."""
     with open(log, "rb") as file:
         last = collections.deque(quiet_start.without_start(file), _LAST_LINES)
     handle, kept = tempfile.mkstemp(f"-{label}.log", "estimator-emb-compare-")

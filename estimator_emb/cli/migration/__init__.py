@@ -1,1 +1,1 @@
-"""The source rewrite of `estimator-emb migrate`, which needs LibCST and no TensorFlow."""
+"""Rewrites the source of programs for `estimator-emb migrate`. Needs LibCST, not TensorFlow."""

@@ -1,4 +1,4 @@
-"""Reads a program: which dotted name each expression stands for, by scopes."""
+"""Resolves the dotted name that each expression of a program stands for, by scopes."""
 
 import ast
 import collections
@@ -16,7 +16,7 @@ from estimator_emb.cli.migration import renames
 
 @dataclass(eq=False)
 class Binding:
-    """A name that an import binds: in `import a.b`, `imported` is `a.b`, the others are `a`."""
+    """A name bound by an import. In `import a.b`, `imported` is `a.b`, the other two are `a`."""
 
     statement: cst.Import | cst.ImportFrom
     alias: cst.ImportAlias
@@ -28,7 +28,7 @@ class Binding:
 
 @dataclass(eq=False)
 class Alias:
-    """A local name that an assignment binds to a module: `tpu = tf.contrib.tpu`."""
+    """A local name that an assignment gives to a module, such as `tpu = tf.contrib.tpu`."""
 
     statement: cst.Assign
     local: str
@@ -38,10 +38,10 @@ class Alias:
 
 @dataclass(eq=False)
 class Use:
-    """A name with its attributes: the `chain` of `tf`, `tf.train` and `tf.train.Saver`.
+    """A use of a dotted name, such as the `chain` of `tf`, `tf.train` and `tf.train.Saver`.
 
-    `paths` are the dotted names that the last may stand for, and how many of their parts the first
-    one does. It `is_certain` if it can be nothing else. `sources` bind its first name.
+    `paths` maps each possible name of the last to the number of its parts that `tf` covers. It
+    `is_certain` if it can be nothing else. `sources` bind `tf`.
     """
 
     chain: list[cst.BaseExpression]
@@ -55,12 +55,12 @@ class Use:
 
 
 class Program:
-    """A parsed program; raises libcst.ParserSyntaxError where the source is not Python.
+    """A parsed program. Raises libcst.ParserSyntaxError if the source is not Python.
 
-    `bindings` are those of its imports, in order, also `bound_by` one of them, and `stars` imports
-    of all names of a module; `uses` may stand for names of TensorFlow, by which it may mean
-    TensorFlow 1 (`means_v1`). `paths` are the dotted names of both. `strings` leave out f-strings,
-    and `identifiers` attributes and keywords.
+    `bindings` are the names bound by imports, in order, and `bound_by` groups them by import.
+    `stars` are star imports. `uses` are expressions that may name TensorFlow. `paths` are the
+    dotted names of uses and imports, and `means_v1` is True if they show that TensorFlow 1 is
+    meant. `strings` excludes f-strings, and `identifiers` excludes attributes and keywords.
     """
 
     def __init__(self, text: str):
@@ -197,7 +197,7 @@ class Program:
     def _meanings(
         self, name: cst.Name, reader: cst.CSTNode, seen: frozenset[cst.CSTNode]
     ) -> tuple[set[str], bool, list[Binding | Alias]] | None:
-        """Returns the dotted names of TensorFlow that a name may stand for where it is read."""
+        """Returns (possible dotted names, is_certain, sources) of a name that `reader` reads."""
         scope = self._scopes.get(name)
         if scope is None:
             return None
@@ -206,7 +206,7 @@ class Program:
         is_certain = True
         assignments = self._effective(scope[name.value], reader)
         if isinstance(scope, metadata.ClassScope) and name.value in scope.assignments:
-            # In the body of a class, a name is the module's until the class assigns it.
+            # In a class body, a name means the module's variable until the class assigns it.
             assignments = [*assignments, *self._effective(scope.parent[name.value], reader)]
         for assignment in assignments:
             node: Any = getattr(assignment, "node", None)
@@ -233,10 +233,10 @@ class Program:
     def _effective(
         self, assignments: set[metadata.BaseAssignment], reader: cst.CSTNode
     ) -> list[metadata.BaseAssignment]:
-        """Returns the assignments that may be the last one before a name is read.
+        """Returns the assignments that may be in effect when a name is read.
 
-        Where all are statements of the module itself, outside blocks, that is the last one above. A
-        function is called later, so there it is the last one of all.
+        If all are top-level statements of the module, this is the last one above the reader. In a
+        function it is the last one in the file, because the function is called later.
         """
         found = list(assignments)
         starts: dict[int, metadata.BaseAssignment] = {}
@@ -253,7 +253,7 @@ class Program:
         return [starts[max(before)]] if before else found
 
     def _alias(self, node: cst.CSTNode) -> Alias | None:
-        """Returns the assignment whose only target is `node`, if it binds a dotted name."""
+        """Returns the assignment with the single target `node`, if it binds a dotted name."""
         if node not in self._alias_of:
             self._alias_of[node] = None
             target = self._parents.get(node)
@@ -271,14 +271,14 @@ class Program:
         return self._alias_of[node]
 
     def is_named_in_text(self, name: str) -> bool:
-        """Returns whether a text may refer to a name, as `__all__` and annotations do."""
+        """Returns whether a string or a type comment may refer to a name, as `__all__` does."""
         if any(ast.literal_eval(text.value) == name for text in self.strings):
             return True
         word = re.compile(rf"\b{re.escape(name)}\b")
         return any(word.search(text) for _, text in self.types())
 
     def types(self) -> Iterator[tuple[cst.CSTNode, str]]:
-        """Yields the types that are written as text: type comments, and annotations in quotes."""
+        """Yields (node, text) of types written as text: type comments and quoted annotations."""
         for comment in self._comments:
             if re.match(r"#\s*type:(?!\s*ignore)", comment.value):
                 yield comment, comment.value
@@ -326,7 +326,7 @@ def _is_part(name: cst.Name, parent: cst.CSTNode) -> bool:
 
 
 def _split(node: cst.CSTNode) -> tuple[cst.Name | None, str]:
-    """Returns the name that a dotted name begins with, and the rest; (None, '') for others."""
+    """Splits a dotted name into its first name and the rest. Returns (None, '') for others."""
     attributes = ""
     while isinstance(node, cst.Attribute):
         attributes = f".{node.attr.value}{attributes}"

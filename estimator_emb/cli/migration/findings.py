@@ -1,4 +1,4 @@
-"""What a person must decide about a program that has been rewritten."""
+"""Finds what the author of a rewritten program still has to decide."""
 
 import ast
 import re
@@ -68,7 +68,7 @@ _DOTTED = re.compile(r"(tensorflow|tensorflow_estimator)(\.[A-Za-z_]\w*)+")
 
 @dataclass(frozen=True, order=True)
 class LeftToDo:
-    """Something that a person must decide, at a line of the old source, in whole sentences."""
+    """A decision for the author, in whole sentences. `line` is a line of the old source."""
 
     line: int
     group: str
@@ -76,7 +76,7 @@ class LeftToDo:
 
 
 class Findings:
-    """The findings about a program, each once for a line."""
+    """Collects the findings about a program, without repeats on a line."""
 
     def __init__(self, program: Program):
         self._program = program
@@ -91,7 +91,7 @@ class Findings:
         self._add(node, LEFT, text)
 
     def about_star(self, star: cst.ImportFrom, module: str) -> None:
-        """Adds a `from module import *` that hides legacy names."""
+        """Adds a finding if a `from module import *` hides legacy names."""
         used = []
         for name in sorted({name.value for name in self._program.identifiers}):
             found = self._program.look_up(f"{module}.{name}")
@@ -115,7 +115,7 @@ class Findings:
         return f"{renames.OURS}.install" in self._all_names()
 
     def about_behaviour(self, changed: bool) -> None:
-        """Adds the places where a program behaves in another way under estimator_emb."""
+        """Adds the places where a program behaves differently under estimator_emb."""
         self._about_tf1()
         self._about_strings()
         own = [name for name in self._all_names() if name.startswith(renames.OURS)]
@@ -214,7 +214,7 @@ class Findings:
                     self.left(call, f"{self._code(call)} asks for a legacy name.")
 
     def tf1_names(self) -> dict[str, cst.CSTNode]:
-        """Returns the names by which the program means TensorFlow 1, and where each stands."""
+        """Returns {name: its first place} for names that show the program means TensorFlow 1."""
         seen: dict[str, cst.CSTNode] = {}
         for use in self._program.uses:
             for path in use.paths:

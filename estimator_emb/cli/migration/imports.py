@@ -1,6 +1,6 @@
-"""Rewrites the imports of a program, and adds those of its new names.
+"""Rewrites the imports of a program, and adds imports of its new names.
 
-The new ones come in time for Keras and tensorflow-estimator.
+The program then imports estimator_emb before anything that uses Keras or tensorflow-estimator.
 """
 
 import itertools
@@ -35,7 +35,7 @@ _INSTALL = "install()  # With ESTIMATOR_EMB_DEVICE=emulate, TPU names mean an em
 
 @dataclass(frozen=True)
 class Part:
-    """One name of an import after the rewrite; `path` is None where it is no longer imported."""
+    """A name of an import after the rewrite. `path` is None if its import is removed."""
 
     binding: Binding
     path: str | None
@@ -55,7 +55,7 @@ class Part:
 
 
 class Imports:
-    """Decides about the imports of a program, and writes them to `edits`."""
+    """Decides how the imports of a program change, and writes the changes to `edits`."""
 
     def __init__(self, program: Program, edits: Edits, is_package: bool, notes: Findings):
         self._program = program
@@ -73,8 +73,8 @@ class Imports:
         """Module -> its new local name."""
 
     def decide(self, edited: set[Use], left: set[Use], needed: set[Binding]) -> None:
-        """Decides what becomes of each import; new expressions use those that are `needed`."""
-        self._parts.clear()  # An import may lean on those above it.
+        """Decides how each import changes. New expressions use the `needed` imports."""
+        self._parts.clear()  # `_root_of` may see only the imports above.
         for binding in self._program.bindings:
             live = [use for use in binding.uses if use not in edited]
             path = self._new_path(binding, live, left, binding in needed)
@@ -85,7 +85,7 @@ class Imports:
     def _new_path(
         self, binding: Binding, live: list[Use], left: set[Use], is_needed: bool
     ) -> str | None:
-        """Returns the dotted name to import; None where the import of this name goes."""
+        """Returns the dotted name to import, or None to remove the import of this name."""
         kept = binding.imported
         if binding.path.partition(".")[0] not in ("tensorflow", "tensorflow_estimator"):
             return kept
@@ -106,7 +106,7 @@ class Imports:
         is_whole = is_from or binding.alias.asname is not None
         if not is_whole:
             live = [use for use in live if _goes_through(use, kept)]
-        # A try statement may ask whether a module can be imported.
+        # In a `try`, an unused import may test whether the module exists.
         around = self._program.ancestors(binding.statement)
         if not binding.uses and any(isinstance(one, cst.Try) for one in around):
             self._notes.left(binding.alias, f"{kept} is imported, but not used.")
@@ -122,7 +122,7 @@ class Imports:
         return kept
 
     def _root_of(self, binding: Binding, is_needed: bool) -> str | None:
-        """Returns `a` if a program needs no more of `import a.b.c`; None if it needs nothing."""
+        """Returns `a` if a program needs only `a` of `import a.b.c`, or None if not even that."""
         has_other = any(
             other is not binding
             and other.local == binding.local
@@ -149,7 +149,7 @@ class Imports:
         }
 
     def expression(self, target: renames.Target, use: Use, tf1: str | None) -> str:
-        """Returns an expression for a target in the place of `use`, and imports its module."""
+        """Returns the expression that replaces `use`, and notes the import that it needs."""
         module, name = target.module, target.name
         if module == f"{renames.OURS}.export":
             module, name = renames.OURS, f"export.{name}"
@@ -176,7 +176,7 @@ class Imports:
         return self._new[module]
 
     def _add(self, is_changed: bool) -> None:
-        """Adds the imports of new names, and that of estimator_emb before what needs it."""
+        """Adds imports of new names, and imports estimator_emb before everything that needs it."""
         needs_ours = self._needs_ours()
         gets_v1 = not self._imports_ours() and bool(self._notes.tf1_names())
         if not (is_changed or needs_ours or gets_v1):
@@ -225,8 +225,8 @@ class Imports:
         ) or any(_needs_ours(part.path) for part in self._parts.values() if part.path)
 
     def _is_ours_before(self, limit: int | None, at: int) -> bool:
-        """Returns whether estimator_emb is imported in time without a line of its own."""
-        if renames.COLUMNS in self._new:  # Its line is the first one, and imports estimator_emb.
+        """Returns whether other lines already import estimator_emb early enough."""
+        if renames.COLUMNS in self._new:  # Its line comes first, and imports estimator_emb.
             return True
         if any(_needs_ours(module) for module in self._new):
             limit = at - 1
@@ -242,7 +242,7 @@ class Imports:
         )
 
     def _place(self, limit: int | None) -> int:
-        """Returns where new imports go: before any of TensorFlow, any definition and `limit`."""
+        """Returns where new imports go: before TensorFlow imports, definitions and `limit`."""
         places = [] if limit is None else [limit]
         for statement in self._statements:
             imported = [binding.path for binding in self._bindings[statement]]
@@ -251,7 +251,7 @@ class Imports:
         return min(places, default=len(self._source))
 
     def _limit(self) -> int | None:
-        """Returns where, after the rewrite, the first statement begins that may use tf.keras."""
+        """Returns the start of the first statement that may use tf.keras after the rewrite."""
         for statement in self._statements:
             if _is_preamble(statement):
                 continue
@@ -270,7 +270,7 @@ class Imports:
         return None
 
     def _before(self, statement: cst.CSTNode) -> int:
-        """Returns where a line goes before a statement; a docstring stays the first one."""
+        """Returns where to insert a line before a statement, but below a docstring."""
         if _is_preamble(statement):
             return self._edits.line_end(self._program.end(statement))
         first = [*getattr(statement, "decorators", ()), statement][0]
@@ -303,7 +303,7 @@ class Imports:
                 self._write_statement(statement, parts)
 
     def _merge_tries(self, changed: dict[cst.CSTNode, list[Part]]) -> set[cst.CSTNode]:
-        """Replaces `try` statements whose imports are the same now; returns what was in them."""
+        """Replaces `try` statements if all branches import the same. Returns their statements."""
         merged: set[cst.CSTNode] = set()
         for node in self._program.tries:
             blocks = [node.body, *(handler.body for handler in node.handlers)]
@@ -333,7 +333,7 @@ class Imports:
         comments: dict[cst.ImportAlias, Comments] | None = None,
         indent: str = "",
     ) -> list[str]:
-        """Returns imports of names, changed ones first; with `comments`, each in its own line."""
+        """Returns import statements, changed names first. `comments` puts each name on its line."""
         groups: dict[str, list[Part]] = {}
         for part in sorted(parts, key=lambda part: not part.is_changed):
             if part.path is not None:
@@ -465,7 +465,7 @@ def _is_alone(line: cst.CSTNode) -> bool:
 
 
 def _small_statements(block: cst.BaseSuite) -> list[Any]:
-    """Returns the statements of a block; a compound one as a whole."""
+    """Returns the statements of a block. Compound statements stay whole."""
     lines: Sequence[Any] = block.body if isinstance(block, cst.IndentedBlock) else [block]
     found: list[Any] = []
     for line in lines:

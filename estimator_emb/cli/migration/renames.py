@@ -1,7 +1,7 @@
-"""What each legacy name has become: the table that `estimator-emb migrate` follows.
+"""Maps each legacy name to its replacement, for `estimator-emb migrate`.
 
-Names are spelled as in TensorFlow 2: `tf.estimator...`, `tf.compat.v1.estimator...`,
-`tf.contrib...`, or by their modules. `look_up` brings every other spelling to one of these.
+TABLE spells names as in TensorFlow 2: `tf.estimator...`, `tf.compat.v1.estimator...`,
+`tf.contrib...`, or by their modules. `look_up` converts every other spelling.
 """
 
 import pathlib
@@ -27,7 +27,7 @@ ROOTS = ("tensorflow", "tensorflow_estimator", OURS, COLUMNS)
 
 @dataclass(frozen=True)
 class Target:
-    """A name's place today: the module to import, and the dotted name in it."""
+    """The new place of a name: the module to import, and the dotted name in it."""
 
     module: str
     name: str
@@ -39,16 +39,17 @@ class Target:
 
 @dataclass(frozen=True)
 class Advice:
-    """What a person must decide about a name that has no successor of the same meaning."""
+    """Advice to the author about a legacy name that has no equivalent replacement."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Namespace:
-    """A module of legacy names; `moved` has today those that are not in the table, if any.
+    """A module of legacy names.
 
-    Where it `is_whole`, estimator_emb replaces none of them, and `moved` may take its place.
+    `moved` is the module that now has the names missing from TABLE, or ''. `is_whole` is True if
+    estimator_emb replaces no name of the module. Then `moved` can replace the whole module.
     """
 
     path: str
@@ -82,7 +83,7 @@ _EXPORT = (
 _INPUT = f"{OURS}.legacy.input_checkpoint"
 _TPU = "InputPipelineConfig RunConfig TPUConfig TPUEstimator TPUEstimatorSpec"
 
-# `RunConfig` here is that of Estimators without a TPU; estimator_emb's is the TPU's.
+# This `RunConfig` is for Estimators without a TPU. estimator_emb's `RunConfig` is for TPUs.
 _STOCK = (
     "BaselineClassifier BaselineEstimator BaselineRegressor BinaryClassHead CheckpointSaverHook "
     "CheckpointSaverListener DNNClassifier DNNEstimator DNNLinearCombinedClassifier "
@@ -107,7 +108,7 @@ _TREES = Advice(
 
 
 def _api(owner: str, api: str, ours: str, stock: str, experimental: str) -> dict[str, Any]:
-    """Returns what `tf.estimator` of a TensorFlow has, whose own names are in the module `api`."""
+    """Returns the entries of a `tf.estimator`, the `owner`. Module `api` has its `stock` names."""
     return {
         **_same(owner, OURS, f"{ours} {_PUBLIC}"),
         **_same(owner, api, f"{stock} {_STOCK}"),
@@ -129,7 +130,7 @@ TABLE: dict[str, Target | Advice] = {
     **_same("tf.compat.v1.estimator.inputs", API_V1, "numpy_input_fn pandas_input_fn", "inputs."),
     **_same("tf.compat.v1.estimator.tpu", OURS, _TPU),
     **_same("tf.compat.v1.estimator.tpu.experimental", OURS, "EmbeddingConfigSpec"),
-    # The embedding of TPUs.
+    # TPU embeddings.
     **_same("tf.compat.v1.tpu.experimental", OURS, PARAMETERS),
     **_same("tf.compat.v1.tpu.experimental", COLUMNS, "embedding_column shared_embedding_columns"),
     **_same(
@@ -141,7 +142,7 @@ TABLE: dict[str, Target | Advice] = {
         f"tensorflow.python.tpu.feature_column_v2.{name}_v2": Target(COLUMNS, name)
         for name in ("embedding_column", "shared_embedding_columns")
     },
-    # Hooks that estimator_emb has made anew.
+    # Hooks that estimator_emb reimplements.
     **_same("tf.compat.v1.data.experimental", _INPUT, "CheckpointInputPipelineHook"),
     **_same("tf.data.experimental", _INPUT, "CheckpointInputPipelineHook"),
     **_same(
@@ -208,7 +209,7 @@ _SPELLINGS = [
 
 
 def canonical(name: str) -> str:
-    """Returns a dotted name as the table spells it, even if no table has it."""
+    """Returns a dotted name in the spelling of TABLE, even if TABLE does not list the name."""
     for pattern, spelling in _SPELLINGS:
         name = pattern.sub(spelling, name) if pattern.match(name) else name
     for module, moved in contrib_names.MOVED.items():
@@ -219,11 +220,10 @@ def canonical(name: str) -> str:
 
 
 def look_up(name: str, means_v1: bool = False) -> tuple[Meaning, int] | None:
-    """Returns the meaning of the legacy name at the beginning of a dotted name, and its length.
+    """Returns the meaning of the legacy name that starts a dotted name, and its number of parts.
 
-    The first five parts of `tensorflow.compat.v1.estimator.ModeKeys.TRAIN` are a legacy name, and
-    the last one is its attribute. `means_v1` is True where the program means TensorFlow 1 by
-    `tensorflow`.
+    In `tensorflow.compat.v1.estimator.ModeKeys.TRAIN`, the first five parts are the legacy name and
+    `TRAIN` is an attribute. `means_v1` is True if `tensorflow` means TensorFlow 1 in the program.
     """
     if name.partition(".")[0] not in ("tensorflow", "tensorflow_estimator"):
         return None
@@ -234,7 +234,7 @@ def look_up(name: str, means_v1: bool = False) -> tuple[Meaning, int] | None:
         if isinstance(meaning, Namespace):
             namespace = meaning, count
         elif isinstance(meaning, Target) and meaning.path == ".".join(parts[:count]):
-            return None  # It is where it should be.
+            return None  # The name is in its new place already.
         elif meaning is not None:
             return meaning, count
     if namespace is None or namespace[1] == len(parts):
@@ -256,7 +256,7 @@ def _meaning(name: str, means_v1: bool) -> Meaning | None:
     if path.startswith("tf.contrib."):
         return _contrib_meaning(path.removeprefix("tf.contrib."))
     if path == ESTIMATOR or path.startswith(ESTIMATOR + "."):
-        # A module in which names of estimator_emb replace others may not be handed on as an object.
+        # A module with names that estimator_emb replaces must not be passed on as an object.
         replaced = any(f"{ESTIMATOR}.{module}.".startswith(path + ".") for module in REPLACED)
         return Namespace(path, moved=path, is_whole=not replaced)
     if name.startswith("tensorflow.contrib.") or ".contrib." in name:

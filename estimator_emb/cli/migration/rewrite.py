@@ -1,7 +1,6 @@
-"""Rewrites the expressions and the imports of a program that name legacy modules.
+"""Rewrites the expressions and imports of a program that name legacy modules.
 
-LibCST's tree and scopes decide; only parts of the source are replaced, so that everything else
-stays byte for byte.
+LibCST's tree and scopes decide what to replace. Everything else stays byte for byte.
 """
 
 import re
@@ -25,7 +24,7 @@ _MAKES_AN_ESTIMATOR = re.compile(
 
 @dataclass(frozen=True)
 class Rewritten:
-    """The new source of a program, what a person must decide, and {old line: new line}."""
+    """The new source of a program, the findings about it, and `lines` as {old line: new line}."""
 
     text: str
     findings: list[findings.LeftToDo]
@@ -33,12 +32,12 @@ class Rewritten:
 
 
 class CannotRewrite(Exception):
-    """The result of the rewrite would not be Python; the program stays as it is."""
+    """Raised if the rewritten program would not be Python. The program stays unchanged."""
 
 
 def rewrite(text: str, is_package: bool = False) -> Rewritten:
-    """Rewrites a program; `is_package` says that it is an `__init__.py`."""
-    if "tensorflow" not in text:  # Most files of a folder; scopes take the time.
+    """Rewrites a program. `is_package` is True for an `__init__.py`."""
+    if "tensorflow" not in text:  # Skips the slow scope analysis for most files.
         cst.parse_module(text)
         return Rewritten(text, [], {})
     program = Program(text)
@@ -64,9 +63,10 @@ def rewrite(text: str, is_package: bool = False) -> Rewritten:
 
 
 def _keeps_names(program: Program, is_installed: bool) -> bool:
-    """Returns whether a program never had a TPU: it has no legacy names but `tf.estimator`'s.
+    """Returns whether a program never used a TPU, so that its `tf.estimator` names can stay.
 
-    None that means TensorFlow 1 does, nor one that imports estimator_emb without `install`.
+    Such a program makes an Estimator and has no other legacy names. It does not mean TensorFlow 1,
+    and does not import estimator_emb without `install`.
     """
     paths = {use.whole: renames.canonical(next(iter(use.paths))) for use in program.uses}
     if not any(_MAKES_AN_ESTIMATOR.fullmatch(paths.get(call.func, "")) for call in program.calls):
@@ -100,12 +100,12 @@ def _rename(
 
 
 class _Plan:
-    """Decides what becomes of the expressions of a program, and of what binds their names.
+    """Decides how the expressions of a program change, and the assignments that bind their names.
 
-    A use that is neither `edited` nor `left` to a person stays, though its import may change.
-    `targets` are the parts to replace and what to put there; `removed` are assignments that nothing
-    needs any more, and `needed` imports that new expressions use. `tf1` has the name by which the
-    program knows `tensorflow.compat.v1` in their places; None where it must be imported.
+    `edited` uses are rewritten, `left` uses are reported. Others stay, but their import may change.
+    `targets` maps a use to the expression to replace and to its new name. `removed` are assignments
+    that nothing needs now. `needed` are imports that new expressions use. `tf1` maps a use to the
+    program's own name for `tensorflow.compat.v1`, or to None if that must be imported.
     """
 
     def __init__(self, program: Program, notes: findings.Findings):
@@ -140,7 +140,7 @@ class _Plan:
         for path, root in use.paths.items():
             result = self._program.look_up(path)
             if result is not None and isinstance(result[0], renames.Target) and result[1] <= root:
-                result = None  # Its import changes.
+                result = None  # Only its import changes.
             found.add(None if result is None else (result[0], result[1] - root))
         if found == {None}:
             return
@@ -185,7 +185,7 @@ class _Plan:
         )
 
     def _decide_aliases(self) -> None:
-        """Removes the assignments of legacy modules whose name nothing needs any more."""
+        """Removes assignments that name a legacy module, if nothing needs the name any more."""
         self.removed = {
             alias
             for alias in self._aliased
@@ -206,7 +206,7 @@ class _Plan:
         return use in self.edited or self._values.get(use.whole) in self.removed
 
     def _tf1_name(self, use: Use) -> str | None:
-        """Returns an expression for `tensorflow.compat.v1` in the place of `use`, or None."""
+        """Returns the program's expression for `tensorflow.compat.v1` at `use`, or None."""
         suffixes = {
             renames.TF1: "",
             "tensorflow": ".compat.v1",

@@ -1,4 +1,4 @@
-"""The source of a program: replacements in it, and the comments of its imports."""
+"""Edits the source of a program, and reads the comments of its imports."""
 
 import re
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ import libcst as cst
 
 
 class Edits:
-    """Replacements of parts of a source in UTF-8."""
+    """Collects replacements of parts of a UTF-8 source, and applies them together."""
 
     def __init__(self, source: bytes):
         self.source = source
@@ -44,14 +44,14 @@ class Edits:
         return len(self.source) if found is None else found.end()
 
     def indent(self, at: int) -> str:
-        """Returns the spaces before a statement; '' where it follows another one in its line."""
+        """Returns the indentation of the line that contains the position `at`."""
         line = self.source[self.line_start(at) : at].decode()
         return line[: len(line) - len(line.lstrip())]
 
 
 @dataclass
 class Comments:
-    """The comments of a name in parentheses: the lines above it, and the one behind it."""
+    """The comments on a name of a parenthesized import: the lines above it, the text after it."""
 
     above: list[str] = field(default_factory=list)
     behind: str = ""
