@@ -1,6 +1,6 @@
 """Checks, without a TPU, whether a TPU will accept a program.
 
-docs/preflight.md says what that shows, and what it cannot.
+docs/preflight.md describes what the check can and cannot show.
 """
 
 from estimator_emb.catalog.generations import GENERATIONS

@@ -1,4 +1,4 @@
-"""Runs the whole check: builds the step, looks its ops up, and compiles it."""
+"""Runs the whole check: builds the step, looks up its ops, and compiles it."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -32,11 +32,11 @@ def check_program(
 ) -> Report:
     """Checks whether a TPU will accept the step of an estimator in one mode.
 
-    It builds the step of one core, looks every op and type up among the TPU's kernels, and, if the
-    extra `[preflight]` is installed, asks the TPU's own compiler. It counts the memory that tables
-    take. It also builds what `use_tpu=True` builds, on a TPU that is only described, and reports
-    what that raises. So it calls model_fn twice and input_fn several times, which reads no record
-    unless input_fn does so itself. It trains and writes nothing.
+    It builds the step of one core and looks up every op and type among the TPU's kernels. If the
+    extra `[preflight]` is installed, it also asks the TPU's own compiler. It computes the memory
+    that tables take. It also builds the graph of `use_tpu=True` for a TPU that is only described,
+    and reports the errors. So it calls model_fn twice and input_fn several times. This reads no
+    record unless input_fn itself does. It trains and writes nothing.
 
     Args:
       estimator: the estimator of the program; if it has use_tpu=False, the step is built as with
@@ -44,18 +44,18 @@ def check_program(
       input_fn: the program's input_fn for this mode.
       mode: 'train', the default, 'eval' or 'infer'.
       generations: names among `GENERATIONS`; for each, the compiler is asked and the tables are
-        checked. None, the default, means `TPUConfig.tpu_generation`, else v4 and, unless the
-        program has tables in the embedding hardware, v6e.
+        checked. None, the default, means `TPUConfig.tpu_generation`. If that is not set, it means
+        v4, and also v6e unless the program has tables in the embedding hardware.
       compile: True asks the compiler, False does not; None, the default, asks it if it is
         installed.
       replicas: number of cores; None means `TPUConfig.num_shards`, or 8 if that is None.
-      compiler_python: path of a Python interpreter that has jax, jaxlib and libtpu; None means that
-        of the environment variable ESTIMATOR_EMB_COMPILER_PYTHON, or this interpreter.
+      compiler_python: path of a Python interpreter that has jax, jaxlib and libtpu. None means the
+        environment variable ESTIMATOR_EMB_COMPILER_PYTHON, or this interpreter if it is not set.
       timeout: seconds that the lowering, and each generation, may take; 600 by default.
       has_steps: False means that the program trains without `steps` and `max_steps`, or evaluates
         without `steps`, which a TPU refuses.
-      progress: function of the compilations done and in all, the lowering among them; None, the
-        default, for none.
+      progress: called with the numbers of compilations done and in all, including the lowering.
+        None, the default, reports no progress.
 
     Returns:
       A `Report` of what was found.

@@ -1,8 +1,8 @@
-"""Asks the TPU's own compiler about a step, ahead of time and without a TPU.
+"""Compiles a step with the TPU's own compiler, ahead of time and without a TPU.
 
-Two separate processes do so, to keep their crashes and their imports away from the program:
-`backends/xla/lower.py` (TensorFlow) turns the graph of the step into XLA's HLO, and
-`processes/compile.py` (jax, jaxlib, libtpu) gives that to libtpu. They may run in different
+Two separate processes do this, so that their crashes and imports do not affect the program.
+`backends/xla/lower.py` (TensorFlow) converts the graph of the step to XLA's HLO, and
+`processes/compile.py` (jax, jaxlib, libtpu) gives the HLO to libtpu. They may run in different
 interpreters, because a new jax and an old TensorFlow cannot be installed together.
 """
 
@@ -33,7 +33,7 @@ _OF_TPU = ("TPUReplicatedInput", "TPUReplicateMetadata")
 
 
 def interpreter(asked: str | None) -> tuple[str, str]:
-    """Returns (the path of the Python that compiles, '' or why it cannot)."""
+    """Returns (path of the Python that compiles, reason why it cannot or '')."""
     python = asked or environment.COMPILER_PYTHON.value() or sys.executable
     program_text = (
         "import importlib.util as u, sys; "
@@ -73,7 +73,7 @@ def compile_step(
     timeout: float,
     progress: Callable[[int, int], Any] | None = None,
 ) -> tuple[tuple[Compilation, ...], tuple[str, str] | None, list[str]]:
-    """Returns (the answers of the compiler, versions of TensorFlow and libtpu or None, notes)."""
+    """Returns (compilations, (TensorFlow version, libtpu version) or None, notes)."""
     with tempfile.TemporaryDirectory(prefix="preflight-") as folder:
         work = pathlib.Path(folder)
         advance = counter(progress, 1 + len(generations))
@@ -105,7 +105,7 @@ def compile_step(
 
 
 def _lower(step: Step, work: pathlib.Path, timeout: float) -> tuple[bool, str, str]:
-    """Returns (whether the step has loops, the outcome as in `Compilation`, words)."""
+    """Returns (whether the step has loops, outcome and words as in `Compilation`)."""
     try:
         _write(step, work)
     except core_step.CannotLower as error:
@@ -125,8 +125,8 @@ def _lower(step: Step, work: pathlib.Path, timeout: float) -> tuple[bool, str, s
 def _write(step: Step, folder: pathlib.Path) -> None:
     """Writes the step for `backends/xla/lower.py`: graph.pb, and step.json with its interface.
 
-    Ops outside compilation are left out: the tensors that they give the step become arguments, and
-    those that they take from it results. Raises CannotLower where that or another part fails.
+    Ops outside compilation are left out. Tensors that they give the step become arguments, and
+    tensors that they take from it become results. Raises CannotLower if a part of this fails.
     """
     ops = static.reachable(step)
     outside = [op for op in ops if static.OUTSIDE in op.node_def.attr]
@@ -149,7 +149,7 @@ def _write(step: Step, folder: pathlib.Path) -> None:
 
 
 def _sum(node: tf.compat.v1.NodeDef, op: tf.Operation) -> None:
-    """Makes of the node of a CrossReplicaSum the custom call in its place."""
+    """Turns the node of a CrossReplicaSum into the custom call that replaces it."""
     tensor = op.inputs[1]
     groups = tf.get_static_value(tensor)
     while groups is None and tensor.op.type == "Placeholder":  # Captured by a function.
@@ -165,7 +165,7 @@ def _sum(node: tf.compat.v1.NodeDef, op: tf.Operation) -> None:
 
 
 def _edit_function(function: tf.compat.v1.NodeDef, graph: tf.Graph) -> None:
-    # The graph is asked: only there are the ops marked that TensorFlow itself puts outside.
+    # Only the graph marks the ops that TensorFlow itself puts outside compilation.
     outside = {op.name for op in graph.get_operations() if static.OUTSIDE in op.node_def.attr}
     nodes = [node for node in function.node_def if node.name not in outside]
     used = {name.split(":")[0] for node in nodes for name in node.input if not name.startswith("^")}
@@ -201,7 +201,7 @@ def _targets(generation: str, replicas: int) -> list[tuple[str, int]]:
 def run_process(
     python: str, process: str, work: pathlib.Path, result: str, timeout: float
 ) -> tuple[Any, str]:
-    """Runs a process; returns (the content of its result file or None, why there is none)."""
+    """Runs a process and returns (content of its result file, or None and the reason)."""
     file = work / f"{result}.json"
     file.unlink(missing_ok=True)
     environment = _environment(python)
@@ -254,11 +254,11 @@ def _largest(tensors: Sequence[dict[str, Any]], step: Step) -> list[str]:
 
 
 def _located(words: str, step: Step) -> str:
-    """Returns the compiler's words, and the lines of the program that made the ops they name."""
+    """Returns the compiler's message, with the lines of the program that made the ops in it."""
     graphs = static.graphs_of_functions(step)
     lines: dict[str, None] = {}
     for node in _NODE.finditer(words):
-        # The op belongs to the next function that the message says could not be converted.
+        # The op belongs to the function that the message names next as not converted.
         converting = _CONVERTING.search(words, node.end())
         graph = _graph_named(converting[1], graphs, step.graph) if converting else step.graph
         lines.update(dict.fromkeys(_line_of_op(node[1], graph)))
@@ -274,7 +274,7 @@ _CALLS = re.compile(r"^((Stateful)?PartitionedCall|__inference_[^/]*|jit\([^/]*\
 
 
 def _graph_named(name: str, graphs: dict[str, Any], outermost: tf.Graph) -> Any:
-    """Returns the graph of a function; TensorFlow may have appended '_const_...' to its name."""
+    """Returns the graph of a function. TensorFlow may have appended '_const_...' to its name."""
     names = [known for known in graphs if name == known or name.startswith(f"{known}_const_")]
     return graphs[names[0]] if names else outermost
 

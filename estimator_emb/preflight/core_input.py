@@ -1,4 +1,4 @@
-"""Finds the input of one core, and the parts of it that no TPU takes."""
+"""Determines the input of a core, and finds the parts of it that no TPU takes."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ STATIC_SHAPE = "a static shape, by batch(..., drop_remainder=True), padded_batch
 
 
 class CoreInputs:
-    """The specs of one core's inputs; not `complete` where the shape of one is unknown."""
+    """The specs of a core's inputs. `complete` is False if the shape of an input is unknown."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class CoreInputs:
                 )
 
     def _on_core(self, specs: Any, name: str, index: int) -> Any:
-        """Returns the specs of one core; what the infeed cannot carry becomes a finding."""
+        """Returns the specs for one core. Inputs that the infeed cannot carry become findings."""
         if isinstance(specs, Mapping):
             on_core = {
                 key: self._on_core(spec, f"{name}[{key!r}]", index) for key, spec in specs.items()
@@ -194,7 +194,7 @@ class CoreInputs:
 def element_spec(
     estimator: TPUEstimator, context: InternalTPUContext, input_fn: Callable[..., Any]
 ) -> Any:
-    """Returns the nested type specs of what input_fn gives, without reading a record."""
+    """Returns the nested type specs of input_fn's output, without reading a record."""
     names = fn_args(input_fn)
     if "params" not in names:
         raise CannotCheck("input_fn must take `params`, by which it gets params['batch_size'].")

@@ -1,7 +1,7 @@
-"""Builds a program for a TPU that is only described, to see what it raises.
+"""Builds a program for a TPU that is only described, to see which errors it raises.
 
-tensorflow-estimator asks the TPU's master which hosts and cores there are. Here the answer is made
-up; everything else is as with `use_tpu=True`, up to the session, which is not opened.
+tensorflow-estimator asks the TPU's master for its hosts and cores. Here the answer is made up. The
+rest is as with `use_tpu=True`, except that no session is opened.
 """
 
 import collections
@@ -28,7 +28,7 @@ _JOB = "tpu_worker"
 
 
 def metadata(cores: int, divided: bool = False) -> tf.tpu.experimental.TPUSystemMetadata:
-    """Returns the metadata of a TPU with eight cores to a host, and its topology if `divided`."""
+    """Returns the metadata of a TPU with eight cores per host, with a topology if `divided`."""
     shape = slices.Slice((cores, 1, 1, 1), (min(cores, slices.CORES_PER_HOST), 1, 1, 1))
     known = None
     if divided:
@@ -45,9 +45,9 @@ def metadata(cores: int, divided: bool = False) -> tf.tpu.experimental.TPUSystem
 
 
 class Described:
-    """A program made as with `use_tpu=True`; `findings` has what that, or `build`, raises.
+    """A program made as with `use_tpu=True`. `findings` has the errors of __init__ and `build`.
 
-    With `device='pjrt'` TensorFlow drives no TPU, and nothing is made.
+    With `device='pjrt'` TensorFlow drives no TPU, so nothing is made.
     """
 
     def __init__(self, estimator: TPUEstimator, mode: str, replicas: int, has_steps: bool = True):
@@ -66,7 +66,7 @@ class Described:
                 self._made._convert_eval_steps_to_hooks(None)
 
     def build(self, input_fn: Callable[..., Any]) -> list[Finding]:
-        """Returns what building the graph raises; it calls input_fn for each host, and model_fn."""
+        """Builds the graph and returns the findings. Calls input_fn for each host, and model_fn."""
         if self._made is not None and not self.findings:
             with self._found():
                 _build(self._made, input_fn, self._mode)
@@ -86,7 +86,7 @@ class Described:
 def _on_described_tpu(estimator: TPUEstimator, replicas: int) -> TPUEstimator:
     request = estimator.backend.request
     config = copy.deepcopy(estimator.config)
-    # Without the generation, so that a program that no TPU runs today is still looked at.
+    # Without the generation, so that a program that no TPU runs today is still checked.
     own = {**options.additions(config.tpu_config), "device": "tpu", "tpu_generation": None}
     tpu_config = options.TPUConfig(*config.tpu_config, **own)._replace(tpu_job_name=_JOB)
     if tpu_config.num_shards != replicas:
@@ -104,7 +104,7 @@ def _on_described_tpu(estimator: TPUEstimator, replicas: int) -> TPUEstimator:
         **{name: getattr(request, name) for name in _OF_REQUEST},
     )
     each = tpu_config.num_cores_per_replica
-    # The threads of a session would report errors to each other by this; there is no session.
+    # Threads of a session report errors to each other through this, but there is no session.
     made._rendezvous = collections.defaultdict(lambda: None)
     made._ctx._lazy_tpu_system_metadata_dict[_MASTER] = metadata(
         replicas * (each or 1), divided=bool(each)
@@ -130,7 +130,7 @@ def _build(made: TPUEstimator, input_fn: Callable[..., Any], mode: str) -> None:
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Keeps warnings of this build out of the log: the program itself has logged them."""
+    """Hides warnings of this build, because the program itself has logged them already."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -1,10 +1,10 @@
-"""Builds the dense step of a program as one TPU core runs it, without a TPU.
+"""Builds the dense step of a program as a TPU core runs it, without a TPU.
 
-TensorFlow's own `tpu.split_compile_and_replicate` builds it, so that shards, variables, control
-flow and outside compilation are as on a TPU. Control flow is built in its v2 form, into which
-TensorFlow turns the v1 form before it compiles for a TPU. The training loop around the step is left
-out. The tensors of the infeed and the activations of the embedding tables are arguments here; the
-gradients of the activations are results.
+TensorFlow's own `tpu.split_compile_and_replicate` builds it, so shards, variables, control flow and
+outside compilation are as on a TPU. Control flow has its v2 form, because TensorFlow converts v1
+control flow before it compiles for a TPU. The training loop around the step is left out. Infeed
+tensors and the activations of embedding tables are arguments of the step. The gradients of the
+activations are results.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ MODES = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
 
 @dataclasses.dataclass
 class Step:
-    """The graph of a step, in a TPU cluster; not `complete` where model_fn could not end."""
+    """The graph of a step, in a TPU cluster. `complete` is False if model_fn did not finish."""
 
     graph: tf.Graph
     mode: str
@@ -65,7 +65,7 @@ class Step:
 def build(
     estimator: TPUEstimator, input_fn: Callable[..., Any], mode: str, replicas: int = CORES_PER_HOST
 ) -> Step:
-    """Builds a step, by one call of input_fn and one of model_fn as for a TPU core."""
+    """Builds a step by calling input_fn and model_fn once each, as for a TPU core."""
     config = copy.deepcopy(estimator.config)
     config = config.replace(tpu_config=config.tpu_config._replace(num_shards=replicas))
     with (
@@ -124,8 +124,8 @@ def _build(
         try:
             split_compile_and_replicate(computation, [[replica, *placeholders]] * step.replicas)
         except program_lines.ProgramError as error:
-            # model_fn may fail because of a finding in the inputs, or because it assigns a
-            # reference variable, which TensorFlow refuses and `static` reports.
+            # model_fn may fail because of a finding about its inputs. It may also assign a
+            # reference variable. TensorFlow refuses that, and `static` reports it.
             reference = "Non-resource Variables are not supported" in str(error.__cause__)
             if not (reference or step.findings):
                 raise
@@ -133,7 +133,7 @@ def _build(
 
 
 class _Core(driver.Runner):
-    """A core of a described TPU, whose batch and activations are arguments."""
+    """A core of a described TPU that takes its batch and activations as arguments."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class _Core(driver.Runner):
     def read(self, tables: TableStep | None) -> tuple[ModelBatch, PendingLookup | None, Any]:
         features, labels, activations = self._given
         if activations and self._step.mode == ModeKeys.TRAIN:
-            # A name scope of ours leaves the names of the program's ops as they are.
+            # With a separate name scope, the program's ops keep their names.
             with tf.name_scope("embedding_input"):
                 self._capture = capture = GradientCapture()
                 activations = {
@@ -227,7 +227,7 @@ def _take(spec: Any, step: Step) -> None:
 
 
 def _outfed(name: str, tensors: Any, step: Step) -> None:
-    """Adds tensors that leave the core for the host, which concatenates those of all cores."""
+    """Adds tensors that leave the core for the host. The host concatenates them over all cores."""
     for key, tensor in tensors.items() if isinstance(tensors, Mapping) else enumerate(tensors):
         tensor = tf.convert_to_tensor(tensor)
         step.results.append((f"{name}[{key!r}]", tensor))

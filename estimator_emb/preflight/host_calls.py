@@ -1,4 +1,4 @@
-"""Finds what a host_call does to the variables of the model, and what it asks of the host."""
+"""Finds host_calls that assign variables of the model or ask for the number of a core."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -20,7 +20,7 @@ _WRITES = (
 
 
 def findings(step: Step) -> list[Finding]:
-    """Returns findings about a host_call; errors of its function are `described`'s to report."""
+    """Returns the findings about a host_call. `described` reports the errors of its function."""
     if step.host_call is None:
         return []
     function, tensors = step.host_call
@@ -76,7 +76,7 @@ def _call(function: Any, tensors: Any, replicas: int) -> None:
 
 
 def _written(op: tf.Operation, made: list[tf.Operation]) -> Iterator[tuple[Any, Any]]:
-    """Yields (variable, op that writes it) for variables older than the host_call."""
+    """Yields (variable, op that writes it) for variables created before the host_call."""
     variables = [
         tensor.op
         for tensor in op.inputs

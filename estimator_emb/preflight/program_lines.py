@@ -14,11 +14,11 @@ from estimator_emb.spec.options import CannotEmulate
 
 
 class ProgramError(CannotCheck):
-    """The error of a function of the program that failed."""
+    """Raised if a function of the program, such as model_fn, fails."""
 
 
 def line_of(op: tf.Operation) -> str | None:
-    """Returns the 'file:line' of the program that created an op, or its gradient's op; or None."""
+    """Returns the 'file:line' that created an op, or a gradient op's forward op, if known."""
     while (source := _differentiated(op)) is not None:
         op = source
     return _innermost(frames.traceback_of(op))
@@ -28,7 +28,7 @@ def _differentiated(op: tf.Operation) -> tf.Operation | None:
     original: tf.Operation | None = getattr(op, "_original_op", None)
     if original is not None:
         return original
-    # In the gradient of a branch or loop, only the names of ops tell.
+    # In the gradient of a branch or loop, only the op's name identifies the forward op.
     named = _GRADIENT.match(op.name)
     if named is None or not isinstance(op.graph, (BranchGradientGraph, LoopGradientGraph)):
         return None
@@ -42,7 +42,7 @@ _GRADIENT = re.compile(r"(?:.*/)?gradients(?:_\d+)?/(.+)_grad(?:_\d+)?/")
 
 
 def line_of_error(error: BaseException) -> str | None:
-    """Returns the innermost 'file:line' of the program in a traceback; None if it has none."""
+    """Returns the innermost 'file:line' of the program in a traceback, if any."""
     return _innermost(traceback.extract_tb(error.__traceback__))
 
 
@@ -52,7 +52,7 @@ def _innermost(passed: Any) -> str | None:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Returns whether an estimator's class or a column refuses the arguments, on a TPU too."""
+    """Returns whether a class or column rejected its arguments, as it would on a TPU too."""
     passed = list(traceback.extract_tb(error.__traceback__))
     inside = list(
         itertools.takewhile(
@@ -81,14 +81,14 @@ def refusal(error: Exception) -> Finding:
 
 
 def unfollowed(error: Exception, beginning: str = "") -> CannotCheck | None:
-    """Returns a `CannotCheck` for an error that is none yet."""
+    """Returns a `CannotCheck` for an error, unless it is a `CannotCheck` already."""
     if isinstance(error, CannotCheck):
         return None
     return CannotCheck(f"{beginning}{type(error).__name__}: {error}")
 
 
 def failed(error: Exception, function: str) -> ProgramError | None:
-    """Returns a `ProgramError` for an error of the program's own; None for one of the checker."""
+    """Returns a `ProgramError` for an error in `function`, unless it is a `CannotCheck` already."""
     if isinstance(error, CannotCheck):
         return None
     where = line_of_error(error)

@@ -9,7 +9,7 @@ ACCEPTED, FINDINGS, UNCHECKED = 0, 1, 2
 
 
 class CannotCheck(Exception):
-    """The error of a step that could not be built or compiled, which is not a finding."""
+    """Raised if a step cannot be built or compiled. This is not a finding."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,13 +17,13 @@ class Finding:
     """A part of the step that a TPU will not accept.
 
     Attributes:
-      problem: what is wrong, a sentence without its full stop.
-      instead: what to use instead, without a full stop; '' if nothing is known.
-      op_type: type of the op, such as 'AsString'; None if the finding is not about an op.
-      op_name: name of the op in the graph, or None.
-      dtype: the type that the op's kernel does not take, or the type of the tensor; None if the
+      problem: the problem, as a sentence without its full stop.
+      instead: what to use instead, without a full stop. '' if nothing is known.
+      op_type: type of the op, such as 'AsString', if the finding is about an op.
+      op_name: name of the op in the graph, if the finding is about an op.
+      dtype: the type that the op's kernel does not take, or the type of the tensor. None if the
         type is not the problem.
-      where: 'file:line' of the program that created the op; None if no line of the program did.
+      where: 'file:line' of the program that created the op, if a line of the program did.
       more: number of other ops of this type, from the same line, with the same problem.
     """
 
@@ -51,20 +51,20 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class Compilation:
-    """The compiler's answer about the step for one generation.
+    """The compiler's answer about the step for a generation.
 
     Attributes:
       generation: a name such as 'v4', or 'v4, v6e' if the step did not get as far as the compiler.
-      topology: libtpu's name of the TPU it compiled for, such as 'v4:2x2x1'; '' if there is none.
+      topology: libtpu's name of the TPU it compiled for, such as 'v4:2x2x1'. '' if lowering failed.
       replicas: number of cores that train together, each with its own part of the batch.
-      outcome: 'accepted'; 'compiles' for a generation on which no TPUEstimator runs; 'refused'; or
+      outcome: 'accepted', 'compiles' for a generation on which no TPUEstimator runs, 'refused', or
         'not compiled' if the compiler could not be asked.
-      words: the compiler's own words, if the step was not compiled.
-      flops: floating-point operations of one step of one core; this and the following are None if
-        the step was not compiled.
-      argument_bytes: bytes of features, labels, activations and dense variables on one core.
-      temporary_bytes: bytes that the step needs in addition on one core.
-      memory_bytes: memory of one core of this generation.
+      words: the compiler's own message, if the step was not compiled.
+      flops: floating-point operations per step and core. This and the following are None if the
+        step was not compiled.
+      argument_bytes: bytes of features, labels, activations and dense variables per core.
+      temporary_bytes: further bytes that the step needs per core.
+      memory_bytes: memory of a core of this generation.
       all_reduces: number of sums over the cores in the compiled program.
     """
 
@@ -101,16 +101,16 @@ class Compilation:
 
 @dataclasses.dataclass(frozen=True)
 class Tables:
-    """What is known of the tables of the EmbeddingConfigSpec on one generation.
+    """The result for the tables of the EmbeddingConfigSpec on a generation.
 
     Attributes:
       generation: a name such as 'v4'.
       outcome: 'accepted' or 'refused'.
-      words: why they were refused, or where they are if not in the cores' memory; '' otherwise.
+      words: why the tables were refused, or where they are if not in the cores' memory, or ''.
       cores: number of cores that share the tables.
-      table_bytes: bytes of tables and slots on the fullest core; None if they are not there.
-      step_bytes: bytes of the dense step on a core; None if it was not compiled.
-      memory_bytes: memory of one core.
+      table_bytes: bytes of tables and slots on the fullest core, if they are in its memory.
+      step_bytes: bytes of the dense step on a core, if it was compiled.
+      memory_bytes: memory of a core.
     """
 
     generation: str
@@ -137,19 +137,19 @@ class Tables:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The report of a check: what was checked, and what was found.
+    """The report of a check, with its scope and its findings.
 
     Attributes:
       mode: 'train', 'eval' or 'infer'.
       replicas: number of cores for which the step was built.
-      batch_per_core: number of samples per core; None if the step could not be built.
-      op_count: number of ops that the TPU would run; 0 if the step could not be built.
+      batch_per_core: number of samples per core. None if the step could not be built.
+      op_count: number of ops that the TPU would run. 0 if the step could not be built.
       findings: the findings about the program, its input, ops, types and shapes.
       compilations: the answers of the compiler.
-      skipped: why the compiler was not asked; '' if it was.
-      versions: of (TensorFlow, libtpu), which lowered and compiled; None if nothing was compiled.
-      tables: for each generation, what is known of the tables; if there are findings, only those
-        that are refused.
+      skipped: why the compiler was not asked. '' if it was asked.
+      versions: (TensorFlow version, libtpu version) that compiled, if anything was compiled.
+      tables: the results for the tables, by generation. If there are findings, it has only the
+        refused tables.
       notes: what was left out, and what else the reader should know.
     """
 

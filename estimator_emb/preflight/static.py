@@ -1,7 +1,7 @@
-"""Looks every op of a step up among the kernels of a TPU's compiler.
+"""Looks up every op of a step in a table of the kernels of a TPU's compiler.
 
-This needs nothing but TensorFlow. The table of kernels does not say everything: an op that has one
-may still refuse its input, for example a shape that depends on values. The compiler finds that.
+This needs only TensorFlow. The table does not show everything: an op with a kernel may still refuse
+its input, for example a shape that depends on values. Only the compiler finds that.
 """
 
 import collections
@@ -40,7 +40,7 @@ _SUMMARIES = (
 
 @dataclasses.dataclass(frozen=True)
 class StepOp:
-    """An op of the step, in its graph or in a function that it calls."""
+    """An op of the step, in the step's graph or in a function that the step calls."""
 
     type: str
     name: str
@@ -58,7 +58,7 @@ class StepOp:
 
 
 def ops_of(step: Step) -> list[StepOp]:
-    """Returns the ops that the step's results need, those outside compilation included."""
+    """Returns the ops that the step's results need, including ops outside compilation."""
     ops: list[StepOp] = []
     waiting: list[tuple[str, Any, StepOp]] = []
     soft = any(
@@ -98,7 +98,7 @@ def ops_of(step: Step) -> list[StepOp]:
 
 
 def _place_softly(op: tf.Operation, graph: Any) -> None:
-    """Puts an op that no TPU runs outside compilation, as TensorFlow does where it may.
+    """Moves an op that no TPU runs outside compilation, as TensorFlow's soft placement does.
 
     Source: `tf.config.set_soft_device_placement`; the pass `tf-mark-ops-for-outside-compilation`.
     """
@@ -110,7 +110,7 @@ def _place_softly(op: tf.Operation, graph: Any) -> None:
 
 
 def reachable(step: Step) -> list[tf.Operation]:
-    """Returns the ops that a session would run for the step, in the order of the graph."""
+    """Returns the ops that a session would run for the step, in graph order."""
     roots = [tensor.op for _, tensor in step.results]
     if step.train_op is not None:
         roots.append(step.train_op)
@@ -125,17 +125,17 @@ def _needed(graph: tf.Graph, roots: list[tf.Operation]) -> list[tf.Operation]:
 
 
 def called(node: tf.compat.v1.NodeDef, graph: tf.Graph) -> Iterator[tuple[str, Any]]:
-    """Yields (name, graph) of each function that an op has as an attribute or as its type."""
+    """Yields (name, graph) of each function that an op calls, through an attribute or its type."""
     for name in core_step.functions_of(node):
         function = accesses.function_of(name, graph)
         if function is not None:
-            # Those of TensorFlow 1's Defun, and the datasets of one-shot iterators, keep no graph.
+            # Functions of TensorFlow 1's Defun and of one-shot iterators keep no graph.
             has_graph = hasattr(function, "graph")
             yield name, function.graph if has_graph else function_def_to_graph(function.definition)
 
 
 def graphs_of_functions(step: Step) -> dict[str, Any]:
-    """Returns name -> graph of the functions that the step calls, directly or not."""
+    """Returns {name: graph} of the functions that the step calls, directly or indirectly."""
     graphs: dict[str, Any] = {}
     waiting = [found for op in reachable(step) for found in called(op.node_def, step.graph)]
     while waiting:
@@ -148,7 +148,7 @@ def graphs_of_functions(step: Step) -> dict[str, Any]:
 
 
 def findings(step: Step, ops: Iterable[StepOp]) -> list[Finding]:
-    """Returns the findings about ops; `Step.findings` has those about inputs and outputs."""
+    """Returns the findings about ops. `Step.findings` has the findings about inputs and outputs."""
     grouped: dict[Any, list[StepOp]] = collections.defaultdict(list)
     inside = [op for op in ops if not op.outside]
     for op in [*inside, *_unreached_summaries(step, inside)]:
@@ -178,7 +178,7 @@ def findings(step: Step, ops: Iterable[StepOp]) -> list[Finding]:
 
 
 def _unreached_summaries(step: Step, reached: list[StepOp]) -> list[StepOp]:
-    """Returns summaries that no result needs, but that the session's summary hook fetches."""
+    """Returns summary ops that no result needs, but that the session's summary hook fetches."""
     names = {op.name for op in reached}
     return [
         StepOp(op.type, op.name, op.node_def.attr, program_lines.line_of(op))
@@ -222,7 +222,7 @@ def _unsummed(ops: list[StepOp]) -> list[Finding]:
 
 @functools.cache
 def kernels() -> dict[str, list[dict[str, frozenset[str]]]]:
-    """Returns op type -> its kernels, each a dict: type attribute -> the types that it takes."""
+    """Returns {op type: its kernels}, with each kernel as {type attribute: the accepted types}."""
     file = importlib.resources.files("estimator_emb.preflight") / "tpu_kernels.json"
     table = json.loads(file.read_text(encoding="utf-8"))
     sets = [frozenset(types.split()) for types in table["type_sets"]]

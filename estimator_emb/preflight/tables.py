@@ -1,14 +1,13 @@
-"""Checks whether the tables of a spec can run on a generation of TPUs and fit into its memory.
+"""Checks whether a spec's tables can run on a generation of TPUs and fit into its memory.
 
 The embedding hardware of v2 to v4 keeps tables and slots in the memory of the chips. Each host has
-the rows that `engine.tables.partition` gives it, as the configuration of the hardware says. The
-rest is inferred from the little that is published, and has not been measured:
+the rows that `engine.tables.partition` gives it, as in the configuration of the hardware. The rest
+is inferred from the little that is published, and has not been measured:
 
-* A row takes whole units of 8 floats: `optimization_parameters.proto` says of
-  `low_dimensional_packing_status` that with it rows of 1, 2 and 4 floats share a unit of 8 floats
-  of the chip's memory.
+* A row takes whole units of 8 floats. With `low_dimensional_packing_status`, rows of 1, 2 and 4
+  floats share a unit of 8 floats of the chip's memory, says `optimization_parameters.proto`.
 * Each slot is as large as its table, like the variables from which the hardware loads it.
-* The rows of a host are divided evenly over its cores, which no document says.
+* The rows of a host are divided evenly over its cores. No document says so.
 """
 
 from collections.abc import Sequence
@@ -39,7 +38,7 @@ _MOST_CORES = 4096
 
 
 def default_generations(request: EstimatorRequest, config: Any) -> tuple[str, ...]:
-    """Returns the generation that the program names; else v4, and v6e if no table needs v4."""
+    """Returns the generation that the program names, or v4, and v6e if no table needs v4."""
     named = getattr(config.tpu_config, "tpu_generation", None)
     if named is not None:
         return (named,)
@@ -54,7 +53,7 @@ def check_tables(
     cores: int,
     compilations: Sequence[Compilation],
 ) -> tuple[Tables, ...]:
-    """Returns, for each generation named, what is known of the tables on `cores` cores in all."""
+    """Returns the result for the tables on each generation in `names`, on `cores` cores in all."""
     if not request.tables:
         return ()
     training = mode == ModeKeys.TRAIN
@@ -119,9 +118,9 @@ def _on_devices(
 
 
 def device_bytes(tables: Sequence[Table], devices: int) -> int:
-    """Returns the bytes of tables and slots on each device, in rows as `device_tables` packs them.
+    """Returns the bytes of tables and slots on each device, as `device_tables` packs the rows.
 
-    The rows that fill up the last packed row of a table count too.
+    This includes the padding in the last packed row of a table.
     """
     total = 0
     for table in tables:
@@ -149,12 +148,12 @@ def _step_bytes(name: str, compilations: Sequence[Compilation]) -> int | None:
 def table_bytes(
     tables: Sequence[Table], cores: int, strategy: str, training: bool, divisor: int = 1
 ) -> int:
-    """Returns the bytes on the fullest core of all, with dimensions divided by `divisor`."""
+    """Returns the bytes on the fullest core, with dimensions divided by `divisor`."""
     hosts = -(-cores // CORES_PER_HOST)
     total = 0
     for table in tables:
         config, optimizer = table.config, table.optimizer
-        # Every host has at least one row, a row of padding where the table has too few.
+        # Every host has at least one row, a padding row if the table has too few.
         rows = max(Partition(max(config.vocabulary_size, hosts), hosts, strategy).sizes)
         rows = -(-rows // -(-cores // hosts))
         columns = max(1, config.dimension // divisor)

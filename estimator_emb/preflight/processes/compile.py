@@ -1,8 +1,8 @@
-"""Gives a lowered step to libtpu: python compile.py FOLDER.
+"""Compiles a lowered step with libtpu: python compile.py FOLDER.
 
-This program imports only jax, by `backends/xla/devices.py`: its interpreter may have neither
+It imports only jax, NumPy and `backends/xla/devices.py`, because its interpreter may have neither
 TensorFlow nor this package. It reads step.hlo, step.json and targets.json, and writes
-compiled.json. What it compiles for a TPU is what `device="pjrt"` runs there.
+compiled.json. For a TPU it compiles the same step that `device="pjrt"` runs there.
 """
 
 import importlib.metadata
@@ -78,7 +78,7 @@ def main(folder: pathlib.Path) -> None:
             compiled(module, topology, replicas)
             for topology, replicas in json.loads((folder / "targets.json").read_text())
         ]
-    except Exception as error:  # This is not the compiler's verdict, and the parent says so.
+    except Exception as error:  # Not the compiler's verdict, so the parent says 'not compiled'.
         result["error"] = f"{type(error).__name__}: {error}"
     (folder / "compiled.json").write_text(json.dumps(result))
 
