@@ -1,1 +1,1 @@
-"""What people read: errors, lines of the log, suggestions and aligned text."""
+"""The text that users read: errors, log lines, suggestions and aligned tables."""

@@ -1,4 +1,4 @@
-"""The progress bar of trainings and of the command."""
+"""Progress bars of trainings and of the command."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from estimator_emb.reporting import console
 
 
 def bar(**how: Any) -> Any:
-    """Returns a bar of tqdm, by its arguments, as wide as the terminal, which may not know it."""
+    """Returns a tqdm bar with arguments `how`, as wide as the terminal (80 columns if unknown)."""
     try:
         columns = os.get_terminal_size(sys.stderr.fileno()).columns
     except OSError:
@@ -25,9 +25,9 @@ def bar(**how: Any) -> Any:
 def work_bar(
     unit: str = "B", stays: bool = True, after: float = 2.0
 ) -> Iterator[Callable[[int, int], None]]:
-    """Yields a function of how much is done, and in all, for a bar on a terminal.
+    """Yields a function `progress(done, total)` that updates a bar on a terminal.
 
-    It is drawn where work takes more than `after` seconds, and `stays` when that is done.
+    The bar appears if the work takes more than `after` seconds. If `stays`, it remains afterwards.
     """
     scaled = unit == "B"
     with bar(unit=unit, unit_scale=scaled, leave=stays, delay=after, disable=None) as drawn:

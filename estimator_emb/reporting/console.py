@@ -1,15 +1,15 @@
-"""Shows the log of a program that sets up no logging of its own, while it calls this package.
+"""Shows the log during calls of this package if the program sets up no logging.
 
-In such a program, the calls of an estimator write lines of level INFO of the logger "estimator_emb"
-to stderr. Left out is what TensorFlow's logger says to nobody: that tensorflow-estimator is
-deprecated; that a library calls something deprecated; and, in an absl program without a level, what
-tensorflow-estimator reports of itself. Warnings about lines of the program itself stay.
+In such a program, an estimator's calls write INFO lines of the logger "estimator_emb" to stderr.
+TensorFlow's logger then leaves out deprecation warnings about tensorflow-estimator, and about calls
+inside libraries. In an absl program without a level it also leaves out tensorflow-estimator's
+reports about itself. Warnings about lines of the program itself stay.
 
-In a notebook, and in every interactive interpreter, TensorFlow sets its logger to level INFO. There
-that is no choice of the program, and what is shown goes to stdout, as TensorFlow's lines do.
+In notebooks and other interactive interpreters, TensorFlow itself sets its logger to INFO. This
+does not count as the program's choice, and the log goes to stdout, as TensorFlow's lines do.
 
-A program that gives the root logger, absl or the logger "estimator_emb" a level or a handler has
-set up logging: its choice stands, and nothing is left out. After a call all loggers are as before.
+A program sets up logging if it gives the root logger, absl or the logger "estimator_emb" a level or
+a handler. Then its choice stands, and all lines stay. After a call all loggers are as before.
 """
 
 import contextlib
@@ -41,44 +41,44 @@ _ADVICE_TO_LEAVE = ("Use tf.keras instead.", "Use Keras preprocessing layers ins
 
 
 class _OurLevel(int):
-    """A level of our logger that the program has not chosen."""
+    """A level of our logger that the program did not set."""
 
 
 _LEVEL = _OurLevel(logging.INFO)
 
 
 def say_once(text: str, model_dir: Any = None, level: int = logging.INFO) -> None:
-    """Logs a text once for each model directory, or once for the process."""
+    """Logs a text once for each model directory, or once for the process without a directory."""
     if (text, str(model_dir)) not in _logged:
         _logged.add((text, str(model_dir)))
         logger.log(level, text, stacklevel=2)
 
 
 def silence() -> None:
-    """Logs errors only from now on, unless the program has chosen a level: another process logs."""
+    """Logs only errors from now on, because another process logs. A level of the program stays."""
     if not logger.level or logger.level is _LEVEL:
         logger.setLevel(logging.ERROR)
 
 
 def tell_elsewhere(error: BaseException) -> None:
-    """Notes that another process shows an error of this one."""
+    """Marks an error that another process shows."""
     setattr(error, _TOLD, True)
 
 
 def is_told_elsewhere(error: BaseException) -> bool:
-    """Returns whether another process shows an error of this one."""
+    """Returns whether another process shows this error."""
     return hasattr(error, _TOLD)
 
 
 def shows_estimators() -> bool:
-    """Returns whether the lines of tensorflow-estimator at level INFO are shown now."""
+    """Returns whether INFO lines of tensorflow-estimator are shown now."""
     tensorflow = tf.get_logger()
     line = tensorflow.makeRecord(tensorflow.name, logging.INFO, tf.__file__, 0, "", (), None)
     return tensorflow.isEnabledFor(logging.INFO) and bool(tensorflow.filter(line))
 
 
 def without_advice_to_leave(undo: contextlib.ExitStack) -> None:
-    """Leaves out TensorFlow's notices that `tf.estimator` and its columns are deprecated."""
+    """Hides TensorFlow's warnings that `tf.estimator` and its columns are deprecated."""
     _add_filter(tf.get_logger(), _is_no_advice_to_leave, undo)
 
 
@@ -88,23 +88,23 @@ def _is_no_advice_to_leave(record: logging.LogRecord) -> bool:
 
 
 def counts_steps(graph: tf.Graph) -> None:
-    """Silences a warning that is wrong where two session calls read the same global step."""
+    """Silences a warning that is wrong if two session calls read the same global step."""
     _counting.add(graph)
 
 
 def interactive() -> bool:
-    """Returns whether a person types the program: in a notebook, or at Python's prompt."""
+    """Returns whether a person types the program, in a notebook or at Python's prompt."""
     return hasattr(sys, "ps1") or bool(sys.flags.interactive)
 
 
 def stream() -> Any:
-    """Returns the stream of what is shown to the person who runs the program."""
+    """Returns the stream for text to the person who runs the program."""
     return sys.stdout if interactive() else sys.stderr
 
 
 @contextlib.contextmanager
 def shown() -> Iterator[None]:
-    """Shows the log inside; may be nested, and used by several threads."""
+    """Shows the log inside. May be nested, and used by several threads."""
     global _calls
     with _lock:
         if not _calls:
@@ -144,7 +144,7 @@ def _add_filter(owner: logging.Filterer, wanted: Any, undo: contextlib.ExitStack
 
 
 def _reset_level() -> None:
-    if logger.level is _LEVEL:  # Else the program has set it since.
+    if logger.level is _LEVEL:  # Otherwise the program has set it since.
         logger.setLevel(logging.NOTSET)
 
 
@@ -156,7 +156,7 @@ def _is_set_up() -> bool:
 
 
 def _is_wanted(record: logging.LogRecord) -> bool:
-    """Returns whether to show our record, even where the program sets up logging inside."""
+    """Returns whether to show our record, even if the program has set up logging meanwhile."""
     if logger.level is not _LEVEL:
         return True
     if _is_set_up():
@@ -172,7 +172,7 @@ def _is_level_chosen() -> bool:
 
 
 class _Console(logging.StreamHandler):
-    """A handler that writes what no handler of the program gets, above a bar that is drawn."""
+    """Writes records that no handler of the program takes, above any progress bar."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -192,7 +192,7 @@ class _Console(logging.StreamHandler):
 
 
 def _not_by_root(handler: logging.Handler) -> Callable[[logging.LogRecord], bool]:
-    """Returns a filter without what a root handler writes to the stream of a handler too."""
+    """Returns a filter that drops records a root handler writes to the same stream."""
     own = _stream(handler)
     return lambda record: (
         not tf.get_logger().propagate
@@ -210,7 +210,7 @@ def _stream(handler: Any) -> Any:
 
 
 def _concerns_program(record: logging.LogRecord) -> bool:
-    """Returns whether a record of TensorFlow's logger is for the author of the program."""
+    """Returns whether a record of TensorFlow's logger concerns the author of the program."""
     message = str(record.msg)
     if message.startswith("It seems that global step (tf.train.get_global_step) has not"):
         return tf.compat.v1.get_default_graph() not in _counting
@@ -221,13 +221,13 @@ def _concerns_program(record: logging.LogRecord) -> bool:
     notice = _notice(record)
     if notice is None:
         return True
-    # Every name of tensorflow-estimator has this advice, whoever uses it.
+    # Every name of tensorflow-estimator gives this advice, even to libraries.
     if notice[-1] == _ADVICE_TO_LEAVE[0]:
         return False
     return frames.is_of_program(str(notice[0]).rpartition(":")[0])
 
 
 def _notice(record: logging.LogRecord) -> tuple[Any, ...] | None:
-    """Returns place and advice, first and last, of TensorFlow's notice of deprecation; or None."""
+    """Returns the arguments of a deprecation warning: first the place, last the advice."""
     is_one = str(record.msg).startswith("From %s: ") and isinstance(record.args, tuple)
     return record.args if is_one else None  # type: ignore[return-value]

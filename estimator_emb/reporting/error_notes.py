@@ -1,7 +1,7 @@
-"""Completes errors, and leaves out TensorFlow's stack traces.
+"""Completes error messages, and removes TensorFlow's stack traces from them.
 
-TensorFlow adds a hundred lines of its own to the message of an error that a session raises.
-ESTIMATOR_EMB_FULL_TRACEBACK=1 in the environment keeps them, and so does
+TensorFlow adds about a hundred lines to the message of an error that a session raises. They stay if
+the environment has ESTIMATOR_EMB_FULL_TRACEBACK=1, or after
 `tf.debugging.disable_traceback_filtering()`.
 """
 
@@ -24,7 +24,7 @@ _IN_FUNCTION = re.compile(r"\{\{function_node ([^}]+)\}\}\{\{node ([^}]+)\}\}")
 def explained(
     explain: Callable[..., Exception | None], *args: Any, chained: bool = True
 ) -> Iterator[None]:
-    """Raises what `explain(error, *args)` returns for an error inside; None lets it pass."""
+    """Replaces an error raised inside by `explain(error, *args)`, unless that returns None."""
     try:
         yield
     except Exception as error:
@@ -35,23 +35,23 @@ def explained(
 
 
 def is_full() -> bool:
-    """Returns whether errors keep all their lines."""
+    """Returns whether error messages keep all their lines."""
     wanted = environment.FULL_TRACEBACK.value() not in (None, "0")
     return wanted or not tf.debugging.is_traceback_filtering_enabled()
 
 
 def shorten(error: tf.errors.OpError) -> None:
-    """Removes TensorFlow's stack traces from an error in place, by a subclass of its class."""
+    """Removes TensorFlow's stack traces from an error in place. A subclass replaces its class."""
     if getattr(error, "_is_short", False):
         return
     op = error.op or _op_in_function(error)
     made = frames.made_by(op)
     if not made and op is not None and "/" in op.name and not frames.is_ours(op):
-        made = f"The op is {op.name!r}."  # The scope of a library's op may have a column in it.
+        made = f"The op is {op.name!r}."  # A library's op may have a column's name in its scope.
     error._message = "\n".join([*cause(error.message), *([made] if made else ())])
     error.__class__ = _short_class(type(error))  # type: ignore[arg-type]
     if isinstance(error.__context__, tf.errors.OpError):
-        error.__suppress_context__ = True  # It says the same.
+        error.__suppress_context__ = True  # It repeats the message.
 
 
 def cause(message: str) -> list[str]:
@@ -75,7 +75,7 @@ def cause(message: str) -> list[str]:
 
 
 def graph_of(error: tf.errors.OpError) -> tf.Graph | None:
-    """Returns the graph of the session that raised an error; None where no session did."""
+    """Returns the graph of the session that raised an error, if a session raised it."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         session = frame.f_locals.get("self")
         if isinstance(session, tf.compat.v1.Session):
@@ -84,7 +84,7 @@ def graph_of(error: tf.errors.OpError) -> tf.Graph | None:
 
 
 def _op_in_function(error: tf.errors.OpError) -> Any:
-    """Returns the op in a function that failed, which only the handled error's message names."""
+    """Returns the op that failed in a function. Only the handled error's message names it."""
     graph = graph_of(error)
     handled: BaseException | None = error
     while graph is not None and isinstance(handled, tf.errors.OpError):
@@ -106,7 +106,7 @@ def _short_class(kind: Any) -> type:
             "__doc__": kind.__doc__,
             "__module__": kind.__module__,
             "__str__": lambda self: self.message,
-            # The class of TensorFlow knows the arguments of its constructor.
+            # TensorFlow's class knows the arguments of its own constructor.
             "__reduce__": lambda self: (kind, kind.__reduce__(self)[1]),
             "_is_short": True,
         },

@@ -1,4 +1,4 @@
-"""Tells the program's lines from those of the libraries that it trains with."""
+"""Distinguishes the program's lines from the lines of the libraries that it trains with."""
 
 import contextlib
 import functools
@@ -19,7 +19,7 @@ _OF_CORE = re.compile(r"core_\d+(_\d+)?/")
 
 
 def is_of_program(file: str) -> bool:
-    """Returns whether a file is the program's, rather than Python's or a library's."""
+    """Returns whether a file belongs to the program, not to Python or a library."""
     if file.startswith("<") or "__autograph_generated_file" in os.path.basename(file):
         return False
     standard = file.startswith(_STANDARD) and f"-packages{os.sep}" not in file
@@ -27,7 +27,7 @@ def is_of_program(file: str) -> bool:
 
 
 def is_in(file: str, packages: tuple[str, ...]) -> bool:
-    """Returns whether a file belongs to one of these installed packages."""
+    """Returns whether a file is in one of these installed packages."""
     return file.startswith(_places(packages))
 
 
@@ -39,12 +39,12 @@ def _places(packages: tuple[str, ...]) -> tuple[str, ...]:
         folders = (spec and spec.submodule_search_locations) or ()
         places += [os.path.join(folder, "") for folder in folders]
         if spec and not folders and spec.origin:
-            places.append(spec.origin)  # A module of one file.
+            places.append(spec.origin)  # A single-file module.
     return tuple(places)
 
 
 def program_frames(frames: types.TracebackType | None) -> types.TracebackType | None:
-    """Returns the program's frames of a traceback; None where there are none."""
+    """Returns a traceback with the program's frames only, if there are any."""
     program_frames = []
     while frames is not None:
         if _is_frame_of_program(frames.tb_frame):
@@ -66,18 +66,18 @@ def _is_frame_of_program(frame: types.FrameType) -> bool:
 
 
 def innermost(passed: Iterable[Any]) -> Any:
-    """Returns the program's innermost frame among those of a traceback; None without any."""
+    """Returns the program's innermost frame in `passed`, if any."""
     return next((one for one in reversed([*passed]) if is_of_program(one.filename)), None)
 
 
 def line_of_program(op: Any) -> str | None:
-    """Returns the line of the program that created an op; None where it is unknown."""
+    """Returns the line of the program that created an op, if it is known."""
     last = innermost(traceback_of(op))
     return None if last is None else shown(last)
 
 
 def shown(frame: Any) -> str:
-    """Returns the place and the source of a frame of a traceback."""
+    """Returns the place and the source line of a frame."""
     source = linecache.getline(frame.filename, frame.lineno).strip()
     return f"{frame.filename}, line {frame.lineno}, in {frame.name}: {source}".rstrip(": ")
 
@@ -90,12 +90,12 @@ def made_by(op: Any) -> str:
 
 
 def traceback_of(op: Any) -> Any:
-    """Returns the frames that created an op, the outermost first; () where they are unknown."""
+    """Returns the frames that created an op, outermost first, or () if they are unknown."""
     return getattr(op, "traceback", None) or ()
 
 
 def _on_first_core(op: Any) -> Any:
-    """Returns the op of core 0 where `op` is its copy on another emulated core, else `op`."""
+    """Returns the op of core 0 if `op` is its copy on another emulated core, else `op`."""
     copied = op is not None and _OF_CORE.match(op.name)
     if copied:
         with contextlib.suppress(KeyError):
@@ -104,7 +104,7 @@ def _on_first_core(op: Any) -> Any:
 
 
 def is_ours(op: Any) -> bool:
-    """Returns whether this package, rather than another library, has created an op."""
+    """Returns whether this package created an op, not another library."""
     files = (frame.filename for frame in reversed(traceback_of(op)))
     last = next((file for file in files if not is_in(file, ("tensorflow", *KERAS))), "")
     return is_in(last, ("estimator_emb", "feature_columns"))

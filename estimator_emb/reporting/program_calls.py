@@ -1,4 +1,4 @@
-"""Wraps the calls that a program makes: checks names, shows the log, shortens tracebacks."""
+"""Wraps the functions that programs call: checks names, shows the log, shortens tracebacks."""
 
 import functools
 import inspect
@@ -15,11 +15,11 @@ _SHORTENED = (Exception, KeyboardInterrupt, SystemExit)
 def called_by_program(
     function: Callable[..., Any], check: Callable[[dict[str, Any]], None] | None = None
 ) -> Callable[..., Any]:
-    """Wraps a function, or a generator function, that programs call.
+    """Wraps a function or a generator function that programs call.
 
-    Its log is shown (see `console`), for a generator until the first value and at its end. The
-    traceback of an error that leaves it has only the program's lines. `check` gets the keyword
-    arguments beforehand.
+    Its log is shown (see `console`). A generator's log is shown until the first value, and at its
+    end. Tracebacks of its errors keep only the program's lines. `check` gets the keyword arguments
+    before the call.
     """
 
     @functools.wraps(function)
@@ -58,7 +58,7 @@ def called_by_program(
 
 
 def method_of_program(cls: type, method: str, *others: Callable[..., Any]) -> None:
-    """Wraps a method of our class that programs call; `others` take its `**kwargs`."""
+    """Wraps a method that programs call. `others` are functions that take its `**kwargs`."""
     function = cls.__dict__[method]
     function = getattr(function, "__func__", function)
     constructs = method in ("__init__", "__new__")
@@ -78,7 +78,7 @@ def method_of_program(cls: type, method: str, *others: Callable[..., Any]) -> No
 
 
 def _shorten_traceback(error: BaseException, before: BaseException | None) -> None:
-    """Leaves only the program's lines in an error and its causes, up to the handled `before`."""
+    """Keeps only the program's lines in an error and its causes, up to the handled `before`."""
     if error_notes.is_full():
         return
     seen: set[int] = set()

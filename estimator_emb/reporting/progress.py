@@ -24,7 +24,7 @@ _OF_MODEL_FN: Any = object()
 
 
 class _Pauses(threading.local):
-    """How long a thread has evaluated or saved, and when it began to, for speeds to leave out."""
+    """The seconds that a thread has paused, and the start of its current pause, for `clock`."""
 
     seconds = 0.0
     began: float | None = None
@@ -35,7 +35,7 @@ _pauses = _Pauses()
 
 @contextlib.contextmanager
 def pausing() -> Iterator[None]:
-    """Leaves what runs inside, in this thread, out of the speed of a training; may be nested."""
+    """Excludes the time inside from this thread's training speed. May be nested."""
     outer = _pauses.began is None
     if outer:
         _pauses.began = time.monotonic()
@@ -48,14 +48,14 @@ def pausing() -> Iterator[None]:
 
 
 def clock() -> float:
-    """Returns a time in seconds that stands still in this thread's pauses."""
+    """Returns a time in seconds that stops during this thread's pauses."""
     return (time.monotonic() if _pauses.began is None else _pauses.began) - _pauses.seconds
 
 
 class _Progress(tf.compat.v1.train.SessionRunHook):
-    """A hook that measures progress, and regularly calls `_write`.
+    """A hook that measures progress and calls `_write` regularly.
 
-    Its speed is that of the steps: evaluations and saves in between do not count.
+    The speed leaves out evaluations and saves between steps.
     """
 
     _steps: int | None = None
@@ -99,12 +99,12 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
             self._show(int(run_values.results["step"]))
 
     def end(self, session: Any) -> None:
-        # At the end, the speed of the whole run is shown.
+        # The last line shows the speed of the whole run.
         self._shown_step, self._shown_at = self._first_step, self._started
         self._show(int(session.run(self._global_step)))
 
     def _pause(self) -> float:
-        """Returns the seconds between calls of `_write`."""
+        """Returns the number of seconds between calls of `_write`."""
         return _SECONDS_BETWEEN_LINES
 
     def _write(self, step: int, parts: list[str]) -> None:
@@ -133,8 +133,8 @@ class ProgressLog(_Progress):
     """A hook that logs progress about every ten seconds and at the end.
 
     `TPUEstimator.train` adds it unless the program passes a ProgressHook. Short calls of `train`
-    log a line only if the last line is ten seconds old. A `batch_size` of None shows steps per
-    second.
+    log a line only if the last line is at least ten seconds old. If `batch_size` is None, it logs
+    steps per second.
     """
 
     _ended: ClassVar[dict[str, float]] = {}
@@ -162,7 +162,7 @@ class ProgressLog(_Progress):
 class EvaluationLog(tf.compat.v1.train.SessionRunHook):
     """A hook that counts the `batches` of an evaluation, and logs them about every ten seconds.
 
-    `steps` is the number of batches that the evaluation asks for, or None.
+    `steps` is the requested number of batches, if any.
     """
 
     batches: int | None = None
@@ -192,20 +192,20 @@ class EvaluationLog(tf.compat.v1.train.SessionRunHook):
             )
 
     def end(self, session: Any) -> None:
-        # In a call that found the end of the input, TensorFlow may have counted one more.
+        # In the call that reaches the end of the input, TensorFlow may count a batch too many.
         self.batches = self._runs if self._in_run else self._count(session)
 
     def _count(self, session: Any) -> int:
-        """Returns the number of batches so far; a session call may have several, as on a TPU."""
+        """Returns the number of batches so far. On a TPU, a session call may have several."""
         return int(session.run(self._counters[0])) if self._counters else self._runs
 
 
 class ProgressHook(_Progress):
-    """A hook that shows on stderr the progress of a training: steps, loss, examples per second.
+    """A hook that shows a training's progress on stderr: steps, loss, examples per second.
 
-    On a terminal, and on stdout in a notebook, it draws a bar; elsewhere it prints a line about
-    every ten seconds and one at the end. The bar closes when training ends or fails. The loss is
-    the mean over the steps since it was last shown.
+    On a terminal, and on stdout in a notebook, it draws a bar. Elsewhere it prints a line about
+    every ten seconds and a last line at the end. The bar closes when training ends or fails. The
+    loss is the mean over the steps since it was last shown.
 
     Pass it to `TPUEstimator.train`:
 
@@ -216,9 +216,9 @@ class ProgressHook(_Progress):
         training begins at the step of its checkpoint.
       batch_size: examples per step; None shows steps per second.
       loss: 'loss' shows the loss that model_fn returns. No op should have that name: TensorFlow
-        would call the curve in TensorBoard loss_1. A scalar tensor or the name of one is shown too;
-        None, the default, shows no loss. If the graph has no tensor of that name, the hook warns
-        and shows no loss. On a TPU there is none, because model_fn's tensors are inside the
+        would call the curve in TensorBoard loss_1. A scalar tensor or its name is shown too. None,
+        the default, shows no loss. If the graph has no tensor of that name, the hook warns and
+        shows no loss. On a TPU the loss is never shown, because model_fn's tensors are inside the
         training loop.
     """
 
@@ -239,7 +239,7 @@ class ProgressHook(_Progress):
                 else "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} steps "
                 "[{elapsed}<{remaining}{postfix}]",
             )
-            # `end` is not called after an error, but the session's coordinator always stops.
+            # After an error `end` is not called, but the session's coordinator always stops.
             closer = threading.Thread(target=self._close_after, args=[coord], daemon=True)
             closer.start()
             coord.register_thread(closer)
@@ -274,9 +274,9 @@ class ProgressHook(_Progress):
 def log_beside(
     hooks: Any, steps: int | None, max_steps: int | None, batch_size: int | None, model_dir: str
 ) -> list[_Progress]:
-    """Returns what shows progress: nothing beside a `ProgressHook` among the program's `hooks`.
+    """Returns the hooks that show progress, or [] if `hooks` contains a `ProgressHook`.
 
-    It is a bar where a person types the program and has not turned the lines of the log off.
+    In an interactive interpreter they draw a bar, unless the program has disabled INFO lines.
     """
     if any(isinstance(hook, ProgressHook) for hook in hooks or ()):
         return []
@@ -288,9 +288,9 @@ def log_beside(
 
 
 def log_evaluation(metrics: Any, model_dir: str, output_dir: str, batches: int | None) -> None:
-    """Logs over how many batches an evaluation was, and its metrics.
+    """Logs the metrics of an evaluation and its number of batches.
 
-    The metrics are left out where tensorflow-estimator's own line is shown, which has them.
+    If tensorflow-estimator's own line with the metrics is shown, only the batches are logged.
     """
     if not isinstance(metrics, dict):
         return
@@ -318,17 +318,17 @@ def _text(value: Any) -> str:
     try:
         return f"{float(value):.5g}"
     except (TypeError, ValueError):
-        return str(value)  # An evaluation does not fail for its line.
+        return str(value)  # A log line must not fail the evaluation.
 
 
 def _returned_loss() -> tf.Tensor | None:
-    """Returns the loss of model_fn, which an Estimator adds to a collection."""
+    """Returns the loss of model_fn from the collection to which an Estimator adds it."""
     losses = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.LOSSES)
     return losses[-1] if losses else None
 
 
 def _named(loss: str) -> tf.Tensor | None:
-    """Returns the tensor of the loss by its name; warns and returns None if there is none."""
+    """Returns the tensor of the loss by name, or warns if it is missing."""
     name = loss if ":" in loss else f"{loss}:0"
     graph = tf.compat.v1.get_default_graph()
     try:
@@ -342,7 +342,7 @@ def _named(loss: str) -> tf.Tensor | None:
                 "the loss in TensorBoard 'loss_1'. Give the op another name: ProgressHook(..., "
                 "'loss') finds the loss without it."
             )
-        if graph.is_fetchable(tensor):  # Tensors of model_fn on an emulated TPU are not.
+        if graph.is_fetchable(tensor):  # On an emulated TPU, model_fn's tensors are not.
             return tensor
     returned = _returned_loss()
     if loss == "loss" and returned is not None:
