@@ -1,24 +1,23 @@
-"""The embedding work of one training step on parameter servers, over the whole cluster.
+"""Measures the embedding work of a training step on parameter servers, over the whole cluster.
 
     python benchmarks/cluster.py [--workers=1] [--servers=2] [--steps=200] [--rounds=3]
         [--tables=26] [--vocabulary=100000] [--batch=4096] [--ordered] [--peers NAME ...]
 
-Starts every task of the cluster as a process on loopback. Figures are for one step of one trainer,
-and medians over the rounds:
+It starts every task of the cluster as a process on loopback. Figures are for a step of one trainer,
+as medians over the rounds:
 
-  cpu ms       user and system time of all processes; of the trainers; of the servers
-  busiest      cpu time of the busiest server, as a multiple of their mean
-  MB, packets  what all processes send to one another
-  examples/s   of all trainers
+  cpu ms       user and system time of all processes, then of trainers, then of servers
+  busiest      cpu time of the busiest server, as a multiple of the servers' mean
+  MB, packets  traffic between all processes
+  examples/s   of all trainers together
 
-'ours (native)' and 'ours' train through TPUEstimator, with native kernels and with TensorFlow's
-ops; both differ only in ESTIMATOR_EMB_NATIVE. 'transport' moves as many bytes as a step must (the
-rows of the batch, their values, their gradients) by TensorFlow's ops, and does nothing else: the
-floor.
-'stock' is a program of embedding columns on the tensorflow-estimator of the Python that the
-environment variable ESTIMATOR_EMB_STOCK_PYTHON names; without it, it is left out.
+'ours (native)' and 'ours' train with TPUEstimator, the first with native kernels, the second with
+TensorFlow's ops. They differ only in ESTIMATOR_EMB_NATIVE. 'transport' is the floor: TensorFlow's
+ops move as many bytes as a step must move (row ids, values and gradients) and do nothing else.
+'stock' trains embedding columns with tensorflow-estimator, in the Python that the environment
+variable ESTIMATOR_EMB_STOCK_PYTHON names. Without the variable, 'stock' is left out.
 
-Where the system lets it, the cluster has a network of its own, in which nothing else is counted.
+If the system allows it, the cluster gets its own network, so that no other traffic is counted.
 """
 
 import argparse
@@ -46,7 +45,7 @@ FIGURES = ("cpu", "trainers", "servers", "busiest", "MB", "packets", "examples")
 
 
 def own_network() -> bool:
-    """Moves this process into a network that has loopback only; returns whether it may."""
+    """Moves this process into a network with loopback only, and returns whether that worked."""
     new_user, new_network = 0x10000000, 0x40000000
     flags = new_network | (new_user if os.geteuid() else 0)
     try:
@@ -61,7 +60,7 @@ def own_network() -> bool:
 
 
 def traffic() -> tuple[int, int]:
-    """Bytes and packets that loopback has carried."""
+    """Returns the numbers of bytes and packets that loopback has carried."""
     for line in pathlib.Path("/proc/net/dev").read_text().splitlines():
         name, _, figures = line.partition(":")
         if name.strip() == "lo":
@@ -71,19 +70,19 @@ def traffic() -> tuple[int, int]:
 
 
 def cpu_ms(pid: int) -> float:
-    """User and system time of a process."""
+    """Returns the user and system time of a process, in milliseconds."""
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) * 1000 / os.sysconf("SC_CLK_TCK")
 
 
 class Cluster:
-    """A running cluster of one peer."""
+    """A running cluster that trains a peer."""
 
     def __init__(self, peer: str, work: Workload, options: argparse.Namespace, folder: str):
         self._work = work
         jobs = {"chief": 1, "worker": options.workers - 1, "ps": options.servers}
         tasks = [(job, index) for job, count in jobs.items() for index in range(count)]
-        # The servers share these ports with the sockets, which keep them from other programs.
+        # The sockets reserve these ports, and the servers share the ports with them.
         self._ports = {task: socket.socket() for task in tasks}
         cluster: dict[str, list[str]] = {}
         for (job, _), port in self._ports.items():
@@ -114,10 +113,10 @@ class Cluster:
                 )
         self._trainers = [task for task in tasks if task[0] != "ps"]
         for task in self._trainers:
-            self._line(task)  # It has taken a few steps.
+            self._line(task)  # Ready after its first steps.
 
     def run(self, steps: int) -> dict[str, float]:
-        """Lets every trainer take some steps."""
+        """Trains some steps on every trainer, and returns the figures."""
         before, began, sent = self._cpu(), time.monotonic(), traffic()
         for task in self._trainers:
             print(steps, file=self._processes[task].stdin, flush=True)
@@ -127,7 +126,7 @@ class Cluster:
         after, now = self._cpu(), traffic()
         spent = {task: after[task] - before[task] for task in after}
         of_servers = [ms for (job, _), ms in spent.items() if job == "ps"]
-        mean = statistics.mean(of_servers) or math.nan  # Less than a tick of the clock.
+        mean = statistics.mean(of_servers) or math.nan  # 0 below a clock tick.
         taken = steps * len(self._trainers)
         return {
             "cpu": sum(spent.values()) / taken,

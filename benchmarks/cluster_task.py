@@ -1,9 +1,9 @@
-"""One process of `cluster.py`.
+"""Runs one process of `cluster.py`.
 
     python benchmarks/cluster_task.py PEER WORKLOAD FOLDER
 
-TF_CONFIG says which. A trainer writes "ready" after some steps; for each number that it then reads
-it takes as many steps, and writes "ready" again.
+TF_CONFIG names the task. A trainer writes "ready" after its first steps. Then it reads numbers from
+stdin. For each number it takes that many steps, and writes "ready" again.
 """
 
 import json
@@ -18,7 +18,7 @@ FIRST_STEPS = 5
 
 
 class Steps:
-    """Counts the steps of a trainer, and waits where all that were asked for are taken."""
+    """Counts a trainer's steps. After the requested steps, it waits for the next request."""
 
     def __init__(self) -> None:
         self._left = FIRST_STEPS
@@ -48,14 +48,14 @@ def keys_of(work: Workload) -> list[str]:
 
 
 def gradients(work: Workload) -> list:
-    """Of each activation; held by the trainer."""
+    """Returns the gradients of the activations, stored on the trainer."""
     import tensorflow as tf
 
     return [tf.constant(work.gradient_of(table)) for table in range(work.tables)]
 
 
 def used(activations: list):
-    """A loss that keeps every activation and costs nothing."""
+    """Returns a loss that needs every activation and costs nothing."""
     import tensorflow as tf
 
     return tf.add_n([activation[0, 0] for activation in activations])
@@ -154,7 +154,7 @@ def stock(work: Workload, folder: str) -> None:
 
 
 def transport(work: Workload, folder: str) -> None:
-    """Sends what a step must send, of the mean number of distinct rows, and computes nothing."""
+    """Sends as many bytes as a step with the mean number of distinct rows, and computes nothing."""
     import tensorflow as tf
 
     config = json.loads(os.environ["TF_CONFIG"])
@@ -194,7 +194,7 @@ def transport(work: Workload, folder: str) -> None:
             done.append(tf.identity(gradient).op)
     step = tf.group(*done)
     session_config = tf.compat.v1.ConfigProto(device_filters=["/job:ps", here])
-    # An identity that nothing reads stays, and so does what it is sent.
+    # This keeps identities that nothing reads, and the transfers to them.
     session_config.graph_options.rewrite_options.disable_meta_optimizer = True
     with tf.compat.v1.Session(server.target, config=session_config) as session:
         session.run(tf.compat.v1.global_variables_initializer())

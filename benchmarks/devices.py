@@ -1,22 +1,22 @@
-"""Measures what jax's devices do for tables in their memory, beside what tables on the host move.
+"""Compares tables in the memory of jax's devices with tables on the host.
 
     python benchmarks/devices.py [--platform=gpu] [--tables=8] [--vocabulary=100000]
         [--dimension=16] [--batch=512] [--ids 1 20] [--rounds=5]
 
-It needs jax and NumPy, and no TensorFlow. The work is that of `workload.py`: Adagrad, ids by Zipf's
-law. Plain rows are those of the table; packed ones share a row of 128 floats, as on a TPU. The
-first columns are of one device, with the ids that it owns; the last is of all devices together.
-A round is four calls, of which only the last is waited for; figures are those of the best round.
-Where a call takes hardly longer than an empty one, take a larger batch.
+It needs jax and NumPy, but not TensorFlow. The work is defined in `workload.py`: Adagrad, and ids
+by Zipf's law. Plain rows are as wide as the table. Packed rows share a row of 128 floats, as on a
+TPU. The first columns are for a single device and the ids that it owns. The last column is for all
+devices together. A round is four calls, and only the last call is waited for. The figures are from
+the best round. If a call takes hardly longer than an empty call, use a larger batch.
 
   sort         million ids per second, each with its place in the batch
-  gather       million ids per second, whose rows are read in ascending order
+  gather       million ids per second, with their rows read in ascending order
   scatter      million distinct rows per second, written in place
-  step ms      lookup and update by `DeviceTables`; the gradient of an activation is itself
+  step ms      lookup and update by `DeviceTables`, with each activation as its own gradient
 
-The last lines say what decides between tables='host' and tables='device'. `embedding_step.py` has
-the time of lookup and update on a host, as 'ours (native)': with --quick that of --ids=1
---tables=26 --batch=4096, and with --workloads='20 ids' that of --ids=20 --batch=4096.
+The last lines say what decides between tables='host' and tables='device'. `embedding_step.py`
+measures lookup and update on a host, as 'ours (native)'. Its --quick matches --ids=1 --tables=26
+--batch=4096 here, and its --workloads='20 ids' matches --ids=20 --batch=4096.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from workload import INITIAL_ACCUMULATOR, LEARNING_RATE, Workload, positive
 
 PACKAGE = pathlib.Path(__file__).resolve().parent.parent / "estimator_emb"
-# By its folder, as importing the package would import TensorFlow.
+# By its folder, because importing the package would import TensorFlow.
 sys.path.append(str(PACKAGE / "backends" / "xla"))
 import device_tables  # noqa: E402
 
@@ -39,7 +39,7 @@ CALLS = 4
 
 
 def seconds(rounds, call, state=None):
-    """Returns the time of a call, which takes what the one before it returned."""
+    """Returns the seconds of a call. Each call takes the result of the previous call."""
     state, best = jax.block_until_ready(call(state)), float("inf")
     for _ in range(rounds):
         start = time.perf_counter()
@@ -107,18 +107,18 @@ def step_of(made, mesh, ids, rounds):
 
 
 def sent(values, mesh, rounds):
-    """Returns the seconds in which arrays of all samples get to the devices."""
+    """Returns the seconds to send arrays of all samples to the devices."""
     divided = NamedSharding(mesh, PartitionSpec("core"))
     return seconds(rounds, lambda _: jax.device_put(values, divided))
 
 
 def fetched(values, mesh, rounds):
-    """Returns the seconds in which float arrays of all samples get back from the devices."""
+    """Returns the seconds to fetch float arrays of all samples from the devices."""
     placed = jax.device_put(values, NamedSharding(mesh, PartitionSpec("core")))
     compute = jax.jit(lambda given: [one + 1 for one in given])
     best = float("inf")
     for _ in range(rounds):
-        computed = jax.block_until_ready(compute(placed))  # What was fetched before is kept.
+        computed = jax.block_until_ready(compute(placed))  # jax caches fetched arrays.
         start = time.perf_counter()
         for one in computed:
             for shard in one.addressable_shards:
@@ -128,7 +128,7 @@ def fetched(values, mesh, rounds):
 
 
 def given_of(work):
-    """Returns what `DeviceTables.look_up` takes: the mean of several ids has segments and gains."""
+    """Returns the input of `DeviceTables.look_up`. With several ids, it has segments and gains."""
     given = {
         f"table{table}": {"ids": work.ids_of(table)[0].reshape(-1).astype(np.int32)}
         for table in range(work.tables)
@@ -143,7 +143,7 @@ def given_of(work):
 
 
 def measure(work, mesh, rounds):
-    """Prints the rows of a number of ids; returns what decides between the places of tables."""
+    """Prints the lines for a number of ids, and returns the comparison of 'host' and 'device'."""
     given = given_of(work)
     ids = {name: one["ids"] for name, one in given.items()}
     device, steps = mesh.devices[0], {}
@@ -173,7 +173,7 @@ def told(values, seconds):
 
 
 def verdict(host: float, on_devices: float) -> str:
-    """Says which place is faster, by the milliseconds of a step without the host's own work."""
+    """Returns which place is faster, by the milliseconds of a step without the host's own work."""
     if on_devices <= host:
         return "'device' is faster, whatever the host's lookup and update take."
     return (
@@ -194,7 +194,7 @@ def main() -> None:
     parser.add_argument("--ids", type=positive, nargs="+", default=[1, 20], help="per sample")
     parser.add_argument("--rounds", type=positive, default=5)
     options = parser.parse_args()
-    if options.platform == "cpu":  # Else jax looks for a TPU too.
+    if options.platform == "cpu":  # Otherwise jax looks for a TPU too.
         jax.config.update("jax_platforms", "cpu")
     devices = jax.local_devices(backend=options.platform)
     if options.batch % len(devices):

@@ -2,16 +2,16 @@
 
     python benchmarks/dlrm.py PEER BATCH
 
-PEER is 'ours', `TPUEstimator` with an EmbeddingConfigSpec; 'PJRT, host', the same with its model on
-a PJRT device, by jax; 'PJRT, device', that with its tables there too; 'legacy',
-tensorflow-estimator's Estimator with feature_column.embedding_column and v1 Adagrad; or 'no
-tables', that Estimator with given activations, which only adds a trained vector to each. All train
-the dense layers of the reference DLRM for the Criteo data, with 26 tables of 100,000 x 16, on
-batches of BATCH samples from tf.data.
+PEER 'ours' is `TPUEstimator` with an EmbeddingConfigSpec. 'PJRT, host' is the same with its model
+on a PJRT device, by jax, and 'PJRT, device' has its tables there too. 'legacy' is
+tensorflow-estimator's Estimator with feature_column.embedding_column and v1 Adagrad. 'no tables' is
+that Estimator with given activations, and only adds a trained vector to each. All train the dense
+layers of the reference DLRM for the Criteo data, with 26 tables of 100,000 x 16, on batches of
+BATCH samples from tf.data.
 
 After the warm-up it prints, as JSON, the seconds from the start of the process to the end of the
-first step. Then it reads numbers of steps from stdin, one in each line, trains for as many, and
-prints the examples per second and the CPU milliseconds of a step.
+first step. Then it reads numbers of steps from stdin, each on its own line. For each it trains that
+many steps, and prints the examples per second and the CPU milliseconds of a step.
 """
 
 import functools
@@ -120,7 +120,7 @@ def on_estimator(folder, batch, loss_and_train_op_of):
 
 
 def trained(activations_of):
-    """Returns a function from features and labels to the loss and the train_op of the DLRM."""
+    """Returns a function from (features, labels) to (loss, train_op) of the DLRM."""
 
     def loss_and_train_op_of(features, labels):
         loss = loss_of(activations_of(features), features["numbers"], labels)

@@ -2,10 +2,10 @@
 
     python benchmarks/dlrm_torch.py PEER BATCH
 
-PEER is 'FBGEMM', its table-batched embeddings, which update tables as they go back; 'EmbeddingBag',
-a `torch.nn.EmbeddingBag` with sparse gradients and Adagrad for each table; or 'no tables', where a
-given activation with a trained vector stands for each. Dense layers are trained by PyTorch's fused
-Adagrad. Batches lie ready in memory. The rest is as in `dlrm.py`.
+PEER 'FBGEMM' uses its table-batched embeddings, which update tables in the backward pass.
+'EmbeddingBag' uses a `torch.nn.EmbeddingBag` with sparse gradients and Adagrad for each table. 'no
+tables' replaces each table by a given activation with a trained vector. PyTorch's fused Adagrad
+trains the dense layers. Batches are in memory. The rest is as in `dlrm.py`.
 """
 
 import itertools
@@ -40,7 +40,7 @@ def adagrad(parameters, **how):
 
 
 class FBGEMM(torch.nn.Module):
-    """All tables in one op, whose way back updates them."""
+    """All tables in a single op that updates them in its backward pass."""
 
     def __init__(self, batch: int, vocabulary: int = VOCABULARY):
         super().__init__()
@@ -71,11 +71,11 @@ class FBGEMM(torch.nn.Module):
         return self.tables(ids.reshape(-1), self.offsets).reshape(-1, TABLES, DIMENSION)
 
     def update(self) -> None:
-        """Does nothing: the way back has updated the tables."""
+        """Does nothing, because the backward pass has updated the tables."""
 
 
 class EmbeddingBag(torch.nn.Module):
-    """A module for each table, with gradients of the rows that a batch has."""
+    """A module for each table, with gradients of only the rows in a batch."""
 
     def __init__(self, batch: int):
         super().__init__()
@@ -98,7 +98,7 @@ class EmbeddingBag(torch.nn.Module):
 
 
 class NoTables(torch.nn.Module):
-    """A trained vector for each table, and a number of each sample in place of its row."""
+    """A trained vector for each table, and a number for each sample instead of a row."""
 
     def __init__(self, batch: int):
         super().__init__()
@@ -115,7 +115,7 @@ class NoTables(torch.nn.Module):
 
 
 class Dense(torch.nn.Module):
-    """The layers of the reference: a bottom, products of all pairs, a top and a logit."""
+    """The dense layers of the reference: a bottom, products of all pairs, a top and a logit."""
 
     def __init__(self):
         super().__init__()
@@ -146,7 +146,7 @@ PEERS: dict[str, Callable] = {"FBGEMM": FBGEMM, "EmbeddingBag": EmbeddingBag, "n
 
 
 def train(embeddings, batches: Iterable, clock: Clock) -> None:
-    """Trains `embeddings` and dense layers on `batches`, of (ids, numbers, labels)."""
+    """Trains `embeddings` and dense layers on `batches` of (ids, numbers, labels)."""
     dense = Dense()
     optimizer = adagrad(dense.parameters(), fused=True)
     loss_of = torch.nn.BCEWithLogitsLoss()

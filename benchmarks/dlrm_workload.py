@@ -1,4 +1,4 @@
-"""The model and the data of the DLRM programs, `dlrm.py` and `dlrm_torch.py`, and their clock."""
+"""The model, the data and the clock of the DLRM programs `dlrm.py` and `dlrm_torch.py`."""
 
 import json
 import resource
@@ -17,7 +17,7 @@ WARM_UP = 10
 def samples(batch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns ids [TABLES, samples], numbers [samples, NUMBERS] and labels [samples, 1].
 
-    There are BATCHES times `batch` samples; programs go through them again and again.
+    There are BATCHES times `batch` samples. Programs go through them again and again.
     """
     count = BATCHES * batch
     rng = np.random.default_rng(0)
@@ -28,12 +28,12 @@ def samples(batch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def pairs() -> np.ndarray:
-    """Returns the places of the products that interact, in a flattened [TABLES + 1, TABLES + 1]."""
+    """Returns the flat indices of all pairs, below the diagonal of [TABLES + 1, TABLES + 1]."""
     return np.flatnonzero(np.tril(np.ones([TABLES + 1, TABLES + 1]), -1))
 
 
 class Clock:
-    """Times as many steps as each line of stdin asks for; training ends with its last line."""
+    """Times training steps. Each line of stdin is a number of steps. Training ends with stdin."""
 
     def __init__(self, batch: int, started: float, version: str):
         """Begins with the warm-up.
@@ -48,7 +48,7 @@ class Clock:
         self._warm = False
 
     def goes_on(self) -> bool:
-        """Counts a step that has ended; returns whether another one is wanted."""
+        """Counts a finished step, and returns whether to train another step."""
         if not self._start:
             self._start = time.time() - self._started
         self._left -= 1
@@ -70,6 +70,6 @@ class Clock:
 
 
 def now() -> tuple[float, float]:
-    """Returns seconds by the clock, and of CPU time of this process."""
+    """Returns the wall-clock time and the CPU time of this process, in seconds."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return time.perf_counter(), used.ru_utime + used.ru_stime

@@ -1,24 +1,24 @@
-"""The embedding work of one training step, ours beside what a user would pick instead.
+"""Measures the embedding work of a training step, for this package and for alternatives.
 
     python benchmarks/embedding_step.py [--quick] [--torch_python=VENV/bin/python]
         [--json=FILE] [--plot=FILE]
 
-A step looks up, combines, takes a given gradient and updates; it has no input pipeline and no dense
-model. Each peer is a process of its own. All run in turns, round after round, and figures are
-medians over the rounds:
+A step looks up ids, combines rows, takes a given gradient and updates the tables. It has no input
+pipeline and no dense model. Each peer runs in its own process. The peers take turns, round after
+round, and figures are medians over the rounds:
 
-  wall ms, cpu ms   of a step; cpu is user and system time of the process
-  x ours            the peer's cpu ms over that of 'ours' in the same round: above 1, ours is faster
-  x floor           wall ms over the memory floor in the same round
+  wall ms, cpu ms   per step, with user and system time of the process as cpu
+  x ours            cpu ms divided by that of 'ours' in the same round: above 1, 'ours' is faster
+  x floor           wall ms divided by the memory floor in the same round
 
-The memory floor is what the step must read and write, over the bandwidth that all cores reach in
-the same round: rows at random places of a table as large as the workload's, and copying for the
-rest. It needs a C++ compiler.
+The memory floor is the bytes that a step must read and write, divided by the bandwidth of all cores
+in the same round. The bandwidth for rows is for random places of a table as large as the
+workload's. The bandwidth for the rest is for copying. This needs a C++ compiler.
 
-Before it is timed, each peer takes two steps and must have the tables that NumPy has.
+Before the timing, each peer takes two steps, and its tables must equal NumPy's.
 
-'ours' is the graph that TPUEstimator builds with TensorFlow's own ops, and 'ours (native)' that
-with the native kernels, if there are any. The two differ only in ESTIMATOR_EMB_NATIVE.
+'ours' is the graph that TPUEstimator builds with TensorFlow's own ops. 'ours (native)' is the graph
+with native kernels, if there are any. The two differ only in ESTIMATOR_EMB_NATIVE.
 """
 
 import argparse
@@ -54,7 +54,7 @@ PROCESS_BYTES = 6e8
 
 
 class Peer:
-    """A running peer."""
+    """The running process of a peer."""
 
     def __init__(self, name: str, work: Workload, python: str, folder: str):
         self.name, self.rounds = name, []
@@ -66,7 +66,7 @@ class Peer:
             "ESTIMATOR_EMB_NATIVE": "1" if name == "ours (native)" else "0",
         }
         if name in peers.TORCH_PEERS:
-            changes["OMP_WAIT_POLICY"] = "PASSIVE"  # Waiting in a loop would count as CPU time.
+            changes["OMP_WAIT_POLICY"] = "PASSIVE"  # Busy waiting would count as CPU time.
         if name == "tf-keras":
             changes["TF_USE_LEGACY_KERAS"] = "1"
         with open(self._log, "w") as log:
@@ -109,7 +109,7 @@ class Peer:
 
 
 def groups(names: list[str], work: Workload, memory: float) -> list[list[str]]:
-    """Returns groups of peers that memory allows to run at the same time, each with 'ours'."""
+    """Returns groups of peers that fit into memory together. Each group has 'ours'."""
     size = max(2, int(memory / (work.table_bytes() + PROCESS_BYTES)))
     others = [name for name in names if name != "ours"]
     starts = range(0, max(len(others), 1), size - 1)
@@ -119,7 +119,7 @@ def groups(names: list[str], work: Workload, memory: float) -> list[list[str]]:
 def measure(
     work: Workload, names: list[str], options: argparse.Namespace
 ) -> tuple[dict[str, dict], float | None]:
-    """Returns figures by peer, in the order of `names`, and the memory floor in milliseconds."""
+    """Returns the figures of each peer, in the order of `names`, and the memory floor in ms."""
     figures: dict[str, dict] = {name: {"rounds": []} for name in names}
     floors = []
     with tempfile.TemporaryDirectory() as folder:
@@ -166,7 +166,7 @@ def measure(
 
 
 class Floor:
-    """A measurement of the time that the memory accesses of a step need at this moment."""
+    """Measures the time that the memory accesses of a step need at this moment."""
 
     def __init__(self, work: Workload, folder: str):
         program, source = os.path.join(folder, "floor"), str(HERE / "floor.cc")
@@ -181,7 +181,7 @@ class Floor:
         self._rows, self._stream = work.row_bytes(), work.stream_bytes()
 
     def measure(self) -> float | None:
-        """Returns milliseconds; None without a compiler."""
+        """Returns milliseconds, or None without a compiler."""
         if self._command is None:
             return None
         done = subprocess.run(self._command, check=True, capture_output=True)

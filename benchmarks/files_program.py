@@ -3,16 +3,16 @@
     python benchmarks/files_program.py PEER MODEL FORMAT FILE BATCH
     python benchmarks/files_program.py convert CSV_FILE TFRECORD_FILE
 
-MODEL is 'dlrm' or 'wdl', FORMAT 'csv' or 'tfrecord'. PEER is one of
+MODEL is 'dlrm' or 'wdl', FORMAT is 'csv' or 'tfrecord', and PEER is in this list:
 
   ours      `TPUEstimator`, with columns of strings in hash buckets in an EmbeddingConfigSpec
-  memory    the same, but its batches lie ready in memory, with ids in place of strings
+  memory    'ours' with batches in memory, and with ids instead of strings
   stock     tensorflow-estimator's Estimator, with TensorFlow's own columns and v1 Adagrad
-  dense     that Estimator with given activations, and a trained vector in place of each table
+  dense     that Estimator with given activations, and a trained vector instead of each table
   parsing   that Estimator with a model that only takes the parsed batch
-  reading   the same with lines or records as they stand in the file
-  hooks     the same without input: session calls and hooks
-  trace     'ours' on one thread; it prints milliseconds by part of the step, and ends
+  reading   'parsing' with unparsed lines or records
+  hooks     'parsing' without input: session calls and hooks
+  trace     'ours' on one thread. It prints milliseconds by part of the step, and ends
 
 The rest is as in `dlrm.py`.
 """
@@ -48,13 +48,13 @@ TO_IDS = ("StringToHashBucketFast", "HostTablesToIds")
 
 
 class Files:
-    """Datasets of one file, in batches."""
+    """Datasets of a file, in batches."""
 
     def __init__(self, form: str, path: str, batch: int):
         self._form, self._path, self._batch = form, path, batch
 
     def raw(self):
-        """Returns a dataset of batches of lines or records, for ever."""
+        """Returns an endless dataset of batches of lines or records."""
         kind = tf.data.TextLineDataset if self._form == "csv" else tf.data.TFRecordDataset
         return kind(self._path).repeat().batch(self._batch, drop_remainder=True)
 
@@ -63,7 +63,7 @@ class Files:
         return self.raw().map(self._parse)
 
     def with_ids(self, samples: int):
-        """Returns arrays of batches of the same, with ids for strings and -1 for empty ones."""
+        """Returns parsed batches as arrays, with ids for strings and -1 for empty strings."""
 
         def hashed(features, labels):
             for key in COLUMNS:
@@ -92,7 +92,7 @@ class Files:
 
 
 def write_records(source: str, path: str) -> None:
-    """Writes the rows of a CSV file as TFRecords, without what is missing."""
+    """Writes the rows of a CSV file as TFRecords, without the missing values."""
     with tf.io.TFRecordWriter(path) as writer:
         for batch in tf.data.TextLineDataset(source).batch(1024):
             cells = [cell.numpy() for cell in tf.io.decode_csv(batch, DEFAULTS)]
@@ -108,7 +108,7 @@ def write_records(source: str, path: str) -> None:
 
 
 def wdl_loss(activations, wide, numbers, labels):
-    """Returns the loss of a deep model beside a linear one."""
+    """Returns the loss of a deep model added to a linear model."""
     with tf.name_scope("dense"):
         x = tf.concat([*activations, numbers], axis=1)
         for layer, size in enumerate((*DEEP, 1)):
@@ -197,7 +197,7 @@ def dense(folder, model, batch):
 
 
 def taking(folder, model, batch):
-    """Returns an Estimator whose model takes its input and computes nothing."""
+    """Returns an Estimator with a model that takes its input and computes nothing."""
 
     def taken(features, labels):
         parts = [part.op for part in tf.nest.flatten((features, labels)) if part is not None]
@@ -209,7 +209,7 @@ def taking(folder, model, batch):
 
 
 def part_of(name: str, op: str) -> str | None:
-    """Returns the part of the step to which a node belongs; None for dense layers and tf.data."""
+    """Returns the part of the step that a node belongs to, or None for dense layers and tf.data."""
     if op in TO_IDS:
         return "strings to ids"
     if "embedding_input" in name or "check_ids" in name:

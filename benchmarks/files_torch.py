@@ -2,7 +2,7 @@
 
     python benchmarks/files_torch.py FILE BATCH
 
-Reads the CSV file by Python's csv module and a DataLoader. The rest is as in `dlrm_torch.py`.
+It reads the CSV file with Python's csv module and a DataLoader. The rest is as in `dlrm_torch.py`.
 """
 
 import sys
@@ -14,7 +14,7 @@ from files_workload import BUCKETS, read
 
 
 class Rows(torch.utils.data.IterableDataset):
-    """The rows of a file, for ever."""
+    """The rows of a file, repeated endlessly."""
 
     def __init__(self, path: str):
         super().__init__()

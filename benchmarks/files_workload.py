@@ -1,4 +1,4 @@
-"""The files of `from_files.py`: rows of the Criteo data, or random ones like them."""
+"""Writes and reads the files of `from_files.py`: rows of the Criteo data, or random rows."""
 
 import csv
 import pathlib
@@ -15,13 +15,13 @@ MOST_NUMBER = 1e6
 
 
 def write(path: pathlib.Path, rows: int, real: str | None) -> None:
-    """Writes a CSV file without header: a label, 13 numbers and 26 strings in each row.
+    """Writes a CSV file without a header: a label, 13 numbers and 26 strings in each row.
 
     Args:
-      path: of the file.
+      path: path of the file.
       rows: how many rows to write.
-      real: the path of a file of the Criteo data with header, whose rows are drawn at random; None
-        for strings of eight hexadecimal digits that occur by Zipf's law with exponent 1.05.
+      real: path of a file of the Criteo data with a header, to draw rows from at random. None draws
+        strings of eight hexadecimal digits by Zipf's law with exponent 1.05.
     """
     rng = np.random.default_rng(0)
     with open(path, "w", newline="") as file:
@@ -40,7 +40,7 @@ def _random(rng: np.random.Generator, rows: int):
     labels = (rng.random([rows, 1]) < 0.3).astype(int).astype(str)
     numbers = np.minimum(rng.lognormal(3, 2, [rows, NUMBERS]), MOST_NUMBER).astype(int).astype(str)
     drawn = np.minimum(rng.zipf(1.05, [rows, TABLES]), 2**62).astype(np.uint64)
-    # A multiplication by an odd number, which keeps values apart, makes digits of every kind.
+    # Multiplying by an odd number makes digits of every kind, and keeps different values apart.
     hashed = drawn * np.uint64(0x9E3779B97F4A7C15) + np.arange(TABLES, dtype=np.uint64)
     strings = np.vectorize("{:08x}".format)(hashed >> np.uint64(32))
     cells = np.concatenate([numbers, strings], axis=1)
@@ -49,10 +49,9 @@ def _random(rng: np.random.Generator, rows: int):
 
 
 def read(path: str, buckets: int = BUCKETS):
-    """Yields (label, numbers, ids) of each row, by Python's own csv, for ever.
+    """Yields (label, numbers, ids) of each row, endlessly, by Python's own csv.
 
-    As in TorchRec's reader of these data, the hexadecimal digits are the id, and a missing value
-    is 0.
+    As in TorchRec's reader of these data, hexadecimal digits are the id, and a missing value is 0.
     """
     while True:
         with open(path, newline="") as file:

@@ -1,35 +1,35 @@
-"""Measures trainings that read files: Criteo's columns, with 26 columns of strings.
+"""Measures trainings that read files with the columns of the Criteo data, 26 of them strings.
 
     python benchmarks/from_files.py [--models dlrm wdl] [--formats csv tfrecord]
         [--batches 512 4096] [--rows=65536] [--real=FILE] [--rounds=5] [--samples=40960]
         [--stock_python=VENV/bin/python] [--torch_python=VENV/bin/python]
 
-Writes a file of random rows, or of rows drawn from FILE, which has the header and columns of the
-Criteo data, and trains from it: DLRM (512-256-64-16, 512-256-1) or a wide and deep model
-(1024-512-256), with 26 tables of 10,000 x 16 whose rows are hash buckets of strings.
-`files_program.py` describes the peers:
+It writes a file of random rows and trains from it. With --real it draws the rows from FILE, which
+must have the header and columns of the Criteo data. The models are DLRM (512-256-64-16, 512-256-1)
+and wide and deep (1024-512-256). Both have 26 tables of 10,000 x 16, with hash buckets of strings
+as rows. `files_program.py` describes the peers:
 
-  ours          from the file, by `TPUEstimator`
-  memory        the same with ids that lie ready in memory
-  dense         the dense layers alone, from memory
+  ours          trains from the file with `TPUEstimator`
+  memory        trains with `TPUEstimator` from ids in memory
+  dense         trains the dense layers alone, from memory
   parsing       reads and parses batches of the file, and trains nothing
-  reading       reads them without parsing
+  reading       reads batches without parsing them
   hooks         session calls and hooks of tensorflow-estimator without any input
   stock         tensorflow-estimator and TensorFlow's own columns, in the Python that --stock_python
                 or the environment variable ESTIMATOR_EMB_STOCK_PYTHON names
   FBGEMM        the DLRM in PyTorch, from CSV, in the Python of --torch_python
 
-All train in turns, `samples` samples in each round. Figures are medians over the rounds, and so are
-the ratios, of figures of the same round:
+The peers take turns and train `samples` samples in each round. Figures are medians over the rounds.
+Ratios are computed within a round, and then are medians too:
 
-  wall, cpu ms  of a step, after the tenth
-  of stock      ratio of CPU times
-  of memory     ratio of CPU times to that of ours from memory
+  wall, cpu ms  per step, after the tenth
+  of stock      CPU time divided by the CPU time of 'stock'
+  of memory     CPU time divided by the CPU time of 'memory'
 
-Then come the milliseconds of the parts of a step of ours. Reading, parsing, dense layers and hooks
-are differences of the CPU times above. Strings to ids, their conversion and the embedding work are
-those of TensorFlow's trace of kernels on one thread, which other work on the machine lengthens.
-'rest' is what none of these has, such as starting ops.
+The last lines divide a step of 'ours' into parts, in milliseconds. Reading, parsing, dense layers
+and hooks are differences of the CPU times above. Strings to ids, conversion and embedding are from
+TensorFlow's trace of kernels on one thread, and grow with other work on the machine. 'rest' is
+everything else, such as starting ops.
 """
 
 import argparse
@@ -51,7 +51,7 @@ STOCK = "ESTIMATOR_EMB_STOCK_PYTHON"
 
 
 def programs_of(options, model: str, form: str, path: str, batch: int) -> dict[str, list[str]]:
-    """Returns, by the name of each peer, its Python, its file and its arguments."""
+    """Returns, for each peer, its Python, its file and its arguments."""
     found = {peer: [sys.executable, PROGRAM, peer, model, form, path, batch] for peer in OURS}
     if options.stock_python:
         found["stock"] = [options.stock_python, PROGRAM, "stock", model, form, path, batch]
@@ -94,7 +94,7 @@ def ratio(cpu: dict[str, list[float]], peer: str, other: str) -> str:
 
 
 def trace(model: str, form: str, path: str, batch: int) -> dict[str, float]:
-    """Returns the milliseconds of the parts of a step of ours, on one thread."""
+    """Returns the milliseconds of the parts of a step of 'ours', on one thread."""
     done = subprocess.run(
         [sys.executable, str(HERE / PROGRAM), "trace", model, form, path, str(batch)],
         env=environment(),

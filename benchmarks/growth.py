@@ -2,25 +2,25 @@
 
     python benchmarks/growth.py [--sweeps vocabulary ids ...] [--vocabulary=1000000]
 
-It trains tables of dimension 16 under Adagrad, with ids drawn by Zipf's law (exponent 1.05), by
-`TPUEstimator.train` on the host. A step must cost what its ids cost: it must not depend on the
-vocabulary, grow in proportion to the number of ids, and less than in proportion to the number of
-tables. N emulated cores (`TPUConfig(num_shards=N, device='emulate')`) must cost no more than N
-times one core, for N times its batch. Each line is a process of its own; 0 cores are
+It trains tables of dimension 16 under Adagrad, by `TPUEstimator.train` on the host, with ids drawn
+by Zipf's law (exponent 1.05). A step must cost what its ids cost. So its cost must not depend on
+the vocabulary. It must grow in proportion to the number of ids, and more slowly than the number of
+tables. N emulated cores (`TPUConfig(num_shards=N, device='emulate')`) with N times the batch must
+cost at most N times as much as a single core. Each line is its own process, and 0 cores means
 `use_tpu=False`.
 
-The last sweeps need jax (`TPUConfig(num_shards=N, device='pjrt', tables=...)`). Their cores are
-N devices that are all this CPU, a proxy for GPUs and TPUs.
+The last sweeps need jax (`TPUConfig(num_shards=N, device='pjrt', tables=...)`). Their cores are N
+devices that are all this CPU, a proxy for GPUs and TPUs.
 
-  distinct     rows that a batch touches: those a step must read and write
+  distinct     distinct rows of a batch, to be read and written by a step
   ms           median wall time of a step, in rounds of 20 steps
   cpu ms       user and system time of the process in the same steps, per step
-  x first      cpu ms against the first line of the sweep
-  x work       ids of a batch, or distinct rows if they grow more, against the first line
+  x first      cpu ms divided by cpu ms of the sweep's first line
+  x work       like x first, for ids of a batch, or for distinct rows if they grow more
   MB           the tables and their slots
-  peak MB      peak resident memory, less that of a run with tables of 1000 rows
+  peak MB      peak resident memory, less the peak of a run with tables of 1000 rows
 
-A line that costs more than its work says so; a vocabulary that outgrows the caches may.
+A line says so if it costs more than its work. A vocabulary that outgrows the caches may do so.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def measure(
 ) -> dict[str, float]:
     """Trains in this process and returns its figures.
 
-    PJRT devices have their tables at the `place`, 'host' or 'device'; None emulates a TPU.
+    `place` says where PJRT devices keep their tables, 'host' or 'device'. None emulates a TPU.
     """
     import numpy as np
     import tensorflow as tf
@@ -107,7 +107,7 @@ def measure(
                 rounds.append((time.perf_counter(), used.ru_utime + used.ru_stime))
             self.steps += 1
 
-    # A hook sees every step only if each is a session call of its own.
+    # A hook sees every step only if each step is its own session call.
     of_cores = {"iterations_per_loop": 1, "num_shards": cores, "device": "emulate"}
     if place:
         of_cores |= {"device": "pjrt", "tables": place}

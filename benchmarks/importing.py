@@ -1,13 +1,13 @@
-"""Measures what `import estimator_emb` takes beside the import of TensorFlow itself.
+"""Measures the cost of `import estimator_emb`, compared with the import of TensorFlow.
 
     python benchmarks/importing.py [--rounds=7]
 
-Each import runs in a process of its own, all in turns. The figures are medians over rounds:
+Each import runs in its own process, and the imports take turns. The figures are medians:
 
-  wall, cpu   milliseconds of the process, Python's own start included
-  ratio       CPU time over that of `import tensorflow` alone
-  adds        megabytes that the packages which estimator_emb asks pip for take on disk, without
-              those that TensorFlow asks for too
+  wall, cpu   milliseconds of the process, with Python's own start
+  ratio       CPU time divided by the CPU time of `import tensorflow` alone
+  adds        megabytes on disk of the packages that pip installs for estimator_emb, without the
+              packages that it installs for TensorFlow too
 """
 
 import argparse
@@ -45,7 +45,7 @@ def measure(program: str) -> tuple[float, float]:
 
 
 def needed(package: str) -> set[str]:
-    """Returns the packages that pip installs with a package, itself among them."""
+    """Returns a package, and all packages that pip installs with it."""
     found, left = set(), [package]
     while left:
         name = left.pop().lower().replace("_", "-")
@@ -62,7 +62,7 @@ def needed(package: str) -> set[str]:
 
 
 def megabytes(package: str) -> float:
-    """Returns what a package takes on disk."""
+    """Returns the size of a package on disk, in megabytes."""
     files = metadata.files(package) or []
     sizes = [file.locate().stat().st_size for file in files if file.locate().is_file()]
     return sum(sizes) / 1e6

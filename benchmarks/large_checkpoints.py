@@ -1,14 +1,14 @@
-"""Measures the memory in which the tables of large checkpoints are exported, converted and read.
+"""Measures the memory for exporting, converting and reading the tables of large checkpoints.
 
     python benchmarks/large_checkpoints.py [--gigabytes=1] [--tasks NAME ...]
 
-It writes a checkpoint of one table of that many gigabytes, dimension 64, with a slot of the same
-size, and does each task with a quarter of it and with all of it, in a process of its own.
+It writes a checkpoint of a table with that many gigabytes, dimension 64, and a slot of the same
+size. It runs each task with a quarter-size checkpoint and with the whole, in its own process.
 
-  quarter, all  the most memory that the process had to itself, in MB: all but the pages of files,
-                which the system takes back as it likes. Read every 5 ms. The two are about the
-                same where memory does not depend on the size of the table
-  seconds       of wall time for all of it
+  quarter, all  the most memory that the process had to itself, in MB, with the quarter and with the
+                whole. It excludes pages of files, which the system takes back as it likes. Read
+                every 5 ms. Both are about the same if memory does not depend on the table's size
+  seconds       of wall time, with the whole
   written       gigabytes
 """
 
@@ -28,7 +28,7 @@ TASKS = (*EXPORTS, "convert", "inspect", "against", "nearest")
 
 
 def write(folder: str, gigabytes: float) -> None:
-    """Writes the checkpoint, in pieces, as two hosts of a TPU save a table under 'mod'."""
+    """Writes the checkpoint in pieces, as two hosts of a TPU save a table under 'mod'."""
     import numpy as np
     import tensorflow as tf
 
@@ -50,7 +50,7 @@ def write(folder: str, gigabytes: float) -> None:
 
 
 def run(task: str, folder: str) -> dict[str, float]:
-    """Does one task in this process; returns its figures."""
+    """Runs a task in this process, and returns its figures."""
     from estimator_emb import checkpoint
 
     path, out = f"{folder}/model.ckpt-1", f"{folder}/{task}"

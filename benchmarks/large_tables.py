@@ -1,21 +1,21 @@
-"""Measures memory and checkpoints of large tables.
+"""Measures the memory and the checkpoints of trainings with large tables.
 
     python benchmarks/large_tables.py [--gigabytes=1]
 
-It trains that many gigabytes of tables under Adagrad, which adds a slot of the same size, by
-`TPUEstimator.train`: for each input form without checkpoints, and once with a checkpoint, which is
-then restored.
+It trains that many gigabytes of tables with `TPUEstimator.train` under Adagrad, which adds a slot
+of the same size. Each input form trains without checkpoints. A last training writes a checkpoint
+and restores it.
 
-  peak      the most memory that the process had to itself, tables and slots included: all but the
-            pages of files such as TensorFlow's libraries, which the system shares and takes back
-            as it likes. It may be 1.15 times tables and slots, and 300 MB. Read every 5 ms.
-  resident  the most resident memory, those pages included
-  save      seconds to write the checkpoint, and to write as many bytes to a file
-  look      seconds to look for NaN before it is written
-  restore   seconds to read it, and to read that file, neither of which is in the file cache
+  peak      the most memory that the process had to itself, with tables and slots. It excludes pages
+            of files such as TensorFlow's libraries, which the system shares and takes back as it
+            likes. It may be 1.15 times tables and slots, plus 300 MB. Read every 5 ms.
+  resident  the most resident memory, with those pages
+  save      seconds to write the checkpoint, and to write as many bytes to a plain file
+  look      seconds to look for NaN before the checkpoint is written
+  restore   seconds to read the checkpoint, and the plain file, without the file cache
 
-Nothing waits for the disk when one of these starts, and none waits for it at its end. Each may take
-1.5 times as long as the plain file.
+Before each of these starts, pending writes are flushed to disk. At its end, nothing waits for the
+disk. Each may take 1.5 times as long as the plain file.
 """
 
 import argparse
@@ -131,7 +131,7 @@ def train(form: str, gigabytes: float, checkpoint: bool) -> dict[str, float]:
         with own_memory() as own:
             estimator.train(input_fn, steps=STEPS)
             if checkpoint:
-                estimator.train(input_fn, steps=STEPS)  # Restores.
+                estimator.train(input_fn, steps=STEPS)  # Restores the checkpoint.
         resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
         if checkpoint:
             for _ in range(ROUNDS):
@@ -143,7 +143,7 @@ def train(form: str, gigabytes: float, checkpoint: bool) -> dict[str, float]:
 
 @contextlib.contextmanager
 def own_memory() -> Iterator[list[float]]:
-    """Yields a list to which megabytes of memory that no file backs are added; Linux only."""
+    """Yields a list that collects the megabytes of memory that no file backs. Linux only."""
     sizes: list[float] = []
     done = threading.Event()
 
@@ -162,7 +162,7 @@ def own_memory() -> Iterator[list[float]]:
 
 
 def plain(checkpoint: str, spent: dict[str, list[float]]) -> None:
-    """Adds to `spent` the seconds to write and to read one file as large as a checkpoint."""
+    """Adds to `spent` the seconds to write and read a plain file as large as a checkpoint."""
     import numpy as np
 
     folder, prefix = os.path.split(checkpoint)
@@ -182,7 +182,7 @@ def plain(checkpoint: str, spent: dict[str, list[float]]) -> None:
 
 
 def settle(folder: str) -> None:
-    """Writes what waits for the disk, and drops the folder's files from the cache."""
+    """Flushes pending writes to disk, and drops the folder's files from the cache."""
     os.sync()
     for path in pathlib.Path(folder).iterdir():
         if path.is_file():

@@ -1,16 +1,16 @@
-"""Measures what the options of a training cost, with native kernels and with TensorFlow's ops.
+"""Measures the cost of training options, with native kernels and with TensorFlow's ops.
 
     python benchmarks/options.py [--options NAME ...] [--steps=100] [--rounds=3] [--tables=26]
         [--vocabulary=100000] [--batch=4096]
 
-Each option trains by `TPUEstimator` in a process of its own, with either kernels in turns: tables
-of 16 columns, one id per sample and table, a model that only adds activations up. 'every row' has
-four tables at most, since every step goes over all of their rows. Table summaries are written in
-each step there, and in every hundredth by default, which the median leaves out.
+Each option trains with `TPUEstimator` in its own process, in turns with native kernels and ops.
+Tables have 16 columns and an id per sample. The model only adds up activations. 'every row' has at
+most four tables, because every step goes over all of their rows. The option for table summaries
+writes them in each step. By default every hundredth step does, and the median leaves those out.
 
-  native        wall and CPU milliseconds of a step, after the tenth; medians over rounds
+  native        wall and CPU milliseconds of a step, after the tenth, as medians over rounds
   ops           the same with TensorFlow's own ops
-  ratio         CPU time with TensorFlow's ops over that with the kernels
+  ratio         CPU time with TensorFlow's ops divided by CPU time with native kernels
 """
 
 import argparse
@@ -37,7 +37,7 @@ OPTIONS = {
 
 
 def train(arguments: argparse.Namespace) -> dict[str, float]:
-    """Trains with one option; returns the milliseconds of a step."""
+    """Trains with an option, and returns the milliseconds of a step."""
     import tensorflow as tf
 
     import estimator_emb as ee

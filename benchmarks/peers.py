@@ -1,10 +1,10 @@
-"""Runs one peer of `embedding_step.py` in a process of its own.
+"""Runs a peer of `embedding_step.py` in its own process.
 
-    python benchmarks/peers.py PEER WORKLOAD
+    python benchmarks/peers.py PEER WORKLOAD FILE
 
 WORKLOAD is a `Workload` as JSON. The process first runs CHECK_STEPS steps on the first batch and
-stores two tables in the file it was told; then, for each line on stdin, a number of steps, it runs
-these and answers with the wall and CPU milliseconds of a step.
+stores two tables in FILE. Then it reads numbers of steps from stdin, each on its own line. For each
+it runs that many steps, and prints the wall and CPU milliseconds of a step.
 """
 
 import functools
@@ -34,25 +34,25 @@ Table = Callable[[int], np.ndarray]
 
 
 class Unsupported(Exception):
-    """The error of a peer that cannot do this workload."""
+    """Raised by a peer that cannot do this workload."""
 
 
 def all_ids(work: Workload) -> np.ndarray:
-    """Returns int64 [BATCHES, tables, batch, ids]."""
+    """Returns the ids of all tables, int64 [BATCHES, tables, batch, ids]."""
     return np.stack([work.ids_of(table) for table in range(work.tables)], 1)
 
 
 def all_gradients(work: Workload) -> np.ndarray:
-    """Returns those of the activations, float32 [tables, batch, dimension]."""
+    """Returns the gradients of all activations, float32 [tables, batch, dimension]."""
     return np.stack([work.gradient_of(table) for table in range(work.tables)])
 
 
 class _Graph:
-    """The part that peers in v1 graphs share: inputs that are ready, and given gradients.
+    """The inputs and the given gradients that peers in v1 graphs share.
 
     Inputs are in local variables, so that no peer pays for a pipeline and TensorFlow folds nothing
-    into a constant. A variable has those of all tables, of which each gets its part without a copy,
-    as a pipeline gives a program all features at once.
+    into a constant. A variable holds the inputs of all tables, and each table gets its part without
+    a copy. A pipeline also gives a program all features at once.
     """
 
     def __init__(self, work: Workload):
@@ -117,7 +117,7 @@ class _Graph:
         return train.AdagradOptimizer(LEARNING_RATE, INITIAL_ACCUMULATOR)
 
     def minimize(self, tables, activations):
-        """Adds a step of a v1 optimizer, from the given gradients of the activations."""
+        """Adds a step of a v1 optimizer for the given gradients of the activations."""
         tf = self.tf
         gradients = [self.gradient(table) for table in range(self.work.tables)]
         slopes = tf.gradients(activations, tables, grad_ys=gradients)
@@ -127,8 +127,8 @@ class _Graph:
     def used(self, activations):
         """Returns a scalar to fetch that needs every activation.
 
-        An op with a side effect takes them: of what others only wait for, TensorFlow's graph
-        optimizers leave out whatever has none, whole lookups of other peers.
+        An op with a side effect takes the activations. If only control dependencies needed them,
+        graph optimizers would remove ops without side effects, even whole lookups of other peers.
         """
         taken = self.tf.raw_ops.Assert(condition=True, data=activations)
         with self.tf.control_dependencies([taken]):
@@ -197,7 +197,7 @@ def ours(work: Workload, form: str = "dense") -> tuple[Step, Table]:
 
 
 def ours_native(work: Workload) -> tuple[Step, Table]:
-    """Builds the same with native kernels, which ESTIMATOR_EMB_NATIVE in the environment allows."""
+    """Builds the graph of `ours` with native kernels, if ESTIMATOR_EMB_NATIVE allows them."""
     if importlib.util.find_spec("estimator_emb.native") is None:
         raise Unsupported("there are no native kernels")
     started = ours(work)
@@ -317,10 +317,10 @@ def _keras(work: Workload, keras) -> tuple[Step, Table]:
 
 
 def _summed(slope):
-    """Returns a sparse gradient with one term for each row.
+    """Returns a sparse gradient with a single term for each row.
 
-    The optimizers of Keras 3 (3.15.1) square each occurrence of a row by itself, so that a row that
-    occurs twice gets another accumulator than from the sum of its gradient.
+    The optimizers of Keras 3 (3.15.1) square each occurrence of a row by itself. Then a row that
+    occurs twice gets a different accumulator than from the sum of its gradients.
     """
     import tensorflow as tf
 

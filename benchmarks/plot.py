@@ -1,8 +1,8 @@
-"""Draws what `embedding_step.py` measured: CPU milliseconds of a step, by workload and peer.
+"""Draws the figures of `embedding_step.py`: CPU milliseconds of a step, by workload and peer.
 
     python benchmarks/plot.py docs/embedding_step.svg FIGURES.json [FIGURES.json ...]
 
-One row of panels for each file, one panel for each workload. Needs matplotlib.
+Each file gets a row of panels, and each workload gets a panel in it. Needs matplotlib.
 """
 
 import json
@@ -14,7 +14,7 @@ def draw(file: str, measured: list[dict], workloads: tuple[str, ...] = ("standar
     """Draws the figures.
 
     Args:
-      file: the file to write, whose ending is its format.
+      file: the file to write. Its extension is its format.
       measured: figures of one TensorFlow version each.
       workloads: names of the workloads to draw, if they were measured.
     """

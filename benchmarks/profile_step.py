@@ -2,9 +2,9 @@
 
     python benchmarks/profile_step.py [--batch=4096] [--steps=10] [--ops=5]
 
-Trains the DLRM of `dlrm.py` on one thread, so that the time of a kernel is CPU time and nothing
-waits inside it, and adds up kernels by the part of the step to which they belong. The input is a
-batch from memory, which tf.data prepares on threads of its own.
+It trains the DLRM of `dlrm.py` on one thread, so the time of a kernel is CPU time without waiting.
+It adds up kernels by the part of the step that they belong to. The input is a batch in memory, and
+tf.data prepares it on its own threads.
 """
 
 import argparse
@@ -33,7 +33,7 @@ ORDER = (
 
 
 def part_of(name: str, op: str) -> str:
-    """Returns the part of the step to which a node belongs."""
+    """Returns the part of the step that a node belongs to."""
     if op.startswith(("Iterator", "_Recv", "_Send")):
         return "input pipeline"
     if "check_ids" in name:
@@ -54,7 +54,7 @@ def part_of(name: str, op: str) -> str:
 
 
 class Trace(tf.compat.v1.train.SessionRunHook):
-    """A hook that adds up microseconds by (part, op), in the steps after the tenth."""
+    """A hook that adds up microseconds by (part, op) over the steps after the tenth."""
 
     def __init__(self, part_of=part_of):
         self.spent, self.steps, self.ops = collections.Counter(), 0, {}

@@ -1,18 +1,18 @@
-"""Measures how long a training takes to begin, which grows with the number of its tables.
+"""Measures how long a training takes to begin, for several numbers of tables.
 
     python benchmarks/startup.py [--tables 100 1000] [--ids dense] [--before=CHECKOUT] [--rounds=3]
 
-The CPU time, user and system, from a call to the end of its first step, in small batches, with the
-settings that a program has by default: summaries, checkpoints, the text of the graph. `--before`
-trains in turns with another checkout of this package.
+It measures CPU time, user and system, from a call to the end of its first step, in small batches.
+Programs have their default settings: summaries, checkpoints, and the graph as text. `--before` also
+trains with another checkout of this package, in turns.
 
   ids        'dense' are int64 [batch] in memory, 'strings' are hashed by feature columns,
-             'emulated' are dense ones of an emulated TPU with two cores
-  call       'train' begins from nothing, 'restart' from the checkpoint, 'evaluate' too
-  ms         CPU milliseconds for each table, median of the rounds
-  x first    ms against that of the first number of tables
-  ops        of the graph, for each table
-  x before   ms against that of the other checkout
+             'emulated' are dense ids on an emulated TPU with two cores
+  call       'train' begins from nothing, 'restart' and 'evaluate' begin from the checkpoint
+  ms         CPU milliseconds per table, as the median over the rounds
+  x first    ms divided by ms of the first number of tables
+  ops        ops in the graph per table
+  x before   ms divided by ms of the other checkout
 """
 
 import argparse
@@ -29,7 +29,7 @@ CORES = 2
 
 
 def measure(kind: str, tables: int) -> dict[str, float]:
-    """Trains and evaluates one step a call in this process, and returns the figures of calls."""
+    """Trains, restarts and evaluates in this process, a step each. Returns the figures by call."""
     import numpy as np
     import tensorflow as tf
 

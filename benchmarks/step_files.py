@@ -1,15 +1,15 @@
-"""Writes a training step of a program as files, and runs it where there is jax alone.
+"""Writes a training step of a program to files, and runs the step with jax alone.
 
     python benchmarks/step_files.py write FOLDER PROGRAM [ARGUMENTS]
     python benchmarks/step_files.py run FOLDER [--platform=gpu] [--rounds=20]
 
 `write` is `estimator-emb run --device=pjrt --tables=device PROGRAM` up to the first step, on CPU
-devices: XLA_FLAGS=--xla_force_host_platform_device_count=N has N of them. It writes the step for
-CPUs, GPUs and TPUs (step.bin), what it takes (arguments.npz), and the variables and tables that
-CPUs return (state.npz). Tables have plain rows there, as on CPUs and GPUs.
+devices. With XLA_FLAGS=--xla_force_host_platform_device_count=N there are N devices. It writes the
+step for CPUs, GPUs and TPUs (step.bin), its arguments (arguments.npz), and the variables and tables
+that CPUs return (state.npz). The tables have plain rows, as on CPUs and GPUs.
 
 `run` needs jax and NumPy, and as many devices. It prints how far their variables and tables are
-from those of CPUs, and the time of a step.
+from the CPUs', and the time of a step.
 """
 
 import argparse
@@ -27,7 +27,7 @@ def write(folder: pathlib.Path, program: list[str]) -> None:
     from estimator_emb.cli import main as cli
 
     def launch(step, given, copies, ids=None, launch=devices.DeviceStep.launch):
-        if not ids:  # Of an evaluation or a prediction.
+        if not ids:  # An evaluation or a prediction.
             return launch(step, given, copies, ids)
         folder.mkdir(parents=True, exist_ok=True)
         exported, arguments = step.exported(given, ids)
@@ -36,7 +36,7 @@ def write(folder: pathlib.Path, program: list[str]) -> None:
         np.savez(folder / "arguments.npz", *arguments)
         np.savez(folder / "state.npz", *step.state())
         print(f"{folder}: a step of {len(exported):,} bytes, {len(arguments)} arrays", flush=True)
-        os._exit(0)  # The program has more steps.
+        os._exit(0)  # Skips the program's other steps.
 
     devices.DeviceStep.launch = launch
     os.environ["ESTIMATOR_EMB_PJRT_PLATFORM"] = "cpu"
@@ -44,11 +44,11 @@ def write(folder: pathlib.Path, program: list[str]) -> None:
 
 
 def run(folder: pathlib.Path, platform: str | None, rounds: int) -> None:
-    """Runs a step that `write` wrote, and prints what it found."""
+    """Runs a step that `write` wrote, and prints its difference from CPUs and its time."""
     import jax
     import jax.export
 
-    if platform == "cpu":  # Else jax looks for a TPU too.
+    if platform == "cpu":  # Otherwise jax looks for a TPU too.
         jax.config.update("jax_platforms", platform)
     jax.config.update("jax_enable_x64", True)
     exported = jax.export.deserialize(bytearray((folder / "step.bin").read_bytes()))

@@ -1,15 +1,15 @@
-"""Measures whole training programs: DLRM with TPUEstimator, and as it was written without it.
+"""Measures whole DLRM training programs, with TPUEstimator and without.
 
     python benchmarks/whole_step.py [--batches 128 1024 4096] [--starts=3] [--rounds=5]
         [--samples=40960] [--torch_python=VENV/bin/python]
 
-`dlrm.py` and, for PyTorch, `dlrm_torch.py` describe them. 'no tables' has no embedding work at all:
-what legacy gains over it is what tables that cost nothing would gain. Where jax is installed,
-'PJRT, host' is ours with its model on one PJRT device, and 'PJRT, device' has its tables there too.
-A CPU device is a proxy for GPUs and TPUs. The reference trains on batches of 128, the other
-benchmarks here on 4096. Each program starts `starts` times, alone; then all train in turns,
-`samples` samples in each of `rounds` rounds. Figures are medians over starts and rounds, and so are
-the ratios to legacy, of figures of the same start or round.
+`dlrm.py` and, for PyTorch, `dlrm_torch.py` describe them. 'no tables' has no embedding work, so its
+distance from 'legacy' is the gain if tables cost nothing. With jax, 'PJRT, host' is 'ours' with its
+model on a PJRT device, and 'PJRT, device' has its tables there too. A CPU device is a proxy for
+GPUs and TPUs. The reference trains on batches of 128, the other benchmarks here on 4096. Each
+program starts alone, `starts` times. Then all take turns and train `samples` samples in each of
+`rounds` rounds. Figures are medians over starts and rounds. Ratios to 'legacy' are computed within
+a start or round, and then are medians too.
 
   start s       from the start of the process to the end of the first step: imports, graph, tables
   examples/s    in the steps after the tenth
@@ -64,7 +64,7 @@ class Program:
 
 
 def programs_of(options: argparse.Namespace) -> dict[str, tuple[str, str, str]]:
-    """Returns, by the name of each peer, its Python, its file and its name there."""
+    """Returns, for each peer, its Python, its file and its name in that file."""
     peers = (*JAX_PEERS, *PEERS) if importlib.util.find_spec("jax") else PEERS
     found = {peer: (sys.executable, "dlrm.py", peer) for peer in peers}
     if options.torch_python:

@@ -1,7 +1,7 @@
-"""The work of every peer of `embedding_step.py`, in NumPy; and processes for benchmarks.
+"""Defines the work of `embedding_step.py`'s peers in NumPy, and starts processes for benchmarks.
 
-A step looks up the ids of one batch, combines them, takes a given gradient for each activation, and
-updates the tables. Everything is a function of the workload, and so the same in every process.
+A step looks up the ids of a batch, combines the rows, takes a given gradient for each activation,
+and updates the tables. The workload determines everything, so all processes do the same.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def environment(**changes: str) -> dict[str, str]:
 
 
 def positive(text: str) -> int:
-    """Returns a count of the command line."""
+    """Parses a positive integer from the command line."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is not positive")
@@ -40,12 +40,12 @@ def positive(text: str) -> int:
 
 
 def apart(program: str, *arguments: str, **changes: str) -> dict[str, float]:
-    """Runs the Python file `program` in a process of its own; returns what it prints as JSON.
+    """Runs the Python file `program` in its own process, and returns the JSON that it prints.
 
     Args:
-      program: a path.
-      *arguments: of its command line.
-      **changes: of its environment.
+      program: path of the file.
+      *arguments: words of its command line.
+      **changes: variables to set in its environment.
     """
     done = subprocess.run(
         [sys.executable, program, *arguments],
@@ -82,10 +82,10 @@ class Workload:
     def ids_of(self, table: int) -> np.ndarray:
         """Returns ids by Zipf's law with exponent 1.05, int64 [BATCHES, batch, ids].
 
-        Unless they are `ordered`, those beyond the vocabulary fall anywhere in it.
+        Unless `ordered`, ids beyond the vocabulary are taken modulo its size.
 
-        Versions of NumPy draw differently, and so the other processes read what the first has
-        drawn.
+        Versions of NumPy draw differently, so the other processes read the ids that the first
+        process has drawn.
         """
         if IDS_VARIABLE in os.environ:
             return np.array(np.load(os.environ[IDS_VARIABLE], mmap_mode="r")[table])
@@ -98,7 +98,7 @@ class Workload:
         return np.minimum(drawn, 2**62).astype(np.int64) % self.vocabulary
 
     def indices(self) -> np.ndarray:
-        """Returns where ids stand in a sparse [batch, ids] matrix, int64 [batch * ids, 2]."""
+        """Returns the positions of ids in a sparse [batch, ids] matrix, int64 [batch * ids, 2]."""
         places = np.indices([self.batch, self.ids], np.int64)
         return places.reshape(2, -1).T.copy()
 
@@ -146,10 +146,10 @@ class Workload:
         return self.tables * self.vocabulary * self.dimension * 4 * (1 + self.slots)
 
     def row_bytes(self) -> int:
-        """Returns the bytes of rows at random places that a step must at least read and write.
+        """Returns the minimum bytes that a step reads and writes in rows at random places.
 
-        The lookup reads the distinct rows; the update reads their slots, while the weights are
-        still in the cache, and writes weights and slots.
+        The lookup reads the distinct rows. The update reads only their slots, because the weights
+        are still in the cache, and writes weights and slots.
         """
         distinct = sum(
             np.mean([len(np.unique(batch)) for batch in self.ids_of(table)])
@@ -158,7 +158,7 @@ class Workload:
         return int(distinct * self.dimension * 4 * 2 * (1 + self.slots))
 
     def stream_bytes(self) -> int:
-        """Returns the bytes that a step must at least read and write one after the other.
+        """Returns the minimum bytes that a step reads and writes sequentially.
 
         It reads ids, writes activations, and reads gradients.
         """
