@@ -5,14 +5,14 @@ Reads the files adult.data and adult.test, plain or as .gz, of the UCI data set 
 
     python examples/census.py --data_dir adult
 
-The wide part is a table of dimension 1 with a row for each value of each column and for each cross
-of values, all in one feature of many ids; FTRL trains it. The deep part has a small table for each
-column, numbers included, which go in as buckets and as they are; Adagrad trains those. Tables with
-optimizers of their own are described by config dicts in place of feature columns.
+The wide part is a table of dimension 1, trained by FTRL. It has a row for each value of each column
+and for each cross of values, and a single feature with many ids looks them up. The deep part has a
+small table for each column, trained by Adagrad. Numbers go in as buckets and also as numbers.
+Tables with different optimizers are described by config dicts instead of feature columns.
 
-With --model_dir, a later run continues where the last one stopped. The error rates printed for
-comparison are those that adult.names lists; they were measured without the rows that have missing
-values, whereas this program keeps them.
+With --model_dir, a later run continues from the last checkpoint. For comparison it prints the error
+rates that adult.names lists. They were measured without the rows that have missing values, but this
+program keeps these rows.
 """
 
 import csv
@@ -77,7 +77,7 @@ PUBLISHED = "NBTree 14.10%, C4.5 15.54%"
 
 
 def read(data_dir, name):
-    """Returns the columns of a file, name -> array of strings, and the labels: 1 above 50K."""
+    """Returns a file's columns as {name: array of strings}, and the labels: 1 above 50K."""
     plain, packed = pathlib.Path(data_dir, name), pathlib.Path(data_dir, name + ".gz")
     if not plain.exists() and not packed.exists():
         sys.exit(f"Neither {plain} nor {packed} exists; see the top of this program.")
@@ -92,10 +92,10 @@ def read(data_dir, name):
 
 
 class Preparation:
-    """A conversion of columns of strings to features, learned from the training rows.
+    """Converts columns of strings to features, by values learned from the training rows.
 
     Attributes:
-      rows: name of each column with a table of its own -> its number of ids.
+      rows: {column: its number of ids} of each column with its own table.
     """
 
     def __init__(self, columns):
@@ -103,7 +103,7 @@ class Preparation:
         self._boundaries, self._scales = {}, {}
         for name in NUMBERS:
             values = columns[name].astype(np.float32)
-            # Most people neither gain nor lose capital, so the quantiles are of those who do.
+            # Most people have no capital gain or loss, so the quantiles leave zeros out.
             some = values[values != 0] if values.any() else values
             quantiles = np.quantile(some, np.linspace(0, 1, BUCKETS), method="nearest")
             self._boundaries[name] = np.unique(quantiles)
@@ -132,7 +132,7 @@ class Preparation:
 
 
 def _hashed(cross, ids):
-    """Returns, for each row, an id in [0, WIDE_ROWS) of its values in the columns of `cross`."""
+    """Returns an id in [0, WIDE_ROWS) for each row, from its values in the columns of `cross`."""
     state = np.full(len(ids[cross[0]]), zlib.crc32(" ".join(cross).encode()), np.uint64)
     for name in cross:
         state = (state ^ ids[name].astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
@@ -199,9 +199,9 @@ def model_fn(features, labels, mode, params):
 
 
 def input_fn_of(features, labels, training=False):
-    """Returns an input_fn of equal batches: one pass through the rows, or endless for training.
+    """Returns an input_fn of equal batches: a pass through the rows, or endless for training.
 
-    A TPU takes no smaller last batch, so it is filled up with rows whose feature 'counts' is 0.
+    A TPU takes no smaller last batch, so rows with the feature 'counts' at 0 fill it up.
     """
 
     def input_fn(params):
@@ -283,7 +283,7 @@ def export(estimator, features):
 def main(argv):
     del argv
     absl_logging.set_verbosity(absl_logging.WARNING)
-    log = logging.getLogger("estimator_emb")  # It logs in one line what trains where.
+    log = logging.getLogger("estimator_emb")  # Logs a line about what trains where.
     log.setLevel(logging.INFO)
     log.addHandler(logging.StreamHandler(sys.stdout))
     log.propagate = False

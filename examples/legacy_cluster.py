@@ -1,13 +1,13 @@
-"""A training program for parameter servers as they were written around 2019, unchanged since.
+"""A training program for parameter servers in the style of 2019, unchanged since.
 
-Where TF_CONFIG names a cluster, `train_and_evaluate` makes of each process what it is there: the
-chief, a worker, a parameter server or the evaluator. Without one, the process does all by itself.
+If TF_CONFIG describes a cluster, `train_and_evaluate` runs each process as its task: the chief, a
+worker, a parameter server or the evaluator. Without TF_CONFIG, a single process does everything.
 
     estimator-emb run examples/legacy_cluster.py --model_dir=/tmp/ratings
     estimator-emb cluster --workers=2 --ps=2 examples/legacy_cluster.py --model_dir=/tmp/ratings2
 
-It learns who likes what from made-up users, who are more or less easily pleased, and items, which
-please more or less.
+It learns which users like which items, from made-up data. Users are more or less easily pleased,
+and items please more or less.
 """
 
 import numpy as np
@@ -38,7 +38,7 @@ def make_examples(count, seed):
 
 
 def train_input_fn(params):
-    # Each process reads in an order of its own.
+    # Each process shuffles differently.
     dataset = tf.data.Dataset.from_tensor_slices(make_examples(100000, seed=1))
     dataset = dataset.shuffle(100000).repeat()
     return dataset.batch(params["batch_size"], drop_remainder=True).prefetch(4)

@@ -1,13 +1,13 @@
-"""A TPU training program as such programs were written around 2020, unchanged.
+"""A TPU training program in the style of 2020, unchanged since.
 
 It is for a TPU: it says use_tpu=True, resolves the name of a TPU, has tables in the TPU's embedding
-hardware, and imports what TensorFlow 2.16 no longer has. Yet it runs anywhere, by
+hardware, and imports modules that TensorFlow 2.16 has removed. Yet this runs it anywhere:
 
     estimator-emb run examples/legacy_tpu_binary.py --model_dir=/tmp/clicks
 
-It learns who clicks on what, from made-up users and items: a user is more or less eager; an item
-has more or less charm, which counts by how it compares with what the user saw before.
-modern_binary.py is this program after its move to estimator_emb.
+It learns which users click on which items, from made-up data. A user is more or less eager. An item
+has more or less charm, compared with the items that the user saw before. modern_binary.py is this
+program after its move to estimator_emb.
 """
 
 import numpy as np
@@ -35,7 +35,7 @@ EXAMPLES, EVAL_EXAMPLES = 40000, 4096
 
 
 def make_examples(count, seed):
-    """Returns features and labels, with ids from 1 on; 0 fills up the histories."""
+    """Returns features and labels. Ids begin with 1, and 0 fills up the histories."""
     world, random = np.random.RandomState(0), np.random.RandomState(seed)
     eagerness, charm = world.normal(size=USERS + 1), 2 * world.normal(size=ITEMS + 1)
     charm[0] = 0

@@ -1,4 +1,4 @@
-"""legacy_tpu_binary.py after its move to estimator_emb: what differs is what has to be changed.
+"""legacy_tpu_binary.py after its move to estimator_emb, with only the necessary changes.
 
     python examples/modern_binary.py --model_dir=/tmp/clicks
 
@@ -30,7 +30,7 @@ EXAMPLES, EVAL_EXAMPLES = 40000, 4096
 
 
 def make_examples(count, seed):
-    """Returns features and labels, with ids from 1 on; 0 fills up the histories."""
+    """Returns features and labels. Ids begin with 1, and 0 fills up the histories."""
     world, random = np.random.RandomState(0), np.random.RandomState(seed)
     eagerness, charm = world.normal(size=USERS + 1), 2 * world.normal(size=ITEMS + 1)
     charm[0] = 0

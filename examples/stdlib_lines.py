@@ -1,20 +1,20 @@
 """Learns which package of Python's standard library a line of source comes from.
 
-Nothing to download: the data is the library of the Python that runs this, its 13 largest packages
-without their tests, up to 12,000 lines each. About a quarter of each package is held out, in whole
-files, so the accuracy printed at the end is on files that training has not seen. It takes less than
-a minute on two cores. From the root of a checkout:
+It downloads nothing. The data is the standard library of the Python that runs it: the 13 largest
+packages without their tests, up to 12,000 lines each. About a quarter of each package is held out,
+in whole files, so the accuracy is measured on files that training has not seen. A run takes less
+than a minute on two cores. From the root of a checkout:
 
     python examples/stdlib_lines.py
     python examples/stdlib_lines.py --predict "        self._loop.call_soon(self._wakeup)"
 
-The tokens of a line, and those of the line before it, are hashed and looked up in one table with a
-weight each; the first tokens of the line are also looked up in order, in a table of their own. Both
+The tokens of a line, and of the line before it, are hashed and looked up in a shared table, each
+with a weight. The first tokens of the line are also looked up in order, in a second table. Both
 tables are described by feature columns and trained by Adagrad inside the estimator. They end up in
 a SavedModel that takes lines of text.
 
-With --model_dir, a later run continues where the last one stopped; where nothing is left to train
-it answers --predict at once.
+With --model_dir, a later run continues from the last checkpoint. If no steps are left to train, it
+answers --predict at once.
 """
 
 import collections
@@ -73,7 +73,7 @@ Lines = collections.namedtuple("Lines", ["line", "previous", "package"])
 
 
 def read_library():
-    """Returns names of packages, lines to train on, and lines of held-out files."""
+    """Returns names of packages, lines for training, and lines of held-out files."""
     library = pathlib.Path(sysconfig.get_path("stdlib"))
     texts = {
         package.name: _texts(package)
@@ -81,7 +81,7 @@ def read_library():
         if package.name not in LEFT_OUT and package.name[0] != "_"
         if (package / "__init__.py").exists()
     }
-    # With fewer files there is none to hold out.
+    # Smaller packages have no file to hold out.
     names = [name for name in texts if len(texts[name]) >= 3]
     names = sorted(names, key=lambda name: (-sum(map(len, texts[name])), name))[:PACKAGES]
     if len(names) < 2:
@@ -99,7 +99,7 @@ def read_library():
 
 
 def _texts(package):
-    """Returns the lines of each source file but blank ones, in an order that follows no topic."""
+    """Returns the non-blank lines of each source file, with the files in pseudorandom order."""
     names = {
         file.relative_to(package.parent).as_posix(): file
         for file in package.rglob("*.py")
@@ -117,7 +117,7 @@ def _texts(package):
 
 
 def _up_to(limit, texts):
-    """Yields those of `texts` that fit into `limit` lines, in order."""
+    """Yields the texts that together fit into `limit` lines, in order."""
     for lines in texts:
         if len(lines) <= limit:
             limit -= len(lines)
@@ -132,7 +132,7 @@ def _shuffled(rows):
 
 
 def features_of(line, previous):
-    """Returns the features of lines of text, for training as well as for the SavedModel.
+    """Returns the features of lines of text, for both training and the SavedModel.
 
     Args:
       line: string [batch], the lines.
@@ -162,7 +162,7 @@ def _tokens(line):
 
 
 def _weighted_ids(line, tokens):
-    """Returns ids and weights of tokens and of parts of words, as call and soon in `callSoon`."""
+    """Returns ids and weights of tokens and of word parts, such as call and soon in `callSoon`."""
     spread = tf.strings.regex_replace(line, r"([a-z0-9])([A-Z])", r"\1 \2")
     parts = tf.strings.split(tf.strings.lower(tf.strings.regex_replace(spread, r"[\W_]+", " ")))
     strings = tf.concat([tokens, parts], axis=1)
@@ -173,7 +173,7 @@ def _weighted_ids(line, tokens):
 
 
 def embedding_columns():
-    """Returns columns of the line's tokens, of the previous line's, and of the first tokens."""
+    """Returns columns for the line's tokens, the previous line's tokens, and the first tokens."""
     initializer = tf.compat.v1.truncated_normal_initializer(stddev=0.1)
     tokens, previous = (
         fc.weighted_categorical_column(
@@ -233,7 +233,7 @@ def model_fn(features, labels, mode, params):
 
 
 def input_fn_of(lines, training=False):
-    """Returns an input_fn of whole batches: one pass through `lines`, or endless for training."""
+    """Returns an input_fn of whole batches: a pass through `lines`, or endless for training."""
 
     def input_fn(params):
         size = params["batch_size"]
@@ -273,7 +273,7 @@ def steps_trained(model_dir):
 
 
 def check_packages(model_dir, names):
-    """Exits if the model is of another Python with other packages; else saves their names."""
+    """Exits if the model was trained on other packages. Otherwise saves the names of packages."""
     path = pathlib.Path(model_dir, "packages.txt")
     if path.exists() and path.read_text().split() != names:
         sys.exit(f"{path} lists other packages than this Python's; use another --model_dir.")
@@ -313,7 +313,7 @@ def predict(estimator, names, line, previous):
 def main(argv):
     del argv
     absl_logging.set_verbosity(absl_logging.WARNING)
-    log = logging.getLogger("estimator_emb")  # It logs in one line what trains where.
+    log = logging.getLogger("estimator_emb")  # Logs a line about what trains where.
     log.setLevel(logging.INFO)
     log.addHandler(logging.StreamHandler(sys.stdout))
     log.propagate = False
