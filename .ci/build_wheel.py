@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Builds a wheel that brings the native kernels, so that none are compiled where it is installed.
+"""Builds a wheel with prebuilt native kernels, so that nothing is compiled where it is installed.
 
     python3 .ci/build_wheel.py FOLDER [--machine MACHINE] [--tensorflow VERSION ...]
 
-The wheel is of what is committed, for Linux and any Python, on machines like this one or on those
-that --machine names: x86_64 or aarch64. It holds one library of ops for each of the given releases
-of TensorFlow, by default all that are supported, and one library of arithmetic with the rules of
-all optimizers. With another release, or for an optimizer of a program's own, what it lacks is
-compiled on first use, as without it.
+The wheel contains the committed files. It is for Linux and any Python, on machines like this one or
+as --machine says: x86_64 or aarch64. It has a library of ops for each given release of TensorFlow,
+by default all supported releases, and a library of arithmetic with the rules of all optimizers.
+With another release, or for an optimizer that a program defines, missing kernels are compiled on
+first use, as without this wheel.
 
-Headers come from TensorFlow's own wheels. All else that it needs is installed into an environment
-of its own. A C++ compiler must be there; for another machine than this one, the cross compiler that
-Debian has in g++-aarch64-linux-gnu or g++-x86-64-linux-gnu.
+Headers come from TensorFlow's own wheels. Everything else is installed into a temporary
+environment. A C++ compiler must be installed. For another machine than this one, install the cross
+compiler, in Debian from g++-aarch64-linux-gnu or g++-x86-64-linux-gnu.
 """
 
 import argparse
@@ -28,15 +28,15 @@ from collections.abc import Sequence
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 RELEASES = ("2.15.1", "2.16.2", "2.17.1", "2.18.1", "2.19.1", "2.20.0", "2.21.0")
-# For any Python: the oldest TensorFlow has no wheel for the newest Python.
+# Any Python will do, but the oldest TensorFlow has no wheel for the newest Python.
 HEADERS_OF_PYTHON = "3.11"
 MACHINES = ("x86_64", "aarch64")
-# TensorFlow's wheels ask for a C library of Linux that is at least this old, and at most that.
+# The oldest and the newest glibc, 2.x, in the tags of TensorFlow's wheels.
 OLDEST_LIBRARY, NEWEST_LIBRARY = 17, 40
-# What the tag of a wheel promises: newest symbols that RHEL 8, Debian 10 and Ubuntu 20.04 have.
+# The wheel's tag allows no newer symbols. RHEL 8, Debian 10 and Ubuntu 20.04 have these.
 POLICY = "manylinux_2_28"
 NEWEST_SYMBOLS = {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 25), "CXXABI": (1, 3, 11), "GCC": (8,)}
-# Newer headers use these two of newer libraries; the libraries of a wheel have their own instead.
+# Newer headers use these two symbols of newer libraries, so the wheel's libraries define them.
 OWN_SYMBOLS = """
 #include <new>
 #define OWN __attribute__((visibility("hidden")))
@@ -44,21 +44,21 @@ extern "C" OWN char __libc_single_threaded = 0;
 OWN void throw_bad_array_new_length() asm("_ZSt28__throw_bad_array_new_lengthv");
 void throw_bad_array_new_length() { throw std::bad_array_new_length(); }
 """
-# Where the wheel called tensorflow is empty, and has another do the work.
+# Here the wheel named tensorflow is empty, and depends on this distribution.
 DISTRIBUTIONS = {("2.15.1", "aarch64"): "tensorflow-cpu-aws"}
 
 
 def run(*command: object, **kwargs: object) -> str:
-    """Runs a command; returns what it printed."""
+    """Runs a command, and returns its output."""
     texts = [str(one) for one in command]
     return subprocess.run(texts, check=True, stdout=subprocess.PIPE, text=True, **kwargs).stdout
 
 
 def cross_compiler(machine: str) -> str | None:
-    """Returns the path of the compiler for another machine than this one; None for this one.
+    """Returns the path of the cross compiler for `machine`, or None if it is this machine.
 
     Raises:
-      FileNotFoundError: there is none.
+      FileNotFoundError: the cross compiler is not installed.
     """
     if machine == platform.machine():
         return None
@@ -74,7 +74,7 @@ def cross_compiler(machine: str) -> str | None:
 
 
 def make(folder: pathlib.Path, releases: Sequence[str], machine: str) -> None:
-    """Makes the wheel, in an environment of its own."""
+    """Builds the wheel, in a temporary environment."""
     with tempfile.TemporaryDirectory() as name:
         work = pathlib.Path(name)
         source, python = work / "source", work / "env" / "bin" / "python"
@@ -83,7 +83,7 @@ def make(folder: pathlib.Path, releases: Sequence[str], machine: str) -> None:
         run(python, "-m", "pip", "install", "--quiet", f"{source}[tensorflow]", "build", "wheel")
         built = source / "estimator_emb" / "native" / "prebuilt"
         asked = [*releases, "--machine", machine]
-        # From elsewhere: Python looks for packages where it is started.
+        # In another folder, because Python looks for packages where it is started.
         run(python, source / ".ci" / "build_wheel.py", built, "--compile", *asked, cwd=work)
         run(python, "-m", "build", "--wheel", "--outdir", work / "dist", source, cwd=work)
         (wheel,) = (work / "dist").glob("*.whl")
@@ -101,7 +101,7 @@ def compile_all(folder: pathlib.Path, releases: Sequence[str], machine: str) -> 
 
     compiler = cross_compiler(machine)
     folder.mkdir()
-    # Every aarch64 has NEON, which needs no flag: one set of instructions serves all of them.
+    # Every aarch64 has NEON without a flag, so a single set of instructions is enough.
     x86 = machine == "x86_64"
     own = build.Unit(OWN_SYMBOLS)
     units = [own, *ops.kernel_units(x86)]
@@ -121,7 +121,7 @@ def compile_all(folder: pathlib.Path, releases: Sequence[str], machine: str) -> 
 
 
 def _unpacked(release: str, machine: str, folder: pathlib.Path) -> pathlib.Path:
-    """Returns the folder of what a library of ops needs of a TensorFlow for a machine."""
+    """Downloads the headers and the library of a TensorFlow for a machine. Returns their folder."""
     options = ["--quiet", "--no-deps", "--only-binary=:all:", "--dest", folder]
     tags = [f"manylinux2014_{machine}"]
     tags += [f"manylinux_2_{k}_{machine}" for k in range(OLDEST_LIBRARY, NEWEST_LIBRARY + 1)]
@@ -165,7 +165,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=pathlib.Path, help="where the wheel is put")
-    # One version of each release: a second would take the place of the first.
+    # One version of each release, because a second version would replace the first.
     parser.add_argument("--tensorflow", nargs="+", default=RELEASES, choices=RELEASES)
     parser.add_argument(
         "--machine",

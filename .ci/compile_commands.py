@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes compile_commands.json, from which editors and clang-tidy know how a source is compiled.
+"""Writes compile_commands.json, which tells editors and clang-tidy how to compile each source.
 
     python .ci/compile_commands.py
 
-Run it in an environment with this package and TensorFlow; the file is put beside setup.cfg.
+Run it in an environment with this package and TensorFlow. It writes the file beside setup.cfg.
 """
 
 import json
@@ -18,7 +18,7 @@ def commands() -> list[dict[str, str | list[str]]]:
     """Returns an entry for each source, with the flags of the build."""
     of_ops, *of_kernels = ops.units()
     units = {build.HERE / "kernels.cc": of_kernels[0]}
-    # An editor wants the flags of the files that all_ops.cc includes, too.
+    # Editors also need the flags of the files that all_ops.cc includes.
     for file in sorted(build.HERE.glob("*.cc")):
         units.setdefault(file, of_ops)
     found = ops.installed_tensorflow()
