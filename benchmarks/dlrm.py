@@ -75,7 +75,7 @@ def train_op_of(loss):
     return optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
 
 
-def ours(folder, batch, session_config=None, device=None, tables=None):
+def ours(folder, batch, session_config=None, device=None, tables=None, cores=1):
     import estimator_emb as ee
 
     def model_fn(features, labels, mode, params):
@@ -89,7 +89,7 @@ def ours(folder, batch, session_config=None, device=None, tables=None):
             session_config=session_config,
             save_summary_steps=None,
             log_step_count_steps=None,
-            tpu_config=ee.TPUConfig(1, num_shards=device and 1, device=device, tables=tables),
+            tpu_config=ee.TPUConfig(1, num_shards=device and cores, device=device, tables=tables),
         ),
         use_tpu=device is not None,
         train_batch_size=batch,

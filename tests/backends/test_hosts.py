@@ -86,7 +86,7 @@ def test_the_chief_evaluates_predicts_and_exports_for_all(tmp_path):
     for begin in ("evaluate ", "export "):
         (one,), (other,) = ([line for line in of if line.startswith(begin)] for of in (chief, host))
         assert one == other
-    assert len(list((tmp_path / "model" / "export" / "best").iterdir())) >= 1
+    assert len(list((tmp_path / "model" / "export" / "best_exporter").iterdir())) >= 1
     want = emulated(tmp_path / "emulated", "v1", 4)
     got = emulated_program.every_checkpoint(tmp_path / "model")
     harness.same({name: want[name] for name in got}, got)

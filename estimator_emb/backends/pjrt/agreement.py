@@ -209,8 +209,8 @@ class Agreement:
         """Raises the errors of the other hosts that have failed."""
         lines = [
             f"{name}: {text.decode()}"
-            for number, (name, text) in enumerate(zip(self._hosts.names, texts, strict=True))
-            if text and number != self.number
+            for name, text in zip(self._hosts.names, texts, strict=True)
+            if text not in (b"", texts[self.number])
         ]
         self._over = HostError("\n".join(lines))
         raise self._over
