@@ -50,9 +50,10 @@ def lines_of(output):
     return found
 
 
-def emulated(model_dir, case, cores, steps=STEPS):
+def emulated(model_dir, case, cores, *steps):
     made = hosts_program.estimator(model_dir, case, "emulate", cores)
-    made.train(hosts_program.input_of(case), max_steps=steps)
+    for last in steps or [STEPS]:
+        made.train(hosts_program.input_of(case), max_steps=last)
     return emulated_program.every_checkpoint(model_dir)
 
 
@@ -87,7 +88,7 @@ def test_the_chief_evaluates_predicts_and_exports_for_all(tmp_path):
         (one,), (other,) = ([line for line in of if line.startswith(begin)] for of in (chief, host))
         assert one == other
     assert len(list((tmp_path / "model" / "export" / "best_exporter").iterdir())) >= 1
-    want = emulated(tmp_path / "emulated", "v1", 4)
+    want = emulated(tmp_path / "emulated", "v1", 4, 2 * hosts_program.LOOP, STEPS)
     got = emulated_program.every_checkpoint(tmp_path / "model")
     harness.same({name: want[name] for name in got}, got)
 

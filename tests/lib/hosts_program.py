@@ -49,7 +49,7 @@ def input_of(case):
     """Returns the input_fn of a case, whose second host has what is wrong."""
 
     def input_fn(params):
-        data = of_host(params, batches())
+        data = batches() if case == "broadcast" else of_host(params, batches())
         if case in ("broadcast", "small table"):  # Without sparse features.
             data = data.map(lambda features, labels: (dense(features), labels))
         if case == "v2":  # A batch for each core.
