@@ -7,6 +7,7 @@ import pkgutil
 import re
 import runpy
 import shlex
+import types
 
 import documents
 import processes
@@ -37,9 +38,7 @@ def test_python_of_the_pages_runs(tmp_path):
         for page in documents.PAGES
         if documents.program_of(page) and not page.startswith(documents.LIBRARIES)
     ]
-    assert {"docs/index.md", "docs/recommender.md", "docs/preflight.md", "docs/pjrt.md"} <= set(
-        pages
-    )
+    assert {"README.md", "docs/recommender.md", "docs/preflight.md", "docs/pjrt.md"} <= set(pages)
     printed = run(documents.__file__, tmp_path, *pages)
     assert [line.split(":")[0] for line in printed.splitlines() if line.endswith(" s")] == pages
 
@@ -56,9 +55,7 @@ def test_code_is_fenced_and_says_its_language():
 # Start of a command in the pages -> why these tests do not run it, or a dict of replacements for
 # its placeholders if they do.
 COMMANDS = {
-    "python3 -m venv .venv && .venv/bin/pip install -q '.[tensorflow]' && ": (
-        "test_distribution.py installs; test_stdlib_lines.py runs the example."
-    ),
+    "python examples/stdlib_lines.py": "test_stdlib_lines.py runs the example.",
     "python3 -m venv .venv && .venv/bin/pip install -q -e '.[tens": "It starts these tests.",
     "pip install": "Installs; test_distribution.py does.",
     "python3 -m venv ~/compiler": "Installs the TPU's compiler, of 1.1 GB.",
@@ -149,8 +146,9 @@ def test_a_documented_command_runs(command, tmp_path, monkeypatch):
         assert main_lib.main([subcommand, *arguments]) == 0
 
 
-def test_readme_shows_what_migrate_writes(tmp_path):
-    (shown,) = [code for language, code, _ in documents.blocks("README.md") if language == "diff"]
+def test_the_page_shows_the_diff_that_migrate_writes(tmp_path):
+    page = "docs/migration.md"
+    (shown,) = [code for language, code, _ in documents.blocks(page) if language == "diff"]
     before, after = (
         "".join(line[1:] or "\n" for line in shown.splitlines(keepends=True) if line[0] != other)
         for other in "+-"
@@ -159,6 +157,19 @@ def test_readme_shows_what_migrate_writes(tmp_path):
     program.write_text(before)
     assert main_lib.main(["migrate", "--write", str(program)]) == 0
     assert program.read_text() == after
+
+
+def test_the_readme_is_the_first_page():
+    page_of = runpy.run_path(str(DOCS / "first_page.py"))["on_page_markdown"]
+    index, other = (
+        types.SimpleNamespace(file=types.SimpleNamespace(src_uri=name))
+        for name in ("index.md", "tpu.md")
+    )
+    assert page_of("text", page=other) == "text"
+    page = page_of("text", page=index)
+    assert page.startswith("# estimator_emb\n")
+    targets = re.findall(r"\]\(([^)#]+)", page)
+    assert len(targets) > 20 and all((DOCS / target).is_file() for target in targets)
 
 
 def test_pictures_equal_the_output_of_their_script():

@@ -77,7 +77,9 @@ def test_stdlib_lines_resumes(trained, tmp_path):
 
 @pytest.mark.slow
 def test_stdlib_lines_learns(tmp_path):
-    steps = sampling.of(4000, some=1000)
+    steps = sampling.of(2000, some=1000)
     output = running.example("stdlib_lines", model_dir=tmp_path, train_steps=steps)
     accuracy, _ = accuracy_in(output)
     assert accuracy > 58
+    evaluations = re.findall(r"^evaluation at step ([\d,]+): loss [\d.]+, accuracy ", output, re.M)
+    assert [int(step.replace(",", "")) for step in evaluations] == list(range(500, steps + 1, 500))
