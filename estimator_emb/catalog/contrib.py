@@ -1,7 +1,7 @@
 """Where the names of TensorFlow 1.15's `tf.contrib` are today.
 
-`MODULES` is read by `--tf-v1`, by `estimator-emb migrate` and by the errors about other names;
-docs/legacy_names.md shows it. It is text, so that reading it needs no TensorFlow.
+`MODULES` is read by `--tf-v1`, by `estimator-emb migrate` and by the errors about other names.
+docs/legacy_names.md lists it. It is text, so that reading it needs no TensorFlow.
 """
 
 NOTHING = "nothing takes its place"

@@ -24,10 +24,15 @@ if TYPE_CHECKING:
 DETAILS = """\
     estimator-emb migrate PROGRAM.py
     estimator-emb migrate --write PROGRAM.py FOLDER
+    estimator-emb migrate --explain tf.contrib.layers.fully_connected
 
 It prints the changes as a diff, and on stderr what a person must decide, by file and line. The
 exit status is 0 if something changes, 2 if nothing does or a file cannot be read; then no file is
 written. It needs LibCST: pip install 'estimator-emb[migrate]'
+
+--explain needs no LibCST. It prints where a legacy name is today, and the names in it if it is a
+module. The last part of a name is enough: --explain fully_connected. The exit status is 2 if no
+table has the name.
 """
 
 
@@ -49,15 +54,27 @@ def fill_parser(parser: parsing.Parser) -> None:
     """Adds the arguments."""
     parser.add_argument("--write", action="store_true", help="change the files, in place of a diff")
     parser.add_argument(
+        "--explain", metavar="NAME", help="print where a legacy name is today, and change nothing"
+    )
+    parser.add_argument(
         "paths",
-        nargs="+",
+        nargs="*",
         metavar="PROGRAM.py",
         help="a program; a folder stands for all files *.py in it",
     )
 
 
 def main(options: argparse.Namespace) -> int:
-    """Rewrites programs or prints the changes as a diff. Returns the status in DETAILS."""
+    """Rewrites programs, shows how they would change, or explains a name.
+
+    Returns the exit status that DETAILS describes.
+    """
+    if options.explain is not None:
+        if options.paths or options.write:
+            raise parsing.WrongArguments("--explain takes neither a program nor --write")
+        return _explain(options.explain)
+    if not options.paths:
+        raise parsing.WrongArguments("the following arguments are required: PROGRAM.py")
     if importlib.util.find_spec("libcst") is None:
         _say("estimator-emb migrate needs LibCST: pip install 'estimator-emb[migrate]'")
         return 2
@@ -90,6 +107,17 @@ def main(options: argparse.Namespace) -> int:
     for file, _ in results:
         _say(f"{file.path}: nothing to change.")
     return 2
+
+
+def _explain(name: str) -> int:
+    from estimator_emb.cli.migration import explained
+
+    lines = explained.lines(name)
+    if not lines:
+        _say(f"estimator-emb migrate: {name!r} is in no table of legacy names.")
+        return 2
+    print("\n".join(lines))
+    return 0
 
 
 def _files(paths: Sequence[str], errors: list[str]) -> Iterator[str]:

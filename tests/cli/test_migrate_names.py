@@ -6,7 +6,10 @@ import importlib.util
 import inspect
 import operator
 import pkgutil
+import re
+import runpy
 
+import processes
 import pytest
 import tensorflow as tf
 from tensorflow_estimator.python.estimator.api._v1 import estimator as api_v1
@@ -16,6 +19,7 @@ import estimator_emb as ee
 import feature_columns as fc
 from estimator_emb.catalog import contrib as contrib_names
 from estimator_emb.catalog import tf1 as tf1_names
+from estimator_emb.cli import main as main_lib
 from estimator_emb.cli.migration import renames
 from estimator_emb.legacy import contrib
 from estimator_emb.optimizers import PARAMETERS
@@ -162,6 +166,68 @@ def test_advice_about_contrib_is_that_of_an_unchanged_program():
         assert meaning == renames.Advice(contrib_names.advice_about(path)), owner
     for name in SHARED:
         assert " for layers of the package tf_slim, " in look_up(name).text, name
+
+
+LINES = {
+    "tf.contrib.opt.AdamWOptimizer": "now estimator_emb.legacy.contrib.opt.AdamWOptimizer.",
+    "tf.estimator.ModeKeys.TRAIN": "now estimator_emb.ModeKeys.TRAIN.",
+    "tf.contrib.rnn.python.ops.rnn_cell.GRUBlockCell": (
+        "left TensorFlow with version 2. Today: tf.nn.rnn_cell.GRUCell."
+    ),
+    "tf.contrib.quantize": (
+        "left TensorFlow with version 2. Today: the package tensorflow-model-optimization."
+    ),
+    "tf.contrib.nonsense": "TensorFlow 1.15's tf.contrib has no module 'nonsense'.",
+    "tf.contrib.framework.arg_scope": (
+        "--tf-v1 has it. Without --tf-v1: tf_slim.ops.arg_scope.arg_scope for layers of the "
+        "package tf_slim, estimator_emb.legacy.contrib.arg_scope.arg_scope for functions of the "
+        "program's own."
+    ),
+    "tf.contrib.tpu.python.tpu.tpu_config": (
+        "now the module tensorflow_estimator.python.estimator.tpu.tpu_config."
+    ),
+}
+"""Legacy name -> what --explain says of it."""
+
+
+def explained(capsys, name, status=0):
+    assert main_lib.main(["migrate", "--explain", name]) == status
+    return capsys.readouterr()
+
+
+def test_explain_says_in_a_line_where_a_name_is(capsys):
+    for name, text in LINES.items():
+        assert explained(capsys, name) == (f"{name}: {text}\n", "")
+    assert explained(capsys, "AdamWOptimizer").out == (
+        "tf.contrib.opt.AdamWOptimizer: now estimator_emb.legacy.contrib.opt.AdamWOptimizer.\n"
+    )
+    names = [line.split(":")[0] for line in explained(capsys, "TPUConfig").out.splitlines()]
+    assert "tf.contrib.tpu.TPUConfig" in names and "tf.compat.v1.estimator.tpu.TPUConfig" in names
+    assert explained(capsys, "tf.contrib.util").out.splitlines() == [
+        "tf.contrib.util: a module with the names below. For other names: tf.graph_util.",
+        "tf.contrib.util.constant_value: now tensorflow.compat.v1.get_static_value.",
+        "tf.contrib.util.loader: left TensorFlow with version 2. Today: tf.load_op_library.",
+        "tf.contrib.util.make_ndarray: now tensorflow.compat.v1.make_ndarray.",
+        "tf.contrib.util.make_tensor_proto: now tensorflow.compat.v1.make_tensor_proto.",
+    ]
+    for name in ("nonsense", "tf.train.AdamOptimizer", "my.module"):
+        said = f"estimator-emb migrate: {name!r} is in no table of legacy names.\n"
+        assert explained(capsys, name, status=2) == ("", said)
+
+
+def test_the_page_has_the_lines_of_explain(capsys):
+    """Each name of the tables has a line of its own, the same in the page and in the command."""
+    page = processes.ROOT / "docs" / "legacy_names.md"
+    assert page.read_text() == runpy.run_path(str(page.with_suffix(".py")))["text"]()
+    shown = re.findall(r"^\* `(t[\w.]+)`: (.*)$", page.read_text(), re.M)
+    names = [name for name, _ in shown]
+    assert len(names) == len(set(names))
+    assert set(names) >= set(renames.TABLE)
+    for owner, module in contrib_names.MODULES.items():
+        for name in ("", *module.members, *module.modules, *module.elsewhere):
+            assert f"tf.contrib.{owner}.{name}".removesuffix(".") in names
+    for name, text in shown:
+        assert explained(capsys, name).out.partition("\n")[0] == f"{name}: {text}"
 
 
 def test_every_module_of_contrib_that_moved_is_there():

@@ -198,17 +198,6 @@ def test_advice_names_what_exists(tf_contrib):
             assert contrib.has_path(tf1, path) or contrib.has_path(tf, path), (owner, name)
 
 
-def test_the_documentation_has_the_table():
-    page = (processes.ROOT / "docs/legacy_names.md").read_text()
-    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.M))
-    for name, module in contrib_names.MODULES.items():
-        here, _, rest = rows[name].partition(" | ")
-        assert set(re.findall("`([^`]+)`", here)) == {*module.members, *module.modules}, name
-        package = "tensorflow-gan" if name == "gan" else "tf_slim"
-        assert (f"with the package {package} what it has" in here) == bool(module.package), name
-        assert rest == (module.rest or "—"), name
-
-
 GONE = {
     "seq2seq": ". Today: the package tensorflow-addons, which ended with TensorFlow 2.16, had it "
     "(tfa.seq2seq).",
