@@ -1,6 +1,6 @@
 """Draws the figures of `embedding_step.py`: CPU milliseconds of a step, by workload and peer.
 
-    python benchmarks/plot.py docs/embedding_step.svg FIGURES.json [FIGURES.json ...]
+    python benchmarks/plot.py FIGURES.svg FIGURES.json [FIGURES.json ...]
 
 Each file gets a row of panels, and each workload gets a panel in it. Needs matplotlib.
 """

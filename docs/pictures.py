@@ -1,6 +1,7 @@
 """Draws the pictures of the pages as SVG files in this folder: python docs/pictures.py."""
 
 import pathlib
+import re
 from html import escape
 
 GRAY, RED, GREEN, BLUE, YELLOW = "#f1f3f4", "#fce8e6", "#e6f4ea", "#e8f0fe", "#fef7e0"
@@ -13,7 +14,7 @@ PLACES = (
         ["the model on each worker", "", "*tables divided over its", "*parameter servers"],
     ),
     (
-        'use_tpu=True, device="emulate"',
+        'device="emulate"',
         BLUE,
         [
             "the model on the cores",
@@ -297,7 +298,34 @@ def cluster():
     return picture(880, 376, str(cluster.__doc__), *parts)
 
 
-PICTURES = (overview, step, emulation, cluster)
+def benchmarks():
+    """CPU time of the embedding work of a step on TensorFlow 2.21.0, 23 November 2026."""
+    page = pathlib.Path(__file__).with_name("benchmarks.md").read_text()
+    (table,) = re.findall(r"^\| native kernels, cpu ms .*?(?=^\| wall)", page, re.M | re.S)
+    kernels, *peers = [
+        [cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines()
+    ]
+    parts = [label(20, 24, str(benchmarks.__doc__).removesuffix("."), "start")]
+    for number, (column, ids) in enumerate(((3, "1 id"), (4, "20 ids"))):
+        x = 20 + 440 * number
+        title = f"{ids} per sample, as multiples of the native kernels' {kernels[column]} ms"
+        parts.append(label(x, 54, title, "start"))
+        bars = [("native kernels", 1.0)]
+        bars += [(row[0], float(row[column].split(",")[0])) for row in peers]
+        for line, (name, multiple) in enumerate(sorted(bars, key=lambda bar: bar[1])):
+            y = 66 + 26 * line
+            width = 240 * multiple / max(multiple for _, multiple in bars)
+            color = GREEN if name == "native kernels" else GRAY
+            parts += [
+                label(x + 110, y + 15, name, "end"),
+                f'<rect x="{x + 118}" y="{y}" width="{width:.1f}" height="20" fill="{color}"'
+                ' stroke="#444"/>',
+                label(x + 126 + round(width), y + 15, f"{multiple:g}", "start"),
+            ]
+    return picture(900, 290, str(benchmarks.__doc__), *parts)
+
+
+PICTURES = (overview, step, emulation, cluster, benchmarks)
 
 if __name__ == "__main__":
     for one in PICTURES:
