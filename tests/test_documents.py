@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import json
 import pathlib
 import pkgutil
 import re
@@ -297,8 +298,30 @@ def test_errors_page_quotes_existing_messages():
     assert [message for message in listed if message not in text] == []
 
 
+SEARCHED = {
+    "fully_connected": "legacy_names/#tfcontriblayers",
+    "SIGHUP": "differences/",
+    "legacy.Optimizer": "optimizers/#kerass-legacyoptimizer",
+    "DNNClassifier": "legacy_names/#tfestimator",
+}
+"""What readers search for -> the beginning of a place that the search must find."""
+
+
 def test_the_site_builds(tmp_path):
     if importlib.util.find_spec("mkdocs") is None:
         pytest.skip("mkdocs is not installed: pip install -e '.[docs]'")
     run("-m", "mkdocs", "build", "--strict", "-f", ".mkdocs.yml", "--site-dir", tmp_path)
     assert "<msqrt>" in (tmp_path / "optimizers" / "index.html").read_text()
+    assert "For anyone with a program" in (tmp_path / "index.html").read_text()
+    search = json.loads((tmp_path / "search" / "search_index.json").read_text())
+
+    def words_of(text):
+        return set(re.split(search["config"]["separator"], re.sub(r"<[^>]+>", " ", text).lower()))
+
+    for words, place in SEARCHED.items():
+        found = [
+            section["location"]
+            for section in search["docs"]
+            if words_of(words) <= words_of(f"{section['title']} {section['text']}")
+        ]
+        assert any(location.startswith(place) for location in found), (words, found)
