@@ -11,6 +11,38 @@ import tqdm
 from estimator_emb.reporting import console
 
 
+class _Cell:
+    """A stream for tqdm that keeps its last line as one output of a notebook's cell.
+
+    In a stream, each state of the bar would stay in the saved notebook, after a carriage return.
+    """
+
+    encoding = "utf-8"
+    """Tells tqdm that it may draw with block characters."""
+
+    def __init__(self) -> None:
+        self._output: Any = None
+
+    def write(self, text: str) -> None:
+        line = text.rpartition("\r")[2].rstrip("\n")
+        if not line.strip():
+            return
+        shown = {"text/plain": line}
+        if self._output is None:
+            self._output = sys.modules["IPython"].display.display(shown, raw=True, display_id=True)
+        else:
+            self._output.update(shown, raw=True)
+
+    def flush(self) -> None:
+        """Does nothing: `write` shows the line at once."""
+
+
+def _in_notebook() -> bool:
+    """Returns whether this process is the kernel of a notebook."""
+    get_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return get_shell is not None and hasattr(get_shell(), "kernel")
+
+
 def bar(**how: Any) -> Any:
     """Returns a tqdm bar with arguments `how`, as wide as the terminal (80 columns if unknown)."""
     try:
@@ -18,7 +50,8 @@ def bar(**how: Any) -> Any:
     except OSError:
         columns = 0
     size: dict[str, Any] = {"dynamic_ncols": True} if columns else {"ncols": 80, "nrows": 24}
-    return tqdm.tqdm(file=console.stream(), **size, **how)
+    stream = _Cell() if _in_notebook() else console.stream()
+    return tqdm.tqdm(file=stream, **size, **how)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,9 @@
 
 import io
 import re
+import sys
 import time
+import types
 
 import pytest
 
@@ -50,3 +52,33 @@ def test_no_bar_without_a_terminal_or_for_short_work(how, monkeypatch):
 def test_an_error_passes_through_a_bar(monkeypatch):
     with pytest.raises(KeyError, match="its error"):
         drawn(monkeypatch, fails=True)
+
+
+def test_a_bar_is_one_output_of_a_notebook(monkeypatch):
+    outputs = []
+
+    def display(data, raw, display_id):
+        assert raw and display_id
+        outputs.append([data])
+        return types.SimpleNamespace(update=lambda data, raw: outputs[-1].append(data))
+
+    shell = types.SimpleNamespace(kernel=object())
+    notebook = types.SimpleNamespace(
+        get_ipython=lambda: shell, display=types.SimpleNamespace(display=display)
+    )
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    monkeypatch.setattr(console, "stream", lambda: pytest.fail("The bar is not in a stream."))
+    with bars.bar(total=2, mininterval=0) as drawn:
+        drawn.update()
+        drawn.update()
+    (states,) = outputs
+    assert len(states) > 2 and all(list(state) == ["text/plain"] for state in states)
+    assert states[0]["text/plain"].startswith("  0%|")
+    assert re.match(r"100%\|█+\| 2/2 \[.*\]$", states[-1]["text/plain"])
+
+
+@pytest.mark.parametrize("shell", [None, types.SimpleNamespace()])
+def test_a_bar_of_ipython_on_a_terminal_is_in_the_stream(shell, monkeypatch):
+    notebook = types.SimpleNamespace(get_ipython=lambda: shell)
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    assert drawn(monkeypatch)[-1].startswith("100%|")
