@@ -238,7 +238,7 @@ def model_fn(features, labels, mode, params):
 
 
 def input_fn_of(lines, training=False, seed=0):
-    """Returns an input_fn of whole batches: one pass through `lines`, or endless for training.
+    """Returns an input_fn of whole batches: a single pass through `lines`, or endless for training.
 
     `seed` chooses the order of the lines in training.
     """

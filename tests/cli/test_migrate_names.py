@@ -203,6 +203,9 @@ def test_explain_says_in_a_line_where_a_name_is(capsys):
     )
     names = [line.split(":")[0] for line in explained(capsys, "TPUConfig").out.splitlines()]
     assert "tf.contrib.tpu.TPUConfig" in names and "tf.compat.v1.estimator.tpu.TPUConfig" in names
+    crf = explained(capsys, "tf.contrib.crf")
+    for spelling in ("tensorflow.contrib.crf.python.ops.crf", "tf.compat.v1.contrib.crf"):
+        assert explained(capsys, spelling) == crf and crf.out.count("\n") == 9
     assert explained(capsys, "tf.contrib.util").out.splitlines() == [
         "tf.contrib.util: a module with the names below. For other names: tf.graph_util.",
         "tf.contrib.util.constant_value: now tensorflow.compat.v1.get_static_value.",

@@ -3,6 +3,8 @@
 `estimator-emb migrate --explain` prints such lines, and docs/legacy_names.md lists them all.
 """
 
+import re
+
 from estimator_emb.catalog import contrib as contrib_names
 from estimator_emb.cli.migration import renames
 
@@ -19,10 +21,11 @@ def names() -> list[str]:
 
 
 def lines(name: str) -> list[str]:
-    """Returns a name's line and those of the names in it, or of all names that end with `name`.
+    """Returns the lines of a name and of the names inside it; [] if no table has the name.
 
-    The list is empty if no table has the name.
+    The last part of a name, such as `fully_connected`, gives the lines of all names that end so.
     """
+    name = _listed(name)
     found = [one for one in names() if one.startswith(f"{name}.")]
     if where(name) is not None:
         found.insert(0, name)
@@ -31,8 +34,16 @@ def lines(name: str) -> list[str]:
     return [f"{one}: {where(one)}" for one in found]
 
 
+def _listed(name: str) -> str:
+    """Returns a name as the list spells it. A module inside tf.contrib.crf gives tf.contrib.crf."""
+    name = re.sub(r"^tensorflow(?=\.(?!python\b|core\b))", "tf", name)
+    name = re.sub(r"^tf\.compat\.v1\.contrib\b", "tf.contrib", name)
+    owner = contrib_names.NAMESPACES.get(name.removeprefix(_CONTRIB))
+    return f"{_CONTRIB}{owner}" if owner and name.startswith(_CONTRIB) else name
+
+
 def where(name: str) -> str | None:
-    """Returns where a dotted legacy name is today; None if no table has the name."""
+    """Returns where a dotted legacy name is today, or None if no table has the name."""
     spelled = f"tensorflow.{name.removeprefix('tf.')}" if name.startswith("tf.") else name
     found = renames.look_up(spelled)
     if found is None:
@@ -51,7 +62,7 @@ def where(name: str) -> str | None:
 
 
 def _module_line(path: str, meaning: renames.Namespace) -> str:
-    """Returns where a module is today; `path` is its name below tf.contrib, '' for others."""
+    """Returns where a module is today. `path` is its name below tf.contrib, or ''."""
     moved = meaning.moved or contrib_names.MOVED.get(path)
     if moved:
         return f"now the module {moved}."
