@@ -96,6 +96,7 @@ COMMANDS = {
         "OUT": "MODEL",
     },
     "estimator-emb convert OLD NEW": {"OLD": "tests/data/tpu_checkpoints/mod", "NEW": "MODEL"},
+    "estimator-emb cluster --device=pjrt": "test_hosts.py starts hosts, where jax is.",
     "estimator-emb cluster --workers=2 --ps=2 --evaluator examples/": "test_cluster.py runs it.",
     "estimator-emb run examples/legacy_tpu_binary.py --model_dir=/tmp/clicks --iter": {
         "/tmp/clicks": "MODEL --train_steps=50"

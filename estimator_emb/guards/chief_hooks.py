@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.guards.guard import Call, Guard
+from estimator_emb.guards.guard import Call, Guard, Runs
 
 _train = tf.compat.v1.train
 _OF_CHIEF = (
@@ -22,11 +22,13 @@ class ChiefHooks(Guard):
 
     @classmethod
     def applies(cls, call: Call) -> bool:
-        return call.training and call.host > 0
+        return call.training and call.runs is Runs.PJRT
 
     def training(
         self, spec: Any, worker_hooks: Sequence[Any], hooks: Sequence[Any]
     ) -> tuple[Any, Sequence[Any]]:
+        if self.call.host == 0:
+            return spec, hooks
         names = ("training_hooks", "training_chief_hooks")
         spec = spec._replace(**{name: tuple(_kept(getattr(spec, name))) for name in names})
         return spec, _kept(hooks)

@@ -57,6 +57,7 @@ def emulated(model_dir, case, cores, *steps):
     return emulated_program.every_checkpoint(model_dir)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("case", "hosts", "devices"),
     [("v1", 2, 4), ("v1", 4, 1), ("v2", 2, 2), ("broadcast", 2, 2)],
@@ -93,6 +94,7 @@ def test_the_chief_evaluates_predicts_and_exports_for_all(tmp_path):
     harness.same({name: want[name] for name in got}, got)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("case", "words", "last"),
     [
@@ -179,6 +181,7 @@ def process_of(launcher, host):
     return None
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("case", "options", "words"),
     [

@@ -101,8 +101,8 @@ compare --b='--shards=2 --device=tpu' @script
     --b: --shards needs --device=emulate or --device=pjrt; the device is 'tpu'
 compare --b=ESTIMATOR_EMB_NATVE=0 @script
     --b: ESTIMATOR_EMB_NATVE means nothing; ESTIMATOR_EMB_ is followed by BAD_IDS, CACHE,
-    COMPILER_PYTHON, DEVICE, FULL_TRACEBACK, LOSS, NATIVE, NATIVE_SANITIZE, PJRT_PLATFORM, SHARDS,
-    TABLES, TABLE_SUMMARIES, TOPOLOGY, WAIT_LIMIT
+    COMPILER_PYTHON, COORDINATOR, DEVICE, FULL_TRACEBACK, HOST, HOSTS, LOSS, NATIVE,
+    NATIVE_SANITIZE, PJRT_PLATFORM, SHARDS, TABLES, TABLE_SUMMARIES, TOPOLOGY, WAIT_LIMIT
 compare --b="'x" @script
     --b: "'x" cannot be read: No closing quotation
 compare --b-python=/nowhere/python @script
