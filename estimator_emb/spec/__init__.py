@@ -1,1 +1,1 @@
-"""What a program specifies: tables, features, where it runs, and its place in a cluster."""
+"""Reads a program's settings: tables, features, where it runs, and its place in a cluster."""

@@ -17,7 +17,7 @@ from estimator_emb.reporting.console import logger
 
 @dataclasses.dataclass(frozen=True)
 class ColumnLookup:
-    """A function from values [n] to the int64 ids [n] of a categorical column, -1 for none."""
+    """Converts values [n] to a categorical column's int64 ids [n], with -1 for values left out."""
 
     column: Any
 
@@ -41,13 +41,13 @@ class ColumnLookup:
 
 
 def string_lookup(categorical_column: Any) -> ColumnLookup | None:
-    """Returns how strings become ids; None if the column takes none."""
+    """Returns the lookup of string values, if the column takes strings."""
     column = without_wrappers(categorical_column)
     return ColumnLookup(column) if getattr(column, "dtype", None) == tf.string else None
 
 
 def integer_lookup(categorical_column: Any) -> ColumnLookup | None:
-    """Returns how integers become ids; None if they are ids."""
+    """Returns the lookup of integer values, unless the integers are ids."""
     column = without_wrappers(categorical_column)
     dtype = getattr(column, "dtype", None)
     if dtype is not None and dtype.is_integer:
@@ -57,7 +57,7 @@ def integer_lookup(categorical_column: Any) -> ColumnLookup | None:
 
 
 def computed_ids(categorical_column: Any) -> Callable[[Any], Any] | None:
-    """Returns a function from a batch's features to ids; None if input_fn gives the ids itself."""
+    """Returns a function from a batch's features to ids, unless input_fn gives the ids."""
     column = without_wrappers(categorical_column)
     if not isinstance(column, (BucketizedColumn, CrossedColumn)):
         return None
@@ -66,7 +66,7 @@ def computed_ids(categorical_column: Any) -> Callable[[Any], Any] | None:
         found = column.get_sparse_tensors(FeatureTransformationCache(features), None).id_tensor
         if isinstance(column, CrossedColumn):
             return found
-        # Each number of a sample is in one bucket, so that weights may be dense too.
+        # Each number falls in exactly one bucket, so ids can be dense. Weights may be dense then.
         width = column.source_column.variable_shape.num_elements()
         return tf.reshape(found.values, [-1, width])
 

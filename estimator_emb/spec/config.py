@@ -1,7 +1,7 @@
-"""The legacy classes with which a program describes its embedding tables.
+"""Legacy classes that describe a program's embedding tables.
 
-They are namedtuples, because programs unpack and `_replace` them. `_replace` bypasses the
-constructor, so that `validated` repeats its checks where a spec is used.
+The classes are namedtuples because programs unpack and `_replace` them. `_replace` bypasses the
+constructor, so `validated` repeats the constructor's checks before a spec is used.
 """
 
 import collections
@@ -70,12 +70,12 @@ class TableConfig(
         truncated normal of mean 0 and standard deviation 1/sqrt(dimension).
       combiner: how the rows of a sample's ids are combined into one activation: 'mean', the
         default, 'sum', 'sqrtn', or None for dense input of one id per sample.
-      hot_id_replication: speed hint for the hardware, False by default; it does not change results.
-      learning_rate: constant rate of this table, a finite number >= 0; None means the rate of its
-        optimizer.
+      hot_id_replication: speed hint for the hardware, False by default. Results do not change.
+      learning_rate: constant rate of this table, a finite number >= 0. None means the optimizer's
+        rate.
       learning_rate_fn: function of the global step, an int64 scalar, that returns the rate of this
-        table as a number or a scalar tensor. It excludes `learning_rate`.
-      optimization_parameters: this table's own optimizer; None means that of the spec.
+        table as a number or a scalar tensor. Cannot be combined with `learning_rate`.
+      optimization_parameters: this table's own optimizer. None means the spec's optimizer.
 
     Raises:
       ValueError: an argument is out of its range, or both rates are given.
@@ -123,7 +123,7 @@ class TableConfig(
         return super().__new__(cls, *(fields[name] for name in cls._fields))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TableConfig":
-        # Initializers and functions are not copied, because a copy would not be equal.
+        # Initializers and functions are not copied because a copy would compare unequal.
         return type(self)(
             *(field if callable(field) else copy.deepcopy(field, memo) for field in self)
         )
@@ -138,9 +138,9 @@ class FeatureConfig(
       table_id: the table's key in `table_to_config_dict`.
       max_sequence_length: 0, the default, combines the rows of a sample's ids into one activation,
         float32 [batch, dimension]. A positive int keeps them separate, float32
-        [batch, max_sequence_length, dimension]: longer samples are truncated, shorter ones padded
-        with zeros.
-      weight_key: key of the feature that holds the weights of the ids, in the same shape; None
+        [batch, max_sequence_length, dimension]. Longer samples are truncated, and shorter samples
+        are padded with zeros.
+      weight_key: key of the feature that holds the weights of the ids, in the same shape. None
         means that each weight is 1.
 
     Raises:
@@ -173,29 +173,29 @@ class EmbeddingConfigSpec(
         ],
     )
 ):
-    """The tables of a program and how they train, an argument of `TPUEstimator`.
+    """A program's embedding tables and how they train, an argument of `TPUEstimator`.
 
-    Exactly one of `feature_columns` and the pair of dicts is given.
+    Give either `feature_columns` or both dicts.
 
     Args:
       feature_columns: list of columns created by `feature_columns.embedding_column` and
         `feature_columns.shared_embedding_columns`, or of TensorFlow's own TPU columns. With
-        `use_tpu=False` it may also hold numeric and embedding columns of `tf.feature_column`, which
-        belong to the model: its own optimizer trains them.
-      optimization_parameters: the optimizer of all tables that have none of their own. Required
+        `use_tpu=False` it may also hold numeric and embedding columns of `tf.feature_column`.
+        They belong to the model, and the model's own optimizer trains them.
+      optimization_parameters: the optimizer of every table without its own optimizer. Required
         with `feature_columns`.
       clipping_limit: positive number: the gradient of a row, summed over the batch, is clipped to
         [-clipping_limit, clipping_limit]. None means no limit.
       pipeline_execution_with_tensor_core: True delays each update by one lookup, so that the lookup
         of step N+1 sees the updates up to step N-1. False by default.
       experimental_gradient_multiplier_fn: function of the global step, an int64 scalar, that
-        returns a number or a scalar tensor. The gradients of all activations are multiplied by it
-        before they are summed and clipped. None means 1.
+        returns a number or a scalar tensor. The gradients of all activations are multiplied by the
+        result before they are summed and clipped. None means 1.
       feature_to_config_dict: feature key -> `FeatureConfig`.
       table_to_config_dict: table key -> `TableConfig`.
       partition_strategy: 'div', the default, or 'mod': how rows are divided over the hosts of a
-        TPU. It changes neither results nor checkpoints.
-      profile_data_directory: folder in which the hardware stores lookup statistics; None for none.
+        TPU. Results and checkpoints do not change.
+      profile_data_directory: folder for the hardware's lookup statistics. None disables them.
 
     Raises:
       ValueError: tables are given both ways or neither way, a feature names an unknown table, or a
@@ -270,7 +270,7 @@ class EmbeddingConfigSpec(
         return _spec_of, (type(self), self._asdict())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "EmbeddingConfigSpec":
-        # model_fn holds these columns; copies would not be equal to them.
+        # model_fn holds the original columns, and copies would compare unequal to them.
         return _spec_of(
             type(self),
             {
@@ -287,7 +287,7 @@ for _config in (TableConfig, FeatureConfig, EmbeddingConfigSpec):
 
 
 def validated(spec: Any) -> EmbeddingConfigSpec:
-    """Returns a spec, ours or tensorflow-estimator's, as a checked one of ours."""
+    """Checks a spec of this package or of tensorflow-estimator, and returns it as ours."""
     names = {base.__name__ for base in type(spec).__mro__}
     if not {"tuple", "EmbeddingConfigSpec"} <= names:
         raise TypeError(f"embedding_config_spec must be an EmbeddingConfigSpec; got {spec!r}.")
@@ -305,8 +305,8 @@ def _spec_of(cls: type[EmbeddingConfigSpec], fields: dict[str, Any]) -> Embeddin
 
 def _split_columns(columns: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """Returns (columns of TPU tables, columns whose tables are variables of the model)."""
-    # The model computes these; `tables_of_columns` rejects them on a TPU, as tensorflow-estimator
-    # does.
+    # The model computes these columns. On a TPU `tables_of_columns` rejects them, like
+    # tensorflow-estimator.
     without_table = (
         LegacyNumericColumn,
         NumericColumn,
@@ -360,7 +360,7 @@ def _check_dicts(features: Mapping[str, FeatureConfig], tables: Mapping[str, Tab
 
 
 def check_strategy(owner: str, strategy: object) -> None:
-    """Raises ValueError for a partition strategy that there is not."""
+    """Raises ValueError for an unknown partition strategy."""
     holds = strategy in PARTITION_STRATEGIES
     suggestions.check_argument(owner, holds, "partition_strategy", "'div' or 'mod'", strategy)
 
@@ -379,7 +379,7 @@ def check_integer(owner: str, name: str, value: Any, least: int) -> None:
 
 
 def initializer_of(initializer: Any, dimension: int) -> Any:
-    """Returns the initializer of a table, of this vocabulary or of TF2's; None has a default."""
+    """Returns a table's initializer, or a default initializer if it is None."""
     if initializer is None:
         return tf.compat.v1.truncated_normal_initializer(mean=0.0, stddev=1 / math.sqrt(dimension))
     check = functools.partial(suggestions.check_argument, "TableConfig")

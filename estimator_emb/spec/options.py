@@ -26,7 +26,7 @@ They take about twice the time of a step's embedding work.
 
 
 class RunConfig(StockRunConfig):
-    """tensorflow-estimator's `RunConfig`, whose errors say what is wrong in TF_CONFIG."""
+    """tensorflow-estimator's `RunConfig`, with errors that explain a wrong TF_CONFIG."""
 
     def __init__(
         self,
@@ -44,25 +44,25 @@ method_of_program(RunConfig, "__init__", StockRunConfig.__init__, LocalRunConfig
 
 
 class CannotEmulate(ValueError):
-    """A program that may run on a TPU, but not on an emulated one."""
+    """Raised for a program that may run on a TPU, but not on an emulated TPU."""
 
 
 class TPUConfig(StockTPUConfig):
-    """tensorflow-estimator's `TPUConfig`, and where and how a program runs.
+    """tensorflow-estimator's `TPUConfig`, plus options for where and how a program runs.
 
     Args:
-      iterations_per_loop: steps of one session call, after which hooks fire. On a TPU also a
-        duration, a str such as '60s', '5m' or '1h'.
-      num_shards: the number of cores of an emulated TPU, 1 if None, or of PJRT devices, all if
-        None; the environment variable ESTIMATOR_EMB_SHARDS takes precedence. More than 8 emulated
-        cores must be a multiple of 8, and are on hosts of 8 cores each. A number that is not that
-        of a TPU, or of the emulated one that the environment variable ESTIMATOR_EMB_TOPOLOGY
-        names, is an error.
-      num_cores_per_replica: for a model divided over several cores of a TPU; None divides none.
-      per_host_input_for_training: how input_fn is called: True or `InputPipelineConfig.PER_HOST_V1`
-        once for each host, `PER_HOST_V2` likewise with a batch for each core, False or
-        `PER_SHARD_V1` once for each core, `BROADCAST` once for all.
-      tpu_job_name: the TPU's job in a cluster, where it cannot be inferred.
+      iterations_per_loop: number of steps in one session call. Hooks fire after each call. On a TPU
+        also a duration, a str such as '60s', '5m' or '1h'.
+      num_shards: number of cores of an emulated TPU (None means 1), or number of PJRT devices (None
+        means all). The environment variable ESTIMATOR_EMB_SHARDS takes precedence. More than 8
+        emulated cores must be a multiple of 8, on hosts of 8 cores each. The number must match the
+        TPU, or the emulated TPU named by the environment variable ESTIMATOR_EMB_TOPOLOGY.
+      num_cores_per_replica: number of TPU cores that share one replica of the model. None does not
+        divide the model.
+      per_host_input_for_training: how input_fn is called. True or `InputPipelineConfig.PER_HOST_V1`
+        calls it once for each host. `PER_HOST_V2` does the same, with a batch for each core. False
+        or `PER_SHARD_V1` calls it once for each core. `BROADCAST` calls it once in all.
+      tpu_job_name: the TPU's job in a cluster, if it cannot be inferred.
       initial_infeed_sleep_secs: seconds that the infeed of a TPU waits before its first batch.
       input_partition_dims: how the tensors of a batch are divided over the cores of one replica.
       eval_training_input_configuration: `InputPipelineConfig.PER_HOST_V1`, or `SLICED` to call
@@ -71,27 +71,27 @@ class TPUConfig(StockTPUConfig):
       experimental_allow_per_host_v2_parallel_get_next: lets the cores of a host read their batches
         in any order.
       experimental_feed_hook: a class that replaces tensorflow-estimator's hook of the infeed.
-      device: where a program with `use_tpu=True` runs: 'tpu'; 'emulate', or its older name 'host',
-        for an emulated TPU; or 'pjrt' for the PJRT devices of this machine (CPUs, GPUs, or TPUs
-        from v2 to v6e), which run the model while the host trains the tables: see docs/pjrt.md.
-        None leaves it to the environment variable ESTIMATOR_EMB_DEVICE, and that to 'tpu'.
+      device: where a program with `use_tpu=True` runs. 'tpu' is a TPU. 'emulate', or its older name
+        'host', is an emulated TPU. 'pjrt' runs the model on the PJRT devices of this machine (CPUs,
+        GPUs, or TPUs from v2 to v6e) while the host trains the tables: see docs/pjrt.md. None uses
+        the environment variable ESTIMATOR_EMB_DEVICE, or 'tpu' if it is unset.
       tables: where device 'pjrt' trains the tables: 'host', or 'device' for the memory of the
-        devices: see docs/pjrt.md. None leaves it to the environment variable ESTIMATOR_EMB_TABLES,
-        and that to 'host'. 'device' is an error elsewhere.
-      bad_ids: what happens on the host when an id is outside [0, vocabulary size): 'error' stops
-        before any update of that step; 'drop' leaves the id out, with its weight, and counts it in
-        the scalar `bad_ids/<table>` of the summaries. None leaves it to the environment variable
-        ESTIMATOR_EMB_BAD_IDS, and that to 'error'.
-      tpu_generation: the TPU on which the program will run: 'v2', 'v3' or 'v4'. TensorFlow runs no
-        TPUEstimator on 'v5e', 'v5p' or 'v6e', so that its constructor raises an error. None asks
-        the TPU when training begins. It has no effect with device 'emulate' or 'pjrt'.
+        devices: see docs/pjrt.md. None uses the environment variable ESTIMATOR_EMB_TABLES, or
+        'host' if it is unset. 'device' is an error with any other device.
+      bad_ids: what happens on the host when an id is outside [0, vocabulary size). 'error' stops
+        before any update of that step. 'drop' leaves the id out, with its weight, and counts it in
+        the scalar `bad_ids/<table>` of the summaries. None uses the environment variable
+        ESTIMATOR_EMB_BAD_IDS, or 'error' if it is unset.
+      tpu_generation: the TPU on which the program will run: 'v2', 'v3' or 'v4'. TensorFlow cannot
+        run a TPUEstimator on 'v5e', 'v5p' or 'v6e', so the constructor raises an error for them.
+        None asks the TPU when training begins. It has no effect with device 'emulate' or 'pjrt'.
       table_summaries: whether TensorBoard shows how each table trains on the host, at every
-        `save_summary_steps`-th step: see docs/tensorboard.md. None leaves it to the environment
-        variable ESTIMATOR_EMB_TABLE_SUMMARIES, 1 or 0, and that to whether `save_summary_steps` is
-        at least 100: below, it could take more than 3 % of the time. True is an error on a TPU.
+        `save_summary_steps`-th step: see docs/tensorboard.md. None uses the environment variable
+        ESTIMATOR_EMB_TABLE_SUMMARIES, 1 or 0. If that is unset too, summaries are written when
+        `save_summary_steps` is at least 100, because more frequent summaries could take more than
+        3 % of the time. True is an error on a TPU.
       serving_tables: the type of the tables in a SavedModel that the estimator exports: 'float32',
-        or 'float16' for half the size, with activations that stay float32. None stands for
-        'float32'.
+        or 'float16' for half the size, with activations that stay float32. None means 'float32'.
 
     Raises:
       ValueError: `device`, `tables`, `bad_ids`, `tpu_generation`, `table_summaries` or
@@ -129,7 +129,7 @@ class TPUConfig(StockTPUConfig):
         serving_tables: str | None = None,
     ) -> "TPUConfig":
         fields = locals()
-        tf_config.read_tf_config()  # As tensorflow-estimator's does, for the TPU's job.
+        tf_config.read_tf_config()  # tensorflow-estimator's TPUConfig reads the TPU's job there.
         self: TPUConfig = super().__new__(cls, **{name: fields[name] for name in cls._fields})
         check = functools.partial(suggestions.check_argument, "TPUConfig")
         for name, value, choices in (
@@ -152,7 +152,7 @@ class TPUConfig(StockTPUConfig):
 
 
 def additions(tpu_config: Any) -> dict[str, Any]:
-    """Returns the fields that `TPUConfig` adds; None for each in tensorflow-estimator's."""
+    """Returns the fields that `TPUConfig` adds. All are None for tensorflow-estimator's class."""
     return {name: getattr(tpu_config, name, None) for name in TPUConfig.__annotations__}
 
 
@@ -160,19 +160,19 @@ method_of_program(TPUConfig, "__new__")
 
 
 def asked(config: Any) -> str:
-    """Returns where a program with `use_tpu=True` and this RunConfig runs: its `device`."""
+    """Returns the `device` of a program with `use_tpu=True` and this RunConfig."""
     return _asked(config, "device", environment.DEVICE, "tpu")
 
 
 def asked_pjrt_platform() -> str | None:
-    """Returns the kind of PJRT devices that the environment names; None if it names none."""
+    """Returns the kind of PJRT devices that the environment names, if any."""
     return environment.PJRT_PLATFORM.choice()
 
 
 def asked_hosts() -> tuple[int | None, int | None, str | None] | None:
-    """Returns (hosts, number of this one, address of host 0) of the environment; None for one host.
+    """Returns the environment's (number of hosts, number of this host, address of host 0), if set.
 
-    Each is None if jax finds it. Raises ValueError for incomplete or wrong values.
+    A part is None if jax finds it. Raises ValueError for incomplete or wrong values.
     """
     asked = environment.HOSTS.value()
     number, address = environment.HOST.value(), environment.COORDINATOR.value()
@@ -199,12 +199,12 @@ def asked_hosts() -> tuple[int | None, int | None, str | None] | None:
 
 
 def asked_tables(config: Any) -> str:
-    """Returns where PJRT devices have their tables: 'host' or 'device'."""
+    """Returns where device 'pjrt' trains the tables: 'host' or 'device'."""
     return _asked(config, "tables", environment.TABLES, "host")
 
 
 def check_tables(config: Any) -> None:
-    """Raises ValueError if tables are asked for on the devices of something else than PJRT."""
+    """Raises ValueError for tables='device' without device='pjrt'."""
     device = asked(config)
     if asked_tables(config) == "device" and device != "pjrt":
         raise ValueError(
@@ -214,7 +214,7 @@ def check_tables(config: Any) -> None:
 
 
 def asked_shards() -> int | None:
-    """Returns the number of emulated cores in the environment, before that of a TPUConfig."""
+    """Returns the number of cores in the environment, if set. It overrides `num_shards`."""
     shards = environment.SHARDS.value()
     if not shards:
         return None
@@ -227,7 +227,7 @@ def asked_shards() -> int | None:
 
 
 def asked_topology() -> slices.Slice | None:
-    """Returns the emulated slice that the environment names, or raises ValueError."""
+    """Returns the emulated slice that the environment names, if any."""
     name = environment.TOPOLOGY.value()
     if not name:
         return None
@@ -244,17 +244,17 @@ def asked_topology() -> slices.Slice | None:
 
 
 def serves_float16(config: Any) -> bool:
-    """Returns whether a SavedModel has its tables as float16."""
+    """Returns whether exported SavedModels hold their tables as float16."""
     return bool(_tpu_option(config, "serving_tables") == "float16")
 
 
 def asked_bad_ids(config: Any) -> str:
-    """Returns what happens with a bad id on the host: 'error' or 'drop'."""
+    """Returns how the host treats a bad id: 'error' or 'drop'."""
     return _asked(config, "bad_ids", environment.BAD_IDS, "error")
 
 
 def asked_table_summaries(config: Any) -> bool | None:
-    """Returns whether the config or the environment asks for table summaries; None if unset."""
+    """Returns whether the config or the environment asks for table summaries, if set."""
     chosen: bool | None = _tpu_option(config, "table_summaries")
     if chosen is None and (text := environment.TABLE_SUMMARIES.choice()):
         return text == "1"
@@ -262,7 +262,7 @@ def asked_table_summaries(config: Any) -> bool | None:
 
 
 def table_summaries_on_host(config: Any) -> bool:
-    """Returns whether a training on the host writes table summaries."""
+    """Returns whether training on the host writes table summaries."""
     asked = asked_table_summaries(config)
     steps = getattr(config, "save_summary_steps", None)
     if not steps:
@@ -271,7 +271,7 @@ def table_summaries_on_host(config: Any) -> bool:
 
 
 def check_on_tpu(config: Any) -> None:
-    """Raises ValueError for options that do not work on a TPU, or a TPU without TPUEstimator."""
+    """Raises ValueError for options or a TPU generation that do not work with TPUEstimator."""
     tpu_generations.check_runtime(_tpu_option(config, "tpu_generation"))
     if asked_bad_ids(config) == "drop":
         raise ValueError("bad_ids='drop' works on the host only: a TPU does not check ids.")
@@ -284,12 +284,12 @@ def check_on_tpu(config: Any) -> None:
 
 
 def means_losses() -> bool:
-    """Returns whether emulated cores report the mean of their losses, and not core 0's."""
+    """Returns whether emulated cores report their mean loss instead of core 0's loss."""
     return environment.LOSS.choice() == "mean"
 
 
 def asked_wait_limit() -> float | None:
-    """Returns the seconds that a process of a cluster waits for another; None without a limit."""
+    """Returns how many seconds a cluster process waits for another, if there is a limit."""
     text = environment.WAIT_LIMIT.value()
     if not text:
         return None

@@ -1,7 +1,4 @@
-"""Converts an `EmbeddingConfigSpec`, of columns or of config dicts, to a list of tables.
-
-Each table has the features that look it up, and its optimizer.
-"""
+"""Converts an `EmbeddingConfigSpec`, of columns or of config dicts, to a list of tables."""
 
 import collections
 import dataclasses
@@ -26,12 +23,15 @@ TABLE_PREFIX = "tbl_"
 class Feature:
     """A feature of the input that looks up a table, and how its ids are read.
 
-    `key` is that of the ids in the features dict, where the activation replaces them. `to_ids` is a
-    function from strings [n] to int64 ids [n], where -1 leaves a string out; None if the feature
-    takes no strings. `integers_to_ids` is the same for integers; None if they are ids. `computed`
-    is a function from the batch's features to the ids of a bucketized or crossed column; None if
-    input_fn gives the ids. `column` is this feature's column if several read one input, so that
-    `key` is not the key of the input.
+    Attributes:
+      key: key of the ids in the features dict. The activation replaces the ids there.
+      to_ids: function from strings [n] to int64 ids [n], if the feature takes strings. -1 leaves a
+        string out.
+      integers_to_ids: the same function for integers, unless the integers are ids.
+      computed: function from the batch's features to the ids of a bucketized or crossed column,
+        unless input_fn gives the ids.
+      column: this feature's column if several columns read the same input. `key` may then differ
+        from the input's key.
     """
 
     key: str
@@ -52,9 +52,9 @@ class Feature:
 class Table:
     """A table with the features that look it up, sorted by key.
 
-    `scope_key` is the key under which a feature column records its variable scope; None in a spec
-    of config dicts. `optimizer` is its own, or that of the spec; None if neither has one.
-    `clipping_limit` is that of the spec.
+    `scope_key` is the key under which a feature column records its variable scope. It is None in a
+    spec of config dicts. `optimizer` is the table's own optimizer or else the spec's, and may be
+    missing. `clipping_limit` is the spec's limit.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Table:
 
     @property
     def trained_by(self) -> OptimizationParameters:
-        """The optimizer; raises ValueError if it is missing or needs another dimension."""
+        """The optimizer. Raises ValueError if it is missing or needs another dimension."""
         optimizer, dimension = self.optimizer, self.config.dimension
         if optimizer is None:
             raise ValueError(
@@ -82,7 +82,7 @@ class Table:
 
 
 def tables_of(spec: EmbeddingConfigSpec | None, off_tpu: bool = False) -> list[Table]:
-    """Returns the tables of a validated spec, sorted by name, as `tables_of_columns` does."""
+    """Returns a validated spec's tables, sorted by name. See `tables_of_columns` for `off_tpu`."""
     if spec is None:
         return []
     optimizer, dicts = spec.optimization_parameters, spec.table_to_config_dict
@@ -98,7 +98,7 @@ def tables_of_dicts(
     tables: Mapping[str, TableConfig],
     optimizer: OptimizationParameters | None,
 ) -> list[Table]:
-    """Returns the tables of config dicts, sorted by name; `optimizer` trains those without one."""
+    """Returns the tables of config dicts, sorted by name. `optimizer` is their default."""
     return [
         Table(
             name,
@@ -117,10 +117,10 @@ def tables_of_dicts(
 def tables_of_columns(
     columns: Sequence[Any], optimizer: OptimizationParameters | None = None, off_tpu: bool = False
 ) -> list[Table]:
-    """Returns the tables of embedding columns, sorted by name; a shared table once.
+    """Returns the tables of embedding columns, sorted by name. A shared table is listed once.
 
-    With `off_tpu`, each column that reads the same input gets its own table and feature key,
-    duplicate columns count once, and columns without a table are skipped. Otherwise they raise
+    With `off_tpu`, columns that read the same input each get their own table and feature key.
+    Duplicate columns count once, and columns without a table are skipped. Otherwise they raise
     ValueError or TypeError. A table with two shapes, combiners or rates always raises ValueError.
     """
     tables: dict[str, Table] = {}
@@ -215,7 +215,7 @@ def _off_tpu(columns: Sequence[Any]) -> Iterator[_Named]:
 
 
 def _unused(used: Container[str], *names: str) -> str:
-    """Returns the first of `names` that is not used, else the last one with a number."""
+    """Returns the first unused name, else the last name with a number."""
     numbered = (f"{names[-1]}_{number}" for number in itertools.count(1))
     return next(name for name in itertools.chain(names, numbered) if name not in used)
 
@@ -225,7 +225,7 @@ def _has_table(column: Any) -> bool:
 
 
 def signature(column: Any) -> tuple[Any, ...]:
-    """Returns the properties that are equal in two columns created by the same call."""
+    """Returns the properties that are equal in two columns made by the same call."""
     return (
         column.name,
         column.get_feature_key_name(),
@@ -239,7 +239,7 @@ def signature(column: Any) -> tuple[Any, ...]:
 
 
 def with_own_keys(tables: Sequence[Table], features: Any) -> Any:
-    """Returns the features of a batch, with the ids of each feature of the tables under its key."""
+    """Returns a batch's features, with the ids of each table's features under their own keys."""
     if not isinstance(features, Mapping):
         return features
     listed = [feature for table in tables for feature in table.features]
@@ -276,7 +276,7 @@ def _shown(column: Any) -> str:
 
 
 def check_for_host(spec: EmbeddingConfigSpec, tables: Sequence[Table]) -> None:
-    """Raises ValueError for a rule of TPUs only; warns about a `profile_data_directory`."""
+    """Raises ValueError for a TPU-only optimizer, and warns about a `profile_data_directory`."""
     for table in tables:
         if table.optimizer is not None and table.optimizer.only_on_hardware:
             raise ValueError(

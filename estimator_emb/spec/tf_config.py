@@ -1,7 +1,7 @@
 """Reads TF_CONFIG, the environment variable that defines a process's place in a cluster.
 
-tensorflow-estimator misunderstands many mistakes in it, or fails without naming TF_CONFIG. Whatever
-it can train with is accepted here.
+tensorflow-estimator misreads many mistakes in TF_CONFIG, or fails without naming it. This module
+accepts every TF_CONFIG that tensorflow-estimator can train with.
 """
 
 import json
@@ -16,7 +16,7 @@ _EXAMPLE = (
 
 
 def parsed() -> dict[str, Any]:
-    """Returns the object in TF_CONFIG, {} if it is not set; ValueError if it is none in JSON."""
+    """Returns the JSON object in TF_CONFIG, or {} if unset. Raises ValueError for other text."""
     text = os.environ.get("TF_CONFIG", "{}")
     try:
         config = json.loads(text)
@@ -32,7 +32,7 @@ def parsed() -> dict[str, Any]:
 
 
 def read_tf_config() -> dict[str, Any]:
-    """Returns the content of TF_CONFIG, {} if it is not set; raises ValueError if it is invalid."""
+    """Returns the content of TF_CONFIG, or {} if unset. Raises ValueError if it is invalid."""
     config = parsed()
     for name in ("cluster", "task", "service"):
         if not isinstance(config.get(name, {}), dict):
@@ -75,13 +75,13 @@ def _check_different(jobs: dict[str, dict[int, str]]) -> None:
     for job, tasks in jobs.items():
         for index, address in tasks.items():
             part = f"cluster.{job}[{index}]"
-            if job != "evaluator" and address in seen:  # An evaluator listens nowhere.
+            if job != "evaluator" and address in seen:  # An evaluator does not listen.
                 _refuse(part, address, f"another address than that of {seen[address]}")
             seen.setdefault(address, part)
 
 
 def _check_task(task: dict[str, Any], jobs: dict[str, dict[int, str]]) -> None:
-    """Checks what tensorflow-estimator does not, or rejects without naming TF_CONFIG."""
+    """Checks for mistakes that tensorflow-estimator misses, or rejects without naming TF_CONFIG."""
     if "index" not in task or (jobs and task["index"] is None):
         return
     index = _whole(task["index"])
@@ -105,7 +105,7 @@ def _check_task(task: dict[str, Any], jobs: dict[str, dict[int, str]]) -> None:
 
 
 def _whole(value: Any) -> int | None:
-    """Returns the number >= 0 to which tensorflow-estimator converts a value, if any."""
+    """Converts a value to an int >= 0 like tensorflow-estimator, if it can be converted."""
     try:
         number = int(value)
         exact = isinstance(value, str) or number == value

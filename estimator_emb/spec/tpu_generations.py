@@ -1,4 +1,4 @@
-"""Rejects TPUs without TPUEstimator, or without embedding hardware."""
+"""Rejects TPUs that cannot run TPUEstimator, or that have no embedding hardware."""
 
 from typing import Any
 
@@ -21,15 +21,15 @@ NO_ESTIMATOR = (
 
 
 def check_runtime(generation: str | None) -> None:
-    """Raises ValueError if TensorFlow runs no TPUEstimator on it; None is not checked."""
+    """Raises ValueError for a TPU generation that cannot run TPUEstimator."""
     if generation in PJRT:
         raise ValueError(f"TPUConfig: tpu_generation is {generation!r}, and {NO_ESTIMATOR}")
 
 
 def check_system(metadata: Any, resolver: Any) -> None:
-    """Raises ValueError if the topology of a TPU says that it has no embedding hardware.
+    """Raises ValueError if a TPU's topology says that the TPU has no embedding hardware.
 
-    The topology is known if the program or model parallelism has initialized the TPU; otherwise
+    The topology is known if the program or model parallelism has initialized the TPU. Otherwise
     nothing is checked. `metadata` is a `TPUSystemMetadata`, and `resolver` the `TPUClusterResolver`
     of `RunConfig(cluster=...)`, or None.
     """
@@ -39,7 +39,7 @@ def check_system(metadata: Any, resolver: Any) -> None:
     if isinstance(topology, bytes):
         proto = topology_pb2.TopologyProto.FromString(topology)
     else:
-        # Its public property does not distinguish "none" from "unknown".
+        # The public property returns the same for missing and for unknown embedding hardware.
         proto = getattr(resolver, "_tpu_topology", None)
     if proto is None or not proto.HasField("tpu_hardware_feature"):
         return
