@@ -1,13 +1,13 @@
 """Feature columns for programs with TPU embedding tables.
 
-The columns are TensorFlow's own, of every kind. TensorFlow spreads the functions that make them
-over four modules, two of them private; here they are together.
+The columns are TensorFlow's own. TensorFlow spreads the functions that make them over four modules,
+two of them private. This package collects the functions.
 
-`embedding_column` and `shared_embedding_columns` make the columns of an `EmbeddingConfigSpec`, from
-any categorical column of one feature. The input layers turn columns into the input of a model.
+`embedding_column` and `shared_embedding_columns` make the columns of an `EmbeddingConfigSpec` from
+categorical columns that read a single feature. The input layers turn columns into a model's input.
 """
 
-# ruff: noqa: I001 - Keras 2, which has the input layers, must be bound first.
+# ruff: noqa: I001 - Keras 2 has the input layers and must be bound first.
 import estimator_emb  # noqa: F401
 
 from feature_columns.categorical import (

@@ -1,7 +1,7 @@
-"""Categorical columns, which turn the values of a feature into ids.
+"""Functions that make categorical columns. A categorical column converts values to ids.
 
 A feature may be a dense tensor, a `tf.SparseTensor` or a `tf.RaggedTensor`, with any number of
-values for a sample. In a dense tensor, -1 means no value among integers, and '' among strings.
+values for a sample. In a dense tensor, the integer -1 and the string '' mean a missing value.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 
 def check_order(function: str, key: Any, name: str, value: Any, kind: str = "number") -> None:
-    """Raises TypeError if a column's key seems to stand where its other argument belongs."""
+    """Raises TypeError if a column's key and its second argument seem to be swapped."""
     if isinstance(value, str) and (kind == "number" or not isinstance(key, str)):
         raise TypeError(
             f"{function}: key must be a string and {name} a {kind}; got {key!r} and {value!r}, "
@@ -22,7 +22,7 @@ def check_order(function: str, key: Any, name: str, value: Any, kind: str = "num
 def categorical_column_with_hash_bucket(
     key: str, hash_bucket_size: int, dtype: tf.DType = tf.string
 ) -> Any:
-    """Makes a column whose ids are hashes of its values.
+    """Makes a column that hashes values to ids.
 
     Different values may share an id. Integers are hashed as decimal strings.
 
@@ -44,13 +44,13 @@ def categorical_column_with_hash_bucket(
 def categorical_column_with_identity(
     key: str, num_buckets: int, default_value: int | None = None
 ) -> Any:
-    """Makes a column whose values are already ids.
+    """Makes a column of values that are already ids.
 
     Args:
       key: the key of a feature of any integer type.
       num_buckets: the number of ids, at least 1.
       default_value: the id, in [0, num_buckets), of values outside that range. With None, such a
-        value is an error of the step, which names the feature and the value.
+        value fails the step with an error that names the feature and the value.
 
     Returns:
       A categorical column with ids in [0, num_buckets).
@@ -70,18 +70,18 @@ def categorical_column_with_vocabulary_file(
     default_value: int | None = None,
     dtype: tf.DType = tf.string,
 ) -> Any:
-    """Makes a column whose ids are line numbers in a file.
+    """Makes a column that converts values to their line numbers in a vocabulary file.
 
     As in TensorFlow 1, `num_oov_buckets` comes before `default_value` and `dtype`.
 
     Args:
       key: the feature's key.
       vocabulary_file: path of a text file with one value on each line.
-      vocabulary_size: the number of lines to use, at least 1, which the file must have; None means
-        all.
-      num_oov_buckets: number of ids after the vocabulary, over which other values are hashed.
-      default_value: the id of other values, where `num_oov_buckets` is 0; None means -1, which
-        leaves the value out.
+      vocabulary_size: the number of lines to use, at least 1. The file must not be shorter. None
+        means all lines.
+      num_oov_buckets: number of ids after the vocabulary. Unknown values are hashed to these ids.
+      default_value: the id of unknown values if `num_oov_buckets` is 0. -1, which None means,
+        leaves an unknown value out.
       dtype: the type of the values: `tf.string`, or an integer type.
 
     Returns:
@@ -102,15 +102,15 @@ def categorical_column_with_vocabulary_list(
     default_value: int = -1,
     num_oov_buckets: int = 0,
 ) -> Any:
-    """Makes a column whose ids are positions in a list.
+    """Makes a column that converts values to their positions in a list.
 
     Args:
       key: the feature's key.
       vocabulary_list: the values, all different: strings or integers.
-      dtype: the type of the values; None takes that of the list.
-      default_value: the id of other values; -1 leaves the value out.
-      num_oov_buckets: number of ids after the vocabulary, over which other values are hashed; it
-        must be 0 where `default_value` is given.
+      dtype: the type of the values. None takes the list's type.
+      default_value: the id of unknown values. -1 leaves an unknown value out.
+      num_oov_buckets: number of ids after the vocabulary. Unknown values are hashed to these ids.
+        It must be 0 if `default_value` is given.
 
     Returns:
       A categorical column with ids in [0, len(vocabulary_list) + num_oov_buckets).
@@ -127,29 +127,29 @@ def categorical_column_with_vocabulary_list(
 
 
 def crossed_column(keys: Sequence[Any], hash_bucket_size: int, hash_key: int | None = None) -> Any:
-    """Makes a column of hashed combinations of the values of several features.
+    """Makes a column that hashes combinations of several features' values to ids.
 
-    On a TPU it has no table in an `EmbeddingConfigSpec`, because it reads several features; use it
-    with `linear_model`, or in `indicator_column`.
+    On a TPU, an `EmbeddingConfigSpec` cannot give this column a table, because the column reads
+    several features. Use it with `linear_model`, or in `indicator_column`.
 
     Args:
-      keys: at least two, each the key of a string feature or a categorical column. In place of a
-        hashed column give its key, because values are hashed once.
+      keys: at least two, each the key of a string feature or a categorical column. Give a hashed
+        column's key instead of the column, because values are hashed once.
       hash_bucket_size: the number of ids, at least 1.
-      hash_key: seed of the hash; None for TensorFlow's own seed.
+      hash_key: seed of the hash. None means TensorFlow's own seed.
 
     Returns:
       A categorical column with ids in [0, hash_bucket_size).
 
     Raises:
-      ValueError: there are fewer than two keys, one is neither a string nor a categorical column,
-        or is a hashed column, or `hash_bucket_size` is less than 1.
+      ValueError: there are fewer than two keys, a key is neither a string nor a categorical column,
+        a key is a hashed column, or `hash_bucket_size` is less than 1.
     """
     return tf.feature_column.crossed_column(keys, hash_bucket_size, hash_key)
 
 
 def bucketized_column(source_column: Any, boundaries: Sequence[float]) -> Any:
-    """Makes a column of the intervals that numbers lie in.
+    """Makes a column that converts numbers to ids of intervals.
 
     Boundaries (0, 1) make three intervals: below 0, from 0 to below 1, and 1 or more.
 
@@ -171,7 +171,7 @@ def bucketized_column(source_column: Any, boundaries: Sequence[float]) -> Any:
 def weighted_categorical_column(
     categorical_column: Any, weight_feature_key: str, dtype: tf.DType = tf.float32
 ) -> Any:
-    """Makes a column whose values have weights, which the table's combiner applies.
+    """Adds weights to the values of a categorical column. The table's combiner applies them.
 
     Args:
       categorical_column: any categorical column that is not a sequence.

@@ -1,4 +1,4 @@
-"""Dense columns, which give numbers to a model: those with an embedding table, and others."""
+"""Functions that make dense columns, with or without an embedding table."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,7 +22,7 @@ def numeric_column(
       default_value: value that `tf.io.parse_example` gives an example without the feature: a
         number, or numbers of that shape. With None, every example must have the feature.
       dtype: a real type, which is converted to float32.
-      normalizer_fn: function of the float32 feature that returns one of the same shape, or None.
+      normalizer_fn: function from the float32 feature to a tensor of the same shape, or None.
 
     Returns:
       A dense column: float32 [batch, size of `shape`].
@@ -38,7 +38,7 @@ def indicator_column(categorical_column: Any) -> Any:
     """Makes a column that counts how often each id occurs in a sample.
 
     Args:
-      categorical_column: any categorical column; a weighted one sums weights in place of counting.
+      categorical_column: any categorical column. A weighted column sums weights instead.
 
     Returns:
       A dense column: float32 [batch, number of ids].
@@ -60,37 +60,37 @@ def embedding_column(
     tensor_core_shape: Sequence[int | None] | None = None,
     use_safe_embedding_lookup: bool = True,
 ) -> Any:
-    """Makes a column with a table of its own, which the spec's optimizer trains.
+    """Makes a column with its own embedding table. The spec's optimizer trains the table.
 
     Args:
       categorical_column: a categorical column. Its number of ids is the number of rows of the
-        table. On a TPU, input_fn gives the ids, so it is no `bucketized_column` or
-        `crossed_column`.
+        table. On a TPU, input_fn gives the ids, so `bucketized_column` and `crossed_column` are
+        not allowed.
       dimension: the length of a row, at least 1.
-      combiner: how the rows of a sample become one: 'sum'; 'mean', the sum divided by that of the
-        weights; or 'sqrtn', divided by the root of the sum of squared weights. A sequence combines
-        nothing.
-      initializer: function that returns the initial table for a shape and a dtype; None means a
+      combiner: how the rows of a sample are combined: 'sum'; 'mean', the sum divided by the sum of
+        the weights; or 'sqrtn', the sum divided by the square root of the sum of squared weights.
+        The rows of a sequence are not combined.
+      initializer: function that returns the initial table for a shape and a dtype. None means a
         truncated normal distribution of mean 0 and standard deviation 1 / sqrt(dimension).
-      max_sequence_length: for a sequence column, the number of positions: longer sequences are cut,
-        shorter ones padded with zeros. 0 for any other column.
+      max_sequence_length: for a sequence column, the number of positions. Longer sequences are cut,
+        and shorter sequences are padded with zeros. 0 for any other column.
       learning_rate_fn: function of the global step that returns the learning rate of this table, a
-        number or a float32 scalar; None means the optimizer's rate.
-      embedding_lookup_device: 'tpu_embedding_core', which None means; 'tpu_tensor_core' for a table
-        that the model's own optimizer trains as one of its variables; or 'cpu' in serving.
+        number or a float32 scalar. None means the optimizer's rate.
+      embedding_lookup_device: 'tpu_embedding_core', which None means; 'tpu_tensor_core' for a
+        variable of the model that the model's own optimizer trains; or 'cpu' in serving.
       tensor_core_shape: for 'tpu_tensor_core', [None, n], with n the number of values of a sample.
-      use_safe_embedding_lookup: False leaves out the checks of a lookup in exports, and in tables
-        on the tensor core.
+      use_safe_embedding_lookup: False skips a lookup's checks in exports and for tables on the
+        tensor core.
 
     Returns:
-      A dense column. Its activation is float32 [batch, dimension], zeros for a sample without a
-      value; of a sequence column [batch, max_sequence_length, dimension].
+      A dense column. Its activation is float32 [batch, dimension], with zeros for a sample without
+      values. A sequence column's activation is [batch, max_sequence_length, dimension].
 
     Raises:
       TypeError: `categorical_column` is not categorical.
       ValueError: `dimension` is less than 1, `initializer` is not a function, `max_sequence_length`
-        is given for a column that is not a sequence, or is 0 for one that is, or the lookup device
-        is unknown or does not go with the other arguments.
+        is given for a column that is not a sequence, or is 0 for a sequence column, or the lookup
+        device is unknown or conflicts with the other arguments.
     """
     return columns.embedding_column(**locals())
 
@@ -115,9 +115,9 @@ def shared_embedding_columns(
       dimension: as in `embedding_column`.
       combiner: as in `embedding_column`.
       initializer: as in `embedding_column`.
-      shared_embedding_collection_name: name of the table; None joins the sorted names of the
+      shared_embedding_collection_name: name of the table. None joins the sorted names of the
         categorical columns and 'shared_embedding' with '_'.
-      max_sequence_lengths: the `max_sequence_length` of each column; None for 0 everywhere.
+      max_sequence_lengths: the `max_sequence_length` of each column. None means 0 for every column.
       learning_rate_fn: as in `embedding_column`.
       embedding_lookup_device: as in `embedding_column`.
       tensor_core_shape: as in `embedding_column`.
@@ -129,8 +129,8 @@ def shared_embedding_columns(
 
     Raises:
       TypeError: a column is not categorical.
-      ValueError: as in `embedding_column`; or the columns have different numbers of ids, or there
-        are more or fewer of them than of `max_sequence_lengths`.
+      ValueError: as in `embedding_column`; or the columns have different numbers of ids, or
+        `max_sequence_lengths` has another length than `categorical_columns`.
     """
     shared: list[Any] = columns.shared_embedding_columns(**locals())
     return shared

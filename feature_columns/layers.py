@@ -53,16 +53,16 @@ def input_layer(
     cols_to_vars: dict[Any, Any] | None = None,
     cols_to_output_tensors: dict[Any, Any] | None = None,
 ) -> tf.Tensor:
-    """Puts the values of dense columns side by side.
+    """Concatenates the values of dense columns.
 
-    Its variables are `input_layer/<column's name>/embedding_weights`. `DenseFeatures` does the same
-    as a layer.
+    Its variables are `input_layer/<column's name>/embedding_weights`. `DenseFeatures` is the same
+    function as a Keras layer.
 
     Args:
       features: key -> feature, as model_fn gets them.
       feature_columns: dense columns: embedding, numeric, bucketized and indicator columns.
-      weight_collections: graph collections to which variables of columns outside the spec are
-        added; None for none.
+      weight_collections: extra graph collections for the variables of columns outside the spec, or
+        None.
       trainable: True, the default, makes such variables trainable.
       cols_to_vars: a dict that is filled: column -> list of its variables.
       cols_to_output_tensors: a dict that is filled: column -> its part of the result.
@@ -87,16 +87,16 @@ def linear_model(
 ) -> tf.Tensor:
     """Computes a linear model of columns, with a bias.
 
-    Its weights are variables of the model, `linear_model/<column's name>/weights`, which the
-    program's own optimizer trains.
+    Its weights are variables of the model, `linear_model/<column's name>/weights`. The program's
+    own optimizer trains them.
 
     Args:
       features: key -> feature, as model_fn gets them.
       feature_columns: dense or categorical columns.
       units: the number of results for each sample.
-      sparse_combiner: how the weights of a categorical column's values become one: 'sum', 'mean' or
-        'sqrtn'.
-      weight_collections: graph collections to which the variables are added; None for none.
+      sparse_combiner: how the weights of a categorical column's values are combined: 'sum', 'mean'
+        or 'sqrtn'.
+      weight_collections: extra graph collections for the variables, or None.
       trainable: True, the default, makes them trainable.
       cols_to_vars: a dict that is filled: column -> list of its variables, and 'bias' -> the bias.
 
@@ -110,7 +110,7 @@ def linear_model(
 
 
 def make_parse_example_spec(feature_columns: Iterable[Any]) -> dict[str, Any]:
-    """Returns the specification with which `tf.io.parse_example` reads the features of columns.
+    """Returns the spec that `tf.io.parse_example` needs to read the features of columns.
 
     Args:
       feature_columns: columns of any kind.

@@ -1,4 +1,4 @@
-"""Columns of sequences, and `sequence_input_layer`, which TensorFlow 1 had in contrib."""
+"""Functions that make sequence columns, and TensorFlow 1's contrib `sequence_input_layer`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from feature_columns.categorical import check_order
 def sequence_categorical_column_with_hash_bucket(
     key: str, hash_bucket_size: int, dtype: tf.DType = tf.string
 ) -> Any:
-    """Makes a column of a sequence whose ids are hashes of its values.
+    """Makes a sequence column that hashes values to ids.
 
     Args:
       key: the feature's key; sparse or ragged, or dense [batch, positions].
@@ -35,7 +35,7 @@ def sequence_categorical_column_with_hash_bucket(
 def sequence_categorical_column_with_identity(
     key: str, num_buckets: int, default_value: int | None = None
 ) -> Any:
-    """Makes a column of a sequence whose values are already ids.
+    """Makes a sequence column of values that are already ids.
 
     Args:
       key: the feature's key; sparse or ragged, or dense [batch, positions], of any integer type.
@@ -62,15 +62,15 @@ def sequence_categorical_column_with_vocabulary_file(
     default_value: int | None = None,
     dtype: tf.DType = tf.string,
 ) -> Any:
-    """Makes a column of a sequence whose ids are line numbers in a file.
+    """Makes a sequence column that converts values to their line numbers in a vocabulary file.
 
     Args:
       key: the feature's key; sparse or ragged, or dense [batch, positions].
       vocabulary_file: path of a text file with one value on each line.
       vocabulary_size: as in `categorical_column_with_vocabulary_file`.
       num_oov_buckets: as in `categorical_column_with_vocabulary_file`.
-      default_value: as in `categorical_column_with_vocabulary_file`, but with -1, which None means,
-        an unknown value counts as a position, whose activation is zeros.
+      default_value: as in `categorical_column_with_vocabulary_file`. With -1, which None means, an
+        unknown value still takes a position, with an activation of zeros.
       dtype: the type of the values: `tf.string`, or an integer type.
 
     Returns:
@@ -89,14 +89,14 @@ def sequence_categorical_column_with_vocabulary_list(
     default_value: int = -1,
     num_oov_buckets: int = 0,
 ) -> Any:
-    """Makes a column of a sequence whose ids are positions in a list.
+    """Makes a sequence column that converts values to their positions in a list.
 
     Args:
       key: the feature's key; sparse or ragged, or dense [batch, positions].
       vocabulary_list: the values, all different: strings or integers.
-      dtype: the type of the values; None takes that of the list.
-      default_value: the id of other values; with -1 such a value counts as a position, whose
-        activation is zeros.
+      dtype: the type of the values. None takes the list's type.
+      default_value: the id of unknown values. With -1, an unknown value still takes a position,
+        with an activation of zeros.
       num_oov_buckets: as in `categorical_column_with_vocabulary_list`.
 
     Returns:
@@ -118,16 +118,16 @@ def sequence_input_layer(
     weight_collections: Iterable[str] | None = None,
     trainable: bool = True,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Puts the sequences of columns side by side, as the input of an RNN.
+    """Concatenates sequence columns into the input of an RNN.
 
     Its variables are `sequence_input_layer/<column>_embedding/embedding_weights`. The columns are
-    sorted by name. `SequenceFeatures` does the same as a Keras layer, and takes shared columns too.
+    sorted by name. `SequenceFeatures` does the same as a Keras layer, also with shared columns.
 
     Args:
       features: key -> feature.
       feature_columns: one sequence column or several, made by `embedding_column` of a
         `sequence_categorical_column_with_*`, or TensorFlow's own sequence columns.
-      weight_collections: graph collections to which variables of TensorFlow's columns are added.
+      weight_collections: extra graph collections for the variables of TensorFlow's columns.
       trainable: True, the default, makes such variables trainable.
 
     Returns:
@@ -135,7 +135,7 @@ def sequence_input_layer(
       positions of each sample.
 
     Raises:
-      ValueError: no column is given, or one is not a sequence column.
+      ValueError: no column is given, or a column is not a sequence column.
       tf.errors.InvalidArgumentError: when the step runs, if the lengths of the columns differ.
 
     Source: `sequence_input_layer` of tensorflow/contrib/feature_column, TF 1.15.
