@@ -1,1 +1,1 @@
-"""What is only text: names of TensorFlow 1 and of TPU slices, and where they are today."""
+"""Tables of names, read without TensorFlow: TensorFlow 1's names, TPU slices, export formats."""

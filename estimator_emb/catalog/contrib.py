@@ -1,7 +1,7 @@
-"""Where the names of TensorFlow 1.15's `tf.contrib` are today.
+"""Today's places of the names in TensorFlow 1.15's `tf.contrib`.
 
-`MODULES` is read by `--tf-v1`, by `estimator-emb migrate` and by the errors about other names.
-docs/legacy_names.md lists it. It is text, so that reading it needs no TensorFlow.
+`--tf-v1`, `estimator-emb migrate` and the errors about other names read `MODULES`.
+docs/legacy_names.md lists it. It is plain text, so that it can be read without TensorFlow.
 """
 
 NOTHING = "nothing takes its place"
@@ -18,18 +18,18 @@ def _by_name(names: dict[str, str] | None, ending: str = "") -> dict[str, str]:
 class Module:
     """A module of tf.contrib.
 
-    The arguments `places`, `shared` and `advice` have names by what they share: their place, or a
-    text in which {name} stands for the name. It is written old=new where it has changed.
+    The arguments `places`, `shared` and `advice` map a place or a text to the names that share it.
+    In the place or text, {name} stands for the name. A renamed name is written old=new.
 
     Attributes:
-      members: name -> where it is: its dotted name, below `tf.compat.v1` for tf.
-      inner: modules inside it, by dotted names, in which programs also find its members.
-      modules: name of a module inside it -> the module that takes its place.
-      package: modules of a package that, if installed, have names that `members` lacks.
-      shared: name of a member -> the function that takes its place where a package is installed,
-        as the package's other functions need it; `elsewhere` has the name too.
-      elsewhere: name -> what to use in its place.
-      rest: what to use in place of the other names; None where there are none.
+      members: name -> its dotted name today. There `tf` means `tf.compat.v1`.
+      inner: dotted names of modules inside it, through which programs also reach its members.
+      modules: name of a module inside it -> the module that replaces it.
+      package: modules of a package that, if installed, provides names missing in `members`.
+      shared: name of a member -> the function that replaces it if a package is installed, because
+        the package's other functions need that function. `elsewhere` has the name too.
+      elsewhere: name -> advice on what to use instead.
+      rest: advice for all other names, if any.
     """
 
     def __init__(
@@ -559,7 +559,7 @@ MOVED = {
 
 
 def advice_about(path: str) -> str:
-    """Returns what to use in place of `tf.contrib.<path>`, which is not a member."""
+    """Returns advice on what to use instead of `tf.contrib.<path>`, a name not in `members`."""
     owner, _, rest = path.partition(".")
     module = MODULES.get(owner)
     if module is None:

@@ -10,10 +10,10 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class EnvironmentVariable:
-    """An environment variable of this package; as a text, its name.
+    """An environment variable of this package. `str` returns its name.
 
-    `choices` are its values, where there are only these. `older` has pairs of a value that is still
-    accepted, and the one that has taken its place.
+    `choices` are the allowed values, or empty if any value is allowed. `older` has pairs of an
+    older value that is still accepted, and its replacement.
     """
 
     name: str
@@ -28,7 +28,7 @@ class EnvironmentVariable:
         return self.today(os.environ.get(self.name, "")) or None
 
     def choice(self) -> str | None:
-        """Returns the value, or None if it is unset; raises ValueError if it is no choice."""
+        """Returns the value, if it is set. Raises ValueError if it is not in `choices`."""
         value = self.value()
         if value is not None and value not in self.choices:
             allowed = " or ".join(map(repr, self.choices))
@@ -36,7 +36,7 @@ class EnvironmentVariable:
         return value
 
     def today(self, value: Any) -> Any:
-        """Returns today's value for an older one, and any other value as it is."""
+        """Returns the replacement of an older value, and any other value unchanged."""
         return next((new for old, new in self.older if old == value), value)
 
 

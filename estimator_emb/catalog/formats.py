@@ -1,4 +1,4 @@
-"""The formats in which `estimator-emb export` writes tables: an entry here, and a file each."""
+"""The export formats of `estimator-emb export`. Each also has a module of its own."""
 
 import typing
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ PRECISIONS = ("float32", "float16")
 class ExportFormat(typing.NamedTuple):
     """An export format: its module, its line of help, the file to open, and a package it needs.
 
-    It may have slots and labels.
+    `slots` and `labels` say whether it can hold them.
     """
 
     module: str
@@ -48,7 +48,7 @@ def check_arguments(
     precision: str,
     allow_unlabelled: bool,
 ) -> None:
-    """Raises a ValueError where these arguments of `checkpoint.export` do not go together."""
+    """Raises a ValueError if arguments of `checkpoint.export` are invalid or conflict."""
     if to not in EXPORT_FORMATS:
         raise ValueError(f"export: to must be one of {', '.join(EXPORT_FORMATS)}; got {to!r}.")
     format = EXPORT_FORMATS[to]
@@ -67,7 +67,7 @@ def check_arguments(
 
 
 def check_labelled(tables: Sequence[str], vocabularies: Mapping[str, str]) -> None:
-    """Raises a ValueError for a vocabulary of another table."""
+    """Raises a ValueError for a vocabulary of a table that is not in `tables`."""
     unknown = set(vocabularies) - set(tables)
     if unknown:
         raise ValueError(

@@ -1,8 +1,8 @@
-"""The generations of TPUs, each declared once.
+"""Declares the hardware of each TPU generation.
 
 Source: Google Cloud's documentation of each generation for memory, SparseCores and slices; libtpu
-0.0.42.1 for topologies. It allows a program on one core of v2 to v6e 7.48, 15.48, 15.25, 15.75,
-95.74 and 31.25 GiB, as its refusals say.
+0.0.42.1 for topologies. By its error messages, libtpu allows a program on a core of v2, v3, v4,
+v5e, v5p and v6e 7.48, 15.48, 15.25, 15.75, 95.74 and 31.25 GiB.
 """
 
 import dataclasses
@@ -14,17 +14,17 @@ class Generation:
     """A generation of TPUs.
 
     Attributes:
-      embedding: its embedding hardware: 'TPUEmbedding', which `backends.tpu` drives, 'SparseCore'
-        or 'none'.
-      chip_gib: memory of one chip in GiB.
-      cores: TensorCores of a chip, each a device to libtpu.
+      embedding: its embedding hardware: 'TPUEmbedding' (driven by `backends.tpu`), 'SparseCore' or
+        'none'.
+      chip_gib: memory of a chip in GiB.
+      cores: number of TensorCores of a chip. Each is a device to libtpu.
       shapes: libtpu's names of its topologies: numbers of chips in each direction.
       slices: the slices that can be emulated, in the same form.
-      megacore: whether TensorFlow shows the two TensorCores of a chip as one device.
-      sparse_cores: SparseCores of a chip.
-      pjrt: whether its only runtime is PJRT. TensorFlow's older one, which TPUEstimator needs,
-        drives the others. Source: tensorflow/tensorflow#90807, where a TPUEstimator on v5p ends
-        with "No TPU platform registered"; nobody has tried it here.
+      megacore: whether TensorFlow shows the two TensorCores of a chip as a single device.
+      sparse_cores: number of SparseCores of a chip.
+      pjrt: whether PJRT is its only runtime. TPUEstimator needs TensorFlow's older runtime, and
+        that runtime drives the other generations. Source: tensorflow/tensorflow#90807, with a
+        TPUEstimator on v5p that ends with "No TPU platform registered". Untested here.
     """
 
     embedding: str

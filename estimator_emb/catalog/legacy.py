@@ -1,4 +1,4 @@
-"""The modules of tensorflow-estimator, by their names in programs, and what is ours in them."""
+"""Modules of tensorflow-estimator that programs import, and the names we replace in them."""
 
 ESTIMATOR = "tensorflow_estimator.python.estimator"
 API_V1 = f"{ESTIMATOR}.api._v1.estimator"

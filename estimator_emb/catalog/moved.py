@@ -1,7 +1,7 @@
-"""Where private modules of TensorFlow, and the names in them, have moved.
+"""New places of TensorFlow's private modules and names that have moved.
 
-The tables hold what has another place in TensorFlow 2.9 or 1.15 than in 2.15 or 2.21. What lost its
-public names, such as the layers of `tensorflow.python.keras`, is left out.
+The tables list the moves from TensorFlow 1.15 or 2.9 to TensorFlow 2.15 or 2.21. Modules that lost
+their public names, such as the layers of `tensorflow.python.keras`, are left out.
 """
 
 MODULES = {

@@ -1,13 +1,13 @@
-"""The slices of TPUs that can be emulated: their hosts, and the cores that each host feeds.
+"""TPU slices that can be emulated: their hosts, and the cores that each host feeds.
 
-A core is what TensorFlow shows as one TPU device: a replica, unless the model is divided.
+A core is a TPU device as TensorFlow shows it. It is a replica unless the model is divided.
 
-    v2-N, v3-N  N cores; a host has 4 chips with 2 cores each
-    v4-N        N / 2 cores: the two TensorCores of a chip are one device ("megacore"); a host has 4
-                chips
+    v2-N, v3-N  N cores. A host has 4 chips with 2 cores each.
+    v4-N        N / 2 cores, because the two TensorCores of a chip are a single device ("megacore").
+                A host has 4 chips.
 
 Source: the tables of slice sizes in Google Cloud's documentation of each generation ("TPU v2", "TPU
-v3", "TPU v4"), which count TensorCores in a slice's name; the meshes of v2 and v3 are those of
+v3", "TPU v4"). A slice's name counts TensorCores there. The meshes of v2 and v3 are taken from
 `_NUM_CORES_TO_COMPUTATION_SHAPE` in tensorflow_estimator/python/estimator/tpu/tpu_context.py,
 2.15.0, as far as it goes. Other generations are not known well enough to be emulated.
 """
@@ -28,8 +28,8 @@ class Slice:
     """A slice of a TPU.
 
     Attributes:
-      mesh: numbers of chips in the directions x, y and z, and of cores on a chip.
-      block: the part of `mesh` that one host has; it divides `mesh`.
+      mesh: numbers of chips in the directions x, y and z, and number of cores on a chip.
+      block: the part of `mesh` on a single host. It divides `mesh`.
     """
 
     mesh: tuple[int, int, int, int]
@@ -63,16 +63,16 @@ def names() -> list[str]:
 
 
 def named(name: str) -> Slice:
-    """Returns the slice of a name, such as 'v3-32'; raises ValueError where `names` lacks it."""
+    """Returns the slice with a name such as 'v3-32'. Raises ValueError for an unknown name."""
     if name not in _SLICES:
         raise ValueError(f"must be one of {', '.join(_SLICES)}; got {name!r}.")
     return _SLICES[name]
 
 
 def slice_of(cores: int, mesh: tuple[int, int, int, int] | None = None) -> Slice:
-    """Returns a slice with a number of cores: up to eight on one host, more on hosts of eight.
+    """Returns a slice with a number of cores: up to 8 on a single host, more on hosts of 8 each.
 
-    `mesh` is the usual one of that number, if any. Raises ValueError for what hosts do not share.
+    `mesh` is the usual mesh for that number, if any. Raises ValueError for an impossible number.
     """
     if cores <= CORES_PER_HOST:
         mesh = mesh or (cores, 1, 1, 1)
@@ -100,7 +100,7 @@ _SLICES = dict(_slices())
 
 
 def _places(shape: tuple[int, ...], step: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Yields the places of a grid: the cores of a chip first, then along x, y and z."""
+    """Yields the coordinates of a grid. Cores of a chip vary fastest, then x, y and z."""
     x, y, z, core = (range(0, length, by) for length, by in zip(shape, step, strict=True))
     for k, j, i, c in itertools.product(z, y, x, core):
         yield i, j, k, c

@@ -1,4 +1,4 @@
-"""Names that only `tf.compat.v1` has: a program that finds them in `tf` means TensorFlow 1."""
+"""Names that only `tf.compat.v1` has. A program that reads them from `tf` needs TensorFlow 1."""
 
 import re
 
@@ -99,7 +99,7 @@ _PATTERN = re.compile(
 
 
 def part_of(path: str) -> str | None:
-    """Returns the part of `tf.<path>` that only TensorFlow 1 has; None where there is none."""
+    """Returns the part of `tf.<path>` that only TensorFlow 1 has, if any."""
     parts = path.split(".")
     for count in (1, 2):
         name = ".".join(parts[:count])
