@@ -1,12 +1,12 @@
 """The TF2 vocabulary: tables, features and optimizers as in `tf.tpu.experimental.embedding`.
 
-The five optimizers train wherever the legacy ones do: an `EmbeddingConfigSpec` and its tables take
-them, and TensorFlow's objects of the same names, as `optimization_parameters`. `TableConfig` and
-`FeatureConfig` describe the same tables and features as the legacy classes of these names:
-`to_legacy` and `from_legacy` translate between the two. `from_tensorflow` translates TensorFlow's
-objects to ours, and `to_tensorflow` translates ours, or a whole spec, to those that `TPUEmbedding`
-and `TPUEmbeddingV2` of `tf.tpu.experimental.embedding` take. `checkpoint_to_tensorflow` writes the
-tables and slots of a program for them, and `checkpoint_from_tensorflow` reads them back.
+The five optimizers train wherever the legacy optimizers do. An `EmbeddingConfigSpec` and its tables
+accept them as `optimization_parameters`, and also TensorFlow's objects of the same names.
+`TableConfig` and `FeatureConfig` describe the same tables and features as the legacy classes of
+these names. `to_legacy` and `from_legacy` translate between the two. `from_tensorflow` translates
+TensorFlow's objects to ours. `to_tensorflow` translates our objects, or a whole spec, for
+`TPUEmbedding` and `TPUEmbeddingV2` of `tf.tpu.experimental.embedding`. `checkpoint_to_tensorflow`
+writes a program's tables and slots for them, and `checkpoint_from_tensorflow` reads them back.
 """
 
 from estimator_emb.embedding.checkpoints import (

@@ -1,4 +1,4 @@
-"""Moves checkpoints to TensorFlow 2's TPUEmbedding, and from there."""
+"""Converts checkpoints to and from TensorFlow 2's TPUEmbedding."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,17 +24,17 @@ from estimator_emb.spec.resolved import Table, tables_of
 
 @dataclasses.dataclass(frozen=True)
 class Moved:
-    """A checkpoint that was written for another program, and what became of its variables.
+    """A converted checkpoint, with the old and new names of its variables.
 
-    It prints as a table of the names.
+    `print` shows the names as a table.
 
     Attributes:
       checkpoint: prefix of the new checkpoint.
-      variables: name of a variable in the old checkpoint -> its name in the new one. A variable of
-        TensorFlow 2 is named by the attributes that lead to it, such as
+      variables: a variable's name in the old checkpoint -> its name in the new checkpoint. A
+        variable of TensorFlow 2 is named by the attributes that lead to it, such as
         `embedding/words/accumulators`.
       left_out: names of the slots in the old checkpoint that have no counterpart.
-      translation: the program's spec in TensorFlow's objects; None in a checkpoint that comes from
+      translation: the program's spec in TensorFlow's objects, unless the old checkpoint is from
         TensorFlow 2.
     """
 
@@ -60,7 +60,7 @@ def checkpoint_to_tensorflow(
     order: str | None = None,
     progress: Callable[[int, int], Any] | None = None,
 ) -> Moved:
-    """Translates a spec, and writes its tables and slots as TensorFlow 2's TPUEmbedding does.
+    """Translates a spec, and writes its tables and slots for TensorFlow 2's TPUEmbedding.
 
         moved = embedding.checkpoint_to_tensorflow(spec, model_dir, "for_tf2")
         print(moved)
@@ -70,28 +70,28 @@ def checkpoint_to_tensorflow(
         saver = tf.train.Checkpoint(embedding=layer, step=step)
         saver.restore(moved.checkpoint).assert_consumed()
 
-    `TPUEmbedding` restores it on any number of hosts. On a CPU, `TPUEmbeddingForServing` does, and
-    `TPUEmbedding` outside of a TPUStrategy. Rows are in the order of their ids, and values are
-    those of the old checkpoint, bit by bit. Tables are read and written in pieces of about 32 MB.
+    `TPUEmbedding` restores it on any number of hosts. On a CPU, use `TPUEmbeddingForServing`, or
+    `TPUEmbedding` outside of a TPUStrategy. Rows are in id order, and values stay bit-identical.
+    Tables are read and written in pieces of about 32 MB.
 
     Args:
-      spec: the spec of the program, of columns or of config dicts.
-      path: prefix of the program's checkpoint, or its model_dir, which stands for the latest one.
-      destination: path of a new folder; the checkpoint in it is `ckpt-1`.
+      spec: the program's spec, of columns or of config dicts.
+      path: prefix of the program's checkpoint, or its model_dir for the latest checkpoint.
+      destination: path of a new folder. The checkpoint in it is `ckpt-1`.
       variables: name of a table in the spec ('tbl_' and the column's name for a column) -> name of
-        its variable, where the checkpoint has none or several of that name. None by default.
+        its variable, if no variable or several variables have the table's name. None by default.
       sparse_core: as in `to_tensorflow`. The checkpoint is the same: TPUEmbeddingV2 shuffles the
         rows when it restores them.
       strict: as in `to_tensorflow`.
       step: as in `to_tensorflow`.
       batch_size: as in `to_tensorflow`.
       order: as in `estimator_emb.checkpoint.table`.
-      progress: function of the bytes done and the total bytes; None, the default, for none.
+      progress: function that is called with the bytes done and the total bytes. None by default.
 
     Raises:
       ValueError: `to_tensorflow` refuses the spec; `destination` exists; a table is missing in the
-        checkpoint, has another shape there, or lacks the slots of its optimizer; or the checkpoint
-        is damaged.
+        checkpoint, has another shape there, or has no slots of its optimizer; or the checkpoint is
+        damaged.
     """
     translation = to_tensorflow(spec, sparse_core, strict, step, batch_size)
     destination = tf.compat.path_to_str(destination).rstrip("/")
@@ -160,7 +160,7 @@ def _variable(values: CheckpointReader, table: Table, name: str | None) -> str:
 
 
 def _optimizer_to_write(table: Table, found: SavedTable) -> type[OptimizationParameters] | None:
-    """Returns the TF2 class with the slots of a table that has an optimizer."""
+    """Returns the TF2 class of a table's optimizer. Raises ValueError if slots are missing."""
     optimizer = type(table.trained_by)
     missing = [
         found.name + slot.suffix
@@ -183,30 +183,30 @@ def checkpoint_from_tensorflow(
     slots: bool = True,
     progress: Callable[[int, int], Any] | None = None,
 ) -> Moved:
-    """Writes tables and slots of a checkpoint of TensorFlow 2's TPUEmbedding as programs here do.
+    """Converts a checkpoint of TensorFlow 2's TPUEmbedding to a TPUEstimator checkpoint.
 
-    A program loads them by `WarmStartSettings`, the slots too if `vars_to_warm_start` is a list of
-    patterns; or from its model_dir, if it has no other variables. Rows are in the order of their
-    ids, and the checkpoint says so.
+    A program loads the tables with `WarmStartSettings`, and also the slots if `vars_to_warm_start`
+    is a list of patterns. A program without other variables can load the checkpoint from its
+    model_dir. Rows are in id order, and the checkpoint records that.
 
     Args:
-      path: prefix of the checkpoint, which `tf.train.Checkpoint` has saved with a `TPUEmbedding` or
-        `TPUEmbeddingForServing` anywhere in it; or a folder, which stands for the latest one.
+      path: prefix of a checkpoint that `tf.train.Checkpoint` saved, with a `TPUEmbedding` or
+        `TPUEmbeddingForServing` anywhere in it; or a folder, for its latest checkpoint.
       destination: prefix of the new checkpoint, such as `from_tf2/model.ckpt-0`.
-      variables: table -> name of its variable here, for a table of columns, whose variables have
-        the name of their scope in model_fn; `estimator-emb inspect` lists those of a checkpoint.
-        Any other table keeps its name. None, the default, renames none.
+      variables: table -> name of its variable in the program. Tables of columns need it, because
+        their variables are named by scopes in model_fn. `estimator-emb inspect` lists the variables
+        of a checkpoint. Any other table keeps its name. None by default.
       slots: False leaves the slots out. True by default.
-      progress: function of the bytes done and the total bytes; None, the default, for none.
+      progress: function that is called with the bytes done and the total bytes. None by default.
 
     Returns:
-      The new checkpoint. Its global step is that of a variable `step` in the old one; without one,
-      there is none.
+      The new checkpoint. Its global step is the old checkpoint's variable `step`, and is missing if
+      `step` is.
 
     Raises:
-      ValueError: there is no checkpoint, it is damaged, or it is not of `TPUEmbedding`, but of
-        `TPUEmbeddingV2` or something else; `destination` exists; `variables` names a missing table,
-        or two variables alike; or a table has the slots of no optimizer.
+      ValueError: the checkpoint is missing, is damaged, or is not of `TPUEmbedding`, but for
+        example of `TPUEmbeddingV2`; `destination` exists; `variables` names a missing table, or
+        gives two variables the same name; or a table's slots match no optimizer.
     """
     destination = tf.compat.path_to_str(destination)
     for end in ("", ".index"):

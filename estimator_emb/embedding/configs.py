@@ -19,15 +19,15 @@ OPTIMIZER_NAMES = ", ".join(optimizer.__name__ for optimizer in TF2_OPTIMIZERS)
 
 @dataclasses.dataclass(frozen=True)
 class QuantizationConfig:
-    """A simulated quantization of the rows that a lookup gathers, before the combiner.
+    """Simulates quantization of the rows that a lookup gathers, before the combiner.
 
     With x one element of a row, float32, and q = (upper - lower) / (num_buckets - 1):
 
         x <- clamp(x, lower, upper)
         x <- floor((x - lower) / q + 0.5) * q + lower
 
-    The table keeps its float32 values. Only TPU hardware does this; `to_legacy` refuses a table
-    that asks for it.
+    The table keeps its float32 values. Only TPU hardware quantizes. `to_legacy` refuses a table
+    with a quantization.
 
     Args:
       num_buckets: number of values that x can take, an int >= 2.
@@ -58,23 +58,23 @@ class QuantizationConfig:
 class TableConfig:
     """An embedding table, float32 [vocabulary_size, dim].
 
-    Features that name the same object share the table; two objects never compare equal.
+    Features that name the same object share the table. Two objects never compare equal.
 
     Args:
       vocabulary_size: number of rows, an int >= 1. Ids are in [0, vocabulary_size).
-      dim: number of columns, an int >= 1; `dimension` in the legacy `TableConfig`.
-      initializer: function that returns the initial table for a shape and a dtype; None means a
+      dim: number of columns, an int >= 1. The legacy `TableConfig` calls it `dimension`.
+      initializer: function that returns the initial table for a shape and a dtype. None means a
         truncated normal of mean 0 and standard deviation 1/sqrt(dim), as in the legacy class.
-      optimizer: this table's own optimizer, one of SGD, Adagrad, AdagradMomentum, Adam, FTRL, or
-        TensorFlow's of that name; None means the global one. It is `optimization_parameters` in the
-        legacy class.
-      combiner: how the rows of one sample's ids become one activation: 'mean', 'sum' or 'sqrtn';
-        'mean' by default, as in the legacy class, which takes None too.
-      name: the table's name; in the legacy vocabulary the key in `table_to_config_dict`.
+      optimizer: this table's own optimizer: SGD, Adagrad, AdagradMomentum, Adam or FTRL, or
+        TensorFlow's class of that name. None means the global optimizer. The legacy class calls it
+        `optimization_parameters`.
+      combiner: how the rows of a sample's ids are combined into one activation: 'mean', the
+        default, 'sum' or 'sqrtn'. The legacy class takes None too.
+      name: the table's name. The legacy vocabulary has it as the key in `table_to_config_dict`.
       quantization_config: a `QuantizationConfig` or None.
 
-    It lacks two arguments of TensorFlow 2.21: `layout`, which is for the SparseCore of newer TPUs,
-    and `dtype`, because every table is float32 here.
+    Two arguments of TensorFlow 2.21 are missing: `layout`, for the SparseCore of newer TPUs, and
+    `dtype`, because every table is float32 here.
 
     Raises:
       ValueError: an argument is out of its range.
@@ -118,16 +118,16 @@ class FeatureConfig:
       table: a `TableConfig` of this package. The legacy `FeatureConfig` names it by its key,
         `table_id`.
       max_sequence_length: 0 combines the rows of a sample's ids into one activation, float32
-        [batch, dim]. A positive int keeps them apart, float32 [batch, max_sequence_length, dim]:
-        longer samples are cut off, shorter ones filled up with zeros. 0 by default, as in the
-        legacy class.
+        [batch, dim]. A positive int keeps them apart, float32 [batch, max_sequence_length, dim].
+        Longer samples are truncated, and shorter samples are padded with zeros. 0 by default, as in
+        the legacy class.
       validate_weights_and_indices: True makes a serving lookup ignore negative ids and weights that
         are not positive.
-      output_shape: shape of the activation without its last dimension, or None for an unknown one;
+      output_shape: shape of the activation without its last dimension, or None if unknown. It is
         kept as a `tf.TensorShape`.
-      name: the feature's name; in the legacy vocabulary the key in `feature_to_config_dict`.
+      name: the feature's name. The legacy vocabulary has it as the key in `feature_to_config_dict`.
 
-    It has no weights of ids, for which the legacy class has `weight_key`.
+    Weights of ids are not supported. The legacy class has `weight_key` for them.
 
     Raises:
       ValueError: an argument is out of its range.

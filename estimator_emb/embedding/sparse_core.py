@@ -1,4 +1,4 @@
-"""The configuration of the SparseCore of TPU v5p and v6e, for `TPUEmbeddingV2`."""
+"""Configures the SparseCore of TPU v5p and v6e for `TPUEmbeddingV2`."""
 
 import functools
 from collections.abc import Mapping
@@ -18,33 +18,33 @@ _IDS_PER_SAMPLE = 64
 def sparse_core_config(
     translation: SpecTranslation, generation: str, chips: int, ids_per_sample: Mapping[str, int]
 ) -> Any:
-    """Returns a configuration of the SparseCore that is large enough to drop no id of a batch.
+    """Returns a SparseCore configuration that is large enough to keep every id of a batch.
 
     A SparseCore has an equal part of the samples of its chip. For each table it sends at most
 
         samples * (ids of a sample, of all features of the table)
 
-    ids to another SparseCore. The different ids among them are at most the rows that the other
-    holds: every (chips * SparseCores of a chip)-th row. The default of TPUEmbeddingV2 is 256 for
-    both.
+    ids to another SparseCore. The number of distinct ids among them is at most the number of rows
+    that the other SparseCore holds. It holds every (chips * SparseCores of a chip)-th row.
+    TPUEmbeddingV2's default is 256 for both limits.
 
     Args:
       translation: the result of `to_tensorflow` with `sparse_core=True` and a `batch_size`, the
         number of samples of a chip.
       generation: 'v5p', whose chips have 4 SparseCores, or 'v6e', whose chips have 2.
-      chips: number of chips, each of which is a replica.
-      ids_per_sample: feature key -> the most ids that a sample of it has, an int >= 1.
+      chips: number of chips. Each chip is a replica.
+      ids_per_sample: feature key -> the most ids in a sample of the feature, an int >= 1.
 
     Returns:
-      A `tf.tpu.experimental.embedding.SparseCoreEmbeddingConfig`, in which tables are not stacked,
-      and dropping of ids is not allowed.
+      A `tf.tpu.experimental.embedding.SparseCoreEmbeddingConfig` that does not stack tables or
+      allow ids to be dropped.
 
     Raises:
       ValueError: this TensorFlow has no SparseCoreEmbeddingConfig, or an argument is out of its
         range.
 
     Source: `TPUEmbeddingV2` of tensorflow/python/tpu/tpu_embedding_v3.py, TF 2.21.0; SparseCores:
-    https://docs.cloud.google.com/tpu/docs/v5p and .../v6e. Not seen on a TPU.
+    https://docs.cloud.google.com/tpu/docs/v5p and .../v6e. Untested on a TPU.
     """
     theirs = getattr(tf.tpu.experimental.embedding, "SparseCoreEmbeddingConfig", None)
     if theirs is None:

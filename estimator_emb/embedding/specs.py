@@ -24,7 +24,7 @@ class Loss:
     Attributes:
       owner: the spec, the table or the feature that has the setting, by its name.
       setting: the setting and its value.
-      effect: what is different without it.
+      effect: how training differs without it.
       instead: what a program can do about it.
     """
 
@@ -43,11 +43,11 @@ class SpecTranslation:
 
     Attributes:
       features: feature key -> `tf.tpu.experimental.embedding.FeatureConfig`, for `TPUEmbedding` or
-        `TPUEmbeddingForServing`. Features of one table share its `TableConfig`, which has the name
-        of the table in the spec, and its own optimizer.
-      weight_keys: feature key -> key of its weights in the input, for the features that have
-        weights. TensorFlow's `lookup` and `enqueue` take them beside the ids, as `weights`.
-      pipeline_execution_with_tensor_core: that of the spec, an argument of `TPUEmbedding`.
+        `TPUEmbeddingForServing`. Features of a table share its `TableConfig`. The `TableConfig` has
+        the table's name in the spec and the table's own optimizer.
+      weight_keys: feature key -> key of its weights in the input, for features with weights.
+        TensorFlow's `lookup` and `enqueue` take the weights beside the ids, as `weights`.
+      pipeline_execution_with_tensor_core: the spec's value, for `TPUEmbedding`.
       losses: the settings that have no counterpart.
     """
 
@@ -57,13 +57,13 @@ class SpecTranslation:
     losses: tuple[Loss, ...]
 
     def weights(self, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Returns the weights of a batch, as a lookup of TensorFlow takes them.
+        """Returns a batch's weights in the form that TensorFlow's `lookup` takes.
 
         Args:
           inputs: the features of a batch, with the weights under their keys.
 
         Returns:
-          Feature key -> its weights, or None for a feature without; None if no feature has any.
+          Feature key -> its weights or None. The result is None if no feature has weights.
         """
         if not self.weight_keys:
             return None
@@ -82,36 +82,36 @@ def to_tensorflow(
 ) -> Any:
     """Translates our objects, or a spec, to TensorFlow's own, for TPUEmbedding or TPUEmbeddingV2.
 
-    In a spec, a table's own rate becomes that of its optimizer, `clipping_limit` becomes limits in
-    it, and a combiner None becomes 'sum', which is the same for one id per sample. Settings without
-    a counterpart, such as `experimental_gradient_multiplier_fn` and the vocabulary of a column, are
-    left out, logged, and listed in `losses` with their effects. A table whose optimizer TensorFlow
-    2 lacks gets None.
+    In a spec, a table's own learning rate and the spec's `clipping_limit` move into the table's
+    optimizer. A combiner of None becomes 'sum', with the same result for one id per sample.
+    Settings without a counterpart, such as `experimental_gradient_multiplier_fn` and the vocabulary
+    of a column, are left out, logged, and listed in `losses` with their effects. A table gets no
+    optimizer (None) if TensorFlow 2 does not have its optimizer.
 
     Args:
       structure: an `EmbeddingConfigSpec` of columns or of config dicts; or an object of this
-        package, or nested dicts, lists and tuples of such objects. TensorFlow's own are accepted
-        too.
+        package, or nested dicts, lists and tuples of such objects. TensorFlow's own objects are
+        accepted too.
       sparse_core: True translates for `TPUEmbeddingV2`, which drives the SparseCore of TPU v5p and
-        v6e and ignores some settings of optimizers: a warning in the log names those that are set.
-        False, the default, translates for `TPUEmbedding`, which drives TPU v2 to v4 and ignores
-        none.
-      strict: True raises an error for whatever would be left out or ignored. False by default.
+        v6e. It ignores some settings of optimizers, and a logged warning names those that are set.
+        False, the default, translates for `TPUEmbedding`, which drives TPU v2 to v4 and ignores no
+        setting.
+      strict: True refuses a setting that would be left out or ignored. False by default.
       step: the variable that counts training steps, or a function without arguments that returns
-        the step; for a spec with a `learning_rate_fn`, which is called with it as an int64 scalar.
-      batch_size: for a spec, the number of samples of a batch on one replica, which
-        `TPUEmbeddingV2` needs as the `output_shape` of every feature. None, the default, leaves it
-        open, as `TPUEmbedding` allows.
+        the step. Needed for a spec with a `learning_rate_fn`, which gets it as an int64 scalar.
+      batch_size: for a spec, the number of samples of a batch on one replica. `TPUEmbeddingV2`
+        needs it as the `output_shape` of every feature. None, the default, leaves the shape open,
+        as `TPUEmbedding` allows.
 
     Returns:
-      For a spec, a `SpecTranslation`. Else the same structure of objects of
-      `tf.tpu.experimental.embedding`, with the value of every field. Features that share a table
-      share its translation.
+      For a spec, a `SpecTranslation`. Otherwise the same structure of objects of
+      `tf.tpu.experimental.embedding`, with every field's value. Features that share a table share
+      its translation.
 
     Raises:
-      ValueError: an object is of another class; `step` is missing; something is left out, and
-        `strict`; or, with `sparse_core`, this TensorFlow has no TPUEmbeddingV2, or an object that
-        is no spec has weight decay or is a sequence feature.
+      ValueError: an object is of another class; `step` is missing; `strict` is True and a setting
+        would be left out; or, with `sparse_core`, this TensorFlow has no TPUEmbeddingV2, or an
+        object outside a spec has weight decay or is a sequence feature.
 
     Source: `TPUEmbeddingV2` of tensorflow/python/tpu/tpu_embedding_v3.py, TF 2.21.0.
     """
@@ -300,10 +300,10 @@ class _Translator:
         def rate() -> Any:
             step = self._step() if callable(self._step) else self._step
             value = function(tf.cast(tf.convert_to_tensor(step), tf.int64))
-            # Eagerly, the schedules of tf.compat.v1.train return a function.
+            # In eager mode, the schedules of tf.compat.v1.train return a function.
             return value() if callable(value) else value
 
-        # One object per function, as TPUEmbedding sends each object to the hardware.
+        # Tables share an object per function, because TPUEmbedding sends each object to the TPU.
         arguments["learning_rate"] = self._rates.setdefault(function, rate)
 
     def _for_sparse_core(self, owner: str, arguments: dict[str, Any]) -> None:
@@ -331,10 +331,10 @@ class _Translator:
 
 
 def _recipe(categorical_column: Any) -> tuple[str, str] | None:
-    """Returns (kind of a categorical column, code of its ids); None where values are the ids.
+    """Returns a column's kind and the code that makes its ids, or None if values are the ids.
 
     The code is an expression in `values`, the tensor of the feature, and `column`, the categorical
-    column. Its value is the ids, int64; -1 where a value is to be left out.
+    column. It evaluates to int64 ids, with -1 for a value that is left out.
     """
     column = without_wrappers(categorical_column)
     kind = type(column).__name__

@@ -1,4 +1,4 @@
-"""Translates between the TF2 vocabulary, the legacy one, and TensorFlow's own objects."""
+"""Translates between the TF2 vocabulary, the legacy vocabulary and TensorFlow's own objects."""
 
 import dataclasses
 from collections.abc import Callable
@@ -24,22 +24,21 @@ def from_tensorflow(structure: Any) -> Any:
 
     Args:
       structure: an object of a class of `tf.tpu.experimental.embedding` that this package has too,
-        or nested dicts, lists and tuples of such objects. Objects of ours stay as they are.
+        or nested dicts, lists and tuples of such objects. Our own objects stay unchanged.
 
     Returns:
       The same structure of our objects. Features that shared a table share its translation.
 
     Raises:
-      ValueError: an object is of another class, or has a value that ours cannot have: in later
-        TensorFlow versions a `layout`, a `dtype` other than float32, or a combiner that is a
-        function.
+      ValueError: an object is of another class, or has an unsupported value: in later TensorFlow
+        versions a `layout`, a `dtype` other than float32, or a combiner that is a function.
     """
     tables: dict[int, TableConfig] = {}
     return tf.nest.map_structure(lambda value: _from_tensorflow(value, tables), structure)
 
 
 def objects_to_tensorflow(structure: Any, check: Callable[[Any], None] | None = None) -> Any:
-    """Translates our objects, each once and after its `check`, to TensorFlow's."""
+    """Translates our objects to TensorFlow's. Checks and translates each object once."""
     done: dict[int, Any] = {}
 
     def translated(value: Any) -> Any:
@@ -53,7 +52,7 @@ def objects_to_tensorflow(structure: Any, check: Callable[[Any], None] | None = 
             for name in ("table", "optimizer", "quantization_config"):
                 if name in arguments:
                     arguments[name] = translated(arguments[name])
-            if _PACKING in arguments:  # TensorFlow writes it to an enum; protobuf 7 takes no bool.
+            if _PACKING in arguments:  # It becomes an enum field, and protobuf 7 refuses a bool.
                 arguments[_PACKING] = int(arguments[_PACKING])
             theirs = getattr(tf.tpu.experimental.embedding, type(value).__name__)
             done[id(value)] = theirs(**arguments)
@@ -77,7 +76,7 @@ IGNORED_BY_SPARSE_CORE = {
 
 
 def check_for_sparse_core(value: Any, strict: bool) -> None:
-    """Refuses settings that TPUEmbeddingV2 lacks, or warns of those that it ignores."""
+    """Raises ValueError for settings unknown to TPUEmbeddingV2. Warns about ignored settings."""
     if isinstance(value, FeatureConfig) and value.max_sequence_length:
         raise ValueError(
             "FeatureConfig: TPUEmbeddingV2 combines the ids of every sample; it has no "
@@ -106,19 +105,19 @@ def from_spec(spec: config.EmbeddingConfigSpec) -> dict[str, FeatureConfig]:
     """Translates the features of an `EmbeddingConfigSpec`, with their tables and optimizers.
 
     The result is in the vocabulary of this package, and nothing is left out. `to_tensorflow`
-    translates a spec to TensorFlow's own objects, and says what has no counterpart there.
+    translates a spec to TensorFlow's own objects, and reports settings without a counterpart there.
 
     Args:
       spec: a spec of columns or of config dicts. Three of its fields say how TPUEstimator runs, and
-        are not translated: `pipeline_execution_with_tensor_core`, which is an argument of
-        `TPUEmbedding`, `partition_strategy` and `profile_data_directory`.
+        are not translated: `pipeline_execution_with_tensor_core` (an argument of `TPUEmbedding`),
+        `partition_strategy` and `profile_data_directory`.
 
     Returns:
-      Feature key -> `FeatureConfig`. Features of one table share its `TableConfig`.
+      Feature key -> `FeatureConfig`. Features of a table share its `TableConfig`.
 
     Raises:
       ValueError: `from_legacy` refuses a table or a feature, a table has no optimizer, or the spec
-        has settings that the TF2 vocabulary lacks: `clipping_limit` or
+        has settings without a counterpart: `clipping_limit` or
         `experimental_gradient_multiplier_fn`.
     """
     spec = config.validated(spec)
@@ -141,22 +140,22 @@ def from_spec(spec: config.EmbeddingConfigSpec) -> dict[str, FeatureConfig]:
 
 
 def to_legacy(value: Any) -> Any:
-    """Translates an object of the TF2 vocabulary, ours or TensorFlow's own, to the legacy one.
+    """Translates an object of the TF2 vocabulary to the legacy vocabulary.
 
     Args:
-      value: an optimizer, a `TableConfig` or a `FeatureConfig`. The name of a config is not
-        translated: it is the key of the result in `table_to_config_dict` or
-        `feature_to_config_dict`.
+      value: an optimizer, a `TableConfig` or a `FeatureConfig`, of this package or of TensorFlow. A
+        config's name is not translated. Use it as the key of the result in `table_to_config_dict`
+        or `feature_to_config_dict`.
 
     Returns:
       An `...Parameters` object, a `TableConfig` or a `FeatureConfig` of the legacy vocabulary, with
       the value of every field. Initializers and combiners stay the same objects.
 
     Raises:
-      ValueError: a field without counterpart is not at its default: of an optimizer, a function as
-        `learning_rate`, `slot_variable_creation_fn` and `low_dimensional_packing_status`; of a
-        table, `quantization_config`; of a feature, `validate_weights_and_indices` and
-        `output_shape`. Or the table of a feature has no name.
+      ValueError: a field without a counterpart is not at its default. An optimizer's are a function
+        as `learning_rate`, `slot_variable_creation_fn` and `low_dimensional_packing_status`. A
+        table's is `quantization_config`. A feature's are `validate_weights_and_indices` and
+        `output_shape`. Also if the table of a feature has no name.
     """
     value = _from_tensorflow(value, {})
     if isinstance(value, TableConfig):
@@ -206,19 +205,20 @@ def from_legacy(value: Any, name: str | None = None, table: TableConfig | None =
     Args:
       value: an `...Parameters` object, a `TableConfig` or a `FeatureConfig` of the legacy
         vocabulary. TensorFlow 2.15's own `...Parameters` are accepted too.
-      name: for a config, the name of the result, which is the key of the config in the legacy
-        vocabulary; None by default.
-      table: for a `FeatureConfig`, the translation of its table, whose name is the `table_id`.
+      name: for a config, the name of the result: the config's key in the legacy vocabulary. None by
+        default.
+      table: for a `FeatureConfig`, its translated table. The table's name must be the `table_id`.
 
     Returns:
       An optimizer, a `TableConfig` or a `FeatureConfig` of this package, with the value of every
       field. Initializers and combiners stay the same objects.
 
     Raises:
-      ValueError: a field without counterpart is not at its default: of a table,
-        `hot_id_replication`, `learning_rate` and `learning_rate_fn`; of a feature, `weight_key`. Or
-        the combiner of a table is None, the `table_id` of a feature is not the name of `table`, the
-        TF2 vocabulary lacks the optimizer, or `FtrlParameters` has initial accumulators of 0.
+      ValueError: a field without a counterpart is not at its default. A table's are
+        `hot_id_replication`, `learning_rate` and `learning_rate_fn`. A feature's is `weight_key`.
+        Also if the combiner of a table is None, the `table_id` of a feature is not the name of
+        `table`, the TF2 vocabulary does not have the optimizer, or `FtrlParameters` has initial
+        accumulators of 0.
     """
     if isinstance(value, config.TableConfig):
         lost = _changed(value, hot_id_replication=False, learning_rate=None, learning_rate_fn=None)
@@ -268,7 +268,7 @@ def from_legacy(value: Any, name: str | None = None, table: TableConfig | None =
 
 
 def _from_tensorflow(value: Any, tables: dict[int, TableConfig]) -> Any:
-    """Translates an object of TensorFlow; `tables` has earlier tables by their id()."""
+    """Translates an object of TensorFlow. `tables` caches translated tables by `id()`."""
     if isinstance(value, (QuantizationConfig, TableConfig, FeatureConfig)):
         return value
     if isinstance(optimizer := optimizers.from_tensorflow(value), TF2_OPTIMIZERS):
