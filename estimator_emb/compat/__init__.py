@@ -1,7 +1,7 @@
-"""Replaces what tensorflow-estimator 2.15 needs and TensorFlow >= 2.16 no longer has.
+"""Provides the modules and names that tensorflow-estimator 2.15 needs and TensorFlow 2.16 removed.
 
-`prepare` puts our modules where tensorflow-estimator imports the missing ones. On TensorFlow 2.15,
-which has them all, it changes nothing.
+`prepare` puts our modules where tensorflow-estimator imports the removed modules. On TensorFlow
+2.15 they all exist, and `prepare` changes nothing.
 """
 
 import importlib
@@ -14,12 +14,12 @@ from estimator_emb.compat import installed, legacy_keras
 
 
 def prepare(tpu_embedding: str) -> None:
-    """Makes `import tensorflow_estimator` work on this TensorFlow; a second call changes nothing.
+    """Makes `import tensorflow_estimator` work on this TensorFlow. A second call is a no-op.
 
-    The module named `tpu_embedding` stands for tensorflow.python.tpu.tpu_embedding; the other
-    stand-ins are in this folder. Warns of a TensorFlow that is newer than any that was tried.
-    Raises ImportError where Keras 3 is already bound to `tf.keras`, tf-keras is missing, or a newer
-    TensorFlow lacks a private name.
+    The module named `tpu_embedding` replaces tensorflow.python.tpu.tpu_embedding. The other
+    replacements are in this folder. Warns about a TensorFlow newer than any that was tried. Raises
+    ImportError if `tf.keras` is already bound to Keras 3, tf-keras is missing, or a private name is
+    missing in a newer TensorFlow.
     """
     tensorflow_version = legacy_keras.require().__version__
     _restore_api_names()
@@ -37,12 +37,12 @@ def prepare(tpu_embedding: str) -> None:
 
 
 def _restore_api_names() -> None:
-    """Restores 'estimator' to `tensorflow.python.util.tf_export`, which TensorFlow 2.16 cleared.
+    """Restores the API name 'estimator', which TensorFlow 2.16 removed from `tf_export`.
 
-    tensorflow-estimator marks its public symbols with a decorator that is registered under it
+    tensorflow-estimator marks its public symbols with a decorator registered under that name
     (tensorflow_estimator/python/estimator/estimator_export.py).
     """
-    # Imported here, because `legacy_keras.require()` must be what imports TensorFlow first.
+    # Imported here, because `legacy_keras.require()` must import TensorFlow first.
     from estimator_emb.compat.internals.graphs import tf_export
 
     if hasattr(tf_export, "ESTIMATOR_API_NAME"):

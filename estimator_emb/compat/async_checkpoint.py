@@ -1,4 +1,4 @@
-"""Replaces `tensorflow.python.tpu.async_checkpoint`, which TensorFlow >= 2.16 lacks."""
+"""Replaces `tensorflow.python.tpu.async_checkpoint`, a module that TensorFlow 2.16 removed."""
 
 import threading
 from typing import Any
@@ -9,10 +9,10 @@ logging = tf.compat.v1.logging
 
 
 class AsyncCheckpointSaverHook(tf.compat.v1.train.CheckpointSaverHook):
-    """A `CheckpointSaverHook` that writes in a thread of its own while training goes on.
+    """A `CheckpointSaverHook` that writes checkpoints in a background thread during training.
 
-    A checkpoint that is due while the previous one is still being written is left out; the one at
-    the end of training is always written. An error in the thread is raised at the next checkpoint.
+    A checkpoint is skipped if the previous checkpoint is still being written. The checkpoint at the
+    end of training is always written. The next checkpoint raises any error of the thread.
 
     Source: the class of that name in tensorflow/python/tpu/async_checkpoint.py, TF 2.15.1.
     """
@@ -42,7 +42,7 @@ class AsyncCheckpointSaverHook(tf.compat.v1.train.CheckpointSaverHook):
 
     def _write(self, session: Any, step: int) -> None:
         try:
-            # A new thread begins with eager execution; this makes the graph its default.
+            # A new thread starts in eager mode, so the graph must become its default.
             with session.graph.as_default():
                 super()._save(session, step)
             self._written_step = step

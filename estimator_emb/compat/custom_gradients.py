@@ -1,8 +1,8 @@
-"""Lets custom gradients live only as long as their graph, and find local variables.
+"""Frees custom gradients together with their graph, and lets them find local variables.
 
-`tf.custom_gradient` in a graph registers, for the one op that it makes, a function that refers to
-tensors, and never takes it out again. So TensorFlow keeps every graph with such an op until the
-process ends: a program that trains many times grows by a graph a call.
+In a graph, `tf.custom_gradient` registers a gradient function for each op that it makes. The
+function refers to tensors, and TensorFlow never unregisters it. So every graph with such an op
+stays in memory until the process ends, and each training leaks a graph.
 """
 
 import contextlib
@@ -20,10 +20,10 @@ _KEPT = "_estimator_emb_custom_gradients"
 
 
 def find_local_variables() -> None:
-    """Has custom gradients look for trainable variables among the local ones too, from now on.
+    """Makes custom gradients also find trainable local variables, until the process ends.
 
-    TensorFlow looks only among the global ones. The helper variable is local, because a program's
-    `Saver` would save a global one.
+    TensorFlow searches only global variables. The helper variable must be local, because a
+    program's `Saver` would save a global variable.
     """
 
     def make(find_global: Any) -> Any:
@@ -40,9 +40,9 @@ def find_local_variables() -> None:
 
 @contextlib.contextmanager
 def ending_with_graph() -> Iterator[None]:
-    """Moves custom gradients of the default graph to it, even after an error.
+    """Ties the default graph's custom gradients to the graph's lifetime, even after an error.
 
-    TensorFlow's registry finds them there.
+    The gradient functions move into the graph, and TensorFlow's registry finds them there.
     """
     graph = tf.compat.v1.get_default_graph()
     try:
@@ -54,7 +54,7 @@ def ending_with_graph() -> Iterator[None]:
         names: list[str] = []
         for op in graph.get_operations():
             name = _custom_gradient(op)
-            # A gradient that this graph has imported belongs to the graph that created it.
+            # An imported gradient belongs to the graph that created it, not to this graph.
             if name and name in registry and not isinstance(registry[name]["type"], _InGraph):
                 kept[name] = registry[name]["type"]
                 registry[name]["type"] = _InGraph(graph, name)
@@ -65,7 +65,7 @@ def ending_with_graph() -> Iterator[None]:
 
 @contextlib.contextmanager
 def forgotten() -> Iterator[None]:
-    """Removes custom gradients registered inside, for graphs that nobody needs afterwards."""
+    """Unregisters custom gradients registered inside, for graphs that are discarded afterwards."""
     registry = gradient_registry._registry
     before = set(registry)
     try:
@@ -79,7 +79,7 @@ def _custom_gradient(op: tf.Operation) -> str | None:
         return None
     try:
         name = op.get_attr("_gradient_op_type").decode()
-    except ValueError:  # The op has no gradient function of its own.
+    except ValueError:  # The op has no custom gradient.
         return None
     return name if name.startswith(_PREFIX) else None
 
@@ -90,7 +90,7 @@ def _forget(names: list[str]) -> None:
 
 
 class _InGraph:
-    """A gradient function that lives in a graph without keeping it alive."""
+    """Calls a gradient function stored in a graph, without keeping the graph alive."""
 
     def __init__(self, graph: tf.Graph, name: str):
         self._graph = weakref.ref(graph)

@@ -1,15 +1,15 @@
-"""Replaces `tensorflow.python.distribute.estimator_training`, which TensorFlow >= 2.16 lacks.
+"""Replaces `tensorflow.python.distribute.estimator_training`, which TensorFlow 2.16 removed.
 
 tensorflow-estimator imports it in `run_config.py` (`init_run_config`), `training.py`
 (`should_run_distribute_coordinator`, `train_and_evaluate`) and `estimator.py` (`estimator_train`,
 `estimator_evaluate`).
 
 It connects a `RunConfig` that has a distribution strategy to TensorFlow's distribute coordinator
-(`tensorflow.python.distribute.distribute_coordinator`). `init_run_config` picks one of three ways
-to run, and keeps it in `config._distribute_coordinator_mode`:
+(`tensorflow.python.distribute.distribute_coordinator`). `init_run_config` picks one of three modes,
+and keeps it in `config._distribute_coordinator_mode`:
 
-* `None`: the coordinator has no part. A strategy without a cluster, a cluster without a training
-  strategy (parameter servers by TF_CONFIG), or a cluster with a `master` job.
+* `None`: the coordinator is not used. This mode is for a strategy without a cluster, a cluster
+  without a training strategy (parameter servers by TF_CONFIG), or a cluster with a `master` job.
 * `"standalone_client"`: this process drives the servers of
   `experimental_distribute.remote_cluster`.
 * `"independent_worker"`: TF_CONFIG names a cluster, `train_distribute` is set, and each task of the
@@ -43,8 +43,8 @@ _INDEPENDENT = CoordinatorMode.INDEPENDENT_WORKER
 def init_run_config(config, tf_config: dict[str, Any]) -> None:
     """Fills, in place, the distributed settings of a `RunConfig` under construction.
 
-    `tf_config` is the parsed TF_CONFIG, `{}` where it is not set. Raises ValueError where a
-    strategy or the cluster is given in two places.
+    `tf_config` is the parsed TF_CONFIG, or `{}` if it is not set. Raises ValueError if a strategy
+    or the cluster is given in two places.
     """
     experimental = config._experimental_distribute
     for option in ("train_distribute", "eval_distribute"):
@@ -77,8 +77,8 @@ def init_run_config(config, tf_config: dict[str, Any]) -> None:
 
 
 def _use_coordinator(config, mode: str, cluster) -> None:
-    # The task's own settings come later, from the coordinator's worker context: until then the
-    # config is that of a local run which knows the cluster.
+    # The coordinator's worker context sets the task's own settings later. Until then the config
+    # describes a local run that knows the cluster.
     config._init_distributed_setting_from_environment_var({})
     config._cluster_spec = cluster
     config._distribute_coordinator_mode = mode
@@ -86,7 +86,7 @@ def _use_coordinator(config, mode: str, cluster) -> None:
 
 
 def should_run_distribute_coordinator(config) -> bool:
-    """Returns whether `train_and_evaluate` is to go through the distribute coordinator."""
+    """Returns whether `train_and_evaluate` must use the distribute coordinator."""
     mode = getattr(config, "_distribute_coordinator_mode", None)
     if mode is None:
         logging.info("Not using Distribute Coordinator.")
@@ -113,7 +113,7 @@ def _apply_worker_context(config, context) -> None:
     if not cluster:
         replicas = (0, 1, 0)
     elif task_type == EVALUATOR:
-        # An evaluator works alone: it must not see the training cluster, and has no id there.
+        # An evaluator works alone. It must not see the training cluster, and has no id there.
         config._cluster_spec = tf.train.ClusterSpec({})
         replicas = (0, 0, None)
     else:
@@ -129,7 +129,7 @@ def _apply_worker_context(config, context) -> None:
 def _global_id(cluster, task_type: str | None, task_id: int | None) -> int:
     """Returns the rank of a task: the chief, then other jobs by name, then parameter servers."""
     if not task_type:
-        return 0  # In-graph replication: one client for the whole cluster.
+        return 0  # In-graph replication has a single client for the whole cluster.
     if task_type not in cluster.jobs:
         raise RuntimeError(f"The cluster {sorted(cluster.jobs)} has no job {task_type!r}.")
 
@@ -141,9 +141,9 @@ def _global_id(cluster, task_type: str | None, task_id: int | None) -> int:
 
 
 def _estimator_of_task(estimator, phase: str, strategy):
-    """Returns a copy for the current task, as tasks may run in threads, and its context."""
+    """Returns a copy of the estimator for the current task, and the task's worker context."""
     context = current_worker_context()
-    local = copy.deepcopy(estimator)
+    local = copy.deepcopy(estimator)  # Tasks may run in threads.
     setattr(local._config, f"_{phase}_distribute", strategy)
     setattr(local, f"_{phase}_distribution", strategy)
     _apply_worker_context(local._config, context)
@@ -165,10 +165,10 @@ def train_and_evaluate(estimator, train_spec, eval_spec, executor_cls) -> None:
 
     def train(strategy) -> None:
         local, context = _estimator_of_task(estimator, "train", strategy)
-        # A hook may hold tensors of one graph only: when all the tasks are threads of one client,
-        # the user's hooks go to the chief.
+        # A hook may hold tensors of a single graph only. If the tasks are threads of a single
+        # client, only the chief gets the user's hooks.
         takes_hooks = mode == _INDEPENDENT or context.is_chief
-        # The copy trains by itself; with a mode it would call the coordinator again.
+        # With a mode, the copy would call the coordinator again.
         local._config._distribute_coordinator_mode = None
         local.train(
             input_fn=train_spec.input_fn,
@@ -187,14 +187,14 @@ def train_and_evaluate(estimator, train_spec, eval_spec, executor_cls) -> None:
         evaluate,
         config.eval_distribute,
         mode=mode,
-        # An independent worker takes the cluster, and its place there, from TF_CONFIG.
+        # An independent worker reads the cluster and its own task from TF_CONFIG.
         cluster_spec=config.cluster_spec if mode == _STANDALONE else None,
         session_config=config.session_config,
     )
 
 
 def estimator_train(estimator, train_distributed_fn: Callable, hooks):
-    """Runs `Estimator.train` as a standalone client, and returns the copy that was trained."""
+    """Runs `Estimator.train` as a standalone client, and returns the trained copy."""
 
     def train(local, strategy, chief_hooks):
         train_distributed_fn(local, strategy, chief_hooks)
@@ -209,7 +209,7 @@ def estimator_evaluate(estimator, evaluate_distributed_fn: Callable, hooks):
 
 
 def _run_one_phase(estimator, phase: str, method: str, phase_fn: Callable, hooks):
-    """Runs one phase in-graph: one client, whose graph spans the servers of the cluster."""
+    """Runs a phase in-graph: the graph of a single client spans the cluster's servers."""
     config = estimator._config
     mode = config._distribute_coordinator_mode
     strategy = getattr(config, f"_{phase}_distribute")

@@ -1,8 +1,8 @@
-"""Says what to install where TensorFlow, or a package that it needs, is missing or does not fit.
+"""Raises errors that say what to install if TensorFlow or a package it needs is missing or unfit.
 
-Installing estimator_emb brings no TensorFlow: to pip, 'tensorflow-cpu' and 'tensorflow-tpu' are
-other packages than 'tensorflow', which would replace or double them. So versions are compared here,
-when estimator_emb is imported.
+Installing estimator_emb does not install TensorFlow. To pip, 'tensorflow-cpu' and 'tensorflow-tpu'
+are other packages than 'tensorflow', and installing 'tensorflow' would replace or duplicate them.
+So this module compares versions when estimator_emb is imported.
 """
 
 import importlib
@@ -18,10 +18,10 @@ _OURS = "estimator-emb[tensorflow]"
 
 
 def tensorflow() -> ModuleType:
-    """Imports TensorFlow, or raises ImportError, where there is none that works, for pip."""
+    """Imports TensorFlow. Raises ImportError with a pip command if no usable one is installed."""
     needed = "estimator_emb needs TensorFlow 2.15.1 or newer, and"
     spec = importlib.util.find_spec("tensorflow")
-    if spec is None or spec.origin is None:  # A folder without a module remains of an old one.
+    if spec is None or spec.origin is None:  # An uninstall can leave a bare folder.
         raise ImportError(f"{needed} none is installed: pip install '{_OURS}'")
     try:
         import tensorflow as tf
@@ -45,12 +45,12 @@ def tensorflow() -> ModuleType:
 
 
 def check_beside(tensorflow_version: str, needs_tf_keras: bool) -> None:
-    """Checks the versions of tf-keras and protobuf, which pip does not.
+    """Checks the versions of tf-keras and protobuf, because pip does not.
 
-    Raises ImportError, with a line for pip, if TensorFlow < 2.21 has protobuf 7, with which it
-    cannot write a graph. The same if `needs_tf_keras` (Keras 2 for TensorFlow >= 2.16) and tf-keras
-    is missing or unfit: TensorFlow up to 2.21 takes the tf-keras of its own minor version, a newer
-    TensorFlow any from 2.21 up to its own, because each tf-keras is released weeks later.
+    Raises ImportError with a pip command for TensorFlow < 2.21 with protobuf 7, because it cannot
+    write a graph. Also if `needs_tf_keras` (Keras 2 for TensorFlow >= 2.16) and tf-keras is missing
+    or unfit. TensorFlow up to 2.21 needs the tf-keras of its own minor version. A newer TensorFlow
+    accepts any from 2.21 up to its own, because each tf-keras is released weeks later.
     """
     release = _release(tensorflow_version)
     problems, wanted = [], []
@@ -59,7 +59,7 @@ def check_beside(tensorflow_version: str, needs_tf_keras: bool) -> None:
         problems.append(f"TensorFlow {tensorflow_version} does not work with protobuf {protobuf}")
         wanted.append("protobuf<7")
     tf_keras = version("tf-keras")
-    # It may have been installed without pip.
+    # tf_keras may have been installed without pip.
     missing = not tf_keras and not importlib.util.find_spec("tf_keras")
     oldest = min(release, (2, 21))
     if needs_tf_keras and (missing or (tf_keras and not oldest <= _release(tf_keras) <= release)):
@@ -71,7 +71,7 @@ def check_beside(tensorflow_version: str, needs_tf_keras: bool) -> None:
         wanted.append(f"tf-keras{own if oldest == release else f'>=2.21,<{_after(release)}'}")
     if not wanted:
         return
-    # tf-keras asks pip for a package called tensorflow, of its own minor version.
+    # tf-keras requires the package 'tensorflow' of its own minor version.
     distribution = _distribution()
     alone = "--no-deps "
     if distribution and distribution.name == "tensorflow" and oldest == release:
@@ -81,10 +81,10 @@ def check_beside(tensorflow_version: str, needs_tf_keras: bool) -> None:
 
 
 def newer_than_tried(tensorflow_version: str, private: ModuleType) -> str | None:
-    """Returns a warning if this TensorFlow is newer than any that was tried, else None.
+    """Returns a warning if this TensorFlow is newer than any that was tried.
 
-    Raises ImportError if the TensorFlow lacks a name that a module of the package `private` takes
-    from it.
+    Raises ImportError if a newer TensorFlow does not have a name that a module of the package
+    `private` imports from it.
     """
     if _release(tensorflow_version) <= _NEWEST_TRIED:
         return None
@@ -119,7 +119,7 @@ def _after(release: tuple[int, int]) -> str:
 
 
 def version(name: str) -> str | None:
-    """Returns the version of an installed package; None where it is missing."""
+    """Returns the version of a package, if it is installed."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -133,13 +133,13 @@ def _is_supported(version: str) -> bool:
 
 
 def _line(below: str = "") -> str:
-    """Returns the line for pip that installs a supported TensorFlow, older than `below`."""
+    """Returns the pip command that installs a supported TensorFlow, older than `below`."""
     distribution = _distribution()
     name = distribution.name if distribution else "tensorflow"
     ours = f"pip install '{_OURS}'" + (below and f" 'tensorflow<{below}'")
     if name == "tensorflow":
         return ours
-    if name in ("tf-nightly", "tf_nightly"):  # Has no releases of its own.
+    if name in ("tf-nightly", "tf_nightly"):  # tf-nightly has no releases to choose from.
         return f"pip uninstall -y tf-nightly && {ours}"
     return f"pip install '{name}{_SUPPORTED}{below and ',<' + below}'"
 

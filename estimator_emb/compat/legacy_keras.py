@@ -1,8 +1,8 @@
 """Binds `tf.keras` to Keras 2.
 
 tensorflow-estimator and `DenseFeatures` are written for Keras 2. From TensorFlow 2.16 on,
-`tf.keras` is Keras 3 unless the environment variable TF_USE_LEGACY_KERAS is set before its first
-use and the package tf-keras, which is Keras 2 under another name, is installed.
+`tf.keras` is Keras 3 by default. It is Keras 2 if the package tf-keras (Keras 2 under another name)
+is installed, and the environment variable TF_USE_LEGACY_KERAS is set before its first use.
 """
 
 import importlib.util
@@ -20,9 +20,9 @@ is_variable_ours = False
 
 
 def require() -> ModuleType:
-    """Makes TensorFlow use Keras 2, and returns it; ImportError where it cannot."""
+    """Makes TensorFlow use Keras 2, and returns TensorFlow. Raises ImportError if it cannot."""
     if "tensorflow" not in sys.modules and _VARIABLE not in os.environ and not _is_2_15():
-        _set_variable()  # Set before the import, it also avoids loading Keras 3.
+        _set_variable()  # Setting it before the import also avoids loading Keras 3.
     tf = installed.tensorflow()
     newer = tuple(int(part) for part in tf.__version__.split(".")[:2]) >= (2, 16)
     installed.check_beside(tf.__version__, newer or os.environ.get(_VARIABLE) in _ON)
@@ -34,8 +34,8 @@ def require() -> ModuleType:
             "environment variable TF_USE_LEGACY_KERAS=1, or import estimator_emb before anything "
             "that uses tf.keras."
         )
-    # TensorFlow reads the variable for its attribute `keras` on first use, but for the search path
-    # of `import tensorflow.keras...` when it is imported.
+    # TensorFlow reads the variable twice: for the search path of `import tensorflow.keras...` when
+    # TensorFlow is imported, and for its attribute `keras` on first use.
     if _VARIABLE not in os.environ:
         _set_variable()
     for module, api in _keras_parents(tf):
@@ -68,7 +68,7 @@ def _is_2_15() -> bool:
 def _keras_3_is_bound(tf: ModuleType) -> bool:
     for module, _ in _keras_parents(tf):
         keras: Any = vars(module)["keras"]
-        # `keras` is a loader until its first use; neither vars() nor this attribute loads anything.
+        # `keras` is a lazy loader. Neither vars() nor this attribute triggers the loading.
         used = getattr(keras, "_tfll_initialized", True)
         if used and not keras.Model.__module__.startswith("tf_keras."):
             return True

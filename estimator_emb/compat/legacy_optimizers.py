@@ -1,9 +1,9 @@
-"""Gives a model_fn the optimizers of Keras 2.0 to 2.10 under their names of those versions.
+"""Makes `tf.keras.optimizers` create Keras 2.0 to 2.10 optimizers while a model_fn is called.
 
-`tf.keras.optimizers.Adam` was what `tf.keras.optimizers.legacy.Adam` is today. Today's trains
-nothing in a v1 graph, and tensorflow-estimator refuses it there. While a model_fn is called, the
-classes make the legacy optimizers, and tensorflow-estimator takes an optimizer made before for the
-legacy one with the same settings.
+The old `tf.keras.optimizers.Adam` is `tf.keras.optimizers.legacy.Adam` today. Today's Adam cannot
+train in a v1 graph, and tensorflow-estimator refuses it. While a model_fn is called, today's
+classes create legacy optimizers. An optimizer that was made earlier is replaced by the legacy
+optimizer with the same settings when tensorflow-estimator gets it.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ _makes: contextvars.ContextVar[bool] = contextvars.ContextVar("makes", default=F
 
 @contextlib.contextmanager
 def made() -> Iterator[None]:
-    """Makes Keras optimizers legacy ones while a model_fn builds the graph of a session."""
+    """Makes Keras optimizer classes create legacy optimizers while a model_fn builds its graph."""
     _install()
     before = _makes.set(True)
     try:
@@ -47,9 +47,9 @@ def made() -> Iterator[None]:
 
 
 def legacy_of(optimizer: Any) -> Any:
-    """Returns the legacy optimizer for one of today's Keras, with its settings; others unchanged.
+    """Converts a current Keras optimizer to its legacy optimizer, and returns others unchanged.
 
-    Raises ValueError for a class without a legacy one, or for a setting that the legacy one lacks.
+    Raises ValueError for a class or a setting without a legacy counterpart.
     """
     if not isinstance(optimizer, _Optimizer) or isinstance(optimizer, _legacy.Optimizer):
         return optimizer
@@ -95,7 +95,7 @@ def _defaults(cls: Any) -> dict[str, Any]:
 
 
 def _rate(rate: Any) -> Any:
-    """Returns a schedule, or the number that the variable of a rate holds or begins with."""
+    """Returns a schedule unchanged, and the value or initial value of a learning rate variable."""
     if not isinstance(rate, tf.Variable):
         return rate
     if hasattr(rate.handle, "numpy"):
@@ -108,8 +108,8 @@ def _rate(rate: Any) -> Any:
 
 @functools.cache
 def _install() -> None:
-    """Replaces what makes and takes optimizers; nothing changes outside of `made`."""
-    # Keras's base class is two classes, of which only one is public.
+    """Wraps the functions that create and accept optimizers. Only `made` activates the wrappers."""
+    # Keras's optimizers have two base classes, and only the first is public.
     base = _Optimizer.__mro__[1]
     patches.LASTING.wrap(base, "__new__", _making)
     patches.LASTING.wrap(canned_optimizers, "get_optimizer_instance_v2", _taking_first)
@@ -119,7 +119,7 @@ def _install() -> None:
 def _making(original: Any) -> Any:
     def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
         if _makes.get() and not tf.executing_eagerly() and _has_legacy(cls):
-            # Those versions had the legacy order of arguments.
+            # Keras 2.0 to 2.10 had the legacy order of arguments.
             named = zip(_defaults(_SAME[cls.__name__]), args, strict=False)
             return _make(cls, {**dict(named), **kwargs})
         return object.__new__(cls)

@@ -1,14 +1,14 @@
-"""Stands for `tensorflow.python.tpu.session_support`, which TensorFlow >= 2.16 lacks.
+"""Replaces `tensorflow.python.tpu.session_support`, a module that TensorFlow 2.16 removed.
 
-tensorflow-estimator imports it, and asks it to watch the workers of a TPU where the environment
-variable TF_TPU_WATCHDOG_TIMEOUT or TF_TPU_GRACEFUL_SHUTDOWN_MODE says so. Nothing here watches
-them: whatever a program calls raises an error.
+tensorflow-estimator imports it. It uses the module to watch the workers of a TPU if the environment
+variable TF_TPU_WATCHDOG_TIMEOUT or TF_TPU_GRACEFUL_SHUTDOWN_MODE asks for it. Watching workers is
+unsupported here: every call raises an error.
 """
 
 import os
 from typing import Any
 
-# tensorflow-estimator makes a `GracefulShutdownHook` if the variable is missing, and none for ''.
+# tensorflow-estimator makes a `GracefulShutdownHook` if the variable is missing, but not for ''.
 os.environ.setdefault("TF_TPU_GRACEFUL_SHUTDOWN_MODE", "")
 
 

@@ -1,17 +1,17 @@
-"""Replaces `tensorflow.python.tpu.tpu_embedding_gradient`, which TensorFlow >= 2.16 lacks.
+"""Replaces `tensorflow.python.tpu.tpu_embedding_gradient`, which TensorFlow 2.16 removed.
 
 tensorflow-estimator imports it in `tpu/tpu_estimator.py`, and so does the TPUEmbedding class of
 TensorFlow 1 (`tensorflow.python.tpu.tpu_embedding`).
 
-TPU embedding tables are no TensorFlow variables, so no optimizer asks for the gradient of their
-activations. The functions here get it in either of two ways:
+TPU embedding tables are not TensorFlow variables, so optimizers do not compute the gradients of
+their activations. The functions here get these gradients in either of two ways:
 
-* `get_gradients_through_compute_gradients` asks an optimizer for it.
-* `create_dummy_table_variables` makes one trainable variable for each table, and
+* `get_gradients_through_compute_gradients` asks an optimizer for them.
+* `create_dummy_table_variables` makes a trainable variable for each table, and
   `hook_dummy_table_variables_to_activations` passes the activations through an op that depends on
-  it. Any optimizer then differentiates that op, whose gradient function (still in
-  `tensorflow.python.tpu.ops.tpu_ops`) leaves the gradient of the activations in a graph
-  collection; `get_gradients_through_dummy_table_variables` collects them.
+  the variable. Any optimizer then differentiates that op. The op's gradient function (still in
+  `tensorflow.python.tpu.ops.tpu_ops`) stores the activations' gradients in a graph collection, and
+  `get_gradients_through_dummy_table_variables` collects them.
 """
 
 import collections
@@ -26,8 +26,8 @@ logging = tf.compat.v1.logging
 
 _VARIABLE_COLLECTION = "tpu_embedding_dummy_table_variables"
 _VARIABLE_NAME = "tpu_embedding_dummy_table_variable_{}"
-# The gradient function of `TPUEmbeddingActivations` writes to this collection. Its item i is the
-# gradient for the feature i of the table, `None` until there is one.
+# The gradient function of `TPUEmbeddingActivations` writes to this collection. Item i is the
+# gradient for the table's feature i, or `None` before it is computed.
 _GRADIENT_COLLECTION = "tpu_embedding_gradients_table_{}"
 
 
@@ -44,14 +44,14 @@ def get_gradients_through_compute_gradients(
 def create_dummy_table_variables(tpu_embedding) -> tuple[collections.OrderedDict, Any]:
     """Creates a dummy variable for each table, and a graph collection for its features' gradients.
 
-    Returns the variables by table name, and the op that initializes them; raises RuntimeError where
+    Returns the variables by table name, and the op that initializes them. Raises RuntimeError if
     the graph already has gradients for a table.
     """
     graph = tf.compat.v1.get_default_graph()
     dummies = collections.OrderedDict()
     for table_id, (table, features) in enumerate(tpu_embedding.table_to_features_dict.items()):
-        # It is not in GLOBAL_VARIABLES, so that no checkpoint has it. (An optimizer's slots for it
-        # are there.)
+        # The variable is not in GLOBAL_VARIABLES, so checkpoints do not contain it. (They contain
+        # an optimizer's slots for it.)
         dummies[table] = tf.compat.v1.get_variable(
             _VARIABLE_NAME.format(table),
             shape=[1],
@@ -74,7 +74,7 @@ def create_dummy_table_variables(tpu_embedding) -> tuple[collections.OrderedDict
 def hook_dummy_table_variables_to_activations(
     tpu_embedding, activations: Mapping[str, Any], dummy_table_variables: Mapping[str, Any]
 ) -> collections.OrderedDict:
-    """Returns the activations with unchanged values, now dependent on the dummy variables."""
+    """Returns the activations unchanged in value, but dependent on the dummy variables."""
     table_ids = {table: i for i, table in enumerate(tpu_embedding.table_to_config_dict)}
     hooked = collections.OrderedDict()
     for feature, activation in activations.items():
@@ -91,7 +91,7 @@ def hook_dummy_table_variables_to_activations(
 def get_gradients_through_dummy_table_variables(tpu_embedding) -> collections.OrderedDict:
     """Returns, by feature name, the gradients that an optimizer computed for hooked activations.
 
-    A feature whose activations have no part in the loss gets zeros, and its table a warning.
+    A feature that does not affect the loss gets zeros, and its table a warning.
     """
     graph = tf.compat.v1.get_default_graph()
     by_table = {
@@ -116,7 +116,7 @@ def get_gradients_through_dummy_table_variables(tpu_embedding) -> collections.Or
     by_feature = collections.OrderedDict()
     for table, gradients in by_table.items():
         features = tpu_embedding.table_to_features_dict[table]
-        # Without dummy variables there are no gradients, and none to return.
+        # Without dummy variables `gradients` is empty.
         for feature, gradient in zip(features, gradients, strict=False):
             if gradient is None:
                 gradient = _zero_gradient(tpu_embedding, table, feature)

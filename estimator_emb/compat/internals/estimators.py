@@ -1,9 +1,9 @@
-"""Names of tensorflow-estimator, but for its TPUEstimator.
+"""Names of tensorflow-estimator, except its TPUEstimator.
 
-Most are public as `tf.estimator.<name>`, which TensorFlow from 2.16 on lacks. Programs import from
-`estimator_emb` what is imported here under its own name, or from `estimator_emb.experimental`:
-TensorFlow 1 and 2 had most of that alike (KMeans and the logit functions TensorFlow 1 only, those
-of RNNs TensorFlow 2 only).
+Most are public as `tf.estimator.<name>` before TensorFlow 2.16. Names that are imported here
+unchanged are available to programs in `estimator_emb` or `estimator_emb.experimental`. Most of them
+were in both TensorFlow 1 and 2. KMeans and the logit functions were in TensorFlow 1 only, and the
+RNN names were in TensorFlow 2 only.
 """
 
 # Reads TF_CONFIG for strategies of several workers.
@@ -61,23 +61,23 @@ from tensorflow_estimator.python.estimator.model_fn import EstimatorSpec, call_l
 from tensorflow_estimator.python.estimator.training import EvalSpec, TrainSpec
 
 LocalRunConfig = _run_config.RunConfig
-# Of which a `TPUEstimatorSpec` is a kind, whoever has replaced that class.
-# The heads that tf.contrib.estimator had in public.
+# The heads that were public in tf.contrib.estimator.
 stock_multi_class_head = _canned_head._multi_class_head_with_softmax_cross_entropy_loss
 stock_binary_head = _canned_head._binary_logistic_head_with_sigmoid_cross_entropy_loss
 stock_regression_head = _canned_head._regression_head
-# Feeds a DataFrame by a queue, and must be given text as objects.
+# Feeds a DataFrame through a queue. Text columns must have the dtype object.
 feeding_functions = _feeding_functions
-# Where canned estimators and heads take an optimizer, which must be Keras's legacy one.
+# Canned estimators and heads receive optimizers here. They must be legacy Keras optimizers.
 canned_optimizers = _canned_optimizers
 base_head = _base_head
+# Base class of every `TPUEstimatorSpec`, including replacements of that class.
 AnyTPUEstimatorSpec = _model_fn._TPUEstimatorSpec
 LOSS_METRIC_KEY = _model_fn.LOSS_METRIC_KEY
 stock_train_and_evaluate = _training.train_and_evaluate
-# Runs `train_and_evaluate`; ours ends a cluster, and `estimator-emb check` takes its place.
+# Runs `train_and_evaluate`. Our subclass ends a cluster. `estimator-emb check` replaces its `run`.
 TrainingExecutor = _training._TrainingExecutor
 step_of_latest_checkpoint = _estimator._load_global_step_from_checkpoint_dir
-# The hook that `make_early_stopping_hook` makes, which calls its `_should_stop_fn`; and the same
-# under a strategy of several workers.
+# The hooks of `make_early_stopping_hook`, without and with a multi-worker strategy. They call
+# `_should_stop_fn`.
 StopOnPredicateHook = _early_stopping._StopOnPredicateHook
 MultiWorkerEarlyStoppingHook = _early_stopping._MultiWorkerEarlyStoppingHook

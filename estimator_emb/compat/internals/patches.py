@@ -1,4 +1,4 @@
-"""Replaces attributes and modules, which can be undone, and imports modules by other names."""
+"""Replaces attributes and modules reversibly, and imports modules under other names."""
 
 import contextlib
 import functools
@@ -17,7 +17,7 @@ _ABSENT = object()
 
 
 class SharedModule(ModuleType):
-    """A module with attributes of its `own`; all others are read from and set in `original`."""
+    """A module that keeps its `own` attributes and forwards all others to `original`."""
 
     def __init__(self, original: ModuleType, own: dict[str, Any]):
         super().__init__(original.__name__, original.__doc__)
@@ -48,7 +48,7 @@ class SharedModule(ModuleType):
 
 
 class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """A finder of modules and their submodules by `aliases`: name in an import -> real name."""
+    """Finds modules and their submodules under `aliases`: imported name -> real name."""
 
     def __init__(self, aliases: dict[str, str]):
         self._aliases = aliases
@@ -71,14 +71,14 @@ class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        # An import returns what `sys.modules` has when this returns.
+        # The import statement returns the entry of `sys.modules`, not `module`.
         assert module.__spec__ is not None
         name = module.__spec__.name
         sys.modules[name] = importlib.import_module(module.__spec__.loader_state)
 
 
 class Changes(contextlib.ExitStack):
-    """Changes to modules and classes, which the end of a `with` undoes, but for `pop_all`."""
+    """Changes to modules and classes. Leaving the `with` undoes them, except after `pop_all`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class Changes(contextlib.ExitStack):
         self.callback(_set_or_delete, owner, name, before)
 
     def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        """Replaces a function by `make(function)`, unless it is what this method put there."""
+        """Replaces a function by `make(function)`, unless this method has already wrapped it."""
         function = vars(owner).get(name) or getattr(owner, name)
         if function is not self._wrapped.get((owner, name)):
             wrapper = functools.wraps(function)(make(function))
@@ -132,7 +132,7 @@ _without_warnings = threading.Lock()
 def without_warnings() -> Iterator[None]:
     """Drops all warnings inside.
 
-    `warnings.catch_warnings` would reset which warnings Python has shown, and so repeat them.
+    `warnings.catch_warnings` is unsuitable because it makes Python show earlier warnings again.
     """
     with _without_warnings, Changes() as changes:
         changes.set_attribute(warnings, "warn", lambda *args, **kwargs: None)
@@ -143,7 +143,7 @@ def _set_or_delete(owner: Any, name: str, value: Any) -> None:
     if value is not _ABSENT:
         setattr(owner, name, value)
     elif name in vars(owner):
-        getattr(owner, name)  # TensorFlow's lazy modules can delete only what was read before.
+        getattr(owner, name)  # TensorFlow's lazy modules delete only attributes that were read.
         delattr(owner, name)
 
 

@@ -1,9 +1,9 @@
-"""Private modules of TensorFlow: protocol buffers. Their fields do not change once published."""
+"""Private protocol buffer modules of TensorFlow. Published fields do not change."""
 
 # Names of dtypes as graphs hold them, for `preflight`.
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import (
-    # What the index of a checkpoint holds: where each variable lies in its files.
+    # The contents of a checkpoint's index: where each variable is in the data files.
     tensor_bundle_pb2,
     # The objects of a checkpoint of `tf.train.Checkpoint`, and the names of their values in it.
     trackable_object_graph_pb2,
@@ -12,8 +12,8 @@ from tensorflow.core.protobuf import (
 # The optimizers of the embedding hardware.
 from tensorflow.core.protobuf.tpu import optimization_parameters_pb2 as optimization_pb2
 
-# What a TPU says of its generation.
+# The topology of a TPU, with the features of its generation.
 from tensorflow.core.protobuf.tpu import topology_pb2
 
-# The tables, as the embedding hardware is told them.
+# The configuration of the tables for the embedding hardware.
 from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import TPUEmbeddingConfiguration

@@ -1,7 +1,7 @@
 """Names of tensorflow-estimator's TPUEstimator.
 
-The public ones are `tf.compat.v1.estimator.tpu.<name>`, which TensorFlow from 2.16 on lacks.
-Programs import from `estimator_emb` what is imported here under its own name.
+Before TensorFlow 2.16, the public names are `tf.compat.v1.estimator.tpu.<name>`. Names that are
+imported here unchanged are available to programs in `estimator_emb`.
 """
 
 from tensorflow_estimator.python.estimator.tpu import tpu_config as _tpu_config
@@ -18,7 +18,7 @@ from tensorflow_estimator.python.estimator.tpu.tpu_estimator import (
 StockTPUEstimator = _tpu_estimator.TPUEstimator
 StockRunConfig = _tpu_config.RunConfig
 StockTPUConfig = _tpu_config.TPUConfig
-# What a TPUEstimator asks about its TPU; ours answer for one that is emulated or described.
+# A TPUEstimator asks these about its TPU. Ours answer for an emulated or a described TPU.
 InternalTPUContext = _tpu_context._InternalTPUContext
 TPUEstimatorReplicaContext = _tpu_context._TPUEstimatorReplicaContext
 NUM_CORES_TO_COMPUTATION_SHAPE = _tpu_context._NUM_CORES_TO_COMPUTATION_SHAPE
@@ -26,7 +26,7 @@ InputPipeline = _tpu_estimator._InputPipeline
 Inputs = _tpu_estimator._Inputs
 ModelFnWrapper = _tpu_estimator._ModelFnWrapper
 OutfeedHostCall = _tpu_estimator._OutfeedHostCall
-# The hook that runs a host_call; told from others by TPUEstimator, which the emulated loop is.
+# The hook of a host_call. TPUEstimator recognizes its class, so the emulated loop derives from it.
 OutfeedHostCallHook = _tpu_estimator._OutfeedHostCallHook
 CapturingContext = _tpu_estimator._CapturingContext
 CatchInvalidHostcallFunctions = _tpu_estimator.CatchInvalidHostcallFunctions
