@@ -1,1 +1,1 @@
-"""Checkpoints: their bytes, what they hold, restoring them, and writing them as other files."""
+"""Reads, checks, restores, converts and exports checkpoints."""

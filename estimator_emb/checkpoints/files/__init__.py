@@ -1,1 +1,1 @@
-"""The bytes of checkpoints: their index, their values, and writing them."""
+"""Reads and writes the files of checkpoints: the index and the values."""

@@ -1,12 +1,12 @@
-"""Reads the index file of a checkpoint: where in the data files each variable is.
+"""Reads the index file of a checkpoint: the place of each variable in the data files.
 
-TensorFlow's readers do not tell these places, which also show that a file is too short. The index
-is a sorted table of keys and values, in blocks: the key '' has the header of the bundle, and the
-others are variables or slices of them.
+TensorFlow's readers do not report these places. The places also reveal a data file that is too
+short. The index is a sorted table of keys and values, stored in blocks. The key '' has the bundle's
+header. Every other key is a variable or a slice of a variable.
 
 Source: tensorflow/core/lib/io/table_format.txt and tensorflow/core/protobuf/tensor_bundle.proto;
-for the keys of slices, which begin with the variable's name and sort as their starts do,
-EncodeTensorNameSlice of tensorflow/core/util/saved_tensor_slice_util.h; TF 2.15.1.
+for the keys of slices, EncodeTensorNameSlice of tensorflow/core/util/saved_tensor_slice_util.h; TF
+2.15.1. A slice's key begins with the variable's name, and the keys sort like the slices' starts.
 """
 
 import bisect
@@ -24,16 +24,16 @@ _MAGIC = 0xDB4775248B80FB57
 
 
 class UnknownFormat(Exception):
-    """The error of an index that this module cannot read."""
+    """Raised for an index that this module cannot read."""
 
 
 class BadIndex(UnknownFormat):
-    """The error of an index that ends TensorFlow's process; it tells what is wrong."""
+    """Raised for an index that would crash TensorFlow's process. The message says why."""
 
 
 @dataclasses.dataclass(frozen=True)
 class FilePart:
-    """Consecutive rows of a variable in a data file; a scalar has one. `crc32c` is masked."""
+    """Consecutive rows of a variable in a data file, or a scalar. `crc32c` is masked."""
 
     start: int
     rows: int
@@ -44,11 +44,11 @@ class FilePart:
 
 
 class Index:
-    """The index of a checkpoint, read once; UnknownFormat if it cannot be read.
+    """The index of a checkpoint, read once. Raises UnknownFormat if it cannot be read.
 
     Attributes:
-      path: the checkpoint's.
-      entries: by key, the variables and the slices.
+      path: prefix of the checkpoint.
+      entries: key -> entry of a variable or a slice.
     """
 
     def __init__(self, path: str):
@@ -81,9 +81,9 @@ class Index:
         return [self._part(one, *run[0]) for one, run in zip(data, runs, strict=True)]
 
     def pieces(self, key: bytes) -> list[tuple[list[tuple[int, int]], bytes]]:
-        """Returns a variable's slices: the (start, length or -1) of each dimension, and the key.
+        """Returns a variable's slices: (start, length or -1) of each dimension, and the key.
 
-        The key is b"" for slices that the index lacks.
+        All keys are b"" if slices are missing in the index.
         """
         extents = sorted(
             [(one.start, one.length if one.HasField("length") else -1) for one in piece.extent]
@@ -97,7 +97,7 @@ class Index:
         return list(zip(extents, keys, strict=True))
 
     def data_files(self) -> Iterator[tuple[str, int]]:
-        """Yields each data file, with the bytes that it must have at least."""
+        """Yields each data file and its minimum size in bytes."""
         sizes: dict[int, int] = {}
         for entry in self.entries.values():
             sizes[entry.shard_id] = max(sizes.get(entry.shard_id, 0), entry.offset + entry.size)
@@ -162,7 +162,7 @@ def _block(contents: bytes, offset: int, size: int) -> Iterator[tuple[bytes, byt
 
 
 def _handle(data: bytes, position: int) -> tuple[int, int, int]:
-    """Returns offset and size of a block, and the position after them."""
+    """Returns a block's offset and size, and the position after them."""
     offset, position = varint(data, position)
     size, position = varint(data, position)
     return offset, size, position

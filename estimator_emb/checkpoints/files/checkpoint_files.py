@@ -1,8 +1,8 @@
 """Finds the latest checkpoint of a folder, and checks whether its files are whole.
 
-TensorFlow treats a model directory whose `checkpoint` file is missing, damaged or outdated as an
-empty one, and reports a data file that is too short as the end of the input. Here both are errors
-that name the files and say what to do.
+If the `checkpoint` file of a model directory is missing, damaged or outdated, TensorFlow treats the
+directory as empty. It reports a data file that is too short as the end of the input. Here both
+cases raise errors that name the files and say what to do.
 """
 
 import contextlib
@@ -25,9 +25,9 @@ Another process may be writing one."""
 
 
 class CheckpointError(tf.errors.OpError, ValueError):
-    """Base of errors of a checkpoint, not of an op: one of TensorFlow's, and a ValueError.
+    """Base class of checkpoint errors: a TensorFlow OpError without an op, and a ValueError.
 
-    TensorFlow raises the one in some functions, and the other in the rest.
+    TensorFlow raises an OpError in some functions, and a ValueError in the others.
     """
 
     def __init__(self, message: str):
@@ -35,15 +35,15 @@ class CheckpointError(tf.errors.OpError, ValueError):
 
 
 class MissingCheckpoint(CheckpointError, tf.errors.NotFoundError):  # type: ignore[misc]
-    """The error of a checkpoint that is missing, as a whole or in part."""
+    """Raised if a checkpoint, or a file of it, is missing."""
 
 
 class DamagedCheckpoint(CheckpointError, tf.errors.DataLossError):  # type: ignore[misc]
-    """The error of a checkpoint that does not hold what was written."""
+    """Raised if a checkpoint does not hold the values that were written."""
 
 
 def latest(model_dir: str) -> str | None:
-    """Returns a folder's latest checkpoint, if any; MissingCheckpoint if `checkpoint` is wrong."""
+    """Returns a folder's latest checkpoint, if any, or raises MissingCheckpoint."""
     for attempt in range(TRIES):
         if attempt:
             time.sleep(PAUSE)
@@ -118,7 +118,7 @@ def given(path: str) -> str:
 
 
 def exists(path: str) -> bool:
-    """Returns whether there is a checkpoint with this prefix, in format V2 or V1."""
+    """Returns whether a checkpoint with this prefix exists, in format V2 or V1."""
     if not path:
         return False
     if tf.io.gfile.exists(f"{path}.index"):
@@ -129,7 +129,7 @@ def exists(path: str) -> bool:
 
 
 def checkpoints(folder: str) -> list[str]:
-    """Returns the names `model.ckpt-<step>` of the checkpoints in a folder, by step."""
+    """Returns the names `model.ckpt-<step>` of a folder's checkpoints, sorted by step."""
     if not tf.io.gfile.isdir(folder):
         return []
     matches = (
@@ -153,7 +153,7 @@ def _how_to_go_on(folder: str, name: str) -> str:
 
 
 def check_folder(model_dir: str) -> None:
-    """Raises a ValueError if TensorFlow would read the path as a pattern of another one."""
+    """Raises a ValueError if TensorFlow reads the path as a pattern that does not match it."""
     folder = model_dir.replace(os.sep, "/")
     if re.search(r"\\|\[[^/]+\]", folder):
         raise ValueError(
@@ -171,7 +171,7 @@ def check_folder(model_dir: str) -> None:
 
 
 def make_folder(model_dir: str) -> None:
-    """Makes a model_dir; raises TensorFlow's error where that is not possible."""
+    """Makes a model_dir. If that fails, raises TensorFlow's error with advice."""
     try:
         tf.io.gfile.makedirs(model_dir)
     except tf.errors.OpError as error:
@@ -184,7 +184,7 @@ def make_folder(model_dir: str) -> None:
 
 
 def write_whole(file: str, contents: bytes) -> None:
-    """Writes a file that no other process, and no kill, leaves in part."""
+    """Writes a file atomically, so that no process sees, or leaves, a part of it."""
     written = f"{file}.{os.getpid()}"
     with tf.io.gfile.GFile(written, "wb") as out:
         out.write(contents)
@@ -192,7 +192,7 @@ def write_whole(file: str, contents: bytes) -> None:
 
 
 def check_whole(path: str) -> None:
-    """Raises an error, with the folder's newest whole checkpoint, if a file is missing or short."""
+    """Raises an error if a file is missing or short. It names the newest whole checkpoint."""
     if not exists(path):
         raise _gone(path)
     if not (tf.io.gfile.glob(f"{path}.index") or tf.io.gfile.glob(path)):
@@ -207,7 +207,7 @@ def check_whole(path: str) -> None:
 
 
 def explain(error: Exception, path: str | None) -> Exception | None:
-    """Returns the error of the checkpoint at `path`, if any, that caused `error`; else None."""
+    """Returns a clearer error if the checkpoint at `path` caused `error`."""
     if path is None or isinstance(error, (MissingCheckpoint, DamagedCheckpoint)):
         return None
     if isinstance(error, (tf.errors.NotFoundError, ValueError)):
@@ -250,7 +250,7 @@ def _error(path: str, problem: str, missing: bool = False) -> Exception:
 
 
 def find_problem(path: str, thorough: bool = False) -> tuple[str, bool] | None:
-    """Returns (the problem, whether a file is missing), or None; `thorough` reads all variables."""
+    """Returns (problem, whether a file is missing) or None. `thorough` reads all variables."""
     try:
         index = bundle_index.Index(path) if tf.io.gfile.exists(f"{path}.index") else None
     except bundle_index.BadIndex as error:
@@ -268,7 +268,7 @@ def find_problem(path: str, thorough: bool = False) -> tuple[str, bool] | None:
         return problem, False
     try:
         reader = tf.train.load_checkpoint(path)
-        names = sorted(reader.get_variable_to_shape_map())  # Names that are no text raise.
+        names = sorted(reader.get_variable_to_shape_map())  # Raises if a name is not text.
     except (tf.errors.OpError, IndexError, ValueError) as error:
         return f"'{path}.index' cannot be read ({error})", False
     if thorough:
@@ -282,7 +282,7 @@ def find_problem(path: str, thorough: bool = False) -> tuple[str, bool] | None:
 
 
 def file_of(path: str, name: str) -> str:
-    """Returns the data file that holds a variable, or a pattern of all files if it is unknown."""
+    """Returns the data file of a variable, or a pattern for all data files if unknown."""
     with contextlib.suppress(bundle_index.UnknownFormat):
         files = {part.file for part in bundle_index.Index(path).parts(name)}
         return files.pop() if len(files) == 1 else f"{path}.data-*"

@@ -1,7 +1,7 @@
 """Reads the values of a checkpoint in pieces.
 
-TensorFlow's readers bring a whole variable into memory, or the slices in which it was saved. Here
-rows are read from the data files themselves, so that a table may be larger than the memory.
+TensorFlow's readers load a whole variable, or a whole saved slice, into memory. This module reads
+rows directly from the data files, so a table may be larger than memory.
 """
 
 import functools
@@ -25,11 +25,10 @@ LARGEST_FLOAT16 = 65504
 
 
 class CheckpointReader:
-    """The values of a checkpoint. As a context, it closes the files at the end.
+    """Reads the values of a checkpoint. As a context manager, it closes the files at the end.
 
-    TensorFlow itself reads strings, variables that are not in runs of rows, and unknown index
-    formats, each variable as a whole. The errors of a missing or damaged file are those of
-    `load`.
+    TensorFlow reads strings, variables that are not saved in runs of rows, and unknown index
+    formats, each variable as a whole. A missing or damaged file raises the errors of `load`.
     """
 
     def __init__(self, path: str):
@@ -58,7 +57,7 @@ class CheckpointReader:
         self._whole.cache_clear()
 
     def once(self, function: Callable[["CheckpointReader"], _Value]) -> _Value:
-        """Returns `function` of this reader; it is called once, however many tables ask for it."""
+        """Returns `function(self)`. The result is cached, so that all tables share it."""
         if function not in self._once:
             self._once[function] = function(self)
         value: _Value = self._once[function]
@@ -68,19 +67,19 @@ class CheckpointReader:
         return bool(self.dtypes[name] == tf.string)
 
     def row_bytes(self, name: str) -> int:
-        """Returns the bytes of one row of a variable, at least 1; 8 for each string."""
+        """Returns the size of a variable's row in bytes, at least 1. A string counts as 8."""
         size = 8 if self.is_text(name) else self.dtypes[name].size
         return max(1, int(np.prod(self.shapes[name][1:], dtype=np.int64)) * size)
 
     def size(self, name: str) -> int:
-        """Returns the size of a variable in bytes; 0 for strings."""
+        """Returns the size of a variable in bytes, or 0 for strings."""
         size = 0 if self.is_text(name) else self.dtypes[name].size
         return int(np.prod(self.shapes[name], dtype=np.int64)) * size
 
     def spans(
         self, name: str, rows: int | None = None, variables: int = 1
     ) -> Iterator[tuple[int, int]]:
-        """Yields (first row, end) of pieces of `rows`, or as many as fit into `PIECE_BYTES`."""
+        """Yields (first row, end) of pieces of `rows` rows, by default up to `PIECE_BYTES`."""
         rows = rows or max(1, PIECE_BYTES // (self.row_bytes(name) * max(1, variables)))
         for start in range(0, self.shapes[name][0], rows):
             yield start, min(start + rows, self.shapes[name][0])
@@ -101,7 +100,7 @@ class CheckpointReader:
         return values
 
     def rows_of_ids(self, name: str, start: int, end: int, hosts: int = 1) -> np.ndarray:
-        """Returns the rows of ids, of a variable in 'mod' order over `hosts`; 1 is id order."""
+        """Returns the rows of ids [start, end) of a variable in 'mod' order over `hosts` hosts."""
         if hosts == 1:
             return self.rows(name, start, end)
         places = Partition(self.shapes[name][0], hosts, "mod").places(np.arange(start, end))
@@ -114,9 +113,9 @@ class CheckpointReader:
         return values
 
     def pieces(self, name: str, hosts: int = 1) -> Iterator[np.ndarray]:
-        """Yields a variable piece by piece, as `rows_of_ids` does; strings and scalars as a whole.
+        """Yields a variable in pieces, in id order. Strings and scalars are a single piece.
 
-        TensorFlow reads what is a single piece, and checks it: this needs no `check` before.
+        TensorFlow reads and checks a variable that is a single piece, so it needs no `check`.
         """
         spans = [] if self.is_text(name) or not self.shapes[name] else [*self.spans(name)]
         if len(spans) <= 1 and hosts == 1:
@@ -126,7 +125,7 @@ class CheckpointReader:
             yield self.rows_of_ids(name, start, end, hosts)
 
     def _parts(self, name: str) -> list[FilePart] | None:
-        """Returns the parts of a variable by row, once; None if TensorFlow has to read it."""
+        """Returns the parts of a variable in row order, or None if TensorFlow must read it."""
         if self._index is None or self.is_text(name) or not self.shapes[name]:
             return None
         try:
@@ -139,7 +138,7 @@ class CheckpointReader:
         return parts if fits and size == self.dtypes[name].size else None
 
     def check(self, name: str, progress: Callable[[int], Any] = lambda size: None) -> None:
-        """Raises DamagedCheckpoint, with the data file, if a checksum of a variable differs."""
+        """Raises DamagedCheckpoint, naming the data file, if a variable's checksum differs."""
         parts = self.parts(name)
         if parts is None:
             self._whole(name)
@@ -171,7 +170,7 @@ class CheckpointReader:
         return data
 
     def array(self, name: str) -> np.ndarray:
-        """Returns a whole variable; strings as objects, as NumPy's lose zeros at their ends."""
+        """Returns a whole variable. Strings are objects, as NumPy strings lose trailing zeros."""
         return np.asarray(self.whole(name), object if self.is_text(name) else None)
 
     def whole(self, name: str) -> Any:
@@ -191,9 +190,9 @@ def _masked(checksum: int) -> int:
 
 
 def rounded(owner: str, table: str, rows: np.ndarray, start: int) -> np.ndarray:
-    """Returns rows, from `start` on, as float16; ValueErrors of larger numbers name the `owner`."""
+    """Rounds rows to float16. Raises a ValueError that names `owner` if a number is too large."""
     if not np.issubdtype(rows.dtype, np.floating):
-        rows = rows.astype(np.float32)  # NumPy knows little of bfloat16.
+        rows = rows.astype(np.float32)  # NumPy does not fully support bfloat16.
     beyond = np.argwhere(np.isfinite(rows) & (np.abs(rows) > LARGEST_FLOAT16))
     if len(beyond):
         row, column = beyond[0]
@@ -205,7 +204,7 @@ def rounded(owner: str, table: str, rows: np.ndarray, start: int) -> np.ndarray:
 
 
 def counter(progress: Callable[[int, int], Any] | None, total: int) -> Callable[[int], None]:
-    """Returns a function that adds bytes to those done, and tells `progress`, if any."""
+    """Returns a function that adds up finished bytes and reports them to `progress`, if given."""
     done = 0
 
     def advance(size: int) -> None:
@@ -218,9 +217,9 @@ def counter(progress: Callable[[int, int], Any] | None, total: int) -> Callable[
 
 
 def load(path: str) -> Any:
-    """Returns TensorFlow's reader of a checkpoint that is whole.
+    """Checks that a checkpoint is whole, and returns TensorFlow's reader of it.
 
-    An error of one line names the file that is missing or damaged.
+    A single-line error names a missing or damaged file.
     """
     if tf.io.gfile.exists(f"{path}.index") and not tf.io.gfile.glob(f"{path}.index"):
         raise MissingCheckpoint(

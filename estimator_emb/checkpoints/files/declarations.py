@@ -1,7 +1,7 @@
-"""Finds what the index of a checkpoint declares although no checkpoint can hold it.
+"""Finds impossible declarations in the index of a checkpoint.
 
-TensorFlow believes an index whose checksums are right: it allocates what a shape asks for, and ends
-the process where that fails. So the index is examined before TensorFlow reads it.
+TensorFlow trusts an index with correct checksums. It allocates memory for any declared shape, and
+crashes the process if that fails. So this module examines the index before TensorFlow reads it.
 """
 
 import math
@@ -20,7 +20,7 @@ _LENGTH_BYTES = 10
 
 
 def find_problem(index: Index) -> str | None:
-    """Returns what an index declares and cannot be, or None. The data files must be whole."""
+    """Describes an impossible declaration in an index, if any. The data files must be whole."""
     for key, entry in index.entries.items():
         fault = _fault_of_slices(index, key) if entry.slices else None
         fault = fault or _fault(index, entry)
@@ -31,7 +31,7 @@ def find_problem(index: Index) -> str | None:
 
 
 def _fault(index: Index, entry: tensor_bundle_pb2.BundleEntryProto) -> str | None:
-    """Returns how the declaration of a variable or slice goes on that cannot be, or None."""
+    """Describes the impossible part of a variable's or slice's declaration, if any."""
     try:
         dtype = tf.as_dtype(entry.dtype)
     except TypeError:
@@ -42,7 +42,7 @@ def _fault(index: Index, entry: tensor_bundle_pb2.BundleEntryProto) -> str | Non
     if len(shape) > _MOST_DIMENSIONS or entry.shape.unknown_rank:
         count = "unknown" if entry.shape.unknown_rank else len(shape)
         return f"with {count} dimensions; TensorFlow has at most {_MOST_DIMENSIONS}"
-    # Without its zeros too, as TensorFlow multiplies from the first dimension on.
+    # Zeros are left out: TensorFlow multiplies in order, and could overflow before a zero.
     if min(shape, default=0) < 0 or math.prod(filter(None, shape)) * 16 > _LARGEST:
         return f"of the shape {shape}, which no tensor has"
     if entry.slices:
@@ -62,7 +62,7 @@ def _fault(index: Index, entry: tensor_bundle_pb2.BundleEntryProto) -> str | Non
 
 
 def _strings_fit(index: Index, entry: tensor_bundle_pb2.BundleEntryProto, values: int) -> bool:
-    """Returns whether the lengths of strings add up; a checksum of 4 bytes follows them."""
+    """Returns whether the strings' lengths, a 4-byte checksum and the strings fill an entry."""
     if values + 4 > entry.size:
         return False
     if not values:
@@ -86,7 +86,7 @@ def _strings_fit(index: Index, entry: tensor_bundle_pb2.BundleEntryProto, values
 
 
 def _variants_fit(index: Index, entry: tensor_bundle_pb2.BundleEntryProto, values: int) -> bool:
-    """Returns whether a length, as many bytes and a checksum of 4 bytes are there for each."""
+    """Returns whether each value has a length, that many bytes and a 4-byte checksum."""
     position = 0
     with tf.io.gfile.GFile(index.data_file(entry.shard_id), "rb") as file:
         while values and position < entry.size:

@@ -1,6 +1,6 @@
-"""Checks the paths of checkpoints, those of this machine without TensorFlow.
+"""Checks the paths of checkpoints. Local paths are checked without TensorFlow.
 
-`files` has the functions of `tf.io.gfile`.
+The argument `files` has the functions of `tf.io.gfile`.
 """
 
 import os
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Local:
-    """The files of this machine."""
+    """The functions of `tf.io.gfile` for local files, without TensorFlow."""
 
     exists = staticmethod(os.path.exists)
     isdir = staticmethod(os.path.isdir)
@@ -17,7 +17,7 @@ class Local:
 
 
 def is_local(path: str) -> bool:
-    """Returns whether a path is one of this machine."""
+    """Returns whether a path is on this machine."""
     return "://" not in path
 
 
@@ -34,14 +34,14 @@ def check_prefix(path: str, files: Any) -> None:
 
 
 def none_in(folder: str) -> ValueError:
-    """Returns the error of a folder without a checkpoint."""
+    """Returns the error for a folder without a checkpoint."""
     return ValueError(f"Folder {folder!r} holds no checkpoint.")
 
 
 def local_prefix(path: str) -> str | None:
-    """Returns the prefix of a checkpoint or of a folder's latest; ValueError if there is none.
+    """Returns the prefix of a local checkpoint, or of a local folder's latest checkpoint.
 
-    It is None where TensorFlow has to look for it.
+    Returns None if TensorFlow must find it. Raises ValueError if there is no checkpoint.
     """
     if not is_local(path):
         return None
@@ -60,7 +60,7 @@ def local_prefix(path: str) -> str | None:
 
 
 def new_prefix(source: str, destination: str, files: Any) -> str:
-    """Returns the prefix of a new checkpoint, of which `convert` tells; ValueError if it exists."""
+    """Returns the new checkpoint's prefix for `convert`. Raises ValueError if it exists."""
     name = destination.rpartition("/")[2]
     if files.isdir(destination) or not re.search(r"\.ckpt|-\d+$", name):
         destination = f"{destination.rstrip('/')}/{source.rpartition('/')[2]}"

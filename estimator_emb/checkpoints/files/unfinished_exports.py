@@ -1,4 +1,4 @@
-"""Removes the folder `temp-<time>` that an export leaves when it fails."""
+"""Removes the folder `temp-<time>` that a failed export leaves."""
 
 import contextlib
 from collections.abc import Iterator

@@ -42,9 +42,9 @@ class Writer:
         shape: tuple[int, ...] = (),
         start: int | None = None,
     ) -> None:
-        """Adds a variable, or its rows from `start` on; `shape` is then that of the variable."""
+        """Adds a variable, or its rows from `start` on. `shape` is then the variable's shape."""
         if start is not None and dtype == tf.float16:
-            # TensorFlow restores no float16 that was saved in parts.
+            # TensorFlow cannot restore a float16 variable that was saved in parts.
             if name not in self._incomplete:
                 self._incomplete[name] = np.empty(shape, np.float16), shape[0]
             whole, left = self._incomplete.pop(name)
@@ -71,7 +71,7 @@ class Writer:
             start += len(np.atleast_1d(piece))
 
     def merge(self) -> str:
-        """Writes the rest, and returns the prefix of the checkpoint before it is moved."""
+        """Writes the remaining variables, and returns the checkpoint's prefix before it moves."""
         self._flush()
         merged = f"{self._folder}/merged"
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -98,7 +98,7 @@ class Writer:
         self._waiting, self._bytes = [], 0
 
     def finish(self) -> None:
-        """Writes the rest, moves the checkpoint, and adds a `checkpoint` file if there is none."""
+        """Writes the remaining variables, moves the checkpoint, and adds a `checkpoint` file."""
         merged = self._merged or self.merge()
         names = [name for name in tf.io.gfile.listdir(self._folder) if name.startswith("merged.")]
         moved: list[str] = []

@@ -1,1 +1,1 @@
-"""What checkpoints are written as: other orders of rows, and files of other programs."""
+"""Writes checkpoints with another order of rows, or in the formats of other programs."""

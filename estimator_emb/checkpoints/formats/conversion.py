@@ -1,4 +1,4 @@
-"""Puts the rows of tables into another order, in a new checkpoint: `checkpoint.convert`."""
+"""Implements `checkpoint.convert`: writes a checkpoint with table rows in another order."""
 
 import dataclasses
 import fnmatch
@@ -29,11 +29,11 @@ class Conversion:
 
     Attributes:
       path: prefix of the new checkpoint.
-      permuted: names of the tables and slots whose rows were put into another order.
+      permuted: names of the tables and slots with reordered rows.
       dropped: names of the helper variables left out.
-      hosts: number of hosts in whose order the rows were; 1 for the order of the ids.
-      to_hosts: number of hosts in whose order the rows are now; 1 for the order of the ids.
-      left: names of the tables whose rows stay as they were.
+      hosts: number of hosts of the old 'mod' order, or 1 for id order.
+      to_hosts: number of hosts of the new 'mod' order, or 1 for id order.
+      left: names of the tables that were not reordered.
     """
 
     path: str
@@ -56,44 +56,43 @@ def convert(
     source_order: str | None = None,
     force: bool = False,
 ) -> Conversion:
-    """Writes a checkpoint again, with the rows of tables in another order.
+    """Copies a checkpoint, with the rows of tables in another order.
 
-    The legacy TPUEstimator with `partition_strategy='mod'` saved the rows of a table host by host;
-    under 'div', and in every checkpoint of this package, they are in the order of the ids. All
-    variables are copied except the legacy helpers, `tpu_embedding_dummy_table_variable_*`. Slots
-    move with their tables. The new checkpoint also has the scalar string `estimator_emb/row_order`,
-    which records the order of the rows, so that nothing is converted twice. Nothing else reads it.
+    With `partition_strategy='mod'`, the legacy TPUEstimator saved the rows of a table host by host.
+    With 'div', and in every checkpoint of this package, the rows are in id order. All variables are
+    copied except the legacy helpers, `tpu_embedding_dummy_table_variable_*`. Slots move with their
+    tables. The new checkpoint also has the scalar string `estimator_emb/row_order`. It records the
+    order of the rows, so that a table is not converted twice. Nothing else reads it.
 
-    The values are compared with their checksums before, and with the new checkpoint after. At most
-    about 256 MB are in memory at a time, besides a float16 variable, which is written whole. The
-    new checkpoint appears when it is complete. If its folder has no `checkpoint` file, one is
-    written that names it, so that the folder serves as a model directory.
+    The values are compared with their checksums before the conversion, and with the new checkpoint
+    afterwards. At most about 256 MB are in memory at a time, except that a float16 variable is
+    written as a whole. The new checkpoint appears when it is complete. A missing `checkpoint` file
+    is added to its folder, so that the folder serves as a model directory.
 
     Args:
-      source: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
-      destination: a folder, in which the new checkpoint has the source's name; or its prefix. A
-        path that is no folder yet is a prefix if it ends in `.ckpt...` or a dash and a number.
-      tables: names of the tables, or patterns with * and ?. A pattern finds the matrices that are
-        known to be tables: by the name that a feature column gives (`.../embedding_weights`,
-        `..._shared_embedding`), by slots that only embedding optimizers have (`/Adam/m`), by the
-        name of a legacy helper variable, by a record or by a graph. Any other table, and any slot
-        that `inspect` does not list as one, must be named in full.
-      hosts: number of TPU hosts over which the tables were divided. None, the default, takes what
-        the checkpoint says: its record, its graph in the `.meta` file, or the slices in which its
-        tables were saved. With `to='mod'` and no `to_hosts`, it is `to_hosts`, and the rows must be
-        in the order of the ids.
-      to: 'ids', the default, for the order of the ids; 'mod' for that of the legacy 'mod'.
-      progress: function of the bytes done and the total bytes; None, the default, for none.
+      source: prefix of a checkpoint, or a model directory for its latest checkpoint.
+      destination: a folder, for a checkpoint of the source's name, or the new checkpoint's prefix.
+        A path that is not a folder yet is a prefix if it ends in `.ckpt...` or a dash and a number.
+      tables: names of the tables, or patterns with * and ?. A pattern finds known tables: matrices
+        named by a feature column (`.../embedding_weights`, `..._shared_embedding`), with slots that
+        only embedding optimizers have (`/Adam/m`), or named by a legacy helper variable, a record
+        or a graph. Name any other table in full, and any slot that `inspect` does not list as such.
+      hosts: number of TPU hosts over which the tables were divided. None, the default, takes it
+        from the checkpoint: from its record, its graph in the `.meta` file, or the slices in which
+        its tables were saved. With `to='mod'` and no `to_hosts`, `hosts` is used as `to_hosts`, and
+        the rows must be in id order.
+      to: 'ids', the default, for id order, or 'mod' for the legacy 'mod' order.
+      progress: function that is called with the bytes done and the total bytes. None by default.
       to_hosts: number of TPU hosts for `to='mod'`.
-      source_order: 'mod' or 'div', the strategy of the program, for a checkpoint that does not say
-        it. None, the default, for one that does.
-      force: True believes `hosts` and `source_order` against what slices and names tell, for a
-        checkpoint that another program has written again. A record or a graph is always believed.
+      source_order: 'mod' or 'div', the program's strategy, if the checkpoint does not record it.
+        None by default.
+      force: True trusts `hosts` and `source_order` more than slices and names, for a checkpoint
+        that another program has rewritten. A record or a graph is always trusted.
 
     Raises:
-      ValueError: there is no checkpoint; it is damaged; `destination` exists; a table is not in the
-        checkpoint or is no embedding table; the order of its rows is not known, is already the
-        requested one, or contradicts the arguments; or an argument is not allowed.
+      ValueError: the checkpoint is missing or damaged; `destination` exists; a table is not in the
+        checkpoint or is not an embedding table; the order of its rows is unknown, is already the
+        requested order, or contradicts the arguments; or an argument is not allowed.
     """
     _check_arguments(hosts, to, to_hosts, source_order)
     if to == "mod" and to_hosts is None:
@@ -130,7 +129,7 @@ def _check_arguments(
 
 
 class _Moves:
-    """The tables that a conversion moves, and the number of hosts in whose order their rows are."""
+    """The tables that a conversion moves, and the number of hosts of their current order."""
 
     def __init__(
         self,
@@ -237,7 +236,7 @@ class _Moves:
         return hosts
 
     def _told(self) -> tuple[str | None, int | None, str]:
-        """Returns order, hosts and reason from the record or the graph, or (None, None, '')."""
+        """Returns order, hosts and reason, as far as the record or the graph tells them."""
         if self.record:
             found = {self.record.get(table.name) for table in self._named}
             if len(found) > 1:
@@ -254,7 +253,7 @@ class _Moves:
         return graph.order, graph.hosts, f": {graph.why}" if graph.why else ""
 
     def _undivided(self) -> str | None:
-        """Returns 'ids' if no table is in slices and nothing tells of a legacy TPU; else None."""
+        """Returns 'ids' if all tables are undivided and not from a legacy TPU, else None."""
         whole = all(row_order.undivided(self._values, table.name) for table in self._named)
         if not whole or self._force:
             return None
@@ -298,7 +297,7 @@ def _write(
     advance = counter(progress, 3 * sum(values.size(name) for name in kept))
     for name in kept:
         values.check(name, advance)
-    # Without a record, one strategy holds for all tables of a program.
+    # Without a record, all tables of a program have the same strategy.
     before = plan.record or dict.fromkeys(plan.left, plan.hosts)
     orders = {name: before[name] for name in plan.left if name in before}
     orders |= dict.fromkeys(plan.moved, conversion.to_hosts)
@@ -318,7 +317,7 @@ def _copy(
 ) -> None:
     dtype, shape = values.dtypes[name], values.shapes[name]
     if values.is_text(name) or not shape or not np.prod(shape, dtype=np.int64):
-        out.add(name, dtype, values.array(name))  # TensorFlow saves no slices of strings.
+        out.add(name, dtype, values.array(name))  # TensorFlow cannot save slices of strings.
         advance(values.size(name))
         return
     places = Partition(shape[0], hosts[1], "mod").places
@@ -335,7 +334,7 @@ def _copy(
 def _slices(
     values: CheckpointReader, name: str, ids: np.ndarray, hosts: _Hosts
 ) -> list[np.ndarray]:
-    """Returns the positions in `ids` of each new slice; a variable that stays keeps its own."""
+    """Returns the positions in `ids` of each new slice. A variable that stays keeps its slices."""
     if hosts[1] > 1:
         divided = [np.flatnonzero(ids % hosts[1] == host) for host in range(hosts[1])]
     else:

@@ -1,4 +1,4 @@
-"""Writes tables in the formats of other programs: `checkpoint.export`, and what formats share."""
+"""Implements `checkpoint.export`: writes tables in the formats of other programs."""
 
 import contextlib
 import importlib
@@ -18,9 +18,10 @@ from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
 
 
 class TableFormat:
-    """A format of `export`: it may widen bfloat16, and name by variable.
+    """Base class of the formats of `export`.
 
-    It may have labels on lines of its files, or look them up.
+    If `widens`, bfloat16 is written as float32. If `by_variable`, tables are named by variable.
+    `lines_of` describes files of one label per line. If `looks_labels_up`, labels are looked up.
     """
 
     lines_of = ""
@@ -36,7 +37,7 @@ class TableFormat:
         raise NotImplementedError
 
     def names(self, tables: Sequence[SavedTable]) -> dict[str, str]:
-        """Returns name of a file, an array or a layer -> variable that it stands for."""
+        """Returns name of a file, an array or a layer -> the variable that it contains."""
         return {table.safe_name: table.name for table in tables}
 
     def written(self, folder: str) -> list[str]:
@@ -48,7 +49,7 @@ class TableFormat:
 
 @contextlib.contextmanager
 def new_folder(destination: str) -> Iterator[str]:
-    """Yields a temporary folder, which becomes `destination` if no error is raised."""
+    """Yields a temporary folder, and renames it to `destination` if no error is raised."""
     temporary = f"{destination}.{uuid.uuid4().hex}.tmp"
     tf.io.gfile.makedirs(temporary)
     try:
@@ -69,7 +70,7 @@ def tables_to_write(
     progress: Callable[[int, int], Any] | None,
     allow_unlabelled: bool = False,
 ) -> list[SavedTable]:
-    """Returns the tables to write, with the arguments and the errors of `export`."""
+    """Returns the tables to write. Arguments and errors are as in `export`."""
     tables: list[SavedTable] = []
     taken: dict[str, str] = {}
     for name in names:
@@ -100,7 +101,7 @@ def tables_to_write(
 
 
 class Sequential(io.RawIOBase):
-    """A file that is written from beginning to end, by a library that would close it."""
+    """Wraps a file for a library that writes from beginning to end and then closes its file."""
 
     def __init__(self, file: Any):
         self._file = file
@@ -114,7 +115,7 @@ class Sequential(io.RawIOBase):
 
 
 def write_labels(file: str, table: SavedTable, missing: str) -> None:
-    """Writes the labels of a table, one per line; `missing` with the id for rows without one."""
+    """Writes a table's labels on lines. A row without a label gets `missing` with its id."""
     with tf.io.gfile.GFile(file, "wb") as opened:
         start = 0
         for labels in table.labels():
@@ -138,33 +139,32 @@ def export(
     precision: str = "float32",
     allow_unlabelled: bool = False,
 ) -> list[str]:
-    """Writes tables of a checkpoint, in the order of their ids, into a new folder.
+    """Writes tables of a checkpoint, in id order, into a new folder.
 
     The folder appears when it is complete. Tables are read and written in pieces of about 32 MB,
-    those of float16 in a SavedModel as a whole.
-    The values are compared with their checksums. The name of a file has `_` for every character but
-    letters, digits, `-` and `.`; the name of a signature has it for those two as well. `names.json`
-    says which variable a file, an array or a Keras layer stands for, where their names differ. A
-    table of bfloat16 is written as float32, except as safetensors. `docs/api/checkpoint.md` says
-    what each format holds.
+    except that a float16 table of a SavedModel is written as a whole. The values are compared with
+    their checksums. In a file's name, `_` replaces every character except letters, digits, `-` and
+    `.`. In a signature's name, `_` replaces these two as well. If names differ, `names.json` says
+    which variable a file, an array or a Keras layer contains. A bfloat16 table is written as
+    float32, except in safetensors. `docs/api/checkpoint.md` describes each format.
 
     Args:
-      path: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
+      path: prefix of a checkpoint, or a model directory for its latest checkpoint.
       destination: path of the folder, which must not exist.
-      to: the format: 'npz', 'parquet', or another one that `estimator-emb export --help` lists.
-      tables: names, as `table` takes them. None, the default, stands for all that `tables` returns.
+      to: the format: 'npz', 'parquet', or any other that `estimator-emb export --help` lists.
+      tables: names, as in `table`. None, the default, means all tables that `tables` returns.
       slots: True writes slots too. False by default.
-      vocabularies: table, by the same name -> file of its labels, one on a line, in the order of
-        the ids.
+      vocabularies: name of a table, as above -> file of its labels, one label per line, in id
+        order.
       order: as in `table`.
-      progress: function of the bytes done and the total bytes; None, the default, for none.
-      precision: 'float16' rounds the tables of a 'saved-model' to that type, whose embeddings stay
-        float32. 'float32', the default, rounds nothing.
-      allow_unlabelled: True gives rows beyond the last line of their vocabulary no label, or ''.
-        False, the default, refuses a vocabulary with fewer lines than its table has rows.
+      progress: function that is called with the bytes done and the total bytes. None by default.
+      precision: 'float16' rounds the tables of a 'saved-model' to float16, with embeddings that
+        stay float32. 'float32', the default, does not round.
+      allow_unlabelled: True accepts a vocabulary with fewer lines than its table has rows. The rows
+        beyond the last line get no label, or ''. False, the default, refuses such a vocabulary.
 
     Returns:
-      The paths of the written files, sorted; of a SavedModel, its folder.
+      The sorted paths of the written files, or the folder of a SavedModel.
 
     Raises:
       ValueError: an argument is not allowed, `destination` exists, a table or a vocabulary is
@@ -199,7 +199,7 @@ def export(
 
 
 def format_of(name: str) -> TableFormat:
-    """Returns the format of a name in `formats.EXPORT_FORMATS`."""
+    """Returns the format with a name of `formats.EXPORT_FORMATS`."""
     module = f"estimator_emb.checkpoints.formats.{formats.EXPORT_FORMATS[name].module}"
     format: TableFormat = importlib.import_module(module).FORMAT
     return format

@@ -13,10 +13,10 @@ _LARGEST_ATTRIBUTE = 64512
 
 
 class _Keras(TableFormat):
-    """The HDF5 format of Keras 2, which Keras 3 reads too.
+    """The HDF5 format of Keras 2. Keras 3 reads it too.
 
-    It has a group for each layer, whose attribute `weight_names` names its datasets: here one,
-    `embeddings`, [rows, dimension].
+    A file has a group for each layer. The group's attribute `weight_names` names its datasets. Here
+    the only dataset is `embeddings`, [rows, dimension].
 
     Source: `save_weights_to_hdf5_group` of tf_keras/src/saving/legacy/hdf5_format.py, 2.15.1, and
     `load_weights_from_hdf5_group_by_name` of keras/src/legacy/saving/legacy_h5_format.py, 3.15.1.
@@ -25,7 +25,7 @@ class _Keras(TableFormat):
     def write(self, folder: str, tables: Sequence[SavedTable]) -> None:
         import h5py
 
-        # Not `GFile`: HDF5 seeks in its file as it writes.
+        # HDF5 seeks in its file while it writes, so `GFile` does not work.
         with h5py.File(f"{folder}/tables.h5", "w") as file:
             file.attrs["backend"] = "tensorflow"
             file.attrs["keras_version"] = "2.15.0"
@@ -53,7 +53,7 @@ class _Keras(TableFormat):
 
 
 def _write_names(group: Any, attribute: str, names: Sequence[str]) -> None:
-    """Writes names as one attribute, or as several with a number at their ends if they are long."""
+    """Writes names as a single attribute, or as several numbered attributes if they are long."""
     encoded = [name.encode() for name in names]
     parts = 1
     while any(

@@ -12,7 +12,7 @@ from estimator_emb.checkpoints.reading.saved_tables import SavedTable
 
 
 class _Npz(TableFormat):
-    """An array for each table and slot under its name, and `<table>/labels`; none is pickled."""
+    """Writes each table and slot as an array of its name, and `<table>/labels`, not pickled."""
 
     def write(self, folder: str, tables: Sequence[SavedTable]) -> None:
         with (

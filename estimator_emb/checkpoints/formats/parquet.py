@@ -11,7 +11,7 @@ from estimator_emb.checkpoints.reading.saved_tables import SavedTable
 
 
 class _Parquet(TableFormat):
-    """The columns `id`, `label`, `embedding` and one for each slot, as lists of a fixed size."""
+    """Writes the columns `id`, `label`, `embedding` and slots. Vectors are fixed-size lists."""
 
     def check_package(self) -> None:
         try:

@@ -10,7 +10,7 @@ from estimator_emb.checkpoints.reading.saved_tables import SavedTable
 
 
 class _Projector(TableFormat):
-    """A text file of rows for each table, and one of its labels."""
+    """Writes a text file of rows and a text file of labels for each table."""
 
     lines_of = "a projector's file"
 
@@ -26,7 +26,7 @@ class _Projector(TableFormat):
             described.tensor_shape.extend([table.rows, table.dimension])
             with tf.io.gfile.GFile(f"{folder}/{described.tensor_path}", "wb") as file:
                 for piece in table.pieces(table.name):
-                    # As many digits as give a float32 back.
+                    # Nine digits identify a float32 exactly.
                     np.savetxt(file, piece, fmt="%.9g", delimiter="\t")
             if table.vocabulary:
                 described.metadata_path = f"{table.safe_name}.labels.tsv"

@@ -14,9 +14,9 @@ _TYPES = {"float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F6
 
 
 class _Safetensors(TableFormat):
-    """A tensor for each table and slot under its name, and files of labels.
+    """Writes each table and slot as a tensor of its name, and files of labels.
 
-    The library would hold all tensors in memory, so the published format is written here.
+    The safetensors library holds all tensors in memory, so this class writes the format itself.
 
     Source: https://huggingface.co/docs/safetensors, "Format".
     """

@@ -13,7 +13,7 @@ from estimator_emb.checkpoints.reading.saved_tables import SavedTable
 
 
 class _SavedModel(TableFormat):
-    """A signature for each table that takes ids, and one that takes labels."""
+    """Writes signatures that look up rows of each table by id and by label."""
 
     looks_labels_up = True
 
@@ -35,12 +35,12 @@ class _SavedModel(TableFormat):
             signatures = {}
             values: dict[str, SavedTable] = {}
             for table in tables:
-                # TensorFlow saves a model from memory: it saves a row, `_fill` writes the table.
+                # TensorFlow saves a model from memory. It saves a row, and `_fill` adds the table.
                 row = tf.zeros(
                     [1, table.dimension], tf.float16 if table.rounded_for else table.dtype
                 )
                 shape = [None, table.dimension]
-                name = table.safe_name.lstrip("_-") or None  # TensorFlow allows no other beginning.
+                name = table.safe_name.lstrip("_-") or None  # TensorFlow refuses these at a start.
                 weights = tf.Variable(row, trainable=False, name=name, shape=shape)
                 place = f"kept/{len(module.kept)}/.ATTRIBUTES/VARIABLE_VALUE"  # type: ignore[arg-type]
                 values[place] = table
@@ -65,7 +65,7 @@ class _SavedModel(TableFormat):
             tf.saved_model.save(module, folder, signatures=signatures)
             _fill(f"{folder}/variables/variables", values)
             fingerprint = f"{folder}/fingerprint.pb"
-            if tf.io.gfile.exists(fingerprint):  # It is of the variables that TensorFlow has saved.
+            if tf.io.gfile.exists(fingerprint):  # It belongs to the variables before `_fill`.
                 tf.io.gfile.remove(fingerprint)
 
 
@@ -89,7 +89,7 @@ def _lookup(weights: tf.Variable, table: SavedTable, labels: Any = None) -> Any:
 
 
 def _fill(path: str, tables: Mapping[str, SavedTable]) -> None:
-    """Replaces variables of the small checkpoint at `path` by tables of any size."""
+    """Replaces single-row variables of the checkpoint at `path` with tables of any size."""
     with Writer(path) as out:
         with CheckpointReader(path) as small:
             for name, dtype in small.dtypes.items():

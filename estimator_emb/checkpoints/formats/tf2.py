@@ -1,11 +1,11 @@
 """Writes and reads checkpoints of `tf.tpu.experimental.embedding.TPUEmbedding`.
 
-Such a checkpoint is one of `tf.train.Checkpoint(embedding=TPUEmbedding(...))`: besides the values
-it holds a graph of the saved objects. Graph and values are written here without such objects, the
-values in pieces, so that a table may be larger than the memory.
+`tf.train.Checkpoint(embedding=TPUEmbedding(...))` saves such a checkpoint. It holds the values and
+a graph of the saved objects. This module writes both without these objects. It writes the values in
+pieces, so a table may be larger than memory.
 
-A table is one tensor in the order of its ids, as `TPUEmbedding` saves it from any number of hosts.
-The slots hold the same values as in our checkpoints, unscaled.
+A table is a single tensor in id order, as `TPUEmbedding` saves it from any number of hosts. The
+slots hold the same values as in our checkpoints, unscaled.
 
 Source: trackable_object_graph.proto, `escape_local_name` of
 tensorflow/python/trackable/trackable_utils.py, `TPUEmbedding` and `TPUEmbeddingForServing` of
@@ -50,13 +50,13 @@ Written = tuple[str, SavedTable, type[OptimizationParameters] | None]
 
 
 def suffixes(optimizer: type[OptimizationParameters] | None) -> dict[str, str]:
-    """Returns slot, or `WEIGHTS` -> suffix of its variable's name after that of the table."""
+    """Returns slot, or `WEIGHTS` -> suffix of its variable's name after the table's name."""
     slots = optimizer.slots if optimizer else ()
     return {WEIGHTS: "", **{slot.name: slot.suffix for slot in slots}}
 
 
 def write(prefix: str, tables: Sequence[Written], step: int | None) -> Keys:
-    """Writes a checkpoint that `TPUEmbedding` restores, alone or as its attribute `embedding`."""
+    """Writes a checkpoint that `TPUEmbedding` restores, alone or as the attribute `embedding`."""
     for _, table, _ in tables:
         if table.dtype == np.float64:
             raise ValueError(
@@ -78,7 +78,7 @@ def write(prefix: str, tables: Sequence[Written], step: int | None) -> Keys:
 
 
 def moved(written: Written, keys: Keys) -> dict[str, str]:
-    """Returns variable of a table -> its name in the checkpoint that `write` has written."""
+    """Returns variable of a table -> its name in the checkpoint that `write` wrote."""
     name, table, optimizer = written
     return {table.name + suffix: keys[name][slot] for slot, suffix in suffixes(optimizer).items()}
 
@@ -91,7 +91,7 @@ def left_out(written: Written) -> list[str]:
 
 
 def _object_graph(tables: Sequence[Written], step: int | None) -> tuple[bytes, Keys]:
-    """Returns the graph, which TensorFlow makes only of variables, and the tensors' names."""
+    """Returns the object graph, made without variables, and the tensors' names."""
     graph = trackable_object_graph_pb2.TrackableObjectGraph()
 
     def add(parent: Any, name: str, *path: str) -> Any:
@@ -123,7 +123,7 @@ def _object_graph(tables: Sequence[Written], step: int | None) -> tuple[bytes, K
 
 
 def saved_tables(values: CheckpointReader) -> Keys:
-    """Returns a TPUEmbedding's tables by its graph of objects; raises ValueError for others."""
+    """Returns the tables of a saved TPUEmbedding. Raises ValueError for any other checkpoint."""
     if _GRAPH not in values.shapes:
         raise ValueError(
             f"{values.path!r} is no checkpoint of tf.train.Checkpoint: it holds no graph of "
@@ -160,19 +160,19 @@ def saved_tables(values: CheckpointReader) -> Keys:
 
 
 def shown(key: str) -> str:
-    """Returns a tensor's name in a checkpoint as the path of attributes to it: `embedding/t`."""
+    """Returns a tensor's key in a checkpoint as a path of attributes, such as `embedding/t`."""
     path = key.removesuffix(f"/{_VALUE}")
     return re.sub(r"\.(S|\.)", lambda escaped: "/" if escaped[1] == "S" else ".", path)
 
 
 def step_in(values: CheckpointReader, name: str = "global_step") -> int | None:
-    """Returns the step under a name, that of tensorflow-estimator or `STEP`; None without one."""
+    """Returns the step saved under tensorflow-estimator's name or `STEP`, if any."""
     is_one = values.shapes.get(name) == () and values.dtypes[name].is_integer
     return int(values.whole(name)) if is_one else None
 
 
 def own_names(variables: Sequence[str]) -> dict[str, str]:
-    """Returns variable -> its table's name in `to_tensorflow`, or itself if two would share it."""
+    """Returns variable -> its table's name in `to_tensorflow`, or itself if that is ambiguous."""
     wanted = {variable: saved_variables.own_name(variable) for variable in variables}
     names = list(wanted.values())
     return {
@@ -193,7 +193,7 @@ NOT_IN_A_CHECKPOINT = [
 
 
 class _Tf2(TableFormat):
-    """A checkpoint of `tf.train.Checkpoint`, and `tables.json`, which describes its contents."""
+    """Writes a checkpoint of `tf.train.Checkpoint`, and describes it in `tables.json`."""
 
     by_variable = True
 

@@ -1,1 +1,1 @@
-"""What a checkpoint holds, read without a program."""
+"""Reads the contents of a checkpoint without the program that wrote it."""

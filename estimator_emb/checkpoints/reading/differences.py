@@ -1,4 +1,4 @@
-"""Finds how the variables of two checkpoints differ: `checkpoint.differences`."""
+"""Implements `checkpoint.differences`: compares the variables of two checkpoints."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -18,11 +18,11 @@ class Difference:
     Attributes:
       name: its name.
       what: 'only in the first', 'only in the second', 'shape', 'type' or 'values'.
-      first, second: its shapes or types, where these differ; else None.
-      rows: number of rows that differ, where values do; 1 for a scalar.
+      first, second: its shapes or types, if these differ.
+      rows: number of rows with different values. A scalar counts as a row.
       of_rows: number of its rows.
-      largest: the largest absolute difference of two numbers; NaN where only one is NaN, and for
-        strings.
+      largest: the largest absolute difference of two numbers. NaN for strings, and if only one of
+        two numbers is NaN.
     """
 
     name: str
@@ -37,20 +37,20 @@ class Difference:
 def differences(
     first: str, second: str, progress: Callable[[int, int], Any] | None = None
 ) -> list[Difference]:
-    """Returns the differences between two checkpoints, by variable; [] if there are none.
+    """Returns the differences between two checkpoints, by variable.
 
-    Values are compared in pieces; NaN equals NaN. Rows are compared by their ids where `convert`
-    would know their order, and in the order of the files where neither checkpoint tells it. Legacy
-    helper variables and records of conversions do not count.
+    Values are compared in pieces, and NaN equals NaN. Rows are compared by id if `convert` would
+    know their order. If neither checkpoint tells the order, rows are compared in file order. Legacy
+    helper variables and records of conversions are ignored.
 
     Args:
-      first: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
-      second: the same of the other.
-      progress: function of the bytes done and the total bytes; None, the default, for none.
+      first: prefix of a checkpoint, or a model directory for its latest checkpoint.
+      second: the same for the other checkpoint.
+      progress: function that is called with the bytes done and the total bytes. None by default.
 
     Raises:
-      ValueError: there is no checkpoint, it is damaged, or only one of the two tells in which order
-        the rows of a table are.
+      ValueError: a checkpoint is missing or damaged, or only one of the two tells the order of a
+        table's rows.
     """
     paths = saved_variables.prefix(first), saved_variables.prefix(second)
     with CheckpointReader(paths[0]) as here, CheckpointReader(paths[1]) as there:

@@ -1,4 +1,4 @@
-"""Finds the rows of a table that are nearest to one of them: `checkpoint.nearest`."""
+"""Implements `checkpoint.nearest`: finds the nearest rows to a row of a table."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,17 +22,17 @@ def nearest(
     allow_unlabelled: bool = False,
     progress: Callable[[int, int], Any] | None = None,
 ) -> list[tuple[int, str | None, float]]:
-    """Returns the rows of a table that are nearest to one of its rows, the nearest first.
+    """Returns the rows of a table that are nearest to a given row, the nearest first.
 
-    Nearness is the cosine of the angle between two rows. Rows of zeros, and of NaN or infinite
-    numbers, are left out. The table is read in pieces.
+    Nearness is the cosine of the angle between two rows. Rows that are zero, or have NaN or
+    infinite numbers, are left out. The table is read in pieces.
 
     Args:
-      path: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
+      path: prefix of a checkpoint, or a model directory for its latest checkpoint.
       table: its name, as in `checkpoint.table`.
-      like: id of the row; or its label, a string, which needs a vocabulary.
-      vocabulary: file of the labels, as those of `export`; None, the default, for none.
-      count: the most rows to return, without the row itself; 10 by default.
+      like: id of the row, or its label, a string. A label needs a vocabulary.
+      vocabulary: file of the labels, as in `export`. None by default.
+      count: the most rows to return, without the row itself. 10 by default.
       order: as in `checkpoint.table`.
       allow_unlabelled: as in `export`.
       progress: as in `export`.

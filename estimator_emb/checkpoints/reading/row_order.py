@@ -1,14 +1,14 @@
-"""Finds out in which order a checkpoint has the rows of its tables.
+"""Finds the order of the table rows in a checkpoint.
 
-Under 'mod', a legacy TPU of H hosts saved the rows of the ids i, i + H, i + 2H, ... of host i = 0,
-1, ... one host after the other. The first of these that is there decides:
+With 'mod', a legacy TPU of H hosts saved tables host by host. Host i = 0, 1, ... had the rows of
+the ids i, i + H, i + 2H, ... The first of these sources that exists decides:
 
-1. the record that a conversion has left in the checkpoint;
-2. the graph in the `.meta` file: that of a legacy TPU program has the configuration of the
-   embedding hardware, with the strategy and the number of hosts; that of this package is known by
-   its helper variable, and by how it loads the hardware;
-3. the slices in which a table was saved, one for each host that had rows of it. They tell the
-   number of hosts, and not the strategy.
+1. The record that a conversion has left in the checkpoint.
+2. The graph in the `.meta` file. The graph of a legacy TPU program has the configuration of the
+   embedding hardware, with the strategy and the number of hosts. A graph of this package is
+   recognized by its helper variable, and by how it loads the hardware.
+3. The slices in which a table was saved, one for each host with rows of the table. They tell the
+   number of hosts, but not the strategy.
 
 Source: `_create_partitioned_variables`, `_load_operation` and `create_dummy_table_variables` of
 tensorflow/python/tpu/tpu_embedding.py and tpu_embedding_gradient.py, TensorFlow 2.15.1.
@@ -35,10 +35,10 @@ _READS = {"ReadVariableOp", "Identity", "VariableV2", "VarHandleOp", "Variable"}
 
 @dataclasses.dataclass(frozen=True)
 class SavedGraph:
-    """What the graph beside a checkpoint says; None where it does not.
+    """Facts from the graph beside a checkpoint. An unknown fact is None.
 
-    `order` is 'ids' or 'mod', and `why` the evidence. `tables` are the variables that it loads
-    into the embedding hardware. `program` is 'estimator_emb', 'TPU' (legacy) or 'other'.
+    `order` is 'ids' or 'mod', and `why` is the evidence. `tables` are the variables that the graph
+    loads into the embedding hardware. `program` is 'estimator_emb', 'TPU' (legacy) or 'other'.
     """
 
     order: str | None = None
@@ -49,7 +49,7 @@ class SavedGraph:
 
 
 def saved_graph(path: str) -> SavedGraph:
-    """Returns what the graph beside a checkpoint says, if there is one."""
+    """Reads the graph beside a checkpoint. All facts are unknown without a readable graph."""
     file = f"{path}.meta"
     if not tf.io.gfile.exists(file):
         return SavedGraph()
@@ -89,7 +89,7 @@ def saved_graph(path: str) -> SavedGraph:
     hosts = known[0].num_hosts or None
     if known[0].sharding_strategy == TPUEmbeddingConfiguration.DIV_DEFAULT:
         return SavedGraph("ids", hosts, f"{file!r} says partition_strategy='div'", tables, "TPU")
-    if not direct:  # Each host's rows are put together from those of all, which are in order.
+    if not direct:  # Each host's rows are gathered from all rows, which are in id order.
         return SavedGraph("ids", hosts, f"{file!r} is a graph of this package", tables, _OURS)
     why = f"{file!r} says partition_strategy='mod' over {hosts} hosts"
     return SavedGraph("mod", hosts, why, tables, "TPU")
@@ -100,9 +100,9 @@ def _bare(name: str) -> str:
 
 
 def hosts_of_slices(values: CheckpointReader, tables: Iterable[str]) -> dict[str, int]:
-    """Returns table -> number of hosts, where it was saved in the slices of a TPU's hosts.
+    """Returns table -> number of hosts, for tables saved in the slices of a TPU's hosts.
 
-    A slice for each row tells nothing, as any larger number of hosts has the same slices.
+    A table with a slice for each row is left out: more hosts would make the same slices.
     """
     found = {}
     for table in tables:
@@ -116,7 +116,7 @@ def hosts_of_slices(values: CheckpointReader, tables: Iterable[str]) -> dict[str
 
 
 def record(values: CheckpointReader) -> dict[str, int]:
-    """Returns table or slot -> number of hosts in whose 'mod' order it is; 1 for that of ids."""
+    """Returns table or slot -> number of hosts of its 'mod' order, or 1 for id order."""
     if RECORD not in values.shapes:
         return {}
     try:
@@ -140,12 +140,12 @@ def contents_of_record(hosts: Mapping[str, int]) -> bytes:
 
 
 def graph_of(values: CheckpointReader) -> SavedGraph:
-    """Returns what the graph beside an open checkpoint says."""
+    """Reads the graph beside an open checkpoint, like `saved_graph`."""
     return saved_graph(values.path)
 
 
 def known(values: CheckpointReader) -> dict[str, int]:
-    """Returns variable -> number of hosts as `record` does, from the record or the saved graph."""
+    """Returns variable -> number of hosts, like `record`, from the record or the saved graph."""
     graph = values.once(graph_of)
     found = record(values)
     if not found and graph.order == "ids":
@@ -162,17 +162,17 @@ def known(values: CheckpointReader) -> dict[str, int]:
 
 
 def in_words(hosts: int | None) -> str:
-    """Returns the order of rows in 'mod' order over `hosts`, or of the ids where that is 1."""
+    """Describes the 'mod' order over `hosts` hosts in words, or id order if `hosts` is 1."""
     return "the order of the ids" if hosts == 1 else f"the order of 'mod' over {hosts} hosts"
 
 
 def undivided(values: CheckpointReader, table: str) -> bool:
-    """Returns whether a table is in one part, without legacy helpers, and so in order of ids."""
+    """Returns whether a table is in id order: saved in a single part, without legacy helpers."""
     return not values.once(saved_variables.has_helpers) and len(values.parts(table) or ()) == 1
 
 
 def described(values: CheckpointReader) -> str:
-    """Returns in words which program wrote a checkpoint, and in which order its rows are."""
+    """Describes in words the program that wrote a checkpoint, and the order of the rows."""
     graph = values.once(graph_of)
     orders = values.once(known)
     listed = values.once(saved_variables.listed)

@@ -1,4 +1,4 @@
-"""Reads a table of a checkpoint by its own name, in the order of its ids."""
+"""Reads a table of a checkpoint by the table's own name, in id order."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -17,12 +17,12 @@ from estimator_emb.reporting.suggestions import check_argument
 def tables(path: str) -> dict[str, SavedVariable]:
     """Returns name of the variable -> description of the embedding tables of a checkpoint.
 
-    Besides the tables that `convert` knows, it lists all that might be tables: matrices of
-    floating-point numbers that are no slots and are not named like dense layers. No values are
+    The result has the tables that `convert` knows, and all variables that might be tables: matrices
+    of floating-point numbers that are not slots and are not named like dense layers. Values are not
     read.
 
     Args:
-      path: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
+      path: prefix of a checkpoint, or a model directory for its latest checkpoint.
 
     Raises:
       ValueError: there is no checkpoint.
@@ -36,18 +36,18 @@ def table(path: str, name: str, slot: str | None = None, order: str | None = Non
         words = estimator_emb.checkpoint.table(model_dir, "words")
 
     Args:
-      path: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
-      name: name of the variable, or the table's own: the key of its `TableConfig`; the name of its
-        column, with or without `_embedding` or `_shared_embedding` at its end; or its name in the
-        legacy config and TensorBoard, such as `tbl_words`.
-      slot: None, the default, for the weights; or the suffix of a slot, such as 'Adagrad' or
-        'Adam/m'.
+      path: prefix of a checkpoint, or a model directory for its latest checkpoint.
+      name: name of the variable, or the table's own name: the key of its `TableConfig`, the name of
+        its column with or without the ending `_embedding` or `_shared_embedding`, or its name in
+        the legacy config and TensorBoard, such as `tbl_words`.
+      slot: the suffix of a slot, such as 'Adagrad' or 'Adam/m'. None, the default, means the
+        weights.
       order: 'mod' or 'div', the `partition_strategy` of the program that wrote a legacy TPU
-        checkpoint which does not say it. None, the default, for one that does.
+        checkpoint, if the checkpoint does not record it. None by default.
 
     Raises:
-      ValueError: there is no checkpoint, it is damaged, it has no such table or slot or several, or
-        nothing says in which order its rows are.
+      ValueError: the checkpoint is missing or damaged, does not have exactly one such table or
+        slot, or does not tell the order of its rows.
     """
     with CheckpointReader(saved_variables.prefix(path)) as values:
         opened = SavedTable(values, name, order)
@@ -61,14 +61,14 @@ def table_pieces(
     order: str | None = None,
     rows: int | None = None,
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Yields (first id, rows) of consecutive rows of a table, for one larger than the memory.
+    """Yields a table in pieces (first id, rows), for tables larger than memory.
 
     Args:
       path: as in `table`.
       name: as in `table`.
       slot: as in `table`.
       order: as in `table`.
-      rows: number of rows to yield at a time; None, the default, for about 32 MB of them.
+      rows: number of rows to yield at a time. None, the default, means about 32 MB of rows.
 
     Raises:
       ValueError: as `table`; or `rows` is less than 1.
@@ -82,9 +82,9 @@ def table_pieces(
 
 
 class SavedTable:
-    """A table of an open checkpoint, with row i for id i; `variables` has weights, then slots.
+    """A table of an open checkpoint, with row i for id i. `variables` has weights, then slots.
 
-    `pieces` are rounded to float16 where `rounded_for` begins the error of what that cannot hold.
+    If `rounded_for` is set, `pieces` rounds to float16, and `rounded_for` begins its errors.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class SavedTable:
         return re.sub(r"^[.-]|[^A-Za-z0-9.-]", "_", self.name)
 
     def variable(self, slot: str | None) -> str:
-        """Returns the variable of a slot by its suffix; None stands for the weights."""
+        """Returns the variable of a slot by its suffix, or of the weights without a suffix."""
         if slot is None:
             return self.name
         name = f"{self.name}/{slot.removeprefix('/')}"
@@ -139,14 +139,14 @@ class SavedTable:
             yield np.ascontiguousarray(piece)
 
     def labels(self) -> Iterator[list[str | None]]:
-        """Yields the labels of the same pieces; None for a row without a label."""
+        """Yields the labels of each piece of rows, with None for a row without a label."""
         labels = iter(self.vocabulary or ())
         for start, end in self.values.spans(self.name):
             yield [next(labels, None) for _ in range(start, end)]
 
 
 def find(values: CheckpointReader, name: str) -> SavedVariable:
-    """Returns the one table with the name of a variable, a column, or `own_name`; or raises."""
+    """Finds a table by its variable, its column or its `own_name`. Raises if it is not unique."""
     matrices = values.once(_matrices)
     if name in matrices:
         return matrices[name]
@@ -167,7 +167,7 @@ def _matrices(values: CheckpointReader) -> dict[str, SavedVariable]:
 
 
 def _by_column(values: CheckpointReader) -> dict[str, list[str]]:
-    """Returns name of a column, or `own_name` -> the tables that it may stand for."""
+    """Returns name of a column, or `own_name` -> the tables that it may mean."""
     found: dict[str, list[str]] = {}
     for one, variable in values.once(_matrices).items():
         if saved_variables.is_matrix_of_rows(variable):

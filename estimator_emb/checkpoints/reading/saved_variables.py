@@ -52,9 +52,9 @@ class SavedVariable:
       name: its name.
       shape: its shape.
       dtype: type of its values.
-      slots: names of its slots, which are listed nowhere else.
-      optimizer: class name, without 'Parameters', of the embedding optimizer that has these slots;
-        None without slots, or if no optimizer has exactly these.
+      slots: names of its slots. They are not listed as variables.
+      optimizer: class name, without 'Parameters', of the embedding optimizer with exactly these
+        slots, if any.
     """
 
     name: str
@@ -65,7 +65,7 @@ class SavedVariable:
 
     @property
     def bytes(self) -> int:
-        """Returns the size of the variable and its slots in bytes; 0 for strings."""
+        """Returns the size of the variable and its slots in bytes, or 0 for strings."""
         size = 0 if self.dtype == tf.string else self.dtype.size
         return int(np.prod(self.shape, dtype=np.int64)) * size * (1 + len(self.slots))
 
@@ -73,12 +73,12 @@ class SavedVariable:
 def inspect(path: str) -> list[SavedVariable]:
     """Returns the variables of a checkpoint, sorted by name, each with its slots.
 
-    A slot is known by the suffix of its name, for example `/Adagrad`, and by its shape. Tables
-    cannot be told from other matrices, since Adagrad of `tf.compat.v1.train` names its slots as the
-    embedding optimizer does. No values are read.
+    A slot is recognized by the suffix of its name, for example `/Adagrad`, and by its shape. Tables
+    cannot be distinguished from other matrices, because Adagrad of `tf.compat.v1.train` names its
+    slots like the embedding optimizer. Values are not read.
 
     Args:
-      path: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
+      path: prefix of a checkpoint, or a model directory for its latest checkpoint.
 
     Raises:
       ValueError: there is no checkpoint.
@@ -91,7 +91,7 @@ def inspect(path: str) -> list[SavedVariable]:
 def listed_variables(
     shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, tf.DType]
 ) -> list[SavedVariable]:
-    """Returns the variables with these names, shapes and types, as `inspect` does."""
+    """Returns the variables with these names, shapes and types, like `inspect`."""
     slots = {name: slots_of(name, shapes) for name in shapes}
     owned = {slot for own_slots in slots.values() for slot in own_slots}
     return [
@@ -101,12 +101,12 @@ def listed_variables(
 
 
 def listed(values: CheckpointReader) -> list[SavedVariable]:
-    """Returns the variables of an open checkpoint, as `inspect` does."""
+    """Returns the variables of an open checkpoint, like `inspect`."""
     return listed_variables(values.shapes, values.dtypes)
 
 
 def has_helpers(values: CheckpointReader) -> bool:
-    """Returns whether an open checkpoint has helpers of the legacy TPUEstimator."""
+    """Returns whether an open checkpoint has helper variables of the legacy TPUEstimator."""
     return any(is_helper(name) for name in values.shapes)
 
 
@@ -117,7 +117,7 @@ def slots_of(name: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...
 
 
 def cpu_slots(name: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
-    """Returns a variable's slots if they are those of `tf.compat.v1.train` alone; else ()."""
+    """Returns a variable's slots if only `tf.compat.v1.train` gives slots these names, else ()."""
     for suffixes in _CPU_SLOTS.values():
         slots = tuple(name + suffix for suffix in suffixes)
         if all(shapes.get(slot) == shapes[name] for slot in slots):
@@ -126,9 +126,9 @@ def cpu_slots(name: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ..
 
 
 def optimizer_of(name: str, names: Container[str]) -> tuple[str, str | None] | None:
-    """Returns the optimizer of the model that makes a variable, and whose slot it is, if any.
+    """Returns the model's optimizer that makes a variable, if any, and the owner of a slot.
 
-    None if no optimizer makes it. `names` are those of all variables.
+    `names` are the names of all variables.
     """
     if re.fullmatch(r"(.*/)?beta[12]_power(_\d+)?", name):
         return "Adam", None
@@ -152,7 +152,7 @@ def _optimizer(name: str, slots: Sequence[str]) -> str | None:
 
 
 def prefix(path: str) -> str:
-    """Returns the prefix of a checkpoint or of a folder's latest; ValueError if there is none."""
+    """Returns the prefix of a checkpoint or of a folder's latest, or raises ValueError."""
     path = tf.compat.path_to_str(path)
     if tf.io.gfile.isdir(path):
         latest = checkpoint_files.latest(path)
@@ -164,7 +164,7 @@ def prefix(path: str) -> str:
 
 
 def is_helper(name: str) -> bool:
-    """Returns whether a variable is a helper of the legacy TPUEstimator, or a slot of one."""
+    """Returns whether a variable is a helper of the legacy TPUEstimator, or a helper's slot."""
     return any(part.startswith(HELPER_PREFIX) for part in name.split("/"))
 
 
@@ -182,7 +182,7 @@ def is_matrix_of_rows(variable: SavedVariable) -> bool:
 
 
 def possible_tables(variables: Sequence[SavedVariable]) -> dict[str, SavedVariable]:
-    """Returns name -> variable of those that might be tables."""
+    """Returns name -> variable, for the variables that might be tables."""
     shapes = {variable.name: variable.shape for variable in variables}
     of_cpu = {slot for name in shapes for slot in cpu_slots(name, shapes)}
     return {
@@ -195,8 +195,8 @@ def possible_tables(variables: Sequence[SavedVariable]) -> dict[str, SavedVariab
 def own_name(variable: str) -> str:
     """Returns the name of a variable's table in the legacy config and in TensorBoard.
 
-    A column's table `.../words_embedding/embedding_weights` is `tbl_words`, and one that columns
-    share is `tbl_a_b_shared_embedding`; any other has the name of its variable.
+    A column's table `.../words_embedding/embedding_weights` is `tbl_words`. A table that columns
+    share is `tbl_a_b_shared_embedding`. Any other table has the name of its variable.
     """
     column = variable.removesuffix("/embedding_weights").rpartition("/")[2]
     if column.endswith("_shared_embedding"):
@@ -209,7 +209,7 @@ def own_name(variable: str) -> str:
 def tables(
     variables: Sequence[SavedVariable], also: Sequence[str] = ()
 ) -> dict[str, SavedVariable]:
-    """Returns name -> variable of the tables, told by name, slots, a legacy helper or `also`."""
+    """Returns name -> variable of the tables, known by name, slots, a legacy helper or `also`."""
     helped = {
         part.removeprefix(HELPER_PREFIX)
         for variable in variables

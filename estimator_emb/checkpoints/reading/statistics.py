@@ -1,4 +1,4 @@
-"""Describes the values of tables in a checkpoint: `checkpoint.statistics`."""
+"""Implements `checkpoint.statistics`: describes the values of tables in a checkpoint."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ _BIN_SHIFT = 15
 
 @dataclasses.dataclass(frozen=True)
 class TableStatistics:
-    """What the values of a table say.
+    """Statistics of a table's values.
 
     Attributes:
       name: name of its variable.
@@ -29,14 +29,14 @@ class TableStatistics:
       bytes: size of the table and its slots.
       nan: number of NaN in the table and its slots.
       infinite: number of infinite values in the table and its slots.
-      mean_norm: mean of the Euclidean norms of the rows without NaN and infinite values; NaN if
-        there are none.
-      norm_quantiles: their 5 %, 50 % and 95 % quantiles, to 0.4 %.
-      largest_norm: the largest of them.
-      never_trained: number of rows that no gradient has reached: all of their slots are as they
-        began. None if that cannot be told.
-      why_unknown: the reason why it cannot be told; '' if it can.
-      histogram: the number of rows by norm, int64 [65536]; `norms_of_bins` says which norms.
+      mean_norm: mean of the Euclidean norms of the rows without NaN and infinite values. NaN if
+        there are no such rows.
+      norm_quantiles: 5 %, 50 % and 95 % quantiles of these norms, to 0.4 %.
+      largest_norm: the largest of these norms.
+      never_trained: number of rows that no gradient has reached: all of their slots have initial
+        values. None if unknown.
+      why_unknown: the reason why `never_trained` is unknown, or ''.
+      histogram: the number of rows by norm, int64 [65536]. `norms_of_bins` returns the norms.
     """
 
     name: str
@@ -60,23 +60,23 @@ def statistics(
     tables: Sequence[str] | None = None,
     progress: Callable[[int, int], Any] | None = None,
 ) -> list[TableStatistics]:
-    """Returns what the values of tables say: norms, NaN, rows never trained.
+    """Returns statistics of tables: norms, NaN, and rows that were never trained.
 
     The values are read in pieces, so that memory does not depend on the size of a table.
 
-    A row was never trained if all of its slots are as they began. Most slots begin at 0. The
+    A row was never trained if all of its slots have initial values. Most slots begin at 0. The
     accumulators of Adagrad and ProximalAdagrad begin at a number that the program chooses, and then
-    grow. The smallest number of the table is taken for that number where it fills a whole row, of
-    two columns or more. Without slots, as for stochastic gradient descent, nothing tells it.
+    grow. The smallest accumulator of the table is taken as that number if it fills a whole row of
+    two columns or more. Without slots, as for stochastic gradient descent, the count is unknown.
 
     Args:
-      path: prefix of a checkpoint, or a model directory, which stands for its latest checkpoint.
-      tables: names of the tables, as `inspect` lists them. None, the default, stands for those of
-        `checkpoint.tables`.
-      progress: function of the bytes done and the total bytes; None, the default, for none.
+      path: prefix of a checkpoint, or a model directory for its latest checkpoint.
+      tables: names of the tables, as in `inspect`. None, the default, means all tables that
+        `checkpoint.tables` returns.
+      progress: function that is called with the bytes done and the total bytes. None by default.
 
     Raises:
-      ValueError: there is no checkpoint, it is damaged, or a table is not in it.
+      ValueError: the checkpoint is missing or damaged, or a table is not in it.
     """
     with CheckpointReader(saved_variables.prefix(path)) as values:
         listed = values.once(saved_variables.listed)
@@ -161,13 +161,13 @@ def _quantiles(histogram: np.ndarray, largest: float) -> tuple[float, ...]:
     found = []
     for quantile in QUANTILES:
         place = int(np.searchsorted(ends, max(1, np.ceil(quantile * count))))
-        # The first bin is that of 0.
+        # The first bin holds the norm 0.
         found.append(min(float(middles[place]) if place else 0.0, largest))
     return tuple(found)
 
 
 class _Untrained:
-    """Counts the rows whose slots are as they began."""
+    """Counts the rows with all slots at their initial values."""
 
     def __init__(self, variable: SavedVariable, values: CheckpointReader):
         self.read: tuple[str, ...] = variable.slots
@@ -186,7 +186,7 @@ class _Untrained:
                 self._grows = variable.name + slots[0].suffix
         elif on_cpu:
             self.read = on_cpu
-            # The first slot of RMSProp begins at 1, the others and those of the rest at 0.
+            # The first slot of RMSProp begins at 1. All other slots begin at 0.
             zero = on_cpu[1:] if "/RMSProp" in on_cpu[0] else on_cpu
             self._known = dict.fromkeys(zero, 0.0)
         elif variable.slots:

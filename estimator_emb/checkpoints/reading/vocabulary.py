@@ -1,4 +1,4 @@
-"""The labels of a table's rows: a vocabulary file, one label on a line, in the order of the ids."""
+"""Reads the labels of a table's rows from a vocabulary file, one label per line, in id order."""
 
 import re
 from collections.abc import Iterator
@@ -7,10 +7,10 @@ import tensorflow as tf
 
 
 class Vocabulary:
-    """The labels of a table's rows, lines of a UTF-8 file; ValueError if they do not fit.
+    """The labels of a table's rows, lines of a UTF-8 file. Raises ValueError if they do not fit.
 
-    A line too few may be one that was lost anywhere in the file, after which all labels are wrong.
-    So the last rows may lack theirs only where the caller says `allow_unlabelled`.
+    If a line is missing anywhere in the file, all labels after it are wrong. So a file with too few
+    lines is accepted only with `allow_unlabelled`. The last rows then have no labels.
     """
 
     def __init__(self, file: str, table: str, rows: int, allow_unlabelled: bool = False):

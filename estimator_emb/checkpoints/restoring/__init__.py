@@ -1,1 +1,1 @@
-"""The checkpoints of a model directory: which are whole, which fit a program, and their saver."""
+"""Saves a model directory's checkpoints, and restores them after checks."""

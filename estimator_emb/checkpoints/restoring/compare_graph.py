@@ -1,8 +1,8 @@
 """Compares a graph with the checkpoint that it is about to restore.
 
-TensorFlow lets a variable take the shape that its values have in the checkpoint, and reports a
-missing one only when the session is open, in a message that begins with the names of all. Here both
-are errors before a session opens, which name variables and tables, and say what to do.
+TensorFlow lets a variable take its shape from the checkpoint. It reports a missing variable only
+when the session is open, in a message that begins with the names of all variables. Here both raise
+errors before a session opens. The errors name variables and tables, and say what to do.
 """
 
 import dataclasses
@@ -30,9 +30,9 @@ _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 def check_restored(
     path: str, scaffold: Any, tables: Sequence[Table], rounded: Collection[str] = ()
 ) -> None:
-    """Compares the default graph with what its saver will restore; raises a CheckpointError.
+    """Raises a CheckpointError if the default graph does not fit the checkpoint that it restores.
 
-    Savers of an unusual kind are left alone. Variables in `rounded` may have another type there.
+    Savers of an unusual kind are not checked. Variables in `rounded` may have any type.
     """
     saver = getattr(scaffold, "saver", None)
     if saver is None:
@@ -56,9 +56,9 @@ def check_restored(
 
 
 def check_warm_start(settings: Any, tables: Sequence[Table]) -> set[str] | None:
-    """Compares the default graph with the checkpoint of `WarmStartSettings`.
+    """Raises a CheckpointError if the default graph does not fit `WarmStartSettings`.
 
-    Returns the names of the variables that begin with what is there; None if they are not known.
+    Returns the names of the variables that take their values from the checkpoint, if known.
     """
     given = path = tf.compat.path_to_str(settings.ckpt_to_initialize_from)
     is_folder = tf.io.gfile.isdir(path)
@@ -91,13 +91,13 @@ def check_warm_start(settings: Any, tables: Sequence[Table]) -> set[str] | None:
 
 
 def names_in(path: str) -> Collection[str]:
-    """Returns the names of the variables in a checkpoint, whichever way it was saved."""
+    """Returns the names of a checkpoint's variables, also if `tf.train.Checkpoint` saved it."""
     names = checkpoint_reader.load(path).get_variable_to_shape_map()
     return object_graph_key_mapping(path) if _OBJECT_GRAPH in names else names
 
 
 def _restored_by(saver: Any) -> dict[str, Form] | None:
-    """Returns name in the checkpoint -> form of what a saver restores; None if that is unknown."""
+    """Returns name in the checkpoint -> form of each variable that a saver restores, if known."""
     listed: Any = None
     if saver is not None:
         if not isinstance(saver, tf.compat.v1.train.Saver) or _restores_its_own_way(saver):
@@ -128,7 +128,7 @@ def _restores_its_own_way(saver: Any) -> bool:
 def _forms(name: str | None, saved: Any) -> Iterator[tuple[str, Form]]:
     """Yields (name in the checkpoint, form) of an item that a saver was given."""
     if isinstance(saved, SaveableObject) and isinstance(saved.op, tf.Variable):
-        # The Estimator of a Keras model saves its variables so, by the names of their objects.
+        # The Estimator of a Keras model saves its variables under the names of their objects.
         yield from _forms(saved.specs[0].name, saved.op)
     elif isinstance(saved, SaveableObject):
         for spec in saved.specs:
@@ -183,7 +183,7 @@ def _misfits(
 def _misfits_of_rows(
     name: str, here: Form, key: str, info: Any, there: Mapping[str, Form]
 ) -> Iterator[Misfit]:
-    """Yields the misfits of a variable whose rows a warm start moves by a `VocabInfo`."""
+    """Yields the misfits of a variable if a warm start moves its rows by a `VocabInfo`."""
     yield from _misfits(name, Form(_ANY, here.dtype), key, there)
     if key not in there or here.shape.rank != 2 or there[key].shape.rank != 2:
         return

@@ -1,4 +1,4 @@
-"""Copies a checkpoint for an export whose tables are float16."""
+"""Copies a checkpoint for an export with float16 tables."""
 
 import tempfile
 from collections.abc import Collection
@@ -13,7 +13,7 @@ _OWNER = "TPUConfig: serving_tables='float16'"
 
 
 class Float16Copy(tempfile.TemporaryDirectory):
-    """A copy of a checkpoint, with float16 tables, that `write` makes and the end removes."""
+    """A temporary copy of a checkpoint with float16 tables. `write` makes it, exit removes it."""
 
     def __init__(self, checkpoint_path: str):
         super().__init__(prefix="estimator_emb_")

@@ -1,9 +1,9 @@
-"""Keeps what parameter servers hold when the chief of a cluster starts again.
+"""Keeps the variables of parameter servers when the chief of a cluster restarts.
 
-The checkpoint that a new chief finds is older than what the servers hold: restoring it would
-silently lose every step since. So servers that hold a whole model of the same `model_dir` keep it.
-Where a server has lost its part, all go back to the checkpoint, and the logs of the trainers say
-how many steps are lost.
+The checkpoint that a new chief finds is older than the variables of the servers. Restoring it would
+silently lose every step since then. So servers that hold a whole model of the same `model_dir` keep
+it. If a server has lost its part, all servers go back to the checkpoint, and the logs of the
+trainers say how many steps are lost.
 """
 
 import os
@@ -19,7 +19,7 @@ _MARK = "estimator_emb_model_dir"
 
 
 class StepsSeen(tf.compat.v1.train.SessionRunHook):
-    """Warns when steps are lost: a session that loses a server begins anew, with the same hooks."""
+    """Warns about lost steps, after a session lost a server and restarted with the same hooks."""
 
     def __init__(self) -> None:
         self.last: int | None = None
@@ -47,12 +47,12 @@ class StepsSeen(tf.compat.v1.train.SessionRunHook):
 
 
 class LiveServersSaver(PartsSaver):
-    """A saver that restores a checkpoint unless the parameter servers hold something newer."""
+    """A saver that restores a checkpoint unless the parameter servers hold a newer model."""
 
     _set_mark: tf.Operation | None = None
 
     def __init__(self, config: Any, seen: StepsSeen):
-        path = config.model_dir  # As every program on this machine would spell it.
+        path = config.model_dir  # Programs on this machine must get the same spelling.
         self._model_dir = path.rstrip("/") if "://" in path else os.path.realpath(path)
         self._seen = seen
         super().__init__(config)
@@ -60,7 +60,7 @@ class LiveServersSaver(PartsSaver):
     def build(self) -> None:
         super().build()
         if self._set_mark is not None:
-            return  # A session after a lost server calls it again.
+            return  # A session that restarts after a lost server calls `build` again.
         variables = tf.compat.v1.global_variables()
         self._step = tf.compat.v1.train.get_global_step()
         with tf.name_scope("live_servers"), tf.device(None), tf.device("/job:ps/task:0"):
@@ -89,7 +89,7 @@ class LiveServersSaver(PartsSaver):
         super().restore(sess, save_path)
         sess.run(self._set_mark)
         if not missing:
-            return  # They held another training.
+            return  # The servers held another training.
         held_some = self._seen.last is not None or len(missing) < self._count
         if mark == self._model_dir or (mark is None and held_some):
             self._tell(sorted(missing)[0], live, int(saved))
@@ -121,6 +121,6 @@ class LiveServersSaver(PartsSaver):
             return None
 
     def save(self, sess: Any, *args: Any, **kwargs: Any) -> Any:
-        # A model that was never restored saves its initial values first.
+        # A new model is not restored. It gets its mark when it saves its initial values.
         sess.run(self._set_mark)
         return super().save(sess, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""Describes how a checkpoint differs from the program that is to restore it."""
+"""Describes how a checkpoint differs from the program that restores it."""
 
 import collections
 import dataclasses
@@ -41,12 +41,12 @@ _IN_WARM_START = {
 
 
 class UnfitCheckpoint(CheckpointError, tf.errors.InvalidArgumentError):  # type: ignore[misc]
-    """The error of a variable whose shape or type differs between checkpoint and graph."""
+    """Raised if a variable's shape or type differs between checkpoint and graph."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """A variable's type, None for any, and shape; no saver reshapes one that is `in_parts`."""
+    """A variable's shape and type. None means any type. No saver reshapes a variable `in_parts`."""
 
     shape: tf.TensorShape
     dtype: tf.DType | None
@@ -64,7 +64,7 @@ def raise_error(
     found: Sequence[Misfit],
     warm_start: bool = False,
 ) -> None:
-    """Raises the CheckpointError of the misfits found, if any; those of tables come first."""
+    """Raises a CheckpointError about the misfits found, if any. Misfits of tables come first."""
     if found:
         misfits = Misfits(path, tables, here, warm_start)
         for note, *arguments in sorted(found, key=lambda one: misfits.is_dense(one[1])):
@@ -73,7 +73,7 @@ def raise_error(
 
 
 class Misfits:
-    """The differences between the variables `here` in a graph and those of a checkpoint."""
+    """The differences between the variables `here` in a graph and a checkpoint's variables."""
 
     def __init__(
         self, path: str, tables: Sequence[Table], here: Mapping[str, Form], warm_start: bool
@@ -94,7 +94,7 @@ class Misfits:
         return self._owner(name)[0] is None
 
     def add_shape(self, name: str, here: tf.TensorShape, there: tf.TensorShape) -> None:
-        """Notes a variable whose shapes differ; slots that differ as their table go without."""
+        """Notes a variable with different shapes. A slot that differs like its table is skipped."""
         table, weights = self._owner(name)
         self._shapes[name] = here, there
         if name != weights and self._shapes.get(weights) == (here, there):
@@ -134,7 +134,7 @@ class Misfits:
         )
 
     def _alike(self, name: str) -> list[str]:
-        """Returns the saved variables of the shape of a missing one, the most alike name first."""
+        """Returns saved variables with a missing variable's shape, the most similar name first."""
         shape = self._here[name].shape
         alike = [
             variable.name
@@ -149,7 +149,7 @@ class Misfits:
     def _new_names(self) -> dict[str, str]:
         """Returns the missing variables that may have been renamed, each with its old name.
 
-        Of another model nothing was renamed: some other variable must be that of the checkpoint.
+        Returns {} for another model's checkpoint: it has no variable that fits this graph.
         """
         others = self._here.keys() & self._saved.keys() - self._shapes.keys()
         if not any(self._here[name].shape.rank for name in others):
@@ -171,7 +171,7 @@ class Misfits:
             self._note_optimizer(optimizer, missing, new_names)
         self._remedies[_OLD_NAME] += [f"{name!r}: {old!r}" for name, old in new_names.items()]
         for weights, (table, slots) in self._missing_slots.items():
-            if weights not in self._missing:  # The line of a missing table says enough.
+            if weights not in self._missing:  # A missing table has its own line.
                 self._note_missing_slots(weights, table, slots)
         more = len(self._lines) - _SHOWN
         doing = "Warm-starting" if self._warm_start else "Restoring"
@@ -232,10 +232,10 @@ class Misfits:
         missing: Mapping[str, tuple[str, str | None]],
         new_names: dict[str, str],
     ) -> None:
-        """Notes what an optimizer of the model lacks; adds slots of renamed variables to them."""
+        """Notes an optimizer's missing variables. Adds renamed variables' slots to `new_names`."""
         keys = {}
         for name, (key, owner) in missing.items():
-            if owner in self._missing:  # The line of a missing variable says enough.
+            if owner in self._missing:  # A missing variable has its own line.
                 old = name.replace(owner, new_names.get(owner, owner))
                 if old != name and old in self._names_there:
                     new_names[name] = old
@@ -269,7 +269,7 @@ class Misfits:
         self._remedies[remedy] += keys
 
     def _told(self, remedy: str, names: Sequence[str]) -> str:
-        """Returns what to do about variables, or about pairs of new and old names, in words."""
+        """Returns advice in words about variables, or about pairs of new and old names."""
         elsewhere = "train in another model_dir"
         if self._warm_start:
             elsewhere = f"leave {', '.join(names)} out of vars_to_warm_start"
@@ -284,7 +284,7 @@ class Misfits:
         )
 
     def _owner(self, name: str) -> tuple[Table | None, str]:
-        """Returns (table of a variable or None, name of its weights)."""
+        """Returns a variable's table, if any, and the name of the table's weights."""
         for table in self._tables:
             weights = _weights(table, name)
             if weights:
@@ -293,7 +293,7 @@ class Misfits:
 
 
 def _not_trainable(names: Sequence[str]) -> str:
-    """Returns patterns for a warm start of tables that are not trainable, as on a TPU, or ''."""
+    """Returns warm start patterns for tables that are not trainable, as on a TPU, else ''."""
     trainable = {saved_name(variable) for variable in tf.compat.v1.trainable_variables()}
     if trainable.issuperset(names):
         return ""
@@ -306,7 +306,7 @@ def _list(shape: tf.TensorShape) -> str:
 
 
 def _weights(table: Table, name: str) -> str | None:
-    """Returns the weights of a table if `name` is theirs or that of a slot, else None."""
+    """Returns the name of a table's weights if `name` is the weights or a slot of the table."""
     parts = name.split("/")
     if table.scope_key is None:
         own = name == table.name or name.startswith(f"{table.name}/")

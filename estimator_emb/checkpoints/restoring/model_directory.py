@@ -1,4 +1,4 @@
-"""The checkpoints of an estimator: which one a call reads or continues from."""
+"""Chooses the checkpoint that a call of an estimator reads or continues from."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ OLD_SECONDS = 3600
 
 
 class ModelDirectory:
-    """The folder of one estimator's checkpoints; ValueError if TensorFlow reads it as a pattern."""
+    """The folder of an estimator's checkpoints. Its path must not be a pattern to TensorFlow."""
 
     def __init__(self, path: str):
         checkpoint_files.check_folder(path)
@@ -32,7 +32,7 @@ class ModelDirectory:
         return checkpoint_files.latest(self._path)
 
     def to_read(self, call: str, checkpoint_path: Any, warm_start: Any) -> str | None:
-        """Returns what 'evaluate' or 'predict' reads, or None; raises MissingCheckpoint."""
+        """Returns the checkpoint that a call reads, if any, or raises MissingCheckpoint."""
         if checkpoint_path:
             return checkpoint_files.given(checkpoint_path)
         path = self.latest()
@@ -51,7 +51,7 @@ class ModelDirectory:
 
         Yields the hooks that the training needs.
         """
-        # Under a coordinator, it is not known here which of its processes saves.
+        # Under a coordinator, it is unknown here which process saves.
         if not is_chief or getattr(config, "_distribute_coordinator_mode", None):
             yield []
             return
@@ -64,7 +64,7 @@ class ModelDirectory:
 
     @contextlib.contextmanager
     def restoring(self, path: str | None) -> Iterator[None]:
-        """Makes `check` compare graphs with the checkpoint at `path`, if any, which is whole."""
+        """Checks that the checkpoint at `path` is whole, and has `check` compare graphs with it."""
         outer, self.start = self.start, (path,)
         try:
             with error_notes.explained(checkpoint_files.explain, path, chained=False):
@@ -83,9 +83,9 @@ class ModelDirectory:
         *,
         trains: bool,
     ) -> None:
-        """Compares the default graph with the checkpoint that it restores or begins from.
+        """Raises an error if the default graph does not fit the checkpoint that it begins from.
 
-        Only a graph that `trains` must have what each pattern of a warm start finds, such as slots.
+        Every pattern of a warm start must find variables, such as slots, if the graph `trains`.
         """
         if self.start is None or tf.distribute.has_strategy():
             return  # A replica has only a part of the graph.
@@ -101,10 +101,10 @@ class ModelDirectory:
 
 
 def remove_unfinished_saves(model_dir: str, alone: bool) -> None:
-    """Removes the folders that killed saves have left; unless `alone`, only old ones.
+    """Removes the folders that killed saves have left, but only old folders unless `alone`.
 
     A checkpoint is written into a folder `model.ckpt-<step>_temp`, and moved to its place at the
-    end. One that is left may be as large as the checkpoint.
+    end. A folder that is left behind may be as large as the checkpoint.
     """
     names = tf.io.gfile.listdir(model_dir) if tf.io.gfile.isdir(model_dir) else []
     for name in sorted(name.rstrip("/") for name in names):
@@ -130,7 +130,7 @@ def _is_old(folder: str) -> bool:
 
 
 def _say_untrained(call: str, model_dir: str, warm_start: Any) -> None:
-    """Warns that an evaluation or a prediction, the `call`, has no checkpoint."""
+    """Warns that the `call`, 'evaluate' or 'predict', has no checkpoint."""
     begin = f"{call}: Could not find trained model in model_dir: {model_dir}."
     if warm_start:
         logger.warning(

@@ -1,4 +1,4 @@
-"""The saver of `TPUEstimator`, which writes large checkpoints as several files."""
+"""Saves checkpoints of `TPUEstimator`, large checkpoints as several files."""
 
 import functools
 import os
@@ -18,7 +18,7 @@ MOST_FILES = 8
 
 
 def savers_of_program(spec: Any) -> list[tf.compat.v1.train.Saver]:
-    """Returns the savers that a model_fn gives a session, by its scaffold, hooks or collection."""
+    """Returns the savers that a model_fn gives a session in a scaffold, hooks or a collection."""
     savers = [getattr(getattr(spec, "scaffold", None), "saver", None)]
     savers += tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS)
     for name in ("training_hooks", "training_chief_hooks", "evaluation_hooks", "prediction_hooks"):
@@ -36,15 +36,16 @@ def complete(
     on_tpu: bool,
     training: bool,
 ) -> None:
-    """Adds the embedding variables to savers that model_fn made before them.
+    """Adds the embedding variables to savers that model_fn made before these variables.
 
-    A saver loses the variables whose name has `without`. One made after them, by a scaffold_fn,
-    need only have all of them in `training`, where it saves. Raises ValueError if the saver was
-    made on a TPU, where a scaffold_fn can make it later, or by a SaverDef, which cannot be changed.
+    Variables with `without` in their names are removed from the savers. A saver that a scaffold_fn
+    made later must have all variables only in `training`, because only training saves. Raises
+    ValueError if variables are missing in a saver that was made on a TPU, because a scaffold_fn can
+    make it later, or by a SaverDef, because it cannot be changed.
     """
     variables = list(variables)
     for saver in savers:
-        # A saver has no public list of what it saves; None means all, when the session begins.
+        # A saver has no public list of its variables. None means all when the session begins.
         listed = getattr(saver, "_var_list", None)
         by_definition = listed is None and saver.saver_def is not None
         if listed is None and not by_definition:
@@ -70,7 +71,7 @@ def complete(
 
 
 def _is_older(saver: Any, variable: tf.Variable) -> bool:
-    """Returns whether a saver was made before a variable; True for one that is not built yet."""
+    """Returns whether a saver was made before a variable, or is not built yet."""
     if saver.saver_def is None:
         return True
     restore = variable.graph.get_operation_by_name(saver.saver_def.restore_op_name)
@@ -108,9 +109,9 @@ def _with(listed: Any, variables: list[tf.Variable]) -> Any:
 
 
 class ChecksBeforeSaving(tf.compat.v1.train.SessionRunHook):
-    """Calls a function with the session before each save by a saver of the graph or of `savers`.
+    """Calls `check` with the session before each save by a saver of the graph or of `savers`.
 
-    It calls `after` with the session after each save, done or failed.
+    It calls `after` with the session after each save, whether the save succeeded or failed.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class ChecksBeforeSaving(tf.compat.v1.train.SessionRunHook):
                 saver.save = self._checked(saver.save)
 
     def _checked(self, save: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(save)  # It keeps the marks of other wrappers.
+        @functools.wraps(save)  # This keeps the attributes of other wrappers.
         def checked(sess: Any, *args: Any, **kwargs: Any) -> Any:
             self._check(sess)
             try:
@@ -144,8 +145,8 @@ class ChecksBeforeSaving(tf.compat.v1.train.SessionRunHook):
 def take_turns(hooks: Iterable[Any]) -> None:
     """Makes the `CheckpointSaverHook`s of a training write one after the other.
 
-    An asynchronous one writes in a thread of its own, into the same temporary files as another
-    hook; and TensorFlow 2.15's does not find the graph there.
+    An asynchronous hook writes in its own thread, into the same temporary files as another hook.
+    TensorFlow 2.15's asynchronous hook also does not find the graph in that thread.
     """
     turn = threading.Lock()
     for hook in hooks:
@@ -171,16 +172,16 @@ class _InTurn:
 class PartsSaver(tf.compat.v1.train.Saver):
     """The saver that tensorflow-estimator would create, with two differences.
 
-    It writes several data files on all cores, as TensorFlow writes each on one. And it does not
-    overwrite the checkpoint from which its session was just restored, which a `CheckpointSaverHook`
-    would: a process that is killed meanwhile might leave no readable checkpoint.
+    It writes several data files to use all cores, because TensorFlow writes a file on a single
+    core. It skips a `CheckpointSaverHook`'s save of the checkpoint that its session has just
+    restored, because a process that is killed meanwhile might leave no readable checkpoint.
     """
 
     _restored: tuple[Any, str] | None = None
     """A session, as a weak reference, and its restored checkpoint."""
 
     def __init__(self, config: Any, parts: Callable[[bytes], list[bytes]] | None = None):
-        """`parts` writes the parts of a checkpoint, by its path, that other hosts have."""
+        """`parts` makes other hosts write their parts of a checkpoint, and returns the paths."""
         super().__init__(
             sharded=True,
             max_to_keep=config.keep_checkpoint_max,
@@ -206,7 +207,7 @@ class PartsSaver(tf.compat.v1.train.Saver):
 
 
 class _Builder(BulkSaverBuilder):
-    """A builder that divides a device's variables by size over at most one file per core."""
+    """Divides a device's variables by size over several files, at most a file per core."""
 
     def __init__(self, parts: Callable[[bytes], list[bytes]] | None) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""Keeps a second training out of a model directory, where the steps of one would be lost.
+"""Keeps a second training out of a model directory, because two trainings would lose steps.
 
-The process that saves holds the kernel's lock on a hidden file of the directory, which says who it
-is. The lock ends with the process, so that the file of a killed one keeps nobody out. Threads and
-estimators of one process have descriptors of their own, and keep each other out too.
+The process that saves holds the kernel's lock on a hidden file of the directory. The file names the
+process. The lock ends with the process, so a killed process does not block later trainings. Threads
+and estimators of the same process have separate descriptors, so they lock each other out too.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from estimator_emb.reporting.text_columns import escaped
 
 try:
     import fcntl
-except ImportError:  # Not on this system.
+except ImportError:  # This system does not have it.
     fcntl = None  # type: ignore[assignment]
 
 FILE = ".estimator_emb.lock"
@@ -29,10 +29,10 @@ _descriptors: set[int] = set()
 
 @contextlib.contextmanager
 def held(model_dir: str) -> Iterator[Callable[[], None] | None]:
-    """Holds a model directory's lock; raises RuntimeError if another training does.
+    """Holds a model directory's lock. Raises RuntimeError if another training holds it.
 
-    Yields a function that raises RuntimeError if the lock's file has been removed or replaced, so
-    that another training may save there; None without a lock.
+    Yields a check, or None if the directory cannot be locked. The check raises RuntimeError if the
+    lock's file has been removed or replaced, because another training may then save there.
     """
     folder = model_dir.removeprefix("file://")
     path = os.path.join(os.path.abspath(folder), FILE)
@@ -58,7 +58,7 @@ def held(model_dir: str) -> Iterator[Callable[[], None] | None]:
     try:
         yield None if descriptor is None else lambda: _check(model_dir, path, descriptor)
     finally:
-        if descriptor in _descriptors:  # Not in a process that was forked inside.
+        if descriptor in _descriptors:  # A process that was forked inside has closed it.
             with contextlib.suppress(OSError):
                 if _is_at(path, descriptor):
                     os.unlink(path)
@@ -66,7 +66,7 @@ def held(model_dir: str) -> Iterator[Callable[[], None] | None]:
 
 
 def _locked(path: str) -> int:
-    """Returns a locked descriptor; the `strerror` of BlockingIOError says who else holds it."""
+    """Returns a locked descriptor, or raises BlockingIOError with the holder as its `strerror`."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         _descriptors.add(descriptor)
@@ -83,7 +83,7 @@ def _locked(path: str) -> int:
                 error.strerror = who.replace(_this(), f"this process ({os.getpid()})")
             _close(descriptor)
             raise
-        _close(descriptor)  # Its holder has removed it meanwhile.
+        _close(descriptor)  # The holder has removed the file meanwhile.
 
 
 def _this() -> str:
@@ -96,7 +96,7 @@ def _check(model_dir: str, path: str, descriptor: int) -> None:
     except FileNotFoundError:
         kept = False
     except OSError:
-        return  # A file system that does not answer says nothing of the file.
+        return  # Without an answer from the file system, the file's state is unknown.
     if not kept:
         raise RuntimeError(
             f"train: the lock '{path}' of this training was removed or replaced, so that another "
@@ -119,7 +119,7 @@ def _close(descriptor: int) -> None:
 
 
 def _in_forked_process() -> None:
-    """Closes the lock files, which a forked process would hold after the training."""
+    """Closes the lock files, because a forked process would hold them after the training."""
     while _descriptors:
         os.close(_descriptors.pop())
 

@@ -1,4 +1,4 @@
-"""Starts a training from a checkpoint whose tables have other vocabularies: rows go by word."""
+"""Starts training from a checkpoint with other vocabularies, and moves rows with their words."""
 
 import atexit
 import collections
@@ -26,30 +26,30 @@ def vocabulary_warm_start(
     vocabularies: Mapping[str, tuple[_Words, _Words]],
     folder: str | os.PathLike[str] | None = None,
 ) -> Any:
-    """Returns the `WarmStartSettings` that move rows from old vocabularies to new ones.
+    """Returns the `WarmStartSettings` that move rows from old vocabularies to new vocabularies.
 
     Give them to a `TPUEstimator` as `warm_start_from`, with a `model_dir` that has no checkpoint
     yet. The row of a word and its slots move to the word's new id. A new word has the row that the
     table's initializer makes at its id, and slots with the optimizer's initial values. Dropped
-    words have no row. The rows after the words, of unknown words, move too if both tables have as
-    many of them; else they are new. All other variables, among them the global step, are taken as
-    they are.
+    words have no row. The rows after the words belong to unknown words. They move too if both
+    tables have the same number of them. Otherwise they are new. All other variables, including the
+    global step, are taken unchanged.
 
     Args:
-      checkpoint: a checkpoint, or a folder whose latest one is taken.
+      checkpoint: a checkpoint, or a folder for its latest checkpoint.
       embedding_config_spec: the spec of the new training, of columns or config dicts.
-      vocabularies: name of a table, or key of a feature that looks it up -> (old, new), each a file
-        of UTF-8 with a word on a line, or the words, in the order of their ids. Tables that are not
-        named have the vocabulary that they had.
-      folder: where files of the vocabularies are written, which the machine of the table reads
-        when training begins; None, the default, for a temporary folder that goes with the process.
+      vocabularies: name of a table, or key of a feature that looks it up -> (old, new). Each is a
+        UTF-8 file with a word on each line, or the words, in id order. Tables that are not named
+        keep their vocabulary.
+      folder: folder for vocabulary files that the table's machine reads when training begins. None,
+        the default, means a temporary folder that is removed when the process ends.
 
     Raises:
       MissingCheckpoint: there is no checkpoint.
       TypeError: a word is not a string.
-      ValueError: a table is not in the spec, or not one variable of the checkpoint; its dimension
-        differs; its words are not distinct, have a line break, or outnumber its rows; or a file is
-        not UTF-8 or has a blank line.
+      ValueError: a table is not in the spec, or is not exactly one variable of the checkpoint; its
+        dimension differs; its words are not distinct, have a line break, or outnumber its rows; or
+        a file is not UTF-8 or has a blank line.
     """
     path = tf.compat.path_to_str(checkpoint)
     path = (tf.io.gfile.isdir(path) and checkpoint_files.latest(path)) or path
@@ -91,11 +91,11 @@ def vocabulary_warm_start(
         infos[name] = info
         optimizer = table.optimizer
         if optimizer is None or optimizer.slot_variable_creation_fn:
-            continue  # Slots with names of the program's own follow when training begins.
+            continue  # Slots that the program names are added when training begins.
         for slot in optimizer.slots:
             initializer = constant(optimizer.initial_value(slot))
             infos[name + slot.suffix] = info._replace(backup_initializer=initializer)
-    # A list, because tensorflow-estimator takes slots only where patterns are listed.
+    # tensorflow-estimator takes slots only if the patterns are a list.
     return WarmStartSettings(path, [".*", "global_step"], infos)
 
 
@@ -181,12 +181,12 @@ def _shown(word: bytes) -> str:
 
 
 def _write_words(path: str, words: Sequence[bytes], rows: int, rest: str) -> str:
-    """Writes each word after a space and, for each row after them, a line that begins with a tab.
+    """Writes each word after a space, and a line that begins with a tab for each further row.
 
-    So no word is like the line of such a row, and none is blank, which TensorFlow refuses.
+    So a word never equals such a line, and no line is blank. TensorFlow refuses blank lines.
     """
     lines = [b" " + word for word in words]
     lines += [f"\t{rest} {number}".encode() for number in range(rows - len(words))]
-    # Other processes of a cluster may write the same file while one reads it.
+    # Other processes of a cluster may write the same file while this process reads it.
     checkpoint_files.write_whole(path, b"".join(line + b"\n" for line in lines))
     return path

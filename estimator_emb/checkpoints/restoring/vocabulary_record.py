@@ -1,7 +1,7 @@
-"""Records which vocabularies the columns of a training had, and compares a later graph with them.
+"""Records the vocabularies of a training's columns, and compares a later graph with them.
 
-A column's ids are the places of its words. After a change of its words, a saved row stands for
-another word, and no shape tells.
+A column's ids are the positions of its words. If the words change, a saved row stands for another
+word, and no shape shows it.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ Vocabularies = dict[str, list[list[Any]]]
 
 
 class ChangedVocabulary(CheckpointError, tf.errors.FailedPreconditionError):  # type: ignore[misc]
-    """The error of a column whose words are not those of the checkpoint's training."""
+    """Raised if a column's words have changed since the training of the checkpoint."""
 
 
 def vocabularies_of(graph: Any) -> Vocabularies:
@@ -51,7 +51,7 @@ def check_unchanged(path: str, found: Vocabularies) -> None:
         before = recorded.get(key, [])
         gone = [one for one in before if one not in now]
         new = [one for one in now if one not in before]
-        if gone and new:  # A key that gets one more column has changed nothing.
+        if gone and new:  # Another column with the same key is not a change.
             (was, _), (words, _) = gone[0], new[0]
             count = f"{words:,} others" if words != was else "others, as many"
             raise ChangedVocabulary(
@@ -65,7 +65,7 @@ def check_unchanged(path: str, found: Vocabularies) -> None:
 
 
 def write(model_dir: str, found: Vocabularies, continues: bool) -> None:
-    """Records vocabularies, beside those of other graphs if the training `continues`."""
+    """Records vocabularies. Keeps earlier records if the training `continues`."""
     file = os.path.join(model_dir, FILE)
     recorded = _read(file) if continues else {}
     merged = dict(recorded)
@@ -98,13 +98,13 @@ def _from_file(op: Any) -> list[Any] | None:
     if name is None:
         return None
     file, size = name.item().decode(), op.get_attr("vocab_size")
-    if not tf.io.gfile.exists(file):  # It may be on another machine of a cluster.
+    if not tf.io.gfile.exists(file):  # The file may be on another machine of a cluster.
         return None
     return list(_summed(_first_lines(file, size)))
 
 
 def _first_lines(file: str, size: int) -> Iterator[bytes]:
-    """Yields the first `size` lines of a file, all for -1, as TensorFlow reads them."""
+    """Yields the first `size` lines of a file, or all for -1, as TensorFlow reads them."""
     with tf.io.gfile.GFile(file, "rb") as opened:
         end = b"\n"
         while size and (data := opened.read(_PIECE_BYTES)):

@@ -1,4 +1,4 @@
-"""Reads the patterns of `WarmStartSettings` as their authors mean them, and says what they find."""
+"""Changes and checks the patterns of `WarmStartSettings`, and logs the variables that they find."""
 
 import os
 import re
@@ -19,10 +19,10 @@ _SHOWN = 6
 
 
 def without_global_step(settings: Any) -> Any:
-    """Returns `WarmStartSettings` that take the global step only where they name it.
+    """Returns `WarmStartSettings` that take the global step only if a pattern names it.
 
-    A list of patterns looks among all variables, so that '.*' would take the global step along, and
-    `max_steps` and a decaying rate would count the steps of the other training.
+    A list of patterns searches all variables, so '.*' would take the global step too. `max_steps`
+    and a decaying rate would then count the steps of the other training.
     """
     patterns: Any = getattr(settings, "vars_to_warm_start", None)
     if not _are_names(patterns):
@@ -31,15 +31,15 @@ def without_global_step(settings: Any) -> Any:
 
 
 def is_of_keras(settings: Any, model_dir: str) -> bool:
-    """Returns whether `model_to_estimator` has made the settings, for the weights of its model."""
+    """Returns whether `model_to_estimator` made the settings for the weights of its model."""
     path = os.path.join(model_dir, "keras", "keras_model.ckpt")
     return getattr(settings, "ckpt_to_initialize_from", None) == path
 
 
 def with_all_weights(settings: Any, model_dir: str) -> Any:
-    """Returns settings that take all weights of a Keras model, not only those that it trains.
+    """Returns settings that take all weights of a Keras model, not only its trainable weights.
 
-    Other settings are returned as they are. The variables are those of the default graph.
+    Other settings are returned unchanged. The variables are taken from the default graph.
     """
     if not is_of_keras(settings, model_dir) or tf.distribute.has_strategy():
         return settings
@@ -52,7 +52,7 @@ def with_all_weights(settings: Any, model_dir: str) -> Any:
 def check_patterns(settings: Any) -> None:
     """Raises a ValueError for a pattern or name of `WarmStartSettings` that no variable fits.
 
-    Patterns are those of the program, or what `without_global_step` has made of them.
+    `without_global_step` may have changed the program's patterns.
     """
     patterns, keys = settings.vars_to_warm_start, tf.compat.v1.GraphKeys
     for field in ("var_name_to_prev_var_name", "var_name_to_vocab_info"):
@@ -94,7 +94,7 @@ def say(path: str, names: Collection[str]) -> None:
 def _without_step(pattern: str) -> str:
     if _STEP in pattern:
         return pattern
-    flags = re.match(r"\(\?[aiLmsux]+\)|", pattern)  # Python wants them at the beginning.
+    flags = re.match(r"\(\?[aiLmsux]+\)|", pattern)  # Python requires them at the beginning.
     begin = flags[0] if flags else ""
     return f"{begin}(?!{_STEP}:0$)(?:{pattern[len(begin) :]})"
 
