@@ -86,8 +86,8 @@ def fill_parser(parser: parsing.Parser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Runs a program as a cluster. The exit status is in DETAILS, or 128 + the chief's signal."""
     program_files.check_program(options)
-    _check_hosts(options)
-    run_options.variables(options, os.environ)  # Refuses conflicting options.
+    asked = run_options.variables(options, os.environ)  # Refuses conflicting options.
+    _check_hosts(options, asked[environment.DEVICE.name])
     # The command line of this process, with `run` instead of `cluster`.
     ours = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]
     command = [sys.executable, *ours, "run", *run_options.words(options), *options.program]
@@ -99,17 +99,15 @@ def main(options: argparse.Namespace) -> int:
     return start(command, variables, options.workers or 1, options.ps or 1, options.evaluator)
 
 
-def _check_hosts(options: argparse.Namespace) -> None:
+def _check_hosts(options: argparse.Namespace, device: str) -> None:
     """Raises WrongArguments for conflicting options of hosts and clusters."""
     if options.hosts is None:
         for flag, value in (("--devices", options.devices), ("--restarts", options.restarts)):
             if value:
                 raise parsing.WrongArguments(f"{flag} needs --hosts")
         return
-    if options.device != "pjrt":
-        raise parsing.WrongArguments(
-            f"--hosts needs --device=pjrt; the device is {options.device or 'emulate'!r}"
-        )
+    if device != "pjrt":
+        raise parsing.WrongArguments(f"--hosts needs --device=pjrt; the device is {device!r}")
     for flag, value in (
         ("--workers", options.workers),
         ("--ps", options.ps),

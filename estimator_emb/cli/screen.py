@@ -16,6 +16,8 @@ _SECONDS_BETWEEN_DRAWINGS = 0.2
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x1f\x7f-\x9f]")
 
 
+_OF_GLOO = b"[Gloo] Rank "
+"""Start of the lines in which the hosts of jax report each connection."""
 _TIME = re.compile(rb"[IWEF]\d{4} [\d:.]+ +\d+ |\d{4}-\d\d-\d\d[ T][\d:.,]+ ")
 """How a line of absl's log, of TensorFlow's or of Python's begins."""
 
@@ -47,6 +49,8 @@ class Lines:
 
     def _counted(self, lines: list[bytes], is_end: bool) -> Iterator[bytes]:
         for line in lines:
+            if line.startswith(_OF_GLOO):
+                continue
             text = _TIME.sub(b"", line, count=1) if _TIME.match(line) else line
             if text == self._text and 0 < len(line) < _LONGEST_LINE:
                 self._repeats += 1

@@ -74,6 +74,7 @@ def test_trains_as_the_emulated_tpu(case, hosts, devices, tmp_path):
     assert not any("estimator_emb: " in line for line in lines["host 1"])
     event_files = {file.name for file in (tmp_path / "hosts").glob("events.*")}
     assert len(event_files) == 1
+    assert not any("[Gloo]" in line for of_process in lines.values() for line in of_process)
 
 
 def test_the_chief_evaluates_predicts_and_exports_for_all(tmp_path):

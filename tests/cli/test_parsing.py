@@ -77,6 +77,18 @@ run --shards=32 --topology=v3-32 @script
     --shards and --topology both say how many cores there are
 run --device=tpu --shards=2 @script
     --shards needs --device=emulate or --device=pjrt; the device is 'tpu'
+run --hosts @script
+    --hosts needs --device=pjrt
+cluster --hosts=2 @script
+    --hosts needs --device=pjrt; the device is 'emulate'
+cluster --device=pjrt --hosts=2 --ps=1 @script
+    --ps does not go with --hosts
+cluster --device=pjrt --hosts=2 --evaluator @script
+    --evaluator does not go with --hosts
+cluster --devices=2 @script
+    --devices needs --hosts
+cluster --restarts=-1 @script
+    argument --restarts: must be an integer >= 0; got '-1'
 check --generations=v4,v9 x.py
     argument --generations: 'v9' is none of v2, v3, v4, v5e, v5p, v6e
 check --timeout=-1 x.py
@@ -218,7 +230,7 @@ export A --to=npz B --like=x
 
 COUNTS = {
     "run": ["--shards", "--steps-limit"],
-    "cluster": ["--workers", "--ps", "--wait-limit"],
+    "cluster": ["--workers", "--ps", "--hosts", "--devices", "--wait-limit"],
     "check": ["--replicas"],
     "compare": ["--steps"],
     "convert": ["--hosts", "--to-hosts"],
