@@ -1,8 +1,8 @@
-"""The optimizers of the TPU embedding hardware, one file each, listed in `_classes.py`.
+"""The optimizers of the TPU embedding hardware, each in its own file, listed in `_classes.py`.
 
-A file contains everything about its optimizer: its class in the legacy vocabulary and, for five of
-them, in the TF2 vocabulary; its slots and their legacy names; and its rule, a pure function of
-TensorFlow tensors or NumPy arrays. `_step.py` adds the limits and the decay around every rule.
+A file has everything about its optimizer: the class in the legacy vocabulary, the slots with their
+legacy names, and the rule. Five files also have a class in the TF2 vocabulary. A rule is a pure
+function of TensorFlow tensors or NumPy arrays. `_step.py` adds limits and decay around every rule.
 """
 
 import inspect
@@ -29,7 +29,7 @@ ON_TPUS: tuple[type[OptimizationParameters], ...] = tuple(
 """All optimizer classes of the legacy vocabulary, sorted by name."""
 
 for _one in ON_TPUS:
-    if "__init__" in vars(_one):  # A dataclass gets it after `__init_subclass__`.
+    if "__init__" in vars(_one):  # A dataclass gets `__init__` after `__init_subclass__`.
         method_of_program(_one, "__init__")
 
 PARAMETERS = tuple(one for one in ON_TPUS if not one.only_on_hardware)
@@ -46,12 +46,12 @@ TF2_OPTIMIZERS: tuple[type[OptimizationParameters], ...] = (
 
 
 def tf2_class(optimizer: type[OptimizationParameters]) -> type[OptimizationParameters] | None:
-    """Returns the TF2 vocabulary's class of the same optimizer; None if there is none."""
+    """Returns the TF2 vocabulary's class of the same optimizer, or None if it is missing."""
     return next((ours for ours in TF2_OPTIMIZERS if issubclass(ours, optimizer)), None)
 
 
 def as_parameters(value: object, owner: str) -> OptimizationParameters:
-    """Returns what `from_tensorflow` does, or raises ValueError for another object."""
+    """Returns `from_tensorflow(value)`. Raises ValueError if `value` is not an optimizer."""
     if (translated := from_tensorflow(value)) is not None:
         return translated
     names = ", ".join(sorted(ours.__name__ for ours in (*PARAMETERS, *TF2_OPTIMIZERS)))
@@ -59,7 +59,7 @@ def as_parameters(value: object, owner: str) -> OptimizationParameters:
 
 
 def from_tensorflow(value: object) -> OptimizationParameters | None:
-    """Returns an optimizer, ours or TensorFlow's, as one of ours; None for another object."""
+    """Returns our optimizer for an optimizer of ours or TensorFlow's, else None."""
     if isinstance(value, OptimizationParameters) and type(value) is not OptimizationParameters:
         return value
     theirs = name_in_tensorflow(value)
@@ -78,7 +78,7 @@ def name_in_tensorflow(value: object) -> str | None:
 
 
 def translate(value: Any, ours: type[OptimizationParameters]) -> OptimizationParameters:
-    """Creates an object of the class `ours` from the attributes of `value` of the same names.
+    """Creates an object of the class `ours` from the attributes of `value` with the same names.
 
     Keyword-only arguments exist only in our classes, and keep their defaults. `clipvalue` is
     computed from the two limits that TensorFlow stores instead.

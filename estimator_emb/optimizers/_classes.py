@@ -1,4 +1,4 @@
-"""All optimizers of the legacy vocabulary: a new one needs its own file and a line here."""
+"""All optimizers of the legacy vocabulary. A new optimizer needs its own file and a line here."""
 
 from estimator_emb.optimizers.adadelta import AdadeltaParameters as AdadeltaParameters
 from estimator_emb.optimizers.adagrad import AdagradParameters as AdagradParameters

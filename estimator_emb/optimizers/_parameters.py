@@ -1,4 +1,4 @@
-"""The base class of all optimizers of the TPU embedding hardware, and what describes them."""
+"""The base class of all optimizers of the TPU embedding hardware, and types to describe them."""
 
 import dataclasses
 import inspect
@@ -16,10 +16,10 @@ from estimator_emb.reporting.program_calls import method_of_program
 
 @dataclasses.dataclass(frozen=True)
 class Math:
-    """The elementwise functions of one array library that a rule may use.
+    """The elementwise functions of an array library that a rule may use.
 
-    A rule is written once, with these and Python's arithmetic operators. Training runs it on
-    TensorFlow tensors, and tests on NumPy arrays; native kernels are generated from it.
+    A rule is written once, with these functions and Python's arithmetic operators. It runs on
+    TensorFlow tensors in training, and on NumPy arrays in tests. It also generates native kernels.
     """
 
     sqrt: Callable[[Any], Any]
@@ -31,7 +31,7 @@ class Math:
     divide_no_nan: Callable[[Any, Any], Any] | None = None  # If None, `quotient` uses `where`.
 
     def quotient(self, x: Any, y: Any) -> Any:
-        """Returns x / y, and 0 where y is 0; y must be at least 0."""
+        """Returns x / y, or 0 where y is 0. y must not be negative."""
         if self.divide_no_nan is None:
             return x / self.where(y == 0, pymath.inf, y)
         return self.divide_no_nan(x, y)
@@ -58,7 +58,7 @@ _RANGES: dict[str, Callable[[float], bool]] = {
 
 
 def check_finite(owner: str, value: Any, allowed: float | None = None) -> None:
-    """Raises ValueError for a number that is NaN, or infinite in float32 and not `allowed`."""
+    """Raises ValueError if a number is NaN, or infinite in float32 and not `allowed`."""
     try:
         value = float(value)
     except OverflowError:  # An int too large for a float.
@@ -77,7 +77,7 @@ def is_number(value: Any) -> bool:
 
 
 def check_not_negative(owner: str, value: Any) -> None:
-    """Raises ValueError if a number is negative; `owner` is its name in the message."""
+    """Raises ValueError if a number is negative. `owner` is its name in the message."""
     if value < 0:
         raise ValueError(f"{owner} must not be negative; got {value!r}.")
 
@@ -87,9 +87,9 @@ class Slot:
     """A value that an optimizer keeps for every element of a table."""
 
     name: str  # In the load and retrieve ops and in the TF2 vocabulary, e.g. `accumulators`.
-    suffix: str  # Of the table's variable name in legacy checkpoints, e.g. `/Adagrad`.
-    initial: float | str = 0.0  # Or the name of the constructor argument that holds it.
-    legacy_name: str = ""  # In `AdagradSlotVariables` and its like; '' means `name`.
+    suffix: str  # Appended to the table's variable name in legacy checkpoints, e.g. `/Adagrad`.
+    initial: float | str = 0.0  # A str names the constructor argument with the value.
+    legacy_name: str = ""  # In `AdagradSlotVariables` and similar classes. '' means `name`.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Hardware:
 
     name: str
     message: str  # Its field in `OptimizationParameters` of optimization_parameters.proto.
-    # Field of its own message -> the optimizer's attribute that it holds, if the names differ.
+    # Field of the optimizer's message -> our attribute with another name.
     renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -116,15 +116,15 @@ class OptimizationParameters:
       learning_rate: step size, a number >= 0. Rounded to float32 like every hyper-parameter, as in
         the hardware.
       use_gradient_accumulation: True sums all gradients of a row over the whole batch before one
-        update. False runs one update for each core whose part of the batch contains the row; with
-        one core both are the same.
-      clip_weight_min, clip_weight_max: limits of a row's weights after its update; None means no
+        update. False runs an update for each core whose part of the batch contains the row. With
+        a single core, both are the same.
+      clip_weight_min, clip_weight_max: limits of a row's weights after its update. None means no
         limit.
-      weight_decay_factor: fraction of its weights that a row loses before it is updated; None means
+      weight_decay_factor: fraction of its weights that a row loses before it is updated. None means
         no decay.
       multiply_weight_decay_factor_by_learning_rate: True makes that fraction
         `weight_decay_factor * learning_rate`.
-      clip_gradient_min, clip_gradient_max: limits of a row's summed gradient; None means no limit.
+      clip_gradient_min, clip_gradient_max: limits of a row's summed gradient. None means no limit.
         They need `use_gradient_accumulation`.
 
     Raises:
@@ -141,12 +141,12 @@ class OptimizationParameters:
     # True if the rule was never published, so that only TPU hardware can train with it.
     only_on_hardware = False
     updates_untouched_rows = False  # True if a step also changes rows that are not in the batch.
-    required_dimension: int | None = None  # Of a table with this optimizer; None means any.
-    # The program's function that creates slot variables, only in TF2 classes; None means ours.
+    required_dimension: int | None = None  # The only dimension that a table may have, if any.
+    # The program's function that creates slot variables, if given to a TF2 class.
     slot_variable_creation_fn: Callable[..., Any] | None = None
-    # Argument that changes the operations of the rule -> one value for each form of the rule.
-    # Wheels contain kernels for each form. A number changes the operations only if a root replaces
-    # its power, or if the rule omits a part for it.
+    # Argument that changes the operations of the rule -> a value for each form of the rule. Wheels
+    # contain kernels for each form. A number changes the operations only if a root replaces its
+    # power, or if the rule omits a part for it.
     forms: Mapping[str, tuple[Any, ...]] = {}
     # Argument -> the range that its value must be in, a key of `_RANGES`.
     ranges: Mapping[str, str] = {}
@@ -213,7 +213,7 @@ class OptimizationParameters:
             method_of_program(cls, "__init__")
 
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
-        """Returns rows of the table and of the slots after one step of the optimizer.
+        """Returns rows of the table and of the slots after a step of the optimizer.
 
         Args:
           math: the array library of the rows.

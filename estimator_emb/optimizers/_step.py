@@ -1,6 +1,6 @@
-"""A step of any optimizer: its rule, with the limits and the decay around it.
+"""Runs a step of any optimizer: its rule, with the limits and the decay around it.
 
-The order is that of the hardware, as far as it is documented: clip the summed gradient, decay the
+The order is the hardware's, as far as it is documented: clip the summed gradient, decay the
 weights, run the rule, clip the weights. Slots are never clipped.
 """
 
@@ -21,12 +21,12 @@ def step(
     clipping_limit: float | None = None,
     complete: bool = False,
 ) -> tuple[Any, ...]:
-    """Returns `(w, *slots)`, rows of a table and of its slots, after one step.
+    """Returns `(w, *slots)`, rows of a table and of its slots, after a step.
 
-    The arguments are those of `OptimizationParameters.update`, except that `g` is not clipped yet.
-    The `clipping_limit` of the `EmbeddingConfigSpec` clips it to [-limit, +limit], before the
-    optimizer's own limits. `complete` computes missing limits and decay too, as infinite and 0, so
-    that optimizers which differ only in numbers are the same program.
+    The arguments are the same as in `OptimizationParameters.update`, but `g` is not clipped yet.
+    The `clipping_limit` of the `EmbeddingConfigSpec` clips `g` to [-limit, +limit], before the
+    optimizer's own limits. `complete` also computes missing limits, as infinity, and missing decay,
+    as 0. Then optimizers that differ only in numbers are the same program.
 
     Source: optimization_parameters.proto (`clipping_limits`, `gradient_clipping_limits`,
     `weight_decay_factor`), TF 2.15.1. It refers to
@@ -47,7 +47,7 @@ def step(
 def gradient_limits(
     parameters: OptimizationParameters, clipping_limit: float | None
 ) -> tuple[float, float]:
-    """Returns one pair of limits that acts as the two of `step` in turn; infinite ones are none."""
+    """Merges both gradient limits of `step` into (low, high). Infinity means no limit."""
     low, high = parameters.clip_gradient_min, parameters.clip_gradient_max
     low = -np.inf if low is None else float(low)
     high = np.inf if high is None else float(high)

@@ -1,4 +1,4 @@
-"""What the TF2 classes add to their legacy classes."""
+"""The base class of the TF2 optimizer classes, with arguments that legacy classes do not have."""
 
 import inspect
 import numbers
@@ -24,21 +24,21 @@ def clipvalue_of(low: float | None, high: float | None) -> ClipValue | None:
 
 
 class TF2Optimizer(OptimizationParameters):
-    """Base of the TF2 classes, besides a legacy class with the slots and the rule.
+    """Base of the TF2 classes, which inherit slots and rule from a legacy class.
 
-    Its arguments are those of `OptimizationParameters`, except:
+    Its arguments are the same as in `OptimizationParameters`, except:
 
     * `learning_rate`: a number >= 0, or a function without arguments that returns it as a number or
       a scalar tensor. The function is called once, in the graph of the training step. A number is
-      the rate of all steps; a tensor is evaluated in each step.
-    * `clipvalue`, instead of the two limits of the gradient: a positive number c for (-c, c), or a
-      tuple (min, max) in which None means no limit. It needs `use_gradient_accumulation`.
+      the rate of all steps. A tensor is evaluated in each step.
+    * `clipvalue` replaces the two limits of the gradient: a positive number c for (-c, c), or a
+      tuple (min, max). A min or max of None means no limit. It needs `use_gradient_accumulation`.
     * `slot_variable_creation_fn`, for optimizers with slots: a function that creates their
       variables. It is called with the table's variable, the list of slot names, and a list of
       initializers, functions of a shape and a dtype. It returns {slot name: variable}, each a
-      resource variable of the table's shape and dtype with any name. None creates variables with
+      resource variable of the table's shape and dtype with any name. By default, the variables have
       the names in the docstring of the class.
-    * `low_dimensional_packing_status`: a speed hint for the hardware; it does not change results.
+    * `low_dimensional_packing_status`: a speed hint for the hardware. It does not change results.
 
     Raises:
       TypeError: a hyper-parameter that must be a number is not.
@@ -60,7 +60,7 @@ class TF2Optimizer(OptimizationParameters):
         return {**self.arguments(), "clipvalue": (self.clip_gradient_min, self.clip_gradient_max)}
 
     def _construct(self, arguments: dict[str, Any]) -> None:
-        """Calls the constructor of the legacy class; `arguments` are the locals() of our own."""
+        """Calls the constructor of the legacy class. `arguments` are the locals() of ours."""
         legacy_names = {name: legacy for legacy, name in self.renamed.items()}
         given = {legacy_names.get(name, name): value for name, value in arguments.items()}
         del given["self"]

@@ -20,14 +20,14 @@ class AdadeltaParameters(OptimizationParameters):
 
     The hardware knows this optimizer, but TensorFlow never had a Python class for it. Argument
     order, defaults and the names `<table>/Adadelta/accumulators` and `<table>/Adadelta/updates` are
-    therefore ours, after those of the load and retrieve ops.
+    therefore ours. They follow the load and retrieve ops.
 
-    Arguments not listed below are those of `OptimizationParameters`.
+    For arguments not listed below, see `OptimizationParameters`.
 
     Args:
-      learning_rate: step size; 1 is the method as published.
+      learning_rate: step size. 1 is the method as published.
       rho: decay of a and u. Any number.
-      epsilon: added inside both roots. Any number; with 0 a row stays where it is or becomes NaN.
+      epsilon: added inside both roots. Any number. With 0, a row stays where it is or becomes NaN.
 
     Source: `AdadeltaParameters` of optimization_parameters.proto and
     LoadTPUEmbeddingAdadeltaParameters, TF 2.15.1; rule: `functor::ApplyAdadelta` of

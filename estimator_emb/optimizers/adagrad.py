@@ -3,8 +3,8 @@
     a <- a + g * g
     w <- w - lr * g / sqrt(a)
 
-The new accumulator divides, and there is no epsilon: a positive initial accumulator keeps the first
-step finite. TensorFlow treats a number below 1.2e-38 as 0; where a is 0, w keeps its value.
+The step divides by the root of the new a, without an epsilon. A positive initial accumulator keeps
+the first step finite. TensorFlow treats a number below 1.2e-38 as 0. Where a is 0, w is unchanged.
 """
 
 import dataclasses
@@ -16,9 +16,9 @@ from estimator_emb.optimizers._parameters import Hardware, Math, OptimizationPar
 
 @dataclasses.dataclass(eq=False, repr=False)
 class AdagradParameters(OptimizationParameters):
-    """Adagrad for embedding tables. It has one slot, a, saved as `<table>/Adagrad`.
+    """Adagrad for embedding tables. Its slot a is saved as `<table>/Adagrad`.
 
-    Arguments not listed below are those of `OptimizationParameters`.
+    For arguments not listed below, see `OptimizationParameters`.
 
     Args:
       learning_rate: step size.
@@ -52,12 +52,12 @@ class AdagradParameters(OptimizationParameters):
 
 
 class Adagrad(_tf2.TF2Optimizer, AdagradParameters):
-    """Adagrad in the TF2 vocabulary: the rule is that of `AdagradParameters`.
+    """Adagrad in the TF2 vocabulary, with the rule of `AdagradParameters`.
 
-    Its slot, `accumulators`, float32 like the table, is saved as `<table>/Adagrad`.
+    Its slot `accumulators` is float32 like the table, and is saved as `<table>/Adagrad`.
 
     Args:
-      learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.001 by default;
+      learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.001 by default.
         `AdagradParameters` has no default.
       initial_accumulator_value: start of every a, > 0. `AdagradParameters` calls it
         `initial_accumulator`, with the same default.

@@ -7,9 +7,9 @@
     w <- w - lr * m                                     use_nesterov=False
     w <- w - lr * (momentum * m + s)                    use_nesterov=True
 
-The new a scales the gradient and Nesterov's form reads the new m. The comment on this optimizer in
-optimization_parameters.proto says that m sums the scale without the gradient; TensorFlow's code and
-its test on TPUs do what stands above.
+The new a scales the gradient, and Nesterov's form reads the new m. The comment on this optimizer in
+optimization_parameters.proto says that m sums the scale without the gradient. TensorFlow's code and
+its test on TPUs follow the formulas above.
 """
 
 import dataclasses
@@ -27,15 +27,15 @@ class AdagradMomentumParameters(OptimizationParameters):
 
     They are saved as `<table>/AdagradMomentum/Accumulator` and `<table>/AdagradMomentum/Momentum`.
 
-    Arguments not listed below are those of `OptimizationParameters`.
+    For arguments not listed below, see `OptimizationParameters`.
 
     Args:
       learning_rate: step size.
       momentum: decay of m. Any number.
-      use_nesterov: which of the two steps above.
-      exponent: which root of the accumulator divides, > 0; 2 is the square root of Adagrad.
-      beta2: decay of a. Any number; exactly 1 sums the squares as Adagrad does.
-      epsilon: added to a inside the power, > 0. It is no initial accumulator.
+      use_nesterov: selects one of the two steps above.
+      exponent: the root of the accumulator that divides, > 0. 2 is the square root, as in Adagrad.
+      beta2: decay of a. Any number. Exactly 1 sums the squares, as in Adagrad.
+      epsilon: added to a inside the power, > 0. It is not an initial accumulator.
 
     Raises:
       ValueError: `exponent` or `epsilon` is not positive.
@@ -70,8 +70,7 @@ class AdagradMomentumParameters(OptimizationParameters):
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
         a, m = slots
         momentum, beta2, epsilon = self.rounded("momentum", "beta2", "epsilon")
-        # The hardware divides in float32, so that the power of exponent 3 is the float32 next to
-        # -1/3.
+        # The hardware divides in float32. So the power for exponent 3 is the float32 next to -1/3.
         power = float(np.float32(-1) / np.float32(self.exponent))
         a = a + g * g if beta2 == 1 else beta2 * a + ((1 - beta2) * g) * g
         s = math.pow(a + epsilon, power) * g
@@ -82,16 +81,16 @@ class AdagradMomentumParameters(OptimizationParameters):
 
 
 class AdagradMomentum(_tf2.TF2Optimizer, AdagradMomentumParameters):
-    """Adagrad with momentum in the TF2 vocabulary: the rule of `AdagradMomentumParameters`.
+    """Adagrad with momentum in the TF2 vocabulary, with the rule of `AdagradMomentumParameters`.
 
-    Its slots, `accumulators` a and `momenta` m, float32 like the table, start from 0. They are
-    saved as `<table>/AdagradMomentum/Accumulator` and `<table>/AdagradMomentum/Momentum`.
+    Its slots `accumulators` (a) and `momenta` (m) are float32 like the table and start from 0. They
+    are saved as `<table>/AdagradMomentum/Accumulator` and `<table>/AdagradMomentum/Momentum`.
 
     Args:
-      learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.001 by default;
+      learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.001 by default.
         `AdagradMomentumParameters` has no default.
       momentum: as in `AdagradMomentumParameters`, but 0.0 by default.
-      use_nesterov, exponent, beta2, epsilon: as there.
+      use_nesterov, exponent, beta2, epsilon: as in `AdagradMomentumParameters`.
       use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
         multiply_weight_decay_factor_by_learning_rate, slot_variable_creation_fn, clipvalue,
         low_dimensional_packing_status: see `TF2Optimizer`.

@@ -9,8 +9,8 @@ The hardware never corrects the bias of m and v. To correct it in step t, return
 `lr * sqrt(1 - beta2^t) / (1 - beta1^t)` from `learning_rate_fn`, or from the function that is the
 `learning_rate` of `Adam`.
 
-Lazy Adam leaves alone the rows that no id of the batch names. Otherwise these rows take the step
-too, with g = 0, so that their m and v decay and their w keeps moving.
+Lazy Adam skips the rows that no id of the batch names. Without it, these rows take the step too,
+with g = 0: their m and v decay, and their w keeps moving.
 """
 
 import dataclasses
@@ -24,17 +24,16 @@ from estimator_emb.optimizers._parameters import Hardware, Math, OptimizationPar
 class AdamParameters(OptimizationParameters):
     """Adam for embedding tables. Its slots are saved as `<table>/Adam/m` and `<table>/Adam/v`.
 
-    Arguments not listed below are those of `OptimizationParameters`.
+    For arguments not listed below, see `OptimizationParameters`.
 
     Args:
       learning_rate: step size.
       beta1: decay of m, in [0, 1).
       beta2: decay of v, in [0, 1).
-      epsilon: positive. Squared where it stands inside the root. 1e-8 by default; 1e-7 in `Adam`,
-        below.
+      epsilon: positive. Squared if it is inside the root. 1e-8 by default, but 1e-7 in `Adam`.
       lazy_adam: True updates only the rows that the batch names. False needs
         `use_gradient_accumulation` and costs a pass over the whole table every step.
-      sum_inside_sqrt: which of the two denominators above.
+      sum_inside_sqrt: selects one of the two denominators above.
 
     Raises:
       ValueError: a beta is outside [0, 1), epsilon is not positive, or `lazy_adam` and
@@ -94,17 +93,17 @@ class AdamParameters(OptimizationParameters):
 
 
 class Adam(_tf2.TF2Optimizer, AdamParameters):
-    """Adam in the TF2 vocabulary: the rule is that of `AdamParameters`.
+    """Adam in the TF2 vocabulary, with the rule of `AdamParameters`.
 
-    Its slots, `momenta` m and `velocities` v, float32 like the table, start from 0. They are saved
-    as `<table>/Adam/m` and `<table>/Adam/v`.
+    Its slots `momenta` (m) and `velocities` (v) are float32 like the table, and start from 0. They
+    are saved as `<table>/Adam/m` and `<table>/Adam/v`.
 
     Args:
-      learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.001 by default;
+      learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.001 by default.
         `AdamParameters` has no default.
       beta_1, beta_2: `beta1` and `beta2` of `AdamParameters`.
-      epsilon: as there, but 1e-7 by default.
-      lazy_adam, sum_inside_sqrt: as there.
+      epsilon: as in `AdamParameters`, but 1e-7 by default.
+      lazy_adam, sum_inside_sqrt: as in `AdamParameters`.
       use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
         multiply_weight_decay_factor_by_learning_rate, slot_variable_creation_fn, clipvalue,
         low_dimensional_packing_status: see `TF2Optimizer`.

@@ -5,8 +5,8 @@
     mom <- momentum * mom + lr * g / sqrt(ms - mg * mg + epsilon)
     w   <- w - mom
 
-ms - mg * mg is an estimate of a variance and never negative in exact arithmetic. In float32 it can
-come out below zero when the gradient hardly varies, so epsilon must outweigh the rounding of ms.
+ms - mg * mg estimates a variance, and is never negative in exact arithmetic. In float32 it can be
+negative if the gradient hardly varies, so epsilon must outweigh the rounding error of ms.
 """
 
 import dataclasses
@@ -21,16 +21,16 @@ class CenteredRMSPropParameters(OptimizationParameters):
 
     The hardware knows this optimizer, but TensorFlow never had a Python class for it. Argument
     order, defaults and the names `<table>/CenteredRMSProp/ms`, `.../mom` and `.../mg` are therefore
-    ours, after those of `RMSPropParameters`.
+    ours. They follow `RMSPropParameters`.
 
-    Arguments not listed below are those of `OptimizationParameters`.
+    For arguments not listed below, see `OptimizationParameters`.
 
     Args:
       learning_rate: step size.
       rho: decay of ms and mg. Any number.
       momentum: decay of mom. Any number.
-      epsilon: added inside the root. Any number; with 0, a row whose gradients were all 0 becomes
-        NaN.
+      epsilon: added inside the root. Any number. With 0, a row becomes NaN if all its gradients
+        were 0.
 
     Source: `CenteredRmsPropParameters` of optimization_parameters.proto and
     LoadTPUEmbeddingCenteredRMSPropParameters, TF 2.15.1; rule: `functor::ApplyCenteredRMSProp` of

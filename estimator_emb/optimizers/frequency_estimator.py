@@ -10,7 +10,7 @@ row's last lookup:
     L <- t
 
 t arrives as the learning rate: the table's `learning_rate_fn` must return the global step as a
-float32. No gradient is used. D should start from max_delta, by the table's initializer.
+float32. Gradients are ignored. The table's initializer should start D from max_delta.
 """
 
 import dataclasses
@@ -24,8 +24,8 @@ class FrequencyEstimatorParameters(OptimizationParameters):
     """A frequency estimator for embedding tables of dimension 1. It trains nothing.
 
     Its slot, `L` above, is saved as `<table>/FrequencyEstimator` and starts from 0. The learning
-    rate is 1.0, gradients are accumulated and nothing is clipped or decayed; none of that is an
-    argument.
+    rate is fixed to 1.0. Gradients are always accumulated, and never clipped. Weights are never
+    clipped or decayed.
 
     Args:
       tau: share of a new distance in the estimate, between 0 and 1. Any number is accepted.

@@ -15,12 +15,12 @@ With k = -learning_rate_power, a' and z' the new a and z:
     N  = clamp(z', -c, c) - z'               l1 > 0
     w <- N / D
 
-w is computed afresh from a' and z', so that the first update of a row forgets an initial value of w
-that a and z do not explain.
+w is computed only from a' and z'. So the first update of a row forgets its initial w, unless a and
+z match it.
 
-Zero accumulators are fine. Where D is 0, as after a zero gradient on a zero accumulator without
-beta and l2, w becomes 0, the weight that z = 0 stands for, and not NaN. The form without
-multiplication divides by lr, so a rate of 0 needs the other one.
+Accumulators may be zero. D is 0 after a zero gradient on a zero accumulator without beta and l2.
+Then w becomes 0, the weight for z = 0, and not NaN. With `multiply_linear_by_learning_rate=False`
+the rule divides by lr, so a rate of 0 needs True.
 """
 
 import dataclasses
@@ -34,20 +34,20 @@ from estimator_emb.optimizers._parameters import Hardware, Math, OptimizationPar
 class FtrlParameters(OptimizationParameters):
     """FTRL for embedding tables.
 
-    Its slots a and z are saved as `<table>/Ftrl` and `<table>/Ftrl_1`; z starts from 0.
+    Its slots a and z are saved as `<table>/Ftrl` and `<table>/Ftrl_1`. z starts from 0.
 
-    Arguments not listed below are those of `OptimizationParameters`.
+    For arguments not listed below, see `OptimizationParameters`.
 
     Args:
       learning_rate: step size.
-      learning_rate_power: `-k` above, <= 0; -0.5 is the square root of Adagrad, 0 a fixed rate.
+      learning_rate_power: `-k` above, <= 0. -0.5 is the square root of Adagrad, 0 a fixed rate.
       initial_accumulator_value: start of every a, >= 0.
       l1_regularization_strength: `l1` above, >= 0.
       l2_regularization_strength: `l2` above, >= 0.
-      multiply_linear_by_learning_rate: which of the two forms above. It changes what z means, so
-        a checkpoint of one form does not fit the other.
+      multiply_linear_by_learning_rate: selects one of the two forms above. It changes the meaning
+        of z, so a checkpoint of one form does not fit the other.
       beta: added to the root of the accumulator. Any number.
-      allow_zero_accumulator: no effect: zero accumulators are always allowed.
+      allow_zero_accumulator: no effect. Zero accumulators are always allowed.
 
     Raises:
       ValueError: `learning_rate_power` is positive, or the initial accumulator or a strength is
@@ -119,30 +119,30 @@ class FtrlParameters(OptimizationParameters):
         n = -z
         if l1 != 0:
             n = math.minimum(math.maximum(z, -c), c) - z
-        # In a v1 graph `==` compares tensors as objects; `<=` compares their values.
+        # In a v1 graph, `==` compares tensors as objects, but `<=` compares their values.
         return n / math.where(math.maximum(d, -d) <= 0, float("inf"), d), a, z
 
 
 class FTRL(_tf2.TF2Optimizer, FtrlParameters):
-    """FTRL-Proximal in the TF2 vocabulary: the rule is that of `FtrlParameters`.
+    """FTRL-Proximal in the TF2 vocabulary, with the rule of `FtrlParameters`.
 
-    Its slots, `accumulators` a and `linears` z, float32 like the table, are saved as `<table>/Ftrl`
-    and `<table>/Ftrl_1`; z starts from 0. The order of the arguments is not that of
+    Its slots `accumulators` (a) and `linears` (z) are float32 like the table. They are saved as
+    `<table>/Ftrl` and `<table>/Ftrl_1`. z starts from 0. The order of the arguments differs from
     `FtrlParameters`.
 
     Args:
-      learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.001 by default;
+      learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.001 by default.
         `FtrlParameters` has no default.
       learning_rate_power, l1_regularization_strength, l2_regularization_strength, beta,
         multiply_linear_by_learning_rate, allow_zero_accumulator: as in `FtrlParameters`.
-      initial_accumulator_value: start of every a, > 0; `FtrlParameters` takes 0 too.
+      initial_accumulator_value: start of every a, > 0. `FtrlParameters` also takes 0.
       use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
         multiply_weight_decay_factor_by_learning_rate, slot_variable_creation_fn, clipvalue,
         low_dimensional_packing_status: see `TF2Optimizer`.
 
     Raises:
-      ValueError: `initial_accumulator_value` is not positive, or `learning_rate_power` is positive
-        or a strength negative, which TensorFlow's class documents and does not check.
+      ValueError: `initial_accumulator_value` is not positive, `learning_rate_power` is positive, or
+        a strength is negative. TensorFlow's class documents the last two, but does not check them.
       TypeError, ValueError: as `TF2Optimizer` does.
 
     Source: `tf.tpu.experimental.embedding.FTRL` of tensorflow/python/tpu/tpu_embedding_v2_utils.py,

@@ -1,4 +1,4 @@
-"""MDL Adagrad light, which the hardware has and whose rule was never published."""
+"""MDL Adagrad light. The hardware supports this optimizer, but its rule was never published."""
 
 import dataclasses
 from typing import Any
@@ -10,21 +10,21 @@ from estimator_emb.optimizers._parameters import Hardware, Math, OptimizationPar
 class MDLAdagradLightParameters(OptimizationParameters):
     """MDL Adagrad light for embedding tables, on TPU hardware only.
 
-    TensorFlow has the names of its hyper-parameters, and no formula, defaults or Python class: only
-    the makers of the hardware know what they mean and which values are good. Slots: accumulators,
-    weights and benefits, saved as `<table>/MDLAdagradLight/accumulators` and so on.
+    TensorFlow has the names of its hyper-parameters, but no formula, defaults or Python class. Only
+    the makers of the hardware know their meaning and good values. The slots accumulators, weights
+    and benefits are saved as `<table>/MDLAdagradLight/accumulators` and so on.
 
     Args:
       learning_rate: step size.
       l2, lr_power, min_servable_mdl_benefit, mdl_mix_in_margin, mdl_benefit_rampup_coeff,
         mdl_min_weight, benefit_revisit_scale, max_event_benefit, max_total_benefit, mdl_hard_limit:
         numbers, required, given to the hardware as they are.
-      hard_limit_min_benefit, mdl_regularize: True or False, required, given to it likewise.
-      initial_accumulator: start of every accumulator, > 0; weights and benefits start from 0. These
-        starts are our choice: they are those of the rows that the hardware pads a table with.
+      hard_limit_min_benefit, mdl_regularize: True or False, required, given to the hardware too.
+      initial_accumulator: start of every accumulator, > 0. Weights and benefits start from 0. These
+        starts are our choice. The hardware uses the same values in rows that pad a table.
       use_gradient_accumulation, clip_weight_min, clip_weight_max, clip_gradient_min,
-        clip_gradient_max: see `OptimizationParameters`. There is no weight decay: the hardware's
-        does not work with this optimizer.
+        clip_gradient_max: see `OptimizationParameters`. There is no weight decay, because the
+        hardware's weight decay does not work with this optimizer.
 
     Raises:
       TypeError: a hyper-parameter that must be a number is not.

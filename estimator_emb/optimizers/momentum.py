@@ -4,8 +4,8 @@
     w <- w - lr * m                              use_nesterov=False
     w <- w - (lr * g + lr * momentum * m)        use_nesterov=True
 
-m holds no learning rate, so that a new rate applies to the whole step at once; in Keras's SGD, the
-momentum holds the rates of past steps. Nesterov's form reads the new m.
+m does not contain the learning rate, so a new rate applies to the whole step at once. In Keras's
+SGD, the momentum contains the rates of past steps. Nesterov's form reads the new m.
 """
 
 import dataclasses
@@ -20,12 +20,12 @@ class MomentumParameters(OptimizationParameters):
 
     Its slot, `m` above, is saved as `<table>/Momentum` and starts from 0.
 
-    Arguments not listed below are those of `OptimizationParameters`.
+    For arguments not listed below, see `OptimizationParameters`.
 
     Args:
       learning_rate: step size.
-      momentum: decay of m. Any number; 0 makes this gradient descent.
-      use_nesterov: which of the two steps above.
+      momentum: decay of m. Any number. 0 makes this gradient descent.
+      use_nesterov: selects one of the two steps above.
 
     Source: `MomentumParameters` of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1; rule:
     `functor::ApplyMomentum` of tensorflow/core/kernels/training_ops.cc, to which

@@ -1,4 +1,4 @@
-"""Adagrad whose step is followed by a proximal step for L1 and L2 regularization.
+"""Adagrad, followed by a proximal step for L1 and L2 regularization.
 
     a <- a + g * g
     e =  lr / sqrt(a)
@@ -6,8 +6,8 @@
     w <- sign(p) * max(|p| - e * l1, 0) / (1 + l2 * e)        l1 > 0
     w <- p / (1 + l2 * e)                                     l1 = 0
 
-The new accumulator divides, and there is no epsilon: a positive initial accumulator keeps the first
-step finite. TensorFlow treats a number below 1.2e-38 as 0; where a is 0, e is 0 too.
+The step divides by the root of the new a, without an epsilon. A positive initial accumulator keeps
+the first step finite. TensorFlow treats a number below 1.2e-38 as 0. Where a is 0, e is 0 too.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from estimator_emb.optimizers._parameters import Hardware, Math, OptimizationPar
 class ProximalAdagradParameters(OptimizationParameters):
     """Proximal Adagrad for embedding tables. Its slot a is saved as `<table>/ProximalAdagrad`.
 
-    Arguments not listed below are those of `OptimizationParameters`.
+    For arguments not listed below, see `OptimizationParameters`.
 
     Args:
       learning_rate: step size.

@@ -9,7 +9,7 @@
 
 The hardware's rule is not published. optimization_parameters.proto says only that it is Yogi
 (Algorithm 2 of the paper) without bias correction, with extensions from FTRL. The rule above is our
-reading of that: `tfa.optimizers.Yogi`, which has the same defaults, without its bias correction.
+reading: `tfa.optimizers.Yogi`, with the same defaults, but without its bias correction.
 """
 
 import dataclasses
@@ -25,16 +25,16 @@ class ProximalYogiParameters(OptimizationParameters):
     Its slots v and m are saved as `<table>/ProximalYogi` and `<table>/ProximalYogi_1`. m starts
     from 0.
 
-    Arguments not listed below are those of `OptimizationParameters`.
+    For arguments not listed below, see `OptimizationParameters`.
 
     Args:
       learning_rate: step size.
       beta1: decay of m, in [0, 1).
-      beta2: 1 - beta2 is the rate at which v follows g * g, in [0, 1).
+      beta2: in [0, 1). v follows g * g at the rate 1 - beta2.
       epsilon: added to the root, > 0.
       l1_regularization_strength: `l1` above, >= 0.
       l2_regularization_strength: `l2` above, >= 0.
-      initial_accumulator_value: start of every v. Any number; a negative one soon gives NaN.
+      initial_accumulator_value: start of every v. Any number. A negative start soon gives NaN.
 
     Raises:
       ValueError: a beta is outside [0, 1), epsilon is not positive, or a strength is negative.

@@ -4,7 +4,7 @@
     mom <- momentum * mom + lr * g / sqrt(ms + epsilon)
     w   <- w - mom
 
-epsilon stands inside the root, and mom holds the learning rate of the steps that built it.
+epsilon is inside the root. mom contains the learning rates of past steps.
 """
 
 import dataclasses
@@ -17,19 +17,19 @@ from estimator_emb.optimizers._parameters import Hardware, Math, OptimizationPar
 class RMSPropParameters(OptimizationParameters):
     """RMSProp for embedding tables.
 
-    Its slots ms and mom are saved as `<table>/RMSProp/ms` and `<table>/RMSProp/mom`; mom starts
+    Its slots ms and mom are saved as `<table>/RMSProp/ms` and `<table>/RMSProp/mom`. mom starts
     from 0.
 
-    Arguments not listed below are those of `OptimizationParameters`.
+    For arguments not listed below, see `OptimizationParameters`.
 
     Args:
       learning_rate: step size.
       rho: decay of ms. Any number.
       momentum: decay of mom. Any number.
-      epsilon: added to ms inside the root. Any number; with 0, a row whose gradients were all 0
-        becomes NaN.
-      initial_ms: start of every ms. `tf.compat.v1.train.RMSPropOptimizer` starts from 1; the TPU
-        classes start from 0 and have no such argument, which is why it is keyword-only.
+      epsilon: added to ms inside the root. Any number. With 0, a row becomes NaN if all its
+        gradients were 0.
+      initial_ms: start of every ms. `tf.compat.v1.train.RMSPropOptimizer` starts from 1. The TPU
+        classes start from 0 and have no such argument, so it is keyword-only.
 
     Source: `RMSPropParameters` of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1; rule:
     `functor::ApplyRMSProp` of tensorflow/core/kernels/training_ops.cc, to which

@@ -1,6 +1,6 @@
 """Stochastic gradient descent.
 
-A row moves against its gradient, and nothing is kept beside it:
+A row moves against its gradient. There are no slots:
 
     w <- w - lr * g
 """
@@ -14,7 +14,7 @@ from estimator_emb.optimizers._tf2 import ClipValue, LearningRate, TF2Optimizer
 class StochasticGradientDescentParameters(OptimizationParameters):
     """Stochastic gradient descent for embedding tables. It has no slots.
 
-    Arguments not listed below are those of `OptimizationParameters`.
+    For arguments not listed below, see `OptimizationParameters`.
 
     Args:
       learning_rate: step size.
@@ -31,10 +31,10 @@ class StochasticGradientDescentParameters(OptimizationParameters):
 
 
 class SGD(TF2Optimizer, StochasticGradientDescentParameters):
-    """Stochastic gradient descent in the TF2 vocabulary, of float32 tables. It has no slots.
+    """Stochastic gradient descent in the TF2 vocabulary, for float32 tables. It has no slots.
 
     Args:
-      learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.01 by default;
+      learning_rate: step size, or a function that returns it: see `TF2Optimizer`. 0.01 by default.
         `StochasticGradientDescentParameters` has no default.
       use_gradient_accumulation, clip_weight_min, clip_weight_max, weight_decay_factor,
         multiply_weight_decay_factor_by_learning_rate, clipvalue,
