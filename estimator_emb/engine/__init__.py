@@ -1,1 +1,1 @@
-"""One training step of the tables of a host."""
+"""The lookup and the training step of the embedding tables on the host."""

@@ -1,4 +1,4 @@
-"""Finds bad input when the step runs, and stops the step before any table changes."""
+"""Checks the input when a step runs, and stops the step before any table changes."""
 
 import contextlib
 import dataclasses
@@ -15,14 +15,17 @@ _TOGETHER = " Batch the whole dataset, with drop_remainder=True."
 
 
 def checked(inputs: list[Ids], batch_size: int | None = None) -> tuple[list[Ids], tf.Tensor]:
-    """Returns `inputs`, which ops can read only once all of them are found good, and that finding.
+    """Returns `inputs`, guarded by checks at run time, and the tensor that runs the checks.
 
-    Any of these stops a step before anything is looked up or written: values and indices that
-    differ in number, a dense shape that is negative or larger than memory, a batch without samples,
-    features of different batch sizes, a sparse index outside the dense shape, two ids at one
-    position of a sequence, another number of weights than of ids, weights at other places, an id
-    outside [0, vocabulary size), a weight that is NaN or infinite, or a batch size other than
-    `batch_size`. The tf.errors.InvalidArgumentError names feature, table and value.
+    Ops that read the returned inputs wait for the checks. These problems stop a step before
+    anything is looked up or written, by a tf.errors.InvalidArgumentError with feature, table and
+    value:
+
+    * Values and indices differ in number. A dense shape is negative or larger than memory.
+    * A batch is empty, or its size is not `batch_size`. Features have different batch sizes.
+    * A sparse index is outside the dense shape. Two ids have the same position in a sequence.
+    * Weights differ from the ids in number or position. A weight is NaN or infinite.
+    * An id is outside [0, vocabulary size).
     """
     with after_forms(inputs):
         good = require(list(_problems(inputs, batch_size)), "check_ids")
@@ -48,14 +51,14 @@ def _problems(inputs: list[Ids], batch_size: int | None) -> Iterator[Problem]:
 
 
 def problems(inputs: list[Ids], batch_size: int | None) -> Iterator[Problem]:
-    """Yields what `checked` requires, in the order in which it raises an error."""
+    """Yields the possible problems of `inputs` in the order of `checked`."""
     for ids in inputs:
         yield from structure_checks.problems(ids)
     yield from _problems(inputs, batch_size)
 
 
 def after_forms(inputs: list[Ids]) -> contextlib.AbstractContextManager:
-    """Returns a context that waits for the check of forms, as the ops that read `inputs` do."""
+    """Makes readers of `inputs`, and ops in the returned context, wait for structure checks."""
     problems = [problem for ids in inputs for problem in structure_checks.problems(ids)]
     if not problems:
         return contextlib.nullcontext()
@@ -66,17 +69,17 @@ def after_forms(inputs: list[Ids]) -> contextlib.AbstractContextManager:
 
 
 def require(problems: list[Problem], name: str) -> tf.Tensor:
-    """Returns a tensor that fails in a step with a problem; the error reports the first one."""
+    """Returns a tensor that fails in a step with a problem. The error reports the first problem."""
     good = tf.reduce_all(tf.stack([holds for holds, _ in problems]))
 
     def explain() -> tf.Tensor:
-        # In order: the first problem found is the one reported.
+        # The assertions run in order, so that the first problem is reported.
         previous: list[tf.Operation] = []
         for holds, message in problems:
             stops = tf.raw_ops.Assert(condition=holds, data=[message()], summarize=1)
             if not tf.executing_eagerly():
-                # tf.control_dependencies would leave out an op if one of its inputs is first
-                # captured inside of the context.
+                # tf.control_dependencies would ignore an op with an input that is first captured
+                # inside the context.
                 stops._add_control_inputs(previous)
                 previous = [stops]
         with tf.control_dependencies(previous):
@@ -92,7 +95,7 @@ def readable(message: str) -> str:
 
 
 def with_batch_size(ids: Ids, batch_size: int | None) -> Ids:
-    """Returns `ids` with `batch_size`, if given, in their static shapes."""
+    """Returns `ids` with their static batch size set to `batch_size`, if given."""
     if batch_size is None:
         return ids
     lengths, samples = ids.lengths, ids.static_batch
@@ -106,7 +109,7 @@ def with_batch_size(ids: Ids, batch_size: int | None) -> Ids:
 
 
 def check_size(of: Ids | Source, samples: int | None, batch_size: int | None) -> None:
-    """Raises ValueError if the graph fixes another number of samples than `batch_size`."""
+    """Raises ValueError if the static number of samples differs from `batch_size`."""
     if samples is not None and batch_size not in (None, samples):
         raise ValueError(
             f"{of.owner} has {samples} samples, but the batch size is {batch_size}." + _TOGETHER
@@ -114,9 +117,9 @@ def check_size(of: Ids | Source, samples: int | None, batch_size: int | None) ->
 
 
 def reading_holds(inputs: list[Ids]) -> list[tf.Tensor]:
-    """Returns bool scalars, True if all is well, for what only the input as it came can tell.
+    """Returns the checks that need the original input, as bool scalars, True if all is well.
 
-    They are the part of `checked` that ids, segments and weights no longer show.
+    For the other checks of `checked`, ids, segments and weights are enough.
     """
     return [
         holds
@@ -186,7 +189,7 @@ def _weight_problems(ids: Ids) -> Iterator[Problem]:
 
 
 def outside(table: Table, ids: tf.Tensor) -> tf.Tensor:
-    """Returns, as bool [n], which ids are outside [0, vocabulary size)."""
+    """Returns bool [n]: whether each id is outside [0, vocabulary size)."""
     size = table.config.vocabulary_size
     if size > ids.dtype.max:
         return ids < 0
@@ -215,15 +218,15 @@ def _bad_weight(ids: Ids) -> Iterator[Problem]:
 
 
 def _first(values: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:
-    # One more element, because this also runs for a feature without a problem if another has one.
+    # Appends an element, because this also runs for features without a problem.
     none = tf.zeros([1, *values.shape[1:]], values.dtype)
     some = tf.concat([tf.gather(values, tf.where(chosen)[:1, 0]), none], axis=0)
     return some[0]
 
 
 def _narrow(ids: Ids) -> tf.Tensor:
-    # int32 has half the bytes to hash and compare, and the check has shown that the ids fit.
+    # int32 ids have half the bytes to hash and compare. The check has shown that they fit.
     dtype = tf.int32 if ids.table.config.vocabulary_size <= tf.int32.max else tf.int64
     if ids.ids.dtype == dtype:
-        return tf.identity(ids.ids)  # tf.cast would make no op that waits for the check.
+        return tf.identity(ids.ids)  # tf.cast would create no op that can wait for the check.
     return tf.cast(ids.ids, dtype)

@@ -1,16 +1,16 @@
-"""N cores of a TPU in one graph on the host.
+"""Emulates the cores of a TPU in a graph on the host.
 
-A program's step is built once, as core 0 sees it. `Cores.replicate` then copies, for every other
-core, the part of the graph that depends on what differs between cores: their inputs, the results of
-ops between cores, and random numbers. Constants and variables are shared, and only core 0 writes
-variables: on a TPU too, the cores write the same value, or core 0's is kept.
+A program's step is built once, for core 0. `Cores.replicate` then copies a part of the graph for
+every other core. This part depends on values that differ between cores: inputs, results of ops
+between cores, and random numbers. The cores share constants and variables, and only core 0 writes
+variables. On a TPU, too, the cores write the same value, or core 0's value is kept.
 
 The ops between cores (`cross_replica_sum`, `all_to_all`, `collective_permute`) have no kernel off a
-TPU, and their mere presence in a graph fails every session call. They are replaced while the step
-is built, and computed from the values of all cores when the graph has been copied. So are
-`xla.replica_id`, whose kernel ends the process off a TPU, and `tpu_replicated_input`: each core
-gets its number, or its input. What tells whether a model is on a TPU answers the program as there;
-TensorFlow asks it too, and builds the ops of a CPU.
+TPU, and every session call fails if the graph contains such an op. So they are replaced while the
+step is built, and computed from the values of all cores after the copy. `xla.replica_id` would end
+the process off a TPU. It becomes the number of the core, and `tpu_replicated_input` becomes the
+core's input. Functions that tell whether a model is on a TPU answer the program as on a TPU.
+TensorFlow's own calls of these functions are left alone, so that it builds the ops of a CPU.
 """
 
 import contextlib
@@ -72,9 +72,9 @@ _PER_LOOP = ("StackV2", "TensorArrayV3")
 
 @dataclasses.dataclass
 class Collective:
-    """An op between cores; `combine` computes the outputs of all cores from their values.
+    """An op between cores. `combine` computes all cores' outputs from all cores' values.
 
-    `groups` are those of the cores that exchange values, or (source, target) of a permutation.
+    `groups` are the groups of cores that exchange values, or (source, target) of a permutation.
     """
 
     kind: str
@@ -87,9 +87,9 @@ class Collective:
 class Cores:
     """The `count` cores that share a step.
 
-    `taken_out` says that the step is taken out of the graph instead of being copied, so that what
-    one core is given counts too. This process feeds the cores `own`, by default all; the first of
-    them takes the place of core 0.
+    `taken_out` means that the step is taken out of the graph instead of being copied. Then the
+    inputs of a single core are recorded too. This process feeds the cores `own`, by default all
+    cores. The first of them takes the place of core 0.
     """
 
     def __init__(self, count: int = 1, taken_out: bool = False, own: range | None = None):
@@ -106,10 +106,10 @@ class Cores:
 
         Args:
           shard_context: True makes TPU embedding columns read activations from the features, and
-            `CrossShardOptimizer` count the cores; False makes the columns look up raw ids
+            `CrossShardOptimizer` count the cores. False makes the columns look up raw ids
             themselves, as without an EmbeddingConfigSpec.
-          numbered: True makes `xla.replica_id` the number of the core, and with `shard_context`
-            tells the program that it is in the XLA context of a TPU.
+          numbered: True makes `xla.replica_id` the number of the core. With `shard_context`, it
+            also tells the program that it is in the XLA context of a TPU.
         """
         ops = {
             name: _unchanged if self.count == 1 else getattr(self, f"_{name}")
@@ -126,7 +126,7 @@ class Cores:
             yield
 
     def per_core(self, values: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Returns the tensor of core 0; `values` has one for each core that this process feeds."""
+        """Returns core 0's tensor of `values`, which has a tensor for each of the cores `own`."""
         if not self._notes:
             return values[0]
         mine = tf.identity(values[0])
@@ -134,7 +134,7 @@ class Cores:
         return mine
 
     def stand_ins(self, dtype: tf.DType, shape: Any) -> list[tf.Tensor]:
-        """Makes a tensor for each core; `wire` gives it its value later."""
+        """Creates a tensor for each of the cores `own`. `wire` connects it to its value later."""
         made = [tf.identity(tf.compat.v1.placeholder(dtype, shape)) for _ in self.own]
         if self._notes:
             self._per_core[made[0].name] = made
@@ -145,15 +145,14 @@ class Cores:
 
     @property
     def inputs(self) -> dict[str, tf.Tensor]:
-        """The tensors that core 0 was given by name, without outputs of ops between cores."""
+        """The per-core tensors of core 0 by name, without outputs of ops between cores."""
         exchanged = {one.output.name for one in self.collectives}
         return {name: of[0] for name, of in self._per_core.items() if name not in exchanged}
 
     def replicate(self, targets: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
         """Copies the step of core 0 for the other cores, once per graph.
 
-        Returns all cores' tensors for each of `targets`. Raises NotImplementedError if an op
-        between cores stands inside a loop or a branch.
+        Returns the tensors of all cores for each of `targets`.
         """
         if self.count == 1:
             return [[target] for target in targets]
@@ -213,7 +212,7 @@ class Cores:
         gradient: Callable[[tf.Tensor], tf.Tensor],
         shape: Any = None,
     ) -> tf.Tensor:
-        """Returns core 0's output of an op between cores; None is the shape of its input."""
+        """Returns core 0's output of an op between cores. `shape` defaults to the input's shape."""
 
         @tf.custom_gradient
         def exchanged(value: tf.Tensor) -> Any:
@@ -300,10 +299,10 @@ class Cores:
 def _in_xla(count: int) -> Iterator[Ops]:
     """Yields functions that tell a program that XLA compiles its model for `count` cores of a TPU.
 
-    As on a TPU, what `tf.init_scope` and `tf.control_dependencies(None)` enclose is outside.
+    As on a TPU, `tf.init_scope` and `tf.control_dependencies(None)` leave this context.
     """
     graph = tf.compat.v1.get_default_graph()
-    # It adds no dependency, and sees the ops that a TPU's context would see.
+    # This context adds no dependency, and contains the ops that a TPU's context would contain.
     inside = graph.control_dependencies([])
     tpu = TPUReplicateContext("cluster", count, None)
 
@@ -333,7 +332,7 @@ def _in_xla(count: int) -> Iterator[Ops]:
 
 @contextlib.contextmanager
 def _replaced(ops: Ops) -> Iterator[None]:
-    """Makes this thread call `ops` in place of TensorFlow's; other threads are not affected."""
+    """Replaces TensorFlow's functions by `ops` in this thread only."""
     global _running
     with _lock:
         if not _running:
@@ -363,7 +362,7 @@ def _replaceable(op: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_of_tensorflow(frame: Any) -> bool:
-    """Returns whether the caller of `frame` is TensorFlow's or Keras's, not one by AutoGraph."""
+    """Returns whether TensorFlow or Keras called `frame`, skipping frames of AutoGraph."""
     frame = frame.f_back
     while _AUTOGRAPH in frame.f_code.co_filename:
         frame = frame.f_back
@@ -378,7 +377,7 @@ def _not_in_body(kind: str, count: int) -> NotImplementedError:
 
 
 def wire(stand_in: tf.Tensor, value: tf.Tensor) -> None:
-    """Gives a stand-in its value."""
+    """Connects a stand-in to its value."""
     stand_in.op._update_input(0, value)
 
 
@@ -397,7 +396,7 @@ def _constant(owner: str, value: Any) -> list[list[int]]:
 def _part_per_core(wanted: Sequence[tf.Tensor], sources: set[str]) -> list[tf.Operation]:
     """Returns the ops between `sources` and `wanted`, in the order of their creation.
 
-    It takes a v1 loop as a whole, and every op that draws random numbers.
+    They include all ops that draw random numbers. A TensorFlow 1 loop is taken as a whole.
     """
     needed = structure.reached(
         [tensor.op for tensor in wanted if tensor.name not in sources],
@@ -429,12 +428,12 @@ def _part_per_core(wanted: Sequence[tf.Tensor], sources: set[str]) -> list[tf.Op
 
 
 def _before(op: tf.Operation) -> list[tf.Operation]:
-    """Returns ops that `op` waits for without reading; they may be what skips an untaken branch."""
+    """Returns the control inputs of `op` that write nothing. They may skip an untaken branch."""
     return [before for before in op.control_inputs if not _writes(before)]
 
 
 def _writes(op: tf.Operation) -> bool:
-    """Returns whether an op changes a variable or writes a summary, which core 0 does for all."""
+    """Returns whether an op changes a variable or writes a summary, so that only core 0 runs it."""
     if any(tensor.dtype._is_ref_dtype for tensor in op.outputs):
         return True
     return not op.outputs and any(tensor.dtype == tf.resource for tensor in op.inputs)
@@ -462,7 +461,7 @@ def _copy(
     wanted: Sequence[tf.Tensor],
     core: int,
 ) -> list[tf.Tensor]:
-    """Copies `ops` for another core; `sources` maps names of core 0's tensors to its own."""
+    """Copies `ops` for another core. `sources` maps core 0's tensor names to its tensors."""
     names = {op.name for op in ops}
     graph_def = tf.compat.v1.GraphDef()
     graph_def.versions.CopyFrom(tf.compat.v1.get_default_graph().graph_def_versions)
@@ -487,7 +486,7 @@ def _copy(
         if _draws(op) and (node.attr["seed"].i or node.attr["seed2"].i):
             node.attr["seed2"].i += core
     inside = [tensor for tensor in wanted if tensor.op.name in names and tensor.name not in sources]
-    # Outside of any scope of variables or loops that happens to be open.
+    # Leaves any name scope or loop that happens to be open.
     with tf.name_scope(""), tf.control_dependencies(None):
         imported = tf.graph_util.import_graph_def(
             graph_def,

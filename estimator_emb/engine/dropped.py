@@ -1,4 +1,4 @@
-"""Leaves bad ids out, and counts them, instead of stopping the program."""
+"""Drops and counts bad ids, instead of stopping the program."""
 
 import dataclasses
 
@@ -10,14 +10,14 @@ from estimator_emb.reporting.console import logger
 
 
 class DroppedIds(tf.compat.v1.train.SessionRunHook):
-    """A hook that leaves out ids outside [0, vocabulary size), and counts them by table.
+    """A session hook that drops ids outside [0, vocabulary size), and counts them by table.
 
-    An id is left out with its weight, so that 'mean' and 'sqrtn' combine what remains. The
-    activation of a sample without any other id is zero, and so is that of the id's position in a
-    sequence. No row is read or trained for it. The summary `bad_ids/<table>` is the number of ids
-    left out since this process began to run the graph; the log has it at the end. An exported model
-    leaves ids out without counting them: `count` is False. `of_batch` maps a table to the number of
-    ids of each feature of the batch that were left out, int64 scalars.
+    An id is dropped with its weight, so that 'mean' and 'sqrtn' combine what remains. A sample
+    without any other id gets a zero activation, and so does the id's position in a sequence. No row
+    is read or trained for the id. The summary `bad_ids/<table>` counts the ids dropped since this
+    process began to run the graph. The log shows the counts at the end. `count` is False for an
+    exported model, which drops ids without counting them. `of_batch` maps a table to the number of
+    ids dropped from each of its features in the batch, int64 scalars.
     """
 
     def __init__(self, count: bool):
@@ -44,7 +44,7 @@ class DroppedIds(tf.compat.v1.train.SessionRunHook):
     def _add(self, table: str, bad: tf.Tensor) -> tf.Operation:
         if table not in self._totals:
             zero = tf.constant(0, tf.int64)
-            # Where ordinary ops are: workers would share a variable on a parameter server.
+            # On the device of ordinary ops: workers would share a variable on a parameter server.
             with tf.device(tf.constant(False).device):
                 self._totals[table] = tf.compat.v1.Variable(
                     zero,
@@ -58,8 +58,8 @@ class DroppedIds(tf.compat.v1.train.SessionRunHook):
         return self._totals[table].assign_add(count, read_value=False)
 
     def summarize(self, after: list[tf.Tensor]) -> None:
-        """Adds the counts to the graph's summaries, read after `after`, the tensors of `drop`."""
-        # A summary's tag would begin with the name scope around it.
+        """Adds the counts to the graph's summaries, read after the tensors `after` from `drop`."""
+        # An open name scope would become a part of the summary's tag.
         with tf.name_scope(""), tf.control_dependencies(after):
             for table, total in self._totals.items():
                 tf.compat.v1.summary.scalar(f"bad_ids/{table}", total.read_value())

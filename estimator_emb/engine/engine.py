@@ -1,14 +1,14 @@
-"""Looks up and trains the tables of one graph on the host, as the TPU hardware would.
+"""Looks up and trains the tables of a graph on the host, as the TPU hardware would.
 
-A step goes around the program's model_fn in four phases:
+A step wraps the program's model_fn in four phases:
 
-1. `TableStep.read_batch` reads the ids of a batch, and puts a stand-in for each activation into the
-   features: a `Reading`.
-2. `Reading.pending` gives the activations to the model: a `PendingLookup`, which in training takes
-   the gradients that reach them.
-3. model_fn decides the names of the variables by the scopes in which it uses its columns. So
-   `PendingLookup.create_tables` creates the tables after it, looks the ids up, and wires the
-   activations into the stand-ins: a `LiveTables`.
+1. `TableStep.read_batch` reads the ids of a batch, and creates a stand-in for each activation. It
+   returns a `Reading`.
+2. `Reading.pending` gives the stand-ins to the model. In training, it also captures the gradients
+   that reach them. It returns a `PendingLookup`.
+3. model_fn runs. The scopes in which it uses its columns name the variables. So afterwards
+   `PendingLookup.create_tables` creates the tables, looks up the ids, and connects the activations
+   to the stand-ins. It returns a `LiveTables`.
 4. `LiveTables.apply_gradients` updates the tables.
 """
 
@@ -50,24 +50,24 @@ class TableStep:
 
     Args:
       training: True creates slots and updates tables.
-      cores: the cores that share the batch. Each sees the activations of its slice; the tables are
-        looked up and updated once, for the whole batch.
-      batch_size: samples of the whole batch, if known beforehand; another size stops the step. With
-        several hosts, those of this host's part of the batch.
-      as_parts: see `tables.storage.create`.
-      part: with several hosts, the number of this host and of all: it creates its part of each
-        table.
-      shards: the number of parameter servers; 1 without any.
-      dropped: leaves bad ids out; None makes them errors.
+      cores: the cores that share the batch. Each core sees the activations of its slice. The tables
+        are looked up and updated once, for the whole batch.
+      batch_size: samples of the whole batch, if known beforehand. Another size stops the step. With
+        several hosts, the samples of this host's part of the batch.
+      as_parts: the argument `name_as_part` of `tables.storage.create`.
+      part: with several hosts, (number of this host, number of hosts). This host creates its part
+        of each table.
+      shards: the number of parameter servers, or 1 without a cluster.
+      dropped: leaves out bad ids. None makes bad ids errors.
       look_up_integers: see `engine.integers`.
-      summarizes: True adds figures of the tables to the summaries of a training graph.
+      summarizes: True adds statistics of the tables to the summaries of a training graph.
       in_this_process: False if the tables may be on another machine.
-      dtype: of the weights; float16 only where nothing trains them.
+      dtype: the dtype of the weights. float16 is only for tables that are not trained.
       place: where the tables are, for the log.
 
     Attributes:
-      next_step: a session hook that keeps the lookup of the next step, in training with
-        `pipeline_execution_with_tensor_core`; else None.
+      next_step: a session hook that keeps the lookup of the next step. It exists only in training
+        with `pipeline_execution_with_tensor_core`.
     """
 
     spec: EmbeddingConfigSpec
@@ -97,7 +97,7 @@ class TableStep:
 
     @functools.cached_property
     def replaced(self) -> set[str]:
-        """Keys of the ids in the batch; the model sees something else under them."""
+        """Keys of the ids in the batch. The model sees activations or padded ids instead."""
         columns = self.spec.tensor_core_feature_columns or ()
         return {
             *(feature.key for table in self.tables for feature in table.features),
@@ -106,7 +106,7 @@ class TableStep:
 
     @property
     def consumed(self) -> set[str]:
-        """Keys of the ids and weights in the batch, which no core sees."""
+        """Keys of the ids and weights in the batch. No core sees the values under these keys."""
         features = [feature for table in self.tables for feature in table.features]
         weights = {feature.weight_key for feature in features if feature.weight_key is not None}
         return self.replaced | weights
@@ -120,18 +120,18 @@ class TableStep:
         return sizes.describe(self.tables, where)
 
     def from_previous_step(self, structure: Any) -> Any:
-        """Returns what the model sees: this batch, or the previous one if lookups are ahead."""
+        """Returns `structure`, or the previous batch's structure if lookups run a step ahead."""
         return structure if self.next_step is None else self.next_step.carried(structure)
 
     def enqueue(self, features: Any) -> "PendingLookup":
-        # The program's names of ops decide those of variables, and must not depend on these ops,
-        # which differ between modes.
+        # The names of the program's ops decide the names of its variables. These ops differ between
+        # modes, so the scope keeps them from changing the names.
         with tf.name_scope("embedding_input"):
             return self.read_batch(features).pending()
 
     @placement.on_cpu()
     def read_batch(self, features: Any) -> "Reading":
-        """Reads the features of the whole batch; raises as `inputs.source_of` does."""
+        """Reads the features of the whole batch. Raises the same errors as `inputs.source_of`."""
         if not isinstance(features, Mapping):
             found = "a tensor" if tf.is_tensor(features) else type(features).__name__
             must = "With an EmbeddingConfigSpec, input_fn must return its features as a dict"
@@ -172,11 +172,11 @@ class TableStep:
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """A batch that was read, whose activations are not known yet.
+    """A batch that was read, before its activations are computed.
 
     Attributes:
       stand_ins: feature key -> the stand-in for the activation on each core.
-      others: what core 0 also gets in place of the features that are `consumed`.
+      others: the features, besides activations, that replace the `consumed` features on core 0.
     """
 
     step: TableStep
@@ -193,12 +193,12 @@ class Reading:
         return next((source.static_batch for source in self.batch.sources), None)
 
     def pending(self) -> "PendingLookup":
-        """Gives core 0's activations to its model and, in training, makes gradients available."""
+        """Returns core 0's activations for its model. In training, their gradients are captured."""
         given = self.activations
         if not self.step.training or not given:
             return PendingLookup(self, given)
         capture = GradientCapture()
-        # The rate of this step is that of the global step before the program increments it.
+        # Learning rates depend on the global step before the program increments it.
         global_step = tf.identity(tf.compat.v1.train.get_or_create_global_step())
         with tf.control_dependencies([global_step]):
             seen = {key: capture.through(key, activation) for key, activation in given.items()}
@@ -207,12 +207,12 @@ class Reading:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PendingLookup:
-    """Activations in a model, whose gradients appear as the program's optimizer takes its own.
+    """Activations in use by a model. Their gradients appear when the program differentiates.
 
     Attributes:
       activations: core 0's activations as its model sees them, by feature key.
-      capture: takes their gradients, in training; else None.
-      global_step: before the program increments it, in training; else None.
+      capture: captures the gradients of the activations, only in training.
+      global_step: its value before the program increments it, only in training.
     """
 
     reading: Reading
@@ -226,20 +226,20 @@ class PendingLookup:
 
     @property
     def features(self) -> dict[str, tf.Tensor]:
-        """What core 0's model sees in place of the features that are `consumed`."""
+        """The features that core 0's model sees instead of the `consumed` features."""
         return {**self.reading.others, **self.activations}
 
     def again(self, key: str) -> tf.Tensor:
-        """Returns an activation for a GradientTape, which sees only what is computed under it."""
+        """Returns an activation computed anew, so that an open GradientTape records it."""
         if self.capture is None:
             return self.activations[key]
         return self.capture.through(key, self.reading.activations[key])
 
     def gradients(self) -> dict[str, tf.Tensor]:
-        """Returns the gradient of each of core 0's activations that has one, by feature key.
+        """Returns the gradients that reached core 0's activations, by feature key.
 
-        Raises RuntimeError if a feature has two, or one that was computed in a function, loop or
-        branch.
+        Raises RuntimeError if the program trains by two gradients of a feature, or if it computed a
+        gradient in a function, loop or branch.
         """
         sent = [one.value for one in self.step.cores.collectives]
         applied = self.capture.applied(sent) if self.capture else {}
@@ -255,7 +255,7 @@ class PendingLookup:
         return of_core
 
     def warn_of_zeros(self, reached: Iterable[str]) -> None:
-        """Warns of the features that are not among `reached`, those with a gradient."""
+        """Warns about features that received no gradient (not in `reached`)."""
         for table in self.step.tables:
             without = [f.key for f in table.features if f.key not in reached]
             if without:
@@ -275,17 +275,17 @@ class PendingLookup:
 
     def rates(self) -> list[tf.Tensor]:
         rates = learning_rates.table_rates(self.step.tables, self.global_step)
-        # Rates may read the global step themselves: they do so before it is incremented.
+        # A rate may read the global step itself, but must do so before the increment.
         if self.capture:
             self.capture.wait_for([rate.op for rate in rates])
         return rates
 
     def create_tables(self, returned: Any = None) -> "LiveTables":
-        """Creates the tables and wires their activations into the features that model_fn saw.
+        """Creates the tables and connects their activations to the features that model_fn saw.
 
-        From here on, no checkpoint and no list of variables shows the helper variable. An
-        activation that stands unchanged in `returned`, the value of model_fn, counts as used.
-        Raises MemoryError if this machine cannot hold the tables.
+        An activation that appears unchanged in `returned`, the return value of model_fn, counts as
+        used. In training, the helper variable is hidden from checkpoints and lists of variables
+        afterwards. Raises MemoryError if this machine cannot hold the tables.
         """
         step, used = self.step, self._used(returned)
         tables = [table for table in step.tables if any(f.key in used for f in table.features)]
@@ -315,13 +315,13 @@ class LiveTables:
     """Tables that were created and looked up.
 
     Attributes:
-      step: what looks them up.
-      tables: those that the model uses, with their variables.
-      kernels: None without tables.
-      activations: of the whole batch, by feature key.
-      fetch: brings the variables of tables that are elsewhere up to date in a session; else None.
-      parts: writes the parts of a checkpoint that other hosts have, for its path, and returns their
-        paths; None without other hosts.
+      step: the `TableStep` that looks them up.
+      tables: the tables that the model uses, with their variables.
+      kernels: the kernels that look up and update the tables, if there are tables.
+      activations: activations of the whole batch, by feature key.
+      fetch: if tables are elsewhere, copies them to their variables in a given session.
+      parts: with several hosts, takes the path of a checkpoint, writes the parts that other hosts
+        have, and returns their paths.
     """
 
     def __init__(self, pending: PendingLookup, tables: list[storage.StoredTable]):
@@ -361,13 +361,13 @@ class LiveTables:
                 )
 
     def hold_writes(self, *targets: Any) -> None:
-        """Makes the variables that `targets` write wait until the batch was found good."""
+        """Makes the variables that `targets` write wait until the batch has passed its checks."""
         self._held += targets
         if self.kernels is not None:
             after_checks.wait(targets, self.kernels.checked)
 
     def after_checks(self, spec: Any) -> Any:
-        """Returns an `EstimatorSpec` that writes nothing until the batch was found good."""
+        """Returns an `EstimatorSpec` that writes nothing until the batch has passed its checks."""
         self.hold_writes(getattr(spec, "train_op", None))
         if self.kernels is None or self.step.training or getattr(spec, "loss", None) is None:
             return spec
@@ -379,9 +379,9 @@ class LiveTables:
     ) -> tf.Operation:
         """Updates every table.
 
-        `gradients` are by feature those of each core's activation; None takes those captured, for
-        one core. A feature without a gradient gets gradient zero: its rows are updated. A bad rate
-        or multiplier stops the step before it writes anything.
+        `gradients` maps a feature key to the gradients of its activation, one for each core. None
+        means the captured gradients of a single core. A feature without a gradient gets zeros, and
+        its rows are still updated. A bad rate or multiplier stops the step before any write.
         """
         if gradients is None:
             gradients = {key: [gradient] for key, gradient in self._pending.gradients().items()}
@@ -410,7 +410,7 @@ class LiveTables:
     def rates_of_step(self, reached: Iterable[str]) -> tuple[list[tf.Tensor], tf.Tensor | None]:
         """Returns the rate of each table in a step, and the multiplier of all gradients.
 
-        `reached` are the features with a gradient.
+        Also warns about features that received no gradient (not in `reached`).
         """
         self._pending.warn_of_zeros(reached)
         multiplier = self._pending.multiplier()
@@ -419,25 +419,25 @@ class LiveTables:
     def check_rates(
         self, rates: Sequence[tf.Tensor], multiplier: tf.Tensor | None
     ) -> list[tf.Tensor]:
-        """Returns what fails for a bad rate or multiplier, if they are a program's functions."""
+        """Returns tensors that fail in a step if a function returns a bad rate or multiplier."""
         problems = learning_rates.problems(self.step.spec, self.tables, rates, multiplier)
         return [bad_input.require(problems, "check_rates")] if problems else []
 
     def warm_start(self, settings: Any) -> Any:
-        """Returns the program's `WarmStartSettings`, in which slots go with their tables."""
+        """Returns the program's `WarmStartSettings`, extended to the slots of its tables."""
         return storage.with_slots(settings, self.tables)
 
     def saved_names(self) -> list[str]:
         return [storage.saved_name(table.variables[0].weights) for table in self.tables]
 
     def all_variables(self) -> list[tf.Variable]:
-        """Returns every variable of the tables: their weights and slots, by shard."""
+        """Returns all variables of the tables: weights and slots, shard by shard."""
         return [one for table in self.tables for one in table.all_variables]
 
 
 @contextlib.contextmanager
 def in_update() -> Iterator[None]:
-    """Names and places the ops that compute rates and update tables."""
+    """Sets the name scope and the device of the ops that compute rates and update tables."""
     with tf.name_scope("embedding_update"), placement.on_cpu():
         yield
 

@@ -1,4 +1,4 @@
-"""Takes the gradients of activations on their way to the variables of the program's optimizer."""
+"""Captures the gradients of activations when the program's optimizer computes its own gradients."""
 
 import logging
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ _SUMMING = frozenset(("Add", "AddN", "AddV2"))
 
 
 class GradientCapture:
-    """The gradients of the activations of one step, which appear as the program takes its own."""
+    """Captures the gradients of a step's activations when the program differentiates."""
 
     def __init__(self) -> None:
         self._helper = helper_variable.create()
@@ -29,13 +29,13 @@ class GradientCapture:
 
     @property
     def gradients(self) -> dict[str, tf.Tensor]:
-        """The gradient of each activation by feature key; of several, the last."""
+        """The gradient of each activation by feature key. If there are several, it is the last."""
         return {key: calls[-1][0] for key, calls in self._calls if calls}
 
     def through(self, key: str, activation: tf.Tensor) -> tf.Tensor:
-        """Returns the activation of a feature, made to depend on the helper variable.
+        """Returns a feature's activation, made to depend on the helper variable.
 
-        A feature may pass through several times: a gradient of any of its tensors counts.
+        It may be called several times for a feature. The gradients of all returned tensors count.
         """
         calls: list[_Call] = []
         self._calls.append((key, calls))
@@ -43,8 +43,8 @@ class GradientCapture:
         @tf.custom_gradient
         def intercept(activation: tf.Tensor, helper: tf.Tensor) -> Any:
             def gradient(upstream: tf.Tensor) -> tuple[None, tf.Tensor]:
-                # A model without variables of its own has only this to wait for before it
-                # increments the global step.
+                # In a model without its own variables, only this op makes the increment of the
+                # global step wait for the gradient.
                 with tf.control_dependencies([upstream]):
                     zero = tf.zeros_like(helper)
                 calls.append((upstream, zero.op))
@@ -55,7 +55,7 @@ class GradientCapture:
         return intercept(activation, self._helper.read_value())
 
     def wait_for(self, operations: list[tf.Operation]) -> None:
-        """Makes the program's update of its variables, and of the global step, wait."""
+        """Makes the program's updates of its variables and global step wait for `operations`."""
         for _, calls in self._calls:
             for _, of_helper in calls:
                 of_helper._add_control_inputs(operations)
@@ -63,9 +63,9 @@ class GradientCapture:
     def applied(self, sent_to_cores: Iterable[tf.Tensor] = ()) -> dict[str, list[tf.Tensor]]:
         """Returns the gradients of each feature's tensors by feature key, to be summed.
 
-        Of several gradients of one tensor it is the one that the program trains by. Others,
-        computed to be shown or for a penalty, update no variable. Raises RuntimeError if the
-        program trains by several. An optimizer gets the tensors in `sent_to_cores` back as sums
+        If a tensor has several gradients, only the gradient that the program trains by is returned.
+        The others, computed for display or a penalty, update no variable. Raises RuntimeError if
+        the program trains by several. An optimizer gets the tensors in `sent_to_cores` back as sums
         over all cores.
         """
         ends = {tensor.name for tensor in sent_to_cores}
@@ -99,10 +99,10 @@ class GradientCapture:
         return chosen
 
     def _warn_of_changes(self, ends: set[str]) -> None:
-        """Warns if a program changes all gradients or variables, which leaves out those of tables.
+        """Warns if a program changes all gradients or penalizes all variables: tables are exempt.
 
-        With stock tensorflow-estimator off a TPU, tables are variables like all others, and the
-        change includes them. Here the helper variable stands for them.
+        In stock tensorflow-estimator off a TPU, tables are ordinary variables, and the change
+        includes them. Here the helper variable stands for them.
         """
         added = {of_helper for _, calls in self._calls for _, of_helper in calls}
         waiting, changing, reaches = list(added), [], False
@@ -138,13 +138,13 @@ class GradientCapture:
             )
 
     def _writes(self, op: tf.Operation) -> bool:
-        if op not in self._writers:  # One op sums the gradients of all features.
+        if op not in self._writers:  # Cached, because an op may sum the gradients of all features.
             handle = self._helper.handle.name
             self._writers[op] = any(given.name == handle for given in op.inputs)
         return self._writers[op]
 
     def _updates(self, of_helper: tf.Operation, ends: set[str]) -> bool:
-        """Returns whether a gradient of the helper variable goes where that variable is written."""
+        """Returns whether a gradient of the helper variable reaches its update, or `ends`."""
         readers = structure.reached(
             [of_helper], lambda op: [one for tensor in op.outputs for one in tensor.consumers()]
         )
@@ -154,5 +154,5 @@ class GradientCapture:
 
 
 def _is_by_optimizer(op: tf.Operation) -> bool:
-    # What C++ has made has no traceback.
+    # Ops created in C++ have no traceback.
     return any(frame.name == "apply_gradients" for frame in getattr(op, "traceback", None) or ())

@@ -1,7 +1,7 @@
 """Reads the features of a batch, whatever tensors they are, into one form: occurrences of ids.
 
-An occurrence has an id, a segment and a weight. A segment becomes one row of the activation; it is
-a sample, or one position of a sample's sequence.
+An occurrence has an id, a segment and a weight. Each segment becomes a row of the activation. The
+segment is a sample or, in a sequence feature, a position of a sample's sequence.
 """
 
 import contextlib
@@ -23,11 +23,11 @@ _PARTS = ("ids", "segments", "weights", "batch", "lengths", "uncut", "fit", "pla
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """All features of a batch that look up tables, not yet checked.
+    """All features of a batch that look up tables, before they are checked.
 
     Attributes:
-      given: the features as input_fn gave them, with integers that are read as strings.
-      size: the number of samples that the batch must have; None allows any.
+      given: the features as input_fn gave them, before integers become strings.
+      size: the number of samples that the batch must have. Optional.
     """
 
     sources: "list[Source]"
@@ -40,7 +40,7 @@ class Batch:
 
     @property
     def samples(self) -> Any:
-        """The number of samples, an int or an unchecked int64 scalar; None if nothing tells it."""
+        """The number of samples, an int or an unchecked int64 scalar, or None if unknown."""
         first = next(iter(self.sources), None)
         if first is None:
             return self.size
@@ -49,20 +49,20 @@ class Batch:
 
 @dataclasses.dataclass(frozen=True)
 class Ids:
-    """The occurrences of one feature in one batch.
+    """A feature's occurrences in a batch.
 
     Attributes:
       ids: int32 or int64 [n].
-      segments: int64 [n], the segment of each occurrence; None if it is i for occurrence i.
-      weights: float32 [n]; None means that each is 1.
+      segments: int64 [n], the segment of each occurrence. None means i for occurrence i.
+      weights: float32 [n]. None means that each is 1.
       batch: int64 scalar, number of samples.
-      static_batch: number of samples if the graph fixes it, else None.
-      lengths: int64 [batch], length of each sample's sequence; None for other features.
-      uncut: int32 or int64, all ids of a sequence, with those beyond its length, which must be good
-        too; None if `ids` has all.
-      fit: how the weights fitted the ids when they were read; None without weights.
-      places: where the ids of a SparseTensor stand; None for others, which cannot be misplaced.
-      source: what was read; None if its form was checked.
+      static_batch: number of samples, if the graph fixes it.
+      lengths: int64 [batch], length of each sample's sequence, only for a sequence feature.
+      uncut: int32 or int64, all ids of a sequence feature. `ids` has only the ids within the
+        maximum length, but all must be good.
+      fit: how the weights matched the ids when they were read, if there are weights.
+      places: the positions of a SparseTensor's ids. Other ids cannot be misplaced.
+      source: the feature that was read, if its structure is not checked yet.
     """
 
     table: Table
@@ -97,13 +97,13 @@ class Ids:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Source:
-    """A feature as it came, before anything is computed from it.
+    """A feature as it came in the batch, before anything is computed from it.
 
     Attributes:
-      looked_up: True if a column has found the ids: in any dense tensor, `PADDING_ID` is none.
-      drop: leaves bad ids out of `ids`; None makes them errors.
-      places: where the values of a SparseTensor stood, with those that have no id.
-      readers: the names of the ops that were created to read its ids and weights, if it has any.
+      looked_up: True if a column has looked up the ids. Then `PADDING_ID` always means no id.
+      drop: leaves bad ids out of `ids`. None makes bad ids errors.
+      places: the positions of a SparseTensor's values, including values without an id.
+      readers: the names of the ops that were created to read the ids and weights.
     """
 
     table: Table
@@ -117,7 +117,7 @@ class Source:
 
     @functools.cached_property
     def ids(self) -> Ids:
-        """The occurrences of the feature; ops read them once they are asked for."""
+        """The occurrences of the feature. The ops that read them are created on first use."""
         with adding_ops(self.readers):
             ids = _read_sparse(self) if is_composite(self.value) else _read_dense(self)
             ids = self.drop(ids) if self.drop else ids
@@ -144,21 +144,21 @@ class Source:
 
     @property
     def one_per_sample(self) -> bool:
-        """True if a dense feature has exactly one id in each sample."""
-        # With combiner None each sample has an id: hardware is given no places that could lack one.
+        """True if each sample of a dense feature has exactly one id."""
+        # Without a combiner, the hardware gets ids only, not their samples. So none may be missing.
         always = self.value.shape.rank == 1 or self.table.config.combiner is None
         may_lack = self.looked_up or self.value.dtype == tf.string
         return always and not may_lack and not self.feature.max_sequence_length
 
     @property
     def given(self) -> Any:
-        """The tensors, some of them None, from which `again` has the same ids."""
+        """The tensors, or None, from which `again` recreates the same ids."""
         if self.value.dtype.is_integer and self.drop is None:
             return self.value, self.weights, self.places
         return {name: getattr(self.ids, name) for name in _PARTS}
 
     def again(self, given: Any) -> Ids:
-        """Returns the ids of `given`, other values of the tensors of `self.given`."""
+        """Returns the ids of `given`, tensors in the same structure as `self.given`."""
         if isinstance(given, dict):
             return dataclasses.replace(self.ids, **given, source=None)
         value, weights, places = given
@@ -167,10 +167,10 @@ class Source:
 
 
 class WeightsFit(NamedTuple):
-    """Whether weights fit their ids, found before any id is dropped.
+    """Whether weights fit their ids, determined before any id is dropped.
 
-    The int32 scalars `ids` and `weights` are their numbers. The bool scalar `aligned` is False if
-    the numbers are equal, but the places differ.
+    The int32 scalars `ids` and `weights` are the numbers of ids and weights. The bool scalar
+    `aligned` is False if the numbers are equal but the positions differ.
     """
 
     ids: tf.Tensor
@@ -185,11 +185,11 @@ class SparsePlaces(NamedTuple):
     shape: tf.Tensor
 
     def inside(self) -> tf.Tensor:
-        """Returns, as bool [n], which indices are within the dense shape."""
+        """Returns bool [n]: whether each index is within the dense shape."""
         return tf.reduce_all((self.indices >= 0) & (self.indices < self.shape), axis=1)
 
     def all_inside(self) -> tf.Tensor:
-        """Returns, as a bool scalar, whether all indices are; it takes a third of the time."""
+        """Returns a bool scalar: whether all indices are inside. Takes a third of the time."""
         return (tf.reduce_min(self.indices) >= 0) & tf.reduce_all(
             tf.reduce_max(self.indices, axis=0) < self.shape
         )
@@ -201,13 +201,13 @@ def source_of(
     features: Mapping[str, Any],
     drop: Callable[[Ids], Ids] | None = None,
 ) -> Source:
-    """Returns a feature of a batch, whose occurrences have the order of its values.
+    """Returns a feature of a batch. Its occurrences have the order of the feature's values.
 
     `features`, the batch, maps keys to SparseTensors, RaggedTensors, or dense tensors of rank 1
-    (one id per sample) or 2 (`PADDING_ID` fills up). The values of a SparseTensor may come in any
-    order, and several may stand at one index, unless it holds sequences: each counts. Values are
-    int32 or int64 ids, or strings for a column that can look them up. Integers for such a column
-    are ids that input_fn has looked up already, as programs for a TPU do; off a TPU,
+    (one id per sample) or 2 (padded with `PADDING_ID`). The values of a SparseTensor may come in
+    any order. Several values may have the same index, except in sequences, and each value counts.
+    Values are int32 or int64 ids, or strings for a column that can look them up. Integers for such
+    a column are ids that input_fn has looked up already, as programs for a TPU do. Off a TPU,
     `integers.as_strings` refuses them. `bad_input.checked` finds bad values.
 
     Raises:
@@ -238,13 +238,13 @@ def is_composite(value: Any) -> bool:
 
 
 def tensors_in(structure: Any) -> list[tf.Tensor]:
-    """Returns the tensors of a structure, in which some may be None."""
+    """Returns the tensors of a structure, and skips None."""
     leaves = tf.nest.flatten(structure, expand_composites=True)
     return [leaf for leaf in leaves if leaf is not None]
 
 
 def packed(structure: Any, tensors: Iterable[tf.Tensor]) -> Any:
-    """Returns `structure` with `tensors` in place of those that `tensors_in` returns."""
+    """Returns `structure` with the tensors that `tensors_in` returns replaced by `tensors`."""
     remaining = iter(tensors)
     leaves = tf.nest.flatten(structure, expand_composites=True)
     filled = [None if leaf is None else next(remaining) for leaf in leaves]
@@ -253,7 +253,7 @@ def packed(structure: Any, tensors: Iterable[tf.Tensor]) -> Any:
 
 @contextlib.contextmanager
 def adding_ops(names: set[str]) -> Iterator[None]:
-    """Adds to `names` those of the ops that the context creates in the graph."""
+    """Adds the names of the ops that are created in this context to `names`."""
     if tf.executing_eagerly():
         yield
         return
@@ -350,7 +350,7 @@ def _read_sparse(source: Source) -> Ids:
     places = None if from_ragged else source.places or SparsePlaces(indices, shape)
     rows, columns = indices[:, 0], indices[:, 1]
     if places and (limit := source.feature.max_sequence_length):
-        # `bad_input.checked` reports a misplaced id, which until then counts in no other sample.
+        # A misplaced id must not count in another sample until `bad_input.checked` reports it.
         inside = places.inside()
         rows = tf.where(inside, rows, -1)
         columns = tf.where(inside, columns, limit)
@@ -360,7 +360,7 @@ def _read_sparse(source: Source) -> Ids:
 
 
 def _as_rank_2(value: tf.SparseTensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns indices [n, 2] and dense shape [2]; `bad_input.checked` verifies the rest."""
+    """Returns indices [n, 2] and dense shape [2]. `bad_input.checked` verifies both shapes."""
     indices, shape = value.indices, value.dense_shape
     if indices.shape.rank is None or tf.compat.dimension_value(indices.shape[1]) != 2:
         indices = _promised(indices, [None, 2])
@@ -370,8 +370,8 @@ def _as_rank_2(value: tf.SparseTensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _promised(tensor: tf.Tensor, shape: list[int | None]) -> tf.Tensor:
-    # From tf.ensure_shape Grappler would conclude that the tensor has this shape everywhere, and
-    # fold the check of it.
+    # Not tf.ensure_shape: from it, Grappler would conclude that the tensor always has this shape,
+    # and would fold the check.
     tensor = tf.identity(tensor)
     tensor.set_shape(shape)
     return tensor
@@ -384,7 +384,7 @@ def _read_dense(source: Source) -> Ids:
     flat = tf.reshape(value, [-1])
     fit = None
     if weights is not None:
-        # As many weights in another shape would pair ids with the weights of other samples.
+        # Weights of another shape could have the right count, but belong to other samples.
         weights_shape = tf.shape(_promised(weights, [None] * rank), out_type=tf.int64)
         weights, fit = _fitted(flat, shape, tf.reshape(weights, [-1]), weights_shape)
     if source.one_per_sample:
@@ -409,9 +409,9 @@ def _read_dense(source: Source) -> Ids:
 def _fitted(
     ids: tf.Tensor, places: tf.Tensor, weights: tf.Tensor, weight_places: tf.Tensor
 ) -> tuple[tf.Tensor, WeightsFit]:
-    """Returns the weights as float32 [n], one for each id, and how they fit the ids.
+    """Returns the weights as float32 [n], matching the ids, and a `WeightsFit`.
 
-    If the numbers differ, they are zeros: no op fails before `bad_input.checked` reports it.
+    If the counts differ, the weights are zeros: no op fails before `bad_input.checked` reports it.
     """
     weights = tf.cast(weights, tf.float32)
     counts = tf.size(ids), tf.size(weights)
@@ -439,10 +439,10 @@ def _occurrences(
     fit: WeightsFit | None,
     places: SparsePlaces | None = None,
 ) -> Ids:
-    """Returns the occurrences of ids or strings that stand at (row, column) of a [batch, n] matrix.
+    """Returns the occurrences of ids or strings at (row, column) of a [batch, n] matrix.
 
-    A segment is a row, or for a sequence one place of the matrix. Unknown strings are left out, but
-    keep their position in a sequence.
+    A segment is a row or, in a sequence feature, an element of the matrix. Unknown strings are left
+    out, but keep their position in a sequence.
     """
     feature, lengths, segments, uncut = source.feature, None, rows, None
     limit = feature.max_sequence_length
@@ -451,7 +451,7 @@ def _occurrences(
         longest = tf.math.unsorted_segment_max(columns + 1, rows, batch)
         lengths = tf.clip_by_value(longest, 0, limit)
         lengths.set_shape([static_batch])
-        # tf.boolean_mask would find the places anew for each part.
+        # Not tf.boolean_mask, which would search the positions again for each part.
         kept = tf.where(tf.less(columns, limit))[:, 0]
         ids, rows, columns = (tf.gather(part, kept) for part in (ids, rows, columns))
         segments = rows * limit + columns
@@ -467,5 +467,5 @@ def _occurrences(
 
 
 def _owner(table: Table, feature: Feature) -> str:
-    # Without quotes, because the op that reports a problem puts a backslash before each.
+    # Without quotes, because the op that reports a problem escapes quotes with backslashes.
     return f"Feature {feature.key} of table {table.name}"

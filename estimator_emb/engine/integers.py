@@ -1,13 +1,11 @@
-"""Reads features off a TPU as TensorFlow's columns do, where a TPU's differ.
+"""Reads features as TensorFlow's columns do off a TPU, where columns on a TPU differ.
 
-Looks integers up in columns with a vocabulary of integers, hash buckets or a default value.
+Some columns look integers up: they have a vocabulary of integers, hash buckets or a default value.
+Off a TPU, and in a SavedModel, they turn the integers of the batch into ids. On a TPU, emulated or
+not, they do not. There input_fn looks the integers up, and the table receives them as ids.
 
-Off a TPU, and in a SavedModel, such a column turns the integers of the batch into ids. On a TPU,
-emulated or not, it does not: the integers that reach a table are its ids, and input_fn has looked
-them up.
-
-The functions below write the integers as strings, which are then read as for any column: those not
-in the vocabulary are left out, but keep their position in a sequence.
+The functions below write the integers as strings, to be read like the strings of any column.
+Strings outside the vocabulary are left out, but keep their position in a sequence.
 """
 
 import dataclasses
@@ -21,7 +19,7 @@ from estimator_emb.spec.resolved import Feature, Table
 
 
 def looked_up(tables: Sequence[Table]) -> list[Table]:
-    """Returns `tables` whose columns that look integers up read them as decimal strings."""
+    """Returns `tables`, changed so that columns that look up integers read decimal strings."""
 
     def reading_strings(feature: Feature) -> Feature:
         to_ids = feature.integers_to_ids
@@ -36,14 +34,14 @@ def looked_up(tables: Sequence[Table]) -> list[Table]:
 
 
 def parsed(strings: tf.Tensor) -> tf.Tensor:
-    """Returns what `written` has written, as int64."""
+    """Returns the integers in strings from `written`, as int64."""
     return tf.strings.to_number(strings, tf.int64)
 
 
 def as_strings(tables: Sequence[Table], features: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns `features` with decimal strings for the integers that columns look up.
 
-    Integers for a column of strings raise ValueError, as in TensorFlow.
+    Raises ValueError, as TensorFlow does, if a column of strings gets integers.
     """
     texts = dict(features)
     for table in tables:
@@ -69,7 +67,7 @@ def as_strings(tables: Sequence[Table], features: Mapping[str, Any]) -> Mapping[
 
 
 def as_matrices(tables: Sequence[Table], features: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns `features` with dense [batch, 1, ..., n] tensors of columns as [batch, n]."""
+    """Returns `features` with the columns' dense [batch, 1, ..., n] tensors as [batch, n]."""
     matrices = dict(features)
     for feature in (feature for table in tables for feature in table.features):
         if feature.column_name is None or feature.max_sequence_length:
@@ -86,7 +84,7 @@ def as_matrices(tables: Sequence[Table], features: Mapping[str, Any]) -> Mapping
 
 
 def written(value: Any) -> Any:
-    """Returns integers as decimal strings; in a dense tensor '' for `PADDING_ID`."""
+    """Returns integers as decimal strings. In a dense tensor, `PADDING_ID` becomes ''."""
     if isinstance(value, tf.SparseTensor):
         return value.with_values(tf.strings.as_string(value.values))
     if isinstance(value, tf.RaggedTensor):

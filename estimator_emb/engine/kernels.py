@@ -1,4 +1,4 @@
-"""Looks tables up and updates them: TensorFlow's own ops here, C++ in `native`, which chooses."""
+"""Defines the kernels that look up and update tables, and implements them with TensorFlow ops."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
@@ -14,33 +14,32 @@ from estimator_emb.engine.update import RowUpdate
 
 
 class Kernels(Protocol):
-    """Lookup and update of the tables of one step; each method is called once, in this order.
+    """Looks up and updates the tables of a step. Each method is called once, `lookup` first.
 
     Attributes:
-      checked: after the first activation of `lookup`, a tensor that fails in a step whose batch is
-        bad.
-      batch: from then on, the batch as it was looked up.
+      checked: a tensor that fails in a step with a bad batch. `lookup` sets it before it yields its
+        first activation.
+      batch: set at the same time, the batch in the form that is looked up.
     """
 
     checked: tf.Tensor | None
     batch: Batch
 
     def lookup(self, batch: Batch, used: Sequence[Source]) -> Iterator[tf.Tensor]:
-        """Yields the activations of `used`, table by table, once all of `batch` was found good."""
+        """Yields the activations of `used`, table by table, after checking all of `batch`."""
 
     def update(self, gradients: Iterator[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
-        """Returns one optimizer step of every table.
+        """Returns the op that updates every table by a step of its optimizer.
 
-        `gradients` are those of the activations of `lookup`, in its order; each is computed when it
-        is taken. `rates` are a float32 scalar for each table.
+        `gradients` yields the gradients of the activations in the order of `lookup`, each computed
+        on demand. `rates` has a float32 scalar for each table.
         """
 
 
 class TensorFlowKernels:
-    """`Kernels` of TensorFlow's own ops, which serve every table.
+    """`Kernels` that use TensorFlow's own ops and support every table.
 
-    `next_step` keeps the results of the lookup for the update of the next session call; None if
-    both run in one.
+    `next_step` keeps the results of the lookup if the update runs in the next session call.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class TensorFlowKernels:
 
     def update(self, gradients: Iterator[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
         updates = [self._updates(table, gradients) for table in self._tables]
-        # A gradient need not depend on the activations; the update waits for them all the same.
+        # The update must wait for the lookup, even if the gradients do not depend on it.
         with tf.control_dependencies(self._read):
             done = [
                 update.apply(table, rate, of_table)

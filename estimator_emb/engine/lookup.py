@@ -1,4 +1,4 @@
-"""Computes activations from ids, and the gradients of rows from those of activations.
+"""Computes activations from ids, and the gradients of rows from the gradients of activations.
 
 For each feature, with w_j the weight of occurrence j and n_b the normaliser of segment b,
 
@@ -6,8 +6,8 @@ For each feature, with w_j the weight of occurrence j and n_b the normaliser of 
     dL/dE[i] = sum_j gain_j * dL/dact_b(j)      over the occurrences of id i in the whole batch
     gain_j = w_j / n_b(j),   n_b = 1 (sum) | sum_j w_j (mean) | sqrt(sum_j w_j^2) (sqrtn)
 
-and gain_j = 0 where n_b is 0. Both sums are products of one sparse matrix of gains with a dense
-matrix, which TensorFlow computes without a copy of the row of every occurrence.
+and gain_j = 0 where n_b is 0. Both sums multiply a sparse matrix of gains by a dense matrix.
+TensorFlow computes such a product without copying a row for every occurrence.
 
 Source: `ConvertToCooTensorOp` of tensorflow/core/tpu/kernels/sparse_core_preprocess_ops.cc.
 """
@@ -22,11 +22,11 @@ from estimator_emb.engine.inputs import Ids, Source
 
 @dataclasses.dataclass(frozen=True)
 class Occurrences:
-    """The occurrences of one feature among the distinct rows of its table.
+    """The occurrences of a feature, each with its position among the table's distinct rows.
 
     Attributes:
       positions: int32 [n], the position of each id in the list of distinct rows.
-      gains: float32 [n], the factor of each row in its activation; None means that each is 1.
+      gains: float32 [n], the factor of each row in its activation. None means that all are 1.
     """
 
     ids: Ids
@@ -40,9 +40,9 @@ class Occurrences:
         return tf.stack([segments, tf.cast(self.positions, tf.int64)], axis=1)
 
     def at(self, chosen: tf.Tensor) -> "Occurrences":
-        """Returns the occurrences whose numbers, int64 [m], are `chosen`.
+        """Returns the occurrences with the indices `chosen`, int64 [m].
 
-        The others do not get a gain of 0 instead, which would turn an infinite gradient into NaN.
+        Giving the others a gain of 0 instead would turn an infinite gradient into NaN.
         """
         ids = dataclasses.replace(
             self.ids,
@@ -56,11 +56,11 @@ class Occurrences:
 def distinct(inputs: list[Ids], combiner: str | None) -> tuple[tf.Tensor, list[Occurrences]]:
     """Returns the distinct ids of a table's features, and each feature's occurrences among them.
 
-    The ids [distinct] are in order of first occurrence. A combiner of None is a sum.
+    The ids [distinct] are in order of first occurrence. Without a combiner, rows are summed.
     """
     everything = tf.concat([ids.ids for ids in inputs], axis=0)
-    # Grappler would rewrite tf.unique, gather and segment sum into a read of the whole
-    # table, which is a copy of it where the table is also updated.
+    # Not tf.unique: Grappler would rewrite it, gather and segment sum into a read of the whole
+    # table. That read copies the table if the step also updates it.
     rows, positions, _ = tf.unique_with_counts(everything)
     pieces = tf.split(positions, [tf.size(ids.ids) for ids in inputs])
     return rows, [
@@ -70,10 +70,10 @@ def distinct(inputs: list[Ids], combiner: str | None) -> tuple[tf.Tensor, list[O
 
 
 def gains(ids: Ids, combiner: str | None) -> tf.Tensor | None:
-    """Returns the gain of each occurrence, float32 [n]; None means that each is 1."""
+    """Returns the gain of each occurrence, float32 [n]. None means that all are 1."""
     weights = ids.weights
     if ids.lengths is not None or (weights is None and ids.segments is None):
-        return None  # One occurrence to a segment, of weight 1.
+        return None  # All gains are 1: a segment has at most a single occurrence, of weight 1.
     if combiner in ("sum", None):
         return weights
     if weights is None:
@@ -88,13 +88,13 @@ def gains(ids: Ids, combiner: str | None) -> tf.Tensor | None:
 
 
 def combine(rows: tf.Tensor, occurrences: Occurrences) -> tf.Tensor:
-    """Returns the activation of one feature from the distinct `rows` [distinct, dimension].
+    """Returns the activation of a feature from the distinct `rows` [distinct, dimension].
 
-    It is float32 [batch, dimension], or [batch, max_sequence_length, dimension] for a sequence.
+    Shape: float32 [batch, dimension] or, for a sequence, [batch, max_sequence_length, dimension].
     """
     ids = occurrences.ids
     if ids.segments is None and occurrences.gains is None:
-        # tf.gather would take half as long again.
+        # tf.gather would take 1.5 times as long.
         activation = tf.gather_nd(rows, tf.expand_dims(occurrences.positions, 1))
     else:
         activation = _product(occurrences, tf.shape(rows)[0], rows)
@@ -114,11 +114,11 @@ def row_gradients(
 ) -> tf.Tensor:
     """Returns the summed gradient of each distinct row of a table, float32 [distinct, dimension].
 
-    `gradients` are those of the activations of `features`, in their shape; `count` is the number of
-    distinct rows.
+    `gradients` are the gradients of the activations of `features`, in the same shapes. `count` is
+    the number of distinct rows.
     """
-    # Where each occurrence is a segment of gain 1, unsorted_segment_sum would do too, but takes
-    # twice as long on TensorFlow 2.21, and as long on 2.15.
+    # If each occurrence is a segment of gain 1, unsorted_segment_sum would give the same. It takes
+    # twice as long on TensorFlow 2.21, and equally long on 2.15.
     parts = [
         _product(occurrences, count, tf.reshape(gradient, [-1, dimension]), adjoint=True)
         for gradient, occurrences in zip(gradients, features, strict=True)
@@ -131,7 +131,7 @@ def _product(
 ) -> tf.Tensor:
     """Returns `dense` multiplied by the matrix of gains, [segments, distinct], or its transpose.
 
-    Gains at the same place of the matrix add up.
+    Gains at the same position of the matrix add up.
     """
     ids, gains = occurrences.ids, occurrences.gains
     if gains is None:

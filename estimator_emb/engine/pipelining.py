@@ -1,9 +1,9 @@
-"""Looks up the next step beside this step: `pipeline_execution_with_tensor_core=True`.
+"""Runs the lookup of the next step beside this step: `pipeline_execution_with_tensor_core=True`.
 
-A session call of step N reads the batch of step N+1 and looks it up, while the model computes with
-the batch of step N, which the previous call has kept. Step N updates the tables after that lookup.
-So the lookup of step N+1 sees the updates up to step N-1, each update is delayed by one lookup, and
-after a call the tables, and so a checkpoint, hold all updates so far.
+A session call of step N reads and looks up the batch of step N+1. Meanwhile the model computes with
+the batch of step N, kept by the previous call. Step N updates the tables after that lookup. So the
+lookup of step N+1 sees the updates up to step N-1: each update is delayed by a lookup. After a
+call, the tables, and so a checkpoint, hold all updates so far.
 
 Source: `pipeline_execution_with_tensor_core` of tpu_embedding_configuration.proto.
 """
@@ -26,14 +26,14 @@ KEPT_PREFIX = "estimator_emb_next_step_"
 
 
 class LookaheadBuffer(tf.compat.v1.train.SessionRunHook):
-    """Keeps the tensors that a session call computes for the next one.
+    """Keeps the tensors that a session call computes for the next session call.
 
-    They are kept in the process that runs the step, in no variable and no checkpoint. As a hook, it
-    computes those of the first step when a session begins.
+    The process that runs the step keeps them, outside of variables and checkpoints. As a hook, the
+    buffer computes the tensors of the first step when a session begins.
 
     Attributes:
-      kernels: names the native kernels and the form of their input, which no others can read; ''
-        for TensorFlow's ops.
+      kernels: identifies the native kernels and their input format, because other kernels cannot
+        read the tensors. '' for TensorFlow's ops.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class LookaheadBuffer(tf.compat.v1.train.SessionRunHook):
 
     @property
     def kept(self) -> tf.Operation:
-        """An op that every step must run: it keeps the tensors for the next."""
+        """The op that keeps the tensors for the next step. Every step must run it."""
         return tf.group(*self._kept)
 
     def carried(self, structure: Any) -> Any:
@@ -53,9 +53,9 @@ class LookaheadBuffer(tf.compat.v1.train.SessionRunHook):
             return structure
         name = f"{KEPT_PREFIX}{self.kernels}{len(self._kept)}"
         dtypes = [tensor.dtype for tensor in tensors]
-        with placement.on_cpu():  # Each device would have a stage of its own.
+        with placement.on_cpu():  # Otherwise each device has its own stage.
             kept = tf.raw_ops.Stage(values=tensors, shared_name=name)
-            with tf.control_dependencies(None):  # To forget must not take a batch from the input.
+            with tf.control_dependencies(None):  # Clearing must not read a batch from the input.
                 self._forget.append(tf.raw_ops.StageClear(dtypes=dtypes, shared_name=name))
             before = tf.raw_ops.Unstage(dtypes=dtypes, shared_name=name)
         tf.compat.v1.add_to_collection(_KEPT, kept)
@@ -65,7 +65,7 @@ class LookaheadBuffer(tf.compat.v1.train.SessionRunHook):
         return inputs.packed(structure, before)
 
     def carried_occurrences(self, occurrences: Occurrences) -> Occurrences:
-        """Returns the ids of a feature as the previous session call read them, for an update."""
+        """Returns a feature's occurrences as the previous session call read them, for an update."""
         kept = {"positions": occurrences.positions, "gains": occurrences.gains}
         of_ids = {name: getattr(occurrences.ids, name) for name in ("ids", "segments", "batch")}
         kept, of_ids = self.carried([kept, of_ids])
@@ -79,19 +79,19 @@ class LookaheadBuffer(tf.compat.v1.train.SessionRunHook):
 
 
 def whole_step(updates: Sequence[tf.Operation], next_step: LookaheadBuffer | None) -> tf.Operation:
-    """Returns the op of the updates of all tables and of the rest of their session call."""
+    """Returns the op that runs all `updates` and keeps the tensors for the next step."""
     return tf.group(*updates, *([next_step.kept] if next_step else []))
 
 
 def kept_in_graph() -> list["KeptTensors"]:
-    """Returns what `LookaheadBuffer` keeps in the default graph, to save the input's position."""
+    """Returns the tensors kept in the default graph, so that input checkpoints can save them."""
     return [KeptTensors(op) for op in tf.compat.v1.get_collection(_KEPT)]
 
 
 class KeptTensors(SaveableObject):
-    """The tensors that one op keeps for the next session call; saved between two calls.
+    """The tensors that an op keeps for the next session call. They are saved between two calls.
 
-    `op` reads a batch and keeps it, and `forget` lets it go.
+    `op` reads a batch and keeps it. `forget` discards it.
     """
 
     def __init__(self, op: tf.Operation):

@@ -1,4 +1,4 @@
-"""Computes the learning rate of each table in a step, and finds what may be wrong with it."""
+"""Computes the learning rate of each table in a step, and checks its value."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -15,12 +15,12 @@ from estimator_emb.spec.resolved import Table
 class DynamicRates:
     """The learning rates that are functions, and the number ("tag") of each.
 
-    Tags count up from 0 in the order in which the tables first use a function; tables that share a
+    Tags count up from 0 in the order in which functions are first used. Tables that share a
     function share its tag.
     """
 
     def __init__(self, tables: Sequence[Table]):
-        # No dict: a callable object may have no hash.
+        # Not a dict, because a callable object may be unhashable.
         self._rates: list[tuple[str, Callable[..., Any], bool]] = []
         self._tags: dict[str, int] = {}
         for table in tables:
@@ -37,8 +37,8 @@ class DynamicRates:
     def values(self, step: Any) -> list[tf.Tensor]:
         """Returns the rates of this step by tag, float32 scalars.
 
-        `step` is the global step before this step increments it. Raises ValueError if it is None
-        and a function needs it, and what `functions.rate` raises.
+        `step` is the global step before this step increments it. Raises ValueError if `step` is
+        None and a function needs it. Also raises the errors of `functions.rate`.
         """
         if step is None and any(takes_step for *_, takes_step in self._rates):
             raise ValueError(
@@ -52,9 +52,9 @@ class DynamicRates:
 
 
 def table_rates(tables: Sequence[Table], step: Any) -> list[tf.Tensor]:
-    """Returns the rate of each table in a step; tables of one number or function share its value.
+    """Returns the learning rate of each table in a step.
 
-    `step` is as in `DynamicRates.values`.
+    Tables with the same number or function share a tensor. `step` is as in `DynamicRates.values`.
     """
     dynamic = DynamicRates(tables)
     values = dynamic.values(step)
@@ -68,11 +68,11 @@ def table_rates(tables: Sequence[Table], step: Any) -> list[tf.Tensor]:
 
 
 def function_of(table: Table) -> tuple[str, Callable[..., Any], bool] | None:
-    """Returns the function that gives the rate of a table; None if the rate is a number.
+    """Returns the function that computes a table's rate, or None if the rate is a number.
 
-    That is the table's function of the step or, in the TF2 vocabulary, its optimizer's function
-    without arguments. Before it stands its name in messages, and after it whether it takes the
-    global step.
+    The result is (name in messages, function, whether it takes the global step). The function is
+    the table's `learning_rate_fn` or, in the TF2 vocabulary, its optimizer's function without
+    arguments.
     """
     config, optimizer = table.config, table.optimizer
     if config.learning_rate_fn is not None:
@@ -89,8 +89,8 @@ def problems(
     rates: Sequence[tf.Tensor],
     multiplier: tf.Tensor | None,
 ) -> list[Problem]:
-    """Returns the possible problems of the values that a program's functions have in a step."""
-    owners: dict[Any, str] = {}  # By the tensor, which tables may share.
+    """Returns the possible problems of rates and a multiplier that functions compute."""
+    owners: dict[Any, str] = {}  # By the rate's tensor. Tables may share a tensor.
     for table, rate in zip(tables, rates, strict=True):
         of_table = function_of(table)
         if of_table is not None and tf.get_static_value(rate) is None:

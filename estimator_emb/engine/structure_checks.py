@@ -1,9 +1,9 @@
 """Checks that the parts of a feature's tensors fit, before anything is computed from them.
 
-A SparseTensor or RaggedTensor is several tensors, and a graph does not make sure that they belong
-together: values and indices may differ in number, and a dense shape may be negative, or larger than
-any memory. Ops that read such parts fail with an error that names no feature, end the process, or
-take one sample's ids for another's.
+A SparseTensor or RaggedTensor consists of several tensors, and a graph does not ensure that they
+match. Values and indices may differ in number. A dense shape may be negative, or larger than any
+memory. Ops that read such parts fail with an error that names no feature, end the process, or
+confuse the ids of different samples.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Problem = tuple[tf.Tensor, Callable[[], tf.Tensor]]
 
 
 def problems(ids: Ids) -> list[Problem]:
-    """Returns the possible problems of the form of a feature and its weights, in order."""
+    """Returns the possible problems in the structure of a feature and its weights, in order."""
     if ids.source is None:
         return []
     weights = f"its weights {ids.feature.weight_key}"
@@ -38,14 +38,14 @@ def problems(ids: Ids) -> list[Problem]:
 
 
 def part_problems(owner: str, value: Any) -> list[Problem]:
-    """Returns the possible problems between the parts of a SparseTensor or RaggedTensor."""
+    """Returns the possible mismatches between the parts of a SparseTensor or RaggedTensor."""
     if isinstance(value, tf.SparseTensor):
         return _sparse_problems(owner, value)
     return _ragged_problems(owner, value)
 
 
 def hold(source: Source | None, checked: tf.Tensor) -> None:
-    """Makes the ops computed from a feature wait for `checked`, the check of its form."""
+    """Makes the ops that read a feature wait for `checked`, the check of its structure."""
     if source is None or not source.readers:
         return
     for part in tensors_in([source.value, source.weights]):
@@ -55,7 +55,7 @@ def hold(source: Source | None, checked: tf.Tensor) -> None:
 
 
 def most_samples(table: Table, feature: Feature) -> int:
-    """Returns the size of the largest batch whose activations of a feature fit into memory."""
+    """Returns the largest batch size at which a feature's activations fit into memory."""
     positions = feature.max_sequence_length or 1
     # 8 bytes: an activation and its gradient, in float32.
     fitting = min(sizes.physical() // (8 * table.config.dimension), 2**31 - 1)
@@ -81,7 +81,7 @@ def _sparse_problems(owner: str, value: tf.SparseTensor) -> list[Problem]:
 
 
 def _at(tensor: tf.Tensor, extent: tf.Tensor, axis: int) -> tf.Tensor:
-    """Returns `extent[axis]`, or -1 if the rank turns out lower when the step runs."""
+    """Returns `extent[axis]`, or -1 if the tensor's rank at run time is too low."""
     if tensor.shape.rank is None:
         extent = tf.concat([extent, [-1, -1]], axis=0)
     return extent[axis]
@@ -103,7 +103,7 @@ def _size_problems(ids: Ids, shape: tf.Tensor) -> list[Problem]:
 
 def _ragged_problems(owner: str, value: tf.RaggedTensor) -> list[Problem]:
     splits, count = value.row_splits, tf.shape(value.values)[0]
-    # An empty list of splits, which divides nothing, gets the ends 0 and -1.
+    # Gives an empty list of splits the ends 0 and -1, so that it never fits.
     ends = tf.concat([splits[:1], splits[-1:], [0, -1]], axis=0)
     fits = (
         tf.equal(ends[0], 0)
@@ -115,5 +115,5 @@ def _ragged_problems(owner: str, value: tf.RaggedTensor) -> list[Problem]:
 
 
 def message(text: str, *values: tf.Tensor) -> Callable[[], tf.Tensor]:
-    """Returns the message of a `Problem`, in which values replace each {}."""
+    """Returns the message of a `Problem`: `text` with each {} replaced by a value."""
     return lambda: tf.strings.format(text, values) if values else tf.constant(text)

@@ -1,10 +1,10 @@
 """Shows each table in TensorBoard while it trains, unless `TPUConfig(table_summaries=False)`.
 
-The figures of a step are scalars of the graph's summaries, which tensorflow-estimator's hook
-fetches in every `save_summary_steps`-th step. Nothing that other steps fetch depends on them, so
-other steps do not compute them. TensorFlow's ops compute them from the ids of the batch and the
-gradients of activations, whichever kernels train the tables, and read rows after the update. Tables
-that are alike share a function of these ops, which costs a graph of many tables one op for each.
+The statistics of a step are scalar summaries. tensorflow-estimator's hook fetches them in every
+`save_summary_steps`-th step, and other steps do not compute them. Whichever kernels train the
+tables, TensorFlow's ops compute the statistics from the batch's ids and the gradients of
+activations. They read rows after the update. Similar tables share a function of these ops, so that
+each table adds only a single op to a graph.
 """
 
 import collections
@@ -31,12 +31,11 @@ _SCOPE = "embedding_summaries"
 
 
 class TableSummaries:
-    """The scalars of all tables of a graph.
+    """Adds the statistics of all tables to a graph's summaries.
 
     Args:
-      batch: as it was looked up.
-      next_step: keeps the batch for the update of the next session call; None if the update runs
-        beside the lookup.
+      batch: the batch as it was looked up.
+      next_step: keeps the batch if the update runs in the next session call; else None.
     """
 
     def __init__(
@@ -70,14 +69,14 @@ class TableSummaries:
     ) -> tf.Operation:
         """Adds the scalars to the graph's summaries, and returns the op that every step must run.
 
-        `updated` is the update of all tables, `gradients` maps features to those of their
-        activations as the update takes them, and `rates` has that of each table.
+        `updated` is the update of all tables. `gradients` maps feature keys to the activation
+        gradients that the update takes. `rates` has the rate of each table.
         """
         tags: list[str] = []
         values: list[tf.Tensor] = []
         with tf.name_scope(_SCOPE):
             for table, rate in zip(tables, rates, strict=True):
-                with tf.control_dependencies([updated]):  # So the batch is good.
+                with tf.control_dependencies([updated]):  # By then, the batch was checked.
                     figures = self._figures(table, gradients)
                     weights = storage.read_table(table.variables, figures.pop("rows"))
                 [figures["row_norm"]] = self._call("norm", _mean_norm, [weights])
@@ -93,7 +92,7 @@ class TableSummaries:
     def _figures(
         self, table: StoredTable, gradients: Mapping[str, tf.Tensor]
     ) -> dict[str, tf.Tensor]:
-        """Returns the figures of the batch, and the distinct `rows`."""
+        """Returns the statistics of a table in the batch, and its distinct `rows`."""
         of_table = self._of_table[table.name]
         sources = [source for source, _ in of_table]
         structure = [
@@ -138,11 +137,11 @@ class TableSummaries:
         return dict(zip(names, results, strict=False))
 
     def _call(self, alike: str, compute: Any, given: list[tf.Tensor]) -> Any:
-        """Returns what a function of ops computes, one for all tensors that are `alike`."""
+        """Returns the results of `compute`, a function shared by all calls that are `alike`."""
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in given]
         key = (alike, repr(specs))
         if key not in self._functions:
-            # Not inlined, TensorFlow prepares the function once, and not for every table.
+            # Without inlining, TensorFlow prepares the function once, not for every table.
             function = tf.function(
                 compute, autograph=False, experimental_attributes={"_noinline": True}
             )
@@ -162,7 +161,7 @@ def add_loss(loss: tf.Tensor) -> None:
     """Adds the loss under the tag that evaluation uses, unless tensorflow-estimator does.
 
     In training, tensorflow-estimator uses `loss` too, but `loss_1` if an op or a scope of the model
-    has that name. A summary of the program with that name stays the only one.
+    has that name. If the program itself has a summary named `loss`, nothing is added.
     """
     summaries = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARIES)
     own = any(summary.op.name == LOSS_METRIC_KEY for summary in summaries)

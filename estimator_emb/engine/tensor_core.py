@@ -1,4 +1,4 @@
-"""Pads the ids of columns whose tables are variables of the model, on the tensor core of a TPU."""
+"""Pads the ids of columns that look up their tables on the tensor core of a TPU."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,12 +13,12 @@ from estimator_emb.spec.config import EmbeddingConfigSpec
 
 
 def padded(spec: EmbeddingConfigSpec, features: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-    """Returns ids and their masks, by feature key, for columns whose tables the model looks up.
+    """Returns padded ids and their masks, by feature key, for columns on the tensor core.
 
-    `embedding_lookup_device='tpu_tensor_core'` makes the table a variable of the model, which the
-    program's own optimizer trains. Its lookup takes ids padded to `tensor_core_shape`. Raises
-    KeyError for a missing feature, and ValueError for ids that are not sparse or not integers, or
-    for another feature with the key of a mask.
+    With `embedding_lookup_device='tpu_tensor_core'`, the table is a variable of the model, and the
+    program's own optimizer trains it. The lookup takes ids padded to `tensor_core_shape`. Raises
+    KeyError for a missing feature. Raises ValueError for ids that are not sparse integers, or for
+    another feature with the key of a mask.
     """
     padded = {}
     for column in spec.tensor_core_feature_columns or ():

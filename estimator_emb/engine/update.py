@@ -18,7 +18,7 @@ class RowUpdate:
     Attributes:
       rows: distinct ids, int32 or int64. All of these rows are updated, even by a gradient of zero.
       gradients: float32 [rows, dimension], the summed gradient of each row.
-      weights: float32 [rows, dimension], the present weights; None makes the update read them.
+      weights: float32 [rows, dimension], the present weights. None makes the update read them.
     """
 
     rows: tf.Tensor
@@ -36,9 +36,9 @@ def row_updates(
 ) -> list[RowUpdate]:
     """Returns the updates that a batch makes to a table, in order: one, if gradients accumulate.
 
-    `rows` are the distinct ids of the batch, and `weights` theirs as the lookup read them, or None
-    if they may have changed since. `gradients` are those of the activations of `features`. The
-    number of cores that share the batch matters only without accumulation.
+    `rows` are the distinct ids of the batch. `weights` are their weights as the lookup read them,
+    unless the weights may have changed since. `gradients` are the gradients of the activations of
+    `features`. `num_cores`, the cores that share the batch, matters only without accumulation.
     """
     dimension = table.config.dimension
     if table.trained_by.use_gradient_accumulation or num_cores == 1:
@@ -54,10 +54,10 @@ def _core_by_core(
     dimension: int,
     num_cores: int,
 ) -> list[RowUpdate]:
-    """Returns one update for each core that has a row's id; the core that owns the row is first.
+    """Returns `num_cores` updates. In each, a row takes the gradient of another core.
 
-    Every core has an equal, consecutive slice of the batch. The core that owns row i is core i mod
-    num_cores; the others follow in increasing order.
+    Every core has an equal, consecutive slice of the batch. Row i takes the gradient of its owner,
+    core i mod num_cores, before the others in increasing order. It skips cores without this row.
 
     Source: `tpu_estimator_gradients_test.py` of tensorflow-estimator, which pins this on hardware
     for two cores; the order beyond the second core is our choice.
@@ -69,7 +69,7 @@ def _core_by_core(
     owner = tf.cast(rows, tf.int64) % num_cores
     updates = []
     for turn in range(num_cores):
-        # In the first turn a row meets its own core, then the others in order.
+        # In turn 0, a row takes the gradient of its owner. The other cores follow in order.
         other = tf.where(turn - 1 < owner, tf.constant(turn - 1, tf.int64), turn)
         core_of_row = owner if turn == 0 else other
         parts, counts = [], []
@@ -85,7 +85,7 @@ def _core_by_core(
 
 
 def apply(table: StoredTable, learning_rate: tf.Tensor, updates: list[RowUpdate]) -> tf.Operation:
-    """Updates the shards of a table, once for each of `updates`, one after the other.
+    """Applies `updates` to the shards of a table, in order.
 
     Each shard is updated on its own device, by one trainer at a time.
     """

@@ -1,1 +1,1 @@
-"""Orders a step so that a program reads variables before the step writes them."""
+"""Orders the ops of a step: reads of variables before writes, and checks before writes."""

@@ -1,4 +1,4 @@
-"""Finds which ops of a graph read and write which variables."""
+"""Finds the ops of a graph that read or write each variable."""
 
 import collections
 import dataclasses
@@ -44,7 +44,7 @@ FUNCTIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class Variable:
-    """The ops that access a variable, by creation; those that read and write are in `writes`."""
+    """A variable's readers and writers, in creation order. `writes` has ops that do both."""
 
     name: str
     reference: bool
@@ -53,12 +53,12 @@ class Variable:
 
     @property
     def sparse(self) -> bool:
-        """Whether an op may write single rows; every read after it copies the variable."""
+        """Whether an op may write single rows, so that every later read copies the variable."""
         return not all(op.type.startswith(_DENSE) for op in self.writes)
 
 
 def variables_of(graph: tf.Graph) -> Iterator[Variable]:
-    """Yields the variables of a graph, with the ops that access them, in the order of the graph."""
+    """Yields the variables of a graph in graph order, with the ops that access them."""
     users: dict[Any, list[tf.Operation]] = collections.defaultdict(list)
     names: dict[tf.Operation, str] = {}
     for op in graph.get_operations():
@@ -70,7 +70,7 @@ def variables_of(graph: tf.Graph) -> Iterator[Variable]:
         if inner.dtype == tf.resource and (op := _captured(outer)):
             users[op.get_attr("shared_name") or op.name.encode()].append(inner.op)
             names[inner.op] = op.name
-    # One op may access all variables of a graph, which would make a search for each quadratic.
+    # Cached, because an op may access all variables, and would be analyzed again for each.
     uses = functools.cache(_Uses)
     effects = functools.cache(functools.partial(_effects, uses, graph))
     for ops in users.values():
@@ -90,8 +90,8 @@ def variables_of(graph: tf.Graph) -> Iterator[Variable]:
 def initial_writes() -> set[tf.Operation]:
     """Returns the ops of the default graph that give variables their values before any step.
 
-    A session runs them when it begins, also where a step runs one to reset its variable: waiting
-    for a part of a step, they would begin that step without input.
+    A session runs these initializers when it begins, even if a step also runs them to reset
+    variables. If they waited for a part of a step, that part would then run without input.
     """
     keys = tf.compat.v1.GraphKeys
     return {
@@ -103,7 +103,7 @@ def initial_writes() -> set[tf.Operation]:
 
 
 def _captured(tensor: tf.Tensor) -> tf.Operation | None:
-    """Returns the op that creates a variable which the graph of a function captures, or None."""
+    """Returns the op that creates a variable captured by the graph of a function, or None."""
     while True:
         graph: Any = tensor.graph
         op = tensor.op
@@ -118,9 +118,9 @@ def _captured(tensor: tf.Tensor) -> tf.Operation | None:
 
 
 class _Uses:
-    """The inputs of an op by the tensor they get, outputs that are variables, functions it calls.
+    """An op's inputs by the tensor they get, its outputs that are variables, and its functions.
 
-    A function is given with the first input that it gets.
+    The functions that the op calls get its inputs from number `first` on.
     """
 
     def __init__(self, op: tf.Operation):
@@ -146,7 +146,7 @@ def _accesses(
     uses: Callable[[tf.Operation], _Uses],
     effects: Callable[[str], list[str]],
 ) -> Iterator[tuple[tf.Operation, str]]:
-    """Yields the ops that have a variable as an input, each with a string of 'r' and 'w'."""
+    """Yields (op with the variable as an input, 'r' for each read and 'w' for each write)."""
     waiting, seen = [variable], {(variable.op, variable.value_index)}
     while waiting:
         tensor = waiting.pop()
@@ -169,7 +169,7 @@ def _accesses(
 
 
 def is_reference(tensor: tf.Tensor) -> bool:
-    """Returns whether a tensor is a reference variable, or the op made with it for all readers."""
+    """Returns whether a tensor is a reference variable, or the read op that all readers share."""
     if tensor.dtype._is_ref_dtype:
         return True
     op = tensor.op
@@ -181,7 +181,7 @@ def is_reference(tensor: tf.Tensor) -> bool:
 
 
 def _kind(op: tf.Operation, index: int, used: _Uses, effects: Callable[[str], list[str]]) -> str:
-    """Returns how an op accesses the resource variable at one of its inputs: '', 'r' or 'w'."""
+    """Returns an op's accesses to the resource variable at input `index`, as 'r's and 'w's."""
     if op.type in _NEITHER or op.type in _PASSING:
         return ""
     if op.type in READS:
@@ -210,7 +210,7 @@ def _kind_by_reference(op: tf.Operation, index: int) -> str:
 def _effects(
     uses: Callable[[tf.Operation], _Uses], graph: Any, name: str, calling: tuple[str, ...] = ()
 ) -> list[str]:
-    """Returns a function's access to each of its arguments; [] if it is unknown or recursive."""
+    """Returns a function's access to each argument, or [] if it is unknown or recursive."""
     body = getattr(function_of(name, graph), "graph", None)
     if body is None or name in calling:
         return []
@@ -226,7 +226,7 @@ def _effects(
 
 
 def function_of(name: str, graph: Any) -> Any:
-    """Returns the function that a graph, or one around it, has under a name, or None."""
+    """Returns the function called `name` in a graph or the graphs around it, or None."""
     while graph is not None:
         if graph._is_function(name):
             return graph._get_function(name)

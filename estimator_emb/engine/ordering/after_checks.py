@@ -1,8 +1,8 @@
-"""Makes the writes of a step wait until its batch was found good.
+"""Makes the writes of a step wait until its batch has passed its checks.
 
-A step that ends in an error of the ids would otherwise write the global step, and a dense variable
-whose gradient needs no lookup. Only the writes get an edge from the check; everything else runs as
-it did.
+Otherwise a step with bad ids would still write the global step, and any dense variable with a
+gradient that needs no lookup. Control edges from the checks lead only to writes. All other ops run
+as before.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,10 +14,10 @@ from estimator_emb.engine.ordering import accesses, structure
 
 
 def wait(targets: Iterable[Any], checked: tf.Tensor, ahead: tf.Operation | None = None) -> None:
-    """Makes every write of a variable among the fetched `targets` wait for `checked`.
+    """Makes all variable writes among the fetched `targets` wait for `checked`.
 
-    Writes that lead to `ahead` do not wait, and neither do initializers, which a step may run again
-    to reset variables.
+    Writes that lead to `ahead` do not wait. Initializers do not wait either, because a step may run
+    them again to reset variables.
     """
     before: dict[tf.Operation, Sequence[tf.Operation]] = {}
     ops = [getattr(target, "op", target) for target in targets if target is not None]
@@ -31,7 +31,7 @@ def wait(targets: Iterable[Any], checked: tf.Tensor, ahead: tf.Operation | None 
             if write not in step or write in free:
                 continue
             loops = places.input_place(write).loops
-            # In a loop of TensorFlow 1's kind, only the head can wait for an op outside.
+            # In a TensorFlow 1 loop, only the entry of the loop can wait for an op outside.
             for head in places.enters[loops[:1]] if loops else [write]:
                 if head not in check and checked.op not in head.control_inputs:
                     head._add_control_inputs([checked.op])

@@ -1,15 +1,15 @@
 """Makes a step read its variables before it writes them, as the cores of a TPU do.
 
-TensorFlow runs ops in any order that their inputs allow. If neither of a read and a write of one
-variable waits for the other, either may come first. On a TPU there is no such race: a step reads
-the value before the step, unless the program itself makes the read wait for a write. `order` adds
-the control edges for that. It moves no op, and adds one only in these cases:
+TensorFlow runs ops in any order that their inputs allow. If a read and a write of a variable do not
+wait for each other, either may run first. A TPU has no such race: a step reads the value from
+before the step, unless the program itself makes the read wait for a write. `order` adds control
+edges to the same effect. It moves no op, and adds an op only in these cases:
 
-* A reader of a reference variable, which gets the variable's buffer, must or may run after the
-  write: it gets a copy.
-* A read that the step itself does not need, such as that of a summary, would in every step copy a
-  variable that is updated sparsely: an op before it lets it share the buffer.
-* A function reads: writes wait for its results.
+* A reader of a reference variable gets the variable's buffer. If it must or may run after the
+  write, it gets a copy instead.
+* A read for a summary, for example, is not needed by the step itself. In every step, it would copy
+  a variable that is updated sparsely. An added op lets it share the buffer.
+* A function reads a variable. Writes wait for the function's results.
 """
 
 import contextlib
@@ -53,17 +53,16 @@ Fetched = Any
 
 
 def keep_between_steps(read: tf.Operation) -> None:
-    """Keeps a read of a variable out of `order`: only session calls of its own run it."""
+    """Keeps a read of a variable out of `order`. Only separate session calls run this read."""
     tf.compat.v1.add_to_collection(_BETWEEN_STEPS, read)
 
 
 def order(every_step: Iterable[Fetched], sometimes: Iterable[Fetched] = ()) -> int:
     """Adds control edges to the default graph, from reads of variables to their writes.
 
-    A read that depends on a write of its variable stays, because the program has ordered it. One
-    outside of the step joins it if it needs nothing but the variable and what the step computes.
-    Each session call of a step fetches `every_step`, and only some fetch `sometimes`. Returns the
-    number of edges added.
+    Returns the number of edges added. A read that depends on a write of its variable stays, because
+    the program has ordered it. A read outside of the step joins the step if it needs only the
+    variable and results of the step. All steps fetch `every_step`, and only some fetch `sometimes`.
     """
     return _Ordering(list(every_step), list(sometimes)).apply()
 
@@ -71,7 +70,7 @@ def order(every_step: Iterable[Fetched], sometimes: Iterable[Fetched] = ()) -> i
 class ReadsFirstHook(tf.compat.v1.train.SessionRunHook):
     """Orders the reads of a step's variables before their writes, just before a session begins.
 
-    It must be the last hook, because `hooks`, the others, may add ops to the step until then.
+    It must be the last hook, because the other `hooks` may add ops to the step until then.
     """
 
     def __init__(self, spec: EstimatorSpec, hooks: Iterable[Any]):
@@ -88,7 +87,7 @@ class ReadsFirstHook(tf.compat.v1.train.SessionRunHook):
                 fetched
                 for hook in self._hooks
                 for fetched in _fetched(list(vars(hook).values()))
-                if tf.is_tensor(fetched)  # An op may initialize or reset something.
+                if tf.is_tensor(fetched)  # An op may initialize or reset variables.
             ),
         ]
         every_step = [
@@ -135,13 +134,13 @@ class _Ordering:
         self._all = structure.leading_to([*self._roots, *reads], self._before)
         self._places = structure.OpPlaces(self._all, self._before)
         self._find_writes_before([writes for *_, writes in racing])
-        at_any_time = functools.cache(_at_any_time)  # One op may read all variables.
+        at_any_time = functools.cache(_at_any_time)  # An op may read all variables.
         for number, (variable, reads, writes) in enumerate(racing):
             for read in reads:
                 if self._depends(read, number):
                     continue
-                # An op fetched only now and then may be fetched when the step has no input yet, or
-                # may initialize the variable.
+                # An op that is fetched only sometimes may run before the step has input, or may
+                # initialize the variable.
                 alone = variable.reference or at_any_time(read)
                 later_writes = [
                     write
@@ -160,7 +159,7 @@ class _Ordering:
         return self._add()
 
     def _racing(self) -> Iterator[tuple[Variable, list[tf.Operation], list[tf.Operation]]]:
-        """Yields (variable, reads that can be ordered, writes) for each that is written."""
+        """Yields (variable, reads that can be ordered, writes) for each variable with both."""
         kept, initial = _kept_variables(), accesses.initial_writes()
         between = {*tf.compat.v1.get_collection(_BETWEEN_STEPS)}
         at_any_time = functools.cache(functools.partial(_at_any_time, besides=self._step))
@@ -189,7 +188,7 @@ class _Ordering:
         )
 
     def _uses(self, reader: tf.Operation) -> bool:
-        """Returns whether a reader uses the value, other than to save it or initialize with it."""
+        """Returns whether a reader uses the value for more than saving or initializing."""
         if reader.type in _SAVES:
             return False
         if reader.type in accesses.PLAIN:
@@ -199,7 +198,7 @@ class _Ordering:
         return True
 
     def _find_writes_before(self, writes: list[list[tf.Operation]]) -> None:
-        """Finds which variables are written before each op; each variable is a bit of a number."""
+        """Finds the variables that are written before each op, as bits of an int."""
         written: dict[tf.Operation, int] = {}
         for number, variable_writes in enumerate(writes):
             for op in variable_writes:
@@ -226,9 +225,10 @@ class _Ordering:
                         self._edges[op, target] = None
 
     def _results(self, read: tf.Operation) -> list[tf.Operation]:
-        """Returns the ops to wait for instead of a read; for a function, its results.
+        """Returns the ops that writes must wait for to run after a read.
 
-        An op that waits only for the call waits for the function's writes, not for its reads.
+        A function's results are among them. An op that waits only for the call would wait for the
+        function's writes, but not for its reads.
         """
         if read.type not in accesses.FUNCTIONS:
             return [read]
@@ -251,7 +251,7 @@ class _Ordering:
         return [write] if shared == len(loops) else self._places.enters[loops[: shared + 1]]
 
     def _leaving(self, read: tf.Operation, place: structure.Place) -> list[tf.Operation]:
-        """Returns the first ops after a read, in its step, for which an op at `place` can wait."""
+        """Returns the first ops of the step after a read that an op at `place` can wait for."""
         if not self._later:
             for op in self._step:
                 for previous in self._before[op]:
@@ -270,7 +270,7 @@ class _Ordering:
         return [op for op in structure.reached([read], after) if precedes(op)]
 
     def _share(self, variable: Variable, read: tf.Operation) -> None:
-        """Prevents a read that joins the step from copying a variable that is updated sparsely."""
+        """Keeps a read that joins the step from copying a variable that is updated sparsely."""
         if read in self._step or read.type != "ReadVariableOp" or not variable.sparse:
             return
         if all(op.type != "DisableCopyOnRead" for op in read.control_inputs):
@@ -292,7 +292,7 @@ class _Ordering:
         return False
 
     def _copy(self, read: tf.Operation) -> tf.Operation:
-        """Gives a reader of a reference variable a copy; returns the op that writes wait for."""
+        """Gives a reader of a reference variable a copy. Returns the op that writes wait for."""
         index = next(i for i, tensor in enumerate(read.inputs) if accesses.is_reference(tensor))
         reference = read.inputs[index]
         if _place(reference) not in self._copies:
@@ -336,7 +336,7 @@ class _Ordering:
         sorter = graphlib.TopologicalSorter(
             {op: (*self._before[op], *wanted.get(op, ())) for op in self._all}
         )
-        # What is in no circle, and waits for none, is sorted all the same.
+        # After a CycleError, ops that neither are in a cycle nor wait for a cycle are still sorted.
         with contextlib.suppress(graphlib.CycleError):
             sorter.prepare()
         circular = set(self._all)
@@ -347,7 +347,7 @@ class _Ordering:
 
 
 def _at_any_time(read: tf.Operation, besides: Container[tf.Operation] = ()) -> bool:
-    """Returns whether a read needs nothing but its variable, and what `besides` compute."""
+    """Returns whether a read needs only its variable and the results of `besides`."""
     return all(op in besides or op.type in _ANY_TIME for op in structure.before_of(read))
 
 
@@ -363,7 +363,7 @@ def _users(read: tf.Operation) -> Iterator[tuple[tf.Operation, bool]]:
 
 
 def _is_large(read: tf.Operation) -> bool:
-    # An optimizer's update of another variable reads one, and has no output.
+    # An optimizer may read this variable to update another. Such an op has no output.
     tensors = read.outputs or [one for one in read.inputs if accesses.is_reference(one)]
     size = tensors[0].shape.num_elements()
     return size is None or size * tensors[0].dtype.size > _LARGE

@@ -1,4 +1,4 @@
-"""Finds the ops of a session call, the ops each waits for, and its loop or branch."""
+"""Finds the ops that a session call runs, the ops they wait for, and their loops and branches."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ _EXITS = frozenset(("Exit", "RefExit"))
 def reached(
     roots: Iterable[tf.Operation], before: Callable[[tf.Operation], Iterable[tf.Operation]]
 ) -> Ops:
-    """Returns `roots` and all ops that `before` leads to, in no certain order."""
+    """Returns `roots` and all ops that `before` leads to, in any order."""
     found: Ops = {}
     waiting = list(roots)
     while waiting:
@@ -33,7 +33,7 @@ def reached(
 def leading_to(
     roots: Iterable[tf.Operation], before: dict[tf.Operation, Sequence[tf.Operation]]
 ) -> Ops:
-    """Returns the ops that a session runs for `roots`, in order; `before` gets their waits."""
+    """Returns the ops that a session runs for `roots`, in order. Adds their waits to `before`."""
     done: Ops = {}
     waiting = [(root, False) for root in roots]
     begun = set()
@@ -49,7 +49,7 @@ def leading_to(
             before[op] = before_of(op)
         waiting.append((op, True))
         waiting += [(previous, False) for previous in before[op] if previous not in begun]
-    # Of loops, what only the back edges need.
+    # Adds the ops that only the back edges of loops need.
     backs = [
         tensor.op
         for op in done
@@ -61,7 +61,7 @@ def leading_to(
 
 
 def before_of(op: tf.Operation) -> list[tf.Operation]:
-    """Returns the ops that an op waits for, without back edges; for an exit, the loop's steps."""
+    """Returns the ops that an op waits for, without back edges. Exits wait for the loop's steps."""
     inputs = [tensor.op for tensor in op.inputs]
     if op.type in _MERGES:
         inputs = [previous for previous in inputs if previous.type not in _BACKS]
@@ -71,7 +71,7 @@ def before_of(op: tf.Operation) -> list[tf.Operation]:
 
 
 def _steps_before(leaving: tf.Operation) -> list[tf.Operation]:
-    """Returns the last ops of a loop's steps, for which an op that leaves the loop waits."""
+    """Returns the last ops of a loop's steps. An op that leaves the loop waits for them."""
     condition = leaving.inputs[0].op.inputs[1]
     merges = [user.inputs[0].op for user in condition.consumers() if user.type in _SWITCHES]
     frames = {
@@ -83,7 +83,7 @@ def _steps_before(leaving: tf.Operation) -> list[tf.Operation]:
 
     def inside(op: tf.Operation) -> list[tf.Operation]:
         before = [*(tensor.op for tensor in op.inputs), *op.control_inputs]
-        # The search ends where the loop takes something from outside.
+        # The search ends at the inputs of the loop.
         return [
             one for one in before if one.type not in _ENTERS or one.get_attr(_FRAME) not in frames
         ]
@@ -95,13 +95,13 @@ def _steps_before(leaving: tf.Operation) -> list[tf.Operation]:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """The loops around an op, outermost first, and its branches: (condition, which of the two)."""
+    """The loops around an op, outermost first, and its branches: (condition, branch number)."""
 
     loops: tuple[bytes, ...] = ()
     branches: frozenset[tuple[str, int]] = frozenset()
 
     def can_precede(self, later: "Place") -> bool:
-        """Returns whether an op at `later` can wait for one here, which runs whenever it does."""
+        """Returns whether an op here runs whenever an op at `later` does, and so can go first."""
         return self.loops == later.loops and self.branches <= later.branches
 
 
@@ -109,7 +109,7 @@ TOP = Place()
 
 
 class OpPlaces:
-    """The places of `ops`, in order, by the graph alone: copied ops have no Python context."""
+    """Finds the places of `ops`, in order, from the graph: copied ops have no Python context."""
 
     def __init__(self, ops: Ops, before: Mapping[tf.Operation, Sequence[tf.Operation]]):
         self._inside: dict[tf.Operation, Place] = {}
@@ -148,7 +148,7 @@ class OpPlaces:
         self._inside[op], self._outside[op] = inside, outside
 
     def _taken(self, tensor: tf.Tensor) -> Place:
-        """Returns the place of a tensor; for an output of a Switch, the branch that it leads to."""
+        """Returns the place of a tensor. An output of a Switch is in the branch it leads to."""
         place = self._outside.get(tensor.op, TOP)
         if tensor.op.type not in _SWITCHES:
             return place

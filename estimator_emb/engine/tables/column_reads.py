@@ -1,12 +1,12 @@
-"""Lets every feature column of a model_fn read, off a TPU, what it would read without a TPU.
+"""Gives every feature column of a model_fn, off a TPU, the input that it has without a TPU.
 
-In the features of a model_fn, activations replace the ids that TPU columns look up. Off a TPU other
-columns may read those ids, such as a linear model beside a deep one; and several TPU columns may
-look up one feature, each in a table of its own.
+In the features of a model_fn, activations replace the ids that TPU columns look up. Off a TPU,
+other columns may read those ids, for example in a linear model beside a deep model. Several TPU
+columns may also look up the same feature, each in its own table.
 
-Columns read features through objects of TensorFlow that transform a feature once for all of them. A
-TPU column asks such an object for its feature by name. Any other column does so too, but while the
-object transforms that column: then it gets the ids.
+Columns read features through TensorFlow's objects that transform a feature once for all columns. A
+TPU column asks such an object for its feature by name, and gets the activation. Any other column
+also asks by name, but only while the object transforms that column. Then it gets the ids.
 """
 
 import contextlib
@@ -31,11 +31,11 @@ from estimator_emb.spec.resolved import Feature, Table, signature
 
 
 class ColumnReads:
-    """The features that columns read in one call of a model_fn.
+    """The features that columns read in a call of a model_fn.
 
-    `given` is what the model gets in place of the input, which `features` has, both by key. `again`
+    `given` has the model's features by key, and `features` has the input that they replace. `again`
     and `carried` are `PendingLookup.again` and `TableStep.from_previous_step`. The attribute
-    `features` is `given` without what only its own column can ask for.
+    `features` is `given` without features that only their own column can ask for.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ColumnReads:
         self._again = again
         self._carried = carried
         self._read: dict[int, Any] = {}
-        # Without TPU columns, this is how a column reads an activation.
+        # Without TPU columns, a numeric column is the way to read an activation.
         self._numeric = (
             () if any(table.scope_key for table in tables) else (NumericColumn, LegacyNumericColumn)
         )
@@ -81,7 +81,7 @@ class ColumnReads:
             _reads.reset(before)
 
     def get(self, original: Callable[..., Any], reader: Any, key: Any, *args: Any) -> Any:
-        """Returns what a column gets from `reader`, the object that transforms features."""
+        """Returns the feature that a column reads through the TensorFlow object `reader`."""
         if not isinstance(key, str):
             self._transformed.append(key)
             try:
@@ -99,19 +99,19 @@ class ColumnReads:
         return original(type(reader)({key: value}), key, *args)
 
     def feature_of(self, column: Any) -> tuple[Table, Feature] | None:
-        """Returns the table and feature of one of several columns that read the same input."""
-        now = _reads.set(None)  # Columns have the names that the program gave them.
+        """Returns the table and feature of a column if several columns read its input, or None."""
+        now = _reads.set(None)  # Gives columns back the names from the program.
         try:
             wanted = signature(column)
             alike = [own for own in self._of_columns if signature(own[1].column) == wanted]
         finally:
             _reads.reset(now)
-        # A model_fn may make its columns anew; initializers then differ.
+        # A model_fn may create its columns again. Then initializers differ.
         return next((own for own in alike if own[1].column == column), alike[0] if alike else None)
 
     def _ids_of(self, seen: int) -> Any:
         if seen not in self._read:
-            with tf.init_scope():  # Not in a loop or branch, which only one of the columns is in.
+            with tf.init_scope():  # Outside of loops and branches, for all columns that read it.
                 self._read[seen] = self._carried(self._ids[seen])
         return self._read[seen]
 
@@ -140,7 +140,7 @@ def _named(of: Callable[[Table, Feature], str | None], original: Callable[..., s
 
 @functools.cache
 def _install() -> None:
-    """Replaces the methods of TensorFlow by which columns read; other threads see no change."""
+    """Replaces TensorFlow's methods that read features. Other threads see no change."""
     for reader in (LazyBuilder, FeatureTransformationCache):
         patches.LASTING.wrap(reader, "get", _reading)
     named = {

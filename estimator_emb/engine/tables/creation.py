@@ -1,4 +1,4 @@
-"""Creates the variables of all tables of a step, each under a name of its own."""
+"""Creates the variables of all tables of a step, under unique names."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ def create(
 ) -> list[storage.StoredTable]:
     """Creates the tables that the model looks up, with slots if `training`.
 
-    `servers` share the rows of each, and get the first rows of large tables in turn. A `part` is as
-    in `storage.create`.
+    The `servers` share each table's rows, and get the first rows of large tables in turn. `part` is
+    the same as in `storage.create`.
     """
     if training:
         scopes.warn_of_ignored()

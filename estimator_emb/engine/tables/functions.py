@@ -1,6 +1,6 @@
 """Calls the program's own functions of the step: learning rates and the gradient multiplier.
 
-Errors of such a function are reported with its name and that of the table.
+Errors of such a function are reported with the names of the function and its table.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ MULTIPLIER = "EmbeddingConfigSpec: experimental_gradient_multiplier_fn"
 
 
 def multiplier(function: Callable[..., Any], step: tf.Tensor) -> tf.Tensor:
-    """Returns the factor of all gradients, a float32 scalar that may be negative; see `rate`."""
+    """Returns the factor of all gradients, like `rate`, but the value may be negative."""
     return rate(MULTIPLIER, function, step, may_be_negative=True)
 
 
@@ -37,11 +37,11 @@ def name_of(function: Any) -> str:
 def rate(
     owner: str, function: Callable[..., Any], *step: tf.Tensor, may_be_negative: bool = False
 ) -> tf.Tensor:
-    """Returns the learning rate that a function gives, a float32 scalar.
+    """Returns the learning rate that a function computes, as a float32 scalar.
 
-    `owner` names the function and its owner in messages; `step` is the global step or nothing.
-    Raises TypeError for None and what is no number, ValueError for a value that is no scalar or is
-    known to be negative, NaN or infinite, and the function's own error with `owner` in its message.
+    `owner` names the function and its owner in messages. `step` is the global step or nothing.
+    Raises TypeError if the result is None or not numeric. Raises ValueError if it is not a scalar,
+    or known to be negative, NaN or infinite. The function's own error gets `owner` in its message.
     """
     owner = f"{owner} {name_of(function)}"
     try:
@@ -68,16 +68,16 @@ def rate(
     if known is not None:
         check_finite(f"{owner}: its value", known)
         if not may_be_negative:
-            check_not_negative(f"{owner}: its value", float(str(known)))  # -0.1 for float32 -0.1
+            check_not_negative(f"{owner}: its value", float(str(known)))  # -0.1, not -0.10000000149
     return tf.cast(tensor, tf.float32)
 
 
 def _explained(owner: str, error: Exception) -> Exception:
     message = f"{owner} failed: {type(error).__name__}: {error}"
-    # A KeyError would show the message in quotes, and StopIteration end a loop of the caller.
+    # A KeyError would show the message in quotes. A StopIteration would end a loop of the caller.
     if type(error).__module__ == "builtins" and not isinstance(
         error, (KeyError, OSError, StopIteration, StopAsyncIteration)
     ):
-        with contextlib.suppress(TypeError):  # UnicodeError, for one, takes more arguments.
+        with contextlib.suppress(TypeError):  # E.g. UnicodeError takes more arguments.
             return type(error)(message)
     return RuntimeError(message)

@@ -1,7 +1,7 @@
-"""The variable that leads a program's optimizer through the activations of its tables.
+"""The variable that makes a program's optimizer compute the gradients of activations.
 
-An optimizer differentiates with respect to the trainable variables. Each activation depends on this
-one, so that the program computes its gradient, which can be taken on its way.
+An optimizer differentiates with respect to the trainable variables. Each activation depends on the
+helper variable. So the program computes the activation's gradient, and it can be captured.
 """
 
 import logging
@@ -16,7 +16,7 @@ HELPER_VARIABLE = "tpu_embedding_dummy_table_variable"
 
 
 def create() -> tf.Variable:
-    """Creates the variable."""
+    """Creates the helper variable."""
     custom_gradients.find_local_variables()
     scope = tf.compat.v1.VariableScope(reuse=None)
     with tf.init_scope(), tf.compat.v1.variable_scope(scope):
@@ -29,7 +29,7 @@ def create() -> tf.Variable:
 
 
 def hide(keep_trainable: bool = False) -> None:
-    """Keeps helper variables and their slots out of checkpoints and of later lists."""
+    """Hides helper variables and their slots from checkpoints and later lists of variables."""
     keys = tf.compat.v1.GraphKeys
     graph = tf.compat.v1.get_default_graph()
     for variable in graph.get_collection(keys.GLOBAL_VARIABLES):

@@ -1,7 +1,7 @@
 """Divides the rows of a table over shards, by the strategies 'div' and 'mod'.
 
-Of V rows, both give each of H shards V // H, and one more to each of the first V % H. 'div' gives
-each shard a run of consecutive ids; under 'mod', id k is row k div H of shard k mod H.
+Both give V // H of V rows to each of H shards, and another row to each of the first V % H shards.
+'div' gives each shard consecutive ids. Under 'mod', id k is row k div H of shard k mod H.
 
 Source: `tpu_embedding_configuration.proto` (ShardingStrategy) and `_load_operation` of
 tensorflow/python/tpu/tpu_embedding.py, TensorFlow 2.15.
@@ -32,21 +32,21 @@ class Partition:
 
     @property
     def starts(self) -> list[int]:
-        """The position of each shard when the shards are written one after the other."""
+        """The position of each shard's first row in the concatenated shards."""
         return [0, *np.cumsum(self.sizes)[:-1].tolist()]
 
     def places(self, ids: np.ndarray) -> np.ndarray:
-        """Returns where `ids`, int64 [n], stand when the shards are written one after the other."""
+        """Returns the positions of `ids`, int64 [n], in the concatenated shards."""
         if self.strategy == "div":
             return ids
         return np.array(self.starts)[ids % self.shards] + ids // self.shards
 
 
 def rounds_for(tables: int, servers: int) -> int:
-    """Returns in how many rounds `dealt` is to deal each of several tables.
+    """Returns the number of rounds for `dealt`, by the number of tables.
 
-    Rounds cost variables. The more tables there are, the fewer rounds it takes to balance servers
-    that get the first slice of a table in turn.
+    Each round adds variables. Servers get the first slices of tables in turn, so the more tables
+    there are, the fewer rounds balance the servers.
     """
     if servers == 1 or tables >= 5 * servers:
         return 1
@@ -54,17 +54,17 @@ def rounds_for(tables: int, servers: int) -> int:
 
 
 def dealt(rows: int, servers: int, rounds: int) -> list[int]:
-    """Returns sizes of consecutive slices of a table, to lie on the servers in turn.
+    """Returns the sizes of a table's consecutive slices, to be placed on the servers in turn.
 
-    Every server gets as many rows as another, give or take one. Where rows are sorted by frequency,
-    each gets about as many of a batch too: slices grow, and each round deals one to every server.
-    The last round makes up for what the servers got before. One round gives even slices.
+    All servers get equally many rows, give or take a row. If rows are sorted by frequency, they
+    also get similar shares of a batch: slices grow, and each round deals a slice to every server.
+    The last round balances what the servers got before. A single round gives even slices.
     """
     even = Partition(rows, min(servers, rows)).sizes
     if rounds == 1 or rows < FEW_ROWS:
         return even
     count = (rounds - 1) * servers
-    for percent in range(99, 0, -1):  # Of the rows, before the last round.
+    for percent in range(99, 0, -1):  # Percentage of the rows dealt before the last round.
         head = np.log1p(rows * percent / 100 / _HEAD) * np.arange(count + 1) / count
         slices = np.diff(np.round(_HEAD * np.expm1(head)).astype(np.int64))
         last = np.array(even) - slices.reshape(-1, servers).sum(0)

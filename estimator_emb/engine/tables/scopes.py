@@ -1,16 +1,16 @@
-"""Records the scopes in which a model_fn uses the columns of TPU tables; they name the variables.
+"""Records the scopes in which a model_fn uses the columns of TPU tables, to name their variables.
 
-Off a TPU, a column creates its variable where it is used, and the scope there is in the name. Which
-scope depends on who creates the variable:
+Off a TPU, a column creates its variable where it is used, and the scope there is part of the name.
+The kind of scope depends on who creates the variable:
 
 * `tf.compat.v1.keras.layers.DenseFeatures`, `SequenceFeatures`, `input_layer`, `linear_model` and
   all shared columns call `get_variable`: the variable scope.
 * `tf.keras.layers.DenseFeatures` calls `add_weight`, which makes a `tf.Variable`: the name scope.
 
-On a TPU, and here, a column creates nothing and only records a scope. TensorFlow's columns always
-record the variable scope, which under `tf.keras.layers.DenseFeatures` is the same for all columns.
-In a model_fn before which `record` was called, they record the name that the variable would have
-had; elsewhere nothing changes.
+On a TPU, and here, a column creates no variable and only records a scope. TensorFlow's columns
+always record the variable scope. Under `tf.keras.layers.DenseFeatures`, all columns have the same
+variable scope. If `record` was called before the model_fn, columns record the name that the
+variable would have had. Elsewhere nothing changes.
 """
 
 import collections
@@ -34,11 +34,11 @@ from estimator_emb.reporting import console
 
 
 class Uses:
-    """The uses that columns have recorded in one call of a model_fn.
+    """The uses of columns recorded in a call of a model_fn.
 
-    `names` is scope key of a table -> name that its variable would have; `ignored` is a setting of
-    a layer or scope that has no effect on tables -> the scope keys of those. `dimensions` is scope
-    key -> the dimension that the column has.
+    `names` maps a table's scope key to the name that its variable would have. `ignored` maps a
+    setting of a layer or scope that has no effect on tables to the scope keys of the tables.
+    `dimensions` maps a scope key to the dimension of the column.
     """
 
     def __init__(self) -> None:
@@ -47,9 +47,9 @@ class Uses:
         self.ignored: dict[str, dict[str, None]] = collections.defaultdict(dict)
 
     def record(self, scope_key: str, name: str, keep_first: bool) -> None:
-        """Records a use of a table's column, and the variable name by it.
+        """Records a use of a table's column, and the variable name that follows from it.
 
-        Raises ValueError if an earlier use had another name, unless `keep_first` keeps it.
+        Raises ValueError if an earlier use had another name, unless `keep_first` keeps that name.
         """
         first = self.names.setdefault(scope_key, name)
         if first != name and not keep_first:
@@ -77,7 +77,7 @@ _built: weakref.WeakKeyDictionary[Any, dict[str, str]] = weakref.WeakKeyDictiona
 
 
 def record() -> None:
-    """Begins a record of where the model_fn that is called next uses columns, for `taken`."""
+    """Starts recording where the next call of a model_fn uses columns, for `taken`."""
     _install()
     uses = Uses()
     for graph in _graphs():
@@ -85,13 +85,13 @@ def record() -> None:
 
 
 def taken() -> dict[str, str]:
-    """Returns the record of the default graph, scope key -> variable name, and clears it."""
+    """Returns and clears the record of the default graph, scope key -> variable name."""
     uses = _uses_of_graph.pop(tf.compat.v1.get_default_graph(), None)
     return uses.names if uses else {}
 
 
 def warn_of_ignored() -> None:
-    """Warns of settings in the model_fn of the default graph that have no effect on tables."""
+    """Warns about settings in the default graph's model_fn that have no effect on tables."""
     uses = _uses_of_graph.get(tf.compat.v1.get_default_graph(), Uses())
     for asked, tables in uses.ignored.items():
         console.say_once(
@@ -102,7 +102,7 @@ def warn_of_ignored() -> None:
 
 
 def recorded() -> dict[str, str]:
-    """Returns what `taken` would, and keeps it; without `record`, TensorFlow's own record."""
+    """Returns the record like `taken`, but keeps it. Without `record`, it is TensorFlow's."""
     uses = _current()
     if uses:
         return dict(uses.names)
@@ -111,13 +111,13 @@ def recorded() -> dict[str, str]:
 
 
 def dimensions() -> dict[str, int]:
-    """Returns scope key -> dimension of the columns that the model_fn of `record` has used."""
+    """Returns scope key -> dimension of the columns that the recorded model_fn has used."""
     uses = _current()
     return dict(uses.dimensions) if uses else {}
 
 
 def _graphs() -> Iterator[tf.Graph]:
-    """Yields the default graph and, if it is that of a function or a loop, those around it."""
+    """Yields the default graph, and the graphs around it if a function or loop is being built."""
     graph = tf.compat.v1.get_default_graph()
     while graph is not None:
         yield graph
@@ -129,9 +129,9 @@ def _current() -> Uses | None:
 
 
 def _replace(owner: Any, name: str, own: Callable[..., Any]) -> None:
-    """Has `own` answer for a function of TensorFlow on a TPU, in a model_fn that is recorded.
+    """Replaces a TensorFlow function with `own` on a TPU, while a recorded model_fn runs.
 
-    It gets the uses of that model_fn, the function that it replaces, and the arguments.
+    `own` gets the uses of that model_fn, the function that it replaces, and the arguments.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -154,7 +154,7 @@ def _record_by_variable_scope(
     is_shared_embedding: bool = False,
     bypass_scope_validation: bool = False,
 ) -> str:
-    """Returns the name of the variable that the column would create in the variable scope."""
+    """Records and returns the name that the column's variable would have in the variable scope."""
     scope = tf.compat.v1.get_variable_scope()
     name = "/".join(filter(None, (scope.name, embedding_var_name_in_fc)))
     uses.record(embedding_var_name, name, is_shared_embedding or bypass_scope_validation)
@@ -164,7 +164,7 @@ def _record_by_variable_scope(
 
 
 def _create_state(uses: Uses, original: Any, column: Any, state_manager: Any) -> None:
-    """Records where a layer has a column create its variable."""
+    """Records the variable's name when a layer makes a column create its variable."""
     scope_key, any_scope = column.get_embedding_var_name(), column._bypass_scope_validation
     uses.dimensions[scope_key] = column.get_embedding_table_size()[1]
     name = "embedding_weights"
@@ -181,7 +181,7 @@ def _create_state(uses: Uses, original: Any, column: Any, state_manager: Any) ->
 def _read(
     uses: Uses, original: Any, column: Any, transformation_cache: Any, state_manager: Any
 ) -> Any:
-    """Records the use of a layer that may have been built in another graph, and outlived it."""
+    """Records a use by a layer, even if the layer was built in another graph."""
     scope_key = column.get_embedding_var_name()
     uses.dimensions[scope_key] = column.get_embedding_table_size()[1]
     if name := _built.get(state_manager, {}).get(scope_key):
@@ -197,7 +197,7 @@ def _read_in_layer(
     weight_collections: Any = None,
     trainable: bool | None = None,
 ) -> Any:
-    """Notes what `input_layer` and `sequence_input_layer` ask for, which have no state."""
+    """Records a use by `input_layer` or `sequence_input_layer`. They have no state."""
     uses.dimensions[column.get_embedding_var_name()] = column.get_embedding_table_size()[1]
     if trainable is False:
         uses.ignored[_FROZEN][column.get_embedding_var_name()] = None
@@ -206,7 +206,7 @@ def _read_in_layer(
 
 @functools.cache
 def _install() -> None:
-    """Replaces TensorFlow's methods that record uses of columns; called when a program has some."""
+    """Replaces TensorFlow's methods that record uses of columns, on the first call of `record`."""
     for module in (tpu_feature_column, tpu_feature_column_v2):
         _replace(module, "_record_variable_scope_and_name", _record_by_variable_scope)
     _replace(TPUEmbeddingColumn, "create_state", _create_state)

@@ -1,4 +1,4 @@
-"""Tells how large tables are, and refuses those beyond the memory of this machine."""
+"""Computes the sizes of tables, and raises MemoryError if this machine cannot hold them."""
 
 import collections
 import os
@@ -15,13 +15,13 @@ _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_b
 
 
 def bytes_of(table: Table, with_slots: bool = True) -> int:
-    """Returns the bytes of a table's float32 values, and of its slots."""
+    """Returns the number of bytes of a table's float32 values, optionally with its slots."""
     slots = len(table.optimizer.slots) if table.optimizer is not None and with_slots else 0
     return 4 * table.config.vocabulary_size * table.config.dimension * (1 + slots)
 
 
 def describe(tables: Sequence[Table], where: str) -> str:
-    """Returns the line of the log; `where` says what trains the tables, e.g. 'on the host'."""
+    """Returns the log line about tables. `where` says where they train, e.g. 'on the host'."""
     rows = sum(table.config.vocabulary_size for table in tables)
     floats = sum(bytes_of(table, with_slots=False) for table in tables) // 4
     megabytes = sum(map(bytes_of, tables)) / 1e6
@@ -37,7 +37,7 @@ def describe(tables: Sequence[Table], where: str) -> str:
 
 
 def check_fits(tables: Sequence[Table], training: bool) -> None:
-    """Raises MemoryError, before allocation, for tables and slots beyond all memory and swap."""
+    """Raises MemoryError, before allocation, if tables and slots exceed all memory and swap."""
     needed = sum(bytes_of(table, training) for table in tables)
     there = machine_memory()
     if needed <= there:
@@ -55,7 +55,7 @@ def check_fits(tables: Sequence[Table], training: bool) -> None:
 
 
 def physical() -> int:
-    """Returns the bytes of memory of this machine; as good as endless where it does not tell."""
+    """Returns this machine's memory in bytes, or `sys.maxsize` if the OS does not report it."""
     try:
         found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):  # Windows has no sysconf.
@@ -64,7 +64,7 @@ def physical() -> int:
 
 
 def machine_memory() -> int:
-    """Returns the bytes of memory and swap that this process can have."""
+    """Returns the number of bytes of memory and swap that this process may use."""
     swap = re.search(r"^SwapTotal: *(\d+) kB", _text("/proc/meminfo"), re.MULTILINE)
     limits = [int(text) for text in map(_text, _LIMITS) if text.strip().isdigit()]
     return min([physical() + (int(swap[1]) * 1024 if swap else 0), *limits])

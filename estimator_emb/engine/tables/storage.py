@@ -27,7 +27,7 @@ whatever computes it, holds that server's one mutex.
 
 @dataclasses.dataclass(frozen=True)
 class TableVariables:
-    """The variables of one shard of a table, all float32 [rows of the shard, dimension].
+    """The variables of a table's shard, all float32 [rows of the shard, dimension].
 
     The slots are in the optimizer's order. In a SavedModel, the weights may be float16.
     """
@@ -37,7 +37,7 @@ class TableVariables:
 
     @property
     def shared(self) -> bool:
-        """Whether the rows are on a parameter server, where others may write them."""
+        """Whether the rows are on a parameter server, where other trainers may write them."""
         return tf.DeviceSpec.from_string(self.weights.device).job is not None
 
     @contextlib.contextmanager
@@ -45,32 +45,32 @@ class TableVariables:
         if not self.weights.device:
             yield
             return
-        # None undoes the device function that deals variables out to the parameter servers in turn.
+        # None undoes the device function that places variables on the parameter servers in turn.
         with tf.device(None), tf.device(self.weights.device):
             yield
 
     def run(
         self, step: Callable[[Sequence[tf.Tensor]], tf.Operation], inputs: Sequence[tf.Tensor]
     ) -> tf.Operation:
-        """Runs a step where the variables are; on a parameter server, while no other runs there.
+        """Runs a step on the device of the variables. On a parameter server, steps run in turn.
 
-        `step` gets `inputs` as they arrived on the device. Its ops must read everything else where
-        the tables are, so that they wait for no other process.
+        `step` gets the arrived `inputs` on that device. Its ops must read everything else there
+        too, so that they wait for no other process.
         """
         with self.device():
             if not self.shared:
                 return step(inputs)
             with tf.name_scope("exclusive"):
-                # Arrived before the mutex is taken: a trainer that dies while it sends holds
-                # nothing up.
+                # Inputs arrive before the mutex is taken, so that a trainer that dies while it
+                # sends them blocks no other trainer.
                 arrived = [tf.identity(one) for one in inputs]
                 mutex = tf.raw_ops.MutexV2(shared_name=_MUTEX)
                 with tf.control_dependencies(arrived):
                     lock = tf.raw_ops.MutexLock(mutex=mutex)
                 with tf.control_dependencies([lock]):
                     done = step([tf.identity(one) for one in arrived])
-                # The mutex is free again when this lock is: after the step, or with it where it
-                # fails.
+                # Consuming the lock frees the mutex after the step. A step that fails also frees
+                # it.
                 with tf.control_dependencies([done]):
                     return tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)
 
@@ -81,7 +81,7 @@ Shards = Sequence[TableVariables]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StoredTable(Table):
-    """A table with its variables; its optimizer is None if nothing is updated."""
+    """A table with its variables. Its optimizer is None if nothing is updated."""
 
     variables: Shards
 
@@ -102,20 +102,20 @@ def create(
 ) -> Shards:
     """Creates the variables of a table in the graph's global variables.
 
-    Its rows are dealt out to `servers` in `rounds`, see `partition.dealt`; where TensorFlow places
-    variables on servers in turn, those of id 0 go to the server `first_server` after the next.
+    `partition.dealt` divides the rows among `servers` in `rounds`. If TensorFlow places variables
+    on servers in turn, the first rows go to the server `first_server` places after the next.
 
-    Shards hold consecutive ids under either partition strategy: on the host the strategy could only
-    change where a row lies. So the shards of a checkpoint, which TensorFlow writes as slices of one
-    tensor, are the table in the order of its ids, whatever the strategy and the number of shards.
+    Shards hold consecutive ids under either partition strategy: on the host, the strategy could
+    only change where a row is stored. TensorFlow saves the shards as slices of a single tensor. So
+    a checkpoint has the table in id order, whatever the strategy and the number of shards.
 
-    `name` is that of the weights, to which slots append their suffix, in checkpoints. The variables
+    `name` is the name of the weights in checkpoints. Slots append their suffix to it. The variables
     are `<name>/part_<i>` if there are several shards, or with `name_as_part`, as a program on a TPU
     finds them in its graph. Slots that the optimizer's `slot_variable_creation_fn` creates keep
-    their names, and have one shard; a ValueError says which of them does not fit. A table without
-    an optimizer gets no slots. No shard is empty. Weights of a `dtype` other than float32 have no
-    initial values: they are only restored. `part` (k, n) creates the k-th of n even shards alone,
-    for the k-th of n hosts; a ValueError says which table cannot be divided so.
+    their names, and have a single shard. Raises ValueError if such a slot does not fit. A table
+    without an optimizer gets no slots. No shard is empty. Weights of a `dtype` other than float32
+    get no initial values, because they are only restored. A `part` (k, n) creates only the k-th of
+    n even shards, for the k-th of n hosts. Raises ValueError if the table cannot be divided so.
     """
     rows, optimizer = table.config.vocabulary_size, table.optimizer
     own_slots = optimizer is not None and optimizer.slot_variable_creation_fn is not None
@@ -130,8 +130,8 @@ def create(
     ]
     if part is not None:
         shards = [shards[part[0]]]
-    # A scope of our own has none of the settings of the program's scopes, such as a partitioner.
-    # reuse=False: no variable is returned a second time.
+    # A new scope ignores the settings of the program's scopes, such as a partitioner. With
+    # reuse=False, no variable is returned a second time.
     with tf.compat.v1.variable_scope(tf.compat.v1.VariableScope(reuse=False)):
         first = -first_server % len(shards)
         in_turn = {
@@ -166,7 +166,7 @@ _OF_SHAPE = (tf.keras.initializers.VarianceScaling, tf.compat.v1.orthogonal_init
 
 @dataclasses.dataclass(frozen=True)
 class _Shard:
-    """Rows [start, start + rows) of a table whose weights are called `name` in checkpoints."""
+    """Rows [start, start + rows) of a table. In checkpoints, its weights are called `name`."""
 
     table: Table
     name: str
@@ -180,7 +180,7 @@ class _Shard:
         # The table's own initializer may give float32 only.
         initializer = self._initializer() if dtype == tf.float32 else constant(0.0)
         # Trainable, because warm starting by pattern looks among the trainable variables. The
-        # program's optimizer has made its list of them by now, and leaves the table alone.
+        # program's optimizer has listed its variables by now, and leaves the table alone.
         weights = self._variable("", initializer, trainable=True, dtype=dtype)
         shard, parameters = TableVariables(weights, ()), self.table.optimizer
         if parameters is None:
@@ -210,7 +210,7 @@ class _Shard:
             trainable=trainable,
             use_resource=True,
         )
-        # The op has another name where the program has one of this name; checkpoints use `name`.
+        # The op's name differs if the program has an op of this name. Checkpoints use `name`.
         if self.named_as_part or variable.op.name != name:
             variable._set_save_slice_info(
                 tf.Variable.SaveSliceInfo(
@@ -223,11 +223,11 @@ class _Shard:
         return variable
 
     def _initializer(self) -> Callable[..., tf.Tensor]:
-        """Returns the table's initializer, as one for the rows of this shard.
+        """Returns an initializer for the rows of this shard, made from the table's initializer.
 
         Initializers that take `partition_info` get it, as they did from TensorFlow's partitioned
-        variables. If one returns the whole table, the shard takes its rows. Each shard changes a
-        fixed seed, because the rows of all shards would otherwise be equal.
+        variables. If an initializer returns the whole table, the shard takes its rows. A fixed seed
+        changes with each shard, because the rows of all shards would otherwise be equal.
         """
         initializer = _unfolded(self.table.config.initializer)
         start, end = self.start, self.start + self.rows
@@ -242,7 +242,7 @@ class _Shard:
         if isinstance(initializer, _OF_SHAPE) or not (
             knows_place or hasattr(initializer, "get_config")
         ):
-            # Its values may depend on the shape, which must not be that of the few rows of a slice.
+            # Its values may depend on the shape, so it must not see a slice of only a few rows.
             asked[0] = max(self.rows, self.rows_of_server)
         if isinstance(initializer, tf.keras.initializers.Initializer):
             arguments["partition_shape"] = tuple(asked)
@@ -289,7 +289,7 @@ def by_shard(shards: Shards, rows: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor
 
 def read_rows(variable: tf.Variable, rows: tf.Tensor) -> tf.Tensor:
     """Returns `rows`, int32 or int64 [n], of weights or a slot as float32 [n, dimension]."""
-    # sparse_read takes twice as long, and Grappler may turn it into a copy of the table.
+    # Not sparse_read: it takes twice as long, and Grappler may turn it into a copy of the table.
     values = variable.gather_nd(tf.expand_dims(rows, 1))
     return values if values.dtype == tf.float32 else tf.cast(values, tf.float32)
 
@@ -324,8 +324,8 @@ def _save_in_place(variable: tf.Variable) -> None:
     """Lets savers, and fetches of the variable itself, read its buffer without a copy.
 
     The first sparse update puts a variable into a mode in which every read copies it. The op
-    created here ends that mode before such a read. The next update begins it again, and copies the
-    variable only if it is still being read.
+    created here ends that mode before such a read. The next update starts the mode again, and
+    copies the variable only if something still reads it.
     """
     read = variable._graph_element.op
     with tf.name_scope(f"{variable.op.name}/in_place/"), tf.device(variable.device):
@@ -333,24 +333,24 @@ def _save_in_place(variable: tf.Variable) -> None:
 
 
 def saved_name(variable: tf.Variable) -> str:
-    """Returns the name in checkpoints of a variable, or of the table that it is a part of."""
+    """Returns the name of a variable in checkpoints. A shard has the name of its whole table."""
     part = variable._get_save_slice_info()
     return part.full_name if part else variable.op.name
 
 
 def names_of(name: str, parameters: OptimizationParameters | None) -> list[str]:
-    """Returns the names that `create` gives weights and slots, without a program's own slots."""
+    """Returns the names that `create` gives weights and slots, except slots of the program."""
     if parameters is None or parameters.slot_variable_creation_fn:
         return [name]
     return [name, *(name + slot.suffix for slot in parameters.slots)]
 
 
 def constant(value: float) -> Callable[..., tf.Tensor]:
-    """Returns an initializer that fills with `value`.
+    """Returns an initializer that fills a variable with `value`.
 
-    When TensorFlow prepares the graph, it would compute a constant of the shape of a table, and
-    keep it in memory beside the variable. It never does so for values that depend on a random
-    number; the one added here, once in a graph, is always 0.
+    While TensorFlow prepares the graph, it would compute a constant as large as the table, and keep
+    it in memory beside the variable. It never does so for values that depend on a random number.
+    The random number added here, once per graph, is always 0.
     """
 
     def initializer(shape: Any, dtype: tf.DType = tf.float32, **_: Any) -> tf.Tensor:
@@ -366,7 +366,7 @@ def constant(value: float) -> Callable[..., tf.Tensor]:
 
 
 def _unfolded(initializer: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns `initializer`, or `constant` of the same number if it fills with one."""
+    """Returns `initializer`, or `constant` of a number if `initializer` fills with this number."""
     for module in (tf.compat.v1, tf):
         if isinstance(initializer, module.zeros_initializer):
             return constant(0.0)
@@ -382,9 +382,9 @@ def _unfolded(initializer: Callable[..., Any]) -> Callable[..., Any]:
 class InitialRows:
     """The `backup_initializer` of a `VocabInfo` that gives new words the table's own rows.
 
-    TensorFlow asks a backup_initializer for values, not for rows. Called as one, this gives values
-    of the table's initializer, shaped as rows; `with_slots` replaces it by the `initializer_of` a
-    table, whose values are those that the table has at the ids of the new words.
+    TensorFlow asks a backup_initializer for values, not for rows. If called, this object returns
+    values of the table's initializer, shaped as rows. `with_slots` replaces it by the
+    `initializer_of` a table, which returns the table's own values at the ids of the new words.
     """
 
     def __init__(self, table: TableConfig):
@@ -396,7 +396,7 @@ class InitialRows:
         return tf.reshape(rows, shape)
 
     def initializer_of(self, shards: Shards, info: Any) -> Callable[..., tf.Tensor]:
-        """Returns the initializer of a table, called once a shard as the graph lists them."""
+        """Returns the initializer of a table's new words, called once per shard in graph order."""
         all_variables = [variable.name for variable in tf.compat.v1.global_variables()]
         remaining = iter(sorted(shards, key=lambda one: all_variables.index(one.weights.name)))
 
@@ -418,10 +418,10 @@ class InitialRows:
 def with_slots(settings: Any, tables: Iterable[StoredTable]) -> Any:
     """Returns `WarmStartSettings` that give slots the `VocabInfo` and old name of their table.
 
-    tensorflow-estimator warm-starts slots that match a list of patterns as `vars_to_warm_start`; a
-    string matches only tables and other trainable variables. Slots without a VocabInfo of their own
-    move as the rows of the table do; the row of a new word gets the slot's initial value.
-    `InitialRows` become those of their table.
+    tensorflow-estimator warm-starts slots if `vars_to_warm_start` is a list of patterns that match
+    them. A string matches only tables and other trainable variables. Slots without their own
+    VocabInfo move like the rows of the table, and the row of a new word gets the slot's initial
+    value. `InitialRows` become the `initializer_of` their table.
     """
     patterns = getattr(settings, "vars_to_warm_start", None)
     if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):

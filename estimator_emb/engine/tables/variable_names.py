@@ -1,4 +1,4 @@
-"""Names the variables of tables, and checks that no two tables share one."""
+"""Names the variables of tables, and checks that tables share no variable."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,10 +11,10 @@ from estimator_emb.spec.resolved import Table
 
 
 def variable_names(tables: Sequence[Table], used: Mapping[str, str]) -> dict[str, str]:
-    """Returns table -> the name of its variable, to which slots append their suffix.
+    """Returns table -> the name of its weights. Slots append their suffix to it.
 
     `used` is scope key -> variable name, as `scopes.taken` returns it. Raises ValueError if two
-    tables have one name, or a variable of that name is in the graph.
+    tables have the same name, or a variable of that name is in the graph.
     """
     wanted = {table.name: _wanted(table, used) for table in tables}
     names = {table: [name] for table, name in wanted.items()}
@@ -29,7 +29,7 @@ def variable_names(tables: Sequence[Table], used: Mapping[str, str]) -> dict[str
 
 
 def check_free(variables: Mapping[str, Sequence[str]]) -> None:
-    """Raises ValueError if a variable's name, of weights or slots, is taken."""
+    """Raises ValueError if a name for weights or slots is already in use."""
     _check_unshared(
         variables,
         ", which is the name of the weights or of a slot of both. Rename one of the tables.",
@@ -46,7 +46,7 @@ def check_free(variables: Mapping[str, Sequence[str]]) -> None:
 
 
 def check_distinct(variables: Mapping[str, Sequence[tf.Variable]]) -> None:
-    """Raises ValueError if a variable serves two purposes, as a program's own function may do."""
+    """Raises ValueError if tables share a variable, e.g. from `slot_variable_creation_fn`."""
     _check_unshared(
         {table: [one.ref() for one in created] for table, created in variables.items()},
         ": slot_variable_creation_fn gave it to both. It must create variables of its own for each "
@@ -78,7 +78,7 @@ def _wanted(table: Table, used: Mapping[str, str]) -> str:
 
 
 def _as_columns_are_called(wanted: Mapping[str, str], by_column: set[str]) -> dict[str, str]:
-    """Returns `wanted`, with a number after each name that equals another except in case."""
+    """Returns `wanted` with a number after each name that equals an earlier one, ignoring case."""
     unique_names: dict[str, str] = {}
     in_use: set[str] = set()
     for table, name in wanted.items():
