@@ -1,5 +1,5 @@
 """Kernels over lists of tables, built on first use if the machine has a C++ compiler.
 
-They compute what `engine.lookup` and `engine.update` compute with TensorFlow's own ops, in one op
-each. If they cannot be built or used, the log says so and TensorFlow's ops are used.
+They compute the same as `engine.lookup` and `engine.update`, in a single op each. If they cannot be
+built or used, TensorFlow's ops are used instead, and the log says so.
 """

@@ -1,10 +1,10 @@
 """Builds shared libraries with the machine's C++ compiler, once, and keeps them in a cache.
 
-The file name of a library contains two digests: of its sources, flags, machine and TensorFlow
-build, and of its compiler. Neither depends on the folder of the Python environment, nor does the
-library, so environments share it. An environment without a compiler takes a library of any
-compiler. Processes that need the same library wait for the one that builds it. A failed build
-leaves a file that says why, and is not tried again while that file exists.
+The file name of a library contains a digest of its sources, flags, machine and TensorFlow build,
+and a digest of its compiler. Neither these digests nor the library depend on the folder of the
+Python environment, so environments share libraries. An environment without a compiler takes a
+library of any compiler. Processes that need a library wait for the process that builds it. A failed
+build leaves a file that says why, and is not tried again while that file exists.
 """
 
 import contextlib
@@ -30,9 +30,9 @@ HERE = pathlib.Path(__file__).parent
 
 _COMPILERS = ("g++", "c++", "clang++")
 _FLAGS = ("-std=c++17", "-DNDEBUG", "-fPIC", "-fvisibility=hidden")
-# Some names of TensorFlow are deprecated in the newest release, and have no others in the oldest.
+# Some names are deprecated in the newest TensorFlow, but the oldest has no others.
 _WARNINGS = ("-Wall", "-Wextra", "-Wno-deprecated-declarations")
-# Products and sums are rounded one by one, so that every instruction set gives the same numbers.
+# Products and sums are rounded separately, so that every instruction set gives the same numbers.
 _NUMERIC = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
 _SANITIZE = (
     "-fsanitize=address,undefined",
@@ -47,18 +47,18 @@ _NO_COMPILER = (
     f"there is no C++ compiler ({', '.join(_COMPILERS)}) on PATH; install one, or a wheel that "
     "brings the kernels"
 )
-_TIMEOUT = 240.0  # Seconds; a build usually takes 15.
+_TIMEOUT = 240.0  # Seconds. A build usually takes 15.
 _PROGRESS = 30.0  # Seconds between two log lines.
 _AT_ONCE = 8  # Compilers in parallel.
 
 
 class _Lasting(BuildError):
-    """A build that would fail again in the same way."""
+    """Raised if a build would fail again in the same way."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
-    """A C++ translation unit: a file, or generated text; and flags besides those of every unit."""
+    """A C++ translation unit: a file or generated text, with flags that other units do not have."""
 
     source: pathlib.Path | str
     flags: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ def x86() -> bool:
 
 
 def arithmetic_units(source: pathlib.Path | str, name: str, x86: bool) -> list[Unit]:
-    """Returns the units of `<name>_any` and, on x86, `<name>_avx2`: ESTIMATOR_EMB_NAME there."""
+    """Returns the units that define `<name>_any` and, on x86, `<name>_avx2` from a source."""
     units = [Unit(source, (*_NUMERIC, f"-DESTIMATOR_EMB_NAME={name}_any"))]
     if x86:
         units.append(Unit(source, ("-mavx2", *_NUMERIC, f"-DESTIMATOR_EMB_NAME={name}_avx2")))
@@ -114,9 +114,9 @@ def library(
     tensorflow: TensorFlow | None = None,
     about: str = "",
 ) -> str:
-    """Returns the path of the library made from `units`, which is built if no sound one is cached.
+    """Returns the path of the library made from `units`. Builds it if the cache has no sound copy.
 
-    A cached one must have `symbols`. `about` is its name in the log. Raises BuildError.
+    A cached library must have `symbols`. `about` is its name in the log. Raises BuildError.
     """
     sanitize = _SANITIZE if sanitizes() else ()
     made_from = (
@@ -161,7 +161,7 @@ def compile_to(
     tensorflow: TensorFlow | None = None,
     compiler: str | None = None,
 ) -> None:
-    """Builds a shared library at `path` without the cache, perhaps by a cross compiler."""
+    """Builds a shared library at `path` without the cache, optionally by a cross compiler."""
     compiler = compiler or _compiler()
     if compiler is None:
         raise BuildError(_NO_COMPILER)
@@ -174,7 +174,7 @@ def _digest(made_from: object) -> str:
 
 
 def _library_in_cache(directory: pathlib.Path, stem: str, symbols: Sequence[str]) -> str:
-    """Returns the path of a sound library; raises BuildError if the cache has none."""
+    """Returns the path of a sound library. Raises BuildError if the cache does not have it."""
     found = sorted(directory.glob(f"{stem}-*.so"))
     if found:
         cache.check_folder(directory)
@@ -185,7 +185,7 @@ def _library_in_cache(directory: pathlib.Path, stem: str, symbols: Sequence[str]
 
 
 def _put(path: pathlib.Path, flaw: str, made: Callable[[pathlib.Path], pathlib.Path]) -> None:
-    """Puts what is made in a temporary folder to `path`, or keeps the reason if it fails."""
+    """Moves the library that `made` builds to `path`, or keeps the reason if the build fails."""
     failed = path.with_suffix(".failed")
     with contextlib.suppress(FileNotFoundError, cache.UnsafeError):
         if reason := cache.read_safely(failed).decode(errors="replace").strip():
@@ -209,7 +209,7 @@ def _compiler() -> str | None:
 
 
 def _identity(compiler: str) -> tuple[str, int, int]:
-    """Returns what changes with the compiler: its version would take longer to find out."""
+    """Returns what changes with the compiler. Asking for its version would take longer."""
     real = os.path.realpath(compiler)
     try:
         status = os.stat(real)
@@ -226,9 +226,9 @@ def _made(
     tensorflow: TensorFlow | None,
     scratch: pathlib.Path,
 ) -> pathlib.Path:
-    """Compiles units with more `flags` than theirs, links them, and returns the library.
+    """Compiles units with additional `flags`, links them, and returns the library.
 
-    The library holds no path of this machine, so that it is the same wherever it was built.
+    The library contains no path of this machine, so that it is the same wherever it was built.
     """
     started = time.monotonic()
     if about:
@@ -242,7 +242,7 @@ def _made(
             if isinstance(source, str):
                 text, source = source, made.with_suffix(".cc")
                 source.write_text(text)
-            # The last -O counts, so that of the sanitizers comes last.
+            # The last -O counts, so the sanitizers' flags come last.
             command = [*compile_flags(unit, tensorflow), f"-ffile-prefix-map={scratch}=.", *flags]
             commands[made] = [*command, "-c", str(source)]
         _run_all(compiler, commands)
@@ -255,7 +255,7 @@ def _made(
 
 
 def _run_all(compiler: str, commands: Mapping[pathlib.Path, Sequence[str]]) -> None:
-    """Runs the compiler at once for each file that it is to make, by the arguments for it."""
+    """Runs a compiler process for each output file, in parallel, with the given arguments."""
     started = time.monotonic()
     running: dict[pathlib.Path, subprocess.Popen] = {}
     try:
@@ -298,7 +298,7 @@ def _start(command: Sequence[str]) -> subprocess.Popen:
 
 
 def _errors_of(process: subprocess.Popen, compiler: str, started: float) -> bytes:
-    """Waits for the compiler until `_TIMEOUT` after `started`; returns what it said of errors."""
+    """Waits for the compiler until `_TIMEOUT` after `started`. Returns its error output."""
     while (left := started + _TIMEOUT - time.monotonic()) > 0:
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.communicate(timeout=min(_PROGRESS, left))[1]

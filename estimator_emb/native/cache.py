@@ -1,13 +1,13 @@
-"""The folder of built libraries, which processes share.
+"""The folder of built libraries, shared by processes.
 
 It is ESTIMATOR_EMB_CACHE, or else `estimator_emb` in XDG_CACHE_HOME or ~/.cache. A library ends
-with a digest of its name and content, and is synced before it is renamed: a file with a wrong
-digest was damaged later, and is built again. Writers hold a lock, and remove what killed builds
-left.
+with a digest of its name and content, and is synced before it is renamed. So a file with a wrong
+digest was damaged later, and is built again. Writers hold a lock, and remove the leftovers of
+killed builds.
 
 The digest does not protect against other users, who could add a library that runs as this user. So
-the folder, its parents and its files must belong to this user or root, and be writable by nobody
-else. Then no other user can exchange a file between its check and its use.
+the folder, its parents and its files must belong to this user or root, and must not be writable by
+others. Then no other user can exchange a file between its check and its use.
 """
 
 import contextlib
@@ -37,11 +37,11 @@ _LENGTH = len(SEAL) + 64
 
 
 class BuildError(Exception):
-    """Says in one line why there is no library."""
+    """Raised if there is no library. The message gives the reason in one line."""
 
 
 class UnsafeError(BuildError):
-    """A file or folder of the cache can be written by another user."""
+    """Raised if another user can write a file or folder of the cache."""
 
 
 def directory() -> pathlib.Path:
@@ -66,8 +66,8 @@ def directory() -> pathlib.Path:
 
 
 def check_folder(folder: pathlib.Path) -> None:
-    """Creates the folder, a path without links; raises UnsafeError if others can change it."""
-    for part in (*reversed(folder.parents), folder):  # Nobody can replace what is below a safe one.
+    """Creates the folder, a path without links. Raises UnsafeError if others can change it."""
+    for part in (*reversed(folder.parents), folder):  # A safe folder protects its content.
         with contextlib.suppress(FileExistsError):  # Another process creates it too.
             if not os.path.lexists(part):
                 part.mkdir(mode=0o700)
@@ -84,7 +84,7 @@ def check_folder(folder: pathlib.Path) -> None:
 
 
 def _by_others(status: os.stat_result, sticky: bool = False) -> str:
-    """Returns how other users can change a file or folder; '' if they cannot."""
+    """Returns how other users can change a file or folder, or '' if they cannot."""
     if status.st_uid not in (0, os.geteuid()):
         return f"belongs to user {status.st_uid}"
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not sticky:
@@ -93,7 +93,7 @@ def _by_others(status: os.stat_result, sticky: bool = False) -> str:
 
 
 def read_safely(path: pathlib.Path) -> bytes:
-    """Returns the content of a file; raises UnsafeError if another user could have written it."""
+    """Returns the content of a file. Raises UnsafeError if another user could have written it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         status = os.fstat(descriptor)
@@ -108,7 +108,7 @@ def read_safely(path: pathlib.Path) -> bytes:
 
 
 def flaw(path: pathlib.Path, symbols: Sequence[str] = ()) -> str:
-    """Returns what is wrong with the library at `path`, which must define `symbols`; '' if fine."""
+    """Returns the flaw of the library at `path`, which must define `symbols`, or ''."""
     try:
         content = read_safely(path)
     except UnsafeError as error:
@@ -117,7 +117,7 @@ def flaw(path: pathlib.Path, symbols: Sequence[str] = ()) -> str:
         return "is damaged"
     if content[-_LENGTH:] != _seal(path.name, content[:-_LENGTH]):
         return "is damaged"
-    # It is not loaded to find out: a loaded library stays, and blocks its path for the next one.
+    # Not loaded to find out: a loaded library stays, and blocks its path for the next library.
     missing = [name for name in symbols if f"{name}\0".encode() not in content]
     return f"lacks {missing[0]}" if missing else ""
 
@@ -131,7 +131,7 @@ def put(library: pathlib.Path, path: pathlib.Path) -> None:
 
 
 def put_as_it_is(made: pathlib.Path, path: pathlib.Path) -> None:
-    """Moves a file to `path`, where nobody else may write it whatever the umask."""
+    """Moves a file to `path`. Others may not write it there, whatever the umask."""
     with open(made, "rb") as file:
         os.fchmod(file.fileno(), stat.S_IMODE(os.fstat(file.fileno()).st_mode) & ~0o022)
         os.fsync(file.fileno())
@@ -150,7 +150,7 @@ def _seal(name: str, content: bytes) -> bytes:
 
 @contextlib.contextmanager
 def locked(folder: pathlib.Path, timeout: float) -> Iterator[None]:
-    """Locks the folder, or raises BuildError after `timeout` seconds, and removes left files."""
+    """Locks the folder, and removes leftover files. Raises BuildError after `timeout` seconds."""
     with _lock_file(folder) as file:
         started, logged = time.monotonic(), False
         while True:
@@ -172,7 +172,7 @@ def locked(folder: pathlib.Path, timeout: float) -> Iterator[None]:
 
 
 def clean(folder: pathlib.Path) -> None:
-    """Removes what killed builds left, unless a build is in progress or it cannot."""
+    """Removes the leftovers of killed builds, if it can and no build is in progress."""
     with contextlib.suppress(OSError, BuildError):
         if any(folder.glob(_SCRATCHES)):
             with locked(folder, timeout=-1.0):
@@ -180,7 +180,7 @@ def clean(folder: pathlib.Path) -> None:
 
 
 def _lock_file(folder: pathlib.Path) -> IO[bytes]:
-    """Opens the lock, after removing one that another user could have put there."""
+    """Opens the lock file, but first removes any that another user could have put there."""
     path = folder / "lock"
     with contextlib.suppress(FileNotFoundError):
         status = os.lstat(path)

@@ -1,4 +1,4 @@
-"""Looks up all tables of a step in one op, and updates them in another."""
+"""Looks up all tables of a step in a single op, and updates them in another."""
 
 import dataclasses
 import functools
@@ -15,17 +15,17 @@ from estimator_emb.engine.tables.storage import StoredTable
 from estimator_emb.native import ops, to_ids
 from estimator_emb.native.rules import Rule
 
-_ONE, _DENSE, _PLACES = range(3)  # Form, in kernels.h.
+_ONE, _DENSE, _PLACES = range(3)  # The enum Form in kernels.h.
 TENSORS = ("ids", "places", "shapes", "weights")
 """The arguments of ops that are tensors of a batch."""
-_COMBINERS = {None: 0, "sum": 0, "mean": 1, "sqrtn": 2}  # Combiner, in kernels.h.
+_COMBINERS = {None: 0, "sum": 0, "mean": 1, "sqrtn": 2}  # The enum Combiner in kernels.h.
 
 
 @dataclasses.dataclass(frozen=True)
 class _Occurrences:
-    """The ids of a feature, in a form that the kernels read and, if `raw`, still have to check.
+    """The ids of a feature in a form that the kernels read. They must still check `raw` ids.
 
-    `places` is int64 [n], segments, or [n, 2], samples and positions; `shape[0]` counts
+    `places` is int64 [n], segments, or [n, 2], samples and positions. `shape[0]` is the number of
     samples.
     """
 
@@ -38,7 +38,7 @@ class _Occurrences:
 
 
 class Checked:
-    """Kernels that begin with one op that checks all raw ids of the batch."""
+    """Kernels that begin with a single op that checks all raw ids of the batch."""
 
     carried: tuple[str, ...] = TENSORS
     """The entries of `_features` that an update in the next session call needs of the batch."""
@@ -53,7 +53,7 @@ class Checked:
         self.checked: tf.Tensor | None = None
 
     def carry(self) -> None:
-        """Carries over to the update what it needs of the batch."""
+        """Keeps the batch's tensors for the update, if the update runs in the next session call."""
         if self._next_step:
             of_batch = {name: self._features[name] for name in self.carried}
             self._features.update(self._next_step.carried(of_batch))
@@ -63,7 +63,7 @@ class Checked:
     ) -> dict[str, Any]:
         """Sets `checked` and `batch`, and returns the arguments that describe features `used`.
 
-        `layout` are the arguments that say where tables are.
+        `layout` has the arguments that say where tables are.
         """
         self.batch = batch = to_ids.converted(self._ops, batch)
         read = batch.sources
@@ -85,7 +85,7 @@ class Checked:
             self.checked = tf.cond(good, lambda: tf.constant(True), lambda: _refusal(batch))
         for source in read:
             if occurrences[source.feature.key].raw:
-                # Ops that compute the lengths of a sequence.
+                # The ops that compute the lengths of a sequence must wait too.
                 structure_checks.hold(source, self.checked)
         features = _arguments(used, occurrences, self._number)
         if self._next_step:
@@ -94,7 +94,7 @@ class Checked:
 
 
 class NativeKernels(Checked):
-    """`step.kernels.Kernels` with one lookup and one update op; without updates no `rules`."""
+    """`engine.kernels.Kernels` with a lookup and an update op. No updates need no `rules`."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ def _occurrences(source: Source) -> _Occurrences:
 def _arguments(
     used: Sequence[Source], occurrences: Mapping[str, _Occurrences], number_of: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Returns the arguments that describe features, which all ops share."""
+    """Returns the arguments that describe features, the same for all ops."""
     of_used = [occurrences[one.feature.key] for one in used]
     return {
         "ids": [feature.ids for feature in of_used],
@@ -192,9 +192,9 @@ def _kind_of(arguments: Mapping[str, Any], batch: Batch) -> str:
 
 
 def _refusal(batch: Batch) -> tf.Tensor:
-    """Returns a tensor that fails, with the error of `bad_input.checked`, when a step computes it.
+    """Returns a tensor that fails with the error of `bad_input.checked` when a step computes it.
 
-    TensorFlow's ops find the problem, in a graph of their own, which no other step needs.
+    TensorFlow's ops find the problem in a separate graph. Good batches do not need that graph.
     """
     structure = [source.given for source in batch.sources]
     tensors = inputs.tensors_in(structure)
@@ -205,7 +205,7 @@ def _refusal(batch: Batch) -> tf.Tensor:
             fed = [tf.compat.v1.placeholder(tensor.dtype, tensor.shape) for tensor in tensors]
             ids = list(map(Source.again, batch.sources, inputs.packed(structure, fed)))
             found = [(holds, message()) for holds, message in bad_input.problems(ids, batch.size)]
-            # Threads of its own: those that are shared may all wait for this.
+            # Uses separate threads, because all shared threads may be waiting for this.
             config = tf.compat.v1.ConfigProto(use_per_session_threads=True, device_count={"GPU": 0})
             return fed, found, tf.compat.v1.Session(config=config)
 
@@ -227,7 +227,7 @@ def _refusal(batch: Batch) -> tf.Tensor:
 
 
 def rule_arguments(rules: Sequence[Rule]) -> dict[str, Any]:
-    """Returns the arguments that describe rules, which all update ops share."""
+    """Returns the arguments that describe rules, the same for all update ops."""
     return {
         "rules": [rule.name for rule in rules],
         "slots": [rule.slots for rule in rules],

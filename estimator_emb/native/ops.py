@@ -1,9 +1,9 @@
 """Loads the native ops, the arithmetic that they call, and the rules of optimizers.
 
-The arithmetic (kernels.cc) does not depend on TensorFlow; the ops (in the other .cc files) depend
-on its release. A checkout and an sdist build both as one library, on first use. A platform wheel
-brings them, so that nothing is compiled on the user's machine: its folder `prebuilt`, which
-`.ci/build_wheel` creates, holds
+The arithmetic (kernels.cc) does not depend on TensorFlow. The ops (in the other .cc files) depend
+on its release. A checkout and an sdist build both as a single library, on first use. A platform
+wheel contains them, so that nothing is compiled on the user's machine. The wheel's folder
+`prebuilt`, created by `.ci/build_wheel`, has these files:
 
     arithmetic.so       the kernels, and the rules of all optimizers of this package
     ops-<release>.so    the ops for one release of TensorFlow, e.g. 2.21
@@ -38,14 +38,14 @@ _TAKE, _REGISTER = "estimator_emb_take_kernels", "estimator_emb_register_rule"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Library:
-    """The loaded libraries; `register` takes a rule's name, its function and that for AVX2."""
+    """The loaded libraries. `register` takes a rule's name, its function and its AVX2 function."""
 
     ops: Any
     arithmetic: ctypes.CDLL
     register: Any
 
     def rule(self, parameters: OptimizationParameters, clipping_limit: float | None) -> rules.Rule:
-        """Returns an optimizer's rule, registered with the ops, and built if it is not prebuilt."""
+        """Returns an optimizer's rule, registered with the ops. Builds the rule if not prebuilt."""
         rule = rules.trace(parameters, clipping_limit)
         _register(self, rule)
         return rule
@@ -65,12 +65,12 @@ def _symbols(name: str) -> list[str]:
 
 
 def kernel_units(x86: bool) -> list[Unit]:
-    """Returns the units that define `kernels_any`, on x86 also `kernels_avx2`."""
+    """Returns the units that define `kernels_any` and, on x86, `kernels_avx2`."""
     return build.arithmetic_units(build.HERE / "kernels.cc", "kernels", x86)
 
 
 def op_unit(flags: tuple[str, ...], x86: bool) -> Unit:
-    """Returns the unit of the ops; `flags` are TensorFlow's compile flags without its folder."""
+    """Returns the unit of the ops. `flags` are TensorFlow's compile flags without its folder."""
     # -O1 is enough, because the arithmetic is elsewhere.
     flags = ("-O1", *flags, *(["-DESTIMATOR_EMB_X86"] if x86 else []))
     sources = f'-DESTIMATOR_EMB_SOURCES="{build.sources()}"'
@@ -84,7 +84,7 @@ def units() -> list[Unit]:
 
 
 def prebuilt_libraries() -> tuple[str, str] | None:
-    """Returns the paths of the arithmetic and the ops for this machine; None if not prebuilt."""
+    """Returns the paths of the prebuilt arithmetic and ops for this machine, or None."""
     arithmetic, ops = PREBUILT / "arithmetic.so", prebuilt_ops(PREBUILT, tf.version.VERSION)
     made = PREBUILT / "made_from"
     there = not build.sanitizes() and all(file.is_file() for file in (arithmetic, ops, made))
@@ -104,7 +104,7 @@ def made_from(machine: str) -> str:
 
 
 def every_kind() -> Iterator[OptimizationParameters]:
-    """Yields optimizers of this package whose rules, of which some are equal, are all there are."""
+    """Yields optimizers that together have all rules of this package. Some rules repeat."""
     for ours in optimizers.PARAMETERS:
         arguments = inspect.signature(ours).parameters.values()
         required = {one.name: 0.5 for one in arguments if one.default is one.empty}
@@ -113,7 +113,7 @@ def every_kind() -> Iterator[OptimizationParameters]:
 
 
 def load() -> Library:
-    """Loads the prebuilt libraries, or else builds them; raises build.BuildError."""
+    """Loads the prebuilt libraries, or builds them. Raises build.BuildError."""
     found = prebuilt_libraries()
     if found is None:
         symbols = [_TAKE, _REGISTER, *_symbols("kernels")]
@@ -123,7 +123,7 @@ def load() -> Library:
 
 
 def installed_tensorflow() -> build.TensorFlow:
-    """Returns the TensorFlow of this environment; its identity follows from its files' content."""
+    """Returns the TensorFlow of this environment, with the content of its files as identity."""
     folder = pathlib.Path(tf.sysconfig.get_lib())
     link = [flag for flag in tf.sysconfig.get_link_flags() if not flag.startswith("-L")]
     return build.TensorFlow(folder, tensorflow_identity(folder), tuple(link))
@@ -132,8 +132,8 @@ def installed_tensorflow() -> build.TensorFlow:
 def tensorflow_identity(folder: pathlib.Path) -> str:
     """Returns a digest of the headers and the library of the TensorFlow in a folder.
 
-    The digest is of pip's record, which holds the hash of each file. Without exactly one record of
-    these files, the folder and its version stand for their content.
+    The digest is of pip's record, which has the hash of each file. If these files do not have a
+    single record, the folder and the version stand for their content.
     """
     ours = ("tensorflow/include/", "tensorflow/libtensorflow_framework.")
     found = []
@@ -149,7 +149,7 @@ def tensorflow_identity(folder: pathlib.Path) -> str:
 @functools.cache
 def _load(arithmetic_path: str, ops_path: str) -> Library:
     try:
-        # Before ctypes opens it: TensorFlow finds the ops that are registered as it loads a file.
+        # Loaded before ctypes opens it: TensorFlow finds only ops that register while it loads.
         ops = tf.load_op_library(ops_path)
     except tf.errors.OpError as error:
         raise build.BuildError(f"{ops_path} cannot be loaded: {error.message}") from error
@@ -165,7 +165,7 @@ def _load(arithmetic_path: str, ops_path: str) -> Library:
 
 
 def _addresses(library: ctypes.CDLL, name: str) -> tuple[int, int | None]:
-    """Returns the addresses of what is named for any machine, and for AVX2 if this one is x86."""
+    """Returns the addresses of `<name>_any` and, on x86, `<name>_avx2`."""
     found = [ctypes.addressof(ctypes.c_char.in_dll(library, symbol)) for symbol in _symbols(name)]
     return found[0], found[1] if build.x86() else None
 

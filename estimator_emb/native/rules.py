@@ -1,7 +1,7 @@
 """Translates an optimizer's step to C++, by running its rule on symbols instead of arrays.
 
 The hyper-parameters, including limits and decays that are not set, become arguments of the C++
-function, so that optimizers that differ only in numbers share one source.
+function. So optimizers that differ only in numbers share the same source.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from estimator_emb.optimizers._parameters import Math
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """An optimizer's step in C++: statements for element i, and the values of their c0, c1, ..."""
+    """An optimizer's step in C++: statements for element i, and values of their c0, c1, ..."""
 
     body: str
     slots: int
@@ -45,7 +45,7 @@ class Rule:
 
 
 def trace(parameters: OptimizationParameters, clipping_limit: float | None) -> Rule:
-    """Translates `optimizers.step` of an optimizer."""
+    """Translates `optimizers.step` of an optimizer to C++."""
     program = _Program()
     targets = [f"s{k}[i]" for k in range(len(parameters.slots))]
     *slots, lr, g, w = map(program.value, (*targets, "lr", "g[i]", "w[i]"))
@@ -68,7 +68,7 @@ _ROOTS = {0.5: "sqrtf({})", -0.5: "1.0f / sqrtf({})"}
 
 
 class _Program:
-    """A rule in C++: statements that each name the value of one operation."""
+    """A rule in C++: statements that each name the value of an operation."""
 
     def __init__(self) -> None:
         self.statements: list[str] = []
@@ -76,11 +76,11 @@ class _Program:
         self._names: dict[str, str] = {}
 
     def value(self, text: str, is_condition: bool = False) -> "_Symbol":
-        """Returns the symbol of an operation's value, which is the same for the same operation."""
+        """Returns the symbol of an operation's value. The same operation gives the same symbol."""
         if text not in self._names:
             name = self._names[text] = f"x{len(self._names)}"
             kind = "bool" if is_condition else "float"
-            # Unused if the rule of this package does without the value.
+            # Unused if the rule does not need the value.
             self.statements.append(f"[[maybe_unused]] const {kind} {name} = {text};")
         return _Symbol(self, self._names[text], is_condition)
 
@@ -112,13 +112,13 @@ class _Program:
             return "{} ? {} : {}".format(*names)
         if operation == "negate":
             return f"-{first}"
-        # A constant is never NaN, which saves an instruction.
+        # A constant is never NaN. Knowing this saves an instruction.
         number = "_number" if by_number and operation in ("minimum", "maximum") else ""
         return f"{_FUNCTIONS.get(operation, operation)}{number}({', '.join(names)})"
 
 
 class _Symbol:
-    """A named value in a program; arithmetic on it appends to the program."""
+    """A named value in a program. Arithmetic on it appends to the program."""
 
     __array_ufunc__ = None  # NumPy scalars leave arithmetic with a symbol to the symbol.
     __hash__ = None  # type: ignore[assignment]

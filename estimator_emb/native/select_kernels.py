@@ -17,7 +17,7 @@ from estimator_emb.reporting.console import logger
 
 
 class CannotUse(Exception):
-    """Says in one line why tables cannot have native kernels."""
+    """Raised if tables cannot use native kernels. The message gives the reason in one line."""
 
 
 def kernels_for(
@@ -26,9 +26,9 @@ def kernels_for(
     next_step: LookaheadBuffer | None,
     servers: Sequence[str] = (),
 ) -> Kernels:
-    """Returns native kernels if all tables of a step can have them.
+    """Returns native kernels if all tables of a step can use them, else TensorFlow's ops.
 
-    Else it returns TensorFlow's ops, and logs why in a training.
+    In training, it logs why native kernels cannot be used.
     """
     trained = [table for table in tables if table.optimizer is not None]
     try:

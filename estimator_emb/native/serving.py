@@ -1,8 +1,8 @@
 """Loads native kernels in parameter servers, and asks servers whether they have them.
 
-A session finds an op only in a process that has loaded it. So a server loads the ops and the rules
-of its tables' optimizers when its estimator is created, and a trainer asks every server, by running
-one of these ops there, before it builds a graph that needs them.
+A session finds an op only in a process that has loaded it. So a server loads the ops, and the rules
+of its tables' optimizers, when its estimator is created. Before a trainer builds a graph that needs
+these ops, it asks every server by running an op there.
 """
 
 import socket
@@ -30,7 +30,7 @@ def addresses(config: Any) -> list[str]:
 
 
 def load(config: Any, tables: Sequence[Table], spec: EmbeddingConfigSpec | None) -> None:
-    """Loads what the tables need on a parameter server, or logs why it serves without."""
+    """Loads native kernels for the tables on a parameter server, or logs why they are not used."""
     if spec is None or getattr(config, "task_type", None) != JOB or not addresses(config):
         return
     reason = None
@@ -52,7 +52,7 @@ def load(config: Any, tables: Sequence[Table], spec: EmbeddingConfigSpec | None)
 def obstacle(
     library: ops.Library, servers: Sequence[str], tasks: Sequence[int], rules: Sequence[str]
 ) -> str | None:
-    """Returns why the first of `tasks` to lack native kernels does so; waits for those not up."""
+    """Returns the first reason why `tasks` cannot use native kernels. Waits for their servers."""
     for task in tasks:
         found = _ask(library, servers[task], task, rules)
         if found:
@@ -62,7 +62,7 @@ def obstacle(
 
 def _ask(library: ops.Library, address: str, task: int, rules: Sequence[str]) -> str:
     device = f"/job:{JOB}/task:{task}"
-    # The filter limits this session to one server, so that no other needs to be up.
+    # The filter limits this session to the server, so that no other server needs to be up.
     config = tf.compat.v1.ConfigProto(device_filters=[device])
     with tf.Graph().as_default() as graph, tf.device(device):
         answer = library.ops.host_tables_serves(sources=build.sources(), rules=list(rules))
@@ -80,7 +80,7 @@ def _ask(library: ops.Library, address: str, task: int, rules: Sequence[str]) ->
 
 
 def _wait_for(address: str, task: int) -> None:
-    """Waits until a server listens, and logs it: opening a session would wait silently."""
+    """Waits until a server listens, and logs it. Opening a session would wait silently."""
     host, _, port = address.rpartition(":")
     began = said = time.monotonic()
     while True:

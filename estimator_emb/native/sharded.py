@@ -1,6 +1,6 @@
 """Looks up and updates tables in shards, on parameter servers or in this process.
 
-In a step each server receives one message with the rows that the batch needs of all its shards,
+In a step, each server receives a message with the rows that the batch needs from its shards. It
 returns the values of these rows, and receives their gradients. `ops.h` defines the format.
 """
 
@@ -22,7 +22,7 @@ _Server = list[tuple[TableVariables, int]]
 
 
 class ShardedKernels(Checked):
-    """`step.kernels.Kernels` with a lookup and an update op on each server, with the library."""
+    """`engine.kernels.Kernels` with a lookup op and an update op on each server."""
 
     carried = (*TENSORS, "messages")
 

@@ -1,8 +1,8 @@
-"""Turns strings, and integers that columns look up, into ids by one op for all features.
+"""Turns strings, and integers that columns look up, into ids by a single op for all features.
 
-Sequences, weighted and ragged features stay with TensorFlow's ops, which do so feature by feature
-where `engine.inputs` reads their ids, as do columns of other kinds than TensorFlow's own.
-Vocabularies are the tables of these ops.
+TensorFlow's ops still convert sequences, weighted and ragged features, and columns of other kinds
+than TensorFlow's own. They do so for each feature, where `engine.inputs` reads its ids. The op uses
+the vocabulary tables of TensorFlow's ops.
 """
 
 import dataclasses
@@ -21,13 +21,13 @@ from estimator_emb.engine.inputs import Batch, Source, SparsePlaces, adding_ops,
 from estimator_emb.native import serving
 from estimator_emb.spec.column_ids import ColumnLookup
 
-_HASH, _VOCABULARY, _IDENTITY = range(3)  # Kind, in to_ids.cc.
+_HASH, _VOCABULARY, _IDENTITY = range(3)  # The enum Kind in to_ids.cc.
 _DTYPES = (tf.string, tf.int32, tf.int64)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Conversion:
-    """How a feature's values become ids; the attributes are those of the op."""
+    """How a feature's values become ids. The attributes have the meaning of the op's attributes."""
 
     value: Any
     kind: int
@@ -41,26 +41,26 @@ class _Conversion:
 
     @property
     def placed(self) -> bool:
-        """True if a sparse feature may have values without an id, which are left out."""
+        """True if a sparse feature may have values without an id. These values are left out."""
         misses = self.kind == _VOCABULARY and not self.buckets and self.otherwise == -1
         return self.sparse and misses
 
     @property
     def places(self) -> SparsePlaces | None:
-        """Where the values stand, if the ids do not show all of them."""
+        """The positions of all values, if ids may be missing."""
         if not self.placed:
             return None
         return SparsePlaces(self.value.indices, self.value.dense_shape)
 
     @property
     def same(self) -> tuple[Any, ...]:
-        """What two features share only if they have the same ids."""
+        """A key that two features share only if they have the same ids."""
         vocabulary = None if self.vocabulary is None else self.vocabulary.name
         return id(self.value), self.kind, self.buckets, self.otherwise, vocabulary
 
 
 def converted(ops: Any, batch: Batch) -> Batch:
-    """Returns `batch` with ids for the values of the features that the op serves."""
+    """Returns `batch` with ids for the values of the features that the op supports."""
     conversions = [_conversion(source, batch.given) for source in batch.sources]
     different = list({one.same: one for one in conversions if one is not None}.values())
     if not different:
@@ -122,7 +122,7 @@ def _conversion(source: Source, given: Mapping[str, Any]) -> _Conversion | None:
 
 
 def _tables(names: set[str], graph: tf.Graph) -> list[tf.Tensor]:
-    """Returns the handles of the hash tables in which ops look values up."""
+    """Returns the hash tables in which ops look values up, or [] if any is on a server."""
     operations = [graph.get_operation_by_name(name) for name in names]
     handles = [op.inputs[0] for op in operations if op.type == "LookupTableFindV2"]
     here = [tf.DeviceSpec.from_string(handle.device).job != serving.JOB for handle in handles]
