@@ -1,5 +1,5 @@
-// All ops in one translation unit: most of the time of their compilation goes to TensorFlow's
-// headers, which are so read once.
+// All ops in one translation unit, to read TensorFlow's headers only once. These headers take most
+// of the compile time.
 
 #include "ops.cc"
 #include "servers.cc"

@@ -12,9 +12,9 @@ namespace {
 
 int bits_of(uint64_t largest) { return largest == 0 ? 0 : 64 - __builtin_clzll(largest); }
 
-constexpr int kMostBits = 11;  // Most bits that one pass of the sort looks at.
+constexpr int kMostBits = 11;  // The most bits that a pass of the sort looks at.
 
-// How many passes sort keys by their high bits, and how many of these each looks at.
+// The number of passes that sort keys by their high bits, and the number of bits in each pass.
 struct Passes {
   int number, bits;
 
@@ -25,7 +25,7 @@ struct Passes {
   }
 };
 
-// Does one pass: moves keys from `from` to `to` in the order of `bits` bits at `shift`; equal keys
+// Does one pass: moves keys from `from` to `to` in the order of `bits` bits at `shift`. Equal keys
 // keep their order.
 void sort_pass(const uint64_t* from, uint64_t* to, int64_t n, int shift, int bits) {
   uint32_t starts[1 << kMostBits];
@@ -41,8 +41,8 @@ void sort_pass(const uint64_t* from, uint64_t* to, int64_t n, int shift, int bit
   for (int64_t k = 0; k < n; ++k) to[starts[(from[k] >> shift) & mask]++] = from[k];
 }
 
-// Sorts keys by their high 32 bits and keeps the order of equal keys. They are in `other` before if
-// the number of passes is odd, else in `keys`, and in `keys` afterwards.
+// Sorts keys by their high 32 bits and keeps the order of equal keys. The unsorted keys must be in
+// `other` if the number of passes is odd, else in `keys`. The sorted keys are in `keys`.
 void sort(const Passes& passes, uint64_t* keys, uint64_t* other, int64_t n) {
   for (int pass = 0; pass < passes.number; ++pass) {
     const bool last_to_keys = (passes.number - pass) % 2 == 1;
@@ -51,7 +51,7 @@ void sort(const Passes& passes, uint64_t* keys, uint64_t* other, int64_t n) {
   }
 }
 
-// Returns whether payloads are occurrences, each with a gain of its own.
+// Returns whether payloads are occurrences, each with its own gain.
 bool indexed(const Feature& f) { return f.weights != nullptr && !f.limit; }
 
 // Returns whether payloads are segments, each with a gain.
@@ -62,17 +62,17 @@ bool normalised(const Feature& f) {
 
 int64_t gains_of(const Feature& f) { return indexed(f) ? f.count : normalised(f) ? f.batch : 0; }
 
-// A collector of the occurrences of one feature as keys.
+// Collects the occurrences of a feature as keys.
 template <typename Id>
 struct Occurrences {
   const Feature& f;
   uint64_t vocabulary;
   uint32_t part, parts;  // Only the rows of this part are collected:
-  uint64_t first, last;  // [first, last), or if `last` is 0, those that a hash gives to the part.
+  uint64_t first, last;  // [first, last), or if `last` is 0, rows that a hash assigns to the part.
   uint64_t payload;      // The number of the feature's payload 0.
   float* gains;
   uint32_t* segments;
-  const float* gradients;  // Of the segments, to be brought into the cache; null if there are none.
+  const float* gradients;  // Of the segments, to be brought into the cache. May be null.
   int64_t dimension;
 
   static bool mine(uint32_t id, uint32_t part, uint32_t parts) {
@@ -81,22 +81,21 @@ struct Occurrences {
 
   bool bad(int64_t id) const { return static_cast<uint64_t>(id) >= vocabulary; }
 
-  // Writes a key, and moves on if it is of this part.
+  // Writes a key, and advances if the key belongs to this part.
   template <bool kAll>
   void put(uint64_t*& to, int64_t id, int64_t own_payload) const {
     *to = static_cast<uint64_t>(id) << 32 | (payload + own_payload);
     to += kAll || (last ? static_cast<uint64_t>(id) - first < last - first : mine(id, part, parts));
   }
 
-  // Brings the gradient of a segment into the cache: now, in the order of segments, it is several
-  // times faster than later in the order of the rows of the table.
+  // Brings the gradient of a segment into the cache. In the order of segments, this is several
+  // times faster than later, in the order of the table's rows.
   template <bool kAll>
   void fetch(int64_t segment) const {
     if (kAll && gradients) prefetch(gradients + segment * dimension, dimension);
   }
 
-  // Appends the keys of this part at `keys`; fills `gains` (with counts, or weights) and
-  // `segments`.
+  // Appends the keys of this part at `keys`. Fills `gains` (with counts or weights) and `segments`.
   template <bool kAll>
   Result one(uint64_t*& keys) const {
     const Id* ids = static_cast<const Id*>(f.ids);
@@ -115,7 +114,7 @@ struct Occurrences {
   Result dense(uint64_t*& keys) const {
     const Id* ids = static_cast<const Id*>(f.ids);
     uint64_t* to = keys;
-    if (f.width == 1 && !f.limit) {  // As `one`, but for samples without an id.
+    if (f.width == 1 && !f.limit) {  // As `one`, but samples may have no id.
       for (int64_t b = 0; b < f.batch; ++b) {
         if (__builtin_expect(bad(ids[b]), 0)) {
           if (ids[b] == -1) continue;
@@ -190,7 +189,7 @@ struct Occurrences {
   }
 };
 
-// Turns counts, or weights, into gains. `norms` is scratch memory, [batch].
+// Turns counts or weights into gains. `norms` is scratch memory, [batch].
 void finish_gains(const Feature& f, float* gains, const uint32_t* segments, float* norms) {
   if (f.weights == nullptr) {
     for (int64_t b = 0; b < f.batch; ++b) {
@@ -210,7 +209,7 @@ void finish_gains(const Feature& f, float* gains, const uint32_t* segments, floa
   }
 }
 
-// An allocator of pieces of scratch memory. Those of the largest alignment must be taken first.
+// Allocates pieces of scratch memory. Pieces with the largest alignment must be taken first.
 struct Scratch {
   char* at;
 
@@ -222,11 +221,11 @@ struct Scratch {
   }
 };
 
-// How much there is of a table's occurrences.
+// Sizes of a table's occurrences.
 struct Extent {
   int64_t occurrences = 0, batch = 0;
   int payload_bits;
-  bool fits;  // Into keys.
+  bool fits;  // Whether occurrences fit into keys.
 
   Extent(const Feature* features, int count) {
     int64_t most = 0;
@@ -243,10 +242,10 @@ struct Extent {
   }
 };
 
-// A table's occurrences sorted by row, with their gains: pieces of memory of `bytes`.
+// A table's occurrences sorted by row, with their gains, in memory of `bytes` bytes.
 struct Order {
   int64_t* number;  // Of keys.
-  uint64_t* keys;   // With one more, since `put` writes one ahead.
+  uint64_t* keys;   // With an extra key, because `put` writes a key ahead.
   Scratch payloads;
 
   Order(void* memory, int64_t occurrences) : payloads{static_cast<char*>(memory)} {
@@ -254,8 +253,8 @@ struct Order {
     keys = payloads.take<uint64_t>(occurrences + 1);
   }
 
-  // Returns where a feature's gains, or segments, are: of one feature after the other. It is null
-  // where all gains are 1, or payloads are segments.
+  // Return the memory of a feature's gains or segments. Call both for each feature in order. Gains
+  // are null if all are 1. Segments are null if payloads are segments.
   float* take_gains(const Feature& f) {
     return gains_of(f) ? payloads.take<float>(gains_of(f)) : nullptr;
   }
@@ -263,7 +262,7 @@ struct Order {
     return indexed(f) ? payloads.take<uint32_t>(f.count) : nullptr;
   }
 
-  // Sets the gains and segments of `sources` to those that were written.
+  // Sets the gains and segments of `sources` to the written gains and segments.
   void read(const Feature* features, int count, Source* sources) const {
     Order unread = *this;
     for (int i = 0; i < count; ++i) {
@@ -272,7 +271,7 @@ struct Order {
     }
   }
 
-  // Returns the first key of part `part` of `parts`; no row is in two parts.
+  // Returns the first key of part `part` of `parts`. No row is in two parts.
   int64_t part_begins(int part, int parts) const {
     int64_t at = *number * part / parts;
     while (at > 0 && at < *number && keys[at] >> 32 == keys[at - 1] >> 32) ++at;
@@ -290,9 +289,8 @@ struct Order {
   }
 };
 
-// Writes the order of the occurrences of part `part` of `parts`, and sets the gains and segments of
-// `sources`. `gradients` may be null. It takes keys [occurrences + 1] and floats [batch] of scratch
-// memory.
+// Writes the order of the occurrences in part `part` of `parts`. Sets the gains and segments of
+// `sources`. `gradients` may be null. Takes scratch memory: keys [occurrences + 1], floats [batch].
 Result write_order(const Feature* features, int count, const Extent& extent,
                    const float* const* gradients, const Rows& rows, int64_t vocabulary, int part,
                    int parts, Scratch& scratch, Order order, Source* sources) {

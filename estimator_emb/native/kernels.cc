@@ -1,4 +1,4 @@
-// The kernels of one instruction set, after which ESTIMATOR_EMB_NAME is chosen.
+// The kernels of one instruction set. ESTIMATOR_EMB_NAME is named after it.
 
 #include <math.h>
 #include <string.h>
@@ -12,7 +12,7 @@ namespace {
 
 template <typename Id>
 bool in_range(const Id* ids, int64_t count, int64_t vocabulary, bool padded) {
-  // An id outside sets the sign bit of itself, or of its distance from the last id.
+  // For an id outside, the id or its distance from the last id has its sign bit set.
   const uint64_t lowest = padded, last = vocabulary - 1;
   uint64_t signs = 0;
   for (int64_t j = 0; j < count; ++j) {
@@ -34,7 +34,7 @@ bool finite(const float* values, int64_t count) {
 }
 
 bool places_in_range(const Feature* f) {
-  // As in `in_range`; the number of segments is positive, and so the distance does not overflow.
+  // As in `in_range`. The number of segments is positive, so the distance does not overflow.
   const uint64_t last = f->stride == 2 ? f->batch - 1 : f->segments() - 1;
   const int64_t* const places = f->places;
   uint64_t signs = 0;
@@ -68,7 +68,7 @@ bool places_ascend(const Feature* f) {
   return true;
 }
 
-// As Rows::single.
+// Returns the value of Rows::single.
 bool single(const Source* sources, int count) {
   return count == 1 && sources[0].segments == nullptr;
 }
@@ -131,7 +131,7 @@ Result update(const Feature* features, const float* const* gradients, int count,
     const int64_t begin = order.part_begins(part, parts);
     rows->keys = order.keys + begin;
     rows->count = order.part_begins(part + 1, parts) - begin;
-    for (int i = 0; i < count; ++i) {  // As `Occurrences` does.
+    for (int i = 0; i < count; ++i) {  // As in `Occurrences`.
       prefetch(gradients[i], features[i].segments() * rows->dimension);
     }
   }

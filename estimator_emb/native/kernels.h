@@ -1,6 +1,6 @@
 // The types that the kernels, the optimizer rules and the TensorFlow ops share. This file includes
-// nothing of TensorFlow, because files that include it are compiled once for each instruction set,
-// and must not hold code that others share.
+// nothing of TensorFlow. Files that include it are compiled once for each instruction set, so they
+// must not contain code that other files share.
 
 #pragma once
 
@@ -11,10 +11,10 @@
 
 namespace estimator_emb {
 
-// How the input says to which segment, that is row of the activation, each occurrence belongs.
+// How the input assigns occurrences to segments. A segment is a row of the activation.
 enum Form {
   kOne = 0,     // Occurrence j is segment j.
-  kDense = 1,   // ids are [batch, width]; -1 stands for no id.
+  kDense = 1,   // ids are [batch, width]. -1 stands for no id.
   kPlaces = 2,  // `places` has each occurrence's sample, and perhaps its position in it.
 };
 
@@ -25,24 +25,24 @@ enum Result { kGood = 0, kUnsorted = 1, kBadId = 2, kBadPlace = 3, kTooMany = 4 
 // The occurrences of one feature.
 struct Feature {
   const void* ids;
-  bool wide;  // ids are int64; else int32.
+  bool wide;  // ids are int64, else int32.
   Form form;
   Combiner combiner;
-  int64_t count;          // Number of occurrences, or for kDense of places for one.
+  int64_t count;          // Number of occurrences. kDense: number of ids, including -1.
   int64_t batch;          // Number of samples.
   int64_t width;          // kDense: ids per sample.
-  int64_t limit;          // Positions of a sequence, each a segment; 0 if it is none.
+  int64_t limit;          // Positions of a sequence, each a segment. 0 for other features.
   const int64_t* places;  // kPlaces: [count, stride].
   int64_t stride;
   int64_t positions;     // kPlaces of stride 2: columns of the dense shape.
-  const float* weights;  // [count]; null means all 1.
+  const float* weights;  // [count]. Null means all 1.
   bool past_cache;       // All activations together are larger than the cache.
 
   int64_t segments() const { return limit ? batch * limit : batch; }
 };
 
-// Where the gradients of one feature's segments are. The payload u of an occurrence is its segment
-// or, if `segments` is set, the occurrence itself. `gains` is indexed by payload; null means all 1.
+// The gradients of a feature's segments. The payload u of an occurrence is its segment or, if
+// `segments` is set, the occurrence itself. `gains` is indexed by payload. Null means all 1.
 struct Source {
   const float* gradients;
   const float* gains;
@@ -50,25 +50,25 @@ struct Source {
   uint32_t positions;  // Segments of each sample.
 };
 
-// The occurrences of one table, sorted by row, and the variables that its rule updates. A key has
-// the row in its high 32 bits, and (feature << payload_bits) | payload in its low ones.
+// The occurrences of a table, sorted by row, and the variables that its rule updates. A key has the
+// row in its high 32 bits, and (feature << payload_bits) | payload in its low 32 bits.
 struct Rows {
   int64_t count;  // Occurrences.
   const uint64_t* keys;
   int payload_bits;
   const Source* sources;
-  bool single;  // There is one source, without `segments`.
+  bool single;  // There is a single source, without `segments`.
   int64_t dimension;
-  float* const* variables;  // Weights, then slots; [vocabulary, dimension] each.
+  float* const* variables;  // Weights, then slots, each [vocabulary, dimension].
   const float* constants;
   float learning_rate;
   float* scratch;  // [dimension]
-  // More than 1: each row is updated once for every core whose samples have it, that of core
-  // row % cores first. A core has `samples` samples; the last one, what remains too.
+  // If more than 1, each row is updated once for every core that has the row in its samples. Core
+  // row % cores comes first. A core has `samples` samples, and the last core also has the rest.
   int cores;
   uint32_t samples;
-  // Rows [first, last) are updated even if they do not occur, by a gradient of zero, if `last` is
-  // not 0. Then there is one core.
+  // If `last` is not 0, rows [first, last) are updated even if they do not occur, by a gradient of
+  // zero. Then there is a single core.
   int64_t first, last;
 };
 
@@ -76,36 +76,36 @@ typedef void (*Rule)(const Rows*);
 
 // The kernels of one instruction set.
 struct Kernels {
-  // Returns whether all ids are in [0, vocabulary), or -1 if `padded`.
+  // Returns whether all ids are in [0, vocabulary). `padded` also allows -1.
   bool (*ids_in_range)(const void* ids, bool wide, int64_t count, int64_t vocabulary, bool padded);
   bool (*finite)(const float* values, int64_t count);
   // Returns whether all places of a kPlaces feature are within its batch and `positions`.
   bool (*places_in_range)(const Feature*);
-  // Returns whether the places of a kPlaces sequence ascend, so that no two ids share one.
+  // Returns whether the places of a kPlaces sequence ascend, so that no two ids share a place.
   bool (*places_ascend)(const Feature*);
-  // Writes the activations of segments [first, last) from occurrences [begin, end), which must be
-  // sorted by segment. Returns kUnsorted if they are not.
+  // Writes the activations of segments [first, last) from occurrences [begin, end). Returns
+  // kUnsorted if the occurrences are not sorted by segment.
   Result (*lookup)(const Feature*, const float* table, int64_t vocabulary, int64_t dimension,
                    int64_t begin, int64_t end, int64_t first, int64_t last, float* activations);
-  // Does so for a whole kPlaces feature in any order. `norms` is scratch memory, [batch].
+  // Does the same for a whole kPlaces feature in any order. `norms` is scratch memory, [batch].
   Result (*lookup_unsorted)(const Feature*, const float* table, int64_t vocabulary,
                             int64_t dimension, float* norms, float* activations);
-  // Returns the bytes of the order of a table's occurrences.
+  // Returns the number of bytes for the order of a table's occurrences.
   int64_t (*order_bytes)(const Feature* features, int count);
-  // Returns the bytes of scratch memory that `lookup_in_order` and `update` need.
+  // Returns the number of bytes of scratch memory that `lookup_in_order` and `update` need.
   int64_t (*scratch_bytes)(const Feature* features, int count, int64_t dimension);
-  // Sorts the occurrences of a table by row, writes their order for `update`, and the activations
-  // of all features as sums of rows that are read in this order. No feature may be a sequence.
+  // Sorts the occurrences of a table by row, and writes their order for `update`. Sums rows, read
+  // in this order, to the activations of all features. No feature may be a sequence.
   Result (*lookup_in_order)(const Feature* features, int count, const float* table,
                             int64_t vocabulary, int64_t dimension, void* order, void* scratch,
                             float* const* activations);
-  // Sums the gradients of each row of part `part` of `parts`, and runs the rule on the row. A
-  // caller whose rule updates every row sets `last` of `rows` to 1, and the part is a range of
-  // rows. `order` is what `lookup_in_order` wrote, or null: then occurrences are sorted here.
+  // Sums the gradients of each row of part `part` of `parts`, and runs the rule on the row. If the
+  // rule updates every row, the caller sets `last` of `rows` to 1, and the part is a range of rows.
+  // `order` comes from `lookup_in_order`. If it is null, occurrences are sorted here.
   Result (*update)(const Feature* features, const float* const* gradients, int count,
                    int64_t vocabulary, int part, int parts, Rule rule, Rows* rows,
                    const void* order, void* scratch);
-  // A rule that writes the sum of a row's gradients in the place of the row.
+  // A rule that replaces a row by the sum of its gradients.
   Rule sums;
 };
 

@@ -13,13 +13,13 @@
 namespace estimator_emb {
 namespace {
 
-// Returns the gain that all occurrences of a sample share, or the divisor of their weights.
+// Returns the number that divides the weights of a sample's occurrences, given their sums.
 inline float normaliser(Combiner combiner, float weights, float squares) {
   return combiner == kMean ? weights : combiner == kSqrtn ? sqrtf(squares) : 1.0f;
 }
 
-// `past_cache` says that what is written will be read only after other writes have driven it out of
-// the cache, so that it need not be brought there first.
+// With `past_cache`, writes bypass the cache: other writes would drive the output out of the cache
+// before it is read.
 template <int64_t D>
 inline void copy(float* out, const float* row, int64_t dimension,
                  [[maybe_unused]] bool past_cache) {
@@ -32,7 +32,7 @@ inline void copy(float* out, const float* row, int64_t dimension,
   memcpy(out, row, sizeof(float) * (D ? D : dimension));
 }
 
-// Makes visible to other threads what `copy` wrote past the cache.
+// Makes writes of `copy` that bypassed the cache visible to other threads.
 inline void finish_copies() {
 #ifdef __AVX2__
   _mm_sfence();
@@ -58,7 +58,7 @@ struct Lookup {
   bool bad(int64_t j) const {
     return static_cast<uint64_t>(static_cast<int64_t>(ids[j])) >= vocabulary;
   }
-  // It reads ahead, beyond the ids that were checked, so that the id may be any number.
+  // Reads ahead of the checks, so the id may be any number.
   void fetch(int64_t j, int64_t end) const {
     if (j < end && !bad(j)) prefetch(row(j), width());
   }
@@ -100,7 +100,7 @@ struct Lookup {
         }
         continue;
       }
-      if (f.width == 1) {  // An id, or none, whatever the combiner.
+      if (f.width == 1) {  // At most one id, so the combiner does not matter.
         fetch(begin + kAhead, end);
         if (!bad(begin)) {
           copy<D>(segment(b), row(begin), dimension, f.past_cache);
@@ -115,7 +115,7 @@ struct Lookup {
       int64_t n = 0;
       for (int64_t j = begin; j < begin + f.width; ++j) {
         fetch(j + kAhead, end);
-        if (__builtin_expect(bad(j), 0)) {  // A -1 is no id, and rarer than ids.
+        if (__builtin_expect(bad(j), 0)) {  // -1 means no id, and is rarer than ids.
           if (ids[j] == -1) continue;
           return kBadId;
         }
@@ -244,8 +244,8 @@ Result lookup_unsorted(const Feature* f, const float* table, int64_t vocabulary,
                                                                out);
 }
 
-// Adds the rows of a table, in the order of `keys`, to the segments in which they occur. D is as in
-// Sum, and kSingle as Rows::single.
+// Adds the rows of a table, in the order of `keys`, to the segments where they occur. D is the same
+// as in Sum, and kSingle is Rows::single.
 template <int64_t D, bool kSingle>
 void add_rows(const uint64_t* keys, int64_t count, const Source* sources, int payload_bits,
               const float* table, int64_t any_dimension, float* const* activations) {

@@ -1,6 +1,6 @@
-// The TensorFlow ops over lists of tables. A thread takes a table or a part of one at a time. Every
-// sum is in the order of the occurrences, whatever the number of threads, but for activations of
-// tables whose rows are read in their order: these are summed in that order.
+// The TensorFlow ops over lists of tables. A thread takes a table or a part of a table at a time.
+// Sums are in the order of the occurrences, whatever the number of threads. The exception is a
+// table with rows that are read in row order: its activations are summed in that order.
 
 #include "ops.h"
 
@@ -19,7 +19,7 @@ bool has_avx2() {
 #endif
 }
 
-// The rules that libraries built for them have brought, by name.
+// The rules that libraries have registered, by name.
 struct Rules {
   tensorflow::mutex mu;
   std::unordered_map<std::string, Rule> by_name;
@@ -30,7 +30,7 @@ Rules& rules() {
   return *all;
 }
 
-// Those of the library of arithmetic, which are there before a graph can have an op of ours.
+// The kernels of the arithmetic library. They are set before a graph can have an op of ours.
 const Kernels* the_kernels = nullptr;
 
 }  // namespace
@@ -94,7 +94,7 @@ class IdsAreGood : public FeaturesKernel {
     if (f.form != kPlaces) return true;
     if (f.positions < 0 || !kernels().places_in_range(&f)) return false;
     if (!f.limit || kernels().places_ascend(&f)) return true;
-    // Ids in any order: two at one position of a sequence would be added up.
+    // Ids in any order. Two ids at a position of a sequence would be added up.
     std::vector<bool> taken(f.segments());
     for (int64_t j = 0; j < f.count; ++j) {
       int64_t segment = f.places[j * f.stride];
@@ -118,7 +118,7 @@ REGISTER_OP("HostTablesLookup")
     .Attr("T: int >= 1")
     .ESTIMATOR_EMB_FEATURES.Output("activations: F * float32")
     .Attr("F: int >= 1")
-    .Output("orders: N * uint8")  // Of each table, for its update; empty if it has none.
+    .Output("orders: N * uint8")  // Of each table, for its update. May be empty.
     .Attr("N: int >= 0")          // The number of tables, or 0.
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::UnknownShape)
@@ -212,7 +212,7 @@ class Lookup : public FeaturesKernel {
   }
 
  private:
-  static constexpr int64_t kCached = 1 << 18;  // About how many floats stay in a near cache.
+  static constexpr int64_t kCached = 1 << 18;  // About the number of floats in a near cache.
 
   struct Chunk {
     int feature;
@@ -220,7 +220,7 @@ class Lookup : public FeaturesKernel {
     int64_t first, last;  // Segments.
   };
 
-  // A table whose rows are read in their order.
+  // A table with rows that are read in row order.
   struct Ordered {
     int table;
     std::vector<Feature> features;
@@ -228,9 +228,9 @@ class Lookup : public FeaturesKernel {
     void* order;
   };
 
-  // Returns whether it takes less time to sort the occurrences of a table here, which its update
-  // then need not do, and read each row once. That is so if samples have several ids, many rows
-  // occur in a table beyond the near cache, and all sums stay in it. One thread does all.
+  // Returns whether it is faster to sort the occurrences of a table and read each row once. The
+  // update then need not sort. It is faster if samples have several ids, many rows occur, the table
+  // exceeds the near cache, and all sums stay in that cache. A single thread does all.
   static bool reads_in_order(const std::vector<Feature>& features, int64_t rows, int64_t columns,
                              int64_t fair) {
     int64_t occurrences = 0, segments = 0;
@@ -246,7 +246,7 @@ class Lookup : public FeaturesKernel {
   // Cuts a feature at the borders of samples.
   static void divide(const Feature& f, int index, int64_t parts, std::vector<Chunk>* chunks) {
     const int64_t per_sample = f.limit ? f.limit : 1;
-    // A sequence whose places are one number each has its segments there.
+    // If the places of a sequence have stride 1, they are its segments.
     const int64_t per_place = f.stride == 2 ? per_sample : 1;
     int64_t begin = 0, first = 0;
     for (int64_t part = 1; part <= parts; ++part) {
@@ -261,7 +261,7 @@ class Lookup : public FeaturesKernel {
                (end == 0 || f.places[end * f.stride] <= f.places[(end - 1) * f.stride])) {
           ++end;
         }
-        // The chunk that holds a place out of bounds finds it.
+        // A place out of bounds is found by the chunk that contains it.
         const int64_t place = end > 0 ? f.places[(end - 1) * f.stride] : -1;
         if (end < f.count && place >= 0 && place < last / per_place) {
           last = std::max((place + 1) * per_place, first);
@@ -282,9 +282,9 @@ REGISTER_OP("HostTablesUpdate")
     .Input("rates: float32")  // [tables]
     .ESTIMATOR_EMB_FEATURES.Input("gradients: F * float32")
     .Attr("F: int >= 1")
-    .Input("orders: N * uint8")  // Those of the lookup of the same features.
+    .Input("orders: N * uint8")  // From the lookup of the same features.
     .Attr("N: int >= 0")
-    // Cores that update rows one after the other; 1 sums up gradients.
+    // The number of cores that update rows one after the other. 1 sums up gradients.
     .ESTIMATOR_EMB_RULES.Attr("cores: list(int)")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
@@ -330,7 +330,7 @@ class Update : public FeaturesKernel {
       const void* order = nullptr;
     };
     std::vector<Batch> batches(tables_.size());
-    std::vector<int64_t> counts(tables_.size());  // Of what there is to do.
+    std::vector<int64_t> counts(tables_.size());  // The amount of work for each table.
     for (size_t t = 0; t < tables_.size(); ++t) {
       Batch& batch = batches[t];
       const Updated& table = tables_[t];
@@ -386,14 +386,14 @@ REGISTER_KERNEL_BUILDER(Name("HostTablesUpdate").Device(tensorflow::DEVICE_CPU),
 }  // namespace
 }  // namespace estimator_emb
 
-// Takes the kernels, in the one of two instruction sets that this machine can run.
+// Takes the kernels of the best instruction set that this machine can run.
 ESTIMATOR_EMB_EXPORT void estimator_emb_take_kernels(const void* any, const void* avx2) {
   using namespace estimator_emb;
   const void* const chosen = avx2 != nullptr && has_avx2() ? avx2 : any;
   the_kernels = static_cast<const Kernels*>(chosen);
 }
 
-// Registers a rule under a name, likewise.
+// Registers a rule under a name, for the best instruction set that this machine can run.
 ESTIMATOR_EMB_EXPORT void estimator_emb_register_rule(const char* name, void* any, void* avx2) {
   using namespace estimator_emb;
   tensorflow::mutex_lock lock(rules().mu);

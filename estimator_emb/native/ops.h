@@ -1,5 +1,5 @@
-// What all TensorFlow ops of this library share: the kernels of this machine, the rules of
-// optimizers, how ops are told of the features of a batch, and messages of a cluster.
+// Code that all TensorFlow ops of this library share: the kernels of this machine, the rules of
+// optimizers, the description of a batch's features, and the messages in a cluster.
 
 #pragma once
 
@@ -14,10 +14,10 @@
 
 namespace estimator_emb {
 
-// Those of the best instruction set that this machine has.
+// The kernels of the best instruction set that this machine has.
 const Kernels& kernels();
 
-// The rule that a library built for it has brought under a name; null for none.
+// The rule that a library has registered under a name, or null.
 Rule rule_of(const std::string& name);
 
 namespace {
@@ -26,7 +26,7 @@ using tensorflow::OpKernel;
 using tensorflow::OpKernelConstruction;
 using tensorflow::TensorShape;
 
-// The attributes and inputs that describe the occurrences of all features, alike in every op.
+// The attributes and inputs that describe the occurrences of all features, the same in every op.
 #define ESTIMATOR_EMB_FEATURES                                                        \
   Input("ids: I")                    /* per feature */                                \
       .Input("places: P * int64")    /* of features of form kPlaces: [n] or [n, 2] */ \
@@ -42,7 +42,7 @@ using tensorflow::TensorShape;
       .Attr("owners: list(string)") /* how errors begin */                            \
       .Attr("table_of: list(int)")
 
-// The attributes that describe the rules of tables or shards, alike in every op that updates them.
+// The attributes that describe the rules of tables or shards, the same in every update op.
 #define ESTIMATOR_EMB_RULES                                               \
   Attr("rules: list(string)")                                             \
       .Attr("slots: list(int)")                                           \
@@ -50,7 +50,7 @@ using tensorflow::TensorShape;
       .Attr("constants_of: list(int)")                                    \
       .Attr("every_row: list(bool)") /* whether rows that do not occur are updated too */
 
-// What an op updates: a table or a shard, whose variables are its weights, then its slots.
+// A table or shard that an op updates. Its variables are its weights, then its slots.
 struct Updated {
   Rule rule;
   int variable, variables, constant;
@@ -166,7 +166,7 @@ class FeaturesKernel : public OpKernel {
     return tensorflow::Status();
   }
 
-  // Allocates the activations of feature i, which are output i, and appends where they go.
+  // Allocates output i for the activations of feature i, and appends its address to `outputs`.
   tensorflow::Status allocate(OpKernelContext* ctx, int i, const Feature& f, int64_t columns,
                               std::vector<float*>* outputs) const {
     TensorShape shape({f.batch});
@@ -187,12 +187,12 @@ class FeaturesKernel : public OpKernel {
 
   static int lookup_unsorted(const Feature& f, const float* table, int64_t rows, int64_t columns,
                              float* out) {
-    std::vector<float> norms(f.batch + 1);  // Not empty: null means sorted ids.
+    std::vector<float> norms(f.batch + 1);  // Never empty, because null means sorted ids.
     return kernels().lookup_unsorted(&f, table, rows, columns, norms.data(), out);
   }
 
-  // What a kernel found in the features of a table of `vocabulary` rows. `IdsAreGood` finds it
-  // first, unless a graph leaves it out.
+  // Returns the error for a kernel's result on a table of `vocabulary` rows. `IdsAreGood` finds bad
+  // features first, unless a graph omits it.
   tensorflow::Status explain(int result, int table, const std::vector<Feature>& features,
                              int64_t vocabulary) const {
     if (result == kGood) return tensorflow::Status();
@@ -222,19 +222,19 @@ class FeaturesKernel : public OpKernel {
   std::vector<std::vector<int>> features_of_;  // By table, after `by_table`.
 };
 
-// What trainers and parameter servers send one another. A step of the tables of a cluster is
+// The messages between trainers and parameter servers. A step of the tables of a cluster is
 //
 //   trainer              each server          trainer                each server
 //   Route -> message     ShardsLookup         Combine -> activations
 //                        -> values            RowGradients -> sums   ShardsUpdate
 //
-// A message is int32: for each shard of the server, how many of its rows the batch has, then these
-// rows, shard by shard. Values are those rows, in that order. Sums are the learning rate of each
-// shard, then the gradient of each row. This is a message and where in it each shard's part lies.
+// A message is int32. It has the number of the batch's rows in each shard of the server, then these
+// rows, shard by shard. Values are the values of the rows in that order. Sums are the learning rate
+// of each shard, then the gradient of each row. `Message` also has the start of each shard's part.
 struct Message {
   const int32_t* sizes = nullptr;
   const int32_t* rows = nullptr;
-  std::vector<int64_t> starts;  // Of the rows of each shard; of the last, its end.
+  std::vector<int64_t> starts;  // Of each shard's rows, then the end of the last shard's rows.
 
   tensorflow::Status read(const Tensor& tensor, int shards) {
     const int64_t length = tensor.NumElements();
@@ -253,7 +253,7 @@ struct Message {
   }
 };
 
-// These do not check that a tensor is aligned, as what comes from another process may not be.
+// These do not check that a tensor is aligned: tensors from another process may not be.
 const float* floats(const Tensor& tensor) {
   return reinterpret_cast<const float*>(tensor.tensor_data().data());
 }

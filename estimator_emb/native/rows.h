@@ -1,4 +1,4 @@
-// Sums rows, and loops over rows around an optimizer's rule. Each file that includes this has its
+// Sums rows, and loops over rows to run an optimizer's rule. Each file that includes this has its
 // own copy, for its own instruction set.
 
 #pragma once
@@ -13,7 +13,7 @@ typedef float V __attribute__((vector_size(32), aligned(4), may_alias));
 
 constexpr int64_t kAhead = 16;  // How many rows ahead a lookup fetches into the cache.
 
-// Calls a function with a common dimension as a constant, for a loop of its own; else with 0.
+// Calls a function with a common dimension as a constant, to compile a special loop, or with 0.
 template <int64_t D>
 struct Width {
   static constexpr int64_t value = D;
@@ -29,7 +29,7 @@ inline auto with_width(int64_t dimension, Function function) {
   }
 }
 
-// out = sum of gain * row over rows. D is the dimension, a multiple of 8, or 0 if it is not known.
+// out = sum of gain * row over rows. D is the dimension, a multiple of 8, or 0 if unknown.
 template <int64_t D>
 struct Sum {
   V sum[D / 8];
@@ -65,7 +65,7 @@ struct Sum<0> {
   }
 };
 
-// sum += gain * row. D is as in Sum.
+// sum += gain * row. D is the same as in Sum.
 template <int64_t D>
 inline void add(float* sum, float gain, const float* row, int64_t dimension) {
   for (int64_t i = 0; i < D / 8; ++i) {
@@ -81,7 +81,7 @@ inline void prefetch(const float* row, int64_t dimension) {
   for (int64_t i = 0; i < dimension; i += 16) __builtin_prefetch(row + i);
 }
 
-// The gradients that keys stand for. `kSingle` is as Rows::single.
+// The gradients that keys stand for. `kSingle` is Rows::single.
 template <bool kSingle>
 struct Gradients {
   const Source* const sources;
@@ -100,14 +100,14 @@ struct Gradients {
   }
 };
 
-// How many keys ahead an update fetches rows. The shorter rows are, and the more often one occurs,
-// the more keys are done with while memory answers once.
+// Returns how many keys ahead an update fetches rows. Short or frequent rows take less time, so
+// more keys are processed while memory answers once.
 inline int64_t keys_ahead(int64_t dimension) {
   const int64_t ahead = 1024 / dimension;
   return ahead < kAhead ? kAhead : ahead > 4 * kAhead ? 4 * kAhead : ahead;
 }
 
-// Brings into the cache what the keys after key `k` will need, rows `ahead` keys before.
+// Brings into the cache the rows `ahead` keys after key `k`, and the gradients of nearer keys.
 template <bool kSingle>
 inline __attribute__((always_inline)) void fetch_ahead(const Rows& r, int slots,
                                                        const Gradients<kSingle>& gradients,
@@ -121,15 +121,15 @@ inline __attribute__((always_inline)) void fetch_ahead(const Rows& r, int slots,
   if (k + kAhead / 2 < count) prefetch(gradients.of(keys[k + kAhead / 2]), dimension);
 }
 
-// Runs `Step` for a dimension that the compiler does not know. It is compiled once: inlined
-// wherever it is called, it would take a third of the time that a rule takes to build.
+// Runs `Step` for a dimension that the compiler does not know. It is not inlined: its copies would
+// take a third of the time to build a rule.
 template <typename Step>
 __attribute__((noinline)) void run_any(int64_t n, float learning_rate, const float* constants,
                                        const float* gradient, float* const* variables, int64_t at) {
   Step::run(n, learning_rate, constants, gradient, variables, at);
 }
 
-// Sums the gradients of each row and runs `Step` on the row. D is as in Sum.
+// Sums the gradients of each row and runs `Step` on the row. D is the same as in Sum.
 template <int64_t D, bool kSingle, typename Step>
 void update_rows(const Rows& r, int slots) {
   const int64_t dimension = D ? D : r.dimension, count = r.count, ahead = keys_ahead(dimension);
@@ -149,7 +149,7 @@ void update_rows(const Rows& r, int slots) {
       }
     } while (++k < count && keys[k] >> 32 == row);
     if constexpr (D != 0) {
-      float gradient[D];  // Of the row; it may stay in registers.
+      float gradient[D];  // Of the row. It may stay in registers.
       sum.write(gradient, 1.0f);
       Step::run(D, r.learning_rate, r.constants, gradient, r.variables, row * D);
     } else {
@@ -170,11 +170,11 @@ void update_untouched(const Rows& r, int64_t first, int64_t last) {
   }
 }
 
-// Does the same as update_rows where `cores` or `last` asks for more.
+// Does the same as update_rows, for several `cores` or with `last`.
 template <typename Step>
 void update_more_rows(const Rows& r, int slots) {
   const Gradients<false> gradients{r.sources, r.sources[0], r.payload_bits, r.dimension};
-  // Which turn of a row an occurrence is of.
+  // Returns the turn of a row that an occurrence belongs to.
   const auto turn_of = [&](uint32_t key, uint32_t row) {
     if (r.cores == 1) return 0;
     const Source& from = gradients.source(key);

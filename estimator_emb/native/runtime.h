@@ -1,4 +1,4 @@
-// What the ops use of TensorFlow's runtime: its threads, and variables that they lock.
+// The parts of TensorFlow's runtime that the ops use: its threads, and variables that they lock.
 
 #pragma once
 
@@ -29,10 +29,9 @@ namespace errors = tensorflow::errors;
 
 // Runs `task` for 0 to count - 1, on the caller's thread and on others that are free.
 //
-// It asks the pool that runs ops for helpers: mostly one of its threads is awake and looking for
-// work, while those of the pool for parts of ops would have to be woken first, on a core that may
-// be busy. If no helper came to the last call (the pool may have only one thread), it asks both
-// pools.
+// It asks the pool that runs ops for helpers, because that pool mostly has a thread awake that is
+// looking for work. Threads of the pool for parts of ops must be woken first, on a core that may be
+// busy. If no helper came in the last call (the pool may have a single thread), it asks both pools.
 void run_all(OpKernelContext* ctx, int count, const std::function<void(int)>& task) {
   struct Shared {
     std::function<void(int)> task;
@@ -43,7 +42,7 @@ void run_all(OpKernelContext* ctx, int count, const std::function<void(int)>& ta
     tensorflow::condition_variable all_done;
 
     void help() {
-      // A pool without threads runs what it is given at once.
+      // A pool without threads runs a task at once, on the caller's thread.
       if (std::this_thread::get_id() != caller && helpers.fetch_add(1) < most_helpers) work();
     }
 
@@ -64,7 +63,7 @@ void run_all(OpKernelContext* ctx, int count, const std::function<void(int)>& ta
     for (int i = 0; i < count; ++i) task(i);
     return;
   }
-  // A helper that starts after all is done finds nothing to do; it keeps `shared` alive till then.
+  // A helper may start after all is done, and keeps `shared` alive until then.
   auto shared = std::make_shared<Shared>();
   shared->task = task;
   shared->count = count;
@@ -88,14 +87,14 @@ int threads_of(OpKernelContext* ctx) {
   return ctx->device()->tensorflow_cpu_worker_threads()->num_threads;
 }
 
-// Part `number` of `parts` of one of several things to do: [begin, end) of its size.
+// Part `number` of `parts` of job `of`: [begin, end) of the job's size.
 struct Part {
   int64_t size() const { return end - begin; }
   int of, number, parts;
   int64_t begin, end;
 };
 
-// Parts of `count` things to do, such that every thread has about the same, the largest first.
+// Divides `count` jobs into parts, largest first, so that threads get about the same amount.
 template <typename Size>
 std::vector<Part> parts_of(const Size* sizes, int count, int threads) {
   int64_t total = 0;
@@ -125,29 +124,29 @@ void* scratch_of_thread(int64_t bytes) {
   return scratch.data();
 }
 
-// Asks for large pages under a table, which some systems grant on demand (Linux,
-// transparent_hugepage=madvise): reads of rows in no order then seldom miss the TLB.
+// Asks for large pages under a table, so that random reads of rows seldom miss the TLB. Some
+// systems grant large pages on demand (Linux, transparent_hugepage=madvise).
 void use_large_pages(const Tensor& tensor) {
 #ifdef MADV_HUGEPAGE
   constexpr uintptr_t kPage = 2 << 20;
 #ifndef MADV_COLLAPSE
-  constexpr int MADV_COLLAPSE = 25;  // Since Linux 6.1; it acts at once, not some time later.
+  constexpr int MADV_COLLAPSE = 25;  // Since Linux 6.1. It acts at once, not some time later.
 #endif
-  // A page of which the table has half or more: TensorFlow puts tables next to each other, and
-  // many are so small that the pages where two meet are a third of all.
+  // Takes pages if the table has half of the page or more. TensorFlow puts tables next to each
+  // other, and many are so small that a third of all pages contain two tables.
   const auto nearest = [](uintptr_t address) { return (address + kPage / 2) / kPage * kPage; };
   const auto data = tensor.tensor_data();
   if (data.size() < kPage / 2) return;
   const uintptr_t begin = nearest(reinterpret_cast<uintptr_t>(data.data()));
   const uintptr_t end = nearest(reinterpret_cast<uintptr_t>(data.data()) + data.size());
-  // Where these calls fail, pages stay as they are.
+  // If these calls fail, pages stay unchanged.
   for (int advice : {MADV_HUGEPAGE, MADV_COLLAPSE}) {
     (void)madvise(reinterpret_cast<void*>(begin), end - begin, advice);
   }
 #endif
 }
 
-// Locks variables against writes (shared) or all access, in the order of their addresses.
+// Locks variables against writes (shared) or against all access, in the order of their addresses.
 class Variables {
  public:
   explicit Variables(bool write) : write_(write) {}
@@ -187,7 +186,7 @@ class Variables {
     return tensorflow::Status();
   }
 
-  // Appends the data of `count` variables from `first` on, which must have one shape.
+  // Appends the data of `count` variables from `first` on. They must have the same shape.
   tensorflow::Status data_of(int first, int count, std::vector<float*>* data) const {
     for (int i = first; i < first + count; ++i) {
       if (rows(i) != rows(first) || columns(i) != columns(first)) {
@@ -213,7 +212,7 @@ class Variables {
                        [](const auto& one) { return one->copy_on_read_mode.load(); });
   }
 
-  // An update needs a buffer that no tensor shares, also later on, and so reads must copy it.
+  // An update needs a buffer that no tensor shares, now or later, so reads must copy it.
   tensorflow::Status own_buffer(OpKernelContext* ctx, Var* variable) const {
     if (variable->copy_on_read_mode.load()) return tensorflow::Status();
     tensorflow::mutex_lock lock(*variable->mu());

@@ -1,4 +1,4 @@
-// The ops that run where the shards of tables are: on parameter servers, or here.
+// The ops that run in the process with the shards of tables: a parameter server, or this process.
 
 #include <algorithm>
 #include <string>
@@ -10,7 +10,7 @@ namespace estimator_emb {
 namespace {
 
 REGISTER_OP("HostTablesServes")
-    .Input("sources: string")  // A digest, of those that the asking process runs.
+    .Input("sources: string")  // The digest of the sources that the asking process runs.
     .Attr("rules: list(string)")
     .Output("obstacle: string")
     .SetIsStateful()
@@ -137,7 +137,7 @@ class ShardsUpdate : public OpKernel {
       const uint64_t last = variables.rows(first);
       const int32_t* const rows = message.rows + message.starts[shard];
       for (int64_t k = 0; k < message.sizes[shard]; ++k) {
-        // Before anything is written.
+        // Checks all rows before anything is written.
         if (static_cast<uint64_t>(static_cast<int64_t>(rows[k])) >= last) {
           OP_REQUIRES_OK(ctx, no_such_row(handles, first));
         }

@@ -1,5 +1,5 @@
-// The op that turns strings and integers into ids as categorical columns do, for all features of a
-// batch.
+// The op that turns strings and integers into ids, as categorical columns do. It converts all
+// features of a batch.
 
 #include <algorithm>
 #include <string>
@@ -11,7 +11,7 @@
 #include "tensorflow/core/framework/shape_inference.h"
 
 namespace util {
-// The hash of tf.strings.to_hash_bucket_fast, in TensorFlow's own library.
+// The hash of tf.strings.to_hash_bucket_fast, defined in TensorFlow's library.
 uint64_t Fingerprint64(const char* s, size_t len);
 }  // namespace util
 
@@ -24,11 +24,11 @@ using tensorflow::TensorShape;
 using tensorflow::tstring;
 using tensorflow::lookup::LookupInterface;
 
-// How a feature's values become ids. Kind, in to_ids.py.
+// How a feature's values become ids. The same numbers are in to_ids.py.
 enum Kind {
   kHash = 0,        // `buckets` of hashes.
-  kVocabulary = 1,  // Ids in a table; others are `otherwise` or, with buckets, hashed beyond it.
-  kIdentity = 2,    // Integers in [0, buckets); others are `otherwise`.
+  kVocabulary = 1,  // Ids in a table. Others are `otherwise` or, with buckets, hashed beyond it.
+  kIdentity = 2,    // Integers in [0, buckets). Others are `otherwise`.
 };
 
 REGISTER_OP("HostTablesToIds")
@@ -42,11 +42,11 @@ REGISTER_OP("HostTablesToIds")
     .Attr("kinds: list(int)")
     .Attr("buckets: list(int)")
     .Attr("otherwise: list(int)")
-    .Attr("padded: list(bool)")  // Whether '' and -1 stand for no value: then the id is -1.
+    .Attr("padded: list(bool)")  // Whether '' and -1 stand for no value, with id -1.
     .Attr("placed: list(bool)")  // Whether `places` has the feature.
     .Output("ids: N * int64")
-    .Output("kept: P * int64")  // Those of `places` whose ids are left.
-    .SetIsStateful()            // As vocabularies are.
+    .Output("kept: P * int64")  // The `places` with ids that are not left out.
+    .SetIsStateful()            // Because vocabularies are stateful.
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
       std::vector<bool> placed;
       TF_RETURN_IF_ERROR(c->GetAttr("placed", &placed));
@@ -179,8 +179,8 @@ class ToIds : public OpKernel {
   static bool is_padding(const tstring& value) { return value.empty(); }
   static bool is_padding(int64_t value) { return value == -1; }
 
-  // Leaves out ids that are -1, and their places. Parts that do not fit together stay as they are:
-  // `HostTablesIdsAreGood` finds them.
+  // Leaves out ids that are -1, and their places. If ids and places do not match, they stay
+  // unchanged, because `HostTablesIdsAreGood` reports them.
   static tensorflow::Status leave_out_misses(OpKernelContext* ctx, Tensor* ids, Tensor* places) {
     const int64_t count = ids->NumElements();
     if (ids->dims() != 1 || places->dims() != 2 || places->dim_size(0) != count) {

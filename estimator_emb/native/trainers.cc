@@ -1,5 +1,5 @@
-// The ops of a trainer whose tables are in shards: between the ids of a batch and the rows of all
-// servers.
+// The ops of a trainer with sharded tables. They convert between the ids of a batch and the rows of
+// all servers.
 
 #include <string.h>
 
@@ -13,7 +13,7 @@ namespace {
 
 using tensorflow::int64;
 
-// Where the shards of the tables are: the shards of one table after the other's.
+// The servers of the tables' shards, table by table.
 #define ESTIMATOR_EMB_SHARDS \
   Attr("S: int >= 1").Attr("shards_of: list(int)").Attr("server_of: list(int)")
 
@@ -46,8 +46,8 @@ class ShardedKernel : public FeaturesKernel {
   int servers_;
   std::vector<int> shards_of_, server_of_;
   std::vector<int> first_shard_;  // Of each table.
-  std::vector<int> shards_on_;    // Of each server, how many.
-  std::vector<int> number_on_;    // Of each shard, among those of its server.
+  std::vector<int> shards_on_;    // The number of shards on each server.
+  std::vector<int> number_on_;    // Of each shard, among the shards of its server.
 };
 
 REGISTER_OP("HostTablesRoute")
@@ -133,8 +133,8 @@ class Route : public ShardedKernel {
       ids_.reserve(count);
     }
 
-    // Collects the rows of a feature. Its positions count distinct rows as they were met, until
-    // `place` is called; of what is looked up nowhere, they are -1 in dense ids, else 0.
+    // Collects the rows of a feature. Until `place` is called, positions number the distinct rows
+    // in order of first occurrence. Ids that are not looked up get -1 in dense ids, else 0.
     template <typename Id>
     Result add(const Feature& f, int32_t* positions) {
       const Id* const ids = static_cast<const Id*>(f.ids);
@@ -206,16 +206,16 @@ class Route : public ShardedKernel {
     const int64* const ends_;
     const int shards_, first_;
     int bits_;
-    std::vector<uint64_t> slots_;  // By hash: the id, and its position plus one; 0: free.
-    std::vector<int32_t> ids_;     // In the order in which they were met.
-    std::vector<int32_t> moved_;   // Where each is among the rows of the table.
+    std::vector<uint64_t> slots_;  // By hash: the id, and its position plus 1. 0 means free.
+    std::vector<int32_t> ids_;     // In order of first occurrence.
+    std::vector<int32_t> moved_;   // The position of each id among the rows of the table.
   };
 
   std::vector<int64> ends_;
 };
 REGISTER_KERNEL_BUILDER(Name("HostTablesRoute").Device(tensorflow::DEVICE_CPU), Route);
 
-// What a worker does with the rows of all servers: features have positions for ids.
+// The base of ops that use the rows of all servers. Features have positions instead of ids.
 class RoutedKernel : public ShardedKernel {
  public:
   explicit RoutedKernel(OpKernelConstruction* ctx) : ShardedKernel(ctx) {
@@ -225,12 +225,12 @@ class RoutedKernel : public ShardedKernel {
   }
 
  protected:
-  // Where the rows of each shard are in the values, or the sums, of its server.
+  // The positions of each shard's rows in the values or the sums of its server.
   struct Layout {
-    std::vector<int64_t> rows;      // Of each shard.
-    std::vector<int64_t> of_table;  // Rows of each table.
-    std::vector<int64_t> starts;    // Of each shard, in floats, without what a server's begin with.
-    std::vector<int64_t> length;    // Of each server, likewise.
+    std::vector<int64_t> rows;      // The number of rows of each shard.
+    std::vector<int64_t> of_table;  // The number of rows of each table.
+    std::vector<int64_t> starts;    // Of each shard's rows, in floats, without the server's rates.
+    std::vector<int64_t> length;    // Of each server's rows, likewise.
   };
 
   tensorflow::Status read_layout(OpKernelContext* ctx, Layout* layout) const {
@@ -255,8 +255,8 @@ class RoutedKernel : public ShardedKernel {
     return tensorflow::Status();
   }
 
-  // Calls back for each shard of a table with its server, where its rows are there, where they are
-  // among the rows of the table, and how many floats they are.
+  // Calls `function` for each shard of a table. It passes the shard's server, the start of the
+  // shard's rows there, their start among the table's rows, and their number of floats.
   template <typename Function>
   void each_shard(const Layout& layout, int table, Function function) const {
     int64_t at = 0;
@@ -303,7 +303,7 @@ class Combine : public RoutedKernel {
     std::vector<std::atomic<int>> results(features.size());
     run_all(ctx, tables(), [&](int table) {
       const int64_t dimension = dimensions_[table];
-      // At least one row: what a sequence cuts off names row 0, and does not read it.
+      // At least one row, because ids cut off from a sequence name row 0 without reading it.
       const int64_t rows = std::max<int64_t>(layout.of_table[table], 1);
       const float* whole;
       if (shards_of_[table] == 1 && layout.rows[first_shard_[table]] > 0) {
