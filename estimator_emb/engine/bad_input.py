@@ -17,8 +17,8 @@ _TOGETHER = " Batch the whole dataset, with drop_remainder=True."
 def checked(inputs: list[Ids], batch_size: int | None = None) -> tuple[list[Ids], tf.Tensor]:
     """Returns `inputs`, guarded by checks at run time, and the tensor that runs the checks.
 
-    Ops that read the returned inputs wait for the checks. These problems stop a step before
-    anything is looked up or written, by a tf.errors.InvalidArgumentError with feature, table and
+    Ops that read the returned inputs wait for the checks. These problems stop a step before it
+    looks up or writes anything, with a tf.errors.InvalidArgumentError that names feature, table and
     value:
 
     * Values and indices differ in number. A dense shape is negative or larger than memory.

@@ -102,7 +102,7 @@ class Cores:
 
     @contextlib.contextmanager
     def running(self, shard_context: bool = True, numbered: bool = False) -> Iterator[None]:
-        """Runs a model_fn as a core of a TPU would.
+        """Enters a context in which a model_fn runs as on a core of a TPU.
 
         Args:
           shard_context: True makes TPU embedding columns read activations from the features, and

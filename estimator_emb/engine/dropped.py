@@ -58,7 +58,7 @@ class DroppedIds(tf.compat.v1.train.SessionRunHook):
         return self._totals[table].assign_add(count, read_value=False)
 
     def summarize(self, after: list[tf.Tensor]) -> None:
-        """Adds the counts to the graph's summaries, read after the tensors `after` from `drop`."""
+        """Adds the counts to the graph's summaries. They are read after the tensors in `after`."""
         # An open name scope would become a part of the summary's tag.
         with tf.name_scope(""), tf.control_dependencies(after):
             for table, total in self._totals.items():

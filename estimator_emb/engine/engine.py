@@ -337,7 +337,7 @@ class LiveTables:
 
     @property
     def stand_ins(self) -> dict[str, list[tf.Tensor]]:
-        """Feature key -> the stand-in for the activation on each core."""
+        """Feature key -> the stand-ins for its activation, core by core."""
         return self._pending.reading.stand_ins
 
     def look_up(self, used: set[str]) -> None:

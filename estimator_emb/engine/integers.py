@@ -1,4 +1,4 @@
-"""Reads features as TensorFlow's columns do off a TPU, where columns on a TPU differ.
+"""Reads features off a TPU as TensorFlow's columns do, unlike columns on a TPU.
 
 Some columns look integers up: they have a vocabulary of integers, hash buckets or a default value.
 Off a TPU, and in a SavedModel, they turn the integers of the batch into ids. On a TPU, emulated or

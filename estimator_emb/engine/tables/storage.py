@@ -54,8 +54,8 @@ class TableVariables:
     ) -> tf.Operation:
         """Runs a step on the device of the variables. On a parameter server, steps run in turn.
 
-        `step` gets the arrived `inputs` on that device. Its ops must read everything else there
-        too, so that they wait for no other process.
+        `step` gets copies of `inputs` on that device. Its ops must read everything else there too,
+        so that they wait for no other process.
         """
         with self.device():
             if not self.shared:
