@@ -108,7 +108,7 @@ def read_safely(path: pathlib.Path) -> bytes:
 
 
 def flaw(path: pathlib.Path, symbols: Sequence[str] = ()) -> str:
-    """Returns the flaw of the library at `path`, which must define `symbols`, or ''."""
+    """Returns why the library at `path` is unusable, or ''. It must define `symbols`."""
     try:
         content = read_safely(path)
     except UnsafeError as error:
@@ -180,7 +180,7 @@ def clean(folder: pathlib.Path) -> None:
 
 
 def _lock_file(folder: pathlib.Path) -> IO[bytes]:
-    """Opens the lock file, but first removes any that another user could have put there."""
+    """Opens the lock file. First removes a file that another user could have put there."""
     path = folder / "lock"
     with contextlib.suppress(FileNotFoundError):
         status = os.lstat(path)

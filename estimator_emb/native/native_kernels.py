@@ -94,7 +94,7 @@ class Checked:
 
 
 class NativeKernels(Checked):
-    """`engine.kernels.Kernels` with a lookup and an update op. No updates need no `rules`."""
+    """`engine.kernels.Kernels` with a lookup and an update op. `rules` is for updates only."""
 
     def __init__(
         self,

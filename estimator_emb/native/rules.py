@@ -76,7 +76,7 @@ class _Program:
         self._names: dict[str, str] = {}
 
     def value(self, text: str, is_condition: bool = False) -> "_Symbol":
-        """Returns the symbol of an operation's value. The same operation gives the same symbol."""
+        """Returns the symbol of an operation's value. Equal operations share a symbol."""
         if text not in self._names:
             name = self._names[text] = f"x{len(self._names)}"
             kind = "bool" if is_condition else "float"
