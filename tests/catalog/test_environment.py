@@ -1,4 +1,4 @@
-"""One list of environment variables: the package reads those in it, and the page has them all."""
+"""The list of environment variables agrees with the package's code and with the docs page."""
 
 import re
 
@@ -12,7 +12,7 @@ NAMES = {variable.name for variable in environment.VARIABLES}
 
 
 def test_what_the_package_reads_is_listed():
-    """A variable that a text of the package names is one of them; none is listed in vain."""
+    """Every variable that the package's code names is listed, and every listed variable is used."""
     files = (processes.ROOT / "estimator_emb").rglob("*.py")
     package = "\n".join(path.read_text() for path in files if path.name != "environment.py")
     named = set(re.findall(r"\bESTIMATOR_EMB_[A-Z_]*[A-Z]\b", package)) - {_MACRO}

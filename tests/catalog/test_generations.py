@@ -1,4 +1,4 @@
-"""Generations of TPUs and their slices are declared once, and the documents know them all."""
+"""TPU generations and their slices are declared in one place, and the docs name them all."""
 
 import pathlib
 import re

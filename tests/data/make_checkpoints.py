@@ -1,11 +1,11 @@
-"""Writes tests/data/checkpoints: three training steps, and what comes of them.
+"""Writes tests/data/checkpoints: three training steps, and their results.
 
     PYTHONPATH=.:tests/lib python tests/data/make_checkpoints.py
 
-Run under TensorFlow 2.15.1 it writes `stock-2.15.1`, by stock tensorflow-estimator with
-`use_tpu=False` and `AdagradOptimizer` for tables and model alike, and `host-2.15.1`, by this
-project; under another version it writes `host-<version>` alone. Each folder holds the checkpoint of
-step 3, the predictions from it, and the variables after step 4.
+Under TensorFlow 2.15.1 it writes `stock-2.15.1` with stock tensorflow-estimator, `use_tpu=False`
+and `AdagradOptimizer` for both tables and model, and `host-2.15.1` with this project. Under another
+version it writes only `host-<version>`. Each folder holds the checkpoint of step 3, predictions
+from that checkpoint, and the variables after step 4.
 """
 
 import pathlib
@@ -22,7 +22,7 @@ from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_estimator
 FOLDER = pathlib.Path(__file__).parent / "checkpoints"
 
 
-# Without a TPU, stock tensorflow-estimator does not cut sequences off at max_sequence_length.
+# Without a TPU, stock tensorflow-estimator does not truncate sequences to max_sequence_length.
 DATA = columns_program.batches(4, seed=5, longest_history=2)
 
 
@@ -61,7 +61,7 @@ def write(name, make):
 
 if __name__ == "__main__":
     if tf.__version__ == "2.15.1":
-        # It sums over cores, of which stock has none off a TPU.
+        # CrossShardOptimizer sums over cores, but without a TPU stock code has no cores.
         with mock.patch.object(tf.compat.v1.tpu, "CrossShardOptimizer", lambda one, *_: one):
             write("stock-2.15.1", stock)
     write(f"host-{tf.__version__}", columns_program.make)

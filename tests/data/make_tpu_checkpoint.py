@@ -1,11 +1,11 @@
-"""Writes a checkpoint as a TPU of several hosts writes it with stock TensorFlow 2.15.1.
+"""Writes a checkpoint like those of stock TensorFlow 2.15.1 on a TPU with several hosts.
 
     python tests/data/make_tpu_checkpoint.py FOLDER {div,mod} HOSTS [OPTIMIZER]
 
-It runs without this package. The tables are created by TensorFlow's own `TPUEmbedding`, with the
-ops that load the hardware, which is not there: the values that it would give back are assigned.
-Row r, column c of table `words` is 10 r + c, and of `items` 1000 + 10 r + c; the slots have 0.5
-more, and 0.25 for each slot before.
+Runs without this package. TensorFlow's own `TPUEmbedding` creates the tables and the ops that load
+the hardware. The hardware is missing, so the values that it would return are assigned. Row r,
+column c of table `words` is 10 r + c, and of table `items` 1000 + 10 r + c. The first slot is 0.5
+higher, and each further slot another 0.25 higher.
 """
 
 import sys
@@ -49,7 +49,7 @@ def write(folder, strategy, hosts, optimizer="adagrad"):
         kernel = tf.compat.v1.get_variable(
             "dense/kernel", initializer=np.eye(3, dtype=np.float32), use_resource=True
         )
-        # As optimizers of tf.compat.v1.train call the slots that they save.
+        # Optimizers of tf.compat.v1.train save slots under these names.
         shapes = {"dense/kernel": [3, 3], **{one.op.name: [1] for one in helpers.values()}}
         dense = [
             tf.compat.v1.get_variable(
@@ -79,7 +79,7 @@ def write(folder, strategy, hosts, optimizer="adagrad"):
         runnable = tf.compat.v1.train.export_meta_graph(saver_def=saver.as_saver_def())
         created.load_ops()
         trained = tf.compat.v1.train.export_meta_graph(saver_def=saver.as_saver_def())
-    # One process here stands for all hosts, without the ops that load a TPU.
+    # This process stands for all hosts, so it leaves out the ops that load a TPU.
     with tf.Graph().as_default():
         saver = tf.compat.v1.train.import_meta_graph(runnable, clear_devices=True)
         with tf.compat.v1.Session() as session:

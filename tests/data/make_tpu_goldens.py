@@ -1,6 +1,6 @@
-"""Writes tpu_goldens.json: what TensorFlow 2.15's own TPUEmbedding makes of tests/lib/tpu_cases.py.
+"""Writes tpu_goldens.json: results of TensorFlow 2.15's TPUEmbedding for tests/lib/tpu_cases.py.
 
-Run with TensorFlow 2.15.1, whose last version of that class it is, from the top of the repository:
+Run with TensorFlow 2.15.1, the last version with that class, from the top of the repository:
 
     PYTHONPATH=.:tests/lib python tests/data/make_tpu_goldens.py
 """

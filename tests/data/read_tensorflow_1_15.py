@@ -1,6 +1,6 @@
 """Prints the names of TensorFlow 1.15 for tensorflow_1_15.json.
 
-Run it by a Python 3.7 that has tensorflow 1.15.5 and protobuf below 3.20.
+Run with Python 3.7, tensorflow 1.15.5 and a protobuf older than 3.20.
 """
 
 import importlib
@@ -18,7 +18,7 @@ def names_of(module):
 
 
 def modules_of(module, prefix=""):
-    """The dotted names of the public modules below `module`."""
+    """Returns the dotted names of the public modules below `module`."""
     found = []
     for name in names_of(module):
         value = getattr(module, name)
@@ -32,7 +32,7 @@ def modules_of(module, prefix=""):
 contrib = {}
 for info in pkgutil.iter_modules(tf.contrib.__path__):
     module = importlib.import_module("tensorflow.contrib." + info.name)
-    # These two import all of TensorFlow's operations, or of other modules of contrib.
+    # These two re-export all names of TensorFlow's ops, or of other contrib modules.
     names = [] if info.name in ("quantization", "slim") else names_of(module)
     contrib[info.name] = " ".join(sorted(set(names) - set(dir(__import__("__future__")))))
 print(json.dumps({"modules": sorted(modules_of(tf)), "contrib": contrib}, indent=1, sort_keys=True))

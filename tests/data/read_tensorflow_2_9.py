@@ -2,8 +2,8 @@
 
     python tests/data/read_tensorflow_2_9.py FOLDER
 
-FOLDER is where a wheel of TensorFlow 2.9.3 is unpacked. The modules are those of
-`estimator_emb.catalog.moved`, the names those that they define.
+FOLDER holds an unpacked wheel of TensorFlow 2.9.3. The modules are those listed in
+`estimator_emb.catalog.moved`, and the names are those that the modules define.
 """
 
 import ast

@@ -1,6 +1,6 @@
-"""Trains, evaluates, predicts and exports a small program; started by its file in any environment.
+"""Trains, evaluates, predicts and exports a small program. Started by path in any environment.
 
-Arguments: a folder that does not exist yet. It prints the accuracy, and where the package lies.
+Argument: a folder that does not exist yet. Prints the accuracy and the package's location.
 """
 
 import os
@@ -16,14 +16,14 @@ VOCABULARY = 50
 
 
 def input_fn(params):
-    """Gives items, whose label is their parity."""
+    """Gives items with their parity as label."""
     items = np.arange(VOCABULARY).repeat(20)
     dataset = tf.data.Dataset.from_tensor_slices(({"item": items}, items % 2))
     return dataset.shuffle(1000, seed=1).repeat(3).batch(params["batch_size"], drop_remainder=True)
 
 
 def model_fn(features, labels, mode, params):
-    """Takes the sum of an item's activation, and a bias, for its logit."""
+    """Uses the sum of an item's activation, plus a bias, as the logit."""
     bias = tf.compat.v1.get_variable("bias", initializer=0.0)
     logits = tf.reduce_sum(fc.DenseFeatures(params["columns"])(features), axis=1) + bias
     if mode == ee.ModeKeys.PREDICT:
@@ -39,7 +39,6 @@ def model_fn(features, labels, mode, params):
 
 
 def main(folder):
-    """Runs the program."""
     column = fc.embedding_column(fc.categorical_column_with_identity("item", VOCABULARY), 4)
     estimator = ee.TPUEstimator(
         model_fn,

@@ -1,7 +1,7 @@
 """Random trainings: tables, optimizers, forms of ids, gradients that may be infinite or NaN.
 
-Numbers are small binary fractions, and optimizers stay away from where their rules jump, so that
-float32 and float64 compute the same but for rounding.
+Numbers are small binary fractions, and optimizers are kept away from discontinuities of their
+rules. So float32 and float64 results differ only by rounding.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ CLASSES = {
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """A feature of a table, for each step."""
+    """A feature of a table, with its data for each step."""
 
     form: str  # One of FORMS.
     dtype: Any
@@ -115,7 +115,7 @@ class Training:
         )
 
     def batches(self) -> list[tuple[dict[str, Any], dict[str, np.ndarray]]]:
-        """Returns the features and the gradients of activations of each step."""
+        """Returns (features, gradients of activations) of each step."""
         rng = np.random.default_rng(self.seed)
         made = []
         for step in range(STEPS):
@@ -131,7 +131,7 @@ class Training:
         return made
 
     def activation(self, table: Table, feature: Feature, step: int, weights: np.ndarray) -> Any:
-        """Returns, in float64, the activation of a feature that its table's weights give."""
+        """Returns a feature's expected activation, in float64, given its table's weights."""
         ids = feature.ids[step]
         if not feature.sequence:
             return reference.combine(weights, ids, feature.weights[step], table.combiner)
@@ -143,7 +143,7 @@ class Training:
     def updated(
         self, table: Table, step: int, state: list[np.ndarray]
     ) -> tuple[list[np.ndarray], np.ndarray]:
-        """Returns the weights and slots of a table after a step, in float64, and what is known."""
+        """Returns a table's float64 weights and slots after a step, and a mask of known values."""
         parts = []
         for feature in table.features.values():
             given = feature.ids[step], feature.weights[step], feature.gradients[step]
@@ -165,7 +165,7 @@ class Training:
             if self.limit is not None:
                 g = np.clip(g, -self.limit, self.limit)
             w, *slots = (array[row] for array in after)
-            # Where one is infinite or NaN, rules differ in the order of their sums.
+            # After an infinity or NaN, the result depends on the order of a rule's sums.
             known[row] &= np.all([np.isfinite(one) for one in (w, *slots)], axis=0)
             for array, values in zip(
                 after, table.optimizer.step(table.rates[step], g, w, slots), strict=True
@@ -185,16 +185,16 @@ def training(
     cores: int | None = None,
     wrong: float | None = None,
 ) -> Training:
-    """Draws a training whose optimizers are of `classes`.
+    """Draws a training with optimizers from `classes`.
 
-    Without an argument, `cores` is drawn, and `wrong`, one of SHARES.
+    If None, `cores` and `wrong` (a value of SHARES) are drawn.
     """
     rng = np.random.default_rng(seed)
     drawn = int(rng.choice([1, 1, 2, 4, 8])), int(rng.choice([1, 1, 3])), rng.choice(SHARES)
     cores, shards = drawn[0] if cores is None else cores, drawn[1]
     wrong = float(drawn[2]) if wrong is None else wrong
     limit = _one_of(rng, None, 1.0)
-    # Native kernels do not take cores in turn where tables are in shards.
+    # Native kernels do not support updates per core for tables in shards.
     may_take_turns = cores > 1 and not (native and shards > 1)
     tables = {}
     for number in range(int(rng.integers(1, 4))):
@@ -280,7 +280,7 @@ def _optimizer(rng, name, may_take_turns):
     decayed = {"rho": other, "momentum": share, "epsilon": 0.125}
     betas = {"beta1": share, "beta2": other, "epsilon": 0.125}
     hyper: dict[str, Any] = {}
-    named: dict[str, Any] = {}  # Besides those of the formula.
+    named: dict[str, Any] = {}  # Arguments outside the formula.
     if name == "sgd":
         start = ()
     elif name == "adagrad":
@@ -308,7 +308,7 @@ def _optimizer(rng, name, may_take_turns):
     elif name == "proximal_yogi":
         hyper, start = {**betas, **strengths}, (0.25, 0)
         named = {"initial_accumulator_value": 0.25}
-    else:  # Its rate is the number of the step, and it takes nothing of the rest.
+    else:  # FrequencyEstimator: its rate is the step number. It takes no other argument.
         hyper, start = {"tau": 0.25, "max_delta": 50.0, "outlier_threshold": 3.0}, (0,)
         named, rate, arguments, around = {"weight_exponent": 1.0}, (), {}, {}
     called = {"l1": "l1_regularization_strength", "l2": "l2_regularization_strength"}

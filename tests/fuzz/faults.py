@@ -1,7 +1,7 @@
-"""Faults of rules and kernels, planted in a copy of the package, which `trained` must find.
+"""Plants faults of rules and kernels in a copy of the package. `trained` must find them.
 
-All are planted in one copy, each switched on by its number, so that the kernels are built once.
-`main`, with that copy, prints as JSON which training has found each fault.
+A single copy holds all faults, so that kernels are built once. Each fault is switched on by its
+number. Run with that copy, `main` prints as JSON which training found each fault.
 """
 
 import builtins
@@ -23,13 +23,12 @@ SOME = 3
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """A fault of a file of the package."""
+    """A fault in a file of the package."""
 
     name: str
     file: str
-    shows: Callable  # Whether a training runs what it changes.
-    # Lines of the file, with "{what is there|what stands in its place}"; PLANTED is true where it
-    # is on.
+    shows: Callable  # Whether a training runs the changed code.
+    # Lines of the file, each with "{original|replacement}". PLANTED is true if the fault is on.
     edits: str
 
     @property
@@ -167,7 +166,7 @@ static inline bool planted(int number) {
 
 
 def plant(folder: pathlib.Path) -> None:
-    """Copies the package, and plants all faults in the copy."""
+    """Copies the package and plants all faults in the copy."""
     original = HERE.parent.parent / "estimator_emb"
     copy = folder / "estimator_emb"
     shutil.copytree(original, copy, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
@@ -184,7 +183,7 @@ def plant(folder: pathlib.Path) -> None:
 
 
 def found_in(number: int, fault: Fault, most: int = MOST) -> int | None:
-    """Returns the seed of the first training that finds a fault; None if none does."""
+    """Returns the seed of the first training that finds a fault, or None."""
     import drawn
     import trained
 
@@ -203,7 +202,7 @@ def found_in(number: int, fault: Fault, most: int = MOST) -> int | None:
 
 
 def main() -> None:
-    """Prints the seed that has found each fault, by its name; without a fault, nothing is found."""
+    """Prints, for each fault by name, the seed that found it. Also runs without a fault."""
     builtins.planted = lambda number: os.environ.get("PLANTED") == str(number)  # type: ignore
     import sampling
 

@@ -1,4 +1,4 @@
-"""Trains what `drawn` draws on an emulated TPU and with tables on devices of jax."""
+"""Trains `drawn` trainings on an emulated TPU, and with tables on jax devices."""
 
 import dataclasses
 
@@ -10,9 +10,10 @@ STEPS = 20
 
 
 def training(seed, cores):
-    """Draws a training, and leaves it a multiple of `cores` samples.
+    """Draws a training, and truncates its batches to a multiple of `cores`.
 
-    Its gradients are no binary fractions: in 20 steps those meet where a rule jumps.
+    Gradients are not binary fractions here: within 20 steps, those would hit discontinuities of a
+    rule.
     """
     rng = np.random.default_rng(seed)
     made = drawn.training(seed, native=False, cores=cores, wrong=0.0)
@@ -36,7 +37,7 @@ def training(seed, cores):
 
 
 def variables(device, samples, training, folder):
-    """Returns the variables of a training's last checkpoint; its batches come again and again."""
+    """Returns the variables of a training's last checkpoint. Its batches are repeated."""
     spec, batches = training.spec(), training.batches()
     estimator = harness.estimator(
         harness.gradient_model_fn(list(spec.feature_to_config_dict)),
@@ -53,7 +54,7 @@ def variables(device, samples, training, folder):
 
 
 def check(seed, cores, folder):
-    """Raises an AssertionError where a variable is another after all steps."""
+    """Raises AssertionError if a variable differs after all steps."""
     samples, drawn_training = training(seed, cores)
     want, got = (
         variables(device, samples, drawn_training, folder) for device in ("host", "pjrt+tables")

@@ -1,6 +1,6 @@
-"""Random trainings beside NumPy, step by step, and beside an emulated TPU; faults they must find.
+"""Compares random trainings with NumPy and an emulated TPU, and checks that they find faults.
 
-A training that fails is named by its seed, with which it runs alone:
+A failure shows the training's seed. To run that training alone:
 
     PYTHONPATH=tests/lib python tests/fuzz/trained.py native 17
 """
@@ -23,7 +23,7 @@ TRAININGS = 10
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("part", range(6))
 def test_random_trainings(part, request):
-    """With each set of kernels, and one thread, two, and five."""
+    """Compares with NumPy after each step, with both kinds of kernels and 1, 2 and 5 threads."""
     kernels = ("tensorflow", "native")[part % 2]
     if kernels == "native":
         request.getfixturevalue("native_library")
@@ -34,7 +34,7 @@ def test_random_trainings(part, request):
 
 @pytest.mark.slow
 def test_planted_faults_are_found(native_library, tmp_path):
-    """In a copy of the package: of its rules in Python, and of its kernels in C++."""
+    """Plants faults in the Python rules and the C++ kernels of a copy of the package."""
     faults.plant(tmp_path)
     done = processes.run(
         "import faults; faults.main()",
@@ -54,5 +54,5 @@ def test_planted_faults_are_found(native_library, tmp_path):
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(2000, 2030))
 def test_random_trainings_with_tables_on_devices(seed, eight_devices, tmp_path):
-    """Beside an emulated TPU, after 20 steps."""
+    """Compares with an emulated TPU, after 20 steps."""
     on_devices.check(seed, (1, 3, 8)[seed % 3], tmp_path)

@@ -1,7 +1,7 @@
-"""Trains what `drawn` draws, and compares each step with NumPy in float64.
+"""Trains `drawn` trainings, and compares each step with NumPy in float64.
 
-Each step is computed from what the step before has left, so that rounding does not add up. As a
-program, this module runs the trainings of some seeds:
+Each step is computed from the result of the previous step, so that rounding does not add up. Run as
+a program with a kernel and seeds, it runs the trainings of these seeds:
 
     PYTHONPATH=tests/lib python tests/fuzz/trained.py native 17 18
 """
@@ -17,7 +17,7 @@ TOLERANCE = 2e-5
 
 
 def check(training):
-    """Raises an AssertionError, which names step and variable, where a training goes wrong."""
+    """Raises AssertionError, which names step and variable, if a training goes wrong."""
     weights = []
     state = None
     steps = host_engine.steps(
@@ -35,7 +35,7 @@ def check(training):
                 name: _arrays(variables, name, table) for name, table in training.tables.items()
             }
             if activations is not None:
-                # A lookup that runs ahead has not seen the update before.
+                # A lookup that runs ahead does not see the latest update.
                 looked_up = weights[max(number - training.pipelined, 0)]
                 for name, table in training.tables.items():
                     for key, feature in table.features.items():

@@ -1,4 +1,4 @@
-"""A program with an embedding column, a shared one and a sequence, in every mode."""
+"""A program with an embedding column, a shared column and a sequence column, for every mode."""
 
 import harness
 import numpy as np

@@ -1,7 +1,8 @@
-"""The one list of optimizers, with example settings and what `reference` computes for each.
+"""The list of all optimizers, with example settings and the results `reference` computes for them.
 
-Suites that are about every optimizer iterate `OPTIMIZERS`; `optimizers/test_descriptors.py` holds
-it to what the package exports. A new optimizer is described here, and in `golden.json`.
+Suites that test every optimizer iterate over `OPTIMIZERS`. `optimizers/test_descriptors.py` checks
+the list against the optimizers that the package exports. Describe a new optimizer here and in
+`golden.json`.
 """
 
 import dataclasses
@@ -46,14 +47,14 @@ RULES = {cls: rule for *classes, rule in _ALL.values() for cls in classes if cls
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
-    """An optimizer and what it must compute.
+    """An optimizer and the arguments for computing its expected results.
 
     Attributes:
-      name: unique, for the ids of tests.
-      parameters: the object of the package.
-      hyper: the arguments of its formula; not taken from the object, which may be wrong.
-      start: the first value of each slot, in their order; for the same reason.
-      surroundings: the arguments of `reference.step` around the formula.
+      name: unique; used in the ids of tests.
+      parameters: the package's object.
+      hyper: arguments of the formula. Not read from `parameters`, because that may be wrong.
+      start: initial value of each slot, in the order of the slots. Not read from `parameters` either.
+      surroundings: arguments of `reference.step` that apply around the formula.
     """
 
     name: str
@@ -236,7 +237,7 @@ _SURROUNDINGS = {
 
 
 def arguments(surroundings):
-    """Returns them as the classes call them."""
+    """Converts `surroundings` to the argument names of the optimizer classes."""
     given = dict(surroundings)
     for limit in ("clip_gradient", "clip_weight"):
         low, high = given.pop(limit, (None, None))

@@ -1,8 +1,8 @@
-"""The code of README and docs: what stands in a page, and a program that runs it.
+"""Extracts the code of README and docs pages, and runs it.
 
     python tests/lib/documents.py FOLDER PAGE...
 
-runs the Python of each page in a namespace of its own, in FOLDER, and prints how long it took.
+runs the Python code of each page in its own namespace, in FOLDER, and prints how long it took.
 """
 
 import os
@@ -25,7 +25,7 @@ _FENCE = re.compile(
     r"^(?P<indent> *)```(?P<language>\w*)\n(?P<code>.*?)^(?P=indent)```$", re.M | re.S
 )
 
-# What runs before the code of a page that speaks of a program of the reader's.
+# Code that runs before the code of a page about the reader's own program.
 BEFORE = {
     "docs/api/checkpoint.md": f"import os; os.symlink({str(REPOSITORY / 'tests')!r}, 'tests')",
     "docs/tensorflow2.md": f"import os; os.symlink({str(REPOSITORY / 'tests')!r}, 'tests')",
@@ -56,7 +56,7 @@ def blocks(page):
 
 
 def program_of(page):
-    """Returns the Python of a page, each line where it stands in the page; '' if it has none."""
+    """Returns the Python code of a page, on its original lines, or '' without any."""
     lines = []
     for language, code, line in blocks(page):
         if language == "python":
@@ -66,8 +66,8 @@ def program_of(page):
 
 
 def main(folder, pages):
-    """Runs the Python of pages, each in a folder of its own; returns 1 if one of them fails."""
-    import estimator_emb  # It binds Keras 2 before a page uses TensorFlow.
+    """Runs the Python code of each page in its own folder. Returns 1 if a page fails."""
+    import estimator_emb  # Selects Keras 2 before a page uses TensorFlow.
 
     for page in pages:
         started = time.monotonic()

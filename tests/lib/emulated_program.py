@@ -1,4 +1,4 @@
-"""A program with words and a sequence, on an emulated TPU of any number of cores."""
+"""A program with words and a sequence, on an emulated TPU with any number of cores."""
 
 import functools
 
@@ -70,7 +70,7 @@ def make(
     run=None,
     **more,
 ):
-    """An estimator on an emulated TPU; `run` is of RunConfig, `more` of TPUEstimator."""
+    """Returns an estimator on an emulated TPU. `run` goes to RunConfig, `more` to TPUEstimator."""
     tpu = {"iterations_per_loop": 2, "per_host_input_for_training": pipeline, **(tpu or {})}
     run = {"tf_random_seed": 1, **(run or {})}
     return harness.estimator(model_fn, spec, model_dir, batch, "host", cores, run, tpu, **more)
@@ -81,7 +81,7 @@ def batches(params):
 
 
 def without_labels(params):
-    """The last batch is not full."""
+    """Input for predict. The last batch is not full."""
     return examples(31).map(lambda features, _: features).batch(params["batch_size"])
 
 
@@ -97,7 +97,7 @@ def trained(
     tpu=None,
     **more,
 ):
-    """The estimator, and every variable of every checkpoint of its training."""
+    """Trains, and returns the estimator and every variable of every checkpoint."""
     estimator = make(
         model_fn,
         model_dir,

@@ -1,4 +1,4 @@
-"""The golden vectors as training programs, for whatever trains tables."""
+"""Runs the golden vectors as training programs, on any device that trains tables."""
 
 import functools
 import json
@@ -17,7 +17,7 @@ SAMPLES = 4
 
 
 def parameters_of(case):
-    """The case's optimizer, and its learning rates where they change from step to step."""
+    """Returns the case's optimizer, and its learning rates per step (None if constant)."""
     hyper = dict(case["hyper"])
     hyper.pop("combiner")
     hyper.pop("num_shards", None)
@@ -42,9 +42,9 @@ def parameters_of(case):
 
 
 def spec_of(*cases):
-    """Returns a spec with a table "t0", "t1", ... for each case, trained as the case says.
+    """Returns a spec with a table "t0", "t1", ... for each case, trained with the case's optimizer.
 
-    The weighted feature of a table is "x0", "x1", ..., and its weights "w0", "w1", ...
+    The weighted features are "x0", "x1", ..., with their weights in "w0", "w1", ...
     """
     tables = {}
     for index, case in enumerate(cases):
@@ -63,14 +63,14 @@ def _reading(rates):
 
 
 def table_of(values, combiner, **kwargs):
-    """Returns the TableConfig of a table that begins with `values`."""
+    """Returns a TableConfig with the initial values `values`."""
     return ee.TableConfig(
         *values.shape, initializer=harness.initializer(values), combiner=combiner, **kwargs
     )
 
 
 def spec_of_tables(tables, parameters=None):
-    """Returns the spec of tables "t0", "t1", ..., whose features are "x0", "x1", ..."""
+    """Returns a spec of the tables "t0", "t1", ..., with the features "x0", "x1", ..."""
     return ee.EmbeddingConfigSpec(
         feature_to_config_dict={
             f"x{index}": ee.FeatureConfig(f"t{index}", weight_key=f"w{index}")
@@ -84,7 +84,7 @@ def spec_of_tables(tables, parameters=None):
 def batches(*dimensions, samples=SAMPLES, gradients=True):
     """Returns (features, gradients of activations) of each golden step, for tables of `dimensions`.
 
-    Samples beyond `SAMPLES` have no ids; `gradients=False` makes them 0.
+    Samples beyond `SAMPLES` have no ids. `gradients=False` sets all gradients to 0.
     """
     more = samples - SAMPLES
     made = []
@@ -102,7 +102,7 @@ def batches(*dimensions, samples=SAMPLES, gradients=True):
 
 
 def check_training(cases, model_dir, device, num_shards):
-    """Trains a table of each case, all in one training, and compares them with their cases."""
+    """Trains one table per case, all in one training, and compares each table with its case."""
     spec = spec_of(*cases)
     dimensions = [table.dimension for table in spec.table_to_config_dict.values()]
     estimator = harness.estimator(
@@ -117,12 +117,12 @@ def check_training(cases, model_dir, device, num_shards):
         check_steps(case, model_dir, table=f"t{number}")
 
 
-# The cases that are tables of one training are checked one after the other.
+# check_steps reads the same checkpoints for each case of a training, so they are cached.
 _saved = functools.lru_cache(3)(harness.saved)
 
 
 def check_steps(case, model_dir, tolerance=1e-5, table="t0"):
-    """Compares a table's values and slots in the checkpoints of steps 1 to 3 with the case."""
+    """Compares a table's values and slots after steps 1 to 3 with the case."""
     parameters, _ = parameters_of(case)
     for step in (1, 2, 3):
         got = _saved(model_dir, step)

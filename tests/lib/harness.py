@@ -1,4 +1,4 @@
-"""Drives a whole TPUEstimator over given batches, for tests of the engine."""
+"""Helpers that build and run a whole TPUEstimator on given batches."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ IS_2_15 = tf.__version__.startswith("2.15.")
 
 
 def sparse(rows, dtype=np.int64):
-    """Lists of values per sample as a SparseTensorValue [batch, longest]."""
+    """Converts lists of values per sample to a SparseTensorValue [batch, longest]."""
     indices = [[i, j] for i, row in enumerate(rows) for j in range(len(row))]
     values = np.array([value for row in rows for value in row], dtype)
     shape = [len(rows), max([len(row) for row in rows] + [1])]
@@ -22,7 +22,7 @@ def sparse(rows, dtype=np.int64):
 
 
 def lists(sparse):
-    """The lists of values per sample of a SparseTensorValue."""
+    """Converts a SparseTensorValue to lists of values per sample."""
     found = [[] for _ in range(sparse.dense_shape[0])]
     for (row, _), value in zip(sparse.indices, sparse.values, strict=True):
         found[row].append(value)
@@ -30,27 +30,27 @@ def lists(sparse):
 
 
 def matrix(rows, width, dtype=np.int64, fill=-1):
-    """Lists of values per sample as a matrix [batch, width]."""
+    """Converts lists of values per sample to a padded matrix [batch, width]."""
     return np.array([[*row, *[fill] * (width - len(row))] for row in rows], dtype)
 
 
 def ones(ids):
-    """A weight 1 for each of lists of ids."""
+    """Returns a weight of 1 for each id in lists of ids."""
     return [[1.0] * len(of_sample) for of_sample in ids]
 
 
 def normal(rng, *shape):
-    """Random float32 numbers; `rng` is a generator or a seed, as in the functions below."""
+    """Random float32 numbers. `rng` is a generator or a seed, here and in the functions below."""
     return np.random.default_rng(rng).normal(size=shape).astype(np.float32)
 
 
 def random_ids(rng, rows, samples, longest):
-    """Lists of up to `longest` ids of a table with some rows, one for each sample."""
+    """Returns a list of 0 to `longest` random ids of a table for each sample."""
     return [rng.integers(0, rows, rng.integers(0, longest + 1)) for _ in range(samples)]
 
 
 def random_gradients(rng, spec, samples):
-    """Gradients of the activations, by feature."""
+    """Returns random gradients of the activations, by feature."""
     made = {}
     for key, feature in spec.feature_to_config_dict.items():
         length, table = feature.max_sequence_length, spec.table_to_config_dict[feature.table_id]
@@ -59,9 +59,9 @@ def random_gradients(rng, spec, samples):
 
 
 def random_batches(rng, spec, samples, steps, ids=None):
-    """The (features, gradients of the activations) of each step.
+    """Returns (features, gradients of the activations) of each step.
 
-    `ids(rng, key, rows)` returns the ids of a feature; without it, each sample has one id.
+    `ids(rng, key, rows)` returns the ids of a feature. By default each sample has a single id.
     """
     rng, made = np.random.default_rng(rng), []
     ids = ids or (lambda rng, key, rows: rng.integers(0, rows, samples))
@@ -75,7 +75,7 @@ def random_batches(rng, spec, samples, steps, ids=None):
 
 
 def dataset(batches):
-    """A dataset of the given (features, labels) batches; sparse and ragged values stay so."""
+    """Returns a dataset of the given (features, labels) batches. Keeps sparse and ragged values."""
 
     def tensors(value):
         if isinstance(value, v1.SparseTensorValue):
@@ -103,15 +103,15 @@ def input_fn_of(batches):
 
 
 def minimized(mode, loss, rate=1.0, optimizer=None, reduction=None, **fields):
-    """The TPUEstimatorSpec of a model that trains by the mean of the cores' gradients.
+    """Returns the TPUEstimatorSpec of a model that minimizes `loss`, averaged over cores.
 
     Args:
       mode: of model_fn.
       loss: of a core.
-      rate: of gradient descent, where no `optimizer` is given.
+      rate: of gradient descent, used if `optimizer` is None.
       optimizer: of the model's variables.
-      reduction: another one of the cores' gradients.
-      **fields: others of the TPUEstimatorSpec.
+      reduction: of the cores' gradients, instead of the mean.
+      **fields: other fields of the TPUEstimatorSpec.
     """
     train_op = None
     if mode == ee.ModeKeys.TRAIN:
@@ -122,36 +122,36 @@ def minimized(mode, loss, rate=1.0, optimizer=None, reduction=None, **fields):
 
 
 def served(mode, **predictions):
-    """The TPUEstimatorSpec of a model that predicts, and serves the same when it is exported."""
+    """Returns the TPUEstimatorSpec of a model that predicts, and exports the same outputs."""
     exported = {"serving_default": ee.export.PredictOutput(predictions)}
     return ee.TPUEstimatorSpec(mode, predictions=predictions, export_outputs=exported)
 
 
 def gradient_model_fn(keys):
-    """A model whose activation gradients are the labels, and whose predictions the activations."""
+    """Returns a model_fn that takes activation gradients as labels and predicts the activations."""
 
     def model_fn(features, labels, mode, params):
         activations = {key: tf.identity(features[key]) for key in keys}
         if mode == ee.ModeKeys.PREDICT:
             return ee.TPUEstimatorSpec(mode, predictions=activations)
         loss = tf.add_n([tf.reduce_sum(activations[key] * labels[key]) for key in keys])
-        # A sum: the labels are the gradients, whatever the number of cores.
+        # Summed, so that the gradients equal the labels for any number of cores.
         return minimized(mode, loss, reduction=v1.losses.Reduction.SUM)
 
     return model_fn
 
 
 def table_spec(rows, dimension, optimizer, initial=None, combiner="sum", feature=None, **fields):
-    """The spec of one table, 't', which the feature 'x' looks up.
+    """Returns the spec of one table, 't', which the feature 'x' looks up.
 
     Args:
       rows: of the table.
       dimension: of the table.
       optimizer: of the table.
-      initial: its initializer; an array is the values that it begins with.
+      initial: initializer of the table, or an array of its initial values.
       combiner: of the table.
       feature: other arguments of the FeatureConfig.
-      **fields: others of the EmbeddingConfigSpec.
+      **fields: other fields of the EmbeddingConfigSpec.
     """
     if isinstance(initial, np.ndarray):
         initial = initializer(initial)
@@ -164,7 +164,7 @@ def table_spec(rows, dimension, optimizer, initial=None, combiner="sum", feature
 
 
 def tables_spec(tables, optimizer=None, **fields):
-    """The spec of tables by their names, each with a feature of its name."""
+    """Returns the spec of tables {name: TableConfig}, each with a feature of the same name."""
     return ee.EmbeddingConfigSpec(
         feature_to_config_dict={name: ee.FeatureConfig(name) for name in tables},
         table_to_config_dict=tables,
@@ -188,19 +188,19 @@ def estimator(
     tpu=None,
     **kwargs,
 ):
-    """A TPUEstimator that saves each step and logs nothing; on a TPU where there is a device.
+    """Returns a TPUEstimator that saves each step and logs nothing. `device` turns use_tpu on.
 
     Args:
       model_fn: of the TPUEstimator.
       spec: its EmbeddingConfigSpec, or None.
       model_dir: of its RunConfig.
       batch_size: in all modes.
-      device: of its TPUConfig; "host", an emulated TPU, where only `num_shards` is given;
-        "pjrt+tables" has its tables on the devices too.
+      device: of its TPUConfig. Default: "host", an emulated TPU, if `num_shards` is given.
+        "pjrt+tables" is "pjrt" with the tables on the devices.
       num_shards: the number of cores.
       run: other arguments of its RunConfig.
       tpu: other arguments of its TPUConfig.
-      **kwargs: others of the TPUEstimator.
+      **kwargs: other arguments of the TPUEstimator.
     """
     device = device or ("host" if num_shards else None)
     of_tpu = {"iterations_per_loop": 1, "device": device, "num_shards": num_shards, **(tpu or {})}
@@ -212,16 +212,16 @@ def estimator(
 
 
 def of_kind(kind, model, model_dir, batch_size=4, run=EACH_STEP, **kwargs):
-    """An estimator of `model(features, labels, mode, spec)`, which returns a `spec`.
+    """Returns an estimator for `model(features, labels, mode, spec)`, which returns a `spec`.
 
     Args:
-      kind: "plain" for an Estimator, which only `install` guards; a TPUEstimator is "local", with
-        use_tpu=False, or "emulated", of one core.
-      model: the model_fn, with the class of its return value.
+      kind: "plain" for an Estimator, which only `install` guards. "local" for a TPUEstimator with
+        use_tpu=False, "emulated" for one core of an emulated TPU.
+      model: the model_fn; its last argument is the class of its return value.
       model_dir: of its RunConfig.
       batch_size: of a TPUEstimator, in all modes.
       run: other arguments of its RunConfig.
-      **kwargs: others of the estimator.
+      **kwargs: other arguments of the estimator.
     """
     if kind == "plain":
         return tf.estimator.Estimator(
@@ -243,7 +243,7 @@ def of_kind(kind, model, model_dir, batch_size=4, run=EACH_STEP, **kwargs):
 
 
 def configured(model_fn, spec, config, batch_size=4, of_class=ee.TPUEstimator, **kwargs):
-    """A TPUEstimator whose batches have one size in all modes."""
+    """Returns a TPUEstimator with the same batch size in all modes."""
     sizes = ("train_batch_size", "eval_batch_size", "predict_batch_size")
     return of_class(
         model_fn,
@@ -254,10 +254,10 @@ def configured(model_fn, spec, config, batch_size=4, of_class=ee.TPUEstimator, *
 
 
 def initializer(values):
-    """A table initializer that gives `values`, from a callable as legacy programs pass one."""
+    """Returns a table initializer that gives `values`: a callable, as legacy programs pass it."""
 
     def initial(shape, dtype=tf.float32, partition_info=None):
-        # On the hosts of a TPU, a part of the table.
+        # Each host of a TPU asks for its own part of the table.
         start = partition_info.var_offset[0] if partition_info else 0
         part = values[start : start + shape[0]]
         assert list(shape) == list(np.shape(part))
@@ -267,18 +267,18 @@ def initializer(values):
 
 
 def saved(model_dir, step):
-    """The variables of a checkpoint, by name."""
+    """Returns the variables of a checkpoint, by name."""
     reader = tf.train.load_checkpoint(f"{model_dir}/model.ckpt-{step}")
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
 def last_step(model_dir):
-    """The step of the latest checkpoint, or 0."""
+    """Returns the step of the latest checkpoint, or 0."""
     return int((tf.train.latest_checkpoint(str(model_dir)) or "-0").rpartition("-")[2])
 
 
 def receiver_of(**inputs):
-    """A serving_input_receiver_fn of placeholders, by the dtype and shape of each."""
+    """Returns a serving_input_receiver_fn of placeholders, given the dtype and shape of each."""
 
     def receive():
         given = {key: v1.placeholder(*one, name=key) for key, one in inputs.items()}
@@ -288,13 +288,13 @@ def receiver_of(**inputs):
 
 
 def exported(estimator, folder, receive):
-    """Exports a SavedModel, and returns the function that serves it."""
+    """Exports a SavedModel and returns its serving function."""
     path = estimator.export_saved_model(str(folder), receive).decode()
     return tf.saved_model.load(path).signatures["serving_default"]
 
 
 def run(call, estimator, input_fn, **kwargs):
-    """Trains, evaluates or predicts, to the end; returns what the call does."""
+    """Trains, evaluates or predicts to the end, and returns the call's result."""
     done = getattr(estimator, call)(input_fn, **kwargs)
     return list(done) if call == "predict" else done
 
@@ -310,7 +310,7 @@ class AfterStep(v1.train.SessionRunHook):
 
 
 class Reads(v1.train.SessionRunHook):
-    """After each step, keeps the value of what a function returned when the session began."""
+    """Calls `function` when the session begins. Keeps its tensor's value after each step."""
 
     def __init__(self, function, seen=None):
         self._function = function
@@ -324,7 +324,7 @@ class Reads(v1.train.SessionRunHook):
 
 
 class Fetches(v1.train.SessionRunHook):
-    """Fetches beside each step the tensor that a function returns."""
+    """Fetches the tensor that `function` returns together with each step."""
 
     def __init__(self, function):
         self._function = function
@@ -338,7 +338,7 @@ class Fetches(v1.train.SessionRunHook):
 
 
 def same(got, want, rtol=1e-5, atol=1e-5):
-    """Asserts that dicts have the same arrays, but for rounding."""
+    """Asserts that two dicts hold the same arrays, up to rounding."""
     assert want and got.keys() == want.keys()
     for name, value in want.items():
         given = np.float64(got[name]), np.float64(value)
@@ -346,7 +346,7 @@ def same(got, want, rtol=1e-5, atol=1e-5):
 
 
 def summaries(model_dir):
-    """The scalars {step: {tag: value}} of the event files of a directory, each written once."""
+    """Returns the scalars {step: {tag: value}} of a directory's event files."""
     found = {}
     for path in sorted(tf.io.gfile.glob(f"{model_dir}/events.out.*")):
         for event in v1.train.summary_iterator(path):
@@ -358,12 +358,12 @@ def summaries(model_dir):
 
 
 def said(caplog):
-    """Returns the lines of our own log, without what TensorFlow says of another test's objects."""
+    """Returns the messages of our own log. TensorFlow's may be about objects of other tests."""
     return [one.getMessage() for one in caplog.records if one.name == "estimator_emb"]
 
 
 def refusal(error, call, *args, **kwargs):
-    """Returns the message of the error, of exactly one class, that a call raises."""
+    """Asserts that a call raises exactly class `error`, and returns the message."""
     with pytest.raises(error) as caught:
         call(*args, **kwargs)
     assert caught.type is error

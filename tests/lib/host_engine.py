@@ -1,4 +1,4 @@
-"""Runs a TableStep over batches and shows all it computes, with native kernels or without."""
+"""Runs a TableStep over batches, with or without native kernels, and returns all its results."""
 
 import os
 import re
@@ -29,7 +29,7 @@ on_both_kernels = pytest.mark.parametrize(
 
 
 def one_table(parameters, rows, dimension, combiner="sum", feature=None, **fields):
-    """The spec of a table 't' of random values, and of its feature 'x'."""
+    """Returns the spec of a table 't' of random values, with its feature 'x'."""
     start = harness.normal(3, rows, dimension)
     return harness.table_spec(rows, dimension, parameters, start, combiner, feature, **fields)
 
@@ -55,11 +55,11 @@ def steps(
       spec: the EmbeddingConfigSpec.
       batches: (features, gradients by key) of each step.
       native: whether the engine must use native kernels.
-      num_cores: how many emulated cores the batch is divided over.
-      asked: whether to ask for native kernels; None: as `native`.
-      shards: into how many parts tables are divided, all in this process.
-      drop: whether bad ids are left out.
-      summarizes: whether the figures of tables are computed.
+      num_cores: number of emulated cores that share the batch.
+      asked: whether to ask for native kernels. None: same as `native`.
+      shards: number of shards of each table, all in this process.
+      drop: whether to drop bad ids.
+      summarizes: whether to compute the tables' statistics.
       optimized: whether TensorFlow's graph optimizers run.
 
     Yields:
@@ -68,7 +68,7 @@ def steps(
     """
     with tf.Graph().as_default(), native_is(native if asked is None else asked):
         global_step = v1.train.get_or_create_global_step()
-        # Where lookups are a step ahead, the last step reads one more.
+        # If lookups run a step ahead, the last step reads one more batch.
         data = harness.dataset([*batches, batches[-1]])
         iterator = v1.data.make_initializable_iterator(data)
         features, gradients = iterator.get_next()
@@ -96,7 +96,7 @@ def steps(
                 ]
             )
             optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(1.0))
-            # Of the sum over all cores, the mean is divided by their number.
+            # The optimizer averages over cores. The factor num_cores turns the mean into the sum.
             train_op = optimizer.minimize(loss * num_cores, global_step)
         reached = pending.gradients()
         of_cores = dict(zip(reached, cores.replicate(list(reached.values())), strict=True))
@@ -122,20 +122,20 @@ def steps(
 
 
 def train(*args, **kwargs):
-    """Returns the activations of all `steps`, and the variables after the last."""
+    """Returns the activations of all `steps`, and the variables after the last step."""
     _, *found = steps(*args, **kwargs)
     return [activations for activations, _ in found], found[-1][1]
 
 
 def whole(variables, name):
-    """Returns a variable, of which `variables` may have parts."""
+    """Returns a variable, concatenated from its parts if `variables` holds parts."""
     parts = [one for one in variables if re.fullmatch(rf"{re.escape(name)}(/part_\d+)?", one)]
     parts.sort(key=lambda one: (len(one), one))  # part_10 comes after part_9.
     return np.concatenate([variables[one] for one in parts])
 
 
 def same(spec, batches, rtol=2e-5, atol=2e-6, **kwargs):
-    """Trains with native kernels and without, compares all there is, and returns it."""
+    """Trains with and without native kernels, and compares and returns all results."""
     want = train(spec, batches, native=False, **kwargs)
     got = train(spec, batches, native=True, **kwargs)
     for of_got, of_want in zip([*got[0], got[1]], [*want[0], want[1]], strict=True):
@@ -144,7 +144,7 @@ def same(spec, batches, rtol=2e-5, atol=2e-6, **kwargs):
 
 
 def fields_of_features(tables, ids, form=0, limit=0, places=(), shapes=()):
-    """Arguments of the native ops: for each of some tables, a feature `x` of the same ids."""
+    """Returns arguments of the native ops: a feature `x` per table, all with the same ids."""
     return {
         "ids": [ids] * tables,
         "places": [*places] * tables,
@@ -160,7 +160,7 @@ def fields_of_features(tables, ids, form=0, limit=0, places=(), shapes=()):
 
 
 def looked_up_and_descended(native, tables, features, orders=0):
-    """Ops that look tables up, then take a step of descent along a gradient of ones.
+    """Returns ops that look up tables, then take a descent step with gradients of 1.
 
     Returns:
       The activations, the orders and the update.

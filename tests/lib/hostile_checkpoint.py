@@ -1,6 +1,7 @@
-"""Checkpoints whose index declares what a test wants, with the right checksums.
+"""Writes checkpoints with a manipulated index and correct checksums.
 
-The format is that of tensorflow/core/lib/io/table_format.txt, of one block without shared keys.
+The format is described in tensorflow/core/lib/io/table_format.txt. The index is written as a single
+block without shared key prefixes.
 """
 
 import pathlib
@@ -15,7 +16,7 @@ _MAGIC = 0xDB4775248B80FB57
 
 
 def rewrite(path, change):
-    """Calls `change` with the header and {key: entry}, and writes the index again."""
+    """Calls `change` with the header and {key: entry} of an index, and writes the index back."""
     file = pathlib.Path(f"{path}.index")
     pairs = dict(bundle_index._pairs(file.read_bytes()))
     header = tensor_bundle_pb2.BundleHeaderProto.FromString(pairs.pop(b""))
@@ -45,7 +46,7 @@ def write(file, pairs):
 
 
 def number(value):
-    """A number as seven bits a byte, the lowest first."""
+    """Encodes a number with seven bits per byte, lowest bits first."""
     code = bytearray()
     while value >= 0x80:
         code.append(value & 0x7F | 0x80)

@@ -1,4 +1,4 @@
-"""A checkpoint as the legacy TPUEstimator writes it under 'mod', by four hosts."""
+"""A checkpoint like those of the legacy TPUEstimator with 'mod' and four hosts."""
 
 import numpy as np
 import saved_values
@@ -13,7 +13,7 @@ HELPER = "tpu_embedding_dummy_table_variable_tbl_words"
 
 
 def write_legacy(folder):
-    """A checkpoint of tables whose parts, one to a TPU host, hold the rows that the host holds."""
+    """Writes a checkpoint with one part of each table per TPU host: the host's rows."""
     tables = {
         TABLE: WORDS,
         f"{TABLE}/Adagrad": ACCUMULATORS,

@@ -1,4 +1,4 @@
-"""Arguments for the optimizers of both vocabularies, for tests that are about each of them."""
+"""Arguments for the optimizers of both vocabularies, for tests of every optimizer."""
 
 import inspect
 
@@ -26,7 +26,7 @@ def arguments_of(cls):
 
 
 def example_arguments(cls):
-    """The defaults, with values for the arguments that have none."""
+    """Returns the default arguments, with values for required arguments."""
     return {
         name: REQUIRED[name] if argument.default is argument.empty else argument.default
         for name, argument in arguments_of(cls).items()
@@ -34,7 +34,7 @@ def example_arguments(cls):
 
 
 def create_slots(table, slot_names, slot_initializers):
-    """A slot_variable_creation_fn; here, where pickle finds it."""
+    """A slot_variable_creation_fn. At module level, so that it can be pickled."""
     return {
         name: tf.compat.v1.get_variable(
             f"program/{table.op.name}/of_{name}",
@@ -64,9 +64,9 @@ def other_value(name, value):
 
 
 def changed_everywhere(cls):
-    """Arguments that are all away from their defaults and go together."""
+    """Returns arguments that all differ from their defaults and are valid together."""
     changed = {name: other_value(name, value) for name, value in example_arguments(cls).items()}
-    # Limits of gradients and lazy_adam=False exclude the other value of the first.
+    # With gradient limits or lazy_adam=False, use_gradient_accumulation=False is invalid.
     together = {
         "use_gradient_accumulation": True,
         "clip_weight_max": 0.5,

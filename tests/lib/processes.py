@@ -1,4 +1,4 @@
-"""Processes of programs, of the command, or of the tasks of one cluster, for tests."""
+"""Starts processes for tests: programs, the command, and tasks of a cluster."""
 
 import functools
 import json
@@ -21,12 +21,12 @@ HANGS = 1200
 
 
 def environment(**more):
-    """The environment of a process that finds whatever this one imports."""
+    """Returns the environment of a process that can import all that this process can."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **more}
 
 
 def ended(command, status, cwd, timeout, env, given=None):
-    """Runs a command, which is given a text, to its end; the `status` may be None for any."""
+    """Runs a command to its end, with `given` as its input. `status` None accepts any status."""
     command, texts = list(map(str, command)), {"capture_output": True, "text": True}
     done = subprocess.run(command, cwd=cwd, env=env, timeout=timeout, input=given, **texts)
     assert status in (None, done.returncode), done.stdout + done.stderr[-4000:]
@@ -34,14 +34,14 @@ def ended(command, status, cwd, timeout, env, given=None):
 
 
 def run(program, *arguments, status=0, cwd=None, timeout=HANGS, **more):
-    """Runs Python code in a process that finds whatever this one imports; what it printed."""
+    """Runs Python code in a process that can import all that this process can."""
     command = [sys.executable, "-c", textwrap.dedent(program), *arguments]
     return ended(command, status, cwd, timeout, environment(**more))
 
 
 def users_environment(**more):
-    """The environment of a user who has this package and has set nothing of it; None unsets."""
-    # The last two are set by an import.
+    """Returns the environment of a user who set no options of this package. None unsets."""
+    # Importing the package sets the last two.
     own = ("ESTIMATOR_EMB_", "TF_USE_LEGACY_KERAS", "TF_TPU_GRACEFUL_SHUTDOWN_MODE")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
     kept |= {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **more}
@@ -51,19 +51,19 @@ def users_environment(**more):
 def run_python(
     *arguments, python=sys.executable, cwd=None, timeout=HANGS, status=None, given=None, **more
 ):
-    """Runs Python as a user does, to its end, which must have the `status` if one is given."""
+    """Runs Python to its end in a user's environment. Checks the exit status unless it is None."""
     return ended([python, *arguments], status, cwd, timeout, users_environment(**more), given)
 
 
 def run_command(*arguments, cwd=None, **more):
-    """Runs `estimator-emb`, likewise."""
+    """Runs `estimator-emb` in a user's environment."""
     return run_python("-m", "estimator_emb", *arguments, cwd=cwd, **more)
 
 
 def stock_python():
-    """The Python of tensorflow-estimator as it is, on TensorFlow 2.15.1; skips where there is none.
+    """Returns a Python with stock tensorflow-estimator and TensorFlow 2.15.1, or skips.
 
-    On TensorFlow 2.15 it is this one, if none is named.
+    On TensorFlow 2.15, the default is this Python.
     """
     import tensorflow as tf
 
@@ -74,7 +74,7 @@ def stock_python():
 
 
 def run_side(side, *arguments, timeout=None, **more):
-    """Runs Python with this package on the side "ours", and that of stock without on "stock"."""
+    """Runs Python: "ours" with this package, "stock" with stock Python and without this package."""
     python, path = (sys.executable, ROOT) if side == "ours" else (stock_python(), "")
     return run_python(*arguments, python=python, timeout=timeout, PYTHONPATH=str(path), **more)
 
@@ -84,7 +84,7 @@ _reserved = []
 
 
 def addresses(**jobs):
-    """Returns {job: addresses} for a number of tasks of each job; only their servers get them."""
+    """Returns {job: addresses} for a number of tasks per job, with ports reserved for them."""
     os.environ["TF_GRPC_REUSE_PORT"] = "1"
 
     def reserve():
@@ -98,7 +98,7 @@ def addresses(**jobs):
 
 
 def join_soon(seconds=1):
-    """Has a worker look each second, not each 30, whether the chief has begun."""
+    """Makes workers check every `seconds`, not every 30, whether the chief has begun."""
     from tensorflow.compat.v1.train import SessionManager
 
     init = functools.partialmethod(SessionManager.__init__, recovery_wait_secs=seconds)
@@ -106,7 +106,7 @@ def join_soon(seconds=1):
 
 
 def until(condition, pause=0.02, said=str):
-    """Waits until a condition is true; fails with what `said` returns if that never comes."""
+    """Waits until a condition is true. On timeout, fails with the text that `said` returns."""
     deadline = time.monotonic() + HANGS
     while not condition():
         assert time.monotonic() < deadline, said()
@@ -114,13 +114,13 @@ def until(condition, pause=0.02, said=str):
 
 
 class Processes:
-    """Starts processes of a program, each a task of one cluster. As a context, it ends them all.
+    """Starts processes of a program, each a task of one cluster. Ends them on leaving the context.
 
     Args:
       directory: for their logs.
-      program: Python code. At its end it prints "goes on".
+      program: Python code, which prints "goes on" at its end.
       arguments: of the program.
-      jobs: how many tasks each job of the cluster has.
+      jobs: number of tasks of each job of the cluster.
     """
 
     def __init__(self, directory, program, arguments, jobs):
@@ -155,7 +155,7 @@ class Processes:
         until(condition, pause=0.3, said=self.logs)
 
     def ended(self, *processes, status=0):
-        """Waits for the end of processes, each with a status."""
+        """Waits until the processes end, and checks their status."""
         for process in processes:
             self.until(lambda process=process: process.poll() is not None)
             assert process.returncode == status, self.logs()

@@ -1,8 +1,8 @@
-"""What the TPU embedding hardware computes, in plain NumPy float64, for tests to compare with.
+"""The arithmetic of the TPU embedding hardware in NumPy float64, as the expected results of tests.
 
-Written apart from `estimator_emb` on purpose and never imports it. A rule takes the learning rate,
-the gradient, the weights and the slots (in the order of the load and retrieve ops), then its
-hyper-parameters by name; it returns the new weights and slots.
+Written independently of `estimator_emb` on purpose, and never imports it. A rule takes the learning
+rate, gradient, weights and slots (in the order of the load and retrieve ops), then its
+hyper-parameters by name. It returns the new weights and slots.
 """
 
 import numpy as np
@@ -91,7 +91,7 @@ def _proximal(w, rate, direction, l1, l2):
 
 
 def frequency_estimator(lr, g, w, last, *, tau, max_delta, outlier_threshold):
-    """`lr` is the number of the step; the gradient is not used."""
+    """Estimates how often each row occurs. `lr` is the step number. The gradient is unused."""
     delta = lr - last
     clipped = np.minimum(delta, max_delta)
     outlier = delta >= outlier_threshold * w
@@ -111,7 +111,7 @@ def step(
     multiply_weight_decay_factor_by_learning_rate=False,
     **hyper,
 ):
-    """A rule with what surrounds it: clip the gradient, decay, update, clip the weights."""
+    """Applies a whole step: clips the gradient, decays, applies the rule, clips the weights."""
     g = _clip(g, clip_gradient)
     if weight_decay_factor:
         scale = lr if multiply_weight_decay_factor_by_learning_rate else 1
@@ -126,7 +126,7 @@ def _clip(x, limits):
 
 
 def gains(weights, combiner):
-    """What each id of one sample is multiplied with, forward and backward: weight / norm."""
+    """Returns the factor of each id of a sample, forward and backward: weight / norm."""
     weights = np.asarray(weights, np.float64)
     norm = {
         "sum": 1.0,
@@ -137,7 +137,7 @@ def gains(weights, combiner):
 
 
 def combine(table, ids, weights, combiner):
-    """Activations [batch, dimension] of a batch: `ids` and `weights` hold a list per sample."""
+    """Returns activations [batch, dimension]. `ids` and `weights` hold a list per sample."""
     table = np.asarray(table, np.float64)
     out = np.zeros((len(ids), table.shape[1]))
     for sample, (i, w) in enumerate(zip(ids, weights, strict=True)):
@@ -147,18 +147,18 @@ def combine(table, ids, weights, combiner):
 
 
 def row_gradients(ids, weights, activation_gradient, combiner):
-    """`{row: summed gradient}` of every row that the batch names."""
+    """Returns `{row: summed gradient}` for every row in the batch."""
     return dict(updates(ids, weights, activation_gradient, combiner))
 
 
 def core_order(row, cores):
-    """Without gradient accumulation: the order in which the cores' updates reach a row."""
+    """Returns the order in which cores update a row without gradient accumulation."""
     home = row % cores
     return [home, *(core for core in range(cores) if core != home)]
 
 
 def of_samples(ids, weights, activation_gradient, combiner):
-    """For each sample, `[(row, gradient)]` of the ids of a feature."""
+    """Returns `[(row, gradient)]` of a feature's ids, for each sample."""
     return [
         [
             (row, gain * np.asarray(g, np.float64))
@@ -169,7 +169,7 @@ def of_samples(ids, weights, activation_gradient, combiner):
 
 
 def of_positions(ids, activation_gradient):
-    """The same of a sequence, whose activation has a row for each position."""
+    """Like `of_samples`, for a sequence: its activation has a row for each position."""
     return [
         [(row, np.asarray(of_row, np.float64)) for row, of_row in zip(i, g, strict=False)]
         for i, g in zip(ids, activation_gradient, strict=True)
@@ -177,10 +177,10 @@ def of_positions(ids, activation_gradient):
 
 
 def updates_of(features, cores=1):
-    """`[(row, gradient)]`: the updates of one batch in order; `cores` > 1: no accumulation.
+    """Returns a batch's updates `[(row, gradient)]` in order. `cores` > 1: no accumulation.
 
-    Each core holds an equal, consecutive slice of the batch and sums within it. A feature is what
-    `of_samples` or `of_positions` returns.
+    Each core sums gradients within an equal, consecutive slice of the batch. `features` holds
+    results of `of_samples` or `of_positions`.
     """
     by_core = [{} for _ in range(cores)]
     for feature in features:
@@ -198,5 +198,5 @@ def updates_of(features, cores=1):
 
 
 def updates(ids, weights, activation_gradient, combiner, cores=1):
-    """`updates_of` one feature."""
+    """Returns `updates_of` one feature."""
     return updates_of([of_samples(ids, weights, activation_gradient, combiner)], cores)

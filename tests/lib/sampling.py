@@ -1,16 +1,17 @@
-"""Says which cases of a test run: the fast ones, and a sample where ESTIMATOR_EMB_SAMPLE is set.
+"""Selects which cases of a test run: fast cases, and samples if ESTIMATOR_EMB_SAMPLE is set.
 
-`@pytest.mark.fast(3)` marks all cases of a test as slow but for three, drawn by its name.
+`@pytest.mark.fast(3)` marks all but three cases of a test as slow. The test's name determines the
+three.
 
-`@pytest.mark.sampled(20)` leaves 20 of a test's cases. Which ones follows from the variable's text,
-for which `.ci/run` takes the commit; without it all cases run. Pytest's last lines say how many
-were left out, and how to have the same sample again.
+`@pytest.mark.sampled(20)` runs 20 of a test's cases, drawn by the text of ESTIMATOR_EMB_SAMPLE.
+`.ci/run` sets it to the commit. If the variable is unset, all cases run. The end of Pytest's output
+says how many cases were left out, and how to repeat the same sample.
 
-With ESTIMATOR_EMB_SHARE=20-60 besides, a share of forty in a hundred runs of the slow tests, and of
-the sample of those that are sampled: of two TensorFlows that are given 0-50 and 50-100 each runs
-what the other leaves. Tests marked `any_version` or for some versions only are not shared out.
+ESTIMATOR_EMB_SHARE=20-60 also runs only this 40 % of the slow tests and of sampled cases. Two
+TensorFlow versions with the shares 0-50 and 50-100 divide these tests between them. Tests marked
+`any_version`, or limited to some versions, are not divided.
 
-The functions with names of pytest are its hooks, which `conftest.py` takes over.
+The functions with names of pytest are pytest hooks, which `conftest.py` imports.
 """
 
 import collections
@@ -26,12 +27,12 @@ _COUNTS = pytest.StashKey[dict[str, list[int]]]()
 
 
 def pytest_configure():
-    """Refuses a share that is none, or one that nothing would draw, before it looks for tests."""
+    """Raises an error for an invalid share, or a share without a sample, before collection."""
     _share()
 
 
 def _share():
-    """Returns the first and the end of the numbers, of 100, for which a test runs here."""
+    """Returns the bounds of the share, in percent."""
     text = os.environ.get(SHARE)
     if text is None:
         return 0, 100
@@ -47,28 +48,28 @@ def _share():
 
 
 def seed():
-    """Returns what the sample is drawn by, or '' where all cases run."""
+    """Returns the text that seeds the sample, or '' if all cases run."""
     return os.environ.get(VARIABLE, "")
 
 
 def of(everything, some):
-    """Returns how often a test is to repeat: `everything`, or `some` where samples are asked for.
+    """Returns the number of repetitions of a test: `everything`, or `some` when sampling.
 
     Args:
-      everything: how often where all cases run.
-      some: how often in a sample.
+      everything: number of repetitions when all cases run.
+      some: number of repetitions in a sample.
     """
     return some if seed() else everything
 
 
 def drawn(cases, some):
-    """Returns a list of all cases, or of `some` that are drawn where samples are asked for."""
+    """Returns all cases, or `some` random cases when sampling."""
     return random.Random(seed()).sample([*cases], some) if seed() else [*cases]
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_collection_modifyitems(config, items):
-    """Marks cases as slow before -m and -k look, and samples what they have left."""
+    """Marks slow cases before pytest applies -m and -k, then samples the remaining cases."""
     _mark_slow(items)
     yield
     _sample(config, items)
@@ -86,7 +87,7 @@ def _mark_slow(items):
 
 
 def _sample(config, items):
-    """Deselects what is not in the sample, or not in the share: the same in all processes."""
+    """Deselects cases outside the sample or share. All pytest-xdist workers agree on them."""
     counts = config.stash.setdefault(_COUNTS, {})
     if not seed():
         return
@@ -99,7 +100,7 @@ def _sample(config, items):
     shared = [0, 0]
     for (test, count, is_shared_out), cases in tests.items():
         random_of_test = random.Random(f"{seed()} {test}")
-        # The cases of a test that is not sampled share its fixtures, and stay together.
+        # Cases of a test without `sampled` share fixtures, so they stay together.
         parts = [cases]
         if count is not None:
             parts = [[case] for case in random_of_test.sample(cases, min(count, len(cases)))]
@@ -125,20 +126,20 @@ def _is_shared_out(item):
 
 
 def pytest_sessionfinish(session):
-    """Has a worker of pytest-xdist tell what it counted."""
+    """Sends the counts of a pytest-xdist worker to the controller."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["sampled"] = session.config.stash.get(_COUNTS, {})
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node):
-    """Takes over what a worker has counted."""
+    """Collects the counts of a pytest-xdist worker."""
     counted = (getattr(node, "workeroutput", None) or {}).get("sampled", {})
     node.config.stash.setdefault(_COUNTS, {}).update(counted)
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    """Says what was left out."""
+    """Prints how many cases were left out."""
     for test, (drawn, among) in config.stash.get(_COUNTS, {}).items():
         share = f" {SHARE}={os.environ[SHARE]}" if SHARE in os.environ else ""
         terminalreporter.write_line(

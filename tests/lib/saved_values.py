@@ -1,4 +1,4 @@
-"""Checkpoints of given values."""
+"""Writes checkpoints of given values."""
 
 import pathlib
 
@@ -11,13 +11,13 @@ WORDS = "dense_features/words_embedding/embedding_weights"
 
 
 def write(path, variables, slices=None, hosts=None):
-    """Writes a checkpoint as SaveV2 does.
+    """Writes a checkpoint with SaveV2.
 
     Args:
       path: of the checkpoint.
       variables: their values by name.
-      slices: rows of each matrix that are saved at a time.
-      hosts: {name: number of TPU hosts that save its rows, as dealt to them under 'mod'}.
+      slices: number of rows per saved slice of a matrix.
+      hosts: {name: number of TPU hosts that save its rows, divided by 'mod'}.
     """
     names, places, tensors = [], [], []
     for name, value in variables.items():
@@ -45,7 +45,7 @@ def write(path, variables, slices=None, hosts=None):
 
 
 def save(path, variables):
-    """Saves variables as a Saver does; returns the checkpoint's path."""
+    """Saves variables with a Saver, and returns the checkpoint's path."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         for name, value in variables.items():
             tf.compat.v1.get_variable(name, initializer=value)
@@ -55,6 +55,6 @@ def save(path, variables):
 
 
 def unfit(path, *lines, doing="Restoring"):
-    """The error of a program that a checkpoint does not fit."""
+    """Returns the error message for a checkpoint that does not fit the program."""
     begin = f"{doing} from checkpoint failed: '{path}' does not fit the program:"
     return "\n".join([begin, *lines])

@@ -22,7 +22,7 @@ class _Start(tf.compat.v1.train.SessionRunHook):
 
 
 def counting_spec(optimizers, rows, dimension):
-    """Returns a spec with a table of zeros, and its feature, for each optimizer by its name."""
+    """Returns a spec with a table of zeros and a feature for each named optimizer."""
     zeros = ee.TableConfig(rows, dimension, tf.zeros_initializer())
     return harness.tables_spec(
         {name: zeros._replace(optimization_parameters=one) for name, one in optimizers.items()}
@@ -33,9 +33,9 @@ class Cluster:
     """A chief, workers and parameter servers on loopback, all in this process.
 
     Args:
-      workers: beside the chief.
-      servers: parameter servers.
-      absent: (job, index) of tasks that are in the cluster and never start.
+      workers: number of workers, besides the chief.
+      servers: number of parameter servers.
+      absent: (job, index) of tasks that are listed in the cluster but not started.
     """
 
     def __init__(self, workers, servers, absent=()):
@@ -54,7 +54,7 @@ class Cluster:
         self._servers.append(tf.distribute.Server(self.cluster, job_name=job, task_index=index))
 
     def forget(self, job, index, names):
-        """Takes those of the variables `names` from a task that it has; returns their number."""
+        """Deletes the variables `names` from a task. Returns how many of them it had."""
         with tf.Graph().as_default() as graph, tf.device(f"/job:{job}/task:{index}"):
             handles = [
                 tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=None, shared_name=name)
@@ -82,10 +82,10 @@ class Cluster:
             return ee.RunConfig(**kwargs)
 
     def train(self, make, **kwargs):
-        """Trains on all trainers at once: none takes a step before all have a session.
+        """Trains on all trainers at once. No trainer takes a step before all have a session.
 
         Args:
-          make: called with the job and index of each; returns its estimator and input_fn.
+          make: called with the job and index of each trainer; returns its estimator and input_fn.
           kwargs: of `TPUEstimator.train`.
         """
         estimators = {task: make(*task) for task in self.trainers}
@@ -107,7 +107,7 @@ class Cluster:
 
 
 def config_of(way, model_dir, **kwargs):
-    """The RunConfig of "host", of "servers", which are two, or of a number of cores: "2 cores"."""
+    """Returns a RunConfig for "host", "servers" (two of them), or a number of cores: "2 cores"."""
     if way == "servers":
         cluster = Cluster(workers=0, servers=2)
         return cluster.config("chief", 0, model_dir=str(model_dir), **kwargs)

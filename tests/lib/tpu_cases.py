@@ -1,7 +1,7 @@
-"""Cases in which the embedding hardware must be told, and its ops called, as TensorFlow 2.15 does.
+"""TPUEmbedding cases: each must configure and call the hardware as TensorFlow 2.15 does.
 
-Each case is built with a module: TensorFlow 2.15's `tensorflow.python.tpu.tpu_embedding`, or ours
-of that name, which has the same classes.
+A case is built with a module: TensorFlow 2.15's `tensorflow.python.tpu.tpu_embedding`, or our
+module of that name, which has the same classes.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ _REGULARIZED = {"l1_regularization_strength": 0.2, "l2_regularization_strength":
 
 
 def _both(name: str, **arguments: Any) -> dict[str, Callable[[Any], Any]]:
-    """An optimizer with the class's own arguments, and with the common ones besides."""
+    """Returns an optimizer with its own arguments, and the same with COMMON ones added."""
 
     def make(module: Any, **common: Any) -> Any:
         return getattr(module, name + "Parameters")(learning_rate=0.3, **arguments, **common)
@@ -86,7 +86,7 @@ def _ones(shape: Any, dtype: Any = tf.float32, partition_info: Any = None) -> An
 
 
 def _tables(module: Any, width: int, **of_first: Any) -> dict[str, Any]:
-    """Two tables; `width` None means the one column of a frequency estimator."""
+    """Returns two tables. `width` None means dimension 1, as a frequency estimator needs."""
     return {
         "video": module.TableConfig(13, width or 4, _ones, **of_first),
         "user": module.TableConfig(3, width or 2, _ones, combiner="sqrtn"),
@@ -96,7 +96,7 @@ def _tables(module: Any, width: int, **of_first: Any) -> dict[str, Any]:
 def _two(
     width: int = 0, of_module: Callable[[Any], dict[str, Any]] = lambda module: {}, **of_first: Any
 ) -> Callable[[Any], tuple[dict[str, Any], dict[str, Any]]]:
-    """Two tables with a feature each; the first has arguments, which may be of the module."""
+    """Returns a function that makes two tables with a feature each. `of_first`: for the first."""
     return lambda module: (
         _tables(module, width, **of_first, **of_module(module)),
         {"watched": module.FeatureConfig("video"), "friends": module.FeatureConfig("user")},
@@ -141,7 +141,7 @@ FEATURES: Mapping[str, Callable[[Any], tuple[dict[str, Any], dict[str, Any]]]] =
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One `TPUEmbedding`; the batch has 4 samples for each core, a host has 2 cores."""
+    """One `TPUEmbedding`. The batch has 4 samples for each core, and a host has 2 cores."""
 
     optimizer: str = "Adagrad"
     features: str = "plain"

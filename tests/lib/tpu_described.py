@@ -1,7 +1,7 @@
-"""TPUEstimators on a TPU that is only described: they build what they build on one, then stop.
+"""Builds the graphs that TPUEstimators would run on a TPU, without a TPU.
 
-Asking the TPU's master for the system's metadata gives a description of ours. What would open a
-session is replaced by something that keeps its arguments and stops.
+Querying the TPU's metadata returns our description of a TPU. The call that would open a session is
+replaced: it keeps its arguments and stops.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ def sparse(batch, dtype=tf.int64):
 
 
 def sparse_of(values, dtype=tf.int64):
-    """Returns a function of the batch size: the same values in every sample."""
+    """Returns a function of the batch size that gives the same values to every sample."""
 
     def of(batch):
         places = [[sample, place] for sample in range(batch) for place in range(len(values))]
@@ -53,7 +53,7 @@ def sparse_of(values, dtype=tf.int64):
 
 
 def model_fn_of(tpu_columns, keys=()):
-    """A linear model of columns, or of features by their keys."""
+    """Returns a linear model of columns, or of features given by key."""
 
     def model_fn(features, labels, mode, params):
         assert params["use_tpu"] is True
@@ -78,11 +78,11 @@ def model_fn_of(tpu_columns, keys=()):
 
 @dataclasses.dataclass
 class Program:
-    """A small program, of which each case changes something.
+    """A small program, parts of which a test case replaces.
 
     Attributes:
       spec: its EmbeddingConfigSpec, or None.
-      features: key -> function of the batch size, besides 'x'.
+      features: {key: function of the batch size}, in addition to 'x'.
       layer: function of features and the columns of the spec.
       loss: function of the loss and of features.
       fields: function of the loss; returns fields of the TPUEstimatorSpec.
@@ -99,7 +99,7 @@ class Program:
     tpu: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def batch(self, size):
-        """The features and labels of a batch."""
+        """Returns the features and labels of a batch."""
         given = {key: make(size) for key, make in self.features.items()}
         return {"x": tf.ones([size, 3]), **given}, tf.ones([size, 1])
 
@@ -119,7 +119,7 @@ class Program:
 
 
 def metadata(hosts, topology=None):
-    """That of `hosts` TPU workers with two cores each."""
+    """Returns the system metadata of `hosts` TPU workers with two cores each."""
     devices = []
     for host in range(hosts):
         task = f"/job:tpu_worker/replica:0/task:{host}"
@@ -136,7 +136,7 @@ def metadata(hosts, topology=None):
 
 
 def per_core_input(**kwargs):
-    """A TPUConfig in which input_fn gives the batches of single cores, on every host."""
+    """Returns a TPUConfig in which input_fn gives per-core batches on every host."""
     return ee.TPUConfig(
         iterations_per_loop=5,
         per_host_input_for_training=ee.InputPipelineConfig.PER_HOST_V2,
@@ -147,7 +147,7 @@ def per_core_input(**kwargs):
 def estimator(
     model_fn, spec, model_dir, hosts=1, topology=None, tpu_config=None, batch=None, **kwargs
 ):
-    """A TPUEstimator with `use_tpu=True` on a described TPU; by default 4 samples for each core."""
+    """Returns a TPUEstimator with `use_tpu=True` on a described TPU. Default batch: 4 per core."""
     batch = batch or 4 * CORES_PER_HOST * hosts
     config = ee.RunConfig(
         model_dir=str(model_dir),
@@ -162,7 +162,7 @@ def estimator(
 
 @dataclasses.dataclass
 class Reached:
-    """What a session would have got."""
+    """Arguments of the session that was not opened."""
 
     graph: tf.Graph
     hooks: list[Any]
@@ -171,11 +171,11 @@ class Reached:
     scaffold: Any
 
     def ops(self, part):
-        """Ops whose type contains `part`, in the order of their creation."""
+        """Returns ops with `part` in their type, in the order of their creation."""
         return [op for op in self.graph.get_operations() if part in op.type]
 
     def hook(self, name):
-        """The only hook of a class, by its name, from all hooks."""
+        """Returns the only hook with this class name, among all hooks."""
         (found,) = [one for one in (*self.hooks, *self.chief_hooks) if type(one).__name__ == name]
         return found
 

@@ -1,4 +1,4 @@
-"""The embedding ops of a graph, described so that two graphs can be compared."""
+"""Describes the embedding ops of a graph, so that two graphs can be compared."""
 
 import collections
 import hashlib
@@ -10,11 +10,11 @@ from estimator_emb.legacy import tpu_embedding as ours
 
 
 def one_table(table=None, hosts=1, **changed):
-    """A TPUEmbedding of ours with one table "t" and its feature "x", on hosts of two cores.
+    """Returns our TPUEmbedding with one table "t" and its feature "x", on hosts with two cores.
 
     Args:
       table: its TableConfig.
-      hosts: of the TPU.
+      hosts: number of hosts of the TPU.
       **changed: other arguments of TPUEmbedding.
     """
     arguments = {
@@ -29,7 +29,7 @@ def one_table(table=None, hosts=1, **changed):
 
 
 def build(embedding, module, ragged=False):
-    """The graph in which `embedding` (of `module`) trains or looks up."""
+    """Returns the graph in which `embedding` (of `module`) trains or looks up."""
     with tf.Graph().as_default() as graph:
         step = tf.compat.v1.train.get_or_create_global_step()
         variables = embedding.create_variables_and_ops()
@@ -54,7 +54,7 @@ def build(embedding, module, ragged=False):
 
 
 def _data(embedding, module, core, ragged):
-    """Placeholders of every form of ids: with and without weights, and without places."""
+    """Returns placeholders for every form of ids: weighted, unweighted, and without places."""
     data = collections.OrderedDict()
     for feature, config in sorted(embedding.feature_to_config_dict.items()):
         combiner = embedding.table_to_config_dict[config.table_id].combiner
@@ -74,11 +74,11 @@ def _data(embedding, module, core, ragged):
 
 
 def describe(graph):
-    """Every embedding op, and every assignment of what one retrieved, sorted.
+    """Describes every embedding op, and every assignment of a retrieved value, sorted.
 
-    Each is a list of lines: type and attributes, then its inputs down to variables, placeholders
-    and constants. Configurations stand as a digest; names of nodes are left out but for variables
-    and placeholders.
+    Each description is a list of lines: type and attributes, then the op's inputs down to
+    variables, placeholders and constants. Configurations are replaced by a digest. Node names are
+    left out, except those of variables and placeholders.
     """
     described = []
     for op in graph.get_operations():

@@ -1,4 +1,4 @@
-"""A program with one table, 'words', whose checkpoints tests restore in each way to run."""
+"""A program with one table, 'words'. Tests restore its checkpoints on each kind of device."""
 
 import traceback
 
@@ -56,7 +56,7 @@ def call(what, estimator, **kwargs):
 
 
 def refused(what, estimator, kind=ValueError, **kwargs):
-    """The message of the error that a call ends in, which leaves the checkpoints as they are."""
+    """Returns the error message of a call that must fail without changing the checkpoints."""
 
     def files():
         found = tf.io.gfile.glob(f"{estimator.model_dir}/*.ckpt-*")
