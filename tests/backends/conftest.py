@@ -1,4 +1,4 @@
-"""Chooses TensorFlow's own ops or the native kernels, and describes TPUs."""
+"""Fixtures: TensorFlow's ops or native kernels, control flow v1 or v2, and devices of TPUs."""
 
 import pytest
 from tensorflow.python.ops import control_flow_util
@@ -17,7 +17,7 @@ def _without_falling_back(*args, **kwargs):
 
 @pytest.fixture(autouse=True)
 def kernels(request, monkeypatch):
-    """Turns the native kernels on or off, as the test asks; returns "native" or "tensorflow"."""
+    """Turns native kernels on or off as the test requests. Returns "native" or "tensorflow"."""
     asked = getattr(request, "param", "tensorflow")
     if asked == "native":
         request.getfixturevalue("native")
@@ -29,13 +29,13 @@ def kernels(request, monkeypatch):
 
 @pytest.fixture(params=["v1", "v2"])
 def control_flow(request, monkeypatch):
-    """Loops and branches as ops of the graph, and as functions."""
+    """Runs the test with control flow as graph ops (v1) and as functions (v2)."""
     monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", request.param == "v2")
 
 
 @pytest.fixture
 def tpu_devices(eight_devices, monkeypatch):
-    """A function of a topology's name: its devices, described to the compiler of TPUs."""
+    """Returns a function: topology name -> devices, described to the TPU compiler."""
     pytest.importorskip("libtpu")
     for name in ("TPU_SKIP_MDS_QUERY", "ALLOW_MULTIPLE_LIBTPU_LOAD"):
         monkeypatch.setenv(name, "1")

@@ -1,4 +1,4 @@
-"""A batch that has ids in every form, and the features that look it up."""
+"""A batch with ids in every form, and the features that look them up."""
 
 import harness
 import numpy as np
@@ -26,7 +26,7 @@ WEIGHTS = {
 
 
 def feature(form, table):
-    """The FeatureConfig of ids in a form; some samples have more than its 3 positions."""
+    """Returns the FeatureConfig for ids in a form. Some samples exceed its 3 positions."""
     weights = f"{form}_w" if form.startswith("weighted") else None
     return ee.FeatureConfig(
         table, max_sequence_length=3 if form == "sequence" else 0, weight_key=weights

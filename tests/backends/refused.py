@@ -1,4 +1,4 @@
-"""Programs that a TPU refuses, with the exception and the phrase of its error."""
+"""Programs that a TPU refuses, with the exception and a phrase of its message."""
 
 import dataclasses
 
@@ -18,7 +18,7 @@ BATCH = 4 * CORES
 
 @dataclasses.dataclass
 class Program(tpu_described.Program):
-    """A program of a number of cores, with None for `use_tpu=False`, that may read tensors."""
+    """A program on `replicas` cores (None: off a TPU). input_fn may give tensors."""
 
     as_tensors: bool = False
     replicas: int | None = CORES
@@ -81,7 +81,7 @@ def looked_up(categorical):
 
 
 class Fetches(v1.train.SessionRunHook):
-    """Asks the session for a tensor, and may make ops of it when the session begins."""
+    """Fetches a tensor with each step. If `makes`, makes an op of it when the session begins."""
 
     def __init__(self, tensor, makes=False):
         self.tensor, self.makes = tensor, makes
@@ -112,7 +112,7 @@ def table_that_grows(loss):
 
 
 def of_type(dtype):
-    """A program with a feature of a type that no table looks up."""
+    """A program with a feature of this type that no table looks up."""
     value = "a" if dtype == tf.string else 1
     return Program(features={"b": lambda size: tf.cast(tf.fill([size], value), dtype)})
 
@@ -169,7 +169,7 @@ def with_hook(make):
     return of_model(lambda loss: {"training_hooks": [make(loss)]})
 
 
-# What is refused -> (a program, the exception, the phrase that a TPU's error has).
+# Name of a case -> (a program, the exception, the phrase of a TPU's error).
 CASES = {
     "shared weights, columns": (
         Program(weighted("ab", "ww"), **TWO_WEIGHTED), ValueError, SHARED,

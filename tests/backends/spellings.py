@@ -1,13 +1,13 @@
-"""Programs that consume the columns of TPU tables in every way there is, for tests of names.
+"""Programs that use TPU embedding columns in every supported way, for tests of variable names.
 
-Nothing here imports estimator_emb. Run as a program under TensorFlow 2.15.1, this module trains
-each with stock tensorflow-estimator and `use_tpu=False` and prints, as JSON, what its checkpoint
-holds:
+Does not import estimator_emb. Run as a program under TensorFlow 2.15.1, this module trains each
+program with stock tensorflow-estimator and `use_tpu=False`. It prints the variable names in the
+checkpoints, as JSON:
 
     python tests/backends/spellings.py > tests/data/stock_names.json
 
-The loss is the sum of what a program returns, so that each activation's gradient is 1 for each use
-of its column. The program's optimizer has the rate 0: dense variables keep that so.
+The loss is the sum of a program's outputs. So the gradient of each activation is 1 for each use of
+its column. The program's optimizer has the rate 0, so dense variables do not change.
 """
 
 import contextlib
@@ -35,14 +35,14 @@ tpu_columns = v1.tpu.experimental
 
 @dataclasses.dataclass(frozen=True)
 class Spelling:
-    """A way to consume columns.
+    """A way to use columns.
 
     Attributes:
-      program: takes features and the columns by key, returns a tensor or several.
-      keys: of the columns it uses.
-      columns: makes the columns, of `keys`, in their order.
-      uses: how often it uses each, as a factor of the gradient.
-      beside: what its dense columns add to a prediction.
+      program: takes features and columns by key, returns one or several tensors.
+      keys: of the columns that the program uses.
+      columns: makes the columns of `keys`, in this order.
+      uses: how often each column is used, a factor of the gradient.
+      beside: contribution of the dense columns to a prediction.
     """
 
     program: Callable[[dict[str, Any], dict[str, Any]], Any]
@@ -53,12 +53,12 @@ class Spelling:
 
 
 def table_value(key: str) -> float:
-    """What every number of a table is at first; different for each key."""
+    """Returns the initial value of all numbers of a table, different for each key."""
     return 1.0 + [*KEYS, *SEQUENCES, "C0", "shared"].index(key)
 
 
 def ids(key: str) -> np.ndarray:
-    """The ids of each step, for each sample or each position; different for each key."""
+    """Returns the ids of each step, per sample or position, different for each key."""
     first = [*KEYS, *SEQUENCES, "C0"].index(key)
     shape = (BATCH, LENGTH) if key in SEQUENCES else (BATCH, 1)
     return np.minimum(np.arange(np.prod(shape)) % 4 % (first + 1) + first % 2, 5).reshape(shape)
@@ -66,7 +66,7 @@ def ids(key: str) -> np.ndarray:
 
 def features(keys: tuple[str, ...]) -> dict[str, Any]:
     def sparse(key: str) -> Any:
-        # 0 is no value of a SparseTensor.
+        # tf.sparse.from_dense drops zeros, so ids are shifted by 1.
         made = tf.sparse.from_dense(tf.constant(ids(key) + 1, tf.int64))
         return tf.SparseTensor(made.indices, made.values - 1, made.dense_shape)
 
@@ -87,7 +87,7 @@ def constant(key: str) -> Any:
 
 
 def columns_of(keys: tuple[str, ...]) -> list[Any]:
-    """One table for each key."""
+    """Returns a column for each key, each with its own table."""
     of_sequence = fc.sequence_categorical_column_with_identity
     return [
         tpu_columns.embedding_column(
@@ -104,7 +104,7 @@ def columns_of(keys: tuple[str, ...]) -> list[Any]:
 
 
 def shared_columns_of(keys: tuple[str, ...]) -> list[Any]:
-    """One table for c0 and c1, or for s0 and s1; each other key has its own."""
+    """Returns columns: c0 and c1, or s0 and s1, share a table. Other keys have their own."""
     made = dict(zip(keys, columns_of(keys), strict=True))
     together = [key for key in keys if key[1] in "01"]
     columns = tpu_columns.shared_embedding_columns(
@@ -137,7 +137,7 @@ def model_fn_of(spelling: Spelling, by_key: dict[str, Any], spec_class: Any) -> 
 
 
 def layers() -> dict[str, Any]:
-    """The layers that turn columns into a dense tensor, by how they are spelled."""
+    """Returns the layers that turn columns into a dense tensor, by the name used here."""
     return {
         "v2": tf.keras.layers.DenseFeatures,
         "v1": v1.keras.layers.DenseFeatures,
@@ -147,8 +147,8 @@ def layers() -> dict[str, Any]:
 
 
 def _of_tf_keras(module: str, name: str) -> Callable[..., Any]:
-    # On TensorFlow 2.15, where tf.keras is another package, its import gives the names of Keras's
-    # classes to its own, for the whole process: so it is imported when it is used.
+    # Imported only on use. On TensorFlow 2.15, where tf.keras is another package, importing
+    # tf_keras re-registers the names of Keras classes for the whole process.
     return lambda *args, **kwargs: getattr(importlib.import_module(module), name)(*args, **kwargs)
 
 
@@ -161,12 +161,12 @@ def sequence_layers() -> dict[str, Any]:
 
 
 def of_list(way: Callable[[Any, list[Any]], Any]) -> Callable[..., Any]:
-    """Makes a program of a function of features and a list of columns."""
+    """Turns a function of features and a list of columns into a program."""
     return lambda features, by_key: way(features, list(by_key.values()))
 
 
 def common_ways(make: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
-    """Ways that every kind of layer has; `make` returns a function of the features."""
+    """Returns ways common to all kinds of layers. `make` returns a function of the features."""
 
     def called_twice(features: Any, columns: Any) -> Any:
         made = make(columns)
@@ -185,7 +185,7 @@ def common_ways(make: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
 
 
 def each_in_scope(make: Callable[..., Any], scope: Callable[[int], Any]) -> Callable[..., Any]:
-    """Gives each column its own layer, made in a scope by the number of the column."""
+    """Gives each column its own layer, made in the scope for the column's number."""
 
     def way(features: Any, columns: Any) -> Any:
         made = []
@@ -198,7 +198,7 @@ def each_in_scope(make: Callable[..., Any], scope: Callable[[int], Any]) -> Call
 
 
 def dense_ways(layer: str) -> dict[str, Spelling]:
-    """Ways that each kind of `DenseFeatures` has."""
+    """Returns the ways to use a kind of `DenseFeatures`."""
 
     def keras() -> Any:
         return importlib.import_module("tf_keras") if layer.startswith("tf_keras") else tf.keras
@@ -325,7 +325,7 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
 
 
 def sequence_ways(layer: str) -> dict[str, Spelling]:
-    """Ways that each kind of `SequenceFeatures` has."""
+    """Returns the ways to use a kind of `SequenceFeatures`."""
 
     def make(columns: Any, **kwargs: Any) -> Any:
         made = sequence_layers()[layer](columns, **kwargs)
@@ -358,7 +358,7 @@ def sequence_ways(layer: str) -> dict[str, Spelling]:
 
 
 def other_ways() -> dict[str, Spelling]:
-    """`input_layer`, `linear_model`, and mixtures."""
+    """Returns ways with `input_layer` and `linear_model`, and mixtures."""
     input_layer = v1.feature_column.input_layer
     dense, old_dense = layers()["v2"], layers()["v1"]
     sequence = sequence_layers()["v2"]
@@ -417,7 +417,7 @@ def other_ways() -> dict[str, Spelling]:
         "input_layer_beside_dense_columns": Spelling(
             of_list(input_layer_beside_dense_columns), beside=2.0
         ),
-        # Its weights are zeros, and so are gradients and predictions.
+        # Its weights are zeros, so its gradients and predictions are zeros too.
         "linear_model": Spelling(of_list(v1.feature_column.linear_model), uses=0),
         "layers_named_as_ops": Spelling(
             of_list(layers_named_as_ops), keys=("c0", "c1", "s0", "s1")
@@ -441,7 +441,7 @@ def columns_by_key(spelling: Spelling) -> dict[str, Any]:
 
 
 def stock(name: str) -> dict[str, Any]:
-    """The names in the checkpoint of stock, or what it raises."""
+    """Returns the names in stock's checkpoint, or its error."""
     from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_estimator
 
     assert "estimator_emb" not in sys.modules

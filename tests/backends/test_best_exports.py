@@ -1,4 +1,4 @@
-"""A `BestExporter` of a new process exports only what is better than all before."""
+"""After a restart, `BestExporter` exports only models that are better than all earlier ones."""
 
 import harness
 import numpy as np
@@ -35,7 +35,7 @@ def input_fn(params=None):
 
 
 def run(kind, model_dir, steps, name=None, **kwargs):
-    """What a new process does: returns whether it exported its last model."""
+    """Trains and evaluates with new objects, like a new process. Returns whether it exported."""
     receive = harness.receiver_of(x=(tf.float32, [None]))
     exporter = tf.estimator.BestExporter(serving_input_receiver_fn=receive, **kwargs)
     _, (path,) = tf.estimator.train_and_evaluate(

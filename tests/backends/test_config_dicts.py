@@ -1,4 +1,4 @@
-"""A spec of config dicts, with every field, in training, evaluation, prediction and export."""
+"""A spec of config dicts with every field, in training, evaluation, prediction and export."""
 
 import harness
 import numpy as np

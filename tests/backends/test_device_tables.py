@@ -1,4 +1,4 @@
-"""Tables on the devices of jax: a step beside NumPy, and no copy of a table in its program."""
+"""Tables on jax devices: a step compared with NumPy, and no copy of a table in its program."""
 
 import dataclasses
 import re
@@ -35,9 +35,9 @@ def tables_of(library, rows, dimensions, step, accumulates=True):
 
 
 def compiled(made, devices, arguments, of_activations=False):
-    """A step by `gradients`, or by their products with the activations.
+    """Compiles a step that updates with `gradients`, or with their products with activations.
 
-    Each of the arguments is an array, or the shape of one.
+    Each of the arguments is an array, or the shape of an array.
     """
     import jax
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -87,7 +87,7 @@ def occurrences(feature, of_feature):
 
 
 def trained(table, features, ids, gradients, values, rate, step, cores, accumulates):
-    """Weights and slot of a table after the step, by NumPy: one row after the other."""
+    """Returns a table's weights and slot after the step, by NumPy, row by row."""
     weights, slot = (one.copy() for one in values)
     for turn in [None] if accumulates else range(cores):
         sums = {}
@@ -114,7 +114,7 @@ def trained(table, features, ids, gradients, values, rate, step, cores, accumula
 )
 @pytest.mark.parametrize("skewed", [False, True])
 def test_a_step_is_that_of_numpy(cores, packs, step, accumulates, skewed, library):
-    """Of two stacks, with repeated ids, sequences and weights; skewed, on few devices."""
+    """Tests two stacks with repeated ids, sequences and weights. Skewed: ids on few devices."""
     rng = np.random.default_rng(cores)
     tables = tables_of(library, (37, 11, 50), (5, 5, 3), step, accumulates)
     features = [
@@ -175,7 +175,7 @@ def test_a_step_is_that_of_numpy(cores, packs, step, accumulates, skewed, librar
 
 
 def temporary_bytes(library, devices, packs, step, rows, samples=512, dimension=16):
-    """The temporary memory of a step that trains three tables where they are, on each device."""
+    """Returns the temporary memory per device of a step that trains three tables in place."""
     import jax
 
     tables = tables_of(library, [rows] * 3, [dimension] * 3, step)
@@ -200,7 +200,7 @@ def temporary_bytes(library, devices, packs, step, rows, samples=512, dimension=
         of_activations=True,
     )
     size = 4 * stack.packed * stack.lanes
-    # A TPU may move what fits into the memory beside its cores there and back.
+    # A TPU may move a small array into the memory beside its cores and back.
     moves = devices[0].platform == "tpu" and size < 2**27
     copies = "copy|transpose" if moves else "copy|copy-done|transpose"
     copied = rf"= f32\[{stack.packed},{stack.lanes}\]\S* (?:{copies})\("
@@ -228,7 +228,7 @@ def test_no_table_is_copied(packs, step, library):
 @pytest.mark.parametrize("topology", ["v5e:2x4", "v5p:2x2x2", "v6e:2x4"])
 @pytest.mark.parametrize("step", [adagrad, momentum_of_all])
 def test_no_table_is_copied_on_a_tpu(topology, step, library, tpu_devices):
-    """By the compiler of TPUs, for 8 of them."""
+    """Checks programs that the TPU compiler makes for 8 devices."""
     devices = tpu_devices(topology)
     few, many = (
         temporary_bytes(library, devices, True, step, rows) for rows in (100_000, 10_000_000)

@@ -1,4 +1,4 @@
-"""What a program observes of a TPU of N cores, without one."""
+"""A program on an emulated TPU of N cores behaves as on a TPU."""
 
 import logging
 
@@ -69,11 +69,11 @@ def test_n_cores_train_as_one(cores, pipeline, on_one_core, tmp_path):
     harness.same(got, on_one_core, 1e-4, 1e-6)
 
 
-# A small model, whose every number is known
+# A small model whose numbers are all known.
 
 
 def one_weight(head=lambda features, loss: {}, **fields):
-    """Returns a model whose w is 1 at first; a core's loss is w * sum(x), its gradient sum(x)."""
+    """Returns a model with w = 1 at first. A core's loss is w * sum(x), its gradient sum(x)."""
 
     def model_fn(features, labels, mode, params):
         w = v1.get_variable("w", initializer=1.0)
@@ -89,7 +89,7 @@ def mean(features, loss):
 
 
 def numbers(*values, repeat=True):
-    """Batches of the given numbers, in order."""
+    """Returns an input_fn for batches of the given numbers, in order."""
 
     def input_fn(params):
         dataset = tf.data.Dataset.from_tensor_slices(np.array(values, np.float32))
@@ -122,7 +122,7 @@ def test_the_mean_of_the_cores_gradients_along_an_axis(tmp_path):
 
 @pytest.mark.parametrize("pipeline", [PIPELINES.PER_HOST_V1, PIPELINES.PER_HOST_V2])
 def test_a_batch_of_nothing_but_ids(pipeline, tmp_path):
-    """Two cores of two samples each; the gradient of a sample is that of its core's mean."""
+    """Two cores with two samples each. A sample's gradient comes from the mean over its core."""
 
     def input_fn(params):
         ids = tf.data.Dataset.from_tensor_slices({"x": np.array([0, 1, 1, 2])})
@@ -152,12 +152,12 @@ def test_a_loop_may_last_a_time(tmp_path):
     hook = harness.Reads(v1.train.get_global_step)
     estimator = make(one_weight(), tmp_path, 1, batch=4, tpu={"iterations_per_loop": "1h"})
     estimator.train(numbers(1, 2, 30, 40), max_steps=50, hooks=[hook])
-    # The first loop is of one step; then all the others fit into an hour.
+    # The first loop has one step. All further steps fit into an hour.
     assert hook.seen == [1, 50]
 
 
 def test_evaluation_is_one_loop_whose_loss_is_that_of_core_0(tmp_path):
-    """As on a TPU, which returns the loss of its first core."""
+    """A TPU returns the loss of its first core, too."""
     hook = harness.Reads(v1.train.get_global_step)
     estimator = make(one_weight(mean), tmp_path, 2, batch=4)
     metrics = estimator.evaluate(numbers(1, 2, 30, 40, 5, 6, 70, 80), steps=2, hooks=[hook])
@@ -318,7 +318,7 @@ def test_a_batch_of_another_size_stops_the_step(known, tmp_path):
 
 
 def test_evaluation_on_cpu(tmp_path):
-    """`eval_on_tpu=False`: one core, whose batch is the whole, and an EstimatorSpec will do."""
+    """`eval_on_tpu=False`: one core gets the whole batch. An EstimatorSpec is accepted."""
     seen = []
 
     def model_fn(features, labels, mode, params):
@@ -341,7 +341,7 @@ def test_options_without_meaning_are_said_once(tmp_path, caplog):
 
 
 def test_a_model_over_several_cores(tmp_path):
-    """`num_cores_per_replica`: devices and the assignment are there, the arithmetic is the same."""
+    """`num_cores_per_replica` adds devices and an assignment, with the same arithmetic."""
     seen = []
 
     def model_fn(features, labels, mode, params):

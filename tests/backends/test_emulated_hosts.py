@@ -1,6 +1,6 @@
 """The hosts of an emulated TPU: what a program sees of them, and how it trains there.
 
-The judge of what input_fn sees is tensorflow-estimator itself, on a TPU that is only described.
+The reference for input_fn is tensorflow-estimator itself on a TPU that is only described.
 """
 
 import logging
@@ -21,7 +21,7 @@ PIPELINES = ee.InputPipelineConfig
 
 
 def seen_by(inputs):
-    """An input_fn that notes in `inputs` what each of its calls finds, and a model_fn for it."""
+    """Returns an input_fn that records each call's context in `inputs`, and a model_fn for it."""
 
     def input_fn(params):
         context = params["context"]
@@ -63,7 +63,11 @@ def emulated(model_fn, config, batch=32):
 
 
 def seen_as_on_a_tpu(emulating, hosts, described, tmp_path, monkeypatch):
-    """Trains emulated, and builds on a described TPU; returns the first and what both saw."""
+    """Trains emulated, builds on a described TPU, and compares what both saw.
+
+    Returns:
+      The emulated estimator, and what it saw.
+    """
     here, there = [], []
     input_fn, model_fn = seen_by(here)
     made = emulated(model_fn, emulating)
@@ -91,7 +95,7 @@ def test_input_fn_sees_what_it_sees_on_a_tpu(pipeline, hosts, tmp_path, monkeypa
     assert [one["hosts"] for one in here[:-1]] == [
         (host, hosts) for host in range(fed) for _ in range(each)
     ]
-    # Every core has trained with the input of its own host, and the gradient is the cores' mean.
+    # Each core trained with its own host's input, and the gradient is the mean over cores.
     assert made.get_variable_value("w") == 1 - fed
 
 
@@ -114,7 +118,7 @@ def test_evaluation_is_fed_by_host_where_training_is_fed_by_core(tmp_path):
     ],
 )
 def test_a_model_over_several_cores_on_several_hosts(replicas, each, hosts, tmp_path, monkeypatch):
-    """The hosts that call input_fn, also where a replica spans two of them."""
+    """The right hosts call input_fn, even if a replica spans two hosts."""
     tpu = {"num_shards": replicas, "num_cores_per_replica": each}
     described = {
         "topology": topology.emulated(topology.slice_with_cores(replicas * each, "")),
@@ -158,7 +162,7 @@ def test_as_many_cores_as_asked_for(cores):
 
 @pytest.mark.parametrize(
     ("name", "value", "hosts", "cores"),
-    # v4-16 has two hosts of four chips with one device each.
+    # v4-16 has two hosts with four chips each, and one device per chip.
     [("TOPOLOGY", "v4-16", 2, 8), ("SHARDS", "4", 1, 4)],
 )
 def test_cores_of_the_environment(name, value, hosts, cores, monkeypatch, tmp_path, caplog):
@@ -240,14 +244,14 @@ def test_a_number_of_cores_that_the_slice_has_not(tmp_path, monkeypatch):
 
 
 def test_evaluation_and_prediction_on_several_hosts(tmp_path):
-    """As tensorflow-estimator allows them: evaluation with PER_HOST_V2, both with BROADCAST."""
+    """tensorflow-estimator allows PER_HOST_V2 for evaluation, and BROADCAST for both."""
 
     def made(pipeline):
         return emulated(seen_by([])[1], config(tmp_path, pipeline, num_shards=16))
 
     input_fn = seen_by([])[0]
     by_core = made(PIPELINES.PER_HOST_V2)
-    # Half of the samples are of host 0, and half of host 1.
+    # Half of the samples come from host 0, and half from host 1.
     assert by_core.evaluate(input_fn, steps=1)["mean"] == 0.5
     by_host = made(PIPELINES.PER_HOST_V1)
     assert harness.refusal(ValueError, by_host.evaluate, input_fn, steps=1) == (
@@ -267,7 +271,7 @@ def test_evaluation_and_prediction_on_several_hosts(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("pipeline", [PIPELINES.PER_HOST_V1, PIPELINES.PER_HOST_V2])
 def test_tables_train_as_on_one_host(pipeline, tmp_path, monkeypatch):
-    """Eight cores with the same batches: those of v4-16, on two hosts, and of one host."""
+    """Eight cores with the same batches: v4-16 with two hosts, and one host."""
     batch, steps = 16, 2
 
     def train(model_dir, slice_of_tpu, hosts):

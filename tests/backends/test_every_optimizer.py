@@ -1,4 +1,4 @@
-"""Every optimizer trains tables, with every set of kernels, as `reference` says."""
+"""Every optimizer trains tables like `reference`, with TensorFlow's ops and native kernels."""
 
 import harness
 import host_engine
@@ -19,7 +19,7 @@ RATES = {"frequency_estimator": [3.0, 4.0, 60.0]}
 
 
 def dimension_of(optimizer):
-    # The odd dimension takes the general loops, and the ends of those that vectors cover.
+    # The odd dimension tests the scalar loops, and the remainders of vectorized loops.
     return optimizer.parameters.required_dimension or (16, 11)[TABLES.index(optimizer) % 2]
 
 
@@ -36,7 +36,7 @@ def reading(rates):
 
 
 def spec_of(optimizers):
-    """The spec of a table of each."""
+    """Returns a spec with a table for each optimizer."""
     tables = {
         one.name: ee.TableConfig(
             ROWS,
@@ -52,7 +52,7 @@ def spec_of(optimizers):
 
 
 def expected(optimizer, batches):
-    """Returns weights and slots by `reference`, in float64."""
+    """Returns weights and slots computed by `reference`, in float64."""
     w = start_of(optimizer).astype(np.float64)
     state = [w, *(np.full_like(w, start) for start in optimizer.start)]
     for rate, (features, gradients) in zip(rates_of(optimizer), batches, strict=True):

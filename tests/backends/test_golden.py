@@ -11,7 +11,7 @@ def shards_of(case):
     return case["hyper"].get("num_shards", 1)
 
 
-# A training of 43 tables is slow; `test_every_optimizer` has such tables too.
+# A training of 43 tables is slow, and `test_every_optimizer` covers such tables too.
 @pytest.mark.parametrize("kernels", ["tensorflow", "native"], indirect=True)
 @pytest.mark.parametrize(
     "shards",
@@ -21,7 +21,7 @@ def shards_of(case):
     ],
 )
 def test_golden_cases(shards, kernels, tmp_path):
-    """Those of as many shards are tables of one training."""
+    """All cases with the same number of shards are tables of one training."""
     cases = [case for case in GOLDEN["cases"] if shards_of(case) == shards]
     golden_training.check_training(cases, tmp_path, "host", shards)
 

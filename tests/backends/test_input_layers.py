@@ -1,8 +1,8 @@
 """Sequences, and ids without combiner, through the input layers, forward and backward.
 
-NumPy says what the tables, after one step of SGD of rate 1, and then the activations must be. Other
-columns are compared by `malformed` and, with stock tensorflow-estimator, by `beside_stock`; random
-sequences, by their keys, by `fuzz`.
+NumPy computes the expected tables after one SGD step of rate 1, and the activations after it. For
+other columns see `malformed` and `beside_stock`, which compares with stock tensorflow-estimator.
+For random sequences by key see `fuzz`.
 """
 
 import harness
@@ -27,13 +27,13 @@ LIMIT = 3
 
 
 def check(layer, columns, features, ids, tmp_path):
-    """Compares one step, and predictions after it, which it returns.
+    """Compares a training step, and the predictions after it, with NumPy. Returns the predictions.
 
     Args:
       layer: of LAYERS.
-      columns: name of a feature -> function of an initializer that returns its column.
+      columns: {feature: function of an initializer that returns the column}.
       features: of the batch.
-      ids: name -> ids [samples, ...] that the model sees, -1 for none.
+      ids: {name: ids [samples, ...] that the model sees, -1 for a missing id}.
       tmp_path: for the model.
     """
     rng = np.random.default_rng(1)
@@ -57,7 +57,7 @@ def check(layer, columns, features, ids, tmp_path):
         after = np.vstack([table, np.zeros([1, table.shape[1]])])
         gradient = labels[..., first : first + table.shape[1]]
         np.subtract.at(after, ids[key], gradient)
-        after[-1] = 0  # What -1 looks up.
+        after[-1] = 0  # Value of a lookup of -1.
         of_table = saved[f"{layer}/{key}_embedding/embedding_weights"]
         np.testing.assert_allclose(of_table, after[:-1], atol=1e-6, err_msg=key)
         activations.append(after[ids[key]])
@@ -71,7 +71,7 @@ def check(layer, columns, features, ids, tmp_path):
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("layer", ["sequence_features", "sequence_input_layer"])
 def test_input_layers_train_sequences(layer, tmp_path):
-    """Some are too long; a word outside the vocabulary has a place, also in the length, alone."""
+    """Long sequences are cut. A single unknown word takes a position, and counts in the length."""
     categorical = {
         "numbers": fc.sequence_categorical_column_with_identity("numbers", 6),
         "words": fc.sequence_categorical_column_with_vocabulary_list("words", KNOWN),
@@ -92,7 +92,7 @@ def test_input_layers_train_sequences(layer, tmp_path):
 
 @pytest.mark.parametrize("layer", ["dense_features", "input_layer"])
 def test_a_dense_column_without_combiner(layer, tmp_path):
-    """Combiner None: one id per sample, and id 0 is one."""
+    """With combiner None, each sample has one id, and id 0 is valid."""
     categorical = fc.categorical_column_with_identity("x", 6)
     columns = {
         "x": lambda start: fc.embedding_column(categorical, 2, combiner=None, initializer=start)

@@ -1,4 +1,4 @@
-"""What the variables of tables are called, for every way to consume a column; see `spellings`."""
+"""Names of table variables, for every way to use a column in `spellings`."""
 
 import contextlib
 import json
@@ -24,7 +24,7 @@ STOCK = json.loads(
 EVERY = spellings.every()
 WRITTEN = [name for name in EVERY if "names" in STOCK[name]]
 OF_EACH_KIND = [name for name in WRITTEN if "tf_keras" not in name and "sequence_v1" not in name]
-# The slow tests of the oldest TensorFlow take one half of the spellings, those of others the other.
+# The oldest TensorFlow runs the slow tests for half of the spellings, the others for the rest.
 SHARE = slice(0 if tf.__version__.startswith("2.15.") else 1, None, 2)
 WAYS = {
     "cpu": {},
@@ -51,13 +51,13 @@ def estimator(spelling, model_dir, by_key=None, **tpu_config):
 
 
 def table_of(spelling, key):
-    """What the table of a key is called here: keys of one table have one name."""
+    """Returns a name for the table of a key. Keys that share a table get the same name."""
     shared = spelling.columns is spellings.shared_columns_of and key[1] in "01"
     return "shared" if shared else key
 
 
 def trained_tables(spelling, steps):
-    """By NumPy, the tables after Adagrad steps of the gradient 1 for each use of an id."""
+    """Returns the tables by NumPy, after Adagrad steps with gradient 1 for each use of an id."""
     tables = {}
     for name in {table_of(spelling, key) for key in spelling.keys}:
         of_table = [key for key in spelling.keys if table_of(spelling, key) == name]
@@ -76,7 +76,7 @@ def trained_tables(spelling, steps):
 
 
 def predictions(spelling, tables):
-    """By NumPy, what the program predicts for each sample of a batch."""
+    """Returns the program's prediction for each sample of a batch, by NumPy."""
     each = sum(
         tables[table_of(spelling, key)][spellings.ids(key)].sum(axis=1) for key in spelling.keys
     )
@@ -84,7 +84,7 @@ def predictions(spelling, tables):
 
 
 def check_trained(spelling, variables, steps):
-    """Checks that the tables of a checkpoint are those of NumPy, whatever their names."""
+    """Checks that the tables of a checkpoint equal NumPy's, ignoring their names."""
     found = [value[:, 0] for name, value in variables.items() if is_weights(name)]
     expected = trained_tables(spelling, steps).values()
     for one, other in zip(sorted(found, key=tuple), sorted(expected, key=tuple), strict=True):
@@ -132,7 +132,7 @@ def check(name, tmp_path, way):
 
 
 def built(made, keys, mode, graph=None):
-    """The names in a checkpoint of what an estimator builds; no session runs."""
+    """Returns the checkpoint names of the variables that an estimator builds, without a session."""
     with (graph or tf.Graph()).as_default():
         tf.compat.v1.train.get_or_create_global_step()
         input_fn = spellings.input_fn_of(keys)
@@ -173,7 +173,7 @@ def test_every_value(index, name, tmp_path):
 
 
 def test_names_in_a_function_where_stock_fails(tmp_path):
-    """Stock makes the variables in the function's graph, where no optimizer finds them."""
+    """Stock creates the variables in the function's graph, where optimizers do not find them."""
     assert STOCK["other/in_a_function"] == {"error": "ValueError: No variables to optimize."}
     spelling = EVERY["other/in_a_function"]
     names = STOCK["v2/one_layer"]["names"]
@@ -181,7 +181,7 @@ def test_names_in_a_function_where_stock_fails(tmp_path):
 
 
 def test_layer_that_outlives_its_graph(tmp_path):
-    """Stock fails in the second graph: the layer returns the variable of the first."""
+    """In the second graph, stock fails, because the layer returns the first graph's variable."""
     layers = {}
 
     def program(features, by_key):
@@ -196,7 +196,7 @@ def test_layer_that_outlives_its_graph(tmp_path):
 
 
 def test_features_by_their_keys(tmp_path):
-    """Stock gives the program its ids there, and no variable."""
+    """With stock, the program gets the ids there, and no variable is created."""
 
     def program(features, by_key):
         layer = spellings.layers()["v2"]([by_key["c1"]])
@@ -212,7 +212,7 @@ def test_features_by_their_keys(tmp_path):
 
 
 def refused(program, tmp_path, keys=("c0", "c1"), way="cpu"):
-    """The message with which a program is refused; it has created no variable and no file."""
+    """Returns the error of a refused program. Checks that it created no variables and files."""
     made = estimator(spellings.Spelling(program, keys=keys), tmp_path / "model", **WAYS[way])
     graph = tf.Graph()
     message = harness.refusal(ValueError, built, made, keys, "train", graph)
@@ -246,7 +246,7 @@ def test_tables_in_one_scope(way, tmp_path):
 
 @pytest.mark.parametrize("layer, way", [("v1", "cpu"), ("v2", "one_core")])
 def test_column_in_two_layers(layer, way, tmp_path):
-    """Stock makes a table for each layer; a TPU has one for a column."""
+    """Stock creates a table for each layer, but a TPU has only one table per column."""
 
     def program(features, by_key):
         make = spellings.layers()[layer]
@@ -287,7 +287,7 @@ def test_dense_variable_of_the_name_of_a_table(by, way, tmp_path):
 
 
 def dict_estimator(names, model_dir, program=lambda: 0.0, optimizer=None):
-    """An estimator of tables in config dicts, all of one shape, each with a feature."""
+    """Returns an estimator with tables of one shape from config dicts, and an input_fn."""
     tables = {name: ee.TableConfig(6, 4) for name in names}
     spec = harness.tables_spec(tables, optimizer or ee.AdagradParameters(RATE))
 
@@ -349,7 +349,7 @@ def test_slots_that_a_program_gives_to_two_tables(tmp_path):
 
 @pytest.mark.parametrize("table", ["a", "OTHER"])
 def test_name_that_something_else_has(table, tmp_path):
-    """A checkpoint does not depend on what ops are called, and tells cases apart."""
+    """Names in a checkpoint are case-sensitive and do not depend on the names of ops."""
     made, input_fn = dict_estimator([table, "other"], tmp_path, lambda: tf.zeros([], name="a"))
     made.train(input_fn, steps=1)
     names = {table, f"{table}/Adagrad", "other", "other/Adagrad", "global_step"}
@@ -358,7 +358,7 @@ def test_name_that_something_else_has(table, tmp_path):
 
 
 def on_hardware(spelling, model_dir):
-    """What a session of a described TPU would get of a training."""
+    """Returns the session arguments of a training on a described TPU."""
     by_key = spellings.columns_by_key(spelling)
     model_fn = spellings.model_fn_of(spelling, by_key, ee.TPUEstimatorSpec)
     spec, config = spec_of(list(by_key.values())), ee.TPUConfig(5)

@@ -1,7 +1,8 @@
-"""A training step never reads a whole table: that is a copy of it, since the step also writes it.
+"""A training step never reads a whole table, because TensorFlow would copy it.
 
-Grappler makes such reads: unique, ResourceGather and a segment sum become ReadVariableOp and
-SparseSegmentSum. So the graph that counts is the one TensorFlow runs.
+The step also writes the table, so a plain read is a copy. Grappler introduces such reads: it turns
+unique, ResourceGather and a segment sum into ReadVariableOp and SparseSegmentSum. So these tests
+inspect the graph that TensorFlow runs.
 """
 
 import resource
@@ -32,7 +33,7 @@ class OptimizedGraph(tf.compat.v1.train.SessionRunHook):
 
 
 def read_whole(graphs):
-    """The variables that are read as a whole."""
+    """Returns the variables that are read as a whole."""
     nodes = {node.name: node for graph in graphs for node in graph.node}
     read = set()
     for node in list(nodes.values()):
@@ -83,8 +84,8 @@ def test_no_table_or_slot_is_read_as_a_whole(tmp_path, combiner):
     [
         (False, "", 1),
         (False, "/cpu:0", 1),
-        (False, "/job:ps/task:0", 2),  # Other workers may have written since.
-        (True, "", 2),  # The step before has.
+        (False, "/job:ps/task:0", 2),  # Other workers may have written.
+        (True, "", 2),  # The previous step has written.
     ],
 )
 def test_the_update_reads_weights_again_only_where_they_may_have_changed(
@@ -106,7 +107,7 @@ def test_the_update_reads_weights_again_only_where_they_may_have_changed(
 
 
 def test_tables_filled_with_a_number_take_memory_once():
-    """A constant that TensorFlow has computed beforehand would stay beside each variable."""
+    """A constant that TensorFlow computes in advance would stay in memory beside each variable."""
 
     def resident():
         with open("/proc/self/statm") as file:
@@ -119,7 +120,7 @@ def test_tables_filled_with_a_number_take_memory_once():
             storage.create(table, name, False)
         before = resident()
         session.run(tf.compat.v1.global_variables_initializer())
-        # 3 tables and 3 slots; 614 MB when each is there twice.
+        # 3 tables and 3 slots. It would be 614 MB with a copy of each.
         assert 300 < resident() - before < 460
 
 
@@ -134,10 +135,10 @@ def test_a_checkpoint_is_written_without_a_copy_of_the_tables(tmp_path):
         saver = tf.compat.v1.train.Saver(sharded=True)
         copy = shard.weights.read_value()
         session.run(tf.compat.v1.global_variables_initializer())
-        session.run(update)  # From now on a plain read is a copy.
+        session.run(update)  # From now on, a plain read copies.
 
         def allocated(fetched, feeds=None):
-            """Bytes that reads of variables took."""
+            """Returns the bytes allocated by reads of variables."""
             options = tf.compat.v1.RunOptions(trace_level=tf.compat.v1.RunOptions.FULL_TRACE)
             metadata = tf.compat.v1.RunMetadata()
             session.run(fetched, feeds, options, metadata)

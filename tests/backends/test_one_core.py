@@ -1,4 +1,4 @@
-"""What a program finds around it on the host in place of a TPU core."""
+"""Stand-ins on the host for a TPU core: its context, its collectives, and its isolation."""
 
 import contextlib
 import threading
@@ -29,7 +29,7 @@ def shards():
 
 @pytest.fixture(autouse=True)
 def given_back():
-    """Whatever a test does, the ops are afterwards what they were, and there is no core."""
+    """After each test, the ops are restored and no core is active."""
     before = replaceable()
     yield before
     assert replaceable() == before
@@ -100,7 +100,7 @@ def test_the_ops_are_given_back_after_an_exception(given_back):
 
 @pytest.mark.parametrize("shard_context", [True, False])
 def test_a_core_in_a_core(shard_context):
-    """TensorFlow refuses it with shards; the outer core goes on."""
+    """TensorFlow refuses nested shard contexts. The outer core stays active."""
     with Cores().running(shard_context=True):
         inside = replaceable()
         refused = pytest.raises(NotImplementedError, match="^tpu_shard_context cannot be nested")
@@ -114,7 +114,7 @@ def test_a_core_in_a_core(shard_context):
 
 @pytest.mark.parametrize("shard_context", [True, False])
 def test_threads_do_not_see_each_other(shard_context):
-    """Two estimators in two threads, both in their model_fn: each has its own cores."""
+    """Two estimators run model_fn in two threads, each with its own cores."""
     both, done = threading.Barrier(2, timeout=processes.HANGS), threading.Event()
     found = {}
 
@@ -136,7 +136,7 @@ def test_threads_do_not_see_each_other(shard_context):
         thread.start()
     while len(found) < 2 and all(thread.is_alive() for thread in threads):
         threads[0].join(0.01)
-    with tf.Graph().as_default():  # A third thread, outside of every model_fn.
+    with tf.Graph().as_default():  # A third thread, outside any model_fn.
         total = tf.compat.v1.tpu.cross_replica_sum(tf.constant([1.0]), [[0]])
         assert total.op.type == "CrossReplicaSum"
     done.set()

@@ -1,4 +1,4 @@
-"""A model on PJRT devices trains as on the cores of an emulated TPU."""
+"""A model trains on PJRT devices as on an emulated TPU."""
 
 import logging
 import os
@@ -57,7 +57,7 @@ def test_trains_evaluates_and_predicts_as_the_emulated_tpu(
 @pytest.mark.slow
 @pytest.mark.parametrize(("place", "cores"), [("pjrt", 1), ("pjrt+tables", 1), ("pjrt+tables", 2)])
 def test_every_golden_optimizer_trains_a_table(place, cores, tmp_path):
-    """Each is a table of one training, from a config dict, with its slots and its rates."""
+    """All are tables of one training, from config dicts, with their slots and rates."""
     golden = golden_training.GOLDEN["cases"]
     cases = [case for case in golden if case["hyper"].get("num_shards", 1) == cores]
     golden_training.check_training(cases, tmp_path, place, cores)
@@ -112,7 +112,7 @@ def of_recurrence(x, y):
 
 
 def of_chosen_rows(x, y):
-    chosen = tf.where(x[:, 0] > 0)[:, 0]  # How many there are depends on values.
+    chosen = tf.where(x[:, 0] > 0)[:, 0]  # The number of rows depends on values.
     squares = tf.square(dense(x, 1, "output") - y)
     loss = tf.reduce_sum(tf.gather(squares, chosen)) + tf.reduce_sum(
         tf.boolean_mask(x, y[:, 0] < 0)
@@ -180,7 +180,7 @@ def test_what_a_model_may_be(of, cores, tmp_path):
 
 
 def draws():
-    """Tensors of 20,000 random numbers, each with the mean of its distribution."""
+    """Returns {name: (20,000 random numbers, the distribution's mean)}."""
     ones, shape = tf.ones([400, 50]), [400, 50]
     _, turns = tf.while_loop(
         lambda turn, _: turn < 4,
@@ -216,7 +216,7 @@ def test_random_numbers_are_of_seeds_step_and_core(tmp_path):
         return spec._replace(host_call=(host_call, [tensor[None] for tensor, _ in made.values()]))
 
     def drawn(folder, *ends, seed=1):
-        """What steps and cores draw in a training that is begun again after some steps."""
+        """Returns the numbers each step and core drew. Training restarts after each of `ends`."""
         steps.clear()
         for end in ends:
             make(
@@ -233,7 +233,7 @@ def test_random_numbers_are_of_seeds_step_and_core(tmp_path):
         np.testing.assert_array_equal(values, in_turns[name], err_msg=name)
         assert (values != other[name]).any(), name
         assert name == "seeded" or (unseeded[0][name] != unseeded[1][name]).any(), name
-        # Of 160,000 numbers, the largest deviation of a mean that chance explains.
+        # Largest deviation of a mean of 160,000 numbers that chance explains.
         np.testing.assert_allclose(values.mean(), means[name], atol=0.025, err_msg=name)
         rows = values.reshape([4 * 2, 20_000])
         assert len(np.unique(rows, axis=0)) == len(rows), f"{name}: steps or cores draw the same"
@@ -244,7 +244,7 @@ def test_random_numbers_are_of_seeds_step_and_core(tmp_path):
 
 @pytest.mark.slow
 def test_training_goes_on_in_turns(tmp_path):
-    """Under devices, an emulated TPU and the host, with the same checkpoints."""
+    """Alternates between devices, an emulated TPU and the host, with the same checkpoints."""
     for folder, ways in (
         ("at once", ["host"] * 6),
         ("in turns", ["pjrt", "off", "pjrt+tables", "host", "pjrt+tables", "pjrt"]),
@@ -254,15 +254,15 @@ def test_training_goes_on_in_turns(tmp_path):
             _, variables = trained(tmp_path / folder, device, steps=2 * number, use_tpu=use_tpu)
         if folder == "at once":
             expected = variables
-    # The host saves within the loops of a TPU too.
+    # The host also saves within the loops of a TPU.
     harness.same(expected, {name: variables[name] for name in expected})
 
 
 def test_the_next_lookup_overlaps_the_devices(tmp_path, monkeypatch):
-    """With `pipeline_execution_with_tensor_core`: here no step ends before the next lookup."""
+    """With `pipeline_execution_with_tensor_core`: here each step waits for the next lookup."""
     from estimator_emb.backends.xla import devices
 
-    looked_up, expected = threading.Semaphore(0), iter([2, 1, 1, 1])  # The first one comes before.
+    looked_up, expected = threading.Semaphore(0), iter([2, 1, 1, 1])  # The first waits for two.
     through, launch = engine.TableStep.from_previous_step, devices.DeviceStep.launch
 
     def noted(self, structure):
@@ -310,7 +310,7 @@ def test_an_input_that_ends_within_a_loop_saves_what_was_trained(place, tmp_path
 
 @pytest.mark.slow
 def test_reads_come_before_the_writes_of_a_step(tmp_path):
-    """In host_call, and where steps are counted, whose count hooks can read after a call."""
+    """Tests reads in host_call, and a variable that counts steps, which hooks read after a call."""
 
     def model_fn(features, labels, mode, params):
         scale = v1.get_variable("scale", [], initializer=v1.ones_initializer())
@@ -433,7 +433,7 @@ SAVER = "tensorflow.python.training.saver:Saver"
     ],
 )
 def test_a_training_goes_on_after_a_signal(number, place, owner, function, call, tmp_path):
-    """Before a step, before its update of tables, after it, and while a checkpoint is saved."""
+    """Signals arrive before a step, before and after its table update, and during a save."""
     environment = {
         "JAX_PLATFORMS": "cpu",
         "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
@@ -445,7 +445,7 @@ def test_a_training_goes_on_after_a_signal(number, place, owner, function, call,
     processes.run(ENDS_ITSELF, number, *arguments, status=status, **environment)
     assert 0 < int(tf.train.latest_checkpoint(tmp_path / place).rpartition("-")[2]) < 20
     compiled = set(os.listdir(tmp_path / "cache" / "jax"))
-    # It goes on by the program that was compiled, as if nothing had been.
+    # The second run uses the compiled program of the first.
     assert int(processes.run(ENDS_ITSELF, 0, *arguments, **environment).stdout) > 0
     assert compiled and set(os.listdir(tmp_path / "cache" / "jax")) == compiled
     estimator = id_program.make(tmp_path / "host", device="host", cores=2, iterations=5)
@@ -460,7 +460,7 @@ def test_a_training_goes_on_after_a_signal(number, place, owner, function, call,
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("topology", ["v5e:2x4", "v5p:2x2x2", "v6e:2x4", "v4:2x2x1", "v2:2x2"])
 def test_libtpu_compiles_the_jit_that_runs(topology, tpu_devices, tmp_path, monkeypatch):
-    """What devices have just run is given to the compiler of TPUs, ahead of time."""
+    """The TPU compiler compiles the step that devices just ran, ahead of time."""
     from estimator_emb.backends.xla import devices
 
     modules = []
@@ -489,7 +489,7 @@ def test_libtpu_compiles_the_jit_that_runs(topology, tpu_devices, tmp_path, monk
     ],
 )
 def test_programs_of_2018_run_unchanged(program, folder, options, tmp_path):
-    """They name a TPU, and train, evaluate and export by the command."""
+    """These programs name a TPU. The command trains, evaluates and exports them."""
     for device in ("host", "pjrt"):
         done = processes.run_command(
             "run",
@@ -506,6 +506,6 @@ def test_programs_of_2018_run_unchanged(program, folder, options, tmp_path):
         )
         assert done.returncode == 0, done.stderr[-3000:]
         assert "TPU_ACCELERATOR_TYPE" not in done.stderr, "libtpu has looked for a TPU"
-    says_nothing = "run_classifier" in program  # It shows warnings only.
+    says_nothing = "run_classifier" in program  # It shows only warnings.
     assert says_nothing or "The model runs on 2 PJRT devices: cpu:0 to cpu:1." in done.stderr
     harness.same(*(every_checkpoint(tmp_path / device) for device in ("host", "pjrt")))

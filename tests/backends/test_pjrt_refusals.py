@@ -1,4 +1,4 @@
-"""What PJRT devices do not train is refused by name, with the way round."""
+"""Features that PJRT devices do not support are refused by name, with a workaround."""
 
 import pathlib
 import re
@@ -134,7 +134,7 @@ def unbounded(loss):
 
 
 def unique(loss):
-    return tf.stop_gradient(tf.unique(loss[None])[0])  # Of a size that depends on values.
+    return tf.stop_gradient(tf.unique(loss[None])[0])  # The size depends on values.
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def unique(loss):
     ],
 )
 def test_refused_when_the_step_is_lowered(of_loss, first, line, last, tmp_path):
-    """The line is that of the program; XLA for the devices knows none."""
+    """The error shows the program's line, unless XLA does not report it."""
 
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_sum(features["words"]) * v1.get_variable("scale", [])
@@ -199,7 +199,7 @@ def test_refused_when_the_step_is_lowered(of_loss, first, line, last, tmp_path):
 
 
 def test_check_says_where_the_tables_are(tmp_path):
-    """It looks for nothing that only the TPUs of TensorFlow refuse."""
+    """The check skips features that only TensorFlow's TPUs refuse."""
     report = preflight.check_program(
         made(tmp_path, cores=4), batches, generations=["v6e"], compile=False
     )

@@ -1,6 +1,6 @@
-"""Where a GPU is visible, tables and all that is done with them stay on the CPU.
+"""If a GPU is visible, tables and their ops stay on the CPU.
 
-There is none where these tests run: they look at the devices that the graph asks for.
+The tests run without a GPU and check the devices that the graph requests.
 """
 
 import forms
@@ -80,7 +80,7 @@ def test_tables_stay_on_the_cpu(mode, options, beside_gpu, tmp_path):
     assert sorted(variables) == [table + slot for table in "tu" for slot in slots]
     updates = {op.type for op in of_tables} & {"HostTablesUpdate", "ResourceScatterUpdate"}
     assert bool(updates) == (mode == ee.ModeKeys.TRAIN)
-    beside = {f"loc:@{name}".encode() for name in variables}  # Initial values.
+    beside = {f"loc:@{name}".encode() for name in variables}  # Ops of initial values.
     placed = {op.name: op.device for op in of_tables if not beside & set(op.colocation_groups())}
     assert {name: device for name, device in placed.items() if device != CPU} == {}
     stages = {op.device for op in ops if "Stage" in op.type or "stage" in op.type}
@@ -109,7 +109,7 @@ def test_tables_beside_a_gpu_train_and_say_where(use_tpu, beside_gpu, tmp_path, 
 
 
 def test_initial_values_go_with_a_table_that_the_program_places(beside_gpu):
-    """Also where TensorFlow may not place ops as it likes."""
+    """Also without soft placement."""
 
     def place(op):
         return "/device:CPU:1" if op.type == "VarHandleOp" else op.device

@@ -1,4 +1,4 @@
-"""Predictions of an emulated TPU whose rows are not samples; the judge is stock's own slicing."""
+"""Predictions on an emulated TPU with rows that are not samples, compared with stock's slicing."""
 
 import harness
 import numpy as np
@@ -28,7 +28,7 @@ def input_fn(params):
 
 
 def sliced(rows, samples, size):
-    """What stock yields of the rows of all cores, for a batch of so many samples."""
+    """Returns the rows that stock yields from all cores' rows, for a batch of `samples`."""
     signals = {
         "padding_mask": tf.cast(tf.range(size) >= samples, tf.int32),
         "stopping": tf.fill([size, 1], False),
@@ -48,7 +48,7 @@ def test_rows_that_are_not_samples_are_sliced_like_samples(cores, pipeline, tmp_
         samples = min(4, 10 - 4 * batch)
         x[samples:] = 0
         if pipeline is PIPELINES.PER_HOST_V2:
-            # A core whose batch is missing gets the first batch again.
+            # A core without a batch gets the first batch again.
             for start in range(0, 4, 4 // cores):
                 if start >= samples:
                     x[start : start + 4 // cores, 0] = range(4 // cores)

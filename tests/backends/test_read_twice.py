@@ -1,7 +1,7 @@
-"""Features that several columns read, against NumPy: off a TPU they train, on one they are refused.
+"""Features that several columns read: trained like NumPy off a TPU, refused on a TPU.
 
-Losses are sums of outputs times labels, and every output is linear in each variable, so that
-gradients depend on ids and labels alone.
+The loss is the sum of outputs times labels, and outputs are linear in each variable. So gradients
+depend only on ids and labels.
 """
 
 import functools
@@ -51,7 +51,7 @@ def summed(tensor):
 
 
 def weighed(counts):
-    """Returns `counts` [batch, 5] times a trainable vector `wide`, which begins with zeros."""
+    """Returns `counts` [batch, 5] times a trainable vector `wide`, initially zeros."""
     wide = tf.compat.v1.get_variable("wide", [5, 1], initializer=tf.zeros, use_resource=True)
     return tf.matmul(counts, wide)
 
@@ -69,7 +69,7 @@ def input_fn_of(form):
 
 
 def trained(matrices, start, rate=0.5):
-    """Returns a variable after SGD by gradients that `matrices` [2, 4, 5] spread over its rows."""
+    """Returns a variable after SGD. `matrices` [2, 4, 5] spread gradients over its rows."""
     steps = zip(matrices, LABELS, strict=True)
     return start - rate * sum(m.T @ np.tile(y, start.shape[1]) for m, y in steps)
 
@@ -81,8 +81,8 @@ OWN = (MEANS, START[2], 1.0)
 IN = "{}/a_embedding/embedding_weights".format
 
 
-# Each returns the columns of the spec, the output of a model, and its variables: by name, what
-# `trained` takes. The output is the sum of their products with the batch's counts or means.
+# Each function returns the spec's columns, the model's output, and {variable: arguments of
+# `trained`}. The output sums the variables' products with the batch's counts or means.
 
 
 def an_indicator_beside_a_table(layer):
@@ -90,7 +90,7 @@ def an_indicator_beside_a_table(layer):
     columns = [deep, tf.feature_column.indicator_column(a())]
 
     def output(features):
-        both = layer(features, columns)  # The names of the columns order them.
+        both = layer(features, columns)  # Ordered by the names of the columns.
         return summed(both[:, :3]) + weighed(both[:, 3:])
 
     return [deep], output, {IN(SCOPES[layer]): DEEP[3], "wide": WIDE}
@@ -109,7 +109,7 @@ def a_linear_model_beside_a_table():
 
 
 def weights_of_a_table_beside_it():
-    """Off a TPU the weights of ids are features too, and other columns read them."""
+    """Off a TPU, weights of ids are also features that other columns read."""
     weighted = tf.feature_column.weighted_categorical_column(a(), "w")
     deep = table(weighted)
 
@@ -144,7 +144,7 @@ def a_spec_of_ordinary_columns_alone():
 
 
 def two_tables_of_one_feature(layer, anew=False):
-    """Each column has its table, in whatever order they are listed, and if model_fn makes them."""
+    """Each column has its own table, in any order, even if model_fn makes the columns."""
 
     def columns():
         return table(a()), table(a(), 2)
@@ -229,7 +229,7 @@ def case(make, *arguments, slow=False, form="sparse", pipelined=False):
     ],
 )
 def test_trains_as_numpy(make, form, pipelined, tmp_path):
-    """Two steps, whose checkpoint is then evaluated, predicted by and served."""
+    """Trains two steps, then evaluates, predicts and serves from the checkpoint."""
     columns, output, variables = make()
 
     def model_fn(features, labels, mode, params):
@@ -264,7 +264,7 @@ def test_trains_as_numpy(make, form, pipelined, tmp_path):
 
 @pytest.mark.parametrize("cores", [None, 1])
 def test_columns_beside_config_dicts(cores, tmp_path):
-    """A numeric column reads an activation, wherever it runs; off a TPU others read ids."""
+    """A numeric column reads an activation everywhere. Off a TPU, other columns read ids."""
     ids = np.array([1, 3, 1, 4])
 
     def model_fn(features, labels, mode, params):
@@ -277,12 +277,12 @@ def test_columns_beside_config_dicts(cores, tmp_path):
     spec = spec._replace(feature_to_config_dict={"a": ee.FeatureConfig("t")})
     estimator = harness.estimator(model_fn, spec, tmp_path, num_shards=cores)
     got = [one["read"] for one in estimator.predict(harness.input_fn_of([({"a": ids}, ids)]))]
-    # Columns are read in the order of their names.
+    # Columns are ordered by name.
     expected = START[3][ids] if cores else np.hstack([START[3][ids], np.eye(5)[ids]])
     np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
-# What is refused.
+# Refused.
 
 ACTIVATION = (
     " In model_fn, features ['a'] are activations of embedding tables, not the ids that input_fn "
@@ -334,7 +334,7 @@ def test_an_error_that_is_not_about_it_says_nothing_of_it(tmp_path):
     assert "activation" not in refused(TypeError, tmp_path, [table(a())], output)
 
 
-# What is warned of: no op refuses to compare an activation, or to make integers of it.
+# Warned of: no op refuses to compare an activation, or to cast it to integers.
 
 
 @pytest.mark.parametrize(

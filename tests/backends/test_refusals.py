@@ -1,7 +1,7 @@
-"""What a TPU refuses, an emulated one refuses, by the same exception and phrase.
+"""An emulated TPU refuses what a TPU refuses, with the same exception and phrase.
 
-The judge is tensorflow-estimator on a TPU that is only described: every program of `refused` is
-built there too, as far as a session, and must fail there as it fails here.
+The reference is tensorflow-estimator on a TPU that is only described. Each program of `refused` is
+built there too, up to the session, and must fail in the same way.
 """
 
 import logging
@@ -35,7 +35,7 @@ v1 = tf.compat.v1
 
 @pytest.fixture(autouse=True)
 def loops_of_the_v1_kind(monkeypatch):
-    """In which a TPU's errors have the phrases that people know."""
+    """Selects control flow v1, for which a TPU's errors have their well-known phrases."""
     monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", False)
 
 
@@ -121,7 +121,7 @@ WHOLE = {
 
 
 def as_a_session_would(made, program):
-    """Trains on the described TPU, and begins its session as TensorFlow would."""
+    """Trains on the described TPU, and does what TensorFlow does when a session begins."""
     reached = tpu_described.train(made, program.input_fn)
     with reached.graph.as_default():
         for hook in reached.hooks:
@@ -132,7 +132,7 @@ def as_a_session_would(made, program):
 
 
 def fetched(hooks):
-    """The tensors that hooks of model_fn ask for."""
+    """Returns the tensors that model_fn's hooks request."""
     of_logging = [one._tensors for one in hooks if isinstance(one, v1.train.LoggingTensorHook)]
     asked = [one.tensor for one in hooks if isinstance(one, Fetches)]
     return asked + [tensors["mine"] for tensors in of_logging if "mine" in tensors]
@@ -159,7 +159,7 @@ def test_refused_on_a_tpu(case, tmp_path, monkeypatch):
         reached = as_a_session_would(program.described(tmp_path), program)
         with v1.Session(graph=reached.graph) as session:
             session.run(fetched(reached.hooks))
-    # A name may have a number behind it on the TPU, which counts its own ops too.
+    # On the TPU, names may get another number, because the TPU's own ops count too.
     assert phrase in re.sub(r"Merge_\d+/", "Merge/", str(error.value))
 
 
@@ -175,7 +175,7 @@ def test_refused_on_a_tpu(case, tmp_path, monkeypatch):
     ],
 )
 def test_a_tpu_refuses_in_every_mode(case, mode, replicas, tmp_path, monkeypatch):
-    """And on any number of cores; a SavedModel, which runs on a host, has all of it."""
+    """Applies to any number of cores. A SavedModel may use all of it, because it runs on a host."""
     program, kind, phrase = CASES[case]
     monkeypatch.setattr(program, "replicas", replicas)
     made = program.emulated(tmp_path)
@@ -189,7 +189,7 @@ def test_a_tpu_refuses_in_every_mode(case, mode, replicas, tmp_path, monkeypatch
 
 @pytest.mark.parametrize("dtype", [tf.float64, tf.float16, tf.bfloat16])
 def test_the_loss_of_an_evaluation(dtype, tmp_path):
-    """A prediction ignores it."""
+    """Prediction ignores the loss."""
     program = loss_of_type(dtype)
     words = f"Input 'y' of 'AddV2' Op has type {dtype.name} that does not match type float32 of"
     made = program.emulated(tmp_path / "here")
@@ -210,7 +210,7 @@ def test_the_loss_of_an_evaluation(dtype, tmp_path):
 @pytest.mark.parametrize("as_tensors", [True, False])
 @pytest.mark.parametrize("in_loop", [True, False])
 def test_queues_are_refused_or_warned_of(in_loop, as_tensors, tmp_path, monkeypatch, caplog):
-    """They are refused where input_fn's ops are in a loop, and warned of elsewhere."""
+    """Refused if input_fn's ops are in a loop, otherwise warned of."""
     monkeypatch.setattr(tpu_estimator, "_WRAP_INPUT_FN_INTO_WHILE_LOOP", in_loop)
     program = Program(as_tensors=as_tensors)
 
@@ -239,11 +239,11 @@ def test_queues_are_refused_or_warned_of(in_loop, as_tensors, tmp_path, monkeypa
             assert message in [one.getMessage() for one in caplog.records]
 
 
-# What is taken
+# Accepted.
 
 
 def reads(loss):
-    """Reads of variables, and ops lifted out of the loop, are nobody's computation."""
+    """Reads variables and ops outside of the loop, which is allowed."""
     w = v1.global_variables()[-1]
     with tf.init_scope():
         lifted = tf.constant(2.0) + 1.0
@@ -302,7 +302,7 @@ def test_what_is_outside_of_the_loop(fields, replicas, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(("by_columns", "replicas"), [(False, None), (True, 2)])
 def test_a_feature_that_model_fn_does_not_use(by_columns, replicas, tmp_path, caplog):
-    """It trains with gradients of zero, which FTRL answers: as one that the loss has 0 times of."""
+    """It trains with zero gradients, like a feature used times 0. FTRL changes its weights."""
     caplog.set_level(logging.WARNING, logger="estimator_emb")
     ftrl, ones = ee.FtrlParameters(0.1), tf.ones_initializer()
 
@@ -340,13 +340,13 @@ def test_a_feature_that_model_fn_does_not_use(by_columns, replicas, tmp_path, ca
         got, want = of_table(one, name), of_table(both, name)
         assert set(want) == {"", "/Ftrl", "/Ftrl_1"}
         np.testing.assert_equal(got, want)
-    # Rows 1 and 2 were looked up, and FTRL computes them anew from a linear slot of 0.
+    # Rows 1 and 2 were looked up. FTRL recomputes them from a linear slot of 0.
     weights = of_table(one, "b")[""]
     assert not weights[1:3].any() and weights[[0, 3, 4]].all()
 
 
 def of_table(variables, name):
-    """The weights, as '', and the slots of a table, whatever scope its column is used in."""
+    """Returns the weights, as '', and the slots of a table, in any scope."""
     found = re.compile(rf"(?:.*/)?{name}(?:_embedding/\w+)?(/Ftrl.*)?")
     matches = {key: found.fullmatch(key) for key in variables}
     return {match[1] or "": variables[key] for key, match in matches.items() if match}

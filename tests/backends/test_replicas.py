@@ -13,7 +13,7 @@ VALUES = [np.array([[1.0, 2.0], [3.0, 4.0]]) * scale for scale in (1, 10, 100, 1
 
 
 def on_cores(build):
-    """What `build(x)` returns, on each core; variables are initialized."""
+    """Returns the results of `build(x)` on each core, with variables initialized."""
     with tf.Graph().as_default(), v1.Session() as session:
         cores = Cores(4)
         x = cores.per_core([tf.constant(value, tf.float32) for value in VALUES])
@@ -79,7 +79,7 @@ def test_all_to_all_and_its_gradient():
         expected[a] = np.concatenate([by_row[a][0], by_row[b][0]], axis=1)
         expected[b] = np.concatenate([by_row[a][1], by_row[b][1]], axis=1)
     np.testing.assert_array_equal(moved, [expected[core] for core in range(4)])
-    # Row r of core c is multiplied on the core that gets it, whose scale is its own x[0, 0].
+    # Row r of core c is multiplied by its receiving core's scale, x[0, 0].
     scale = [v[0, 0] for v in VALUES]
     for a, b in GROUPS:
         for core, weights in ((a, [1.0, 2.0]), (b, [3.0, 4.0])):
@@ -99,12 +99,12 @@ def test_collective_permute_and_its_gradient():
 
     moved, gradient = on_cores(build)
     np.testing.assert_array_equal(moved, [VALUES[3], VALUES[0], VALUES[1], VALUES[0] * 0])
-    scale = [VALUES[1][1, 1], VALUES[2][1, 1], 0, VALUES[0][1, 1]]  # Of the core that gets it.
+    scale = [VALUES[1][1, 1], VALUES[2][1, 1], 0, VALUES[0][1, 1]]  # Scale of the receiving core.
     np.testing.assert_array_equal(gradient, [np.full([2, 2], one) for one in scale])
 
 
 def test_loops_and_branches_with_gradients(control_flow):
-    """Loops of another length and branches taken otherwise on each core."""
+    """Loop lengths and branches differ between cores."""
 
     def build(x):
         w = v1.get_variable("w", initializer=2.0, use_resource=True)
@@ -154,7 +154,7 @@ def test_every_core_draws_numbers_of_its_own():
 
 
 def test_core_0_writes_and_others_wait_for_it():
-    """Batch normalization: statistics are each core's, the moving average is core 0's."""
+    """Batch normalization: each core has its statistics, and core 0 writes the moving average."""
     with tf.Graph().as_default(), v1.Session() as session:
         cores = Cores(2)
         x = cores.per_core([tf.constant(value, tf.float32) for value in VALUES[:2]])

@@ -1,4 +1,4 @@
-"""A step that runs initializers again, to reset tf.metrics: a session begins without the step."""
+"""A step that resets tf.metrics by running initializers: a session begins without running it."""
 
 import harness
 import numpy as np
@@ -18,7 +18,7 @@ def input_fn(params):
 
 
 def metric_and_reset(value):
-    """A mean, and an op that resets it and all other local variables, after it was read."""
+    """Returns a mean, and an op that resets all local variables after the mean was read."""
     mean, update = v1.metrics.mean(value, name="reset_mean")
     with tf.control_dependencies([update]):
         read = tf.identity(mean)
@@ -28,7 +28,7 @@ def metric_and_reset(value):
 
 def in_host_call(loss):
     def host_call(loss):
-        # Variables and a table of this function.
+        # This function's own variables and table.
         total = v1.Variable(
             lambda: tf.zeros([]) + tf.constant(1.0),
             trainable=False,

@@ -1,4 +1,4 @@
-"""Tables on parameter servers: every update counts, and the arithmetic is one process's."""
+"""Tables on parameter servers: no update is lost, and results equal a single process's."""
 
 import itertools
 import math
@@ -30,7 +30,7 @@ OPTIMIZERS = {
 
 
 def counts(saved):
-    """How often each row of each table was updated with gradient 1, by what it holds."""
+    """Computes the number of updates of each row with gradient 1, from the values saved."""
     return {
         "sgd": -saved["sgd"],
         "adagrad": saved["adagrad/Adagrad"] - 1,
@@ -40,7 +40,7 @@ def counts(saved):
 
 @pytest.fixture(autouse=True)
 def said(caplog):
-    """The lines of the log."""
+    """Returns a function that gives the log's messages."""
     caplog.set_level("INFO", "estimator_emb")
     return lambda: harness.said(caplog)
 
@@ -59,7 +59,7 @@ KERNELS = {
     indirect=["kernels"],
 )
 def test_no_update_of_three_trainers_is_lost(mixed, monkeypatch, tmp_path):
-    """Also where some of them use the native kernels of the servers and others do not."""
+    """Mixed: some trainers use native kernels on the servers, others do not."""
     if mixed:
         trainers, native = itertools.count(), select_kernels.kernels_for
 
@@ -84,7 +84,7 @@ def test_no_update_of_three_trainers_is_lost(mixed, monkeypatch, tmp_path):
         return estimator, lambda params: harness.dataset([batch]).repeat()
 
     cluster.train(make, max_steps=600)
-    # Alone: what the chief saved was not of one step, where others ended theirs meanwhile.
+    # One more step by the chief alone: while others train, its checkpoints may mix steps.
     chief, input_fn = make("chief", 0)
     chief.train(input_fn, steps=1)
     steps = harness.last_step(tmp_path)
@@ -97,7 +97,7 @@ def test_no_update_of_three_trainers_is_lost(mixed, monkeypatch, tmp_path):
 
 
 def of_every_optimizer(strategy):
-    """A spec with a table, and ids in two forms, for each optimizer, and a batch for it."""
+    """Returns a spec with a table and two forms of ids for each optimizer, and a batch."""
     tables, features, batch = {}, {}, dict(forms.WEIGHTS)
     rng = np.random.default_rng(1)
     not_lazy = ee.AdamParameters(0.1, lazy_adam=False)
@@ -112,7 +112,7 @@ def of_every_optimizer(strategy):
             ("mean", "sum", "sqrtn")[number % 3],
             optimization_parameters=optimizer,
         )
-        # Two, which share its rows: a graph of all would take long to build.
+        # Two forms per table. A graph with all forms would take long to build.
         first = 2 * number + list(forms.IDS).index("sparse")
         for place in (first, first + 1 + number // 7 % 3):
             form = list(forms.IDS)[place % len(forms.IDS)]
@@ -157,7 +157,7 @@ def test_one_trainer_and_two_servers_train_as_one_process_does(strategy, kernels
 
 
 class Dies(tf.compat.v1.train.SessionRunHook):
-    """Ends a trainer after some steps as a fault would: it saves nothing."""
+    """Makes a trainer fail after some steps, so that it saves nothing."""
 
     def __init__(self, steps):
         self._left = steps
@@ -187,10 +187,10 @@ def chief_of(cluster, model_dir):
 @with_native
 @pytest.mark.slow
 def test_a_chief_that_starts_again_leaves_servers_as_they_are(said, tmp_path):
-    """Whatever spelling of its folder it is given."""
+    """For any spelling of its folder."""
     cluster = servers.Cluster(workers=0, servers=2)
     chief_of(cluster, tmp_path)(2)
-    # The second and the third have saved where they began.
+    # The second and third chiefs saved a checkpoint when they began.
     again = ((tmp_path, 5), (f"{tmp_path}/", 1), (f"{tmp_path}/../{tmp_path.name}", 1))
     for folder, steps in again:
         with pytest.raises(RuntimeError, match="the chief dies"):
@@ -208,7 +208,7 @@ ALL_VARIABLES = ["global_step", "estimator_emb_model_dir", "x/part_0", "x/part_1
 
 
 class Loses(tf.compat.v1.train.SessionRunHook):
-    """Has parameter servers lose all after some steps, as if they started again."""
+    """Makes parameter servers lose all variables after some steps, as if they restarted."""
 
     def __init__(self, cluster, steps, servers):
         self._cluster, self._left, self._servers = cluster, steps, servers
@@ -266,7 +266,7 @@ def test_servers_that_lost_variables_take_all_back(
 
 
 def test_a_worker_says_which_steps_are_lost(said):
-    """It is the only one to know where the chief is new too."""
+    """If the chief is new too, only the worker knows."""
     seen = live_servers.StepsSeen()
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         step = tf.compat.v1.train.get_or_create_global_step()

@@ -40,7 +40,7 @@ def batches(steps):
 def test_training_goes_on_under_another_shard_count_and_strategy(
     device, tmp_path, in_shards, monkeypatch
 ):
-    """Also from the even shards that earlier versions made of every table."""
+    """Also from even shards, which earlier versions used for every table."""
     data = batches(8)
     whole = make(tmp_path / "whole", device=device)
     whole.train(harness.input_fn_of(data), steps=8)
@@ -73,7 +73,7 @@ def test_training_goes_on_under_another_shard_count_and_strategy(
 
 @pytest.mark.parametrize("shards", [1, 2])
 def test_a_partitioner_of_the_programs_own_scope(shards, tmp_path, in_shards):
-    """It divides the model's variables, not the tables in whose scope the columns are used."""
+    """It partitions the model's variables, but not the tables of columns used in its scope."""
     column = fc.embedding_column(
         fc.categorical_column_with_identity("x", 5),
         2,
@@ -99,7 +99,7 @@ def test_a_partitioner_of_the_programs_own_scope(shards, tmp_path, in_shards):
     before, after = harness.saved(tmp_path, 0), harness.saved(tmp_path, 1)
     table = "m/input_layer/x_embedding/embedding_weights"
     assert {table, f"{table}/Adagrad", "m/dense/kernel", "global_step"} <= set(after)
-    # Adagrad's first step of rate 0.1 from accumulator 0.1.
+    # Adagrad's first step with rate 0.1 and accumulator 0.1.
     g = np.tile(before["m/dense/kernel"][:, 0], [2, 1])
     want = np.arange(10.0).reshape(5, 2)
     want[[1, 4]] -= 0.1 * g / np.sqrt(0.1 + g * g)

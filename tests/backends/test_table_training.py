@@ -1,4 +1,4 @@
-"""What a training does to tables around their optimizers, against closed-form numbers."""
+"""What a training does to tables around their optimizers, compared with closed-form numbers."""
 
 import harness
 import numpy as np
@@ -13,12 +13,12 @@ START = np.array([[1.0, -2.0], [0.5, 0.25], [-1.5, 3.0], [2.0, 0.75]], np.float3
 
 
 def spec_of(parameters=None, tables=None, **fields):
-    """A spec of tables of START by the names of their features; of 'x' alone where none is given.
+    """Returns a spec of tables with values START, each with a feature of its name. Default: 'x'.
 
     Args:
-      parameters: of the optimizer; by default descent at a rate of 0.5.
-      tables: name -> arguments of its TableConfig.
-      **fields: others of the EmbeddingConfigSpec.
+      parameters: of the optimizer. Default: descent with rate 0.5.
+      tables: {name: arguments of its TableConfig}.
+      **fields: other fields of the EmbeddingConfigSpec.
     """
     common = {"initializer": harness.initializer(START), "combiner": "sum"}
     tables = tables or {"x": {}}
@@ -30,7 +30,7 @@ def spec_of(parameters=None, tables=None, **fields):
 
 
 def train(spec, model_dir, batches):
-    """Trains on (ids, activation gradients) pairs by key; returns the last checkpoint."""
+    """Trains on (ids, activation gradients) pairs by key. Returns the last checkpoint."""
     model_fn = harness.gradient_model_fn(list(spec.feature_to_config_dict))
     samples = len(next(iter(batches[0][0].values())))
     estimator = harness.estimator(model_fn, spec, model_dir, samples)
@@ -76,7 +76,7 @@ def test_learning_rate_of_each_table(tmp_path):
     np.testing.assert_allclose(
         [moved[key] for key in "abcde"], [0.3, 0.3, 0.0, 0.5, 1.0], rtol=1e-6
     )
-    assert len(calls) == 1  # Tables that share a function share its value.
+    assert len(calls) == 1  # Tables with the same function share its value.
 
 
 IDS, LABELS = np.array([1, 3, 1, 3]), np.array([[1, 2], [3, 4], [5, 6], [7, 8]], np.float32)
@@ -85,7 +85,7 @@ SUMS = np.array([[6.0, 8.0], [10.0, 12.0]])
 
 
 def changed_by(train_op_of, tmp_path, cores=None):
-    """Trains one SGD step of rate 1 with a train_op of two losses; the change of rows 1 and 3."""
+    """Trains one SGD step of rate 1 with two losses. Returns the changes of rows 1 and 3."""
 
     def model_fn(features, labels, mode, params):
         scale = tf.compat.v1.get_variable("scale", [2], initializer=tf.ones_initializer())
@@ -109,7 +109,7 @@ def test_clipping_between_compute_and_apply_leaves_the_tables_alone(tmp_path):
 
     got = changed_by(train_op_of, tmp_path)
     np.testing.assert_allclose(got, SUMS, rtol=1e-5)
-    # The optimizer's slots for the variable that carries the gradient are not saved.
+    # Slots of the helper variable that carries the gradient are not saved.
     names = set(harness.saved(tmp_path, 1))
     of_adam = {"scale/Adam", "scale/Adam_1", "beta1_power", "beta2_power"}
     assert names == {"x", "global_step", "scale", *of_adam}
@@ -117,7 +117,7 @@ def test_clipping_between_compute_and_apply_leaves_the_tables_alone(tmp_path):
 
 @pytest.mark.parametrize("rewrite", [False, True])
 def test_an_optimizer_that_scales_the_loss_is_refused(rewrite, tmp_path):
-    """The table would take the gradient of the scaled loss."""
+    """The table would get the gradient of the scaled loss."""
     mixed = tf.compat.v1.mixed_precision
 
     def train_op_of(loss, _):
@@ -166,7 +166,7 @@ def an_optimizer():
 
 @pytest.mark.parametrize("cores", [None, 2])
 def test_two_optimizers_of_one_table_are_refused(cores, tmp_path):
-    """Both would update it, with or without them; a TPU refuses it too."""
+    """Both would update the table. A TPU refuses this too."""
 
     def apply(first, second):
         both = an_optimizer().minimize(first), an_optimizer().minimize(second)
@@ -182,7 +182,7 @@ def test_two_optimizers_of_one_table_are_refused(cores, tmp_path):
 @pytest.mark.fast(3)
 @pytest.mark.parametrize("cores, last", [(None, False), (1, True), (2, False), (2, True)])
 def test_gradients_that_are_only_looked_at(cores, last, tmp_path):
-    """Of another loss, before or after those that train."""
+    """Gradients of another loss, computed before or after those that train."""
 
     def apply(first, second):
         def look():
@@ -251,7 +251,7 @@ def test_what_replace_made_unusable_is_caught_at_use(case, tmp_path):
 
 @pytest.mark.parametrize("cores", [None, 2])
 def test_what_model_fn_returns_as_it_is_is_looked_up_too(cores, tmp_path):
-    """Without any op of the program's own."""
+    """model_fn returns activations without any op of its own."""
 
     def model_fn(features, labels, mode, params):
         x, mean = features["x"], tf.compat.v1.metrics.mean
@@ -268,7 +268,7 @@ def test_what_model_fn_returns_as_it_is_is_looked_up_too(cores, tmp_path):
 @on_both_kernels
 @pytest.mark.parametrize("combiner, shards", [("sum", 1), (None, 2)])
 def test_pipelining_delays_each_update_by_one_lookup(combiner, shards, in_shards, tmp_path):
-    """Against NumPy, for a loss whose gradient depends on what the lookup saw."""
+    """Compares with NumPy. The loss's gradient depends on the values looked up."""
     in_shards(shards)
     batches = [[1, 3, 1], [0, 1, 3], [3, 3, 2], [1, 2, 0], [2, 1, 1]]
     scales = np.arange(1, 16, dtype=np.float32).reshape([5, 3]) / 8
@@ -287,7 +287,7 @@ def test_pipelining_delays_each_update_by_one_lookup(combiner, shards, in_shards
             mode, tf.reduce_sum(tf.square(features["x"]) * labels[:, None]) / 2
         )
 
-    # Cores as of the TPU that the program used to run on.
+    # num_shards as in a program written for a TPU.
     estimator = harness.estimator(model_fn, spec, tmp_path, 3, num_shards=8, use_tpu=False)
     data = [({"x": np.array(ids)}, scale) for ids, scale in zip(batches, scales, strict=True)]
     loss = harness.Fetches(lambda: tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.LOSSES)[-1])

@@ -22,7 +22,7 @@ def of_branches(step):
 
 
 def of_a_variable(step):
-    """Of one that model_fn updates in each step."""
+    """Computes the rate from a variable that model_fn updates in each step."""
     variables = {one.op.name: one for one in v1.global_variables()}
     return variables["seen"] / 10 + 0 * tf.cast(step, tf.float32)
 
@@ -53,7 +53,7 @@ def input_fn(params):
 
 
 def trained(model_dir, place, rate, multiplier=None, hooks=()):
-    """Every variable of every checkpoint."""
+    """Trains, and returns every variable of every checkpoint."""
     ones = v1.ones_initializer()
     adam = ee.AdamParameters(0.1)
     spec = harness.tables_spec(
@@ -77,7 +77,7 @@ def trained(model_dir, place, rate, multiplier=None, hooks=()):
     [(of_branches, 0), (decaying, 0), (of_a_variable, 0), (of_python, STEPS)],
 )
 def test_a_loop_runs_ahead(rate, steps_that_wait, tmp_path, monkeypatch):
-    """Only a rate that Python computes on the host waits for the count of each step."""
+    """Only a rate computed in Python on the host waits for each step's count."""
     from estimator_emb.backends.xla import devices
 
     reads, variables = [], devices.DeviceStep.variables
@@ -117,7 +117,7 @@ def test_a_loop_with_a_bad_rate_stops_at_its_end_and_saves_nothing(turns, value,
 
 
 class Held(v1.train.SessionRunHook):
-    """Whether the host holds any table or slot after each loop, before its hooks save."""
+    """Records after each loop, before hooks save, whether the host holds a table or slot."""
 
     def begin(self):
         self.found = []

@@ -1,4 +1,4 @@
-"""The engine for TPU embedding hardware, beside TensorFlow 2.15's own and its kept results."""
+"""The engine for TPU embedding hardware, compared with TensorFlow 2.15's engine and its goldens."""
 
 import json
 import pathlib
@@ -186,7 +186,7 @@ def test_packing_of_low_dimensions_is_passed_on():
     assert message(one_table()).low_dimensional_packing_status == status.UNSPECIFIED
 
 
-# Where ours differs from the original on purpose.
+# Intended differences from the original.
 
 
 def test_a_learning_rate_of_zero_is_a_rate():
@@ -245,13 +245,13 @@ def test_clipping_limit_comes_before_the_limits_of_the_optimizer(low, high, limi
     np.testing.assert_array_equal(np.clip(gradients, *expected), clipped)
 
 
-# Rows over hosts.
+# Rows of hosts.
 
 
 @pytest.mark.parametrize("rows, hosts", [(7, 1), (8, 2), (13, 5), (3, 5)])
 @pytest.mark.parametrize("strategy", ["div", "mod"])
 def test_the_hardware_gets_the_rows_of_each_host_and_gives_them_back(rows, hosts, strategy):
-    """The load op of host i holds the ids that the strategy gives it, whatever the variables."""
+    """The load op of host i holds the ids that the strategy assigns to it."""
     table = np.arange(rows * 2, dtype=np.float32).reshape(rows, 2)
     padding = max(0, hosts - rows)
     engine = one_table(
@@ -289,7 +289,7 @@ def test_the_hardware_gets_the_rows_of_each_host_and_gives_them_back(rows, hosts
 
 
 def run_without_hardware(graph, tensors, before=(), of_hardware=None):
-    """The values of tensors, all on this host; `of_hardware` has those of its ops, by name."""
+    """Evaluates tensors on this host. `of_hardware` replaces results of hardware ops, by name."""
     names = [one.op.name for one in tf.nest.flatten(tensors)] + [one.name for one in before]
     needed = tf.compat.v1.graph_util.extract_sub_graph(graph.as_graph_def(), names)
     for node in needed.node:
@@ -307,7 +307,7 @@ def run_without_hardware(graph, tensors, before=(), of_hardware=None):
             )
 
 
-# What the constructor and the methods refuse.
+# What the constructor and methods refuse.
 
 
 SGD = ee.StochasticGradientDescentParameters(0.5)

@@ -1,4 +1,4 @@
-"""Ops that a TPU runs and a CPU does not: the number of a core, and what is refused by its name."""
+"""Ops that run on a TPU but not on a CPU: core numbers are emulated, other ops refused by name."""
 
 import harness
 import numpy as np
@@ -25,13 +25,13 @@ def input_fn(params):
 
 
 def gathered(tensor, cores):
-    """What every core has, as SimCLR concatenates it."""
+    """Gathers a tensor from all cores, as SimCLR does."""
     placed = tf.scatter_nd([[xla.replica_id()]], [tensor], [cores, *tensor.shape])
     return tf.reshape(tpu_ops.cross_replica_sum(placed), [-1, *tensor.shape[1:]])
 
 
 def contrastive(features, labels, mode, params):
-    """Each sample is to be like itself, and unlike those of all cores."""
+    """Trains each sample to match itself among the samples of all cores."""
     cores, size = params["context"].num_replicas, features.shape[0]
     hidden = features @ v1.get_variable("w", initializer=W)
     logits = tf.matmul(hidden, gathered(hidden, cores), transpose_b=True)
@@ -169,7 +169,7 @@ def test_inputs_that_no_emulated_core_has_are_refused():
 
 @pytest.mark.parametrize("cores", [1, 2, 4])
 def test_a_model_that_makes_its_number_by_an_input(cores, tmp_path):
-    """Each core's loss is w times its number, so that w moves by the mean of the numbers."""
+    """A core's loss is w times its number, so w moves by the mean of the numbers."""
 
     def model_fn(features, labels, mode, params):
         with tf.control_dependencies(None):
@@ -187,7 +187,7 @@ def test_a_model_that_makes_its_number_by_an_input(cores, tmp_path):
     assert [one["number"] for one in predicted] == np.repeat(numbers, BATCH // cores).tolist()
 
 
-# What is refused
+# Refused.
 
 
 def simple(loss=lambda loss: loss, **fields):
@@ -322,7 +322,7 @@ def with_op(make, loss):
     "op, use_tpu",
     [
         *((op, True) for op in (*NO_KERNEL, *BY_HAND) if op not in REPLICATE),
-        # On a TPU, TensorFlow itself refuses these within a model_fn.
+        # On a TPU, TensorFlow itself refuses these ops in model_fn.
         *((op, False) for op in ("CrossReplicaSum", *REPLICATE)),
     ],
 )
@@ -348,7 +348,7 @@ def test_ops_without_a_kernel(op, use_tpu, tmp_path):
 
 
 def test_what_runs_is_taken():
-    """Ops that TensorFlow replaces, and those of XLA that a CPU has."""
+    """Accepts ops that TensorFlow replaces, and XLA ops with a CPU kernel."""
     for op in ("AccumulateNV2", "XlaSharding", "XlaSort", "XlaDotV2", "MatMul", "Placeholder"):
         assert has_kernel(op)
     with tf.Graph().as_default(), v1.Session() as session:
@@ -358,7 +358,7 @@ def test_what_runs_is_taken():
 
 @pytest.mark.parametrize("use_tpu", [False, True])
 def test_an_export_that_has_a_graph_for_tpus_is_taken(use_tpu, tmp_path):
-    """A model without tables has one, in which TensorFlow puts ops that no CPU runs."""
+    """A model without tables exports a TPU graph too, with ops that no CPU runs."""
 
     def model_fn(features, labels, mode, params):
         out = features @ v1.get_variable("w", initializer=W)

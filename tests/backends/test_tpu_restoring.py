@@ -19,7 +19,7 @@ def input_fn(params):
 
 
 def run(how, model_dir, hosts, rows=31, dimension=4, parameters=None, **kwargs):
-    """What a session would have got."""
+    """Returns the session arguments."""
     tables = {"words": ee.TableConfig(rows, dimension)}
     estimator = tpu_described.estimator(
         tpu_described.model_fn_of(None, ["words"]),
@@ -45,13 +45,13 @@ def test_compared_before_a_session_opens(hosts, tmp_path):
     assert saved["words"].shape == saved["words/Adagrad"].shape == (31, 4)
     assert not [name for name in saved if "dummy" in name]
     folder = tmp_path / "model"
-    # A legacy TPU's has helpers, too.
+    # A legacy TPU's checkpoint also has helper variables.
     helper = "tpu_embedding_dummy_table_variable_words"
     helpers = {name: np.zeros([1], np.float32) for name in (helper, f"{helper}/Adam")}
     path = save(f"{folder}/model.ckpt-0", {**saved, **helpers})
     for how in (train, evaluate):
         assert run(how, folder, hosts).graph
-    # The hardware's tables are not trainable, and a warm start takes them only if they are listed.
+    # The hardware's tables are not trainable, so a warm start takes them only if it lists them.
     listed = "['words/part_', ...]"
     first = f"Restoring from checkpoint failed: '{path}' does not fit the program:\n"
     for how in (train, evaluate):

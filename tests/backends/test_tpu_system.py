@@ -1,4 +1,4 @@
-"""TPUEstimator with `use_tpu=True` on a described TPU: everything but the session."""
+"""TPUEstimator with `use_tpu=True` on a described TPU: everything except the session."""
 
 import logging
 import re
@@ -66,7 +66,7 @@ def column_spec(spec_class=ee.EmbeddingConfigSpec, optimizer=None, rate=None, **
 
 
 def dict_spec(spec_class=ee.EmbeddingConfigSpec, module=ee, **kwargs):
-    """The same, of shared, weighted and sequence features, and tables with ways of their own."""
+    """Like `column_spec`, with dicts, weights, a sequence, and rates and optimizers per table."""
     kwargs.setdefault("optimization_parameters", module.FtrlParameters(0.3, beta=0.5))
     spec = spec_class(
         feature_to_config_dict={
@@ -86,7 +86,7 @@ def dict_spec(spec_class=ee.EmbeddingConfigSpec, module=ee, **kwargs):
 
 
 def run(how, of_spec, tmp_path, hosts=1, **kwargs):
-    """(estimator, what a session would have got); `how` is `tpu_described.train` or `evaluate`."""
+    """Returns (estimator, session arguments). `how` is `tpu_described.train` or `evaluate`."""
     spec, model_fn, its_input_fn = of_spec
     estimator = tpu_described.estimator(model_fn, spec, tmp_path, hosts, **kwargs)
     return estimator, how(estimator, its_input_fn)
@@ -100,14 +100,14 @@ def engine_of(estimator):
     return estimator._ctx._lazy_embedding_config_dict[tpu_described.MASTER].tpu_embedding
 
 
-# The whole graph, beside stock tensorflow-estimator with TensorFlow 2.15's TPUEmbedding.
+# The whole graph, compared with stock tensorflow-estimator and TensorFlow 2.15's TPUEmbedding.
 
 
 def nodes(graph):
-    """Every node of a graph and of its functions, by name, but for names that do not matter.
+    """Returns all nodes of a graph and its functions by name, with irrelevant names normalized.
 
-    Functions are numbered in the order of all that a process made. The op that fills a slot with
-    zeros has one of two names in the original.
+    Function numbers depend on all functions of the process. In the original, the op that fills a
+    slot with zeros has one of two names.
     """
     graph_def = graph.as_graph_def()
     numbered = "|".join(one.signature.name for one in graph_def.library.function)
@@ -162,7 +162,7 @@ STOCK = {
     [name if "," not in name else pytest.param(name, marks=pytest.mark.slow) for name in STOCK],
 )
 def test_the_whole_graph_is_the_original_one(name, how, tmp_path):
-    """On TensorFlow >= 2.16 stock tensorflow-estimator finds ours under the legacy name."""
+    """On TensorFlow >= 2.16, stock tensorflow-estimator uses our module under the legacy name."""
     if not HAS_ORIGINAL and not name.startswith("dicts"):
         pytest.skip("stock tensorflow-estimator looks for optimizers that TensorFlow has dropped")
     spec_of, hosts, arguments = STOCK[name]
@@ -183,7 +183,7 @@ def test_the_whole_graph_is_the_original_one(name, how, tmp_path):
 
 
 def of_type(graph, part):
-    """(where, node) of every node of such a type; where is a function, or '' for the graph."""
+    """Returns (function, node) of every node with this type. '' stands for the graph."""
     graph_def = graph.as_graph_def()
     return [
         *(("", node) for node in graph_def.node if part in node.op),
@@ -230,7 +230,7 @@ def test_a_described_tpu_trains(spec_of, hosts, strategy, tmp_path, caplog):
         limits = table.optimization_parameters.gradient_clipping_limits
         assert (limits.lower.value, limits.upper.value) == (-0.5, 0.5)
 
-    # Each host enqueues for its own cores, in its own input pipeline.
+    # Each host enqueues in its own input pipeline, for its own cores.
     enqueues = of_type(reached.graph, "EnqueueTPUEmbedding")
     assert sorted(
         (re.sub(r"_\d+$", "", where), node.device, node.attr["device_ordinal"].i)
@@ -244,7 +244,7 @@ def test_a_described_tpu_trains(spec_of, hosts, strategy, tmp_path, caplog):
         assert node.attr["N"].i == 3
         assert len(node.attr["combiners"].list.s) == 3
 
-    # One computation on every core, which receives activations and sends gradients.
+    # All cores run the same computation, which receives activations and sends gradients.
     (replicate,) = reached.ops("TPUReplicateMetadata")
     assert replicate.get_attr("num_replicas") == 2 * hosts
     assert len(reached.ops("TPUCompilationResult")) == 1
@@ -273,7 +273,7 @@ def test_a_described_tpu_trains(spec_of, hosts, strategy, tmp_path, caplog):
         one.op.name for one in variables
     }
 
-    # Checkpoints hold the tables under their legacy names, whole, and no helper.
+    # Checkpoints hold whole tables under their legacy names, and no helper variables.
     saver = reached.hook("CheckpointSaverHook")
     assert (saver._timer._every_steps, saver._steps_per_run) == (10, 5)
     saved = {saved_name(one) for one in reached.graph.get_collection("variables")}
@@ -321,7 +321,7 @@ def test_stock_tensorflow_estimator_is_left_alone():
 
 @pytest.mark.parametrize("optimizer", ["Adam", "CenteredRmsProp", "FrequencyEstimator"])
 def test_what_the_hardware_tests_train_is_built(optimizer, tmp_path):
-    """The golden cases of tests/tpu, which nothing else runs, up to the session."""
+    """Builds golden cases of tests/tpu up to the session. No other test runs them without a TPU."""
     case = next(one for one in GOLDEN["cases"] if one["optimizer"] == optimizer)
     spec = golden_training.spec_of(case)
     data = golden_training.batches(spec.table_to_config_dict["t0"].dimension, samples=6)
@@ -344,7 +344,7 @@ def tables_of_x(combiner="mean", **feature):
 
 
 def element_of(features, tables, dataset):
-    """What becomes of one batch of features, from a dataset or as tensors."""
+    """Converts a batch of features, given as a dataset or as tensors."""
     if dataset:
         given = tf.data.Dataset.from_tensors((features, tf.zeros([2])))
         ((result, _),) = backend.as_hardware_reads(given, tables)
@@ -415,7 +415,7 @@ def test_dense_ids_are_enqueued(tmp_path):
         assert node.attr["T2"].type == tf.int64.as_datatype_enum  # int32 beside int64
 
 
-# Where a spec cannot run.
+# Systems that cannot run a spec.
 
 
 @pytest.mark.parametrize("generation", ["v5e", "v5p", "v6e"])
@@ -427,7 +427,7 @@ def test_a_generation_on_which_no_estimator_runs(generation, tmp_path):
 
 
 def test_a_way_round_without_the_hardware(tmp_path):
-    """Tables on the tensor core; the others are backends with tests of their own."""
+    """Tables on the tensor core. The other workarounds are backends with their own tests."""
     column = fc.embedding_column(
         fc.categorical_column_with_identity("item", 20),
         3,
@@ -463,7 +463,7 @@ def topology(embedding_feature):
 
 
 def test_a_tpu_that_says_it_has_no_embedding_hardware(tmp_path):
-    """By the metadata of the system, or by the resolver."""
+    """Reported by the system's metadata or by the resolver."""
     feature = topology_pb2.TPUHardwareFeature
     metadata = tpu_described.metadata
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")

@@ -1,4 +1,4 @@
-"""Activations inside of what wraps a part of a model: their table gets its gradient."""
+"""Activations inside wrapped parts of a model: their table gets the right gradient."""
 
 import contextlib
 import logging
@@ -92,7 +92,7 @@ def gradients(optimizer, loss, step):
 
 
 def trained(tmp_path, output, apply=minimize, cores=None, column=None):
-    """Returns the table and W after a step of rate 1 by the labels as gradients of `output`."""
+    """Returns the table and W after a step of rate 1, with labels as gradients of `output`."""
 
     def model_fn(features, labels, mode, params):
         w = tf.compat.v1.get_variable("w", initializer=W, use_resource=True)
@@ -118,13 +118,13 @@ def trained(tmp_path, output, apply=minimize, cores=None, column=None):
     estimator = harness.estimator(model_fn, spec, tmp_path, num_shards=cores)
     estimator.train(harness.input_fn_of([({"x": IDS}, LABELS)]), steps=1)
     saved = harness.saved(tmp_path, 1)
-    assert len(saved) == 3  # The helper variable is in no checkpoint.
+    assert len(saved) == 3  # No checkpoint holds the helper variable.
     (table,) = (value for name, value in saved.items() if name not in ("w", "global_step"))
     return table, saved["w"]
 
 
 def check(got):
-    """Compares what `trained` returns with the step by NumPy."""
+    """Compares the result of `trained` with a NumPy step."""
     x = TABLE[IDS]
     z = LABELS * (1 - np.tanh(x @ W) ** 2)
     table = TABLE.copy()
@@ -217,7 +217,7 @@ def test_a_tape_opened_after_the_activation_is_named(tmp_path, caplog):
 
 @pytest.mark.parametrize("cores", [None, 2])
 def test_a_saver_of_the_program_sees_no_helper_variable(cores, tmp_path):
-    """It saves what is global when model_fn makes it, and would save and restore that as well."""
+    """The program's saver would save and restore all global variables that exist in model_fn."""
     listed = []
 
     def output(features, w):

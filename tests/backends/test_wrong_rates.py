@@ -1,4 +1,4 @@
-"""A rate or a multiplier that goes wrong in a step stops training before that step writes."""
+"""A rate or multiplier that becomes invalid stops training before that step writes."""
 
 import harness
 import numpy as np
@@ -15,7 +15,7 @@ NAN, INFINITE = float("nan"), float("inf")
 
 
 def turning(value):
-    """A function of the step that gives `value` in the step after the good ones."""
+    """Returns a function of the step that gives `value` after the good steps."""
 
     def changing(step=None):
         step = tf.compat.v1.train.get_global_step() if step is None else step
@@ -28,7 +28,7 @@ def said(function):
     return f"changing (test_wrong_rates.py, line {function.__code__.co_firstlineno})"
 
 
-# Each returns arguments of `spec_of`, and whose the function is.
+# Each function returns arguments of `spec_of`, and the owner that the error names.
 
 
 def wrong_rate(function):
@@ -46,7 +46,7 @@ def wrong_multiplier(function):
 
 
 def spec_of(rate=None, optimizer=None, multiplier=None, pipelined=False):
-    """Two tables, of which the second has the rate."""
+    """Returns a spec of two tables. Only the second has the rate."""
     ones = tf.compat.v1.ones_initializer()
     of_b = {"optimization_parameters": optimizer, "learning_rate_fn": rate}
     tables = {
@@ -75,7 +75,7 @@ def input_fn(params):
 
 
 class State(tf.compat.v1.train.SessionRunHook):
-    """All variables after each step, and, of a session that is not closed, at last."""
+    """Keeps all variables after each step. `now` reads them while the session is open."""
 
     def begin(self):
         self._variables = {one.name: one for one in tf.compat.v1.global_variables()}

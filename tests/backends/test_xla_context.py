@@ -1,4 +1,4 @@
-"""Where a program asks whether XLA compiles its model; the judge is TensorFlow's own context."""
+"""Programs that ask whether XLA compiles their model, compared with TensorFlow's context."""
 
 import harness
 import pytest
@@ -14,7 +14,7 @@ v1 = tf.compat.v1
 
 
 def asked(op=None):
-    """What a program can ask where it is called, and the answers."""
+    """Returns a program's questions about its XLA context, with the answers."""
     graph = v1.get_default_graph()
     context = graph._get_control_flow_context()
     op = tf.no_op() if op is None else op
@@ -27,7 +27,7 @@ def asked(op=None):
 
 
 def everywhere(outside):
-    """The answers at each place of a model; `outside` is an op made before it."""
+    """Returns the answers at each place of a model. `outside` is an op made before the model."""
     found = {"body": asked(), "of an op before it": asked(outside)}
 
     def at(place, returned=0.0):
@@ -76,7 +76,7 @@ def test_a_program_is_answered_as_on_a_tpu(count, control_flow):
 
 
 def test_tensorflow_is_answered_as_off_a_tpu(monkeypatch):
-    """TensorFlow asks for a context to make other ops, which are not for a CPU."""
+    """In an XLA context, TensorFlow would make ops that do not run on a CPU."""
     asks = []
     with tf.Graph().as_default() as graph:
         with Cores(2).running(numbered=True):
@@ -97,14 +97,14 @@ def asking(asks):
         asks.append(original())
         return asks[-1]
 
-    # Its frame is this file's, so that it would be answered as a program is.
+    # Pretends to be TensorFlow's code: a call from this file is answered as a program's.
     code = asked.__code__.replace(co_filename=tf.__file__)
     asked.__code__ = code
     return asked
 
 
 def test_a_model_keeps_summaries_for_where_it_is_not_compiled(tmp_path):
-    """As text-to-text programs do; on a TPU such a summary would fail the step."""
+    """As text-to-text programs do. On a TPU, such a summary would fail the step."""
     asked_in = []
 
     def model_fn(features, labels, mode, params):
@@ -131,7 +131,7 @@ def test_a_model_keeps_summaries_for_where_it_is_not_compiled(tmp_path):
         assert asked_in[:2] == answers
         asked_in.clear()
         made.evaluate(input_fn, steps=1)
-        # tensorflow-estimator calls the functions of the host in an XLA context of its own.
+        # tensorflow-estimator calls host functions in its own XLA context.
         assert asked_in == [*answers, cores is not None][: len(asked_in)]
         assert len(asked_in) >= 2
 

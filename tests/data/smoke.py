@@ -39,6 +39,7 @@ def model_fn(features, labels, mode, params):
 
 
 def main(folder):
+    """Runs the program."""
     column = fc.embedding_column(fc.categorical_column_with_identity("item", VOCABULARY), 4)
     estimator = ee.TPUEstimator(
         model_fn,

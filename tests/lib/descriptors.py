@@ -53,7 +53,7 @@ class Optimizer:
       name: unique; used in the ids of tests.
       parameters: the package's object.
       hyper: arguments of the formula. Not read from `parameters`, because that may be wrong.
-      start: initial value of each slot, in the order of the slots. Not read from `parameters` either.
+      start: initial value of each slot, in slot order. Not read from `parameters` either.
       surroundings: arguments of `reference.step` that apply around the formula.
     """
 

@@ -1,4 +1,4 @@
-"""The processes of a cluster end together, and name those for which they wait."""
+"""The processes of a cluster end together, and name the processes for which they wait."""
 
 import json
 import logging
@@ -23,7 +23,7 @@ from estimator_emb.spec import options
 
 @pytest.fixture
 def cluster():
-    """A cluster of servers that run here, but for worker 1 and server 1, which never come."""
+    """A cluster with servers in this process. Worker 1 and server 1 are listed but never start."""
     spec = tf.train.ClusterSpec(processes.addresses(chief=1, worker=2, ps=2))
     config = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
     servers = {
@@ -59,7 +59,7 @@ def test_servers_end_after_the_last_step_of_the_workers(cluster, caplog):
     assert serving.is_alive() and not worker.is_over()
     chief = in_thread(ending.end_all, targets["chief"], spec)
     processes.until(worker.is_over)
-    # The worker is in its last step.
+    # The worker is still in its last step.
     time.sleep(1)
     assert chief.is_alive() and serving.is_alive() and not server.is_over()
     worker.leave()
@@ -71,7 +71,7 @@ def test_servers_end_after_the_last_step_of_the_workers(cluster, caplog):
 
 @pytest.mark.parametrize("begun", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_worker_that_makes_no_step_ends(begun, cluster, caplog, monkeypatch):
-    """At once before its first step; or after the time that a last one may take."""
+    """A worker without steps ends at once, otherwise after the time allowed for the last step."""
     spec, targets, _ = cluster
     caplog.set_level(logging.INFO, "estimator_emb")
     statuses = []
@@ -81,7 +81,7 @@ def test_a_worker_that_makes_no_step_ends(begun, cluster, caplog, monkeypatch):
     worker = ending.Member("worker", 0)
     worker.begun = begun
     worker.listen(targets["worker"])
-    ending.end_all(targets["chief"], spec)  # The server does not take its word: it runs on.
+    ending.end_all(targets["chief"], spec)  # No Member listens on server 0, so it keeps running.
     processes.until(lambda: statuses)
     assert statuses == [0]
     why = "'s last step does not end" if begun else " has made no step"
@@ -152,7 +152,7 @@ def test_who_takes_no_connection_is_away():
 
 @pytest.fixture
 def watch(monkeypatch, caplog):
-    """Makes what tells a watch who is away at which second, and returns what it says then."""
+    """Returns a function of a job. It makes a function (absent tasks, second) -> messages."""
     caplog.set_level(logging.INFO, "estimator_emb")
     monkeypatch.delenv(environment.WAIT_LIMIT.name, raising=False)
     spec = tf.train.ClusterSpec({"chief": ["c:1"], "worker": ["w:1"], "ps": ["p:1", "q:2"]})
@@ -239,7 +239,7 @@ def test_a_limit_that_is_none(text, monkeypatch):
 
 @pytest.mark.slow
 def test_a_cluster_ends_when_its_chief_is_done(tmp_path):
-    """A chief that is killed ends nobody, and is missed, here after 3 s; what comes late ends."""
+    """A killed chief ends no process: it is reported missing (here after 3 s). Late tasks end."""
     model, jobs = tmp_path / "model", {"chief": 1, "worker": 1, "ps": 2}
     arguments = [str(model), "100000"]
     program = """

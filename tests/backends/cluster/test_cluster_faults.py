@@ -1,7 +1,7 @@
-"""A cluster whose processes are killed at random moments, and start again or do not.
+"""A cluster whose processes are killed at random moments, and may restart.
 
-Every gradient is one, so that two tables tell how many steps have updated them: one by its rows,
-the other by its accumulators. Both are to agree with the global step in every checkpoint.
+Every gradient is 1, so two tables count the updates: one by its rows, the other by its
+accumulators. In every checkpoint, both must agree with the global step.
 """
 
 import functools
@@ -51,7 +51,7 @@ class Record(tf.compat.v1.train.SessionRunHook):
 
 
 def train(directory, hurry):
-    """Does the task of one process, slowly until there is a file `hurry`."""
+    """Runs the task of a process, slowly until the file `hurry` exists."""
     optimizers = {
         "sgd": ee.StochasticGradientDescentParameters(1.0),
         "adagrad": ee.AdagradParameters(1e-3, initial_accumulator=1.0),
@@ -90,7 +90,7 @@ def train(directory, hurry):
 
 
 def check_checkpoint(path, most):
-    """Checks that tables, slots and step of a checkpoint differ by no more than `most` updates."""
+    """Checks that tables, slots and step of a checkpoint differ by at most `most` updates."""
     reader = tf.train.load_checkpoint(path)
     step = reader.get_tensor("global_step")
     of_tables = {
@@ -104,13 +104,13 @@ def check_checkpoint(path, most):
 
 
 def check_roll_backs(steps, told):
-    """Checks that training went back only to steps that logs have told.
+    """Checks that training went back only to steps that the logs name.
 
-    Of `steps`, each has the times after and before it saw a global step, and that.
+    Each item of `steps` holds the times after and before a trainer saw a global step, and the step.
     """
     reached, since = [(0.0, 0)], 0.0
     for ended, began, step in sorted(steps):
-        # What another trainer saw meanwhile may be later, and what was seen before is not.
+        # Only steps seen before `began` count. Other trainers may have seen later steps meanwhile.
         highest = max(one for at, one in reached if at < began or not at)
         if began >= since and step < highest:
             assert any(abs(step - one) <= APART for one in told), (highest, step, told)
@@ -128,7 +128,7 @@ SEEDS = range(*map(int, os.environ.get("FAULT_SEEDS", f"{_FIRST} {_FIRST + 1}").
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whoever_is_killed_training_goes_on(seed, native_library, tmp_path):
-    """FAULT_SEEDS="2 10" runs seeds 2 to 9; odd ones have native kernels."""
+    """FAULT_SEEDS="2 10" runs seeds 2 to 9. Odd seeds use native kernels."""
     chosen = random.Random(seed)
     hurry, model = tmp_path / "hurry", tmp_path / "model"
     jobs = {"chief": 1, "worker": 1, "ps": 2}

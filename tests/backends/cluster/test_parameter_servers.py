@@ -1,4 +1,4 @@
-"""Training on clusters of a chief and parameter servers, each a process."""
+"""Training on clusters of a chief and parameter servers, each in its own process."""
 
 import pathlib
 
@@ -29,7 +29,7 @@ PROGRAM = """
 def run(model_dir, kernels):
     """Runs PROGRAM on a chief and two parameter servers, until the chief is done.
 
-    The tasks (job, index) of `kernels` load native ones. Returns what each task wrote, and the
+    The tasks (job, index) of `kernels` load native kernels. Returns each task's log, and the
     addresses by job.
     """
     folder, started = pathlib.Path(f"{model_dir}.logs"), {}
@@ -74,7 +74,7 @@ def batches():
 @pytest.mark.slow
 @pytest.mark.parametrize("native", [False, True])
 def test_a_chief_alone_trains_as_one_process_does(native, native_library, tmp_path):
-    """Over two servers, with tables of fewer rows than servers and of an uneven number."""
+    """Uses two servers, a table with fewer rows than servers, and a table of odd size."""
     logs, _ = run(tmp_path / "cluster", TASKS if native else [])
     on_servers = "Tables are looked up and updated on their parameter servers, by native kernels."
     assert (on_servers in logs["chief", 0]) == native
