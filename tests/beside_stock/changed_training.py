@@ -1,8 +1,8 @@
-"""Programs that change what an optimizer is to train, which here reaches no table.
+"""Programs that change how the model's optimizer trains. Here, the change does not reach tables.
 
     python changed_training.py
 
-runs all of them under stock tensorflow-estimator, and prints {name: result} as JSON.
+runs all programs under stock tensorflow-estimator, and prints {name: result} as JSON.
 """
 
 import json
@@ -147,7 +147,7 @@ CASES = {
     "constraint": {"layer": in_scope(constraint=lambda v: tf.clip_by_value(v, -0.5, 0.5))},
 }
 
-# What the page advises -> the case whose tables it is to train as stock does.
+# Advice of the docs page -> (the case it replaces, arguments that train the tables like stock).
 INSTEAD = {
     "rate of 0": ("layer trainable=False", {"column": {"learning_rate_fn": lambda step: 0.0}}),
     "weight_decay_factor": (
@@ -174,9 +174,9 @@ INSTEAD = {
 
 
 def run(api, layer=input_layer, train=None, column=None, optimizer=None, spec=None):
-    """Trains a table of five rows in two steps, and returns what the checkpoint has.
+    """Trains a table of five rows for two steps, and returns the contents of the checkpoint.
 
-    `column`, `optimizer` (of the table) and `spec` are arguments of these.
+    `column`, `optimizer` (of the table) and `spec` are arguments of these objects.
     """
     ids = tf.feature_column.categorical_column_with_identity("a", 5)
     ones = v1.constant_initializer(1.0)

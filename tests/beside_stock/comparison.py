@@ -1,4 +1,4 @@
-"""Runs programs on the two sides, and compares what they recorded but for named differences."""
+"""Runs programs on both sides, and compares their records, except for named differences."""
 
 import fcntl
 import json
@@ -33,7 +33,7 @@ RULES = {
 }
 """Name -> what differs, and why that is no fault. docs/differences.md tells users."""
 
-# Of tf.compat.v1.train's optimizers -> of the TPU's.
+# Slots of tf.compat.v1.train's optimizers -> slots of the TPU's optimizers.
 SLOTS = {
     "Adam": {"Adam": "Adam/m", "Adam_1": "Adam/v"},
     "RMSProp": {"RMSProp": "RMSProp/ms", "RMSProp_1": "RMSProp/mom"},
@@ -44,11 +44,11 @@ ABSOLUTE, RELATIVE = 1e-5, 2e-5
 
 
 def results_of(side, paths, folder):
-    """Runs programs in one process of a side, but once, whichever processes of pytest ask.
+    """Runs programs in a process of a side. All pytest processes share a single run.
 
     Returns:
-      {path: what `run_programs.py` says of it}, of all programs up to one that ends the process,
-      and what the process printed.
+      {path: result of `run_programs.py`} of all programs, up to one that ends the process, and the
+      process's output.
     """
     results, log = (folder / f"{side}{end}" for end in (".json", ".log"))
     with open(folder / f"{side}.lock", "w") as lock:
@@ -67,7 +67,7 @@ def results_of(side, paths, folder):
 
 
 def differences(program, stock, ours):
-    """What differs in the results of `run_programs.py` and has no rule, as lines of text."""
+    """Returns, as lines, the differences in results of `run_programs.py` that no rule allows."""
     failed = [
         f"{side} raised {result['error']}"
         for side, result in (("stock", stock), ("ours", ours))
@@ -95,7 +95,7 @@ def _arrays(recorded):
 
 
 def _renamed(program, recorded):
-    """Rule `slot names`."""
+    """Applies the rule `slot names`."""
     if "slot names" not in program.rules:
         return recorded
     slots = SLOTS[program.optimizer.name]
@@ -131,7 +131,7 @@ TABLE_ENDS = ("/embedding_weights", "_embedding")
 
 
 def _first_row_0(program, name):
-    """Row 0 as the table of this variable starts, where rule `row 0 of the empty` is about it."""
+    """Returns the initial row 0 of a variable's table if rule `row 0 of the empty` applies."""
     if name.startswith("checkpoint/"):
         for table, row in program.empty_tables.items():
             if re.search(rf"/{table}(_[0-9]+)?(/|$)", name):

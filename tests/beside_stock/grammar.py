@@ -1,7 +1,7 @@
-"""Random programs with embedding tables, as Python source: one for each seed.
+"""Generates random programs with embedding tables, as Python source, one for each seed.
 
-A program builds columns, a batch, a model_fn and a TPUEstimator, trains, and records what it sees.
-It runs on both sides, as `side.py` provides for each.
+A program builds columns, a batch, a model_fn and a TPUEstimator, trains, and records its results.
+`side.py` makes it run on both sides.
 """
 
 import collections
@@ -109,7 +109,7 @@ class Feature:
     kind: str
     dtype: str
     form: str
-    values: list  # Of each sample, a list of ids or words; of a vector, one id or word.
+    values: list  # For each sample, a list of ids or words. For a vector, a single id or word.
     weights: list | None
     column: str  # Source.
 
@@ -128,7 +128,7 @@ class Table:
 
     features: list
     shared: bool
-    columns: list  # Lines of source that make its columns, called `<key>_column`.
+    columns: list  # Lines of source that make its columns, `<key>_column`.
 
     @property
     def sequence(self):
@@ -136,17 +136,17 @@ class Table:
 
 
 class Program:
-    """A program as Python source, and what the comparison needs to know of it.
+    """A program as Python source, with the facts that the comparison needs.
 
     Attributes:
       source: of the program.
       optimizer: of its tables.
-      empty_tables: of the tables that a sample without an id looks up, {name: row 0}, which no id
-        names.
-      rules: the differences from stock that it meets; see `comparison.py`.
-      native: whether it is to run by the native kernels.
-      options: what could have been drawn, each with the line of this file that draws.
-      drawn: what was, likewise.
+      empty_tables: {name: row 0} of the tables that a sample without ids looks up. No id names
+        their row 0.
+      rules: differences from stock that the program shows, see `comparison.py`.
+      native: whether it runs with native kernels.
+      options: possible draws, each with the line of this file that draws it.
+      drawn: actual draws, in the same form.
     """
 
     def __init__(self, seed):
@@ -162,7 +162,7 @@ class Program:
         self.where = self.choice("off_tpu", "off_tpu", "emulated")
         self.tables = self._tables()
         if any(one.dtype == "string" for table in self.tables for one in table.features):
-            self.where = "off_tpu"  # A TPU takes no strings, and neither does an emulated one.
+            self.where = "off_tpu"  # Neither a TPU nor an emulated TPU accepts strings.
         if self.optimizer.name in ("Adam", "RMSProp", "Adadelta"):
             self.rules.add("slot names")
         if self.optimizer.name == "Adam":
@@ -206,14 +206,14 @@ class Program:
 
     def _optimizer(self):
         rate = self.choice(0.05, 0.1, 0.3)
-        # Adagrad twice: it is the commonest.
+        # Adagrad is drawn twice as often, because it is the most common.
         name = self.choice(*[*OPTIMIZERS][:2], *[*OPTIMIZERS][1:])
         given, given_twin, drawn = OPTIMIZERS[name]
         names = {"SGD": ("StochasticGradientDescent", "GradientDescent")}
         ours, theirs = names.get(name, (name, name))
         values = {one: self.choice(*options) for one, options in drawn.items()}
         values |= {"rate": rate, "tenfold": rate * 10}
-        # TensorFlow's Adam corrects the bias, which a TPU leaves to the learning rate.
+        # TensorFlow's Adam corrects the bias. A TPU leaves this to the learning rate.
         corrected = f"{rate} * tf.sqrt(1 - 0.9 ** step) / (1 - 0.8 ** step)"
         return Optimizer(
             name,
@@ -233,7 +233,7 @@ class Program:
         )
 
     def _tables(self):
-        # Tables of one shape are those that could be taken for each other.
+        # Tables with equal shapes could be confused with each other.
         size, dimension = self.choice(5, 6, 7), self.choice(2, 3)
         keys = iter("abcdefgh")
         rules = set(self.rules)
@@ -245,7 +245,7 @@ class Program:
         if sequences and self.chance(0.3):
             tables, self.without, self.empty_tables = [], [], {}
             self.rules = rules
-        # Sequences of one layer have equal lengths.
+        # Sequences in the same layer have equal lengths.
         self.lengths = [self.random.randint(0, 4) for _ in range(self.samples - 1)]
         self.lengths.append(self.random.randint(2, 4))
         longest = max(self.lengths)
@@ -260,16 +260,16 @@ class Program:
     def _table(self, keys, size, dimension, sequence):
         kinds = ["identity", "identity", "identity", "list", "file", "hash"]
         if self.where == "off_tpu":
-            # Emulated, as on a TPU, integers are ids, whatever the column.
+            # On an emulated TPU, as on a TPU, integers are ids for every kind of column.
             kinds += ["integer list", "integer hash", "default"]
         kind = self.choice(*kinds)
         if kind.endswith("hash") and sequence and not self.neutral:
-            # A word could hash to row 0, which the padding moves in stock.
+            # A word could hash to row 0, and in stock, padding changes row 0.
             kind = "identity"
         size += self.choice(0, 0, 2)
         dimension += self.choice(0, 0, 0, 1)
         shared = self.chance(0.25)
-        # Of a full table, each sample has an id that is known.
+        # In a full table, each sample has a known id.
         full = not sequence and (kind.endswith("hash") or self.chance(0.3))
         zero = full or self.neutral
         combiner = self.choice("mean", "sum", "sqrtn")
@@ -340,7 +340,7 @@ class Program:
             known = list(WORDS)
         if kind == "integer hash":
             known = list(NUMBERS)
-        # An unknown word without a row of its own is no id.
+        # An unknown word without its own row gives no id.
         if kind.endswith(("list", "file")) and (options or not full):
             known.append(99 if kind == "integer list" else "unknown")
         if sequence:
@@ -448,7 +448,7 @@ class Program:
         if scope:
             body = [f"with {scope}:", *("    " + line for line in body)]
         body += self._logits()
-        # Of gradients that are bounded, so that no rate makes a program diverge.
+        # Losses with bounded gradients, so that no program diverges.
         loss = self.choice(
             "tf.reduce_mean(tf.sqrt(1.0 + tf.square(logits - labels)))",
             "tf.reduce_sum(tf.sqrt(1.0 + tf.square(logits - labels)))",
@@ -572,7 +572,7 @@ class Program:
             multiplier = f"lambda step: {self.multiplier}"
             more.append(f"        experimental_gradient_multiplier_fn={multiplier},")
         if self.chance(0.2):
-            # Stock has none of it off a TPU.
+            # Off a TPU, stock supports only 'div'.
             more.append("        **side.mod(),")
             self.rules.add("mod")
         return [
@@ -590,7 +590,7 @@ class Program:
             "estimator = new_estimator()",
             f"estimator.train(input_fn, {until}={self.choice(1, 2, 3)})",
         ]
-        # Each builds its graph anew, which is what takes the time.
+        # Each call builds a new graph, which takes most of the time.
         then = self.choice("nothing", "two trainings", "evaluate", "predict", "export")
         if then == "two trainings":
             if self.chance(0.5):

@@ -1,6 +1,6 @@
-"""Calls that every estimator refuses: prints {estimator: {call: [type of the error, its text]}}.
+"""Calls that every estimator refuses. Prints {estimator: {call: [type of the error, message]}}.
 
-A program of tensorflow-estimator's API, which runs with stock and with this package.
+Uses only tensorflow-estimator's API, so that it runs with stock and with this package.
 """
 
 import json
@@ -17,7 +17,7 @@ if sys.argv[1] == "ours":
 else:
     from tensorflow.python.tpu import tpu_system_metadata
 
-    # A TPU that no session reaches: the calls end before they ask for one.
+    # A TPU that cannot open sessions. All calls end before they need one.
     tpu_system_metadata._query_tpu_system_metadata = lambda *args, **kwargs: (
         tpu_system_metadata.TPUSystemMetadata(
             num_cores=1, num_hosts=1, num_of_cores_per_host=1, topology=None, devices=()
@@ -68,7 +68,7 @@ def receiver():
 
 
 def lacks(estimator):
-    """Evaluates another program than the one whose checkpoint there is."""
+    """Evaluates with the checkpoint of another program."""
     with tf.Graph().as_default(), v1.Session() as session:
         v1.train.create_global_step()
         v1.get_variable("other", [])

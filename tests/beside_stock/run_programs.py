@@ -2,8 +2,8 @@
 
     run_programs.py stock|ours RESULTS PROGRAM...
 
-Appends a line of JSON to the file RESULTS for each PROGRAM, a file of Python source: what it
-recorded, or its error. `stock` is tensorflow-estimator as it is; it must not find estimator_emb.
+Appends a line of JSON to the file RESULTS for each PROGRAM, a Python file: its records, or its
+error. `stock` is unmodified tensorflow-estimator, and estimator_emb must not be importable there.
 """
 
 import gc
@@ -28,7 +28,7 @@ def main(which, results, paths):
     import side
     from tensorflow.python.training import training_util
 
-    # The text of the graph, which takes as long to write as the step to train, is not compared.
+    # Writing the graph as text takes as long as a training step, and it is not compared.
     training_util.write_graph = lambda *args, **kwargs: None
     side.is_stock = which == "stock"
     if side.is_stock:
@@ -40,7 +40,7 @@ def main(which, results, paths):
             tpu=estimator_emb, ModeKeys=estimator_emb.ModeKeys, export=estimator_emb.export
         )
         side.EmbeddingConfigSpec = estimator_emb.EmbeddingConfigSpec
-    # What TensorFlow is made of stays, and is not searched for garbage at every turn.
+    # TensorFlow's own objects stay alive, so garbage collection skips them.
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000)

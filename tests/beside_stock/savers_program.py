@@ -1,6 +1,6 @@
-"""Savers that a model_fn makes: prints {way: what its checkpoints, metrics and predictions are}.
+"""Savers made by a model_fn. Prints {way: checkpoints, metrics and predictions}.
 
-A program with a table and use_tpu=False, which runs with stock and with this package.
+A program with a table and use_tpu=False that runs with stock and with this package.
 """
 
 import json
@@ -40,7 +40,7 @@ def kernel():
 
 
 def averaged(averages):
-    """As programs evaluate: each variable that has an average begins with it."""
+    """Returns {saved name: variable}: for evaluation, variables restore their averages."""
     names = {f"dense/kernel/{AVERAGE}": kernel()[0]}
     return {**names, **{one.op.name: one for one in v1.global_variables() if one not in kernel()}}
 
@@ -102,7 +102,7 @@ def run(way):
         ),
     )
     estimator.train(input_fn, steps=2)
-    estimator.train(input_fn, steps=1)  # From its checkpoint.
+    estimator.train(input_fn, steps=1)  # Starts from the checkpoint.
     reader = train.load_checkpoint(train.latest_checkpoint(folder))
     names = sorted(reader.get_variable_to_shape_map())
     predicted = estimator.predict(input_fn, yield_single_examples=False)

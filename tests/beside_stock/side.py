@@ -1,7 +1,7 @@
-"""What a generated program imports: the same names whether it runs under stock or under ours.
+"""Functions that generated programs import, under the same names for stock and for ours.
 
-`run_programs.py` fills in which side this is before any program is read. The stock side imports
-nothing of estimator_emb.
+`run_programs.py` sets the side before it loads a program. The stock side does not import
+estimator_emb.
 """
 
 import functools
@@ -23,7 +23,7 @@ recorded = {}
 
 
 def record(name, value):
-    """Notes a number, an array or a dict of them, to be compared with the other side's."""
+    """Records a number, an array or a dict of them, to compare with the other side."""
     if isinstance(value, dict):
         for key, inner in value.items():
             record(f"{name}/{key}", inner)
@@ -37,7 +37,7 @@ def record_checkpoint(name):
 
 
 def rows(factor):
-    """An initializer whose rows all differ, and that is the same on both sides."""
+    """Returns an initializer with different rows, equal on both sides."""
 
     def initial(shape, dtype=tf.float32, partition_info=None):
         shape = [int(dimension) for dimension in shape]
@@ -48,7 +48,7 @@ def rows(factor):
 
 
 def sparse(rows_of_values, dtype):
-    """Lists of values, one for each sample, as a SparseTensor."""
+    """Converts lists of values per sample to a SparseTensor."""
     indices = [[i, j] for i, row in enumerate(rows_of_values) for j in range(len(row))]
     values = [value for row in rows_of_values for value in row]
     width = max([1, *map(len, rows_of_values)])
@@ -60,7 +60,7 @@ def sparse(rows_of_values, dtype):
 
 
 def leave_out(data, key):
-    """Leaves ids of weight 0 or less out of the data of a feature; stock does so itself."""
+    """Removes ids with weights of 0 or less from a feature's data. Stock does so itself."""
     if is_stock:
         return
     ids, weights = data[key], data[f"{key}_weights"]
@@ -72,7 +72,7 @@ def leave_out(data, key):
 
 
 def ragged(rows_of_values, dtype):
-    """Lists of values, one for each sample, as a RaggedTensor in ours."""
+    """Converts lists of values per sample to a RaggedTensor in ours, to a SparseTensor in stock."""
     if is_stock:
         return sparse(rows_of_values, dtype)
     return tf.ragged.constant(rows_of_values, dtype, ragged_rank=1)
@@ -83,18 +83,18 @@ def ragged_feature(dtype):
 
 
 def cut(sequences, max_sequence_length):
-    """Sequences that are no longer than ours, in which max_sequence_length cuts."""
+    """Truncates sequences for stock. In ours, max_sequence_length does so."""
     return [row[:max_sequence_length] for row in sequences] if is_stock else sequences
 
 
 def sum_over_time(sequence):
-    """A sum with a weight for each position, of as many as the side's tensor has."""
+    """Sums with a weight for each position. The sides' tensors may have different lengths."""
     length = tf.shape(sequence)[1]
     return tf.reduce_sum(sequence * tf.cast(tf.range(1, length + 1), tf.float32)[:, None], axis=1)
 
 
 def parameters(name, *args, **kwargs):
-    """The spec's optimizer. Stock ignores its own off a TPU, and lacks some."""
+    """Returns the spec's optimizer. Stock does not have all of them, and ignores them off a TPU."""
     if is_stock:
         return tf.compat.v1.tpu.experimental.StochasticGradientDescentParameters(123.0)
     import estimator_emb
@@ -110,7 +110,7 @@ def vocabulary_file(words):
 
 
 def config(grappler, **tpu):
-    """A RunConfig for a short program: no files but checkpoints, and mostly without Grappler."""
+    """Returns a RunConfig for a short program: only checkpoint files, Grappler optional."""
     session = tf.compat.v1.ConfigProto(
         inter_op_parallelism_threads=1, intra_op_parallelism_threads=1
     )
@@ -126,7 +126,7 @@ def config(grappler, **tpu):
 
 
 def new_estimator(model_fn, batch_size, columns, optimizer, where, **fields):
-    """A TPUEstimator of columns; `where` is what `off_tpu` or `emulated` returns."""
+    """Returns a TPUEstimator of columns. `where` is the result of `off_tpu` or `emulated`."""
     sizes = ("train_batch_size", "eval_batch_size", "predict_batch_size")
     spec = EmbeddingConfigSpec(feature_columns=columns, optimization_parameters=optimizer, **fields)
     return estimator.tpu.TPUEstimator(
@@ -139,7 +139,7 @@ def new_estimator(model_fn, batch_size, columns, optimizer, where, **fields):
 
 
 def spec_of(mode, labels, loss, train, **predictions):
-    """The TPUEstimatorSpec of a model; `loss` returns its loss, and `train` makes the train_op."""
+    """Returns a TPUEstimatorSpec. `loss` returns the model's loss, and `train` the train_op."""
     spec = functools.partial(estimator.tpu.TPUEstimatorSpec, mode)
     if mode == "infer":
         return spec(predictions=predictions)
@@ -157,12 +157,12 @@ def spec_of(mode, labels, loss, train, **predictions):
 
 
 def mod():
-    """Arguments of a spec whose tables are partitioned by 'mod', where that works."""
+    """Returns spec arguments for 'mod' partitions in ours. Stock does not support them."""
     return {} if is_stock else {"partition_strategy": "mod"}
 
 
 def emulated(grappler=False):
-    """Arguments of a TPUEstimator that emulates one core in ours, and of one off a TPU in stock."""
+    """Returns TPUEstimator arguments: one emulated core in ours, off a TPU in stock."""
     if is_stock:
         return off_tpu(grappler)
     return {"use_tpu": True, "config": config(grappler, device="host")}
@@ -173,7 +173,7 @@ def off_tpu(grappler=False):
 
 
 def minimize(loss, for_dense, for_tables, multiplier=1.0, limit=None):
-    """Trains the tables by their own optimizer, as in ours their spec does."""
+    """Trains dense variables and tables. In stock, `for_tables` stands for our spec's optimizer."""
     step = tf.compat.v1.train.get_global_step()
     if not is_stock:
         return for_dense.minimize(loss, step)
@@ -200,7 +200,7 @@ def _scaled_and_clipped(gradient, multiplier, limit):
 
 
 def examples(features):
-    """Serialized tf.train.Examples, of lists of values by sample for each feature."""
+    """Returns serialized tf.train.Examples of {feature: lists of values per sample}."""
     count = len(next(iter(features.values())))
     serialized = []
     for i in range(count):
@@ -219,7 +219,7 @@ def examples(features):
 
 
 def receiver_fn(parsing, narrow):
-    """A serving_input_receiver_fn of serialized Examples, some of whose ids are then int32."""
+    """Returns a serving_input_receiver_fn for serialized Examples. `narrow` ids become int32."""
 
     def receive():
         serialized = tf.compat.v1.placeholder(tf.string, [None])
@@ -231,7 +231,7 @@ def receiver_fn(parsing, narrow):
 
 
 def serve(directory, serialized):
-    """What the SavedModel's default signature gives for serialized Examples."""
+    """Returns the output of a SavedModel's default signature for serialized Examples."""
     if isinstance(directory, bytes):
         directory = directory.decode()
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:

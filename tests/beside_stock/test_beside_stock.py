@@ -1,11 +1,11 @@
-"""Random programs, under stock tensorflow-estimator on TensorFlow 2.15.1 and under ours here.
+"""Compares random programs with stock tensorflow-estimator on TensorFlow 2.15.1.
 
-A failing program prints as source. Alone it runs by its seed:
+A failing program is printed as source. To run it alone, select its seed:
 
     pytest tests/beside_stock -m '' -k 'program and 17]'
 
-The stock side is the interpreter ESTIMATOR_EMB_STOCK_PYTHON, with TensorFlow 2.15.1 and
-tensorflow-estimator 2.15.0; on TensorFlow 2.15.1 this one, if none is given.
+ESTIMATOR_EMB_STOCK_PYTHON names the stock Python, with TensorFlow 2.15.1 and tensorflow-estimator
+2.15.0. On TensorFlow 2.15.1, the default is this Python.
 """
 
 import concurrent.futures
@@ -23,11 +23,11 @@ CHUNK = 40
 
 @pytest.fixture(scope="module")
 def results(request, tmp_path_factory):
-    """A function of a seed: what its program recorded on each side, and what the processes said.
+    """Returns a function of a seed: the records of both sides, and the processes' output.
 
-    It runs programs by chunks of the selected seeds.
+    It runs the programs of all selected seeds in chunks.
     """
-    processes.stock_python()  # Or it is skipped.
+    processes.stock_python()  # Skips the tests without a stock Python.
     directory = tmp_path_factory.getbasetemp()
     if hasattr(request.config, "workerinput"):
         directory = directory.parent

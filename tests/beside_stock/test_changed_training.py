@@ -1,4 +1,4 @@
-"""What docs/differences.md says of gradients and variables is so, beside stock and here."""
+"""The statements of docs/differences.md about gradients and variables hold, for stock and ours."""
 
 import functools
 import json

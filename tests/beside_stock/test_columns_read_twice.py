@@ -1,6 +1,7 @@
-"""Programs in which several columns read one feature, under stock tensorflow-estimator and ours.
+"""Programs in which several columns read the same feature, in stock and in ours.
 
-Both train all variables by Adagrad, the tables by the spec's or, in stock, by the program's.
+Both train all variables with Adagrad. Tables use the spec's optimizer in ours, and the program's in
+stock.
 """
 
 import itertools

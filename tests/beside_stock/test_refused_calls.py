@@ -1,4 +1,4 @@
-"""Phrases of tensorflow-estimator in errors of calls: each class of estimators keeps its own."""
+"""Errors of refused calls contain tensorflow-estimator's phrases, for each class of estimators."""
 
 import json
 import pathlib
@@ -25,7 +25,7 @@ def refused(side):
 
 
 def phrases(text):
-    """What a message says around the values in it."""
+    """Returns a message's phrases, without the values between them."""
     values = r"given: .+|\(?<.*?>\)?|\(\{.*?\}\)|'?/[\w./]+'?|\.$"
     return [phrase.strip() for phrase in re.split(values, text) if phrase.strip()]
 

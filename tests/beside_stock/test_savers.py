@@ -1,4 +1,4 @@
-"""Savers that a model_fn makes with tables and use_tpu=False save and restore as stock's do."""
+"""With tables and use_tpu=False, savers made by model_fn save and restore like stock's."""
 
 import json
 import pathlib
@@ -26,5 +26,5 @@ def test_savers_of_model_fn_save_and_restore_as_stock():
             np.testing.assert_allclose(got["checkpoint"][name], value, 1e-5, 1e-6, err_msg=way)
         for result in ("loss", "predicted", "served"):
             np.testing.assert_allclose(got[result], want[result], 1e-5, 1e-6, err_msg=way)
-    # An average is another value than that of the last step.
+    # Averages differ from the values of the last step.
     assert stock["averages"]["loss"] != stock["all"]["loss"]

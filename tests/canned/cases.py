@@ -1,7 +1,7 @@
-"""Programs of `tf.estimator`, which return numbers: the same under stock and under ours.
+"""Programs of `tf.estimator` that return numbers, which must be equal in stock and in ours.
 
-`GROUPS` holds them by group and name. Each is called with a new folder. Nothing here imports
-estimator_emb: on our side `run_cases.py` has done so before.
+`GROUPS` holds programs by group and name. Each program is called with a new folder. This module
+does not import estimator_emb: on our side, `run_cases.py` has imported it before.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ def case(group, name):
     return functools.partial(add, group, name)
 
 
-# The data: 32 samples, and labels of each kind.
+# The data: 32 samples, with labels for each kind of task.
 _random = np.random.RandomState(0)
 SAMPLES = 32
 FEATURES = {
@@ -95,7 +95,7 @@ def variables(estimator):
 
 
 def everything(estimator, labels, folder):
-    """Trains, evaluates, predicts, exports and serves; returns all numbers."""
+    """Trains, evaluates, predicts, exports and serves. Returns all numbers."""
     estimator.train(input_fn(labels), steps=4)
     path = estimator.export_saved_model(
         f"{folder}/export", v1e.export.build_parsing_serving_input_receiver_fn(EXAMPLES)
@@ -108,7 +108,7 @@ def everything(estimator, labels, folder):
     }
 
 
-# Canned estimators, of both versions.
+# Canned estimators of v1 and v2.
 X = fc.numeric_column("x", [2])
 ITEM = fc.categorical_column_with_identity("item", 5)
 WORD = fc.categorical_column_with_vocabulary_list("word", ["a", "b", "c"], num_oov_buckets=1)
@@ -149,7 +149,7 @@ def canned(make, arguments, labels, folder):
 for version, api in (("v1", v1e), ("v2", v2e)):
     for name, (arguments, labels) in CANNED.items():
         add(f"canned {version}", name, canned, getattr(api, name), arguments, labels)
-    # A head of tf.estimator takes optimizers of Keras, and estimators of v1 have none.
+    # Heads of tf.estimator use Keras optimizers, which v1 estimators do not support.
     head = v1_heads._regression_head() if version == "v1" else v2e.RegressionHead()
     for name, arguments in WITH_HEAD.items():
         add(f"heads {version}", name, canned, getattr(api, name), {"head": head, **arguments}, REAL)
@@ -285,7 +285,7 @@ def logits(folder):
         return session.run(found)
 
 
-# Others of tf.estimator.experimental.
+# Other names of tf.estimator.experimental.
 @case("experimental", "KMeans")
 def kmeans(folder):
     points = FEATURES["x"]
@@ -295,7 +295,7 @@ def kmeans(folder):
 
     found = {}
     for name, arguments in {
-        # What it draws itself differs each time.
+        # Initial clusters are given, because KMeans would draw different ones in each run.
         "full": {"use_mini_batch": False},
         "mini": {"mini_batch_steps_per_iteration": 2},
         "cosine": {"distance_metric": "cosine", "use_mini_batch": False},
@@ -325,7 +325,7 @@ def sdca(folder):
         estimator = make([X, ITEM, hashed], optimizer=optimizer, config=config(folder + name))
         estimator.train(input_fn(labels, features=features), steps=6)
         metrics = estimator.evaluate(input_fn(labels, 1, features))
-        # It takes the samples in another order each time.
+        # It visits the samples in a different order in each run.
         found[name] = [metrics["average_loss"] < 0.5, estimator.get_variable_names()]
     return found
 
@@ -376,7 +376,7 @@ def recurrent(folder):
     return found
 
 
-# Estimators of a model_fn, and what goes round them.
+# Estimators with a model_fn, their exports, hooks and inputs.
 def model_fn(features, labels, mode, params):
     weights = v1.get_variable("w", [2, 1], initializer=v1.constant_initializer(0.5))
     y = features["x"] @ weights
@@ -414,7 +414,7 @@ def supervised():
 
 
 def events(folder):
-    """The scalars of event files, but the speed."""
+    """Returns the scalars of event files, without the speed."""
     found = {}
     for path in sorted(glob.glob(f"{folder}/events*")):
         for event in v1.train.summary_iterator(path):
@@ -519,7 +519,7 @@ def hooks(folder):
 
     final = Final()
     estimator = plain(folder)
-    with tf.Graph().as_default():  # Writers of summaries want one.
+    with tf.Graph().as_default():  # Summary writers need a graph.
         made = [
             Seeing(),
             final,
@@ -542,7 +542,8 @@ def hooks(folder):
         "timer": [timer.should_trigger_for_step(step) for step in (1, 2, 3)],
         "evaluated": [events(one) for one in sorted(glob.glob(f"{folder}/eval*"))],
         "summaries": events(f"{folder}/s"),
-        # The hook reads the global step while another op counts it: which steps it takes is luck.
+        # Which steps are profiled is random, because another op increments the global step
+        # meanwhile.
         "profiled": bool(glob.glob(f"{folder}/profiled/timeline-*.json")),
     }
 
@@ -645,7 +646,7 @@ class Subclassed(keras.Model):
 
 def functional():
     x = keras.Input([2], name="x")
-    # A bias before a batch normalization has gradient 0, but for rounding, which Adam makes large.
+    # A bias before a batch normalization has gradient 0 up to rounding, which Adam amplifies.
     hidden = keras.layers.BatchNormalization()(keras.layers.Dense(4, "relu", use_bias=False)(x))
     return keras.Model(x, keras.layers.Dense(1, name="y")(hidden))
 
@@ -678,7 +679,7 @@ def model(make, optimizer, arguments, folder):
 for name, (make, optimizer, arguments) in MODELS.items():
     add("Keras", name, model, make, optimizer, arguments)
 
-# Strategies on two logical CPUs, which `run_cases.py` makes.
+# Strategies on two logical CPUs, which `run_cases.py` creates.
 CPUS = ["/cpu:0", "/cpu:1"]
 STRATEGIES = {
     "mirrored": lambda: tf.distribute.MirroredStrategy(CPUS),
@@ -691,7 +692,7 @@ STRATEGIES = {
 def distributed(make, folder):
     strategy = make()
     both = {"train_distribute": strategy, "eval_distribute": strategy}
-    # The session's devices are others than those of eager execution.
+    # The session's devices differ from the devices of eager execution.
     session = v1.ConfigProto(device_count={"CPU": 2}, allow_soft_placement=True)
     configured = config(folder, session_config=session, **both)
     return everything(v2e.DNNRegressor([4], [X], config=configured), REAL, folder)

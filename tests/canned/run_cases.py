@@ -2,8 +2,8 @@
 
     run_cases.py stock|ours FOLDER GROUP
 
-Writes what each program of the group returns, or its error, as JSON to FOLDER/<side>.json. Ours
-are run after `install()`; a warning of estimator_emb is a false alarm, and ends them.
+Writes the result or error of each program of the group, as JSON, to FOLDER/<side>.json. Ours run
+after `install()`. They fail on any warning of estimator_emb, because it is a false alarm.
 """
 
 import json
@@ -46,7 +46,7 @@ def main(side, folder, group):
     for name, program in cases.GROUPS[group].items():
         tf.compat.v1.reset_default_graph()
         tf.keras.backend.clear_session()
-        # Initializers of Keras that are given no seed draw one, of Python's generator.
+        # Keras initializers without a seed draw it from Python's generator.
         tf.keras.utils.set_random_seed(3)
         try:
             found[name] = program(os.path.join(tempfile.mkdtemp(dir=folder), "model"))

@@ -1,10 +1,10 @@
-"""Trains tables, exports them in every way, and serves the exports; each half in its own process.
+"""Trains and exports tables in every way, and serves the exports, in two processes.
 
     tables_exported.py export FOLDER DEVICE
     tables_exported.py serve FOLDER
 
-`export` writes what `predict` and `evaluate` give to FOLDER/expected.json. `serve` is for any
-TensorFlow, without estimator_emb, and writes what the exports give to FOLDER/served.json.
+`export` writes the results of `predict` and `evaluate` to FOLDER/expected.json. `serve` runs on any
+TensorFlow without estimator_emb, and writes the exports' results to FOLDER/served.json.
 """
 
 import glob
@@ -128,7 +128,7 @@ def export(folder, device):
 
 
 def signatures(path):
-    """What each signature for serving gives, by the loader of TensorFlow 2."""
+    """Returns the output of each serving signature, with TensorFlow 2's loader."""
     loaded = tf.saved_model.load(path, ["serve"])
     given = tf.constant(serialized())
     outputs = {
@@ -139,7 +139,7 @@ def signatures(path):
 
 
 def run_graph(path, mode):
-    """What the graph of a mode gives: its loss and metrics, and for training the variables."""
+    """Returns loss and metrics of a mode's graph, and the trained variables if it trains."""
     with tf.Graph().as_default(), v1.Session() as session:
         meta = v1.saved_model.load(session, [mode], path)
         signature = meta.signature_def[mode]

@@ -43,7 +43,7 @@ def test_every_public_name_has_a_case():
 
 
 def leaves(value, name=""):
-    """Yields what nested dicts and lists hold: the keys of each, numbers and texts, by name."""
+    """Yields (name, value) of nested dicts and lists: the keys of each dict, numbers and texts."""
     if isinstance(value, list):
         value = dict(enumerate(value))
     if isinstance(value, dict):
@@ -60,7 +60,7 @@ def leaves(value, name=""):
 def test_numbers_of_stock(group, tmp_path):
     if group == "real data" and not cases.DATA.is_dir():
         pytest.skip(f"no real data in {cases.DATA}")
-    processes.stock_python()  # Or it is skipped.
+    processes.stock_python()  # Skips the test without a stock Python.
 
     def results(side):
         program = pathlib.Path(cases.__file__).with_name("run_cases.py")
@@ -73,7 +73,7 @@ def test_numbers_of_stock(group, tmp_path):
     assert [one for one in stock.values() if str(one).startswith("raised")] == []
     found = dict(leaves(ours))
     for name, expected in leaves(stock):
-        if isinstance(expected, float):  # Within the rounding of float32.
+        if isinstance(expected, float):  # Equal up to the rounding of float32.
             np.testing.assert_allclose(found[name], expected, 2e-4, 2e-6, err_msg=name)
         else:
             assert found[name] == expected, name

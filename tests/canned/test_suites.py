@@ -1,6 +1,6 @@
-"""The suites of linear models and networks that tensorflow-estimator's wheel brings along.
+"""Test suites of linear models and networks from tensorflow-estimator's wheel.
 
-`canned/*_testing_utils*.py` hold their test cases; which estimators they are for is said here, as
+`canned/*_testing_utils*.py` hold the test cases. This file chooses the estimators for them, as
 tensorflow-estimator's own test files did.
 """
 
@@ -20,14 +20,14 @@ MODULES = {
 }
 UNFIT = {
     "combined": "testPartitioner testSparseCombiner "
-    "test_warm_starting_with_vocab_remapping_and_partitioning",  # Arguments that it lacks.
-    "v1 feature_column_v2": "test_compute_fraction_of_zero_v2",  # Fails on TensorFlow 2.15, too.
+    "test_warm_starting_with_vocab_remapping_and_partitioning",  # They need unsupported arguments.
+    "v1 feature_column_v2": "test_compute_fraction_of_zero_v2",  # Also fails on TensorFlow 2.15.
 }
 """Part of a suite's name -> tests that are not for it."""
 
 
 def half_of(combined, kind):
-    """Returns a function that makes a combined model of which only one half is given."""
+    """Returns a function that makes a combined model with only its linear or its deep half."""
 
     def made(**kwargs):
         prefixed = {"feature_columns", "hidden_units", "optimizer"}
@@ -38,7 +38,7 @@ def half_of(combined, kind):
 
 
 def estimators(version, combined):
-    """Returns what the test cases ask for, by the names of their constructors' parameters."""
+    """Returns the objects that the test cases need, by the names of constructor parameters."""
     end = "V2" if version == "v2" else ""
     found = {}
     for kind, prefix, module in (("dnn", "DNN", dnn), ("linear", "Linear", linear)):
@@ -56,7 +56,7 @@ def estimators(version, combined):
 
 
 def collect():
-    """Returns the tests by name: of each version, model and implementation of columns."""
+    """Returns the tests by name, for each version, model and implementation of columns."""
     found = {}
     for version, columns, combined in (
         *itertools.product(["v1"], [feature_column, feature_column_v2], ["", " combined"]),
@@ -84,7 +84,7 @@ TESTS = collect()
 
 @pytest.fixture(autouse=True)
 def filtering():
-    """A test case of TensorFlow's shows all frames from then on."""
+    """Filters tracebacks again, because TensorFlow's test cases turn this off."""
     yield
     tf.debugging.enable_traceback_filtering()
 

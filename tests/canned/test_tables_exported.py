@@ -1,4 +1,4 @@
-"""Exports with tables are served by the plain TensorFlow of another version."""
+"""Plain TensorFlow of another version serves exports with tables."""
 
 import json
 import pathlib
@@ -21,7 +21,7 @@ import estimator_emb
 def test_exports_serve_what_predict_gives(newer_exports, device, tmp_path):
     pythons = [processes.stock_python(), sys.executable]
     exporting, serving = reversed(pythons) if newer_exports else pythons
-    # The stock Python need not have what estimator_emb imports beside TensorFlow.
+    # The stock Python may not have the packages that estimator_emb imports beside TensorFlow.
     for package in (estimator_emb, google_crc32c, tqdm):
         path = pathlib.Path(package.__file__).parent
         (tmp_path / path.name).symlink_to(path)
