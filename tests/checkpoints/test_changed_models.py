@@ -1,4 +1,4 @@
-"""What is said of a checkpoint whose model had another optimizer, or is another model."""
+"""Errors for a checkpoint of another optimizer or another model."""
 
 import harness
 import numpy as np
@@ -22,7 +22,7 @@ KINDS = ["plain", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("loc
 
 
 def make(kind, model_dir, optimizer, layer="dense", start=None):
-    """An estimator of two layers, `first` and `layer`, both of a kernel [3, 3]."""
+    """Returns an estimator with two layers, `first` and `layer`, each with a kernel [3, 3]."""
 
     def model(features, labels, mode, spec):
         hidden = v1.layers.dense(features["x"], 3, name="first")
@@ -82,7 +82,7 @@ def test_another_optimizer_of_the_model(kind, before, now, old, new, others, tmp
         f"here, and {there}"
     )
     assert remedy == f"What to do: {again}{anew(path)}"
-    # What the message advises.
+    # Do as the message says.
     make(kind, tmp_path / "new", now, start=path).train(input_fn, max_steps=1)
     want, got = harness.saved(tmp_path / "old", 1), harness.saved(tmp_path / "new", 0)
     for name in ("first/kernel", "dense/kernel"):
@@ -132,7 +132,7 @@ def test_a_renamed_layer_of_another_optimizer(tmp_path):
 
 @pytest.mark.parametrize("now", ["adagrad", "adam"])
 def test_the_folder_of_another_model(now, tmp_path):
-    """Its layers have the shapes of this one's, and nothing else in common."""
+    """Its layers have the same shapes as this model's, and nothing else in common."""
 
     def other(features, labels, mode):
         y = v1.layers.dense(v1.layers.dense(features["x"], 3, name="a"), 3, name="b")

@@ -1,4 +1,4 @@
-"""Reading and converting checkpoints, one of them as the legacy TPUEstimator writes under 'mod'."""
+"""Reading and converting checkpoints, including a legacy TPUEstimator's checkpoint with 'mod'."""
 
 import harness
 import numpy as np
@@ -70,7 +70,7 @@ def test_convert_to_the_order_of_ids_and_back(chunk, tmp_path, monkeypatch):
     np.testing.assert_equal(got, want)
     for name, value in want.items():
         assert np.asarray(got[name]).dtype == np.asarray(value).dtype
-    total = 3 * (4 * (13 * 2 * 2 + 6 * 4 + 9) + 8)  # Checked, written and read again.
+    total = 3 * (4 * (13 * 2 * 2 + 6 * 4 + 9) + 8)  # Checked, written and read back.
     assert seen[-1] == (total, total)
     assert sorted(seen) == seen
 
@@ -105,7 +105,7 @@ def test_a_converted_checkpoint_trains_on(tmp_path, meta_graphs):
     got, want = (harness.saved(tmp_path / name, 1) for name in ("new", "right"))
     assert not np.array_equal(want["words"], WORDS)
     np.testing.assert_equal(got, want)
-    # The record is not saved again; the graph beside the checkpoint is known as ours.
+    # The record is not saved again, but the graph beside the checkpoint is recognized as ours.
     for strategy in (None, "mod"):
         given = {"source": f"{tmp_path}/new", "destination": f"{tmp_path}/x", **legacy}
         said = harness.refusal(ValueError, checkpoint.convert, source_order=strategy, **given)

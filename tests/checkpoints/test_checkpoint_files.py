@@ -1,4 +1,4 @@
-"""Model directories whose `checkpoint` file or checkpoints are missing, damaged or elsewhere."""
+"""Model directories with missing, damaged or moved checkpoints or `checkpoint` files."""
 
 import os
 import pathlib
@@ -28,7 +28,7 @@ def once(tmp_path_factory):
 
 @pytest.fixture
 def trained(once, tmp_path, monkeypatch):
-    """A model directory with the checkpoints of steps 0, 1 and 2."""
+    """Returns a model directory with checkpoints of steps 0, 1 and 2."""
     monkeypatch.setattr(checkpoint_files, "PAUSE", 0)
     return shutil.copytree(once, tmp_path / "model")
 
@@ -67,7 +67,7 @@ def test_patterns_that_find_themselves(once, tmp_path, caplog):
 
 
 def test_characters_of_no_pattern_find_themselves(tmp_path, monkeypatch):
-    """Those of the folder that a relative path begins in are no part of a pattern."""
+    """The current folder's characters are not part of the pattern of a relative path."""
     (tmp_path / "[a]").mkdir()
     monkeypatch.chdir(tmp_path / "[a]")
     folder = "run{1}][]"
@@ -77,7 +77,7 @@ def test_characters_of_no_pattern_find_themselves(tmp_path, monkeypatch):
 
 
 def state(kind, folder):
-    """Spoils the `checkpoint` file; returns what is said of it."""
+    """Damages the `checkpoint` file. Returns the expected description."""
     file = folder / "checkpoint"
     whole = file.read_text()
     if kind == "missing":
@@ -106,11 +106,11 @@ def test_no_state_file(kind, trained):
     with pytest.raises(ValueError) as error:
         ee.train_and_evaluate(estimator, *specs)
     assert str(error.value) == message
-    # As an evaluator in a process of its own asks.
+    # As an evaluator in its own process does.
     with pytest.raises(tf.errors.NotFoundError):
         estimator.latest_checkpoint()
     call("predict", estimator, checkpoint_path=f"{trained}/model.ckpt-1")
-    # What the message advises.
+    # Do as the message says.
     (trained / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-2"')
     call("train", estimator)
     assert estimator.latest_checkpoint() == f"{trained}/model.ckpt-3"
@@ -118,7 +118,7 @@ def test_no_state_file(kind, trained):
 
 @pytest.mark.parametrize("remote", [False, True])
 def test_the_latest_is_gone(remote, trained):
-    """Deleted; or all paths are absolute, and the directory was moved."""
+    """It was deleted, or the directory was moved and has absolute paths."""
     named = f"{trained}/model.ckpt-2"
     if remote:
         named = "/no/such/folder/model.ckpt-1"
@@ -158,7 +158,7 @@ def test_a_checkpoint_in_another_folder(trained, tmp_path, caplog):
 
 @pytest.mark.parametrize("first", [True, False])
 def test_a_checkpoint_that_is_just_being_written(first, trained, monkeypatch):
-    """By training in another process: its state file comes after its files, an old one goes."""
+    """Another process trains: it writes its state file last, and deletes old checkpoints."""
     file = trained / "checkpoint"
     whole = file.read_text()
     if first:
@@ -237,7 +237,7 @@ def test_a_path_that_is_no_checkpoint(given, what_to_do, trained):
 
 
 def damage(kind, path):
-    """Damages a file of a checkpoint; returns what is said of it."""
+    """Damages a file of a checkpoint. Returns the expected description."""
     data, index = pathlib.Path(f"{path}.data-00000-of-00001"), pathlib.Path(f"{path}.index")
     whole = data.read_bytes()
     if kind == "missing":

@@ -1,4 +1,4 @@
-"""Values of a checkpoint are checked by the checksums that TensorFlow has saved."""
+"""Values of a checkpoint are verified with the checksums that TensorFlow saved."""
 
 import pathlib
 

@@ -1,6 +1,6 @@
 """Checkpoints written by other TensorFlow versions, and by stock tensorflow-estimator.
 
-`tests/data/make_checkpoints.py` writes them, and says how.
+`tests/data/make_checkpoints.py` writes them, and explains how.
 """
 
 import pathlib
@@ -27,7 +27,7 @@ FOLDER = pathlib.Path(__file__).parents[1] / "data" / "checkpoints"
     ],
 )
 def test_restores_predicts_and_trains_on(name, device, tmp_path):
-    """Accumulators included: without them the fourth step would end elsewhere."""
+    """Also tests accumulators: without them, the fourth step would give other values."""
     folder = FOLDER / name
     shutil.copytree(folder, tmp_path / "model")
     expected = np.load(folder / "expected.npz")

@@ -1,6 +1,6 @@
-"""Checkpoints whose index declares what cannot be, with checksums that are right.
+"""Checkpoints with an index that declares something impossible, but has correct checksums.
 
-TensorFlow ends the process for most of them.
+TensorFlow aborts the process for most of them.
 """
 
 import pathlib
@@ -151,7 +151,7 @@ def test_what_cannot_be_is_named(kind, once, tmp_path):
 
 
 def test_lengths_of_strings_that_do_not_add_up(once, tmp_path):
-    """In the data file, with a checksum of its own, which the index has."""
+    """The lengths are in the data file, with their own checksum."""
     path = copy(once, "whole", tmp_path)
     file = pathlib.Path(f"{path}.data-00000-of-00001")
     contents = bytearray(file.read_bytes())

@@ -1,4 +1,4 @@
-"""Tables that are served as float16: NumPy rounds those of the checkpoint for comparison."""
+"""Tables served as float16, compared with the checkpoint's tables rounded by NumPy."""
 
 import os
 import pathlib
@@ -25,7 +25,7 @@ v1 = tf.compat.v1
 
 
 def drawn():
-    # Of every magnitude, subnormal numbers of float16 among them.
+    # All magnitudes, including subnormal numbers of float16.
     random = np.random.default_rng(1)
     sizes = 10.0 ** random.uniform(-9, 3, [ROWS, DIMENSION])
     return np.float32(sizes * random.choice([-1, 1], [ROWS, DIMENSION]))
@@ -79,7 +79,7 @@ def receive():
 
 
 def check_served(path, table, combiner="sqrtn", tag="serve", **labels):
-    """Checks what a SavedModel answers, in plain TensorFlow, by the rows that NumPy rounds."""
+    """Serves a SavedModel with plain TensorFlow, and compares with rows rounded by NumPy."""
     rows = []
     for ids, given in zip(IDS, WEIGHTS, strict=True):
         factors = np.float64(given[ids >= 0]) if combiner == "sqrtn" else np.ones(sum(ids >= 0))
@@ -100,7 +100,7 @@ def size(path):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """The folder of a trained model."""
+    """Returns the folder of a trained model."""
     folder = tmp_path_factory.mktemp("float16")
     make(folder, by_config())
     return folder
@@ -128,7 +128,7 @@ def test_an_export_serves_rounded_rows_at_half_the_size(spec, combiner, way, tmp
 
 
 def test_a_table_in_slices_under_a_name_that_an_op_has(trained, tmp_path):
-    """TensorFlow reads no float16 in slices, in which a cluster saves tables."""
+    """A cluster saves tables in slices, but TensorFlow cannot read float16 in slices."""
     others = {"scale": np.float32([1.0]), "global_step": np.int64(1)}
     path = saved_values.write(tmp_path / "model.ckpt-1", {"t": drawn(), **others}, slices=300)
 

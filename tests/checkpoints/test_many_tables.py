@@ -1,4 +1,4 @@
-"""What commands do for a checkpoint grows with its tables, and not faster."""
+"""The work of commands on a checkpoint grows at most linearly with its number of tables."""
 
 import cProfile
 import pstats
@@ -49,7 +49,7 @@ COMMANDS = {
 @pytest.mark.parametrize("name", COMMANDS)
 def test_calls_grow_with_the_tables(name, tmp_path):
     calls = []
-    for tables in (10, 20, 80):  # The first imports what it needs.
+    for tables in (10, 20, 80):  # The first run imports modules.
         path, columns = saved(tmp_path, tables), [f"column_{one}" for one in range(tables)]
         out = tmp_path / f"out_{tables}"
         out.mkdir()

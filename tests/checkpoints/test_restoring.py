@@ -1,4 +1,4 @@
-"""A graph that does not fit its checkpoint: an error before a session opens, with what to do."""
+"""A graph that does not fit its checkpoint: an error with advice, before a session opens."""
 
 import shutil
 
@@ -28,7 +28,7 @@ def once(tmp_path_factory):
 
 @pytest.fixture
 def trained(once, tmp_path):
-    """A model directory with the checkpoints of steps 0 and 1."""
+    """Returns a model directory with checkpoints of steps 0 and 1."""
     return shutil.copytree(once, tmp_path / "model")
 
 
@@ -90,7 +90,7 @@ def test_slots_of_another_optimizer(way, trained):
     )
     for what in CALLS[1:]:
         call(what, estimator)
-    # What the message advises.
+    # Do as the message says.
     moved = make(trained.parent / "new", way, parameters=ee.AdamParameters(0.1), start=path)
     call("train", moved)
     want = harness.saved(trained, 1)
@@ -113,7 +113,7 @@ def test_a_renamed_table(way, trained):
     for what in CALLS:
         message = refused(what, make(trained, way, name="terms"))
         assert message == renamed(path, "terms", "table 'terms' is")
-    # What the message advises.
+    # Do as the message says.
     settings = ee.WarmStartSettings(path, [".*"], var_name_to_prev_var_name={"terms": "words"})
     call("train", make(trained.parent / "new", way, name="terms", start=settings))
     want, got = harness.saved(trained, 1), harness.saved(trained.parent / "new", 0)
@@ -169,7 +169,7 @@ def test_another_type(trained):
 
 
 class OwnSaver(tf.compat.v1.train.Saver):
-    """Restores the variables that it finds as they are, and begins the others anew."""
+    """Restores variables with matching shapes, and initializes all others."""
 
     def restore(self, sess, save_path):
         sess.run([one.initializer for one in tf.compat.v1.global_variables()])
@@ -189,7 +189,7 @@ def begin_tables():
 
 @pytest.mark.parametrize("way", HOST_OR_EMULATED)
 def test_what_savers_of_the_program_restore(way, trained):
-    """Only that is compared: the table of another shape is left out, renamed or reshaped."""
+    """Compares only variables that the saver restores. Savers skip, rename or reshape the table."""
     scaffold = tf.compat.v1.train.Scaffold
 
     def of_dense_variables():
@@ -217,7 +217,7 @@ def test_what_savers_of_the_program_restore(way, trained):
     variables = harness.saved(trained, 1)
     variables["old_words"] = variables.pop("words")
     call("evaluate", estimator, checkpoint_path=save(f"{trained}/old/model.ckpt-1", variables))
-    if way == "host":  # TensorFlow reshapes no variable that is a part, as an emulated TPU's are.
+    if way == "host":  # TensorFlow does not reshape parts of variables, as on an emulated TPU.
         call("evaluate", make(trained, way, rows=100, dimension=2, scaffold_fn=reshaping))
     line = "  table 'words': variable words is [60, 4] here and [50, 4] in the checkpoint"
     message = refused("evaluate", make(trained, way, rows=60, scaffold_fn=reshaping))
@@ -259,7 +259,7 @@ def test_warm_start(way, trained, tmp_path, in_shards):
     for what, start in (
         ("train", str(trained)),
         ("evaluate", settings(path)),
-        ("predict", settings(str(trained), ["words"])),  # And their slots.
+        ("predict", settings(str(trained), ["words"])),  # Also their slots.
     ):
         refuses(
             start,
@@ -310,11 +310,11 @@ def test_a_prediction_that_is_not_read_to_its_end(trained):
     estimator = make(trained)
     predictions = estimator.predict(input_fn)
     first = next(predictions)
-    # Another call would compare its graph with the checkpoint of the prediction.
+    # Otherwise another call would compare its graph with the prediction's checkpoint.
     assert estimator._directory.start is None
     call("train", estimator)
     assert call("evaluate", estimator)["global_step"] == 2
-    # The session of the prediction has the weights that it began with.
+    # The prediction's session keeps the weights with which it began.
     assert [first, *predictions] == call(
         "predict", estimator, checkpoint_path=f"{trained}/model.ckpt-1"
     )

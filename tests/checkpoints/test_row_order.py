@@ -1,6 +1,7 @@
-"""Conversions of checkpoints that stock TensorFlow wrote for a TPU of four hosts.
+"""Converts checkpoints that stock TensorFlow wrote for a TPU with four hosts.
 
-tests/data/tpu_checkpoints has them, by make_tpu_checkpoint.py; the right rows are written out here.
+make_tpu_checkpoint.py wrote them to tests/data/tpu_checkpoints. The right rows are written out
+here.
 """
 
 import json
@@ -43,7 +44,7 @@ RECORD = "estimator_emb/row_order"
 
 @pytest.fixture
 def saved(tmp_path):
-    """A function that returns a copy of a checkpoint of stock TensorFlow."""
+    """Returns a function that returns a copy of a checkpoint of stock TensorFlow."""
 
     def copy(strategy, graph=True):
         folder = tmp_path / strategy
@@ -91,7 +92,7 @@ def test_from_hosts_to_hosts_and_back(saved, tmp_path, monkeypatch):
         got = read(path)
         np.testing.assert_array_equal(got["words"], WORDS[IN_ORDER_OF[hosts]])
         np.testing.assert_array_equal(got["words/Adagrad"], WORDS[IN_ORDER_OF[hosts]] + 0.5)
-        np.testing.assert_array_equal(got["items"], ITEMS)  # A row or none for each host.
+        np.testing.assert_array_equal(got["items"], ITEMS)  # Each host has one row or none.
         assert error(
             source=path, destination=f"{tmp_path}/x", tables=["words"], to="mod", to_hosts=hosts
         ) == (
@@ -133,7 +134,7 @@ def test_nothing_is_converted_twice(saved, tmp_path):
 def test_a_checkpoint_that_an_old_program_saves_again_keeps_no_record_and_is_still_safe(
     saved, tmp_path
 ):
-    """TensorFlow's Saver writes the variables of its graph only, so the record is gone."""
+    """TensorFlow's Saver writes only the variables of its graph, so the record is lost."""
     path = checkpoint.convert(saved("mod"), f"{tmp_path}/new", ["*"]).path
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         variables = {
@@ -166,7 +167,7 @@ def test_one_table_after_the_other(saved, tmp_path):
 
 
 def test_tables_that_stay_are_told_apart_later(saved, tmp_path):
-    """What `--from` says holds for all tables; one that is not known as such keeps its slices."""
+    """`--from` applies to all tables. A variable that is not known as a table keeps its slices."""
     source = saved("mod", graph=False)
     path = checkpoint.convert(source, f"{tmp_path}/1", ["items"], source_order="mod").path
     hosts = {"few": 4, "items": 1, "items/Adagrad": 1, "words": 4}
@@ -197,7 +198,7 @@ def test_other_hosts_than_the_checkpoint_tells(hosts, graph, saved, tmp_path):
     assert error(**arguments, tables=["words"], hosts=hosts) == (
         f"convert: hosts must be 4 for {path!r}{why}; got {hosts}."
     )
-    # A small table alone: the others tell.
+    # For a small table alone, the other tables tell the number of hosts.
     assert error(**arguments, tables=["few"], hosts=hosts).startswith(
         f"convert: hosts must be 4 for {path!r}: "
     )
@@ -218,7 +219,7 @@ def test_what_nothing_tells_is_asked_for(saved, tmp_path, capsys):
         assert main_lib.main(["convert", path, f"{tmp_path}/new", "--table=words", *arguments]) == 2
         assert "nothing in" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
-    # Without the graph, the helper variables' slots name the tables.
+    # Without a graph, the slots of helper variables name the tables.
     assert main_lib.main(["convert", path, f"{tmp_path}/new", "--table=*", "--from=mod"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         *(f"moved rows of {name}" for name in sorted(BY_ID)),
@@ -257,7 +258,7 @@ def test_a_checkpoint_that_another_program_joined(tmp_path):
 
 
 def test_our_own_graphs_say_the_order_of_ids(tmp_path):
-    """Those that load the rows of each host; test_checkpoint.py has one of the host."""
+    """Tests graphs that load each host's rows. test_checkpoint.py tests a graph for the host."""
     for strategy in ("mod", "div"):
         embedding = tpu_graphs.one_table(
             ee.TableConfig(13, 2), hosts=4, partition_strategy=strategy
@@ -342,7 +343,7 @@ def test_memory_does_not_grow_with_the_table(tmp_path, monkeypatch):
 
 
 def test_keys_of_slices_that_begin_far_away(tmp_path):
-    """Numbers of one to four bytes, in the code by which the index sorts them."""
+    """Numbers of one to four bytes, in the encoding by which the index sorts them."""
     ends = [1, 63, 64, 65, 8191, 8192, 8193, 1048575, 1048576, 1048577]
     path = f"{tmp_path}/far"
     starts = [0, *ends[:-1]]
@@ -379,7 +380,7 @@ def test_every_type_is_copied(tmp_path):
 
 
 def test_float16_is_written_whole(tmp_path, monkeypatch):
-    """TensorFlow restores no float16 that was saved in parts."""
+    """TensorFlow cannot restore float16 saved in parts."""
     monkeypatch.setattr(writer, "CHUNK_BYTES", 16)
     halves = WORDS.astype(np.float16)
     path = save(f"{tmp_path}/halves.ckpt", {"words": halves, "dense": halves})

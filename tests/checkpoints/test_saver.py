@@ -30,7 +30,7 @@ def train(of, steps):
 
 
 def files(folder, step="*"):
-    """Names of the data files, in order, and their sizes."""
+    """Returns the data files' names, in order, and sizes."""
     paths = sorted(pathlib.Path(folder).glob(f"model.ckpt-{step}.data-*"))
     return {path.name: path.stat().st_size for path in paths}
 
@@ -44,10 +44,10 @@ def two_cores(monkeypatch):
 @pytest.mark.slow
 def test_several_files_hold_the_same_and_are_as_large(two_cores, tmp_path, monkeypatch):
     train(estimator(tmp_path / "two"), 1)
-    train(estimator(tmp_path / "two"), 1)  # Goes on from the two files.
+    train(estimator(tmp_path / "two"), 1)  # Continues from the two files.
     sizes = files(tmp_path / "two", 2)
     assert list(sizes) == [f"model.ckpt-2.data-0000{i}-of-00002" for i in range(2)]
-    # A row is 32 bytes; there are tables and slots.
+    # A row has 32 bytes. There are tables and slots.
     assert all(abs(size - sum(ROWS.values()) * 32) < 100 for size in sizes.values())
     monkeypatch.setattr(saver, "FILE_BYTES", 1 << 20)
     train(estimator(tmp_path / "one"), 2)
@@ -87,7 +87,7 @@ def test_a_training_leaves_the_checkpoint_that_it_begins_with(tmp_path, monkeypa
 
     seen = []
 
-    # With the graph, which conftest.py leaves out elsewhere.
+    # With the graph, which conftest.py omits in other tests.
     export = tf.compat.v1.train.Saver.export_meta_graph.__wrapped__
     monkeypatch.setattr(tf.compat.v1.train.Saver, "export_meta_graph", export)
     of = estimator(tmp_path, keep_checkpoint_max=2)
@@ -97,6 +97,6 @@ def test_a_training_leaves_the_checkpoint_that_it_begins_with(tmp_path, monkeypa
     of.train(harness.input_fn_of([BATCH] * 2), hooks=[looks], steps=2)
     assert seen[0] == before and len(before) == 3
     assert list(files(tmp_path, 2)) == ["model.ckpt-2.data-00000-of-00001"]  # It is small.
-    # It counts among those that are kept, and goes when it is the oldest.
+    # It counts among the kept checkpoints, and is deleted when it is the oldest.
     assert not of_step(0) and not of_step(1)
     assert len(of_step(2)) == len(of_step(3)) == 3

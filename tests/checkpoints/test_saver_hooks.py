@@ -1,4 +1,4 @@
-"""Several hooks of one training that save into its model directory: one writes at a time."""
+"""Several hooks of a training save into the same model directory, but only one at a time."""
 
 import importlib.util
 import time
@@ -20,7 +20,7 @@ if importlib.util.find_spec("tensorflow.python.tpu.async_checkpoint"):
 
 @pytest.fixture
 def writing(monkeypatch):
-    """How many savers of this process wrote at once, each time that one began."""
+    """Returns a list: the number of concurrent saves at the start of each save."""
     now, counts, write = [], [], tf1.train.Saver.save
 
     def save(*args, **kwargs):
@@ -40,14 +40,14 @@ def writing(monkeypatch):
 @pytest.mark.parametrize(
     "way, others",
     [
-        # The estimator of a TPU saves by a hook of its own too.
+        # The TPU's estimator also saves with its own hook.
         pytest.param("emulated", [tf1.train.CheckpointSaverHook], marks=pytest.mark.slow),
         ("host", [tf1.train.CheckpointSaverHook, "async"]),
     ],
 )
 def test_one_writes_at_a_time(way, others, kind, writing, tmp_path):
     def hooks():
-        # In one order and the other: a hook ends a training after those before it.
+        # In both orders, because hooks end in the order in which they are listed.
         kinds = [kind, *(kind if other == "async" else other for other in others)]
         for ordered in (kinds, kinds[::-1]):
             yield [one(str(tmp_path), save_steps=1) for one in ordered]
@@ -64,7 +64,7 @@ def test_one_writes_at_a_time(way, others, kind, writing, tmp_path):
 
 @pytest.mark.parametrize("kind", ASYNC, ids=lambda kind: kind.__module__.split(".")[0])
 def test_a_hook_that_saves_alone(kind, writing, tmp_path):
-    """That of TensorFlow 2.15 too writes while a program of TensorFlow 2 trains, not at its end."""
+    """In TensorFlow 2 programs, TensorFlow 2.15's hook too writes during training, not after."""
 
     class Wait(tf1.train.SessionRunHook):
         def before_run(self, run_context):

@@ -1,4 +1,4 @@
-"""What the values of a checkpoint say, and reading its tables, against NumPy."""
+"""Statistics of a checkpoint's values, and reading its tables, compared with NumPy."""
 
 import pathlib
 import shutil
@@ -31,7 +31,7 @@ def test_norms_and_bad_numbers(piece, tmp_path, monkeypatch):
     wanted = np.quantile(norms, (0.05, 0.5, 0.95), method="inverted_cdf")
     np.testing.assert_allclose(found.norm_quantiles, wanted, rtol=0.004)
     assert found.histogram.sum() == 999
-    assert found.never_trained == 1000  # All but the one with NaN.
+    assert found.never_trained == 1000  # All rows except the row with NaN.
 
 
 def test_a_table_without_numbers(tmp_path):
@@ -47,7 +47,7 @@ ALL = [*optimizers.PARAMETERS, optimizers.MDLAdagradLightParameters]
 @pytest.mark.parametrize("optimizer", ALL, ids=lambda one: one.__name__)
 @pytest.mark.parametrize("dimension", [1, 3])
 def test_slots_and_untrained_rows_of_every_optimizer(optimizer, dimension, tmp_path):
-    """Twelve rows, of which the first five were trained; a start that is chosen is 0.3 here."""
+    """The first five of twelve rows were trained. A user-chosen initial value is 0.3 here."""
     weights = normal(0, 12, dimension)
     variables = {"words": weights, "dense/kernel": weights}
     chosen_only = all(isinstance(slot.initial, str) for slot in optimizer.slots)
@@ -61,7 +61,7 @@ def test_slots_and_untrained_rows_of_every_optimizer(optimizer, dimension, tmp_p
     assert listed.slots == tuple(sorted(f"words{slot.suffix}" for slot in optimizer.slots))
     name = optimizer.__name__.removesuffix("Parameters")
     assert listed.optimizer == (name if optimizer.slots else None)
-    (found,) = checkpoint.statistics(path)  # A dense layer's kernel is none.
+    (found,) = checkpoint.statistics(path)  # A dense layer's kernel is not a table.
     if not optimizer.slots:
         assert (found.never_trained, found.why_unknown) == (None, "it has no slots")
     elif chosen_only and dimension == 1:
@@ -116,7 +116,7 @@ def test_differences(tmp_path, monkeypatch):
     second["nan"] = np.float32([[np.nan, np.nan]])
     second["global_step"], second["note"] = np.int64(9), np.array([b"a", b""], object)
     found = {one.name: one for one in checkpoint.differences(first, write(tmp_path / "2", second))}
-    assert found.pop("nan").largest != found.pop("note").largest != 0  # NaN is unequal to itself.
+    assert found.pop("nan").largest != found.pop("note").largest != 0  # NaN does not equal itself.
     assert found.pop("words").largest == pytest.approx(2)
     assert found == {
         "global_step": checkpoint.Difference("global_step", "values", None, None, 1, 1, 6.0),
@@ -132,7 +132,7 @@ def test_checkpoints_of_other_row_orders_differ_by_id_only():
 
 
 def without_graph(tmp_path):
-    """A checkpoint under 'mod', and a copy that does not say so."""
+    """Returns a checkpoint with 'mod', and a copy without the record of it."""
     source = DATA / "tpu_checkpoints" / "mod"
     shutil.copytree(source, tmp_path, ignore=shutil.ignore_patterns("*.meta"), dirs_exist_ok=True)
     return str(source), f"{tmp_path}/model.ckpt-7"
@@ -204,7 +204,7 @@ def test_a_column_that_is_called_like_a_table(tmp_path):
     tbl_words = "tower/tbl_words_embedding/embedding_weights"
     path = write(tmp_path / "a.ckpt", {tbl_words: weights, "other": others})
     with pytest.raises(ValueError, match="there is no table called 'tbl_other' in checkpoint"):
-        checkpoint.table(path, "tbl_other")  # No column's: it has its name alone.
+        checkpoint.table(path, "tbl_other")  # Not a column's table, so it has only its own name.
     for name in ("tbl_words", "tbl_tbl_words"):
         np.testing.assert_array_equal(checkpoint.table(path, name), weights)
     both = write(tmp_path / "both.ckpt", {tbl_words: weights, WORDS: others})

@@ -1,4 +1,4 @@
-"""Of two trainings in one model directory, the second is refused; nothing else is."""
+"""A second training in the same model directory is refused. Nothing else is refused."""
 
 import errno
 import fcntl
@@ -25,7 +25,7 @@ HERE = f"this process ({os.getpid()})"
 
 
 def check_refused(model_dir, who=HERE):
-    """Checks the error of a second training, which tells when the first one has begun."""
+    """Checks the error of a second training, which says when the first training began."""
     message = harness.refusal(RuntimeError, call, "train", make(model_dir))
     begun = message.partition(", since ")[2].partition(",")[0]
     assert 0 <= time.time() - time.mktime(time.strptime(begun)) < processes.HANGS
@@ -52,7 +52,7 @@ def test_another_estimator(tmp_path, monkeypatch):
         assert lock_of(model_dir).exists()
         for spelling in (model_dir, "model", f"{model_dir}/", "link", f"file://{model_dir}"):
             check_refused(spelling)
-        with pytest.raises(RuntimeError):  # The same one, within its own training.
+        with pytest.raises(RuntimeError):  # The same estimator, within its own training.
             call("train", estimator)
         for reads in ("evaluate", "predict", "export"):
             call(reads, make(model_dir))
@@ -111,7 +111,7 @@ def test_another_process(tmp_path):
 
 
 def test_a_forked_process_holds_nothing(tmp_path):
-    """It inherits the descriptor, and may live longer than the training, or unwind its calls."""
+    """It inherits the descriptor, and may outlive the training or unwind its calls."""
     children = []
 
     def fork():
@@ -141,7 +141,7 @@ def test_a_forked_process_holds_nothing(tmp_path):
 
 
 def test_a_worker_is_not_refused_and_removes_nothing(tmp_path, monkeypatch):
-    """Of a cluster, only the chief saves, and knows what it has begun."""
+    """In a cluster, only the chief saves and knows its unfinished saves."""
     unfinished = tmp_path / "model.ckpt-7_temp"
     unfinished.mkdir()
     with training_lock.held(str(tmp_path)):
@@ -177,7 +177,7 @@ def test_a_file_system_without_locks(place, why_not, tmp_path, monkeypatch, capl
 
 
 def test_of_many_at_once_one_holds_the_lock(tmp_path):
-    """One at a time holds the lock, although each removes its file, or finds another's."""
+    """Only one thread holds the lock at a time, although each holder removes the lock file."""
     inside, most, held, refused = [], [], [], []
 
     def many():
@@ -206,7 +206,7 @@ def test_of_many_at_once_one_holds_the_lock(tmp_path):
 @pytest.mark.parametrize("replaced", [False, True])
 @pytest.mark.parametrize("kind", ["TPUEstimator", "Estimator"])
 def test_a_training_whose_lock_is_removed_does_not_save(kind, replaced, tmp_path, request):
-    """As by `rm`, after which a second training makes a file of its own."""
+    """The file is deleted, and maybe a second training creates its own."""
     path = lock_of(tmp_path)
 
     class Removes(tf.compat.v1.train.SessionRunHook):

@@ -1,4 +1,4 @@
-"""What killed saves leave is removed when training begins, and nothing that is being written."""
+"""Training removes files left by killed saves when it begins, but no file still being written."""
 
 import os
 import signal
@@ -69,7 +69,7 @@ def test_a_save_that_is_killed(tmp_path):
     processes.until(lambda: list(tmp_path.glob("model.ckpt-*")))
     processes.until(stopped_within_a_save)
     begun = list(tmp_path.glob("model.ckpt-*_temp/*"))
-    # While it lives, another training leaves its files alone.
+    # While the process lives, another training leaves its files alone.
     with pytest.raises(RuntimeError, match=f"is held by process {process.pid} on "):
         call("train", make(tmp_path, rows=2_000_000))
     assert all(one.exists() for one in begun)
