@@ -1,6 +1,6 @@
-"""A program of TensorFlow 1's names that runs under stock tensorflow-estimator and under ours.
+"""A TensorFlow 1 style program that runs under stock tensorflow-estimator and under ours.
 
-Its one optimizer is the spec's too, so that tables train alike on both sides; flags make it wrong.
+Its only optimizer is also the spec's, so tables train the same on both sides. Flags add errors.
 """
 
 import argparse
@@ -25,7 +25,7 @@ parser.add_argument("--out", help="a folder to write records in, and to export t
 parser.add_argument("--plain", action="store_true", help="an Estimator, by train_and_evaluate")
 flags = parser.parse_args()
 
-# As many programs begin: what was there is removed, and a note is left.
+# Many programs begin by deleting the old folder and leaving a note.
 if os.path.exists(flags.model_dir):
     shutil.rmtree(flags.model_dir)
 tf.gfile.MakeDirs(flags.model_dir)
@@ -43,7 +43,7 @@ column = tf.tpu.experimental.embedding_column(
 
 
 def write_records(path):
-    """Writes the input as BERT's programs do, which read it by the same path."""
+    """Writes the input and reads it back by the same path, as BERT's programs do."""
     random = np.random.RandomState(3)
     tf.gfile.MakeDirs(flags.out)
     with tf.python_io.TFRecordWriter(path) as writer:

@@ -69,7 +69,7 @@ def line_of(text, program):
 
 @pytest.fixture
 def run(tmp_path, capsys):
-    """Runs the command on a program; (status, stdout, stderr)."""
+    """Returns a function that runs the command on a program, giving (status, stdout, stderr)."""
     script = tmp_path / "program.py"
 
     def of(options=("--compile=no",), **parts):
@@ -154,7 +154,7 @@ def test_train_and_evaluate_has_both_steps_checked(run):
             "Only a TPUEstimator of estimator_emb can be checked; got Estimator of "
             "tensorflow_estimator.python.estimator.estimator.",
         ),
-        # The program's own failures, and what only an emulated TPU cannot be.
+        # The program's own failures, and configurations that an emulated TPU does not support.
         *(
             (parts, "{} failed before it trained.")
             for parts in (
@@ -242,7 +242,7 @@ def test_the_compiler_that_is_asked_for_must_be_there(run, monkeypatch):
 
 @pytest.mark.slow
 def test_a_program_of_tensorflow_1_as_a_module(tmp_path):
-    """And without the behaviour of TensorFlow 2, which --tf-v1 disables."""
+    """--tf-v1 also disables the behavior of TensorFlow 2."""
     text = program(more=TEXT).replace("tf.compat.v1.", "tf.")
     text = "from tensorflow.contrib import tpu\n" + text
     (tmp_path / "legacy.py").write_text(text)

@@ -1,6 +1,6 @@
-"""estimator-emb cluster: processes are started, shown and ended, whatever becomes of them.
+"""estimator-emb cluster starts, shows and ends processes, even if some of them fail.
 
-The programs here are of a few lines and without TensorFlow, but for the last test.
+These programs have a few lines without TensorFlow, except in the last test.
 """
 
 import collections
@@ -80,7 +80,7 @@ def start(
 
 
 def run(directory, program, **kwargs):
-    """Returns status, lines of stdout and lines of stderr."""
+    """Returns the status, and the lines of stdout and stderr."""
     process = start(directory, program, **kwargs)
     try:
         output, errors = process.communicate(timeout=processes.HANGS)
@@ -98,7 +98,7 @@ def timeless(line):
 
 
 def is_running(pid):
-    """Whether a process runs. One that nobody waits for does not."""
+    """Returns whether a process runs. Zombies do not."""
     with contextlib.suppress(FileNotFoundError):
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False
@@ -141,7 +141,7 @@ def test_each_process_has_its_task_and_its_lines(tmp_path):
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_repeated_lines_are_counted(size):
-    """Whatever their times are, and however they arrive."""
+    """Ignores the lines' times, for any size of chunks."""
     text = (
         "a\na\na\n\n\n"
         "W1127 02:54:18.123456   21926 a.py:1] b\nW1127 02:54:19.5   21926 a.py:1] b\n"
@@ -242,7 +242,7 @@ ENDS = {
             tell("trains")
         time.sleep(10_000)
         """,
-        1,  # The chief's is 0, which would say that all went well.
+        1,  # The chief's status is 0, which would mean success.
         [
             "estimator-emb: ps 1 ended with status 3 after N s.",
             "estimator-emb: Without ps 1 training cannot go on: all others end.",
@@ -274,7 +274,7 @@ def test_what_ends_training_and_what_does_not(what, tmp_path):
 
 @pytest.mark.slow
 def test_servers_and_workers_end_when_the_chief_is_done(tmp_path):
-    """What does not end by SIGTERM is killed; but for the evaluator, which is waited for."""
+    """Processes that ignore SIGTERM are killed, except the evaluator, which is waited for."""
     status, output, errors = run(
         tmp_path,
         """
@@ -319,7 +319,7 @@ time.sleep(10_000)
 
 
 def hanging(directory, ignore=False, **kwargs):
-    """Starts processes that each have a process of their own; returns it and all their ids."""
+    """Starts a cluster of processes with a child each. Returns the command and all their ids."""
     program = HANGS.replace('sys.argv[1] == "ignore"', str(ignore))
     process = start(directory, program, evaluator=True, **kwargs)
     processes.until(lambda: len(list(directory.glob("started.*"))) == 4 or process.poll())
@@ -358,7 +358,7 @@ def test_what_ignores_a_signal_is_killed_by_a_second_one_or_in_time(seconds, aga
     if again:
         time.sleep(1.2)
         assert process.poll() is None
-    while again and process.poll() is None:  # A busy machine may take two for the same one.
+    while again and process.poll() is None:  # A busy machine may merge two signals into one.
         process.send_signal(signal.SIGINT)
         time.sleep(1.2)
     _, errors = process.communicate(timeout=processes.HANGS)
@@ -376,7 +376,7 @@ def test_no_process_outlives_the_command_that_is_killed(tmp_path):
 
 
 def test_nobody_reads_what_is_shown(tmp_path):
-    """As of `estimator-emb cluster ... | head -1`: all end in order."""
+    """As with `estimator-emb cluster ... | head -1`: all processes end in order."""
     process = start(
         tmp_path,
         """
@@ -408,7 +408,7 @@ def test_the_state_of_each_process_is_shown_on_a_terminal(tmp_path):
     )
     os.close(terminal)
     written = b""
-    with contextlib.suppress(OSError):  # How a terminal ends.
+    with contextlib.suppress(OSError):  # Raised when the terminal closes.
         while data := os.read(shown, 4096):
             written += data
             if re.search(rb"chief      \d+:\d\d runs  ", written):
@@ -481,4 +481,4 @@ def test_the_example_trains_as_a_cluster_and_ends(tmp_path):
     evaluated = [
         event.step for path in events for event in tf.compat.v1.train.summary_iterator(str(path))
     ]
-    assert 400 <= max(evaluated) <= step  # A worker may step once more when the chief is done.
+    assert 400 <= max(evaluated) <= step  # A worker may take one more step after the chief is done.

@@ -1,6 +1,6 @@
 """estimator-emb compare: its arguments, finished runs, and programs.
 
-The programs of the slow tests are `compared_program.py`, with flags that make it wrong.
+The slow tests run `compared_program.py`, with flags that add errors.
 """
 
 import contextlib
@@ -192,7 +192,7 @@ def test_a_damaged_checkpoint_is_not_compared(tmp_path, capsys):
 
 
 def run(directory, *arguments):
-    """Runs the command in a folder of its own, in which it must leave nothing."""
+    """Runs the command in its own folder, and checks that it leaves no files there."""
     (directory / "tmp").mkdir(exist_ok=True)
     before = sorted(directory.iterdir())
     own = {"TMPDIR": str(directory / "tmp"), "ESTIMATOR_EMB_NATIVE": "0"}
@@ -209,7 +209,7 @@ PROGRAM_AND_FLAGS = [str(PROGRAM), "--model_dir={out}/model"]
 @pytest.mark.slow
 @pytest.mark.parametrize("clip, status", [(None, 0), (0.001, 1)])
 def test_beside_stock(tmp_path, clip, status):
-    """Stock never reads clipping_limit; all else must agree."""
+    """Stock never reads clipping_limit. All other results must agree."""
     stock = os.environ.get("ESTIMATOR_EMB_STOCK_PYTHON")
     if stock is None:
         pytest.skip("ESTIMATOR_EMB_STOCK_PYTHON names no Python with TensorFlow 2.15.1")
@@ -253,7 +253,7 @@ def test_beside_stock(tmp_path, clip, status):
     ],
 )
 def test_programs(tmp_path, arguments, status, said):
-    """Another rate of an Estimator; chance; a failure; trainings until the steps are made."""
+    """Tests a different rate of an Estimator, chance, a failure, and repeated calls of train."""
     (tmp_path / "other.py").write_text(PROGRAM.read_text().replace("default=0.1", "default=0.11"))
     own = [one for one in arguments if one.startswith(("--b", "--repeat"))]
     done = run(tmp_path, *own, *PROGRAM_AND_FLAGS, *(one for one in arguments if one not in own))
@@ -271,7 +271,7 @@ def test_a_program_that_writes_its_records_and_exports(tmp_path):
 
 @pytest.mark.slow
 def test_a_model_dir_in_the_programs_text_is_written(tmp_path):
-    """Side B finds the checkpoint of side A there, and the command says what to do."""
+    """Side B finds side A's checkpoint there, and the command gives advice."""
     parse = "flags = parser.parse_args()"
     text = PROGRAM.read_text().replace(parse, f"{parse}\nflags.model_dir = 'fixed'")
     text = text.replace("if os.path.exists(flags.model_dir)", "if False")
@@ -285,7 +285,7 @@ def test_a_model_dir_in_the_programs_text_is_written(tmp_path):
 
 
 def start(directory, interpreter):
-    """Starts the command with a program that stands for the interpreter of side A."""
+    """Starts the command with a program that replaces side A's interpreter."""
     python = directory / "python"
     python.write_text(f"#!{sys.executable}\nimport os, pathlib, signal, sys, time\n{interpreter}")
     python.chmod(0o755)
@@ -298,13 +298,13 @@ def start(directory, interpreter):
         env=processes.users_environment(TMPDIR=str(directory / "tmp")),
         stderr=subprocess.PIPE,
         text=True,
-        # Where the tests are a background job, or run by nohup, they are ignored.
+        # In background jobs and under nohup, these signals are ignored.
         preexec_fn=lambda: [signal.signal(one, signal.SIG_DFL) for one in SIGNALS],
     )
 
 
 def end_of(started):
-    """Returns what the command said, but for the progress that it tells every ten seconds."""
+    """Returns the command's messages, without the progress that it prints every ten seconds."""
     _, stderr = started.communicate(timeout=processes.HANGS)
     lines = stderr.splitlines(keepends=True)
     return "".join(one for one in lines if not one.startswith("estimator-emb: A: starts, "))
@@ -318,7 +318,7 @@ def end_of(started):
     ],
 )
 def test_a_program_that_does_not_train(tmp_path, records, said):
-    """A side tells of its end, unless os._exit ends it."""
+    """A side reports its end, unless os._exit ends it."""
     file = "pathlib.Path(sys.argv[2], 'record.jsonl')"
     started = start(tmp_path, f"print('x'); {file}.write_text({records!r})")
     stderr = end_of(started)

@@ -1,6 +1,6 @@
-"""The matching of names, differences and the verdict of two runs, which are made here.
+"""Matching of names, differences and verdict of two runs that the tests construct.
 
-What sides have recorded is made of NumPy arrays and small checkpoints; no program runs.
+The sides' records are NumPy arrays and small checkpoints. No program runs.
 """
 
 import harness
@@ -64,7 +64,7 @@ def test_names_that_do_not(a, b):
 
 
 def test_beta_powers_count_where_no_slots_are_named_as_on_a_tpu():
-    """Where some are, test_the_rules_of_names_are_listed has them left out."""
+    """test_the_rules_of_names_are_listed tests the opposite case, which leaves them out."""
     found = name_pairs.match({TABLE: [9, 4], "w/Adam": [2], "beta1_power": []}, {TABLE: [9, 4]})
     assert found.left_out == [] and "beta1_power" in found.only_a
 
@@ -124,7 +124,7 @@ def test_small_variables_are_compared_by_their_own_size():
     assert distances.between(moments, other, TOLERANCE).past == 0
     assert of(lambda: [(moments, other)], TOLERANCE).past == 1
     assert of(lambda: [(np.ones(2), np.ones(2)), (moments, other)], TOLERANCE).past == 0
-    # What is left of gradients that are 0.
+    # Residues of gradients that are 0.
     assert of(lambda: [(np.float32([1e-12]), np.float32([-3e-12]))], TOLERANCE).past == 0
 
 
@@ -132,7 +132,7 @@ def test_small_variables_are_compared_by_their_own_size():
 
 
 class Made:
-    """Makes runs of three steps, whose variables, losses and metrics a test changes."""
+    """Makes runs of three steps. Tests change their variables, losses and metrics."""
 
     def __init__(self, directory):
         self._directory = directory
@@ -206,7 +206,7 @@ def test_a_variable_that_differs(made):
 
 
 def test_the_tolerance_that_decides_is_shown(made):
-    """Of a small variable it is smaller than atol says."""
+    """For a small variable, the tolerance is smaller than atol."""
     a, b = (made(to(b=np.float32([1e-3, near]))) for near in (0, 3.3e-8))
     assert decide(a, b)[1] == (
         1,
@@ -220,7 +220,7 @@ SLOTS = {"legacy": ("/Adam", "/Adam_1"), "TPU": ("/Adam/m", "/Adam/v")}
 
 
 def by_adam(slots, bias, gradient, weights=1.0):
-    """A bias that an Adam moves by a gradient, beside weights that it moves by another."""
+    """Returns a change: Adam moves a bias by `gradient`, and weights by the gradient `weights`."""
     first, second = SLOTS[slots]
 
     def change(variables, step):
@@ -247,7 +247,7 @@ def test_what_an_adam_makes_of_rounding_noise_is_no_difference(other, slots, mad
 
 
 def test_what_follows_from_noise_is_no_difference(made):
-    """A bias that noise has moved gets a gradient that moves it back."""
+    """Noise moves a bias, and its next gradients move it back."""
 
     def side(bias, gradient):
         early, late = (by_adam("legacy", bias, one) for one in (gradient, 100 * bias))
@@ -261,9 +261,9 @@ def test_what_follows_from_noise_is_no_difference(made):
 @pytest.mark.parametrize(
     "bias, gradient, weights",
     [
-        (1e-3, 1e-3, 1.0),  # A gradient that is none on A.
-        (1e-3, 0.0, 1.0),  # None at all: it is not the gradient that differs.
-        (1e-3, 5e-9, 1e-4),  # Small, but not beside the others.
+        (1e-3, 1e-3, 1.0),  # Side A's gradient is noise, but side B's is not.
+        (1e-3, 0.0, 1.0),  # The gradients are 0, so they do not explain the difference.
+        (1e-3, 5e-9, 1e-4),  # Small, but not relative to the other gradients.
     ],
 )
 def test_what_is_more_than_noise_is_a_difference(bias, gradient, weights, made):
@@ -275,7 +275,7 @@ def test_what_is_more_than_noise_is_a_difference(bias, gradient, weights, made):
 
 
 def test_noise_in_finished_runs_is_a_difference(made):
-    """They need not have begun alike."""
+    """Finished runs may have begun with different values."""
 
     def finished(run):
         run.trainings[0].start = None
@@ -365,10 +365,10 @@ def test_chance_is_told_from_a_difference(made):
         "Nothing can be said: run twice, side A differs from itself from step 2 on, and the sides "
         "from step 2 on."
     )
-    # The sides differ when A does not yet differ from itself.
+    # The sides differ before A differs from itself.
     _, (status, _) = decide(made(), differs, by_chance)
     assert status == 1
-    # They are the same, but by chance.
+    # The sides are equal, but A differs from itself.
     _, (status, line) = decide(made(), made(), by_chance)
     assert (status, line) == (
         2,

@@ -1,4 +1,4 @@
-"""Exports, each read back by the library of its format, from a 'mod' checkpoint of four hosts."""
+"""Exports of a 'mod' checkpoint of four hosts, each read back by the format's library."""
 
 import json
 import os
@@ -29,7 +29,7 @@ LABELS = ["the matrix", "naïve", "東京", *(f"word {number}" for number in ran
 MORE_ROWS = 13 - len(LABELS)
 try:
     from pyarrow import parquet
-except ImportError:  # Not installed, or not for this NumPy.
+except ImportError:  # Not installed, or incompatible with this NumPy.
     parquet = None
 needs_pyarrow = pytest.mark.skipif(parquet is None, reason="there is no pyarrow for this NumPy")
 FORMATS = [
@@ -123,7 +123,7 @@ def test_safetensors(tmp_path, vocabulary):
 def test_saved_model(tmp_path, vocabulary):
     arguments = ["--table=words", *labels_of(vocabulary)]
     out = written("saved-model", tmp_path, *arguments)
-    os.rename(vocabulary, f"{vocabulary}.moved")  # The model holds the file.
+    os.rename(vocabulary, f"{vocabulary}.moved")  # The model contains the file.
     loaded = tf.saved_model.load(str(out)).signatures
     assert sorted(loaded) == ["serving_default", "words", "words_labels"]
     for name in ("serving_default", "words"):
@@ -154,7 +154,7 @@ def test_projector(tmp_path, vocabulary):
 
 
 def restored(folder, optimizers, step):
-    """The layer of a program that restores everything in a folder; optimizers by table."""
+    """Returns a program's layer that restores everything in a folder. `optimizers` is by table."""
     theirs = tf.tpu.experimental.embedding
     described = json.loads((folder / "tables.json").read_text())
     features = {
@@ -254,7 +254,7 @@ def test_tf2_of_columns_and_of_optimizers_that_it_lacks(tmp_path, capsys):
 
 
 def layers_of(keras, file, sizes):
-    """Embedding layers of a larger model, which has read a file by their names."""
+    """Returns the embedding layers of a larger model that loaded a file by layer names."""
     ids = keras.Input((None,), dtype="int32")
     layers = [keras.layers.Embedding(*size, name=name) for name, size in sizes.items()]
     dense = keras.layers.Dense(2, name="dense")
@@ -266,7 +266,7 @@ def layers_of(keras, file, sizes):
 
 @pytest.mark.parametrize("name", ["tf.keras", pytest.param("keras", marks=pytest.mark.slow)])
 def test_keras(name, tmp_path, capsys):
-    """Keras 2, and Keras 3 where that is installed, as `keras` is from TensorFlow 2.16 on."""
+    """Tests Keras 2, and Keras 3 if installed, as `keras` is from TensorFlow 2.16 on."""
     keras = tf.keras if name == "tf.keras" else pytest.importorskip(name)
     assert run(MOD, tmp_path / "out", "--to=keras") == 0
     file = f"{tmp_path}/out/tables.h5"
@@ -342,7 +342,7 @@ def test_memory_does_not_grow_with_the_table(to, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint_reader, "PIECE_BYTES", 1 << 14)
     monkeypatch.setattr(writer, "CHUNK_BYTES", 1 << 15)
     peaks = []
-    for rows in (1 << 9, 1 << 11, 1 << 13):  # The first imports the library; the last has 0.5 MB.
+    for rows in (1 << 9, 1 << 11, 1 << 13):  # The first imports the library. The last has 0.5 MB.
         table = np.zeros([rows, 16], np.float32)
         slots = {} if to in ("projector", "keras", "saved-model") else {"words/Adagrad": table}
         path = saved_values.write(tmp_path / f"{rows}.ckpt", {"words": table, **slots})
@@ -553,7 +553,7 @@ def test_nearest_to_nothing(vocabulary, tmp_path):
         checkpoint.nearest(path, "t", 1)
 
 
-# ---- What other files may do to a reader --------------------------------------------------------
+# ---- What malicious or damaged files may do -----------------------------------------------------
 
 COMMANDS = {
     **{

@@ -1,4 +1,4 @@
-"""estimator-emb migrate: what it reads, prints and writes, and that its results train the same."""
+"""estimator-emb migrate: its input, output and files, and that its results train the same."""
 
 import codecs
 import os
@@ -29,7 +29,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def migrate(capfdbinary, *args):
-    """Runs the command; returns its exit status and what it printed."""
+    """Runs the command. Returns its exit status and output."""
     status = main_lib.main(["migrate", *map(str, args)])
     out, err = capfdbinary.readouterr()
     return status, out.decode(), err.decode()
@@ -134,7 +134,7 @@ def test_everything_else_stays_byte_for_byte(name, folder, capfdbinary):
             ["patch", "--binary", "-p0"], input=diff.encode(), check=True, capture_output=True
         )
         assert (folder / "a.py").read_bytes() == result
-    # Without legacy names all stays.
+    # Without legacy names, nothing changes.
     data = data.replace(b"contrib", b"keras")
     (folder / "a.py").write_bytes(data)
     unchanged = (2, "", "a.py: nothing to change.\n")
@@ -255,7 +255,7 @@ def test_the_report(folder, capfdbinary):
         "estimator_emb.install(tf_v1=True), before the import of TensorFlow, gives it. To do "
         "without, convert the program by tf_upgrade_v2.\n"
     )
-    # With --write, the lines are those of the new file.
+    # With --write, line numbers refer to the new file.
     _, _, written = migrate(capfdbinary, "--write", "a.py")
     assert re.sub(r":\d+:", ":", written) == re.sub(r":\d+:", ":", err)
     lines = (folder / "a.py").read_text().splitlines()
@@ -376,7 +376,7 @@ for program, flag in (
 @pytest.mark.any_version
 @pytest.mark.slow
 def test_public_styles_train_as_they_do_unchanged(tmp_path, capfdbinary):
-    """Programs in the styles of 2018 to 2020, before with tf.contrib, afterwards without."""
+    """Programs in the styles of 2018 to 2020, before (with tf.contrib) and after (without)."""
     for name in ("before", "after"):
         shutil.copytree(PROGRAMS, tmp_path / name)
         (tmp_path / name / "driver.py").write_text(DRIVER)

@@ -1,4 +1,4 @@
-"""The table of `estimator-emb migrate`: every target exists, and every legacy name is in it."""
+"""The table of `estimator-emb migrate`: every target exists, and every legacy name is listed."""
 
 import contextlib
 import importlib
@@ -30,7 +30,7 @@ LACKING = {
     for inner in ("", *(f".{inner}" for inner in contrib_names.MODULES["data"].inner))
 }
 
-# Members that `estimator-emb migrate` leaves, as the package tf_slim has them for its own layers.
+# `estimator-emb migrate` does not rename these, because tf_slim has them for its own layers.
 SHARED = [
     f"tf.contrib.{path}.{name}"
     for path, owner in contrib_names.NAMESPACES.items()
@@ -40,7 +40,7 @@ CONTRIB = [
     f"tf.contrib.{path}.{name}"
     for path, owner in contrib_names.NAMESPACES.items()
     for name in contrib_names.MODULES[owner].members
-    # In contrib.framework.python.ops, arg_scope is the function, and has no members.
+    # In contrib.framework.python.ops, arg_scope is the function, so it has no members.
     if not {f"tf.contrib.{path}", f"tf.contrib.{path}.{name}"} & set(SHARED)
 ]
 
@@ -54,7 +54,7 @@ def look_up(name):
 
 @pytest.fixture(scope="module")
 def unchanged():
-    """Name of the tables -> what an unchanged program finds there, under `estimator-emb run`."""
+    """{name of the tables: object that an unchanged program finds under `estimator-emb run`}."""
     result = {}
     ee.install()
     try:
@@ -73,12 +73,12 @@ def unchanged():
 
 
 def resolved(target):
-    """What a migrated program finds, which imports the module and says the name."""
+    """Returns the object that a migrated program finds when it imports the module."""
     return operator.attrgetter(target.name)(importlib.import_module(target.module))
 
 
 def test_each_target_is_what_an_unchanged_program_finds(unchanged):
-    """Wrong here means that a migrated program silently trains by another class."""
+    """If a target is wrong, migrated programs silently train with another class."""
     targets = {
         name: target
         for name, target in renames.TABLE.items()
@@ -86,9 +86,9 @@ def test_each_target_is_what_an_unchanged_program_finds(unchanged):
     }
     targets |= {name: look_up(name) for name in CONTRIB if name not in LACKING}
     assert len(targets) > 500
-    # Functions of feature_columns call those of TensorFlow.
+    # Functions of feature_columns wrap TensorFlow's.
     wrapped = {name for name, target in targets.items() if target.module == "feature_columns"}
-    # `run` leaves these of TensorFlow 2.15 as they are.
+    # On TensorFlow 2.15, `run` leaves these unchanged.
     has_own = importlib.util.find_spec("tensorflow.python.tpu.async_checkpoint") is not None
     own = ("tensorflow.python.tpu.tpu_embedding.", "tensorflow.python.tpu.async")
     for name, target in targets.items():
@@ -98,10 +98,10 @@ def test_each_target_is_what_an_unchanged_program_finds(unchanged):
             defaults = [(p.name, p.default) for p in theirs.values()]
             assert [(p.name, p.default) for p in ours.values()] == defaults, name
         elif name.startswith("tf.contrib.") and name.endswith("AsyncCheckpointSaverHook"):
-            # TensorFlow 2.15 has one of its own.
+            # TensorFlow 2.15 has its own hook.
             assert issubclass(found, tf.compat.v1.train.CheckpointSaverHook)
         elif found is not expected:
-            # The latter trains on TPUs alone, and `run` adds no legacy name for it.
+            # MDLAdagradLightParameters trains only on TPUs, so `run` adds no legacy name for it.
             assert (has_own and name.startswith(own)) or name.endswith(
                 ".MDLAdagradLightParameters"
             ), name
@@ -239,7 +239,7 @@ def test_every_module_of_contrib_that_moved_is_there():
         assert isinstance(meaning, renames.Namespace) and count == path.count(".") + 3, path
         if meaning.moved:
             assert inspect.ismodule(importlib.import_module(meaning.moved)), path
-        else:  # Its names are in the table, one by one.
+        else:  # The table lists its names one by one.
             assert meaning.path == place == "tensorflow.python.tpu.async_checkpoint"
 
 

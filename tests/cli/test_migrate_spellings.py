@@ -1,4 +1,4 @@
-"""estimator-emb migrate: however a program says a name, its rewrite finds the very object."""
+"""estimator-emb migrate: for every way to spell a name, the rewrite finds the same object."""
 
 import itertools
 import pkgutil
@@ -13,7 +13,7 @@ from estimator_emb.cli.migration.rewrite import rewrite
 
 STOCK = "tensorflow_estimator.python.estimator"
 
-# Name below tf.compat.v1.estimator -> the object.
+# Name below tf.compat.v1.estimator -> its object.
 V1 = {
     "ModeKeys": "estimator_emb.ModeKeys",
     "Estimator": f"{STOCK}.estimator.Estimator",
@@ -50,7 +50,7 @@ CONTRIB_TPU = {
     "repeat": "tensorflow.python.tpu.training_loop.repeat",
 }
 
-# Statements that import a module -> what the program then calls it.
+# Statement that imports a module -> the program's name for the module.
 SPELLINGS = {
     "tensorflow.compat.v1.estimator": {
         "import tensorflow.compat.v1 as tf": "tf.estimator",
@@ -115,7 +115,7 @@ NAMES = {
     "tensorflow.contrib.tpu": CONTRIB_TPU,
 }
 
-# How a program uses an expression; each of NAMES has as many names at least.
+# Ways to use an expression. Each entry of NAMES has at least as many names.
 PLACES = (
     "VALUE = {}",
     "def f(a={}):\n    return a\nVALUE = f()",
@@ -136,7 +136,7 @@ def migrated(program):
 
 
 def values_of(text):
-    """The names of a program, which runs without TensorFlow 1: that would last for other tests."""
+    """Returns a program's names. It runs without TensorFlow 1, which would affect other tests."""
     text = text.replace("estimator_emb.install(tf_v1=True)", "")
     scope = {"__name__": "program"}
     exec(compile(text, "program", "exec"), scope)
@@ -182,7 +182,7 @@ def test_a_name_that_is_imported_by_itself(module, name):
         (f"try:\n  from {owner} import {leaf}\nexcept ImportError:\n  {leaf} = None", leaf),
         (f"if 1: from {owner} import {leaf}", leaf),
     )
-    # Each name by one of three, and each statement with some names of every module.
+    # Tests a third of the statements for each name, so that each statement is tested per module.
     for statement, said in statements[list(NAMES[module]).index(name) % 3 :: 3]:
         result = migrated(f"{statement}\nVALUE = {said}\n")
         assert left(result) == []
@@ -271,7 +271,7 @@ INSTALL_V1 = "import estimator_emb\nestimator_emb.install(tf_v1=True)  # {}\n".f
     ],
 )
 def test_a_program_that_means_tensorflow_1_gets_it(before, after):
-    """Before all that may import TensorFlow."""
+    """Before any import that may import TensorFlow."""
     result = migrated(before + after)
     assert result.text == before + INSTALL_V1 + after
     assert migrated(result.text).text == result.text
@@ -384,7 +384,8 @@ def test_what_is_not_safe_does_not_keep_the_rest_from_changing():
 
 
 IMPORTS = {
-    # Before what they replace and TensorFlow, after the docstring and __future__; comments stay.
+    # Inserted after docstring and __future__, before replaced imports and TensorFlow. Comments
+    # stay.
     '"""Doc."""\nfrom __future__ import division\n# A comment.\nimport os\n\nimport numpy as np\n'
     "import tensorflow.compat.v1 as tf  # v1\nfrom tensorflow.contrib import tpu  # pylint: x\n\n"
     "tpu.TPUConfig(tf.float32)\n": (
@@ -392,7 +393,7 @@ IMPORTS = {
         "import numpy as np\nimport estimator_emb\nimport tensorflow.compat.v1 as tf  # v1\n\n"
         "estimator_emb.TPUConfig(tf.float32)\n"
     ),
-    # Before anything that may use tf.keras.
+    # Before any import that may use tf.keras.
     "import os\nimport modeling\nimport tensorflow as tf\ntf.estimator.ModeKeys, tf.add\n": (
         "import os\nimport estimator_emb\nimport modeling\nimport tensorflow as tf\n"
         "estimator_emb.ModeKeys, tf.add\n"
@@ -411,13 +412,13 @@ IMPORTS = {
         "from tensorflow_estimator.python.estimator.api._v2 import estimator as tf_estimator\n"
         "from estimator_emb import ModeKeys\ntf_estimator.RunConfig, ModeKeys\n"
     ),
-    # Not above a decorator's function, and what a program does first stays first.
+    # Not between a decorator and its function, and not before the program's first statements.
     "import os\nos.environ['A'] = 'b'\n@cache\ndef f():\n  import tensorflow as tf\n"
     "  return tf.estimator.ModeKeys\n": (
         "import os\nos.environ['A'] = 'b'\nimport estimator_emb\n@cache\ndef f():\n"
         "  return estimator_emb.ModeKeys\n"
     ),
-    # An import that nothing else uses goes.
+    # Removes an import that nothing else uses.
     "import tensorflow as tf\ntf.estimator.ModeKeys": (
         "import estimator_emb\nestimator_emb.ModeKeys"
     ),
@@ -430,14 +431,14 @@ IMPORTS = {
     "import tensorflow.contrib.tpu\ndef f():\n import tensorflow\ntensorflow.contrib.tpu.shard": (
         "import tensorflow\ndef f():\n import tensorflow\ntensorflow.compat.v1.tpu.shard"
     ),
-    # Comments of a list.
+    # Comments within a list.
     "from tensorflow.compat.v1.estimator import (  # all\n    # modes\n    ModeKeys,  # m\n"
     "    DNNClassifier,  # d\n)\n": (
         "from estimator_emb import (\n    # all\n    # modes\n    ModeKeys,  # m\n)\n"
         "from tensorflow_estimator.python.estimator.api._v1.estimator import (\n"
         "    DNNClassifier,  # d\n)\n"
     ),
-    # In a function, and where it is all of a block.
+    # In a function, and as the only statement of a block.
     "def f():\n\tfrom tensorflow.contrib import tpu\n\n\n\tx = 1\n\treturn tpu.TPUConfig\n": (
         "import estimator_emb\ndef f():\n\n\n\tx = 1\n\treturn estimator_emb.TPUConfig\n"
     ),
@@ -453,23 +454,23 @@ IMPORTS = {
     "if TYPE_CHECKING:\n  from tensorflow.estimator import ModeKeys\ndef f(m: ModeKeys): pass\n": (
         "if TYPE_CHECKING:\n  from estimator_emb import ModeKeys\ndef f(m: ModeKeys): pass\n"
     ),
-    # Both branches are one today.
+    # Today both branches import the same object.
     "try:\n  from tensorflow.contrib.tpu import RunConfig\nexcept ImportError:\n"
     "  from tensorflow.compat.v1.estimator.tpu import RunConfig\nRunConfig\n": (
         "from estimator_emb import RunConfig\nRunConfig\n"
     ),
-    # Nothing is imported twice.
+    # Does not import twice.
     "import estimator_emb as ee\nfrom tensorflow.contrib import tpu\nee.TPUConfig, tpu.RunConfig": (
         "import estimator_emb as ee\nee.TPUConfig, ee.RunConfig"
     ),
-    # A docstring and __future__ stay the first statements.
+    # A docstring and __future__ remain the first statements.
     '"""Doc."""; import tensorflow as tf\ntf.estimator.ModeKeys\n': (
         '"""Doc."""; pass\nimport estimator_emb\nestimator_emb.ModeKeys\n'
     ),
     "from __future__ import division; import tensorflow as tf\ntf.estimator.ModeKeys\n": (
         "from __future__ import division; pass\nimport estimator_emb\nestimator_emb.ModeKeys\n"
     ),
-    # Names that look a TPU up.
+    # Names that look up a TPU.
     "import tensorflow.compat.v1 as tf\n\nr = tf.distribute.cluster_resolver.TPUClusterResolver()\n"
     "c = tf.estimator.tpu.RunConfig(cluster=r)\n": (
         "import estimator_emb\nimport tensorflow.compat.v1 as tf\n\n"

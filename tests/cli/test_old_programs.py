@@ -1,4 +1,4 @@
-"""Programs in the way of those of 2019, run as they are on one emulated core and two."""
+"""Programs in the style of 2019, run unchanged on one and two emulated cores."""
 
 import re
 
@@ -29,7 +29,7 @@ def saved(folder):
 
 
 def trained_mesh(steps):
-    """The weights of mesh_model.py and its loss, by NumPy in float64."""
+    """Returns mesh_model.py's weights and loss, by NumPy in float64."""
     w_in = np.cos(np.arange(24)).reshape(3, 8) / 2
     w_out = np.cos(np.arange(8)).reshape(8, 1) / 2
     x = np.sin(np.arange(24)).reshape(8, 3)
@@ -54,7 +54,7 @@ def test_a_model_split_over_cores(cores, tmp_path):
     np.testing.assert_allclose(found["dense/w_out"], w_out, rtol=1e-4, atol=1e-6)
     step, got, numbers = metrics(done)
     assert step == 4 and got == pytest.approx(loss, rel=1e-4)
-    assert numbers in (0.0, (cores - 1) / 2)  # A broadcast input's metrics are of core 0.
+    assert numbers in (0.0, (cores - 1) / 2)  # Metrics of a broadcast input come from core 0.
 
 
 def test_a_model_split_over_another_number_of_cores(tmp_path):
@@ -65,7 +65,7 @@ def test_a_model_split_over_another_number_of_cores(tmp_path):
 
 
 def test_a_text_to_text_trainer(tmp_path):
-    """The same on any number of cores and on the host, where it takes its other branches."""
+    """Results are equal for any number of cores and on the host, which takes other branches."""
     results, variables = {}, {}
     for name, arguments in (
         ("host", ["--cores=1"]),
@@ -81,7 +81,7 @@ def test_a_text_to_text_trainer(tmp_path):
         results[name] = metrics(done)
         variables[name] = saved(folder)
         predicted = [one.split("]") for one in lines if one.startswith("predicted ")]
-        # The last batch has 2 samples: so many rows are left of a core's or two cores' values.
+        # The last batch has 2 samples, so as many rows remain of the cores' values.
         cores = 2 if name == "two" else 1
         assert [len(outputs.split(",")) for outputs, _ in predicted] == [4, 2]
         assert [int(rows) for _, rows in predicted] == [cores, cores]
@@ -90,7 +90,7 @@ def test_a_text_to_text_trainer(tmp_path):
                 str(*(folder / "host").glob("events*"))
             ))  # fmt: skip
             steps = [one.step for one in summaries if one.HasField("summary")]
-            assert steps == [0, 1, 2, 3]  # As a TPU, the step reads its number before it counts.
+            assert steps == [0, 1, 2, 3]  # As on a TPU, a step reads its number before counting.
     assert results["host"][2] == 4
     for name in ("one", "two"):
         np.testing.assert_allclose(results[name], results["host"], rtol=1e-4)
@@ -100,7 +100,7 @@ def test_a_text_to_text_trainer(tmp_path):
 
 
 def test_a_detector_with_flags_for_what_is_gone(tmp_path):
-    """The batch normalization over cores makes two cores train as one."""
+    """Batch normalization over cores makes two cores train like one."""
     results, variables = {}, {}
     for cores in (1, 2):
         folder = tmp_path / str(cores)
@@ -108,7 +108,7 @@ def test_a_detector_with_flags_for_what_is_gone(tmp_path):
         assert "mixed precision None" in done.stdout.splitlines()
         results[cores], variables[cores] = metrics(done), saved(folder)
     assert results[1][2] == 4 and "dense/kernel/ExponentialMovingAverage" in variables[1]
-    # The loss of an evaluation is that of core 0, whose samples differ.
+    # An evaluation's loss comes from core 0, whose samples differ.
     np.testing.assert_allclose(results[2][1:], results[1][1:], rtol=1e-3)
     for name, value in variables[1].items():
         np.testing.assert_allclose(variables[2][name], value, 1e-3, 1e-4, err_msg=name)

@@ -1,6 +1,6 @@
-"""Options of every subcommand stand anywhere; what stands after a program is the program's own.
+"""A subcommand's options may stand anywhere. Words after a program belong to the program.
 
-What is wrong with a call is said before anything is imported, read or run.
+Invalid calls are reported before anything is imported, read or run.
 """
 
 import itertools
@@ -265,14 +265,14 @@ for call in json.loads(calls):
 
 
 def called(calls):
-    """[status, stdout, stderr] of calls of the command where there is no TensorFlow."""
+    """Returns [status, stdout, stderr] of calls of the command without TensorFlow."""
     code = ["-c", WITHOUT_TENSORFLOW, processes.SCRIPT, json.dumps(calls)]
     return processes.run_python(*code, status=0, ESTIMATOR_EMB_DEVICE="host").stdout
 
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
-    """Call -> its status, and what it says, with the names of places for them."""
+    """{call: status and output, with paths replaced by their placeholders}."""
     folder = tmp_path_factory.mktemp("empty")
     script = tmp_path_factory.mktemp("programs") / "a.py"
     script.write_text("")

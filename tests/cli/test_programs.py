@@ -1,4 +1,4 @@
-"""Programs that cannot run: usage, a line and status 2, before anything is imported or written."""
+"""Programs that cannot run: usage, a message and status 2, before any import or write."""
 
 import os
 import sys

@@ -1,6 +1,6 @@
-"""Lines of TensorFlow's start are left out; everything else comes through, in order.
+"""TensorFlow's start-up messages are left out. All other output is shown, in order.
 
-A reader of stdout that goes is no error.
+If the reader of stdout closes it, the command does not fail.
 """
 
 import os
@@ -96,7 +96,7 @@ def test_a_closed_stderr():
     ],
 )
 def test_a_reader_that_goes_is_no_error(command):
-    """As `head` goes: before the command has written a line."""
+    """The reader closes before the command has written a line, as `head` may."""
     reading, writing = os.pipe()
     os.close(reading)
     process = subprocess.run(

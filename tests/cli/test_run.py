@@ -1,4 +1,4 @@
-"""estimator-emb run: a program finds what Python would give it, and a TPU that is emulated."""
+"""estimator-emb run: programs find the same modules as with Python, and an emulated TPU."""
 
 import os
 import platform
@@ -20,7 +20,7 @@ def write(directory, name, program):
 
 
 def said(done):
-    """The lines of stderr that are not TensorFlow's start-up messages."""
+    """Returns the lines of stderr, without TensorFlow's start-up messages."""
     return [
         line
         for line in done.stderr.splitlines()
@@ -53,7 +53,7 @@ def test_a_script_finds_what_python_gives_it(tmp_path):
     actual = processes.run_command("run", *arguments, cwd=tmp_path)
     assert expected.returncode == 1 and "script.py" in expected.stdout
     assert (actual.returncode, actual.stdout) == (1, expected.stdout)
-    assert said(actual) == expected.stderr.splitlines()  # None of our own frames.
+    assert said(actual) == expected.stderr.splitlines()  # Without our own stack frames.
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Every option of `run` has an effect, reaches what runs programs, and stands on the page."""
+"""Every option of `run` has an effect, reaches the programs, and is on the docs page."""
 
 import inspect
 import pathlib

@@ -1,4 +1,4 @@
-"""A detector in the style of 2019, with flags for modules of tf.contrib that are gone."""
+"""A detector in the style of 2019, with flags for removed modules of tf.contrib."""
 
 import base64
 
@@ -38,7 +38,7 @@ class TpuBatchNormalization(tf.layers.BatchNormalization):
     shards = contrib_tpu.python.tpu.tpu_function.get_tpu_context().number_of_shards or 1
     if shards == 1:
       return mean, variance
-    # The variance of all is the mean of the squares, less the square of the mean.
+    # The variance over all cores is the mean of squares minus the squared mean.
     square = contrib_tpu.cross_replica_sum(variance + tf.square(mean)) / shards
     mean = contrib_tpu.cross_replica_sum(mean) / shards
     return mean, square - tf.square(mean)
@@ -75,7 +75,7 @@ def model_fn(features, labels, mode, params):
 
 
 def decoded(text):
-  """The pixels of an image that is written as text."""
+  """Returns the pixels of an image in base64 text."""
   return np.fromstring(base64.decodestring(text), np.uint8).reshape(6, 6, 2)
 
 

@@ -1,6 +1,6 @@
 """A model split over the cores of a TPU, in the style of mesh libraries of 2019.
 
-Every core reads the whole batch, and computes the part of the hidden layer that its number says.
+Every core reads the whole batch, and computes the part of the hidden layer for its number.
 """
 
 from absl import app
@@ -60,7 +60,7 @@ def model_fn(features, labels, mode, params):
   logits = mesh.allreduce(tf.matmul(hidden, mesh.slice(w_out, 0)))
   loss = tf.reduce_mean(tf.square(logits - labels))
   if mode == tf.estimator.ModeKeys.EVAL:
-    # A value of each core, which is no sample.
+    # A value per core, not per sample.
     number = tf.reshape(tf.cast(mesh.pnum_tensor, tf.float32), [1])
     metric_fn = lambda number: {'numbers': tf.metrics.mean(number)}
     return contrib_tpu.TPUEstimatorSpec(mode, loss=loss, eval_metrics=(metric_fn, [number]))

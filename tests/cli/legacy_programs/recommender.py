@@ -1,4 +1,4 @@
-"""A recommender in the style of 2020: tables in the embedding hardware, by TPU feature columns."""
+"""A recommender in the style of 2020: TPU feature columns, with tables on embedding hardware."""
 
 import argparse
 
@@ -60,7 +60,7 @@ def main(model_dir):
 
     assert tpu_embedding.TableConfig
     columns = make_columns()
-    # A deterministic start of the tables, whose initializers have no seeds.
+    # Makes the tables deterministic, because their initializers have no seeds.
     tf1.set_random_seed(1)
     estimator = contrib_tpu.TPUEstimator(
         model_fn=model_fn,

@@ -1,4 +1,4 @@
-"""An image model in the style of 2019: names of tf.contrib, each imported by itself."""
+"""An image model in the style of 2019, which imports names of tf.contrib one by one."""
 
 from __future__ import absolute_import
 from __future__ import division

@@ -1,5 +1,5 @@
 # coding=utf-8
-"""A classifier in the style of 2018: TensorFlow 1 by `import tensorflow as tf`, and tf.contrib."""
+"""A classifier in the style of 2018: TensorFlow 1 as `import tensorflow as tf`, and tf.contrib."""
 
 from __future__ import absolute_import
 from __future__ import division

@@ -1,4 +1,4 @@
-"""A text-to-text trainer in the style of 2019, with summaries and branches of its own."""
+"""A text-to-text trainer in the style of 2019, with summaries and branches for XLA."""
 
 from __future__ import division
 
@@ -21,7 +21,7 @@ VOCABULARY, DEPTH = 12, 4
 
 
 def is_xla_compiled():
-  """Whether we are building a graph that will be compiled by XLA."""
+  """Returns whether XLA will compile the current graph."""
   ctxt = tf.get_default_graph()._get_control_flow_context()
   return control_flow_util.GetContainingXLAContext(ctxt) is not None
 
@@ -34,14 +34,14 @@ def should_generate_summaries():
 
 
 def gather(params, indices):
-  """A gather that is fast on TPUs."""
+  """Gathers with an implementation that is fast on TPUs."""
   if not is_xla_compiled():
     return tf.gather(params, indices)
   return tf.tensordot(tf.one_hot(indices, VOCABULARY), params, axes=1)
 
 
 def host_call_fn(step, loss):
-  """Writes the mean of the losses since it was last reset."""
+  """Writes the mean of the losses since the last reset."""
   mean, update = tf.metrics.mean(loss, name='host_loss')
   with tf.control_dependencies([update]):
     value = tf.identity(mean)
@@ -64,7 +64,7 @@ def model_fn(features, labels, mode, params):
   if should_generate_summaries():
     tf.summary.histogram('hidden', hidden)
   if mode == contrib_learn.ModeKeys.INFER:
-    # With the mean of each core beside the outputs of its samples.
+    # Also returns the mean of each core, beside the outputs of its samples.
     predictions = {'outputs': tf.argmax(logits, 1), 'mean': tf.reduce_mean(hidden)[None]}
     return contrib_tpu.TPUEstimatorSpec(mode, predictions=predictions)
   loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)
