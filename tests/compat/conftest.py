@@ -1,4 +1,4 @@
-"""Runs the tests of a stand-in, `ours`, on TensorFlow's own module as well, where it has one."""
+"""Runs the tests of a stand-in `ours` also on TensorFlow's own module, if it exists."""
 
 import importlib
 

@@ -1,4 +1,4 @@
-"""Tests of `compat.estimator_training`, next to TensorFlow's own on 2.15."""
+"""Tests of `compat.estimator_training`, and of TensorFlow's own module on 2.15."""
 
 import importlib
 import json
@@ -24,7 +24,7 @@ def no_cluster(monkeypatch):
 
 @pytest.fixture
 def estimator_lib(module, monkeypatch):
-    """The modules of tensorflow-estimator which use the module under test, made to do so."""
+    """Makes tensorflow-estimator's modules use the module under test, and returns them."""
     compat.prepare("estimator_emb.legacy.tpu_embedding")
     found = SimpleNamespace()
     for name in ("run_config", "estimator", "training"):
@@ -35,7 +35,7 @@ def estimator_lib(module, monkeypatch):
 
 
 class Strategy:
-    """A distribution strategy as the coordinator sees it; needs no server."""
+    """A distribution strategy as the coordinator sees it, without a server."""
 
     def __init__(self, between_graph=True):
         self.extended = SimpleNamespace(
@@ -131,7 +131,7 @@ def test_run_config(estimator_lib, module, monkeypatch, options, environment, mo
     assert config._distribute_coordinator_mode == mode
     assert settings(config) == expected
     assert module.should_run_distribute_coordinator(config) is (mode is not None)
-    # Device filters, as without a strategy, where the coordinator has no part in a cluster.
+    # Device filters are set, as without a strategy, if the coordinator does not handle the cluster.
     has_filters = mode is None and bool(environment)
     assert bool(config.session_config and config.session_config.device_filters) is has_filters
 
@@ -173,14 +173,14 @@ def test_the_coordinator_does_not_run(module, attributes):
 
 
 class Log(list):
-    """A list which copies of its holder share."""
+    """A list shared by copies of its owner."""
 
     def __deepcopy__(self, memo):
         return self
 
 
 class Config:
-    """The part of `RunConfig` which is used when running."""
+    """The part of `RunConfig` that is used at run time."""
 
     def __init__(self, mode, cluster=None, train=None, evaluate=None):
         self._distribute_coordinator_mode = mode
@@ -195,7 +195,7 @@ class Config:
 
 
 class Estimator:
-    """Notes with which settings it is asked to train and to evaluate."""
+    """Records the settings of its calls of train and evaluate."""
 
     def __init__(self, config):
         self.config = self._config = config
@@ -247,14 +247,14 @@ def test_train_and_evaluate_as_client_between_graphs(module):
     assert sorted(estimator.log, key=str) == sorted(
         [
             ("train", task("chief", 0, "c:1", True, 0), ("chief", 0), train_call("hook")),
-            # The job names in order after the chief: the evaluator takes an id, then the workers.
+            # After the chief, job names are sorted: the evaluator takes an id, then the workers.
             ("train", task("worker", 0, "w:1", False, 2), ("worker", 0), train_call()),
             ("train", task("worker", 1, "w:2", False, 3), ("worker", 1), train_call()),
             ("evaluate", EVALUATOR_TASK, (None, None), (TRAIN_SPEC, "eval_spec")),
         ],
         key=str,
     )
-    # The user's own estimator is as it was.
+    # The user's own estimator is unchanged.
     assert config._distribute_coordinator_mode == "standalone_client"
     assert config._train_distribute.task is None
     assert not hasattr(config, "_task_type")
@@ -348,7 +348,7 @@ def test_one_phase_as_client(module, phase, method):
 def test_one_phase_refusals(module, phase, method, mode, cluster, has_strategy, message):
     strategy = Strategy() if has_strategy else None
     estimator = Estimator(Config(mode, cluster, **{method: strategy}))
-    # The original asserts, without a word, where a setting is missing.
+    # If a setting is missing, the original fails an assertion without a message.
     with pytest.raises(ValueError if module is ours else (ValueError, AssertionError)) as error:
         getattr(module, f"estimator_{method}")(estimator, None, [])
     if module is ours:

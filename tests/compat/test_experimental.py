@@ -1,6 +1,6 @@
-"""`estimator_emb.experimental`: its hooks end a TPUEstimator where they end a plain Estimator.
+"""Hooks of `estimator_emb.experimental` end a TPUEstimator when they end a plain Estimator.
 
-A plain `Estimator` is tensorflow-estimator's own class, with nothing of ours.
+A plain `Estimator` is tensorflow-estimator's own class, without our code.
 """
 
 import harness
@@ -32,7 +32,7 @@ def test_the_names_are_those_of_tensorflow_estimator():
 
 def plain_model_fn(features, labels, mode):
     step = v1.train.get_global_step()
-    # Else what a hook reads of the global step may be this step's or the next one's.
+    # Otherwise a hook may read the global step before or after this update.
     with tf.control_dependencies([step.graph.as_graph_element(step)]):
         train_op = v1.assign_add(step, 1)
     return ee.EstimatorSpec(mode, loss=tf.constant(1.0), train_op=train_op)
@@ -58,7 +58,7 @@ def input_fn(params=None):
 
 
 class Told:
-    """Says at its fourth call that training should stop."""
+    """Returns True in its fourth call, to stop training."""
 
     def __init__(self):
         self.calls = 0
@@ -71,7 +71,7 @@ class Told:
 EVERY_SECOND = {"run_every_secs": None, "run_every_steps": 2}
 HOOKS = {
     "make_early_stopping_hook": lambda hook, made: hook(made, Told(), **EVERY_SECOND),
-    # Of the metrics that `evaluated` writes, these look from step 4 on.
+    # These hooks look at the metrics that `Evaluated` writes, from step 4 on.
     "stop_if_higher_hook": lambda hook, made: hook(made, "x", 3.0, min_steps=4, **EVERY_SECOND),
     "stop_if_lower_hook": lambda hook, made: hook(made, "y", 4.0, min_steps=4, **EVERY_SECOND),
     "stop_if_no_decrease_hook": lambda hook, made: hook(made, "y", 3, min_steps=4, **EVERY_SECOND),
@@ -81,7 +81,7 @@ HOOKS = {
 
 
 class Evaluated(v1.train.SessionRunHook):
-    """Writes metrics after each step, as an evaluation beside the training does."""
+    """Writes metrics after each step, as a concurrent evaluation does."""
 
     def __init__(self, eval_dir):
         self._step = 0

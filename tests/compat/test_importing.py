@@ -1,4 +1,4 @@
-"""What an import changes of a process: what docs/importing.md lists, and nothing else."""
+"""An import changes only what docs/importing.md lists."""
 
 import json
 import re

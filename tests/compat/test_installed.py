@@ -1,4 +1,4 @@
-"""What the import of estimator_emb says where TensorFlow, or what it needs, is missing or unfit."""
+"""Errors and warnings of `import estimator_emb` for missing or unsuitable packages."""
 
 import logging
 import pathlib
@@ -17,7 +17,7 @@ OURS = "pip install 'estimator-emb[tensorflow]'"
 
 
 def install(folder, name, version, module, requires=()):
-    """Puts a package into a folder, with what pip writes of it."""
+    """Puts a package into a folder, with the metadata that pip writes."""
     (folder / module).mkdir()
     (folder / module / "__init__.py").write_text(f"__version__ = {version!r}\n")
     information = folder / f"{name.replace('-', '_')}-{version}.dist-info"
@@ -29,7 +29,7 @@ def install(folder, name, version, module, requires=()):
 
 
 def error_of_import(folder):
-    """Imports estimator_emb where nothing but the standard library and a folder is installed."""
+    """Imports estimator_emb with only the standard library and a folder. Returns the error."""
     (folder / "packaging").symlink_to(pathlib.Path(packaging.__file__).parent)
     program = f"""
 import sys

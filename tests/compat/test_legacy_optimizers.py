@@ -1,4 +1,4 @@
-"""Keras's optimizers in a model_fn; the judge is the legacy class, made by its own name."""
+"""Keras optimizers in a model_fn train like the legacy class of the same name."""
 
 import harness
 import numpy as np
@@ -40,7 +40,7 @@ CASES = [
 
 
 def config(optimizer):
-    """The settings of an optimizer, by what it makes in a graph."""
+    """Returns a variable after each of three updates in a graph, as a sign of all settings."""
     with tf.Graph().as_default():
         variable = v1.get_variable("w", initializer=[1.0, -2.0])
         loss = tf.reduce_sum(tf.square(variable) * [1.0, 3.0])
@@ -179,11 +179,11 @@ def test_nothing_changes_outside_of_a_model_fn():
     "way, cores",
     [
         *((way, cores) for way in ("get_updates", "apply_gradients") for cores in (None, 1)),
-        ("head", None),  # It makes a summary, which no TPU can.
+        ("head", None),  # It makes a summary, which a TPU does not support.
     ],
 )
 def test_a_model_fn_trains_by_it(way, cores, tmp_path):
-    """As it trains by the legacy one."""
+    """Trains like the legacy optimizer."""
     before = optimizers.SGD(0.1, momentum=0.5)
 
     def trained(make, folder):

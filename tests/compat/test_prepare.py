@@ -1,4 +1,4 @@
-"""`compat.prepare`: what the import of estimator_emb changes in TensorFlow, and what not."""
+"""`compat.prepare`: what importing estimator_emb changes in TensorFlow."""
 
 import importlib
 import os
@@ -32,7 +32,7 @@ KERAS_3 = (
 
 
 def run(program, status=0):
-    """Runs a program where TF_USE_LEGACY_KERAS is not set."""
+    """Runs a program without TF_USE_LEGACY_KERAS."""
     done = processes.run_python("-c", textwrap.dedent(program))
     assert done.returncode == status, done.stdout + done.stderr
     return done
@@ -46,7 +46,7 @@ def test_a_module_is_found_by_import_and_by_attribute(name):
     public = PUBLIC[attribute]
     assert getattr(importlib.import_module(parent), attribute) is module
     scope = {}
-    # TensorFlow deletes its own attribute `python`, so that the first needs the `as`.
+    # TensorFlow deletes its attribute `python`, so the first import needs `as`.
     exec(f"import {name} as found\nfrom {parent} import {attribute}", scope)
     assert scope["found"] is module
     assert scope[attribute] is module
@@ -79,7 +79,7 @@ def test_prepare_again_changes_nothing():
 
 
 def test_names_of_the_embedding_module():
-    """What _tpu_estimator_embedding.py takes from it."""
+    """Names that _tpu_estimator_embedding.py imports from it."""
     from tensorflow.python.tpu import tpu_embedding
 
     assert (tpu_embedding.TRAINING, tpu_embedding.INFERENCE) == (2, 1)
@@ -125,7 +125,7 @@ def test_keras_is_keras_2():
 
 def test_an_environment_that_asks_for_keras_3(monkeypatch):
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "0")
-    if harness.IS_2_15:  # Which has Keras 2 only.
+    if harness.IS_2_15:  # It has only Keras 2.
         compat.prepare("estimator_emb.legacy.tpu_embedding")
         assert os.environ["TF_USE_LEGACY_KERAS"] == "0"
     else:
@@ -164,7 +164,7 @@ WHERE_KERAS_IS = """
     "first",
     [
         "import tensorflow, keras; import estimator_emb",
-        # The variable arrives after TensorFlow has made its search paths.
+        # The variable is set after TensorFlow has computed its search paths.
         "import tensorflow, os; os.environ['TF_USE_LEGACY_KERAS'] = '1'; import estimator_emb",
     ],
 )

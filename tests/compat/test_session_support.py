@@ -1,4 +1,4 @@
-"""`session_support` refuses what a program asks of it, and a training on a TPU asks for nothing."""
+"""`session_support` refuses every use. TPU training uses it only if the environment says so."""
 
 import harness
 import pytest

@@ -1,4 +1,4 @@
-"""Tests of `compat.tpu_embedding_gradient`, next to TensorFlow's own on 2.15."""
+"""Tests of `compat.tpu_embedding_gradient`, and of TensorFlow's own module on 2.15."""
 
 import collections
 import importlib
@@ -16,7 +16,7 @@ v1 = tf.compat.v1
 
 
 def fake_embedding():
-    """Two tables: `user` of features a (a sequence) and b, `item` of feature c."""
+    """Two tables: `user` with features a (a sequence) and b, `item` with feature c."""
     feature = collections.namedtuple("feature", "table_id max_sequence_length")
     table = collections.namedtuple("table", "dimension")
     return SimpleNamespace(
@@ -36,7 +36,7 @@ def activations():
 
 
 def build(module, loss_fn):
-    """The graph of a model whose loss is of the hooked activations, these, and the gradients."""
+    """Returns a model's graph, its hooked activations (arguments of `loss_fn`), and gradients."""
     embedding = fake_embedding()
     with tf.Graph().as_default() as graph:
         dummies, _ = module.create_dummy_table_variables(embedding)
@@ -102,7 +102,7 @@ def test_unused_features_get_zeros(module):
     assert list(gradients) == ["a", "b", "c"]
     assert gradients["b"].op.type == "Identity"
     for name, shape in {"a": [4, 5, 2], "c": [4, 3]}.items():
-        # No session: the graph has the op which runs on TPU only.
+        # Not run in a session, because the graph has an op that only a TPU runs.
         zeros = tf.get_static_value(gradients[name])
         np.testing.assert_array_equal(zeros, np.zeros(shape, np.float32), strict=True)
 

@@ -1,10 +1,10 @@
-"""Private attributes of objects that are not ours: those that are read, set, called or overridden.
+"""Private attributes of TensorFlow's objects that we read, set, call or override.
 
-Nothing imports this table but its test, `tests/compat/internals/test_private.py`: it says which
-attributes a TensorFlow must have. An override is in it too, as nothing else would tell that what
-it overrides is no longer called. Of modules that other files take as a whole it lists what they
-use of them. tensorflow-estimator, which has one version only, is left out. Where only some
-versions have an attribute, its reason begins as in `estimator_emb.compat.internals`.
+Only `tests/compat/internals/test_private.py` imports this table, to check that TensorFlow has them.
+The table includes overrides, because an override that is no longer called raises no error. For
+modules used as a whole, the table lists the attributes in use. It omits tensorflow-estimator, which
+has only one version. The reason for an attribute that only some versions have begins as in
+`estimator_emb.compat.internals`.
 """
 
 import importlib

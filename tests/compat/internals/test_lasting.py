@@ -1,4 +1,4 @@
-"""What lasts until the process ends is on the page about importing."""
+"""The page about importing lists all changes that last until the process ends."""
 
 import pathlib
 import re
@@ -50,7 +50,7 @@ def test_every_file_that_changes_something_for_good_is_run_here():
 def test_the_page_has_what_lasts():
     done = subprocess.run([sys.executable, "-c", EVERYTHING], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    # Keras 3 is not in every environment, and Keras 2 has two names.
+    # Keras 3 is optional, and Keras 2 has two names.
     changed = {re.sub(r"^(tf_keras|keras)\.src\.", "keras.", name) for name in done.stdout.split()}
     section = PAGE.read_text().partition("## What lasts until the process ends")[2]
     listed = set(re.findall(r"`([\w.]+\.[\w.]+)`", section.partition("\n## ")[0]))

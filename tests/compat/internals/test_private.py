@@ -1,8 +1,8 @@
-"""`estimator_emb.compat.internals`: that it is the only place of private names, and all exist.
+"""Only `estimator_emb.compat.internals` imports private names, and all of them exist.
 
-With a new TensorFlow, `test_names_resolve` and `test_attributes_resolve` say what it lacks. The
-first needs no more than TensorFlow itself: where `import estimator_emb` fails already, run it by
-`python -m pytest --noconftest`.
+With a new TensorFlow, `test_names_resolve` and `test_attributes_resolve` list missing names. The
+first test only needs TensorFlow. If `import estimator_emb` fails, run it with `python -m pytest
+--noconftest`.
 """
 
 import ast
@@ -43,7 +43,7 @@ def nodes(path):
 
 
 def names_of(path):
-    """{name: (module of TensorFlow, attribute of it or None, reason)} of a module of internals."""
+    """Returns {name: (TensorFlow module, attribute or None, reason)} of a module of internals."""
     modules, names = {}, {}
     body, lines = tree(path).body, path.read_text().splitlines()
     for statement, after in zip(body, [*body[1:], None], strict=True):
@@ -52,7 +52,7 @@ def names_of(path):
                 if one.asname and one.asname.startswith("_"):
                     modules[one.asname] = f"{statement.module}.{one.name}"
                 elif statement.module.startswith("tensorflow_estimator"):
-                    # For programs, as the file says.
+                    # Names for programs, as the file says.
                     names[one.asname or one.name] = statement.module, one.name, body[0].value.value
                 else:
                     reason = lines[one.lineno - 2].partition("# ")[2]
@@ -75,7 +75,7 @@ NAMES = {(path.stem, name): of for path in MODULES for name, of in names_of(path
 
 
 def is_over(reason):
-    """Whether later versions lack a name, as its reason says, and this is one of them."""
+    """Returns whether this TensorFlow no longer has a name, according to its reason."""
     import tensorflow as tf
 
     until = re.match(rf"{UNTIL}(\d+)\.(\d+):", reason)
@@ -159,7 +159,7 @@ def of_self(node):
 
 
 def has(owner, name):
-    """Whether an object, or the instances of a class, have an attribute."""
+    """Returns whether an object, or the instances of a class, have an attribute."""
     return hasattr(owner, name) or (
         inspect.isclass(owner) and any(name in set_by(base) for base in owner.__mro__)
     )
@@ -211,7 +211,7 @@ def test_no_other_module_imports_private_names():
             if isinstance(node, ast.Import):
                 names = [one.name for one in node.names]
             elif isinstance(node, ast.ImportFrom) and not node.level:
-                # `from tensorflow import python` too.
+                # Also finds `from tensorflow import python`.
                 names = [f"{node.module}.{one.name}" for one in node.names]
             place = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
             found += [f"{place}: {name}" for name in names if is_private(name)]
@@ -225,15 +225,15 @@ def private(name):
 PYTHONS = {"_asdict", "_exit", "_fields", "_replace"}
 """Names of namedtuples and of `os`."""
 MARKS = {
-    "_distribute_coordinator_mode",  # of a RunConfig, as the next two
+    "_distribute_coordinator_mode",  # of a RunConfig, like the next two
     "_experimental_distribute",
     "_train_distribute",
     "_is_short",  # of an error
     "_key_op",  # of a function, by contrib's arg_scope
-    "_original",  # of a SharedModule, as the next
+    "_original",  # of a SharedModule, like the next
     "_own",
-    "_suggests",  # of a function, as `_watched`
-    "_tfll_initialized",  # of a loader of `tf.keras`, which need not have it
+    "_suggests",  # of a function, like `_watched`
+    "_tfll_initialized",  # of a loader of `tf.keras`, optional
     "_watched",
 }
 """Attributes that we, or tensorflow-estimator, set otherwise than by `self`; one may be missing."""
@@ -242,7 +242,7 @@ THEIRS = ("tensorflow", "keras", "tf_keras")
 
 
 def asked(path):
-    """Private attributes that a file reads, sets, deletes or asks for by `getattr` and the like."""
+    """Returns private attributes that a file reads, sets, deletes, or passes to `getattr` etc."""
     found = set()
     for node in nodes(path):
         if isinstance(node, ast.Attribute):
@@ -258,7 +258,7 @@ def asked(path):
 
 
 def defined(sources):
-    """Every name that sources define: functions, classes, variables, attributes of self."""
+    """Returns every name that sources define: functions, classes, variables, attributes of self."""
     found = set()
     for path in sources:
         for node in nodes(path):
@@ -286,7 +286,7 @@ def test_attributes_are_listed():
 
 
 def test_attributes_of_modules_are_listed():
-    """What is used of a module of TensorFlow that `internals` gives as a whole, public or not."""
+    """Checks all attributes used of TensorFlow modules that `internals` exports as a whole."""
     of_modules = [(owner, name) for owner, name, _ in listed() if inspect.ismodule(owner)]
     unlisted = set()
     for path in SOURCES:
@@ -308,7 +308,7 @@ def test_attributes_of_modules_are_listed():
 
 
 def private_of_self(node):
-    """Private names that a class of ours uses on itself or defines."""
+    """Returns private names that one of our classes uses on itself or defines."""
     found = set()
     for inner in ast.walk(node):
         if isinstance(inner, ast.Attribute) and ast.unparse(inner.value) in ("self", "super()"):
@@ -319,7 +319,7 @@ def private_of_self(node):
 
 
 def test_what_our_classes_take_from_theirs_is_listed():
-    """Attributes and methods of a class that is not ours, which a subclass uses or overrides."""
+    """Checks attributes and methods of foreign classes that our subclasses use or override."""
     unlisted = set()
     for path in SOURCES:
         for name, node in classes(path).items():
@@ -348,7 +348,7 @@ def test_each_attribute_is_used():
 
 
 def test_tensorflow_is_imported_after_keras_is_chosen():
-    """Preparing imports TensorFlow, with the Keras that it asked for; nothing else may before."""
+    """Preparing imports TensorFlow, with the Keras it selected. Nothing may import it earlier."""
     program = "import sys, types; sys.modules['estimator_emb'] = package = types.ModuleType('p')\n"
     program += f"package.__path__ = [{str(ROOT / 'estimator_emb')!r}]\n"
     program += "import estimator_emb.compat; assert 'tensorflow' not in sys.modules"
