@@ -54,7 +54,7 @@ def test_a_restart_exports_only_better_models(kind, name, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_best_exporter_compares_by_its_own_function_and_files(tmp_path):
+def test_uses_compare_fn_and_event_file_pattern(tmp_path):
     def higher(best_eval_result, current_eval_result):
         return current_eval_result["loss"] > best_eval_result["loss"]
 
@@ -64,7 +64,7 @@ def test_a_best_exporter_compares_by_its_own_function_and_files(tmp_path):
 
 
 @pytest.mark.slow
-def test_without_earlier_exports_or_files_it_begins_anew(tmp_path):
+def test_starts_anew_without_earlier_exports_or_event_files(tmp_path):
     assert run("plain", tmp_path, 2)
     tf.io.gfile.rmtree(f"{tmp_path}/export")
     assert run("plain", tmp_path, 4)

@@ -77,7 +77,7 @@ def output_by_numpy(words, user):
 
 
 @on_both_kernels
-def test_all_fields_in_all_modes(tmp_path):
+def test_config_dicts_with_all_fields_work_in_all_modes(tmp_path):
     start, estimator = make(tmp_path / "model")
     input_fn = harness.input_fn_of([(FEATURES, LABELS)])
     estimator.train(input_fn, steps=1)
@@ -116,7 +116,7 @@ def test_all_fields_in_all_modes(tmp_path):
     ],
     ids=str,
 )
-def test_minus_one_fills_up_a_matrix_of_one_column(shape, cores, weighted, tmp_path):
+def test_minus_one_in_a_matrix_of_one_column_means_no_id(shape, cores, weighted, tmp_path):
     table = np.arange(10.0).reshape(5, 2) / 10
     sgd = ee.StochasticGradientDescentParameters(0.5)
     weight_key = {"weight_key": "w" if weighted else None}

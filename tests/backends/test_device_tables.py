@@ -113,7 +113,7 @@ def trained(table, features, ids, gradients, values, rate, step, cores, accumula
     "step, accumulates", [(adagrad, True), (adagrad, False), (momentum_of_all, True)]
 )
 @pytest.mark.parametrize("skewed", [False, True])
-def test_a_step_is_that_of_numpy(cores, packs, step, accumulates, skewed, library):
+def test_a_step_equals_numpy(cores, packs, step, accumulates, skewed, library):
     """Tests two stacks with repeated ids, sequences and weights. Skewed: ids on few devices."""
     rng = np.random.default_rng(cores)
     tables = tables_of(library, (37, 11, 50), (5, 5, 3), step, accumulates)
@@ -237,7 +237,7 @@ def test_no_table_is_copied_on_a_tpu(topology, step, library, tpu_devices):
     assert many < 1.1 * few
 
 
-def test_more_rows_than_an_index_has_are_refused(library):
+def test_refuses_more_rows_than_an_index_can_address(library):
     table = tables_of(library, [3 * 2**31], [4], adagrad)[0]
     with pytest.raises(ValueError) as raised:
         library.DeviceTables([table, dataclasses.replace(table, name="b")], [], 8, 2)

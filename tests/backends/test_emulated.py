@@ -39,7 +39,7 @@ def on_one_core(tmp_path_factory):
 
 @pytest.mark.parametrize("device", ["emulate", "host"])
 @pytest.mark.parametrize("door", ["TPUConfig", "environment", "flag", "command"])
-def test_a_tpu_is_emulated_by_its_name_and_by_the_older_one(door, device, monkeypatch, tmp_path):
+def test_device_emulate_and_its_older_name_emulate_a_tpu(door, device, monkeypatch, tmp_path):
     variable, tpu_config = "ESTIMATOR_EMB_DEVICE", None
     monkeypatch.delenv(variable, raising=False)
     if door == "environment":
@@ -99,7 +99,7 @@ def numbers(*values, repeat=True):
     return input_fn
 
 
-def test_evaluation_in_slices_of_one_batch(tmp_path):
+def test_evaluation_with_sliced_input_splits_one_batch(tmp_path):
     """SLICED: input_fn is called once, and its batch is split between the cores."""
     config = {"eval_training_input_configuration": PIPELINES.SLICED}
     estimator = make(one_weight(mean), tmp_path, 2, PIPELINES.PER_HOST_V2, batch=4, tpu=config)
@@ -107,7 +107,7 @@ def test_evaluation_in_slices_of_one_batch(tmp_path):
     assert metrics == {"loss": 3, "mean": 73 / 4, "global_step": 0}
 
 
-def test_the_mean_of_the_cores_gradients_along_an_axis(tmp_path):
+def test_batch_axis_selects_the_split_dimension(tmp_path):
     def input_fn(params):
         return tf.data.Dataset.from_tensors(np.array([[1, 2, 30, 40]], np.float32)).repeat()
 
@@ -121,7 +121,7 @@ def test_the_mean_of_the_cores_gradients_along_an_axis(tmp_path):
 
 
 @pytest.mark.parametrize("pipeline", [PIPELINES.PER_HOST_V1, PIPELINES.PER_HOST_V2])
-def test_a_batch_of_nothing_but_ids(pipeline, tmp_path):
+def test_trains_on_batches_with_only_ids(pipeline, tmp_path):
     """Two cores with two samples each. A sample's gradient comes from the mean over its core."""
 
     def input_fn(params):
@@ -148,7 +148,7 @@ def test_hooks_fire_once_a_loop(tmp_path):
     assert hook.seen == of_spec.seen == [3, 6, 7]
 
 
-def test_a_loop_may_last_a_time(tmp_path):
+def test_iterations_per_loop_may_be_a_duration(tmp_path):
     hook = harness.Reads(v1.train.get_global_step)
     estimator = make(one_weight(), tmp_path, 1, batch=4, tpu={"iterations_per_loop": "1h"})
     estimator.train(numbers(1, 2, 30, 40), max_steps=50, hooks=[hook])
@@ -156,7 +156,7 @@ def test_a_loop_may_last_a_time(tmp_path):
     assert hook.seen == [1, 50]
 
 
-def test_evaluation_is_one_loop_whose_loss_is_that_of_core_0(tmp_path):
+def test_evaluation_is_one_loop_and_returns_the_loss_of_core_0(tmp_path):
     """A TPU returns the loss of its first core, too."""
     hook = harness.Reads(v1.train.get_global_step)
     estimator = make(one_weight(mean), tmp_path, 2, batch=4)
@@ -188,7 +188,7 @@ def test_host_call_gets_the_tensors_of_all_cores_each_step(tmp_path):
     assert [x for x, _ in received] == [[0, 0], [2, 0], [4, 0]]
 
 
-def test_the_summary_writer_of_a_host_call_makes_no_step(tmp_path):
+def test_host_call_summaries_do_not_run_extra_steps(tmp_path):
     hook = harness.Reads(v1.train.get_global_step)
 
     def head(features, loss):
@@ -208,7 +208,7 @@ def test_the_summary_writer_of_a_host_call_makes_no_step(tmp_path):
 
 
 @pytest.mark.parametrize("pipeline", [PIPELINES.PER_HOST_V1, PIPELINES.PER_HOST_V2])
-def test_a_partial_last_batch_of_predict(pipeline, tmp_path):
+def test_predict_accepts_a_partial_last_batch(pipeline, tmp_path):
     estimator = make(one_weight(), tmp_path, 2, pipeline, batch=4)
 
     def input_fn(params):
@@ -236,7 +236,7 @@ def test_input_that_ends_early_is_an_error(tmp_path):
     )
 
 
-def test_the_first_real_error_is_shown(tmp_path):
+def test_shows_the_error_of_the_input(tmp_path):
     def input_fn(params):
         zeros = tf.data.Dataset.from_tensors(tf.zeros([4])).repeat()
         return zeros.map(lambda x: tf.debugging.check_numerics(x / 0.0, "A bad file"))
@@ -258,7 +258,7 @@ def test_a_variable_that_becomes_nan_stops_training(tmp_path):
 
 
 @pytest.mark.parametrize("control_flow", ["v1"], indirect=True)
-def test_cross_shard_optimizer_is_asked_for(control_flow, tmp_path):
+def test_cross_shard_optimizer_is_required(control_flow, tmp_path):
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_sum(features) * v1.get_variable("w", initializer=1.0)
         descent = v1.train.GradientDescentOptimizer(1.0)
@@ -291,7 +291,7 @@ def test_scaffold_fn_runs_outside_the_cores(tmp_path):
     assert made == [["global_step", "w"]]
 
 
-def test_tables_go_with_per_host_input_only(tmp_path):
+def test_tables_need_per_host_input(tmp_path):
     assert harness.refusal(ValueError, make, model_fn, tmp_path, 2, PIPELINES.BROADCAST, SPEC) == (
         "Only PER_HOST_V1 and PER_HOST_V2 is supported when using TPU Embedding; got "
         f"{PIPELINES.BROADCAST}."
@@ -330,7 +330,7 @@ def test_evaluation_on_cpu(tmp_path):
     assert seen == [(12, False)]
 
 
-def test_options_without_meaning_are_said_once(tmp_path, caplog):
+def test_ignored_options_are_logged_once(tmp_path, caplog):
     caplog.set_level(logging.INFO, logger="estimator_emb")
     for _ in range(2):
         make(model_fn, tmp_path, 2, tpu={"initial_infeed_sleep_secs": 3, "tpu_job_name": "x"})
@@ -340,7 +340,7 @@ def test_options_without_meaning_are_said_once(tmp_path, caplog):
     ]
 
 
-def test_a_model_over_several_cores(tmp_path):
+def test_a_replica_may_span_several_cores(tmp_path):
     """`num_cores_per_replica` adds devices and an assignment, with the same arithmetic."""
     seen = []
 
@@ -455,7 +455,7 @@ FIVE = "dense/0, dense/1, dense/2 and 2 more"
     ],
     ids=str,
 )
-def test_gradients_that_are_not_summed_are_warned_of(train, case, names, tmp_path, caplog):
+def test_warns_of_gradients_that_are_not_summed(train, case, names, tmp_path, caplog):
     assert warnings_of(TRAINED[train], tmp_path, caplog, **case) == [
         f"2 cores share the batch, and the gradients of {names} are not summed over them: what "
         "every core but core 0 has learned is lost. Use "

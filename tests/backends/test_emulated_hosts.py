@@ -99,7 +99,7 @@ def test_input_fn_sees_what_it_sees_on_a_tpu(pipeline, hosts, tmp_path, monkeypa
     assert made.get_variable_value("w") == 1 - fed
 
 
-def test_evaluation_is_fed_by_host_where_training_is_fed_by_core(tmp_path):
+def test_per_shard_v1_evaluation_calls_input_fn_once_per_host(tmp_path):
     inputs = []
     input_fn, model_fn = seen_by(inputs)
     made = emulated(model_fn, config(tmp_path, PIPELINES.PER_SHARD_V1, num_shards=4))
@@ -142,7 +142,7 @@ def test_a_model_over_several_cores_on_several_hosts(replicas, each, hosts, tmp_
         ("v4-32", 4, 4, [2, 2, 4, 1]),
     ],
 )
-def test_a_topology_has_its_hosts_and_cores(name, hosts, each, mesh, monkeypatch):
+def test_topology_has_the_hosts_and_cores_of_its_slice(name, hosts, each, mesh, monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_TOPOLOGY", name)
     shape = topology.emulated_slice()
     assert (shape.hosts, shape.cores_per_host, shape.cores) == (hosts, each, hosts * each)
@@ -153,7 +153,7 @@ def test_a_topology_has_its_hosts_and_cores(name, hosts, each, mesh, monkeypatch
 
 
 @pytest.mark.parametrize("cores", [1, 3, 8, 24, 128])
-def test_as_many_cores_as_asked_for(cores):
+def test_topology_has_the_requested_number_of_cores(cores):
     made = topology.emulated(topology.slice_with_cores(cores, ""))
     assert made.num_tasks * made.num_tpus_per_task == cores
     assert made.num_tasks == max(1, cores // 8)
@@ -165,7 +165,9 @@ def test_as_many_cores_as_asked_for(cores):
     # v4-16 has two hosts with four chips each, and one device per chip.
     [("TOPOLOGY", "v4-16", 2, 8), ("SHARDS", "4", 1, 4)],
 )
-def test_cores_of_the_environment(name, value, hosts, cores, monkeypatch, tmp_path, caplog):
+def test_environment_variables_set_the_number_of_cores(
+    name, value, hosts, cores, monkeypatch, tmp_path, caplog
+):
     monkeypatch.setenv(f"ESTIMATOR_EMB_{name}", value)
     caplog.set_level(logging.INFO, logger="estimator_emb")
     inputs = []
@@ -222,7 +224,9 @@ def test_cores_of_the_environment(name, value, hosts, cores, monkeypatch, tmp_pa
         ),
     ],
 )
-def test_what_is_no_slice(environment, tpu, message, tmp_path, monkeypatch):
+def test_refuses_invalid_numbers_of_cores_and_slices(
+    environment, tpu, message, tmp_path, monkeypatch
+):
     for name, value in environment.items():
         monkeypatch.setenv(f"ESTIMATOR_EMB_{name}", value)
     with pytest.raises(ValueError) as error:
@@ -230,7 +234,7 @@ def test_what_is_no_slice(environment, tpu, message, tmp_path, monkeypatch):
     assert str(error.value) == message
 
 
-def test_a_number_of_cores_that_the_slice_has_not(tmp_path, monkeypatch):
+def test_refuses_num_shards_that_differs_from_the_slice(tmp_path, monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_TOPOLOGY", "v3-32")
     input_fn, model_fn = seen_by([])
     made = emulated(model_fn, config(tmp_path, PIPELINES.PER_HOST_V2, num_shards=8))
@@ -291,7 +295,7 @@ def test_tables_train_as_on_one_host(pipeline, tmp_path, monkeypatch):
     harness.same(two, one, 1e-6, 1e-6)
 
 
-def test_tables_of_a_divided_model_stay_on_one_host(tmp_path):
+def test_refuses_tables_with_model_parallelism_on_several_hosts(tmp_path):
     arguments = (emulated_program.model_fn, tmp_path, 8, PIPELINES.PER_HOST_V2)
     tables = {"spec": emulated_program.SPEC, "tpu": {"num_cores_per_replica": 2}}
     refused = options.CannotEmulate, emulated_program.make
@@ -301,7 +305,7 @@ def test_tables_of_a_divided_model_stay_on_one_host(tmp_path):
     )
 
 
-def test_hosts_that_differ_in_their_features(tmp_path):
+def test_refuses_hosts_with_different_features(tmp_path):
     def input_fn(params):
         name = "x" if params["context"].current_host == 0 else "y"
         return tf.data.Dataset.from_tensors({name: tf.zeros([params["batch_size"]])}).repeat()

@@ -20,14 +20,14 @@ def shards_of(case):
         for number in sorted({shards_of(case) for case in GOLDEN["cases"]})
     ],
 )
-def test_golden_cases(shards, kernels, tmp_path):
+def test_golden_cases_train(shards, kernels, tmp_path):
     """All cases with the same number of shards are tables of one training."""
     cases = [case for case in GOLDEN["cases"] if shards_of(case) == shards]
     golden_training.check_training(cases, tmp_path, "host", shards)
 
 
 @pytest.mark.parametrize("kernels", ["tensorflow", "native"], indirect=True)
-def test_activations(kernels, tmp_path):
+def test_golden_activations_are_predicted(kernels, tmp_path):
     combiners = {f"x{index}": one for index, one in enumerate(["sum", "mean", "sqrtn"])}
     start = np.array(GOLDEN["table"], np.float32)
     tables = {f"t{key[1]}": golden_training.table_of(start, combiners[key]) for key in combiners}

@@ -91,7 +91,7 @@ def test_input_layers_train_sequences(layer, tmp_path):
 
 
 @pytest.mark.parametrize("layer", ["dense_features", "input_layer"])
-def test_a_dense_column_without_combiner(layer, tmp_path):
+def test_input_layers_train_a_dense_column_without_combiner(layer, tmp_path):
     """With combiner None, each sample has one id, and id 0 is valid."""
     categorical = fc.categorical_column_with_identity("x", 6)
     columns = {

@@ -20,7 +20,7 @@ PARTS = {
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_a_private_part_of_jax_is_there(name):
+def test_private_part_of_jax_exists(name):
     jax = pytest.importorskip("jax")
     package, module, *attributes = name.split(".")
     found = importlib.import_module(f"{package}.{module}")
@@ -33,7 +33,7 @@ def test_a_private_part_of_jax_is_there(name):
         found = getattr(found, attribute)
 
 
-def test_the_list_is_complete():
+def test_lists_every_private_part_of_jax():
     """Only devices.py imports private modules of jax, and it uses exactly the listed parts."""
     for path in pathlib.Path(xla.__file__).parents[2].rglob("*.py"):
         tree = ast.parse(path.read_text())

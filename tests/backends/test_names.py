@@ -146,7 +146,7 @@ def without_slots(names):
 
 
 @pytest.mark.parametrize("name", ["v2/nested", "v1/names_in_two_cases"])
-def test_names(name, tmp_path):
+def test_variable_names_equal_those_of_stock(name, tmp_path):
     spelling = EVERY[name]
     made = estimator(spelling, tmp_path, **WAYS["one_core"])
     assert built(made, spelling.keys, "train") == STOCK[name]["names"]
@@ -157,7 +157,7 @@ def test_names(name, tmp_path):
 @pytest.mark.slow
 @pytest.mark.sampled(16)
 @pytest.mark.parametrize("index, name", enumerate(WRITTEN))
-def test_every_name(index, name, tmp_path):
+def test_every_variable_name_equals_that_of_stock(index, name, tmp_path):
     for way in ("cpu", ["one_core", "eight_cores"][index % 2]):
         made = estimator(EVERY[name], tmp_path, **WAYS[way])
         names = STOCK[name]["names"]
@@ -168,7 +168,7 @@ def test_every_name(index, name, tmp_path):
 @pytest.mark.slow
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("index, name", enumerate(OF_EACH_KIND[SHARE]))
-def test_every_value(index, name, tmp_path):
+def test_every_spelling_trains_like_numpy(index, name, tmp_path):
     check(name, tmp_path, list(WAYS)[index % 4])
 
 
@@ -180,7 +180,7 @@ def test_names_in_a_function_where_stock_fails(tmp_path):
     assert built(estimator(spelling, tmp_path), spelling.keys, "train") == names
 
 
-def test_layer_that_outlives_its_graph(tmp_path):
+def test_a_layer_may_be_reused_in_a_second_graph(tmp_path):
     """In the second graph, stock fails, because the layer returns the first graph's variable."""
     layers = {}
 
@@ -195,7 +195,7 @@ def test_layer_that_outlives_its_graph(tmp_path):
     assert built(made, spellings.KEYS, "eval") == without_slots(names)
 
 
-def test_features_by_their_keys(tmp_path):
+def test_features_used_by_key_get_tables_at_the_top_level(tmp_path):
     """With stock, the program gets the ids there, and no variable is created."""
 
     def program(features, by_key):
@@ -240,12 +240,12 @@ SHARED = (
 
 
 @pytest.mark.parametrize("way", ["cpu", "one_core"])
-def test_tables_in_one_scope(way, tmp_path):
+def test_refuses_two_tables_with_the_same_variable(way, tmp_path):
     assert refused(in_one_scope, tmp_path, way=way) == SHARED
 
 
 @pytest.mark.parametrize("layer, way", [("v1", "cpu"), ("v2", "one_core")])
-def test_column_in_two_layers(layer, way, tmp_path):
+def test_refuses_a_column_in_two_layers(layer, way, tmp_path):
     """Stock creates a table for each layer, but a TPU has only one table per column."""
 
     def program(features, by_key):
@@ -270,7 +270,7 @@ WITH_MODEL = (
 @pytest.mark.parametrize(
     "by, way", [("get_variable", "cpu"), ("Variable", "one_core"), ("reuse", "one_core")]
 )
-def test_dense_variable_of_the_name_of_a_table(by, way, tmp_path):
+def test_refuses_a_dense_variable_with_the_name_of_a_table(by, way, tmp_path):
     name = "dense_features/c0_embedding/embedding_weights"
 
     def program(features, by_key):
@@ -321,13 +321,13 @@ def dict_estimator(names, model_dir, program=lambda: 0.0, optimizer=None):
         ),
     ],
 )
-def test_tables_of_dicts_that_would_share(names, program, message, tmp_path):
+def test_refuses_config_dict_tables_with_clashing_names(names, program, message, tmp_path):
     made, input_fn = dict_estimator(names, tmp_path / "model", program)
     assert harness.refusal(ValueError, made.train, input_fn, steps=1) == message
     assert not list((tmp_path / "model").glob("*"))
 
 
-def test_slots_that_a_program_gives_to_two_tables(tmp_path):
+def test_refuses_a_slot_variable_of_two_tables(tmp_path):
     slots = {}
 
     def create(table, slot_names, initializers):
@@ -348,7 +348,7 @@ def test_slots_that_a_program_gives_to_two_tables(tmp_path):
 
 
 @pytest.mark.parametrize("table", ["a", "OTHER"])
-def test_name_that_something_else_has(table, tmp_path):
+def test_a_table_may_have_the_name_of_an_op(table, tmp_path):
     """Names in a checkpoint are case-sensitive and do not depend on the names of ops."""
     made, input_fn = dict_estimator([table, "other"], tmp_path, lambda: tf.zeros([], name="a"))
     made.train(input_fn, steps=1)
@@ -371,19 +371,19 @@ def on_hardware(spelling, model_dir):
     "name",
     ["v2/nested", *(pytest.param(name, marks=pytest.mark.slow) for name in OF_EACH_KIND[SHARE])],
 )
-def test_names_on_a_tpu(name, tmp_path):
+def test_variable_names_on_a_tpu_equal_those_of_stock(name, tmp_path):
     variables = on_hardware(EVERY[name], tmp_path).graph.get_collection("variables")
     assert sorted(map(saved_name, variables)) == STOCK[name]["names"]
 
 
-def test_tables_in_one_scope_on_a_tpu(tmp_path):
+def test_refuses_two_tables_with_the_same_variable_on_a_tpu(tmp_path):
     spelling = spellings.Spelling(in_one_scope, keys=("c0", "c1"))
     assert harness.refusal(ValueError, on_hardware, spelling, tmp_path) == SHARED
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not tf.__version__.startswith("2.15."), reason="stock imports on 2.15 only")
-def test_stock_writes_these_names():
+def test_stock_names_json_is_up_to_date():
     names = sampling.drawn(EVERY, 12)
     written = processes.run_python(spellings.__file__, *names)
     assert json.loads(written.stdout) == {name: STOCK[name] for name in names}, written.stderr

@@ -88,7 +88,7 @@ def test_no_table_or_slot_is_read_as_a_whole(tmp_path, combiner):
         (True, "", 2),  # The previous step has written.
     ],
 )
-def test_the_update_reads_weights_again_only_where_they_may_have_changed(
+def test_update_reads_weights_again_only_if_they_may_have_changed(
     tmp_path, pipelining, device, reads_of_weights
 ):
     def placed(op):
@@ -106,7 +106,7 @@ def test_the_update_reads_weights_again_only_where_they_may_have_changed(
     assert {name: read.count(name) for name in read} == {"t": reads_of_weights, "t/Adagrad": 1}
 
 
-def test_tables_filled_with_a_number_take_memory_once():
+def test_constant_initializers_allocate_tables_once():
     """A constant that TensorFlow computes in advance would stay in memory beside each variable."""
 
     def resident():

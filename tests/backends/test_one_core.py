@@ -40,7 +40,7 @@ def given_back():
 
 
 @pytest.mark.parametrize("of_input", [True, False])
-def test_the_context_of_one_core(of_input):
+def test_host_context_describes_one_core(of_input):
     context = HostContext(call_from_input_fn=of_input)
     assert isinstance(context, tpu_context.TPUContext)
     assert (context.num_replicas, context.num_hosts, context.num_of_replicas_per_host) == (1, 1, 1)
@@ -78,7 +78,7 @@ def test_the_context_of_one_core(of_input):
         ),
     ],
 )
-def test_one_core_gets_what_it_gives(op, arguments, shard_context):
+def test_collectives_are_identities_on_one_core(op, arguments, shard_context):
     value = np.array([[1.5, -2.0], [3.0, 4.0]], np.float32)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         x = tf.constant(value)
@@ -90,7 +90,7 @@ def test_one_core_gets_what_it_gives(op, arguments, shard_context):
         np.testing.assert_array_equal(session.run(slope), 2 * value)
 
 
-def test_the_ops_are_given_back_after_an_exception(given_back):
+def test_ops_are_restored_after_an_exception(given_back):
     with pytest.raises(KeyError):
         with Cores().running(shard_context=True):
             inside = replaceable()
@@ -99,7 +99,7 @@ def test_the_ops_are_given_back_after_an_exception(given_back):
 
 
 @pytest.mark.parametrize("shard_context", [True, False])
-def test_a_core_in_a_core(shard_context):
+def test_nested_cores(shard_context):
     """TensorFlow refuses nested shard contexts. The outer core stays active."""
     with Cores().running(shard_context=True):
         inside = replaceable()
@@ -113,7 +113,7 @@ def test_a_core_in_a_core(shard_context):
 
 
 @pytest.mark.parametrize("shard_context", [True, False])
-def test_threads_do_not_see_each_other(shard_context):
+def test_cores_are_isolated_between_threads(shard_context):
     """Two estimators run model_fn in two threads, each with its own cores."""
     both, done = threading.Barrier(2, timeout=processes.HANGS), threading.Event()
     found = {}

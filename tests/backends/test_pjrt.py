@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("eight_devices")
         ("pjrt+tables", 8, False),
     ],
 )
-def test_trains_evaluates_and_predicts_as_the_emulated_tpu(
+def test_trains_evaluates_and_predicts_like_the_emulated_tpu(
     place, cores, pipelined, tmp_path, caplog
 ):
     caplog.set_level(logging.INFO, "estimator_emb")
@@ -125,7 +125,7 @@ def of_chosen_rows(x, y):
     ("of", "cores"),
     [(of_branches, 8), (of_types, 1), (of_averages, 8), (of_recurrence, 1), (of_chosen_rows, 8)],
 )
-def test_what_a_model_may_be(of, cores, tmp_path):
+def test_models_of_every_kind_train_like_on_the_host(of, cores, tmp_path):
     written = []
 
     def host_call(loss, step):
@@ -204,7 +204,7 @@ def draws():
 
 
 @pytest.mark.slow
-def test_random_numbers_are_of_seeds_step_and_core(tmp_path):
+def test_random_numbers_depend_on_seeds_step_and_core(tmp_path):
     def model_fn(features, labels, mode, params):
         made = draws()
         means.update({name: mean for name, (_, mean) in made.items()})
@@ -243,7 +243,7 @@ def test_random_numbers_are_of_seeds_step_and_core(tmp_path):
 
 
 @pytest.mark.slow
-def test_training_goes_on_in_turns(tmp_path):
+def test_training_continues_on_another_device(tmp_path):
     """Alternates between devices, an emulated TPU and the host, with the same checkpoints."""
     for folder, ways in (
         ("at once", ["host"] * 6),
@@ -297,7 +297,7 @@ def test_a_hook_may_write_variables(place, tmp_path):
 
 
 @pytest.mark.parametrize("place", ["pjrt", "pjrt+tables"])
-def test_an_input_that_ends_within_a_loop_saves_what_was_trained(place, tmp_path):
+def test_saves_completed_steps_if_the_input_ends_within_a_loop(place, tmp_path):
     def input_fn(params):
         return batches(params).take(5)
 
@@ -379,7 +379,7 @@ def test_warm_starts_and_exports(place, tmp_path):
 
 
 @pytest.mark.parametrize("place", ["pjrt", "pjrt+tables"])
-def test_a_bad_id_is_named_and_nothing_is_written(place, tmp_path):
+def test_a_bad_id_is_named_and_no_checkpoint_is_written(place, tmp_path):
     def input_fn(params):
         ids = np.array([[0], [1], [7], [2]], np.int32)
         return tf.data.Dataset.from_tensors({"id": ids}).repeat()
@@ -432,7 +432,7 @@ SAVER = "tensorflow.python.training.saver:Saver"
         (signal.SIGKILL, "pjrt+tables", SAVER, "_RecordLastCheckpoint", 3),
     ],
 )
-def test_a_training_goes_on_after_a_signal(number, place, owner, function, call, tmp_path):
+def test_training_resumes_after_a_signal(number, place, owner, function, call, tmp_path):
     """Signals arrive before a step, before and after its table update, and during a save."""
     environment = {
         "JAX_PLATFORMS": "cpu",

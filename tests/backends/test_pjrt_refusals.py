@@ -21,7 +21,7 @@ TESTS = pathlib.Path(__file__).parents[1]
 pytestmark = pytest.mark.usefixtures("eight_devices")
 
 
-def test_all_devices_unless_a_number_is_asked_for(monkeypatch):
+def test_pjrt_uses_all_devices_by_default(monkeypatch):
     assert len(backend.chosen(ee.TPUConfig(device="pjrt"))[0]) == 8
     assert len(backend.chosen(ee.TPUConfig(device="pjrt", num_shards=3))[0]) == 3
     monkeypatch.setenv("ESTIMATOR_EMB_PJRT_PLATFORM", "cpu")
@@ -98,7 +98,7 @@ def test_refused_when_the_estimator_is_made(variables, arguments, words, tmp_pat
         ),
     ],
 )
-def test_refused_where_this_process_cannot(where, value, words, tmp_path, monkeypatch):
+def test_refused_without_jax_or_with_an_old_tensorflow(where, value, words, tmp_path, monkeypatch):
     monkeypatch.setattr(where, value)
     assert harness.refusal(ValueError, made, tmp_path) == f"TPUConfig: device='pjrt' {words}"
 
@@ -198,7 +198,7 @@ def test_refused_when_the_step_is_lowered(of_loss, first, line, last, tmp_path):
     assert not line or (got[0].startswith(f"{line}{TESTS}/") and ", line " in got[0])
 
 
-def test_check_says_where_the_tables_are(tmp_path):
+def test_check_reports_the_place_of_the_tables(tmp_path):
     """The check skips features that only TensorFlow's TPUs refuse."""
     report = preflight.check_program(
         made(tmp_path, cores=4), batches, generations=["v6e"], compile=False
@@ -250,7 +250,9 @@ DEVICE_TABLES = "TPUConfig: tables='device' trains the tables in the memory of t
         ),
     ],
 )
-def test_tables_on_the_devices_are_refused(variables, tpu, spec, words, tmp_path, monkeypatch):
+def test_refuses_tables_on_devices_with_unsupported_options(
+    variables, tpu, spec, words, tmp_path, monkeypatch
+):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
 

@@ -98,7 +98,7 @@ def test_without_a_gpu_nothing_is_placed(tmp_path):
 
 @on_both_kernels
 @pytest.mark.parametrize("use_tpu", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_tables_beside_a_gpu_train_and_say_where(use_tpu, beside_gpu, tmp_path, caplog):
+def test_tables_beside_a_gpu_train_on_the_cpu_and_log_it(use_tpu, beside_gpu, tmp_path, caplog):
     caplog.set_level("INFO", "estimator_emb")
     estimator_of(tmp_path, use_tpu).train(harness.input_fn_of([BATCH] * 2), steps=2)
     where = [line for line in harness.said(caplog) if line.startswith("Embedding tables train ")]
@@ -108,7 +108,7 @@ def test_tables_beside_a_gpu_train_and_say_where(use_tpu, beside_gpu, tmp_path, 
     assert np.any(harness.saved(tmp_path, 2)["t"] != 1)
 
 
-def test_initial_values_go_with_a_table_that_the_program_places(beside_gpu):
+def test_initial_values_are_placed_with_their_table(beside_gpu):
     """Also without soft placement."""
 
     def place(op):
@@ -126,7 +126,7 @@ def test_initial_values_go_with_a_table_that_the_program_places(beside_gpu):
         assert shard.weights.device == "/device:CPU:1"
 
 
-def test_a_device_of_the_programs_own_is_named(native, beside_gpu, tmp_path, caplog):
+def test_log_names_the_device_that_the_program_chose(native, beside_gpu, tmp_path, caplog):
     caplog.set_level("INFO", "estimator_emb")
     estimator = estimator_of(tmp_path, device_fn=lambda op: "/device:GPU:0")
     built(estimator, ee.ModeKeys.TRAIN)

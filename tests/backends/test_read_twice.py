@@ -228,7 +228,7 @@ def case(make, *arguments, slow=False, form="sparse", pipelined=False):
         case(two_sequences_and_an_indicator_of_one_feature, slow=True),
     ],
 )
-def test_trains_as_numpy(make, form, pipelined, tmp_path):
+def test_columns_that_share_a_feature_train_like_numpy(make, form, pipelined, tmp_path):
     """Trains two steps, then evaluates, predicts and serves from the checkpoint."""
     columns, output, variables = make()
 
@@ -321,13 +321,13 @@ def test_on_a_tpu_an_ordinary_column_of_the_feature_is_refused(tmp_path):
         lambda ids: tf.strings.to_hash_bucket_fast(ids, 5),
     ],
 )
-def test_an_activation_taken_for_ids_is_named(read, tmp_path):
+def test_an_error_for_an_activation_used_as_ids_names_it(read, tmp_path):
     error = (TypeError, AttributeError)
     message = refused(error, tmp_path, [table(a())], lambda features: summed(read(features["a"])))
     assert message.endswith(ACTIVATION)
 
 
-def test_an_error_that_is_not_about_it_says_nothing_of_it(tmp_path):
+def test_unrelated_errors_do_not_mention_activations(tmp_path):
     def output(features):
         return tf.matmul(features["a"], tf.ones([3, 1], tf.int32))
 
@@ -346,7 +346,7 @@ def test_an_error_that_is_not_about_it_says_nothing_of_it(tmp_path):
         (None, lambda x: 2 * tf.squeeze(x[:, None])),
     ],
 )
-def test_an_activation_that_is_taken_for_ids(op, taken, tmp_path, caplog):
+def test_warns_of_ops_that_use_an_activation_as_ids(op, taken, tmp_path, caplog):
     columns = [table(a())]
 
     def model_fn(features, labels, mode, params):

@@ -188,7 +188,7 @@ def test_a_tpu_refuses_in_every_mode(case, mode, replicas, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("dtype", [tf.float64, tf.float16, tf.bfloat16])
-def test_the_loss_of_an_evaluation(dtype, tmp_path):
+def test_evaluation_refuses_a_loss_that_is_not_float32(dtype, tmp_path):
     """Prediction ignores the loss."""
     program = loss_of_type(dtype)
     words = f"Input 'y' of 'AddV2' Op has type {dtype.name} that does not match type float32 of"
@@ -272,7 +272,7 @@ TAKEN = {
 
 @pytest.mark.fast(3)
 @pytest.mark.parametrize("case", TAKEN)
-def test_programs_that_a_tpu_takes_train_here_too(case, tmp_path):
+def test_programs_that_a_tpu_accepts_train_here_too(case, tmp_path):
     program = TAKEN[case]
     made = program.emulated(tmp_path / "here")
     made.train(program.input_fn, steps=1)
@@ -282,7 +282,7 @@ def test_programs_that_a_tpu_takes_train_here_too(case, tmp_path):
     assert replicated.get_attr("num_replicas") == program.replicas
 
 
-def test_one_core_takes_scalars(tmp_path):
+def test_one_core_accepts_scalars(tmp_path):
     program = Program(**SCALAR, replicas=1)
     made = program.emulated(tmp_path)
     made.train(program.input_fn, steps=1)
@@ -290,7 +290,7 @@ def test_one_core_takes_scalars(tmp_path):
 
 
 @pytest.mark.parametrize(("fields", "replicas"), [(reads, 2), (outfed, 1)])
-def test_what_is_outside_of_the_loop(fields, replicas, tmp_path):
+def test_ops_outside_of_the_loop_are_accepted(fields, replicas, tmp_path):
     program = Program(fields=fields, replicas=replicas)
     program.emulated(tmp_path / "here").train(program.input_fn, steps=3)
     reached = as_a_session_would(program.described(tmp_path / "there"), program)
@@ -301,7 +301,7 @@ def test_what_is_outside_of_the_loop(fields, replicas, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("by_columns", "replicas"), [(False, None), (True, 2)])
-def test_a_feature_that_model_fn_does_not_use(by_columns, replicas, tmp_path, caplog):
+def test_an_unused_feature_trains_with_zero_gradients(by_columns, replicas, tmp_path, caplog):
     """It trains with zero gradients, like a feature used times 0. FTRL changes its weights."""
     caplog.set_level(logging.WARNING, logger="estimator_emb")
     ftrl, ones = ee.FtrlParameters(0.1), tf.ones_initializer()

@@ -24,7 +24,7 @@ def on_cores(build):
         return session.run(replicated)
 
 
-def test_what_no_input_reaches_is_shared():
+def test_ops_without_per_core_inputs_are_shared():
     with tf.Graph().as_default() as graph:
         cores = Cores(3)
         x = cores.per_core([tf.constant(float(core)) for core in range(3)])
@@ -37,7 +37,7 @@ def test_what_no_input_reaches_is_shared():
         assert of_y[0] is y
 
 
-def test_cross_replica_sum():
+def test_cross_replica_sum_of_all_cores_and_of_groups():
     everything, groups = on_cores(
         lambda x: [tpu_ops.cross_replica_sum(x), tpu_ops.cross_replica_sum(x, [[0, 3], [1, 2]])]
     )
@@ -139,7 +139,7 @@ def test_a_sum_inside_a_loop_is_refused(control_flow):
     )
 
 
-def test_groups_must_be_known():
+def test_cross_replica_sum_refuses_groups_computed_at_run_time():
     def build(x):
         return tpu_ops.cross_replica_sum(x, tf.cast(x[:1] * 0, tf.int32))
 
@@ -148,7 +148,7 @@ def test_groups_must_be_known():
     )
 
 
-def test_every_core_draws_numbers_of_its_own():
+def test_every_core_draws_its_own_random_numbers():
     (got,) = on_cores(lambda x: tf.nn.dropout(tf.ones([100]), rate=0.5, seed=1))
     assert len({tuple(one) for one in got}) == 4
 

@@ -60,7 +60,9 @@ def in_metrics(loss):
 @pytest.mark.parametrize("with_tables", [True, False], ids=["tables", "without tables"])
 @pytest.mark.parametrize("cores", [None, 1, 2])
 @pytest.mark.parametrize("place", [in_host_call, in_train_op, in_metrics])
-def test_a_reset_in_a_step_needs_no_step_before_the_session(place, cores, with_tables, tmp_path):
+def test_session_with_a_reset_op_begins_without_running_the_step(
+    place, cores, with_tables, tmp_path
+):
     def model_fn(features, labels, mode, params):
         given = features["x"] if with_tables else features["d"]
         loss = tf.reduce_mean(tf.square(v1.layers.dense(given, 1) - labels))

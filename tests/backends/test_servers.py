@@ -128,7 +128,7 @@ def of_every_optimizer(strategy):
 @pytest.mark.sampled(1)
 @on_both_kernels
 @pytest.mark.parametrize("strategy", ["div", "mod"])
-def test_one_trainer_and_two_servers_train_as_one_process_does(strategy, kernels, said, tmp_path):
+def test_one_trainer_and_two_servers_train_like_one_process(strategy, kernels, said, tmp_path):
     spec, batch = of_every_optimizer(strategy)
     cluster = servers.Cluster(workers=0, servers=2)
 
@@ -186,7 +186,7 @@ def chief_of(cluster, model_dir):
 
 @with_native
 @pytest.mark.slow
-def test_a_chief_that_starts_again_leaves_servers_as_they_are(said, tmp_path):
+def test_a_restarted_chief_continues_from_the_servers_step(said, tmp_path):
     """For any spelling of its folder."""
     cluster = servers.Cluster(workers=0, servers=2)
     chief_of(cluster, tmp_path)(2)
@@ -246,7 +246,7 @@ NOTHING = (
         ),
     ],
 )
-def test_servers_that_lost_variables_take_all_back(
+def test_all_servers_restore_after_one_lost_its_variables(
     new_chief, lost, variables, line, said, tmp_path
 ):
     cluster = servers.Cluster(workers=0, servers=2)
@@ -265,7 +265,7 @@ def test_servers_that_lost_variables_take_all_back(
     np.testing.assert_array_equal(harness.saved(tmp_path, 10)["x"], np.full([4, 2], -10.0))
 
 
-def test_a_worker_says_which_steps_are_lost(said):
+def test_a_worker_logs_the_steps_that_were_lost(said):
     """If the chief is new too, only the worker knows."""
     seen = live_servers.StepsSeen()
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -283,7 +283,7 @@ def test_a_worker_says_which_steps_are_lost(said):
 
 @with_native
 @pytest.mark.slow
-def test_servers_that_hold_another_training_are_restored(said, tmp_path):
+def test_servers_with_another_training_are_restored(said, tmp_path):
     cluster = servers.Cluster(workers=0, servers=2)
     one, other = (chief_of(cluster, tmp_path / name) for name in ("one", "other"))
     one(2)
@@ -295,7 +295,7 @@ def test_servers_that_hold_another_training_are_restored(said, tmp_path):
 
 
 @with_native
-def test_a_worker_that_never_comes_holds_nobody_up(tmp_path):
+def test_training_does_not_wait_for_a_missing_worker(tmp_path):
     cluster = servers.Cluster(workers=1, servers=1, absent=[("worker", 0)])
     chief_of(cluster, tmp_path)(3)
     assert harness.saved(tmp_path, 3)["global_step"] == 3
@@ -303,7 +303,7 @@ def test_a_worker_that_never_comes_holds_nobody_up(tmp_path):
 
 @with_native
 @pytest.mark.slow
-def test_a_server_that_is_away_is_named(monkeypatch, said, tmp_path):
+def test_log_names_a_server_that_is_away(monkeypatch, said, tmp_path):
     monkeypatch.setattr(serving, "_NEXT_LINE", 0.1)
     cluster = servers.Cluster(workers=0, servers=2, absent=[("ps", 1)])
     address = cluster.cluster["ps"][1]

@@ -72,7 +72,7 @@ def test_training_goes_on_under_another_shard_count_and_strategy(
 
 
 @pytest.mark.parametrize("shards", [1, 2])
-def test_a_partitioner_of_the_programs_own_scope(shards, tmp_path, in_shards):
+def test_scope_partitioner_does_not_divide_tables(shards, tmp_path, in_shards):
     """It partitions the model's variables, but not the tables of columns used in its scope."""
     column = fc.embedding_column(
         fc.categorical_column_with_identity("x", 5),

@@ -56,7 +56,7 @@ def test_gradient_multiplier_comes_before_clipping(tmp_path):
 
 
 @on_both_kernels
-def test_learning_rate_of_each_table(tmp_path):
+def test_each_table_has_its_own_learning_rate(tmp_path):
     calls = []
 
     def rate(step):
@@ -141,7 +141,7 @@ def test_an_optimizer_that_scales_the_loss_is_refused(rewrite, tmp_path):
     )
 
 
-def test_without_tables_it_may_scale_the_loss(tmp_path):
+def test_without_tables_an_optimizer_may_scale_the_loss(tmp_path):
     def model_fn(features, labels, mode, params):
         weight = tf.compat.v1.get_variable("weight", [], initializer=tf.ones_initializer())
         optimizer = tf.compat.v1.mixed_precision.MixedPrecisionLossScaleOptimizer(
@@ -181,7 +181,7 @@ def test_two_optimizers_of_one_table_are_refused(cores, tmp_path):
 
 @pytest.mark.fast(3)
 @pytest.mark.parametrize("cores, last", [(None, False), (1, True), (2, False), (2, True)])
-def test_gradients_that_are_only_looked_at(cores, last, tmp_path):
+def test_unapplied_gradients_do_not_update_tables(cores, last, tmp_path):
     """Gradients of another loss, computed before or after those that train."""
 
     def apply(first, second):
@@ -199,7 +199,7 @@ def test_gradients_that_are_only_looked_at(cores, last, tmp_path):
     np.testing.assert_allclose(changed_by(apply, tmp_path, cores), SUMS, rtol=1e-6)
 
 
-def test_of_gradients_that_pass_the_helper_by_the_last_is_taken(tmp_path, caplog):
+def test_without_a_helper_gradient_the_last_gradient_updates_the_table(tmp_path, caplog):
     def apply(first, second):
         optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.0)
         tf.gradients(second, tf.compat.v1.trainable_variables())
@@ -243,14 +243,14 @@ UNUSABLE = {
 
 
 @pytest.mark.parametrize("case", UNUSABLE)
-def test_what_replace_made_unusable_is_caught_at_use(case, tmp_path):
+def test_a_spec_made_invalid_by_replace_is_refused_at_use(case, tmp_path):
     fields, message = UNUSABLE[case]
     spec = spec_of()._replace(**fields)
     assert harness.refusal(ValueError, train, spec, tmp_path, ONE) == message
 
 
 @pytest.mark.parametrize("cores", [None, 2])
-def test_what_model_fn_returns_as_it_is_is_looked_up_too(cores, tmp_path):
+def test_activations_returned_without_an_op_are_looked_up(cores, tmp_path):
     """model_fn returns activations without any op of its own."""
 
     def model_fn(features, labels, mode, params):
@@ -315,7 +315,7 @@ def test_pipelining_delays_each_update_by_one_lookup(combiner, shards, in_shards
             np.testing.assert_allclose(got[name], value, rtol=1e-5)
 
 
-def test_one_line_says_what_runs_where(tmp_path, caplog):
+def test_one_log_line_describes_the_tables(tmp_path, caplog):
     caplog.set_level("INFO", logger="estimator_emb")
     train(spec_of(parameters=ee.AdamParameters(0.1)), tmp_path, ONE)
     messages = harness.said(caplog)

@@ -76,7 +76,9 @@ def trained(model_dir, place, rate, multiplier=None, hooks=()):
     ("rate", "steps_that_wait"),
     [(of_branches, 0), (decaying, 0), (of_a_variable, 0), (of_python, STEPS)],
 )
-def test_a_loop_runs_ahead(rate, steps_that_wait, tmp_path, monkeypatch):
+def test_a_loop_waits_only_for_rates_computed_in_python(
+    rate, steps_that_wait, tmp_path, monkeypatch
+):
     """Only a rate computed in Python on the host waits for each step's count."""
     from estimator_emb.backends.xla import devices
 
@@ -135,7 +137,7 @@ def test_the_host_holds_tables_only_while_it_saves(tmp_path):
     assert held.found == [False] * (STEPS // LOOP)
 
 
-def test_a_hook_that_reads_a_table_finds_none(tmp_path):
+def test_a_hook_cannot_read_a_table_within_training(tmp_path):
     read = harness.Reads(lambda: next(one for one in v1.global_variables() if "a/" in one.name))
     with pytest.raises(tf.errors.FailedPreconditionError, match="Could not find variable a/"):
         trained(tmp_path, "pjrt+tables", decaying, hooks=[read])

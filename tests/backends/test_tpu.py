@@ -44,7 +44,7 @@ def message(engine):
 
 @needs_original
 @pytest.mark.parametrize("optimizer", tpu_cases.OPTIMIZERS)
-def test_every_configuration_is_the_original_one(optimizer):
+def test_every_configuration_equals_the_original(optimizer):
     cases = [case for case in tpu_cases.ALL if case.optimizer == optimizer]
     assert len(cases) >= 12
     for case in cases:
@@ -55,13 +55,13 @@ def test_every_configuration_is_the_original_one(optimizer):
 
 
 @pytest.mark.parametrize("case", tpu_cases.KEPT, ids=lambda case: case.name)
-def test_a_kept_configuration(case):
+def test_configuration_equals_the_golden(case):
     expected = TPUEmbeddingConfiguration()
     text_format.Parse(GOLDENS["configurations"][case.name], expected)
     assert case.build(ours).config_proto == expected
 
 
-def test_every_kept_configuration_is_of_a_case():
+def test_every_golden_has_a_case():
     assert set(GOLDENS["configurations"]) == {case.name for case in tpu_cases.KEPT}
     assert set(GOLDENS["graphs"]) == {case.name for case in tpu_cases.GRAPHS}
 
@@ -79,7 +79,7 @@ def test_every_kept_configuration_is_of_a_case():
     ],
     ids=lambda value: value.name if isinstance(value, tpu_cases.Case) else f"ragged={value}",
 )
-def test_every_op_of_the_graph_is_the_original_one(case, ragged):
+def test_every_op_of_the_graph_equals_the_original(case, ragged):
     got = tpu_graphs.build(case.build(ours), ours, ragged)
     expected = tpu_graphs.build(case.build(theirs), theirs, ragged)
     assert tpu_graphs.describe(got) == tpu_graphs.describe(expected)
@@ -102,7 +102,7 @@ def described_variables(graph, key):
 
 
 @pytest.mark.parametrize("case", tpu_cases.GRAPHS, ids=lambda case: case.name)
-def test_a_kept_graph(case):
+def test_graph_equals_the_golden(case):
     graph = tpu_graphs.build(case.build(ours), ours)
     assert tpu_graphs.describe(graph) == GOLDENS["graphs"][case.name]
 
@@ -121,7 +121,7 @@ def test_every_load_and_retrieve_op_of_tensorflow_has_its_optimizer():
 
 
 @pytest.mark.parametrize("optimizer", ALL_OPTIMIZERS, ids=lambda one: one.__name__)
-def test_an_optimizer_writes_every_field_of_its_message(optimizer):
+def test_optimizer_sets_every_field_of_its_message(optimizer):
     descriptor = optimization_pb2.OptimizationParameters.DESCRIPTOR
     fields = descriptor.fields_by_name[optimizer.hardware.message].message_type.fields
     names = {optimizer.hardware.renamed.get(field.name, field.name) for field in fields}
@@ -131,7 +131,7 @@ def test_an_optimizer_writes_every_field_of_its_message(optimizer):
 
 @pytest.mark.parametrize("name", NOT_LEGACY)
 @pytest.mark.parametrize("hosts", [1, 2])
-def test_an_optimizer_that_the_original_lacks(name, hosts):
+def test_optimizers_beyond_the_original_load_and_retrieve_slots(name, hosts):
     optimizer = NOT_LEGACY[name]
     engine = one_table(hosts=hosts, optimization_parameters=optimizer)
     written = getattr(message(engine), optimizer.hardware.message)
@@ -163,7 +163,7 @@ def test_an_optimizer_that_the_original_lacks(name, hosts):
         assert assigned == [f"t{suffix}/part_{host}" for suffix in suffixes]
 
 
-def test_slots_of_an_optimizer_of_the_tf2_vocabulary():
+def test_tf2_optimizer_has_its_slots_and_dynamic_rate():
     engine = one_table(
         optimization_parameters=embedding.Adam(lambda: tf.constant(0.25), epsilon=1e-4)
     )
@@ -189,13 +189,13 @@ def test_packing_of_low_dimensions_is_passed_on():
 # Intended differences from the original.
 
 
-def test_a_learning_rate_of_zero_is_a_rate():
+def test_a_table_learning_rate_of_zero_is_used():
     table = ee.TableConfig(7, 2, learning_rate=0.0)
     assert message(one_table(table)).learning_rate.constant == 0.0
     assert message(one_table()).learning_rate.constant == np.float32(0.3)
 
 
-def test_tags_count_in_the_order_of_the_tables():
+def test_learning_rate_tags_follow_the_order_of_tables():
     functions = [lambda step, i=i: tf.cast(step, tf.float32) + i for i in range(8)]
     uses = {"h": 3, "b": 7, "c": 7, "a": 5, "g": None, "d": 0, "e": 5, "f": 1}
     tables = {
@@ -250,7 +250,7 @@ def test_clipping_limit_comes_before_the_limits_of_the_optimizer(low, high, limi
 
 @pytest.mark.parametrize("rows, hosts", [(7, 1), (8, 2), (13, 5), (3, 5)])
 @pytest.mark.parametrize("strategy", ["div", "mod"])
-def test_the_hardware_gets_the_rows_of_each_host_and_gives_them_back(rows, hosts, strategy):
+def test_load_and_retrieve_ops_keep_the_rows_of_each_host(rows, hosts, strategy):
     """The load op of host i holds the ids that the strategy assigns to it."""
     table = np.arange(rows * 2, dtype=np.float32).reshape(rows, 2)
     padding = max(0, hosts - rows)
@@ -398,7 +398,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_arguments_that_do_not_fit(case):
+def test_refuses_invalid_arguments(case):
     arguments, message = REFUSED[case]
     assert harness.refusal(ValueError, one_table, **arguments) == message
 
@@ -410,7 +410,7 @@ def test_gradients_are_sent_in_training_only():
     )
 
 
-def test_data_that_cannot_be_enqueued(caplog):
+def test_refuses_invalid_enqueue_data(caplog):
     engine = one_table()
 
     def refused(*data):

@@ -66,7 +66,7 @@ def trained_by_numpy(steps):
 
 
 @pytest.mark.parametrize("cores", [2, pytest.param(8, marks=pytest.mark.slow)])
-def test_a_model_that_gathers_over_cores(cores, tmp_path):
+def test_a_model_that_gathers_over_cores_trains_like_numpy(cores, tmp_path):
     made = estimator(contrastive, tmp_path, cores)
     made.train(input_fn, steps=3)
     w = trained_by_numpy(3)
@@ -93,7 +93,7 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("count", [1, 3])
-def test_number_of_a_core(count, way, control_flow):
+def test_replica_id_is_the_number_of_the_core(count, way, control_flow):
     with tf.Graph().as_default() as graph, v1.Session() as session:
         cores = Cores(count)
         with cores.running(numbered=True):
@@ -125,7 +125,7 @@ INPUTS = {
 
 @pytest.mark.parametrize("way", INPUTS)
 @pytest.mark.parametrize("count", [1, 3])
-def test_input_of_a_core(count, way, control_flow):
+def test_replicated_input_gives_each_core_its_value(count, way, control_flow):
     given = [7 * core + 2 for core in range(count)]
     with tf.Graph().as_default() as graph, v1.Session() as session:
         cores = Cores(count)
@@ -138,7 +138,7 @@ def test_input_of_a_core(count, way, control_flow):
 
 
 @pytest.mark.parametrize("given", [[1, 2], [1, 2, 3, 4], []])
-def test_another_number_of_inputs_than_cores_is_refused(given):
+def test_replicated_input_refuses_a_wrong_number_of_inputs(given):
     with tf.Graph().as_default():
         with Cores(3).running(numbered=True):
             message = harness.refusal(ValueError, tpu_ops.tpu_replicated_input, given)
@@ -150,7 +150,7 @@ def test_another_number_of_inputs_than_cores_is_refused(given):
     assert packed == f"{must}a packed input."
 
 
-def test_inputs_that_no_emulated_core_has_are_refused():
+def test_replicated_input_refuses_variables_and_functions():
     with tf.Graph().as_default():
         with Cores(2).running(numbered=True):
             handles = [v1.get_variable(name, [], use_resource=True).handle for name in "ab"]
@@ -168,7 +168,7 @@ def test_inputs_that_no_emulated_core_has_are_refused():
 
 
 @pytest.mark.parametrize("cores", [1, 2, 4])
-def test_a_model_that_makes_its_number_by_an_input(cores, tmp_path):
+def test_a_model_may_number_its_cores_by_replicated_input(cores, tmp_path):
     """A core's loss is w times its number, so w moves by the mean of the numbers."""
 
     def model_fn(features, labels, mode, params):
@@ -229,7 +229,7 @@ ON_HOST = {
 
 @pytest.mark.parametrize("use_tpu, cores", [(True, 2), (False, 1)])
 @pytest.mark.parametrize("where", ON_HOST)
-def test_no_number_on_the_host(where, use_tpu, cores, tmp_path):
+def test_replica_id_is_refused_on_the_host(where, use_tpu, cores, tmp_path):
     made = estimator(ON_HOST[where], tmp_path, cores, use_tpu)
     with pytest.raises(ValueError) as error:
         if where == "eval_metrics":
@@ -246,7 +246,7 @@ def receiver():
 
 
 @pytest.mark.parametrize("mode", ["train", "evaluate", "predict", "export"])
-def test_no_number_off_a_tpu(mode, tmp_path):
+def test_replica_id_is_refused_off_a_tpu(mode, tmp_path):
     if mode == "export":  # It needs a checkpoint.
         estimator(simple(), tmp_path, use_tpu=False).train(input_fn, steps=1)
     made = estimator(simple(plus_number), tmp_path, use_tpu=False)
@@ -326,7 +326,7 @@ def with_op(make, loss):
         *((op, False) for op in ("CrossReplicaSum", *REPLICATE)),
     ],
 )
-def test_ops_without_a_kernel(op, use_tpu, tmp_path):
+def test_refuses_ops_without_a_cpu_kernel(op, use_tpu, tmp_path):
     make, advice = BY_HAND.get(op) or (NO_KERNEL[op], OTHERS)
 
     def model_fn(features, labels, mode, params):
@@ -347,7 +347,7 @@ def test_ops_without_a_kernel(op, use_tpu, tmp_path):
     assert not list(tmp_path.glob("model.ckpt*"))
 
 
-def test_what_runs_is_taken():
+def test_accepts_ops_that_run_on_a_cpu():
     """Accepts ops that TensorFlow replaces, and XLA ops with a CPU kernel."""
     for op in ("AccumulateNV2", "XlaSharding", "XlaSort", "XlaDotV2", "MatMul", "Placeholder"):
         assert has_kernel(op)
@@ -357,7 +357,7 @@ def test_what_runs_is_taken():
 
 
 @pytest.mark.parametrize("use_tpu", [False, True])
-def test_an_export_that_has_a_graph_for_tpus_is_taken(use_tpu, tmp_path):
+def test_an_export_may_contain_a_graph_for_tpus(use_tpu, tmp_path):
     """A model without tables exports a TPU graph too, with ops that no CPU runs."""
 
     def model_fn(features, labels, mode, params):

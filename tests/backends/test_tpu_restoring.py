@@ -34,7 +34,7 @@ def run(how, model_dir, hosts, rows=31, dimension=4, parameters=None, **kwargs):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("hosts", [1, 3])
-def test_compared_before_a_session_opens(hosts, tmp_path):
+def test_checkpoint_is_compared_before_a_session_opens(hosts, tmp_path):
     train, evaluate = tpu_described.train, tpu_described.evaluate
     reached = run(train, tmp_path / "new", hosts)
     saved = {}

@@ -161,7 +161,7 @@ STOCK = {
     "name",
     [name if "," not in name else pytest.param(name, marks=pytest.mark.slow) for name in STOCK],
 )
-def test_the_whole_graph_is_the_original_one(name, how, tmp_path):
+def test_the_whole_graph_equals_that_of_stock(name, how, tmp_path):
     """On TensorFlow >= 2.16, stock tensorflow-estimator uses our module under the legacy name."""
     if not HAS_ORIGINAL and not name.startswith("dicts"):
         pytest.skip("stock tensorflow-estimator looks for optimizers that TensorFlow has dropped")
@@ -300,7 +300,7 @@ def test_a_described_tpu_evaluates(tmp_path):
     assert {saved_name(one) for one in parts} == set(COLUMNS)
 
 
-def test_an_optimizer_that_only_the_hardware_knows(tmp_path):
+def test_mdl_adagrad_light_is_refused_on_the_host(tmp_path):
     optimizer = ee.MDLAdagradLightParameters(0.3, *([0.5] * 10), True, False)
     reached = train(column_spec(optimizer=optimizer), tmp_path)  # The original took seven.
     assert len(reached.ops("RetrieveTPUEmbeddingMDLAdagradLightParameters")) == 2
@@ -314,13 +314,13 @@ def test_an_optimizer_that_only_the_hardware_knows(tmp_path):
     )
 
 
-def test_stock_tensorflow_estimator_is_left_alone():
+def test_stock_tensorflow_estimator_is_unchanged():
     assert _tpu_estimator_embedding.tpu_embedding is legacy_module
     assert _tpu_estimator_embedding.EmbeddingConfig is not backend.EmbeddingConfig
 
 
 @pytest.mark.parametrize("optimizer", ["Adam", "CenteredRmsProp", "FrequencyEstimator"])
-def test_what_the_hardware_tests_train_is_built(optimizer, tmp_path):
+def test_builds_the_golden_cases_of_the_hardware_tests(optimizer, tmp_path):
     """Builds golden cases of tests/tpu up to the session. No other test runs them without a TPU."""
     case = next(one for one in GOLDEN["cases"] if one["optimizer"] == optimizer)
     spec = golden_training.spec_of(case)
@@ -395,13 +395,13 @@ def test_one_id_for_each_sample_stays_dense(dataset):
     assert listed(got["x"]) == ([[0, 0], [0, 1], [1, 1]], [5, 0, 1], [2, 2])
 
 
-def test_a_dataset_of_features_alone():
+def test_converts_a_dataset_without_labels():
     dataset = tf.data.Dataset.from_tensors({"x": tf.constant([5, 0])})
     (got,) = backend.as_hardware_reads(dataset, tables_of_x())
     assert listed(got["x"]) == ([[0, 0], [1, 0]], [5, 0], [2, 1])
 
 
-def test_a_dataset_of_sparse_ids_is_passed_on():
+def test_a_dataset_of_sparse_ids_is_not_converted():
     dataset = tf.data.Dataset.from_tensors({"x": sparse(4), "other": tf.zeros([4])})
     assert backend.as_hardware_reads(dataset, tables_of_x()) is dataset
 
@@ -419,14 +419,14 @@ def test_dense_ids_are_enqueued(tmp_path):
 
 
 @pytest.mark.parametrize("generation", ["v5e", "v5p", "v6e"])
-def test_a_generation_on_which_no_estimator_runs(generation, tmp_path):
+def test_refuses_generations_without_estimators(generation, tmp_path):
     config = tpu_described.per_core_input(tpu_generation=generation)
     assert harness.refusal(ValueError, train, dict_spec(), tmp_path, tpu_config=config) == (
         f"TPUConfig: tpu_generation is '{generation}', and {NO_ESTIMATOR}"
     )
 
 
-def test_a_way_round_without_the_hardware(tmp_path):
+def test_tensor_core_tables_need_no_embedding_hardware(tmp_path):
     """Tables on the tensor core. The other workarounds are backends with their own tests."""
     column = fc.embedding_column(
         fc.categorical_column_with_identity("item", 20),
@@ -462,7 +462,7 @@ def topology(embedding_feature):
     return proto.SerializeToString()
 
 
-def test_a_tpu_that_says_it_has_no_embedding_hardware(tmp_path):
+def test_refuses_a_tpu_without_embedding_hardware(tmp_path):
     """Reported by the system's metadata or by the resolver."""
     feature = topology_pb2.TPUHardwareFeature
     metadata = tpu_described.metadata

@@ -152,13 +152,13 @@ def test_a_wrapped_activation_trains(wrapped, cores, tmp_path):
 
 @pytest.mark.parametrize("apply", [compute_and_apply, gradients])
 @pytest.mark.parametrize("wrapped", ["recompute_grad of a part", "cond"])
-def test_other_spellings_of_the_optimizer(wrapped, apply, tmp_path):
+def test_wrapped_activations_train_with_every_way_to_apply_gradients(wrapped, apply, tmp_path):
     check(trained(tmp_path, lambda features, w: WRAPPED[wrapped](features["x"], w), apply))
 
 
 @pytest.mark.parametrize("wrapped", ["recompute_grad", "scan", "cond"])
 @pytest.mark.parametrize("control_flow", ["v1"], indirect=True)
-def test_control_flow_of_tensorflow_1(wrapped, control_flow, tmp_path):
+def test_wrapped_activations_train_in_both_kinds_of_control_flow(wrapped, control_flow, tmp_path):
     check(trained(tmp_path, lambda features, w: WRAPPED[wrapped](features["x"], w)))
 
 
@@ -171,7 +171,7 @@ def column(start):
 
 @pytest.mark.parametrize("cores", [None, 1])
 @pytest.mark.parametrize("apply", [minimize, None], ids=["minimize", "GradientTape"])
-def test_a_layer_of_columns_under_a_tape(apply, cores, tmp_path):
+def test_a_layer_of_columns_trains_under_a_tape(apply, cores, tmp_path):
     def output(features, w):
         of_columns = tf.compat.v1.keras.layers.DenseFeatures([column.made])
         if apply:
@@ -181,7 +181,7 @@ def test_a_layer_of_columns_under_a_tape(apply, cores, tmp_path):
     check(trained(tmp_path, output, apply, cores, column))
 
 
-def test_a_layer_and_the_activation_itself(tmp_path):
+def test_a_layer_and_the_activation_itself_train_together(tmp_path):
     def output(features, w):
         of_columns = tf.compat.v1.keras.layers.DenseFeatures([column.made])
         recomputed = tf.recompute_grad(lambda w: layer(of_columns(features), w))(w)

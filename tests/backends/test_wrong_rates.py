@@ -109,7 +109,9 @@ CASES = (
 @pytest.mark.sampled(4)
 @on_both_kernels
 @pytest.mark.parametrize("way, pipelined, wrong, value", CASES)
-def test_stops_before_that_step_writes(way, pipelined, wrong, value, tmp_path, monkeypatch):
+def test_an_invalid_rate_stops_training_before_the_step_writes(
+    way, pipelined, wrong, value, tmp_path, monkeypatch
+):
     arguments, owner = wrong(turning(value))
     spec = spec_of(pipelined=pipelined, **arguments)
     config = servers.config_of(way, tmp_path, save_checkpoints_steps=1, save_summary_steps=1)

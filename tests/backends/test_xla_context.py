@@ -67,7 +67,7 @@ def emulated(count):
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_program_is_answered_as_on_a_tpu(count, control_flow):
+def test_programs_see_the_xla_context_of_a_tpu(count, control_flow):
     want = on_a_tpu()
     assert want["body"] == dict.fromkeys(want["body"], True)
     assert emulated(count) == want
@@ -75,7 +75,7 @@ def test_a_program_is_answered_as_on_a_tpu(count, control_flow):
         assert asked() == dict.fromkeys(want["body"], False)
 
 
-def test_tensorflow_is_answered_as_off_a_tpu(monkeypatch):
+def test_tensorflow_itself_sees_no_tpu_context(monkeypatch):
     """In an XLA context, TensorFlow would make ops that do not run on a CPU."""
     asks = []
     with tf.Graph().as_default() as graph:
@@ -103,7 +103,7 @@ def asking(asks):
     return asked
 
 
-def test_a_model_keeps_summaries_for_where_it_is_not_compiled(tmp_path):
+def test_a_model_writes_summaries_only_if_it_is_not_compiled(tmp_path):
     """As text-to-text programs do. On a TPU, such a summary would fail the step."""
     asked_in = []
 
@@ -136,7 +136,7 @@ def test_a_model_keeps_summaries_for_where_it_is_not_compiled(tmp_path):
         assert len(asked_in) >= 2
 
 
-def test_an_estimator_without_a_tpu_is_in_no_context(installed, tmp_path):
+def test_no_xla_context_off_a_tpu(installed, tmp_path):
     answers = []
 
     def model_fn(features, labels, mode):

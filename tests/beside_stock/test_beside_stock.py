@@ -34,7 +34,7 @@ def results(request, tmp_path_factory):
     seeds = [
         item.callspec.params["seed"]
         for item in request.session.items
-        if item.function is test_program
+        if item.function is test_random_program_gives_the_results_of_stock
     ]
 
     @functools.cache
@@ -58,7 +58,7 @@ def results(request, tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.sampled(16)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_program(seed, results):
+def test_random_program_gives_the_results_of_stock(seed, results):
     program = grammar.Program(seed)
     stock, ours, log = results(seed)
     if None in (stock, ours):
@@ -69,7 +69,7 @@ def test_program(seed, results):
         pytest.fail("\n".join([*lines, traceback, program.source]), False)
 
 
-def test_every_rule_is_met_and_every_part_of_the_grammar_is_used():
+def test_random_programs_use_every_rule_and_part_of_the_grammar():
     programs = [grammar.Program(seed) for seed in SEEDS]
     assert set().union(*(program.rules for program in programs)) == set(comparison.RULES)
     for option in set().union(*(program.options for program in programs)):

@@ -70,7 +70,7 @@ AS_STOCK = (
 
 @pytest.mark.fast(4)
 @pytest.mark.parametrize("name", WARNINGS)
-def test_a_warning_says_what_reaches_no_table(name, caplog):
+def test_warns_of_changes_that_do_not_reach_tables(name, caplog):
     changed_training.run(ee, **changed_training.CASES[name])
     assert harness.said(caplog) == [WARNINGS[name]]
 
@@ -83,7 +83,7 @@ def of_stock():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", changed_training.CASES)
-def test_stock_trains_otherwise(name, caplog):
+def test_stock_differs_only_in_the_documented_cases(name, caplog):
     ours, stock = changed_training.run(ee, **changed_training.CASES[name]), of_stock()[name]
     same = np.allclose(ours["table"], stock["table"]) and np.allclose(ours["w"], stock["w"])
     assert (same and ours["names"] == stock["names"]) == (name in AS_STOCK)
@@ -92,7 +92,7 @@ def test_stock_trains_otherwise(name, caplog):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", changed_training.INSTEAD)
-def test_what_to_do_instead(name):
+def test_documented_replacements_train_like_stock(name):
     case, instead = changed_training.INSTEAD[name]
     ours, stock = changed_training.run(ee, **instead)["table"], of_stock()[case]["table"]
     updated = [0, 1, 3] if name == "weight_decay_factor" else [0, 1, 2, 3, 4]
@@ -100,7 +100,7 @@ def test_what_to_do_instead(name):
 
 
 @pytest.mark.slow
-def test_the_penalty_of_rows_that_no_step_updates():
+def test_weight_decay_factor_does_not_change_untouched_rows():
     assert changed_training.run(ee, **changed_training.INSTEAD["weight_decay_factor"][1])["table"][
         2::2
     ] == [1.0, 1.0]

@@ -113,7 +113,7 @@ CASES = {
 
 
 @pytest.mark.slow
-def test_programs_in_which_several_columns_read_a_feature(tmp_path):
+def test_columns_that_share_a_feature_train_like_stock(tmp_path):
     paths = []
     for name, words in sampling.drawn(itertools.product(CASES, (False, True)), 9):
         columns, output, listed = CASES[name]

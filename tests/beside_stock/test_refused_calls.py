@@ -31,7 +31,7 @@ def phrases(text):
 
 
 @pytest.mark.slow
-def test_refused_calls_keep_the_phrase_of_each_class():
+def test_errors_keep_the_phrases_of_each_class():
     stock, ours = refused("stock"), refused("ours")
     assert stock.keys() == ours.keys() == {"Estimator", "on CPU", "on TPU"}
     wanted = 0

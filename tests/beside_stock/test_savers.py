@@ -16,7 +16,7 @@ def run(side):
 
 
 @pytest.mark.slow
-def test_savers_of_model_fn_save_and_restore_as_stock():
+def test_savers_of_model_fn_save_and_restore_like_stock():
     stock, ours = run("stock"), run("ours")
     assert stock.keys() == ours.keys() and len(stock) == 7
     for way, want in stock.items():

@@ -105,5 +105,5 @@ def test_a_suite_of_tensorflow_estimator_passes(name):
     Case().debug()
 
 
-def test_every_suite_is_there():
+def test_finds_over_500_tests_of_tensorflow_estimator():
     assert len(TESTS) > 500

@@ -18,7 +18,7 @@ import estimator_emb
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("device", ["host", "none"])
 @pytest.mark.parametrize("newer_exports", [True, False], ids=["to 2.15", "from 2.15"])
-def test_exports_serve_what_predict_gives(newer_exports, device, tmp_path):
+def test_exports_give_the_results_of_predict(newer_exports, device, tmp_path):
     pythons = [processes.stock_python(), sys.executable]
     exporting, serving = reversed(pythons) if newer_exports else pythons
     # The stock Python may not have the packages that estimator_emb imports beside TensorFlow.

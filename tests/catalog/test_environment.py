@@ -11,7 +11,7 @@ _MACRO = "ESTIMATOR_EMB_NAME"
 NAMES = {variable.name for variable in environment.VARIABLES}
 
 
-def test_what_the_package_reads_is_listed():
+def test_lists_every_variable_that_the_package_reads():
     """Every variable that the package's code names is listed, and every listed variable is used."""
     files = (processes.ROOT / "estimator_emb").rglob("*.py")
     package = "\n".join(path.read_text() for path in files if path.name != "environment.py")
@@ -21,7 +21,7 @@ def test_what_the_package_reads_is_listed():
         assert f"environment.{name.removeprefix('ESTIMATOR_EMB_')}" in package, name
 
 
-def test_the_page_has_them_all():
+def test_docs_page_lists_every_variable():
     page = (processes.ROOT / "docs" / "api" / "index.md").read_text()
     rows = dict(re.findall(r"^\| `(ESTIMATOR_EMB_\w+)` \| (.*) \|$", page, re.M))
     assert set(rows) == NAMES
@@ -30,7 +30,7 @@ def test_the_page_has_them_all():
             assert f"`{choice}`" in rows[variable.name], variable.name
 
 
-def test_an_empty_variable_is_none(monkeypatch):
+def test_an_empty_variable_counts_as_unset(monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "")
     assert environment.DEVICE.value() is None and str(environment.DEVICE) == "ESTIMATOR_EMB_DEVICE"
     monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "host")

@@ -13,7 +13,7 @@ def test_documents_name_every_generation():
     assert set(re.findall(r"\bv\d\w?\b", (DOCS / "tpu.md").read_text())) >= set(GENERATIONS)
 
 
-def test_slices_are_of_a_generation():
+def test_every_slice_has_a_known_generation():
     for name in slices.names():
         generation, cores = name.split("-")
         one = slices.named(name)

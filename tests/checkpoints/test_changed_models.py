@@ -67,7 +67,7 @@ def anew(path):
         pytest.param("momentum", "rmsprop", "Momentum", "RMSProp", 7, marks=pytest.mark.slow),
     ],
 )
-def test_another_optimizer_of_the_model(kind, before, now, old, new, others, tmp_path):
+def test_refuses_a_checkpoint_of_another_optimizer(kind, before, now, old, new, others, tmp_path):
     make(kind, tmp_path / "old", before).train(input_fn, max_steps=1)
     path = f"{tmp_path}/old/model.ckpt-1"
     there = f"with {old} there" if old else "without slots there"
@@ -90,7 +90,7 @@ def test_another_optimizer_of_the_model(kind, before, now, old, new, others, tmp
     assert all(np.isfinite(value).all() for value in harness.saved(tmp_path / "new", 1).values())
 
 
-def test_a_warm_start_of_all_variables(tmp_path):
+def test_refuses_a_warm_start_of_missing_slots(tmp_path):
     make("plain", tmp_path / "old", "adagrad").train(input_fn, max_steps=1)
     path = f"{tmp_path}/old/model.ckpt-1"
     start = tf.estimator.WarmStartSettings(path, [".*"])
@@ -106,7 +106,7 @@ def test_a_warm_start_of_all_variables(tmp_path):
     )
 
 
-def test_a_renamed_layer_takes_its_slots_along(tmp_path):
+def test_advice_for_a_renamed_layer_includes_its_slots(tmp_path):
     make("plain", tmp_path / "old", "adagrad").train(input_fn, max_steps=1)
     path = f"{tmp_path}/old/model.ckpt-1"
     message = refusal(make("plain", tmp_path / "old", "adagrad", layer="last"))
@@ -122,7 +122,7 @@ def test_a_renamed_layer_takes_its_slots_along(tmp_path):
     )
 
 
-def test_a_renamed_layer_of_another_optimizer(tmp_path):
+def test_refuses_a_renamed_layer_with_another_optimizer(tmp_path):
     make("plain", tmp_path / "old", "adagrad").train(input_fn, max_steps=1)
     path = f"{tmp_path}/old/model.ckpt-1"
     message = refusal(make("plain", tmp_path / "old", "momentum", layer="last"))
@@ -131,7 +131,7 @@ def test_a_renamed_layer_of_another_optimizer(tmp_path):
 
 
 @pytest.mark.parametrize("now", ["adagrad", "adam"])
-def test_the_folder_of_another_model(now, tmp_path):
+def test_refuses_the_folder_of_another_model(now, tmp_path):
     """Its layers have the same shapes as this model's, and nothing else in common."""
 
     def other(features, labels, mode):
@@ -148,7 +148,7 @@ def test_the_folder_of_another_model(now, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("before, now", [("Adagrad", "Adam"), ("Adam", "Adagrad")])
-def test_a_canned_estimator(before, now, tmp_path):
+def test_refuses_a_canned_estimator_with_another_optimizer(before, now, tmp_path):
     columns = [tf.feature_column.numeric_column("x", 3)]
 
     def canned(optimizer, folder, start=None):

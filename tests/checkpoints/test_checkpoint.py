@@ -14,7 +14,7 @@ from estimator_emb.checkpoints.files import checkpoint_reader, writer
 TABLES = [TABLE, "few"]
 
 
-def test_inspect(tmp_path):
+def test_inspect_lists_variables_and_tables(tmp_path):
     path = write_legacy(tmp_path)
     for named in (path, str(tmp_path)):
         found = {one.name: one for one in checkpoint.inspect(named)}
@@ -33,7 +33,7 @@ def test_inspect(tmp_path):
 
 
 @pytest.mark.parametrize("chunk", [1, 20, 1 << 30])
-def test_convert_to_the_order_of_ids_and_back(chunk, tmp_path, monkeypatch):
+def test_convert_to_id_order_and_back(chunk, tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "CHUNK_BYTES", chunk)
     monkeypatch.setattr(checkpoint_reader, "PIECE_BYTES", chunk)
     path = write_legacy(tmp_path / "old")
@@ -163,7 +163,7 @@ def test_a_converted_checkpoint_trains_on(tmp_path, meta_graphs):
         ),
     ],
 )
-def test_convert_refuses(change, message, tmp_path):
+def test_convert_refuses_invalid_arguments(change, message, tmp_path):
     path = write_legacy(tmp_path)
     (tmp_path / "void").mkdir()
     before = sorted(tmp_path.iterdir())

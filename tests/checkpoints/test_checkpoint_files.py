@@ -34,7 +34,7 @@ def trained(once, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["run[1]", "run\\1"])
-def test_a_path_that_tensorflow_takes_for_a_pattern(name, once, tmp_path):
+def test_refuses_paths_that_tensorflow_reads_as_patterns(name, once, tmp_path):
     for way in ("host", "emulated"):
         assert harness.refusal(ValueError, make, tmp_path / name, way) == (
             f"TPUEstimator: model_dir '{tmp_path}/{name}' cannot hold checkpoints: TensorFlow "
@@ -55,7 +55,7 @@ def test_a_path_that_tensorflow_takes_for_a_pattern(name, once, tmp_path):
         )
 
 
-def test_patterns_that_find_themselves(once, tmp_path, caplog):
+def test_warns_of_patterns_that_match_themselves(once, tmp_path, caplog):
     folder = shutil.copytree(once, tmp_path / "run*?{1}]")
     call("train", make(folder))
     assert checkpoint_files.latest(str(folder)) == f"{folder}/model.ckpt-3"
@@ -66,7 +66,7 @@ def test_patterns_that_find_themselves(once, tmp_path, caplog):
     ) in caplog.messages
 
 
-def test_characters_of_no_pattern_find_themselves(tmp_path, monkeypatch):
+def test_accepts_paths_with_harmless_special_characters(tmp_path, monkeypatch):
     """The current folder's characters are not part of the pattern of a relative path."""
     (tmp_path / "[a]").mkdir()
     monkeypatch.chdir(tmp_path / "[a]")
@@ -97,7 +97,7 @@ def advice(folder, newest="model.ckpt-2"):
 
 
 @pytest.mark.parametrize("kind", ["missing", "empty", "damaged"])
-def test_no_state_file(kind, trained):
+def test_refuses_a_model_dir_without_its_state_file(kind, trained):
     estimator = make(trained)
     message = f"{PHRASE}: {state(kind, trained)}.\n{advice(trained)}"
     for what in CALLS:
@@ -117,7 +117,7 @@ def test_no_state_file(kind, trained):
 
 
 @pytest.mark.parametrize("remote", [False, True])
-def test_the_latest_is_gone(remote, trained):
+def test_refuses_a_missing_latest_checkpoint(remote, trained):
     """It was deleted, or the directory was moved and has absolute paths."""
     named = f"{trained}/model.ckpt-2"
     if remote:
@@ -141,7 +141,7 @@ def test_the_latest_is_gone(remote, trained):
     call("train", make(trained))
 
 
-def test_a_checkpoint_in_another_folder(trained, tmp_path, caplog):
+def test_warns_of_a_latest_checkpoint_in_another_folder(trained, tmp_path, caplog):
     (trained / "checkpoint").write_text(f'model_checkpoint_path: "{trained}/model.ckpt-1"')
     copy = shutil.copytree(trained, tmp_path / "copy")
     assert make(copy).latest_checkpoint() == f"{trained}/model.ckpt-1"
@@ -157,7 +157,7 @@ def test_a_checkpoint_in_another_folder(trained, tmp_path, caplog):
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_a_checkpoint_that_is_just_being_written(first, trained, monkeypatch):
+def test_waits_for_a_checkpoint_being_written(first, trained, monkeypatch):
     """Another process trains: it writes its state file last, and deletes old checkpoints."""
     file = trained / "checkpoint"
     whole = file.read_text()
@@ -179,7 +179,7 @@ def test_a_checkpoint_that_is_just_being_written(first, trained, monkeypatch):
 
 @pytest.mark.parametrize("when", ["model_fn", "restore"])
 @pytest.mark.parametrize("what", CALLS[1:])
-def test_a_checkpoint_that_training_replaces_meanwhile(what, when, trained, monkeypatch):
+def test_error_for_a_checkpoint_deleted_while_it_is_restored(what, when, trained, monkeypatch):
     def delete():
         for file in trained.glob("model.ckpt-2.*"):
             file.unlink()
@@ -201,7 +201,7 @@ def test_a_checkpoint_that_training_replaces_meanwhile(what, when, trained, monk
     )
 
 
-def test_no_checkpoint_at_all(tmp_path):
+def test_latest_is_none_without_checkpoints(tmp_path):
     assert make(tmp_path / "new").latest_checkpoint() is None
     (tmp_path / "model.ckpt-0.data-00000-of-00001").write_text("of a save that was killed")
     (tmp_path / "model.ckpt-0_temp").mkdir()
@@ -226,7 +226,7 @@ WITHOUT_END = "give '{folder}/model.ckpt-1', without the end of the file's name"
         ),
     ],
 )
-def test_a_path_that_is_no_checkpoint(given, what_to_do, trained):
+def test_refuses_a_path_that_is_not_a_checkpoint(given, what_to_do, trained):
     names = {"folder": trained, "all": "model.ckpt-0, model.ckpt-1, model.ckpt-2"}
     path = given.format(**names)
     for what in CALLS[1:]:
@@ -262,7 +262,7 @@ KINDS = ["missing", "index", "flipped", "empty", "cut", "one byte"]
     "way, kind",
     [*(("host", kind) for kind in KINDS), pytest.param("emulated", "cut", marks=pytest.mark.slow)],
 )
-def test_a_damaged_checkpoint(way, kind, trained):
+def test_refuses_a_damaged_checkpoint(way, kind, trained):
     path = f"{trained}/model.ckpt-2"
     problem = damage(kind, path)
     raised = tf.errors.NotFoundError if kind == "missing" else tf.errors.DataLossError
@@ -288,7 +288,7 @@ def newest_whole(state, name="model.ckpt-1"):
     )
 
 
-def test_a_damaged_checkpoint_of_the_current_folder(trained, monkeypatch):
+def test_refuses_a_damaged_checkpoint_of_the_current_folder(trained, monkeypatch):
     monkeypatch.chdir(trained)
     problem = damage("cut", "model.ckpt-2")
     kind, check = checkpoint_files.DamagedCheckpoint, checkpoint_files.check_whole
@@ -298,7 +298,7 @@ def test_a_damaged_checkpoint_of_the_current_folder(trained, monkeypatch):
     )
 
 
-def test_several_damaged_checkpoints(trained):
+def test_advice_skips_other_damaged_checkpoints(trained):
     problem = damage("cut", f"{trained}/model.ckpt-2")
     damage("flipped", f"{trained}/model.ckpt-1")
     path = f"{trained}/model.ckpt-2"
@@ -312,7 +312,7 @@ def test_several_damaged_checkpoints(trained):
     )
 
 
-def test_an_error_of_the_input_stays_as_it_is(trained):
+def test_errors_of_the_input_are_not_changed(trained):
     def bad_input_fn(params):
         def fail(_):
             raise tf.errors.DataLossError(None, None, "a damaged record")
@@ -328,7 +328,7 @@ def test_an_error_of_the_input_stays_as_it_is(trained):
         make(trained).train(bad_input_fn, steps=1)
 
 
-def test_the_index_knows_the_sizes_of_the_data_files(tmp_path):
+def test_index_gives_the_sizes_of_data_files(tmp_path):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         for index in range(150):
             tf.compat.v1.get_variable(
@@ -349,7 +349,7 @@ def test_the_index_knows_the_sizes_of_the_data_files(tmp_path):
         assert checkpoint_files.file_of(path, name) in sizes
 
 
-def test_the_data_file_of_each_variable(tmp_path, monkeypatch):
+def test_finds_the_data_file_of_each_variable(tmp_path, monkeypatch):
     monkeypatch.setattr(saver, "FILE_BYTES", 160)
     monkeypatch.setattr(saver, "MOST_FILES", 2)
     monkeypatch.setattr(saver.os, "cpu_count", lambda: 2)

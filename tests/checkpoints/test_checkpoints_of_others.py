@@ -26,7 +26,7 @@ FOLDER = pathlib.Path(__file__).parents[1] / "data" / "checkpoints"
         ),
     ],
 )
-def test_restores_predicts_and_trains_on(name, device, tmp_path):
+def test_restores_predicts_and_continues_training(name, device, tmp_path):
     """Also tests accumulators: without them, the fourth step would give other values."""
     folder = FOLDER / name
     shutil.copytree(folder, tmp_path / "model")

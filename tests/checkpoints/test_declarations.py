@@ -138,7 +138,7 @@ IN_SLICES = {
 
 
 @pytest.mark.parametrize("kind", [*HOSTILE, *IN_SLICES])
-def test_what_cannot_be_is_named(kind, once, tmp_path):
+def test_reader_names_impossible_declarations(kind, once, tmp_path):
     path = copy(once, "whole" if kind in HOSTILE else "sliced", tmp_path)
     change, problem = HOSTILE[kind] if kind in HOSTILE else IN_SLICES[kind]
     problem = problem if kind in HOSTILE else WORDS + problem
@@ -150,7 +150,7 @@ def test_what_cannot_be_is_named(kind, once, tmp_path):
     )
 
 
-def test_lengths_of_strings_that_do_not_add_up(once, tmp_path):
+def test_reader_refuses_wrong_lengths_of_strings(once, tmp_path):
     """The lengths are in the data file, with their own checksum."""
     path = copy(once, "whole", tmp_path)
     file = pathlib.Path(f"{path}.data-00000-of-00001")
@@ -164,7 +164,7 @@ def test_lengths_of_strings_that_do_not_add_up(once, tmp_path):
     )
 
 
-def test_a_block_beyond_the_end_of_the_index(once, tmp_path):
+def test_reader_refuses_a_block_beyond_the_end_of_the_index(once, tmp_path):
     path = copy(once, "whole", tmp_path)
     file = pathlib.Path(f"{path}.index")
     size = len(file.read_bytes())
@@ -188,7 +188,7 @@ READING = {
 
 
 @pytest.mark.parametrize("way", READING)
-def test_every_reader_refuses(way, once, tmp_path):
+def test_every_reader_refuses_an_impossible_shape(way, once, tmp_path):
     path = copy(once, "whole", tmp_path)
     hostile_checkpoint.rewrite(path, shape(-1, 4))
     assert harness.refusal(DamagedCheckpoint, READING[way], path) == (
@@ -198,7 +198,7 @@ def test_every_reader_refuses(way, once, tmp_path):
 
 
 @pytest.mark.parametrize("command", ["inspect", "export", "convert", "compare", "compare --start"])
-def test_every_command_refuses(command, once, tmp_path, capsys):
+def test_every_command_refuses_an_impossible_shape(command, once, tmp_path, capsys):
     path = copy(once, "whole", tmp_path)
     (tmp_path / "checkpoint").write_text(
         'model_checkpoint_path: "model.ckpt-3"\nall_model_checkpoint_paths: "model.ckpt-3"\n'
@@ -235,7 +235,7 @@ def trained(tmp_path_factory):
 
 @pytest.mark.parametrize("way", ["host", pytest.param("emulated", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("what", ["train", "evaluate", "predict", "export", "warm start"])
-def test_every_restore_refuses(what, way, trained, tmp_path):
+def test_every_restore_refuses_an_impossible_shape(what, way, trained, tmp_path):
     shutil.copytree(trained, tmp_path / "old")
     path = f"{tmp_path}/old/model.ckpt-1"
     hostile_checkpoint.rewrite(path, shape(-1, 4))
@@ -250,7 +250,7 @@ def test_every_restore_refuses(what, way, trained, tmp_path):
 
 
 @pytest.mark.slow
-def test_replicas_refuse(tmp_path):
+def test_mirrored_strategy_refuses_an_impossible_shape(tmp_path):
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_mean(tf.compat.v1.get_variable("w", [2]) * features)
         step = tf.compat.v1.train.get_global_step()

@@ -127,7 +127,7 @@ def test_an_export_serves_rounded_rows_at_half_the_size(spec, combiner, way, tmp
     assert sorted(held.get_variable_to_shape_map()) == sorted(["global_step", "scale", name])
 
 
-def test_a_table_in_slices_under_a_name_that_an_op_has(trained, tmp_path):
+def test_exports_a_table_saved_in_slices_with_the_name_of_an_op(trained, tmp_path):
     """A cluster saves tables in slices, but TensorFlow cannot read float16 in slices."""
     others = {"scale": np.float32([1.0]), "global_step": np.int64(1)}
     path = saved_values.write(tmp_path / "model.ckpt-1", {"t": drawn(), **others}, slices=300)
@@ -193,7 +193,7 @@ def test_the_command_writes_float16_with_the_error_that_the_page_states(tmp_path
 
 
 @pytest.mark.parametrize("largest", [65504.0, 65505.0])
-def test_finite_numbers_that_float16_lacks_are_refused(largest, trained, tmp_path):
+def test_refuses_finite_numbers_beyond_float16(largest, trained, tmp_path):
     variables = harness.saved(trained / "model", 1)
     table = variables["t"]
     table[700, 3], table[701, 0], table[702, 1] = -largest, np.inf, np.nan

@@ -47,7 +47,7 @@ COMMANDS = {
 
 @pytest.mark.fast(2)
 @pytest.mark.parametrize("name", COMMANDS)
-def test_calls_grow_with_the_tables(name, tmp_path):
+def test_work_of_commands_grows_linearly_with_tables(name, tmp_path):
     calls = []
     for tables in (10, 20, 80):  # The first run imports modules.
         path, columns = saved(tmp_path, tables), [f"column_{one}" for one in range(tables)]

@@ -61,7 +61,7 @@ def renamed(path, name, what):
         pytest.param("8 cores", "train", marks=pytest.mark.slow),
     ],
 )
-def test_a_table_of_another_shape(way, what, trained, in_shards):
+def test_refuses_a_table_of_another_shape(way, what, trained, in_shards):
     if way == "3 servers":
         in_shards(3)
     path = f"{trained}/model.ckpt-1"
@@ -78,7 +78,7 @@ def test_a_table_of_another_shape(way, what, trained, in_shards):
 
 
 @pytest.mark.parametrize("way", HOST_OR_EMULATED)
-def test_slots_of_another_optimizer(way, trained):
+def test_refuses_slots_of_another_optimizer(way, trained):
     path = f"{trained}/model.ckpt-1"
     estimator = make(trained, way, parameters=ee.AdamParameters(0.1))
     anew = f"warm_start_from='{path}', which takes the tables and begins their slots anew."
@@ -108,7 +108,7 @@ def test_slots_of_another_optimizer(way, trained):
 
 
 @pytest.mark.parametrize("way", HOST_OR_EMULATED)
-def test_a_renamed_table(way, trained):
+def test_refuses_a_renamed_table(way, trained):
     path = f"{trained}/model.ckpt-1"
     for what in CALLS:
         message = refused(what, make(trained, way, name="terms"))
@@ -121,7 +121,7 @@ def test_a_renamed_table(way, trained):
         np.testing.assert_array_equal(got[f"terms{field}"], want[f"words{field}"])
 
 
-def test_dense_variables(trained):
+def test_refuses_changed_dense_variables(trained):
     path = f"{trained}/model.ckpt-1"
     for what in CALLS:
         assert refused(what, make(trained, units=2, rows=51)) == unfit(
@@ -139,7 +139,7 @@ def test_dense_variables(trained):
         )
 
 
-def test_many_differences(trained):
+def test_error_lists_at_most_five_missing_keys(trained):
     def scaffold_fn():
         for index in range(7):
             tf.compat.v1.get_variable(f"extra_{index}", [3])
@@ -156,7 +156,7 @@ def test_many_differences(trained):
     assert message == unfit(path, f"{lines}  and 2 more", BUILD)
 
 
-def test_another_type(trained):
+def test_refuses_a_table_of_another_dtype(trained):
     variables = harness.saved(trained, 1)
     variables["words"] = variables["words"].astype(np.float64)
     path = save(f"{trained}/double/model.ckpt-1", variables)
@@ -188,7 +188,7 @@ def begin_tables():
 
 
 @pytest.mark.parametrize("way", HOST_OR_EMULATED)
-def test_what_savers_of_the_program_restore(way, trained):
+def test_compares_only_variables_that_the_programs_saver_restores(way, trained):
     """Compares only variables that the saver restores. Savers skip, rename or reshape the table."""
     scaffold = tf.compat.v1.train.Scaffold
 
@@ -244,7 +244,7 @@ def test_init_fn_loads_part_of_a_checkpoint(trained, tmp_path):
 @pytest.mark.parametrize(
     "way", [*HOST_OR_EMULATED, pytest.param("3 servers", marks=pytest.mark.slow)]
 )
-def test_warm_start(way, trained, tmp_path, in_shards):
+def test_refuses_a_warm_start_that_does_not_fit(way, trained, tmp_path, in_shards):
     if way == "3 servers":
         in_shards(3)
     path = f"{trained}/model.ckpt-1"
@@ -306,7 +306,7 @@ def test_warm_start(way, trained, tmp_path, in_shards):
     )
 
 
-def test_a_prediction_that_is_not_read_to_its_end(trained):
+def test_an_unfinished_prediction_does_not_affect_other_calls(trained):
     estimator = make(trained)
     predictions = estimator.predict(input_fn)
     first = next(predictions)

@@ -72,7 +72,7 @@ def error(**arguments):
 
 
 @pytest.mark.parametrize("tables, hosts", [(TABLES, None), (["*"], HOSTS), (["[wif]*"], None)])
-def test_the_checkpoint_says_all(tables, hosts, saved, tmp_path):
+def test_convert_reads_hosts_and_order_from_the_checkpoint(tables, hosts, saved, tmp_path):
     made = checkpoint.convert(saved("mod"), str(tmp_path / "new"), tables, hosts)
     assert (made.hosts, made.to_hosts, made.left) == (HOSTS, 1, ())
     assert made.path == f"{tmp_path}/new/model.ckpt-7"
@@ -81,7 +81,7 @@ def test_the_checkpoint_says_all(tables, hosts, saved, tmp_path):
     check_by_id(made.path)
 
 
-def test_from_hosts_to_hosts_and_back(saved, tmp_path, monkeypatch):
+def test_convert_between_numbers_of_hosts_and_back(saved, tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "CHUNK_BYTES", 8)
     monkeypatch.setattr(checkpoint_reader, "PIECE_BYTES", 8)
     path = saved("mod")
@@ -102,7 +102,7 @@ def test_from_hosts_to_hosts_and_back(saved, tmp_path, monkeypatch):
     check_by_id(checkpoint.convert(path, f"{tmp_path}/ids", ["*"]).path)
 
 
-def test_div_is_the_order_of_ids_and_becomes_what_mod_would_be(saved, tmp_path):
+def test_div_is_in_id_order_and_converts_to_mod(saved, tmp_path):
     path = saved("div")
     for more in ({}, {"hosts": 4}, {"source_order": "mod", "force": True}):
         message = error(source=path, destination=f"{tmp_path}/new", tables=["words"], **more)
@@ -118,7 +118,7 @@ def test_div_is_the_order_of_ids_and_becomes_what_mod_would_be(saved, tmp_path):
         assert [part.rows for part in slices.parts("words")] == [4, 3, 3, 3]
 
 
-def test_nothing_is_converted_twice(saved, tmp_path):
+def test_convert_refuses_a_converted_checkpoint(saved, tmp_path):
     first = checkpoint.convert(saved("mod"), f"{tmp_path}/new", ["*"]).path
     os.rename(tmp_path / "new", tmp_path / "elsewhere")
     for file in (tmp_path / "elsewhere").glob("model.ckpt-7.*"):
@@ -131,9 +131,7 @@ def test_nothing_is_converted_twice(saved, tmp_path):
     assert not (tmp_path / "again").exists()
 
 
-def test_a_checkpoint_that_an_old_program_saves_again_keeps_no_record_and_is_still_safe(
-    saved, tmp_path
-):
+def test_a_checkpoint_saved_again_without_its_record_is_not_converted(saved, tmp_path):
     """TensorFlow's Saver writes only the variables of its graph, so the record is lost."""
     path = checkpoint.convert(saved("mod"), f"{tmp_path}/new", ["*"]).path
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -151,7 +149,7 @@ def test_a_checkpoint_that_an_old_program_saves_again_keeps_no_record_and_is_sti
     )
 
 
-def test_one_table_after_the_other(saved, tmp_path):
+def test_convert_tables_one_by_one(saved, tmp_path):
     path = checkpoint.convert(saved("mod"), f"{tmp_path}/1", ["items"]).path
     hosts = {"few": 4, "items": 1, "items/Adagrad": 1, "words": 4}
     assert json.loads(read(path)[RECORD]) == {"format": 1, "hosts": hosts}
@@ -166,7 +164,7 @@ def test_one_table_after_the_other(saved, tmp_path):
     )
 
 
-def test_tables_that_stay_are_told_apart_later(saved, tmp_path):
+def test_record_keeps_the_order_of_unconverted_tables(saved, tmp_path):
     """`--from` applies to all tables. A variable that is not known as a table keeps its slices."""
     source = saved("mod", graph=False)
     path = checkpoint.convert(source, f"{tmp_path}/1", ["items"], source_order="mod").path
@@ -187,7 +185,7 @@ def test_tables_that_stay_are_told_apart_later(saved, tmp_path):
 
 @pytest.mark.parametrize("hosts", [1, 100])
 @pytest.mark.parametrize("graph", [True, False])
-def test_other_hosts_than_the_checkpoint_tells(hosts, graph, saved, tmp_path):
+def test_convert_refuses_a_wrong_number_of_hosts(hosts, graph, saved, tmp_path):
     path = saved("mod", graph)
     why = (
         f": '{path}.meta' says partition_strategy='mod' over 4 hosts"
@@ -204,7 +202,7 @@ def test_other_hosts_than_the_checkpoint_tells(hosts, graph, saved, tmp_path):
     )
 
 
-def test_what_nothing_tells_is_asked_for(saved, tmp_path, capsys):
+def test_convert_asks_for_an_unknown_order(saved, tmp_path, capsys):
     path = saved("mod", graph=False)
     assert main_lib.main(["convert", path, f"{tmp_path}/new", "--table=words"]) == 2
     assert capsys.readouterr().err == (
@@ -230,7 +228,7 @@ def test_what_nothing_tells_is_asked_for(saved, tmp_path, capsys):
     check_by_id(f"{tmp_path}/new/model.ckpt-7")
 
 
-def test_a_checkpoint_that_another_program_joined(tmp_path):
+def test_convert_refuses_a_table_saved_in_one_slice(tmp_path):
     path = save(f"{tmp_path}/joined.ckpt", {"words": WORDS[IN_ORDER_OF[4]]})
     arguments = {"source": path, "destination": f"{tmp_path}/new", "tables": ["words"]}
     assert "the order of the ids already: these tables are not saved in" in error(**arguments)
@@ -257,7 +255,7 @@ def test_a_checkpoint_that_another_program_joined(tmp_path):
     )
 
 
-def test_our_own_graphs_say_the_order_of_ids(tmp_path):
+def test_graphs_of_this_package_mean_id_order(tmp_path):
     """Tests graphs that load each host's rows. test_checkpoint.py tests a graph for the host."""
     for strategy in ("mod", "div"):
         embedding = tpu_graphs.one_table(
@@ -272,7 +270,7 @@ def test_our_own_graphs_say_the_order_of_ids(tmp_path):
     assert row_order.saved_graph(f"{tmp_path}/bad") == row_order.SavedGraph()
 
 
-def test_a_record_of_another_version(tmp_path):
+def test_convert_refuses_a_record_of_another_version(tmp_path):
     path = save(f"{tmp_path}/model.ckpt-1", {"words": WORDS, RECORD: b'{"format": 2}'})
     assert error(source=path, destination=f"{tmp_path}/x", tables=["words"]) == (
         f"Variable {RECORD} of checkpoint {path!r}, which says how rows are ordered, is not one "
@@ -280,7 +278,7 @@ def test_a_record_of_another_version(tmp_path):
     )
 
 
-def test_a_faulty_disk_is_found(saved, tmp_path, monkeypatch):
+def test_convert_detects_a_faulty_disk(saved, tmp_path, monkeypatch):
     add = writer.Writer.add
 
     def faulty(self, name, dtype, value, *place):
@@ -295,7 +293,7 @@ def test_a_faulty_disk_is_found(saved, tmp_path, monkeypatch):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_folders_are_folders(saved, tmp_path):
+def test_convert_accepts_folders_and_checkpoint_paths(saved, tmp_path):
     (tmp_path / "there-8").mkdir()
     path = saved("mod")
     for source, given, made in (
@@ -309,7 +307,7 @@ def test_folders_are_folders(saved, tmp_path):
         assert got == f"{tmp_path}/{made}" and os.path.exists(f"{got}.index")
 
 
-def test_a_path_that_is_a_pattern(tmp_path):
+def test_convert_refuses_a_path_that_is_a_pattern(tmp_path):
     shutil.copytree(DATA / "tpu_checkpoints" / "mod", tmp_path / "a[b]")
     path = f"{tmp_path}/a[b]/model.ckpt-7"
     assert error(source=path, destination=f"{tmp_path}/new", tables=["words"]) == (
@@ -320,7 +318,7 @@ def test_a_path_that_is_a_pattern(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.any_version
-def test_memory_does_not_grow_with_the_table(tmp_path, monkeypatch):
+def test_memory_of_convert_does_not_grow_with_the_table(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "CHUNK_BYTES", 1 << 18)
     monkeypatch.setattr(checkpoint_reader, "PIECE_BYTES", 1 << 18)
     path = f"{tmp_path}/large.ckpt"
@@ -342,7 +340,7 @@ def test_memory_does_not_grow_with_the_table(tmp_path, monkeypatch):
     np.testing.assert_array_equal(got.ravel(), numbers)
 
 
-def test_keys_of_slices_that_begin_far_away(tmp_path):
+def test_reads_slices_with_large_start_rows(tmp_path):
     """Numbers of one to four bytes, in the encoding by which the index sorts them."""
     ends = [1, 63, 64, 65, 8191, 8192, 8193, 1048575, 1048576, 1048577]
     path = f"{tmp_path}/far"
@@ -367,7 +365,7 @@ def test_keys_of_slices_that_begin_far_away(tmp_path):
         )
 
 
-def test_every_type_is_copied(tmp_path):
+def test_convert_copies_every_dtype(tmp_path):
     types = ["float32", "float64", "bfloat16", "bool", "int8", "complex64"]
     value = np.array([[1, 0], [0, 3], [5, 0]])
     values_of = {name: value.astype(tf.as_dtype(name).as_numpy_dtype) for name in types}
@@ -379,7 +377,7 @@ def test_every_type_is_copied(tmp_path):
     np.testing.assert_array_equal(got["words"], WORDS[IN_ORDER_OF[3]])
 
 
-def test_float16_is_written_whole(tmp_path, monkeypatch):
+def test_convert_writes_float16_in_one_part(tmp_path, monkeypatch):
     """TensorFlow cannot restore float16 saved in parts."""
     monkeypatch.setattr(writer, "CHUNK_BYTES", 16)
     halves = WORDS.astype(np.float16)
@@ -389,7 +387,7 @@ def test_float16_is_written_whole(tmp_path, monkeypatch):
     np.testing.assert_array_equal(got["dense"], halves, strict=True)
 
 
-def test_variables_divided_by_columns_are_copied(tmp_path):
+def test_convert_copies_variables_divided_by_columns(tmp_path):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         wide = tf.compat.v1.get_variable(
             "wide", [3, 8], partitioner=tf.compat.v1.fixed_size_partitioner(4, axis=1)
@@ -404,7 +402,7 @@ def test_variables_divided_by_columns_are_copied(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["div", "mod"])
-def test_the_kept_checkpoints_are_what_stock_tensorflow_writes(strategy, tmp_path):
+def test_stored_checkpoints_equal_those_of_stock_tensorflow(strategy, tmp_path):
     processes.run_side("stock", DATA / "make_tpu_checkpoint.py", tmp_path, strategy, "4", status=0)
     paths = f"{tmp_path}/model.ckpt-7", f"{DATA}/tpu_checkpoints/{strategy}/model.ckpt-7"
     np.testing.assert_equal(*map(read, paths))

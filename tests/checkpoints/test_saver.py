@@ -42,7 +42,7 @@ def two_cores(monkeypatch):
 
 
 @pytest.mark.slow
-def test_several_files_hold_the_same_and_are_as_large(two_cores, tmp_path, monkeypatch):
+def test_checkpoint_is_split_into_equal_files(two_cores, tmp_path, monkeypatch):
     train(estimator(tmp_path / "two"), 1)
     train(estimator(tmp_path / "two"), 1)  # Continues from the two files.
     sizes = files(tmp_path / "two", 2)
@@ -56,12 +56,12 @@ def test_several_files_hold_the_same_and_are_as_large(two_cores, tmp_path, monke
     np.testing.assert_equal(two, one)
 
 
-def test_old_checkpoints_go_with_all_their_files(two_cores, tmp_path):
+def test_old_checkpoints_are_deleted_with_all_files(two_cores, tmp_path):
     train(estimator(tmp_path, keep_checkpoint_max=1), 2)
     assert list(files(tmp_path)) == [f"model.ckpt-2.data-0000{i}-of-00002" for i in range(2)]
 
 
-def test_the_saver_of_the_program_stays(two_cores, tmp_path):
+def test_the_programs_saver_is_kept(two_cores, tmp_path):
     gradient = harness.gradient_model_fn(list(ROWS))
 
     def model_fn(features, labels, mode, params):
@@ -74,14 +74,14 @@ def test_the_saver_of_the_program_stays(two_cores, tmp_path):
     assert list(files(tmp_path, 1)) == ["model.ckpt-1.data-00000-of-00001"]
 
 
-def test_fewer_variables_than_cores(monkeypatch, tmp_path):
+def test_at_most_one_file_per_variable(monkeypatch, tmp_path):
     monkeypatch.setattr(saver, "FILE_BYTES", 1)
     monkeypatch.setattr(saver.os, "cpu_count", lambda: 8)
     train(estimator(tmp_path), 1)
     assert len(files(tmp_path, 1)) == 7  # Tables, slots and the global step.
 
 
-def test_a_training_leaves_the_checkpoint_that_it_begins_with(tmp_path, monkeypatch):
+def test_training_keeps_its_first_checkpoint_until_it_is_the_oldest(tmp_path, monkeypatch):
     def of_step(step):
         return {path.name: path.stat().st_mtime_ns for path in tmp_path.glob(f"*-{step}.*")}
 

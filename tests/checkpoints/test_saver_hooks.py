@@ -45,7 +45,7 @@ def writing(monkeypatch):
         ("host", [tf1.train.CheckpointSaverHook, "async"]),
     ],
 )
-def test_one_writes_at_a_time(way, others, kind, writing, tmp_path):
+def test_hooks_save_one_at_a_time(way, others, kind, writing, tmp_path):
     def hooks():
         # In both orders, because hooks end in the order in which they are listed.
         kinds = [kind, *(kind if other == "async" else other for other in others)]
@@ -63,7 +63,7 @@ def test_one_writes_at_a_time(way, others, kind, writing, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ASYNC, ids=lambda kind: kind.__module__.split(".")[0])
-def test_a_hook_that_saves_alone(kind, writing, tmp_path):
+def test_a_single_async_hook_saves_each_step(kind, writing, tmp_path):
     """In TensorFlow 2 programs, TensorFlow 2.15's hook too writes during training, not after."""
 
     class Wait(tf1.train.SessionRunHook):

@@ -15,7 +15,7 @@ DATA = pathlib.Path(__file__).parents[1] / "data"
 
 
 @pytest.mark.parametrize("piece", [64, 1 << 25])
-def test_norms_and_bad_numbers(piece, tmp_path, monkeypatch):
+def test_statistics_of_norms_and_bad_numbers(piece, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint_reader, "PIECE_BYTES", piece)
     words = normal(0, 1001, 4)
     words[3, 1], words[9, 0], words[9, 3], words[10] = np.nan, np.inf, -np.inf, 0
@@ -34,7 +34,7 @@ def test_norms_and_bad_numbers(piece, tmp_path, monkeypatch):
     assert found.never_trained == 1000  # All rows except the row with NaN.
 
 
-def test_a_table_without_numbers(tmp_path):
+def test_statistics_of_a_table_without_finite_values(tmp_path):
     path = write(tmp_path / "a.ckpt", {"none": np.zeros([0, 2], np.float32), "bad": [[np.nan]]})
     bad, none = checkpoint.statistics(path)
     assert (none.rows, none.nan, bad.nan) == (0, 0, 1)
@@ -83,7 +83,7 @@ def test_slots_and_untrained_rows_of_every_optimizer(optimizer, dimension, tmp_p
         (("/Adadelta", "/Adadelta_1"), (0, 0)),
     ],
 )
-def test_slots_of_a_legacy_cpu(suffixes, starts, tmp_path):
+def test_statistics_find_slots_of_a_legacy_cpu_checkpoint(suffixes, starts, tmp_path):
     variables = {WORDS: normal(0, 6, 2)}
     for suffix, start in zip(suffixes, starts, strict=True):
         variables[WORDS + suffix] = np.full([6, 2], start, np.float32)
@@ -94,13 +94,13 @@ def test_slots_of_a_legacy_cpu(suffixes, starts, tmp_path):
     assert list(checkpoint.tables(path)) == [WORDS]
 
 
-def test_untrained_rows_where_all_were_trained(tmp_path):
+def test_no_untrained_rows_if_all_were_trained(tmp_path):
     slot = 0.1 + normal(0, 50, 3) ** 2
     path = write(tmp_path / "a.ckpt", {"words": normal(0, 50, 3), "words/Adagrad": slot})
     assert checkpoint.statistics(path)[0].never_trained == 0
 
 
-def test_differences(tmp_path, monkeypatch):
+def test_differences_between_checkpoints(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint_reader, "PIECE_BYTES", 64)
     same = {
         "words": normal(0, 40, 2),
@@ -138,7 +138,7 @@ def without_graph(tmp_path):
     return str(source), f"{tmp_path}/model.ckpt-7"
 
 
-def test_an_order_that_only_one_of_two_checkpoints_tells(tmp_path):
+def test_differences_refuses_an_unknown_order(tmp_path):
     source, path = without_graph(tmp_path)
     for pair in ((path, source), (source, path)):
         assert refusal(ValueError, checkpoint.differences, *pair) == (
@@ -153,7 +153,7 @@ BY_ID = np.float32([[10 * row, 10 * row + 1] for row in range(13)])
 
 @pytest.mark.parametrize("strategy", ["div", "mod"])
 @pytest.mark.parametrize("slot, more", [(None, 0), ("Adagrad", 0.5), ("/Adagrad", 0.5)])
-def test_a_table_in_the_order_of_ids(strategy, slot, more, tmp_path):
+def test_table_is_in_id_order(strategy, slot, more, tmp_path):
     folder = str(DATA / "tpu_checkpoints" / strategy)
     read = checkpoint.table(folder, "words", slot)
     assert read.dtype == np.float32
@@ -165,7 +165,7 @@ def test_a_table_in_the_order_of_ids(strategy, slot, more, tmp_path):
     np.testing.assert_array_equal(checkpoint.table(converted, "words", slot), BY_ID + more)
 
 
-def test_an_order_that_nothing_tells(tmp_path):
+def test_table_refuses_an_unknown_order(tmp_path):
     source, path = without_graph(tmp_path)
     assert refusal(ValueError, checkpoint.table, path, "words") == (
         f"table: nothing in {path!r} says in which order the rows of 'words' are. Look up "
@@ -193,13 +193,13 @@ SHARED = "tower/a_b_shared_embedding"
         *((name, SHARED) for name in ("a_b", "a_b_shared_embedding", "tbl_a_b_shared_embedding")),
     ],
 )
-def test_a_table_by_its_own_name(name, variable, tmp_path):
+def test_table_accepts_short_and_full_names(name, variable, tmp_path):
     tables = {WORDS: normal(0, 6, 2), f"{WORDS}/Adagrad": normal(0, 6, 2), SHARED: normal(0, 5, 2)}
     path = write(tmp_path / "a.ckpt", {**tables, "other": normal(0, 6, 2)})
     np.testing.assert_array_equal(checkpoint.table(path, name), tables[variable])
 
 
-def test_a_column_that_is_called_like_a_table(tmp_path):
+def test_table_name_that_also_fits_a_column(tmp_path):
     weights, others = normal(0, 6, 2), normal(0, 7, 2)
     tbl_words = "tower/tbl_words_embedding/embedding_weights"
     path = write(tmp_path / "a.ckpt", {tbl_words: weights, "other": others})
@@ -214,7 +214,7 @@ def test_a_column_that_is_called_like_a_table(tmp_path):
     np.testing.assert_array_equal(checkpoint.table(both, "tbl_tbl_words"), weights)
 
 
-def test_a_name_of_no_table_or_of_several(tmp_path):
+def test_table_refuses_unknown_and_ambiguous_names(tmp_path):
     weights = normal(0, 6, 2)
     names = [WORDS, "tower/words_embedding/embedding_weights", "a/kernel_1"]
     both = dict.fromkeys(names, weights)

@@ -41,7 +41,7 @@ def lock_of(model_dir):
 
 
 @pytest.mark.slow
-def test_another_estimator(tmp_path, monkeypatch):
+def test_refuses_a_second_estimator_in_the_same_process(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model_dir = tmp_path / "model"
     (tmp_path / "link").symlink_to("model")
@@ -66,7 +66,7 @@ def test_another_estimator(tmp_path, monkeypatch):
         assert not lock_of(model_dir).exists()
 
 
-def test_a_training_that_fails_holds_nothing(tmp_path):
+def test_a_failed_training_releases_the_lock(tmp_path):
     estimator = make(tmp_path)
 
     def fail():
@@ -78,7 +78,7 @@ def test_a_training_that_fails_holds_nothing(tmp_path):
     call("train", estimator)
 
 
-def test_another_process(tmp_path):
+def test_refuses_training_while_another_process_trains(tmp_path):
     who = "process 7 on trainer-3"
     program = """if 1:
         import fcntl, sys, time
@@ -110,7 +110,7 @@ def test_another_process(tmp_path):
     assert not lock_of(tmp_path).exists()
 
 
-def test_a_forked_process_holds_nothing(tmp_path):
+def test_a_forked_process_does_not_hold_the_lock(tmp_path):
     """It inherits the descriptor, and may outlive the training or unwind its calls."""
     children = []
 
@@ -160,7 +160,7 @@ def test_a_worker_is_not_refused_and_removes_nothing(tmp_path, monkeypatch):
         ("{}", f"[Errno {errno.ENOLCK}] {os.strerror(errno.ENOLCK)}"),
     ],
 )
-def test_a_file_system_without_locks(place, why_not, tmp_path, monkeypatch, caplog):
+def test_trains_without_a_lock_if_unsupported(place, why_not, tmp_path, monkeypatch, caplog):
     def no_locks(descriptor, operation):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
@@ -176,7 +176,7 @@ def test_a_file_system_without_locks(place, why_not, tmp_path, monkeypatch, capl
     assert not training_lock._descriptors
 
 
-def test_of_many_at_once_one_holds_the_lock(tmp_path):
+def test_only_one_thread_holds_the_lock(tmp_path):
     """Only one thread holds the lock at a time, although each holder removes the lock file."""
     inside, most, held, refused = [], [], [], []
 
@@ -242,7 +242,7 @@ def test_a_training_whose_lock_is_removed_does_not_save(kind, replaced, tmp_path
     assert path.exists() is replaced
 
 
-def test_what_a_lock_file_says_is_escaped_and_short(tmp_path):
+def test_text_of_a_lock_file_is_escaped_and_shortened(tmp_path):
     with open(lock_of(tmp_path), "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.write("\x1b[2J\nevil" + "x" * 900)

@@ -21,7 +21,7 @@ def leave(model_dir, *names):
     return [model_dir / name for name in names]
 
 
-def test_removed_when_training_begins(tmp_path):
+def test_unfinished_saves_are_removed_when_training_begins(tmp_path):
     gone = leave(tmp_path, "model.ckpt-7_temp", "model.ckpt-12_temp_5f3a")
     kept = leave(tmp_path, "model.ckpt-7_temporary", "my_model.ckpt-1_temp", "eval")
     estimator = make(tmp_path)
@@ -35,7 +35,7 @@ def test_removed_when_training_begins(tmp_path):
 
 
 @pytest.mark.parametrize("hours, stays", [(0.9, True), (1.1, False)])
-def test_where_no_lock_tells(hours, stays, tmp_path):
+def test_without_a_lock_only_old_saves_are_removed(hours, stays, tmp_path):
     (folder,) = leave(tmp_path, "model.ckpt-7_temp")
     then = time.time() - hours * 3600
     for file in (*folder.iterdir(), folder):
@@ -45,7 +45,7 @@ def test_where_no_lock_tells(hours, stays, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_save_that_is_killed(tmp_path):
+def test_training_removes_the_files_of_a_killed_save(tmp_path):
     program = """
         import sys
         import words_program

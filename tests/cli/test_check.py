@@ -85,7 +85,7 @@ def run(tmp_path, capsys):
     return of
 
 
-def test_the_first_train_is_checked_and_the_program_left(run):
+def test_checks_the_first_train_and_stops_the_program(run):
     status, out, _ = run()
     assert status == 0
     assert out.startswith("The train step of one core, one of 8: ")
@@ -119,7 +119,7 @@ def test_findings_name_the_line_of_the_script(run, tmp_path):
         ("for prediction in estimator.predict(input_fn): print(prediction)", "infer"),
     ],
 )
-def test_programs_that_do_not_train(run, do, mode):
+def test_checks_programs_that_only_evaluate_or_predict(run, do, mode):
     status, out, _ = run(do=do)
     assert out.startswith(f"The {mode} step of one core, one of 8: ")
     assert status == (1 if mode == "infer" else 0)
@@ -129,7 +129,7 @@ def test_programs_that_do_not_train(run, do, mode):
     ) == (mode == "infer")
 
 
-def test_train_and_evaluate_has_both_steps_checked(run):
+def test_checks_both_steps_of_train_and_evaluate(run):
     specs = "ee.TrainSpec(input_fn, max_steps=10), ee.EvalSpec(input_fn, steps=1)"
     do = f"ee.train_and_evaluate(estimator, {specs})"
     status, out, _ = run(("--compile=no", "--shards=4"), do=do)
@@ -166,7 +166,7 @@ def test_train_and_evaluate_has_both_steps_checked(run):
         ),
     ],
 )
-def test_what_cannot_be_checked(run, tmp_path, parts, message):
+def test_reports_programs_that_cannot_be_checked(run, tmp_path, parts, message):
     status, out, err = run(**parts)
     assert status == 2 and "step of one core" not in out
     assert err.endswith(f"estimator-emb check: {message.format(tmp_path / 'program.py')}\n")
@@ -174,7 +174,7 @@ def test_what_cannot_be_checked(run, tmp_path, parts, message):
     assert ("ValueError: its own" in err) == ("its own" in str(parts))
 
 
-def test_names_of_tensorflow_1(run, tmp_path):
+def test_suggests_tf_v1_for_names_of_tensorflow_1(run, tmp_path):
     status, _, err = run(do="tf.placeholder(tf.float32)")
     assert status == 2
     assert f'Traceback (most recent call last):\n  File "{tmp_path}/program.py", line ' in err
@@ -208,7 +208,7 @@ PIPELINE = "ee.InputPipelineConfig.BROADCAST"
         ("ee.TPUConfig(tpu_generation='v9')", "TPUConfig: tpu_generation must be "),
     ],
 )
-def test_what_cannot_be_made_is_a_finding(run, tmp_path, made, refusal):
+def test_an_estimator_that_cannot_be_made_is_a_finding(run, tmp_path, made, refusal):
     status, out, err = run(made=made)
     assert status == 1
     assert out.startswith(
@@ -220,7 +220,7 @@ def test_what_cannot_be_made_is_a_finding(run, tmp_path, made, refusal):
     assert "Traceback" not in err
 
 
-def test_a_training_without_an_end_is_a_finding(run):
+def test_an_endless_training_is_a_finding(run):
     status, out, _ = run(do="estimator.train(input_fn)")
     assert status == 1
     assert (
@@ -229,7 +229,7 @@ def test_a_training_without_an_end_is_a_finding(run):
     ) in out
 
 
-def test_the_compiler_that_is_asked_for_must_be_there(run, monkeypatch):
+def test_a_requested_compiler_must_be_installed(run, monkeypatch):
     monkeypatch.setattr(compiler, "REQUIRED", ("no_such_jax",))
     status, _, err = run(("--compile=yes", f"--compiler_python={sys.executable}"))
     assert status == 2
@@ -241,7 +241,7 @@ def test_the_compiler_that_is_asked_for_must_be_there(run, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_program_of_tensorflow_1_as_a_module(tmp_path):
+def test_checks_a_tensorflow_1_program_run_as_a_module(tmp_path):
     """--tf-v1 also disables the behavior of TensorFlow 2."""
     text = program(more=TEXT).replace("tf.compat.v1.", "tf.")
     text = "from tensorflow.contrib import tpu\n" + text

@@ -104,7 +104,7 @@ def is_running(pid):
     return False
 
 
-def test_each_process_has_its_task_and_its_lines(tmp_path):
+def test_each_process_has_its_task_and_prefixed_lines(tmp_path):
     status, output, errors = run(
         tmp_path,
         """
@@ -172,7 +172,7 @@ def test_repeated_lines_are_counted(size):
     assert [*last] == [b"step 2 of 2", b"d", b"(the same line 1,234 times more)"]
 
 
-def test_lines_of_any_kind(tmp_path):
+def test_long_undecodable_and_partial_lines_are_shown(tmp_path):
     process = start(
         tmp_path,
         r"""
@@ -265,7 +265,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("what", ENDS)
-def test_what_ends_training_and_what_does_not(what, tmp_path):
+def test_ends_of_processes_end_the_cluster_if_needed(what, tmp_path):
     numbers, program, expected, said = ENDS[what]
     status, _, errors = run(tmp_path, program, **numbers)
     assert status == expected
@@ -352,7 +352,7 @@ def test_a_signal_ends_all_and_the_servers_last(number, sent, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds, again", [(600, True), (1, False)])
-def test_what_ignores_a_signal_is_killed_by_a_second_one_or_in_time(seconds, again, tmp_path):
+def test_processes_that_ignore_a_signal_are_killed_later(seconds, again, tmp_path):
     process, pids = hanging(tmp_path, ignore=True, seconds=seconds)
     process.send_signal(signal.SIGINT)
     if again:
@@ -368,14 +368,14 @@ def test_what_ignores_a_signal_is_killed_by_a_second_one_or_in_time(seconds, aga
     processes.until(lambda: not any(map(is_running, pids)))
 
 
-def test_no_process_outlives_the_command_that_is_killed(tmp_path):
+def test_no_process_outlives_a_killed_command(tmp_path):
     process, pids = hanging(tmp_path)
     process.kill()
     process.wait()
     processes.until(lambda: not any(map(is_running, pids)))
 
 
-def test_nobody_reads_what_is_shown(tmp_path):
+def test_closing_stdout_ends_the_cluster(tmp_path):
     """As with `estimator-emb cluster ... | head -1`: all processes end in order."""
     process = start(
         tmp_path,
@@ -425,7 +425,7 @@ def test_the_state_of_each_process_is_shown_on_a_terminal(tmp_path):
     assert any(re.search(r"^chief      \d+:\d\d runs  ", screen) for screen in screens)
 
 
-def test_each_process_is_the_command_itself(monkeypatch, tmp_path):
+def test_each_process_repeats_the_command(monkeypatch, tmp_path):
     calls = []
     monkeypatch.setattr("estimator_emb.cli.cluster.start", lambda *args: calls.append(args) or 0)
     monkeypatch.delenv(environment.WAIT_LIMIT.name, raising=False)

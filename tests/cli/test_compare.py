@@ -40,7 +40,7 @@ def sides_of(*args):
     return compare_lib.sides(main_lib.parser_of("compare").parse(args))
 
 
-def test_settings_are_options_and_environment(script, tmp_path):
+def test_side_settings_are_options_and_environment(script, tmp_path):
     other = tmp_path / "other.py"
     other.write_text("")
     a, b = sides_of(
@@ -66,12 +66,12 @@ def test_settings_are_options_and_environment(script, tmp_path):
     assert not a.stock and not b.stock
 
 
-def test_stock_takes_environment_only(script):
+def test_stock_side_accepts_only_environment(script):
     a, b = sides_of("--a=stock OMP_NUM_THREADS=1", "--b", "", script, "{out}")
     assert a.stock and a.environment == {"OMP_NUM_THREADS": "1"} and not b.stock
 
 
-def test_a_module_and_finished_runs(tmp_path):
+def test_parses_a_module_and_finished_runs(tmp_path):
     a, _ = sides_of("-m", "package.program", "--steps=3", "{out}")
     assert a.program == ("-m", "package.program", "--steps=3", "{out}")
     (tmp_path / "model.ckpt-1.index").write_text("")
@@ -85,7 +85,7 @@ def test_a_cluster_is_refused(script, monkeypatch):
         sides_of(script, "{out}")
 
 
-def test_a_side_that_starts_from_a_checkpoint_of_its_own():
+def test_refuses_a_side_that_restores_its_own_checkpoint():
     side = side_processes.Side("B", "", program=("program.py",))
     events = [{"event": "training", "number": 0}, {"event": "training", "number": 1}]
     start = {"event": "start", "number": 0}
@@ -123,7 +123,7 @@ def test_out_in_the_arguments_becomes_the_sides_folder(
     assert side.environment.get("DIR", "") == environment
 
 
-def test_out_is_no_part_of_the_programs_own_name(tmp_path, monkeypatch):
+def test_refuses_out_in_the_name_of_the_program(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pathlib.Path("{out}.py").write_text("")
     with pytest.raises(parsing.WrongArguments, match="side A: no argument .* has {out}"):
@@ -161,7 +161,7 @@ def finished(directory, name, steps, by=0.0):
         ((7,), 0.0, 2, "the sides saved their variables at different steps."),
     ],
 )
-def test_finished_runs(tmp_path, capsys, steps, by, status, said):
+def test_compares_finished_runs(tmp_path, capsys, steps, by, status, said):
     a, b = finished(tmp_path, "a", (0, 5)), finished(tmp_path, "b", steps, by)
     before = sorted(path.name for path in tmp_path.rglob("*"))
     assert main_lib.main(["compare", f"--a-model-dir={a}", f"--b-model-dir={b}"]) == status
@@ -171,7 +171,7 @@ def test_finished_runs(tmp_path, capsys, steps, by, status, said):
 
 
 @pytest.mark.slow
-def test_finished_runs_bring_no_notices_of_deprecation(tmp_path):
+def test_comparing_finished_runs_shows_no_deprecation_warnings(tmp_path):
     folder = finished(tmp_path, "a", (0, 5))
     sides = f"--a-model-dir={folder}", f"--b-model-dir={folder}"
     done = processes.run_command("compare", *sides, status=0)
@@ -208,7 +208,7 @@ PROGRAM_AND_FLAGS = [str(PROGRAM), "--model_dir={out}/model"]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("clip, status", [(None, 0), (0.001, 1)])
-def test_beside_stock(tmp_path, clip, status):
+def test_compares_with_stock(tmp_path, clip, status):
     """Stock never reads clipping_limit. All other results must agree."""
     stock = os.environ.get("ESTIMATOR_EMB_STOCK_PYTHON")
     if stock is None:
@@ -252,7 +252,7 @@ def test_beside_stock(tmp_path, clip, status):
         ),
     ],
 )
-def test_programs(tmp_path, arguments, status, said):
+def test_compares_programs(tmp_path, arguments, status, said):
     """Tests a different rate of an Estimator, chance, a failure, and repeated calls of train."""
     (tmp_path / "other.py").write_text(PROGRAM.read_text().replace("default=0.1", "default=0.11"))
     own = [one for one in arguments if one.startswith(("--b", "--repeat"))]
@@ -264,13 +264,13 @@ def test_programs(tmp_path, arguments, status, said):
 
 
 @pytest.mark.slow
-def test_a_program_that_writes_its_records_and_exports(tmp_path):
+def test_compares_a_program_that_writes_records_and_exports(tmp_path):
     done = run(tmp_path, *PROGRAM_AND_FLAGS, "--out={out}/records")
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow
-def test_a_model_dir_in_the_programs_text_is_written(tmp_path):
+def test_advises_out_for_a_fixed_model_dir(tmp_path):
     """Side B finds side A's checkpoint there, and the command gives advice."""
     parse = "flags = parser.parse_args()"
     text = PROGRAM.read_text().replace(parse, f"{parse}\nflags.model_dir = 'fixed'")
@@ -317,7 +317,7 @@ def end_of(started):
         ("", "was ended by os._exit before it trained a step."),
     ],
 )
-def test_a_program_that_does_not_train(tmp_path, records, said):
+def test_reports_a_program_that_does_not_train(tmp_path, records, said):
     """A side reports its end, unless os._exit ends it."""
     file = "pathlib.Path(sys.argv[2], 'record.jsonl')"
     started = start(tmp_path, f"print('x'); {file}.write_text({records!r})")

@@ -41,7 +41,7 @@ TOLERANCE = distances.Tolerance()
         (f"{TABLE}/part_0/Adagrad", f"{TABLE}/Adagrad", "part"),
     ],
 )
-def test_names_that_mean_the_same(a, b, rule):
+def test_matches_names_that_mean_the_same(a, b, rule):
     found = name_pairs.match({a: [9, 4]}, {b: (9, 4)})
     assert found == name_pairs.Matching([(a, b, rule)], [], [], [], [])
 
@@ -57,14 +57,14 @@ def test_names_that_mean_the_same(a, b, rule):
         ({"beta1_power": []}, {}),
     ],
 )
-def test_names_that_do_not(a, b):
+def test_does_not_match_other_names(a, b):
     found = name_pairs.match(a, b)
     assert (found.pairs, found.left_out) == ([], [])
     assert (found.only_a, found.only_b) == (sorted(a), sorted(b))
 
 
-def test_beta_powers_count_where_no_slots_are_named_as_on_a_tpu():
-    """test_the_rules_of_names_are_listed tests the opposite case, which leaves them out."""
+def test_beta_powers_count_without_slots_named_as_on_a_tpu():
+    """test_report_lists_the_rules_for_names tests the opposite case, which leaves them out."""
     found = name_pairs.match({TABLE: [9, 4], "w/Adam": [2], "beta1_power": []}, {TABLE: [9, 4]})
     assert found.left_out == [] and "beta1_power" in found.only_a
 
@@ -198,14 +198,14 @@ def test_the_verdict_on_equal_runs(made):
     assert len(comparison.items()) == 6
 
 
-def test_a_variable_that_differs(made):
+def test_verdict_names_a_variable_that_differs(made):
     a, b = made(), made(from_step(2, TABLE, np.float32(1e-2)))
     comparison, verdict = decide(a, b, made())
     assert verdict == (1, f"The sides differ: {TABLE} are not the same {WITHIN}, from step 2 on.")
     assert "from step 2" in comparison_report.body(comparison, None)
 
 
-def test_the_tolerance_that_decides_is_shown(made):
+def test_verdict_shows_the_tolerance_used(made):
     """For a small variable, the tolerance is smaller than atol."""
     a, b = (made(to(b=np.float32([1e-3, near]))) for near in (0, 3.3e-8))
     assert decide(a, b)[1] == (
@@ -235,7 +235,7 @@ def by_adam(slots, bias, gradient, weights=1.0):
 
 @pytest.mark.parametrize("slots", SLOTS)
 @pytest.mark.parametrize("other", [-3e-9, 0.0])
-def test_what_an_adam_makes_of_rounding_noise_is_no_difference(other, slots, made):
+def test_adam_steps_from_rounding_noise_are_no_difference(other, slots, made):
     a, b = made(by_adam(slots, 2e-3, 5e-9)), made(by_adam(slots, -1e-3, other))
     for one, two in ((a, b), (b, a)):
         comparison, verdict = decide(one, two)
@@ -246,7 +246,7 @@ def test_what_an_adam_makes_of_rounding_noise_is_no_difference(other, slots, mad
         ) in comparison_report.body(comparison, None)
 
 
-def test_what_follows_from_noise_is_no_difference(made):
+def test_consequences_of_noise_are_no_difference(made):
     """Noise moves a bias, and its next gradients move it back."""
 
     def side(bias, gradient):
@@ -266,7 +266,7 @@ def test_what_follows_from_noise_is_no_difference(made):
         (1e-3, 5e-9, 1e-4),  # Small, but not relative to the other gradients.
     ],
 )
-def test_what_is_more_than_noise_is_a_difference(bias, gradient, weights, made):
+def test_gradients_above_noise_are_a_difference(bias, gradient, weights, made):
     a_gradient = 0.0 if gradient == 0 else 5e-9
     a = made(by_adam("legacy", 2e-3, a_gradient, weights))
     b = made(by_adam("legacy", bias, gradient, weights))
@@ -318,14 +318,14 @@ def to(**values):
         ),
     ],
 )
-def test_what_one_side_lacks_is_a_difference(made, differs, problems):
+def test_results_missing_on_one_side_are_a_difference(made, differs, problems):
     comparison, (status, line) = decide(made(), made(**differs), made())
     assert status == 1 and "that one side lacks or that do not fit" in line
     assert comparison.problems == problems
     assert all(one in comparison_report.body(comparison, None) for one in problems)
 
 
-def test_unless_it_is_ignored(made):
+def test_ignored_results_are_no_difference(made):
     other = made(without("w"), metrics={"auc": np.float32(0.9)})
     comparison, (status, _) = decide(made(), other, ignore=["w", "auc"])
     assert status == 0
@@ -334,7 +334,7 @@ def test_unless_it_is_ignored(made):
         decide(made(), made(), ignore=["*"])
 
 
-def test_a_variable_that_no_checkpoint_holds(made):
+def test_an_unsaved_variable_is_a_problem(made):
     a, b = made(), made()
     a.trainings[0].unsaved = b.trainings[0].unsaved = ["left/out"]
     comparison, (status, _) = decide(a, b)
@@ -344,7 +344,7 @@ def test_a_variable_that_no_checkpoint_holds(made):
     assert decide(a, b, ignore=["left/*"])[1][0] == 0
 
 
-def test_nan_says_nothing_but_where_one_side_has_it(made):
+def test_nan_on_both_sides_is_inconclusive_on_one_side_a_difference(made):
     def change(variables, step):
         variables["w"] = np.float32([np.nan, 1])
 
@@ -356,7 +356,7 @@ def test_nan_says_nothing_but_where_one_side_has_it(made):
     assert status == 1 and "loss are not the same" in line
 
 
-def test_chance_is_told_from_a_difference(made):
+def test_chance_is_distinguished_from_a_difference(made):
     by_chance = made(from_step(2, "w", np.float32(0.1)))
     differs = made(from_step(1, "w", np.float32(0.1)))
     _, (status, line) = decide(made(), by_chance, by_chance)
@@ -396,7 +396,7 @@ def test_many_variables_are_not_all_listed(made):
     assert "and 18 more, at most 0 apart, 0 of them past the tolerance" in body
 
 
-def test_names_move_no_cursor(made):
+def test_control_characters_in_names_are_escaped(made):
     def change(variables, step):
         variables["\x1b[2J\nThe sides are the same"] = np.float32(step)
 
@@ -410,7 +410,7 @@ def test_names_move_no_cursor(made):
     assert r"Ignored, as asked: \x9b2J" in lines
 
 
-def test_the_rules_of_names_are_listed(made):
+def test_report_lists_the_rules_for_names(made):
     def ours(variables, step):
         variables[f"{TABLE}/Adam/m"] = variables[TABLE]
 
@@ -426,7 +426,7 @@ def test_the_rules_of_names_are_listed(made):
     assert "Left out: beta1_power" in body and f"Rule: {name_pairs.RULES['beta']}." in body
 
 
-def test_the_plot_of_a_comparison_is_drawn(made, tmp_path):
+def test_draws_the_plot_of_a_comparison(made, tmp_path):
     pytest.importorskip("matplotlib")
     comparison, _ = decide(made(), made(from_step(2, "w", np.float32(0.1))))
     comparison_report.draw(comparison, ["--shards=1", "--shards=8"], str(tmp_path / "plot.png"))

@@ -5,7 +5,7 @@ from legacy_checkpoint import TABLE
 from estimator_emb.cli import main as main_lib
 
 
-def test_converts_what_matches_and_back(tmp_path, capsys):
+def test_converts_matching_tables_and_back(tmp_path, capsys):
     old = legacy_checkpoint.write_legacy(tmp_path / "old")
     new = str(tmp_path / "new" / "model.ckpt-9")
     tables = ["--table=*words_?mbedding*", "--table=few", "--table=few/mine"]

@@ -208,7 +208,7 @@ def test_tf2(tmp_path, capsys):
     assert set(tables["words"]) == {"parameters"}
 
 
-def test_tf2_of_columns_and_of_optimizers_that_it_lacks(tmp_path, capsys):
+def test_tf2_with_column_tables_and_unsupported_optimizers(tmp_path, capsys):
     weights = np.arange(6, dtype=np.float32).reshape(3, 2)
     shared = "dense_features/a_b_shared_embedding"
     path = saved_values.write(
@@ -295,7 +295,7 @@ def test_keras(name, tmp_path, capsys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["tf.keras", "keras"])
-def test_keras_of_more_names_than_an_attribute_holds(name, tmp_path):
+def test_keras_with_many_long_table_names(name, tmp_path):
     keras = tf.keras if name == "tf.keras" else pytest.importorskip(name)
     names = [f"table_{number:03}_{'x' * 300}" for number in range(250)]
     table = np.ones([1, 1], np.float32)
@@ -307,7 +307,7 @@ def test_keras_of_more_names_than_an_attribute_holds(name, tmp_path):
     assert layers[names[-1]].get_weights()[0] == [[249]]
 
 
-def test_names_of_files_and_of_columns(tmp_path):
+def test_exports_tables_of_columns_under_their_variable_names(tmp_path):
     weights = harness.normal(0, 6, 3)
     variables = {saved_values.WORDS: weights, "dense/kernel": weights, "dense/kernel_1": weights}
     path = saved_values.write(tmp_path / "a.ckpt", variables)
@@ -327,7 +327,7 @@ def test_names_of_files_and_of_columns(tmp_path):
 
 
 @pytest.mark.parametrize("to", FORMATS)
-def test_bfloat16_and_bad_numbers(to, tmp_path):
+def test_exports_bfloat16_nan_and_infinity(to, tmp_path):
     value = np.array([[1.5, np.nan], [np.inf, -0.0]]).astype(tf.bfloat16.as_numpy_dtype)
     path = saved_values.write(tmp_path / "a.ckpt", {"words": value})
     assert run(path, tmp_path / "out", f"--to={to}") == 0
@@ -377,7 +377,7 @@ FEWER = (
         (["--to=saved-model"], b"x\ny\nx\n", "lines 1 and 3 are both 'x'; a lookup by labels"),
     ],
 )
-def test_bad_vocabularies(arguments, contents, says, tmp_path, capsys):
+def test_refuses_bad_vocabularies(arguments, contents, says, tmp_path, capsys):
     file = tmp_path / "words.txt"
     if contents is not None:
         file.write_bytes(contents)
@@ -399,13 +399,13 @@ def test_bad_vocabularies(arguments, contents, says, tmp_path, capsys):
         (["--to=npz", "--from=div"], "order is 'div', and the rows of"),
     ],
 )
-def test_arguments_that_do_not_fit(arguments, says, tmp_path, capsys):
+def test_refuses_invalid_arguments(arguments, says, tmp_path, capsys):
     assert run(MOD, tmp_path / "out", *arguments) == 2
     assert says in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_not_there_or_in_the_way(tmp_path, capsys, monkeypatch):
+def test_refuses_existing_outputs_and_missing_packages(tmp_path, capsys, monkeypatch):
     (tmp_path / "out").mkdir()
     with pytest.raises(ValueError, match=r"^export: '.*/out' exists already\.$"):
         checkpoint.export(MOD, tmp_path / "out", "npz")
@@ -453,7 +453,7 @@ def wild(tmp_path):
 
 
 @pytest.mark.parametrize("to", FORMATS)
-def test_names_that_no_file_may_have(to, wild, tmp_path, capsys):
+def test_replaces_table_names_unsuitable_for_files(to, wild, tmp_path, capsys):
     words = tmp_path / "words.txt"
     words.write_text("a\nb\n")
     more = [] if to in ("tf2", "keras") else [f"--vocabulary=../../../x={words}"]
@@ -485,7 +485,7 @@ def test_names_that_no_file_may_have(to, wild, tmp_path, capsys):
         assert (tmp_path / "out" / f"{safe}{ends[to]}").exists()
 
 
-def test_what_convert_says_of_such_tables(wild, tmp_path, capsys):
+def test_convert_escapes_table_names(wild, tmp_path, capsys):
     arguments = [wild, str(tmp_path / "new"), "--table=\x1b[31mred", "--from=mod", "--hosts=2"]
     assert main_lib.main(["convert", *arguments, "--force"]) == 0
     printed = capsys.readouterr().out.splitlines()
@@ -493,7 +493,7 @@ def test_what_convert_says_of_such_tables(wild, tmp_path, capsys):
     assert all(line.isprintable() for line in printed)
 
 
-def test_labels_on_a_terminal(wild, tmp_path, capsys):
+def test_labels_are_escaped_on_a_terminal(wild, tmp_path, capsys):
     words = tmp_path / "words.txt"
     words.write_text("a\n\x1b[31mb\n")
     table = ["--table=/etc/x", f"--vocabulary=/etc/x={words}"]
@@ -529,7 +529,7 @@ def test_nearest_rows_in_python(tmp_path):
     assert checkpoint.nearest(path, "t", 0) == [(4, None, 1.0), (5, None, 0.0), (3, None, -1.0)]
 
 
-def test_nearest_to_nothing(vocabulary, tmp_path):
+def test_nearest_refuses_invalid_rows_and_labels(vocabulary, tmp_path):
     for given, more, says in (
         ((13,), {}, "id must be from 0 to 12; got 13."),
         ((-1,), {}, "id must be from 0 to 12; got -1."),

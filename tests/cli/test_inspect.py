@@ -44,7 +44,7 @@ ALIKE = "of estimator_emb or a legacy CPU (use_tpu=False), which are alike"
         ("tpu_checkpoints/mod", "of a legacy TPU, rows in the order of 'mod' over 4 hosts"),
     ],
 )
-def test_kinds_of_checkpoints(folder, kind, capsys):
+def test_names_the_kind_of_a_checkpoint(folder, kind, capsys):
     assert main_lib.main(["inspect", str(DATA / folder)]) == 0
     assert capsys.readouterr().out.splitlines()[0].endswith(f", {kind}")
 
@@ -58,14 +58,14 @@ def test_kinds_of_checkpoints(folder, kind, capsys):
         (["/Adagrad"], 3, f"{ALIKE}, on parameter servers, or of a legacy TPU"),
     ],
 )
-def test_kinds_by_slots(slots, slices, kind, tmp_path, capsys):
+def test_names_the_kind_of_a_checkpoint_by_its_slots(slots, slices, kind, tmp_path, capsys):
     variables = {WORDS + suffix: harness.normal(0, 6, 2) for suffix in ("", *slots)}
     path = saved_values.write(tmp_path / "a.ckpt", variables, slices)
     assert main_lib.main(["inspect", path]) == 0
     assert capsys.readouterr().out.splitlines()[0] == f"{path}, {kind}"
 
 
-def test_no_table(tmp_path, capsys):
+def test_reports_a_checkpoint_without_tables(tmp_path, capsys):
     path = saved_values.write(tmp_path / "a.ckpt", {"dense/kernel": [[1.0]]})
     assert main_lib.main(["inspect", path, "--values"]) == 0
     printed = capsys.readouterr().out
@@ -84,7 +84,7 @@ def example(folder):
     ]
 
 
-def test_values_and_differences(tmp_path, capsys):
+def test_shows_values_and_differences(tmp_path, capsys):
     first, second = example(tmp_path)
     assert main_lib.main(["inspect", first, "--values", "--against", second]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -105,7 +105,7 @@ def test_values_and_differences(tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[-1] == f"no difference from {first}"
 
 
-def test_a_missing_file_of_the_other_checkpoint(tmp_path, capsys):
+def test_reports_a_missing_file_of_the_other_checkpoint(tmp_path, capsys):
     path, other = example(tmp_path)
     for file, said in (
         (f"{other}.data-00000-of-00001", f"Checkpoint {other!r} is damaged: {{!r}} is missing"),
@@ -116,7 +116,7 @@ def test_a_missing_file_of_the_other_checkpoint(tmp_path, capsys):
         assert capsys.readouterr().err == f"estimator-emb inspect: {said.format(file)}.\n"
 
 
-def test_plot(tmp_path, capsys):
+def test_draws_a_plot(tmp_path, capsys):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed: the extra plot")
     first, _ = example(tmp_path)
     file = tmp_path / "norms.png"
@@ -128,7 +128,7 @@ def test_plot(tmp_path, capsys):
     assert bars.sum() > 500
 
 
-def test_a_plot_without_matplotlib(capsys, monkeypatch):
+def test_plot_needs_matplotlib(capsys, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(SystemExit):
         main_lib.main(["inspect", "a.ckpt", "--plot", "norms.png"])
@@ -137,7 +137,7 @@ def test_a_plot_without_matplotlib(capsys, monkeypatch):
     )
 
 
-def test_names_move_no_cursor(tmp_path, capsys):
+def test_control_characters_in_names_are_escaped(tmp_path, capsys):
     values = {
         name: np.ones([2, 3], np.float32) for name in ("\x1b[2Jx", "a\nb", "\u202ec", "\x9bd")
     }

@@ -158,7 +158,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("text", BAD)
-def test_nothing_is_written_where_a_file_is_no_python(text, folder, capfdbinary):
+def test_writes_no_file_if_one_is_not_python(text, folder, capfdbinary):
     (folder / "bad.py").write_text(text)
     status, out, err = migrate(capfdbinary, "--write", "a.py", "bad.py", "gone.py")
     first, second = err.splitlines()
@@ -169,7 +169,7 @@ def test_nothing_is_written_where_a_file_is_no_python(text, folder, capfdbinary)
     assert (folder / "bad.py").read_text() == text
 
 
-def test_other_bad_input(folder, capfdbinary, monkeypatch):
+def test_refuses_bad_files_and_folders(folder, capfdbinary, monkeypatch):
     (folder / "empty").mkdir()
     (folder / "bad.py").write_bytes(b"x = '\xff'\n")
     status, out, err = migrate(capfdbinary, "empty", "bad.py", "a.py")
@@ -205,7 +205,7 @@ def test_a_failed_write_changes_no_file(folder, capfdbinary, monkeypatch):
     assert sorted(os.listdir(".")) == ["a.py", "b.py"]
 
 
-def test_the_report(folder, capfdbinary):
+def test_report_lists_findings_with_their_lines(folder, capfdbinary):
     (folder / "a.py").write_text(
         "import os\n"
         "import tensorflow as tf\n"
@@ -291,7 +291,7 @@ def test_migrate_needs_libcst_and_no_tensorflow(folder):
     )
 
 
-def test_programs_of_this_repository_that_are_moved_stay(capfdbinary):
+def test_migrated_examples_are_not_changed_again(capfdbinary):
     for name in ("census.py", "stdlib_lines.py"):
         path = processes.ROOT / "examples" / name
         status, out, err = migrate(capfdbinary, path)
@@ -375,7 +375,7 @@ for program, flag in (
 
 @pytest.mark.any_version
 @pytest.mark.slow
-def test_public_styles_train_as_they_do_unchanged(tmp_path, capfdbinary):
+def test_migrated_public_programs_train_as_before(tmp_path, capfdbinary):
     """Programs in the styles of 2018 to 2020, before (with tf.contrib) and after (without)."""
     for name in ("before", "after"):
         shutil.copytree(PROGRAMS, tmp_path / name)

@@ -77,7 +77,7 @@ def resolved(target):
     return operator.attrgetter(target.name)(importlib.import_module(target.module))
 
 
-def test_each_target_is_what_an_unchanged_program_finds(unchanged):
+def test_each_target_is_the_object_that_unchanged_programs_find(unchanged):
     """If a target is wrong, migrated programs silently train with another class."""
     targets = {
         name: target
@@ -136,7 +136,7 @@ def test_every_public_legacy_name_is_in_the_table():
     assert "feature_columns.embedding_column" in ours and fc.__all__
 
 
-def test_advice_about_names_without_successor():
+def test_advice_for_names_without_successor():
     assert look_up("tf.estimator.BoostedTreesClassifier") == renames.Advice(
         "tensorflow-estimator has no boosted trees any more; the package "
         "tensorflow-decision-forests trains such models."
@@ -146,7 +146,7 @@ def test_advice_about_names_without_successor():
     )
 
 
-def test_advice_about_contrib_is_that_of_an_unchanged_program():
+def test_advice_for_contrib_equals_that_at_run_time():
     advised = [
         f"{owner}.{name}"
         for owner, module in contrib_names.MODULES.items()
@@ -195,7 +195,7 @@ def explained(capsys, name, status=0):
     return capsys.readouterr()
 
 
-def test_explain_says_in_a_line_where_a_name_is(capsys):
+def test_explain_prints_where_each_name_is(capsys):
     for name, text in LINES.items():
         assert explained(capsys, name) == (f"{name}: {text}\n", "")
     assert explained(capsys, "AdamWOptimizer").out == (
@@ -218,7 +218,7 @@ def test_explain_says_in_a_line_where_a_name_is(capsys):
         assert explained(capsys, name, status=2) == ("", said)
 
 
-def test_the_page_has_the_lines_of_explain(capsys):
+def test_docs_page_has_the_lines_of_explain(capsys):
     """Each name of the tables has a line of its own, the same in the page and in the command."""
     page = processes.ROOT / "docs" / "legacy_names.md"
     assert page.read_text() == runpy.run_path(str(page.with_suffix(".py")))["text"]()
@@ -233,7 +233,7 @@ def test_the_page_has_the_lines_of_explain(capsys):
         assert explained(capsys, name).out.partition("\n")[0] == f"{name}: {text}"
 
 
-def test_every_module_of_contrib_that_moved_is_there():
+def test_table_has_every_moved_module_of_contrib():
     for path, place in contrib_names.MOVED.items():
         meaning, count = renames.look_up(f"tensorflow.contrib.{path}")
         assert isinstance(meaning, renames.Namespace) and count == path.count(".") + 3, path
@@ -243,7 +243,7 @@ def test_every_module_of_contrib_that_moved_is_there():
             assert meaning.path == place == "tensorflow.python.tpu.async_checkpoint"
 
 
-def test_names_of_tensorflow_1_are_those_that_tensorflow_2_lacks():
+def test_names_of_tensorflow_1_are_absent_in_tensorflow_2():
     for prefix, listed in tf1_names._NAMES.items():
         for name in listed.split():
             assert "*" in name or contrib.has_path(tf.compat.v1, prefix + name), name

@@ -152,7 +152,7 @@ def left(result):
     "module, statement",
     [(module, statement) for module, all_ in SPELLINGS.items() for statement in all_],
 )
-def test_a_module_by_any_spelling(module, statement):
+def test_rewrites_a_module_in_any_spelling(module, statement):
     said = SPELLINGS[module][statement]
     program = f'"""Doc."""\n{statement}\n'
     for index, (name, place) in enumerate(zip(NAMES[module], itertools.cycle(PLACES))):
@@ -170,7 +170,7 @@ def test_a_module_by_any_spelling(module, statement):
     "module, name",
     [(module, name) for module, all_ in NAMES.items() for name in all_],
 )
-def test_a_name_that_is_imported_by_itself(module, name):
+def test_rewrites_a_name_imported_by_itself(module, name):
     owner, _, leaf = f"{module}.{name}".rpartition(".")
     expected = pkgutil.resolve_name(NAMES[module][name])
     statements = (
@@ -251,7 +251,7 @@ import tensorflow as tf\nVALUE = (tf.estimator).ModeKeys
 
 
 @pytest.mark.parametrize("program, expected", text_tables.read(OTHER_NAMES).items())
-def test_other_names(program, expected):
+def test_rewrites_other_names(program, expected):
     result = migrated(program.replace("\\n", "\n") + "\n")
     assert left(result) == []
     assert values_of(result.text)["VALUE"] is pkgutil.resolve_name(expected), result.text
@@ -270,7 +270,7 @@ INSTALL_V1 = "import estimator_emb\nestimator_emb.install(tf_v1=True)  # {}\n".f
         ("from absl import app\n", "from tensorflow import Session, placeholder\nSession()\n"),
     ],
 )
-def test_a_program_that_means_tensorflow_1_gets_it(before, after):
+def test_installs_tf_v1_for_programs_of_tensorflow_1(before, after):
     """Before any import that may import TensorFlow."""
     result = migrated(before + after)
     assert result.text == before + INSTALL_V1 + after
@@ -290,7 +290,7 @@ def test_a_program_that_means_tensorflow_1_gets_it(before, after):
         "import estimator_emb\nimport tensorflow as tf\nx = tf.placeholder(tf.float32)\n",
     ],
 )
-def test_other_programs_do_not_get_tensorflow_1(program):
+def test_does_not_install_tf_v1_for_other_programs(program):
     assert migrated(program).text == program
 
 
@@ -315,7 +315,7 @@ UNTOUCHED = """
 """
 
 
-def test_other_things_of_the_same_name_are_not_touched():
+def test_does_not_rewrite_unrelated_names():
     program = textwrap.dedent(UNTOUCHED)
     assert rewrite(program).text == program
     assert left(rewrite(program)) == []
@@ -357,13 +357,13 @@ def test_other_things_of_the_same_name_are_not_touched():
         ),
     ],
 )
-def test_what_is_not_safe_is_left_and_reported(program, lines):
+def test_leaves_and_reports_unsafe_uses(program, lines):
     result = rewrite(program)
     assert result.text == program
     assert sorted({finding.line for finding in left(result)}) == lines
 
 
-def test_what_is_not_safe_does_not_keep_the_rest_from_changing():
+def test_rewrites_the_rest_beside_unsafe_uses():
     result = migrated(
         "from tensorflow.contrib import tpu, slim  # both\ntpu.TPUConfig\nslim.conv2d\nbuild(tpu)\n"
     )
@@ -496,24 +496,24 @@ INSTALLS = "import estimator_emb\nestimator_emb.install()  # It brings tf.estima
         '"""Doc."""\n^def f():\n  import tensorflow as tf\n  tf.estimator.DNNClassifier()\n',
     ],
 )
-def test_programs_that_never_had_a_tpu_keep_their_names(program):
+def test_programs_without_a_tpu_keep_their_names(program):
     result = migrated(program.replace("^", ""))
     assert result.text == program.replace("^", INSTALLS)
     assert result.findings == []
 
 
-def test_what_a_program_has_beside_them_is_renamed():
+def test_programs_that_use_other_legacy_names_are_rewritten():
     for other in ("tf.estimator.tpu.TPUConfig", "tf.contrib.layers", "tf.estimator.Nothing"):
         program = f"import tensorflow as tf\ntf.estimator.Estimator(f)\n{other}\n"
         assert "install()" not in migrated(program).text
 
 
 @pytest.mark.parametrize("program", IMPORTS)
-def test_imports(program):
+def test_inserts_and_removes_imports(program):
     assert migrated(program).text == IMPORTS[program]
 
 
-def test_the_imports_of_a_package_stay_for_others():
+def test_imports_of_a_package_are_kept():
     program = "from tensorflow import estimator\nestimator.ModeKeys\n"
     result = rewrite(program, is_package=True)
     assert result.text == (

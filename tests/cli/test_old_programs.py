@@ -46,7 +46,7 @@ def trained_mesh(steps):
 
 
 @pytest.mark.parametrize("cores", [1, 2])
-def test_a_model_split_over_cores(cores, tmp_path):
+def test_a_mesh_model_trains_like_numpy(cores, tmp_path):
     done = run("mesh_model", tmp_path, f"--cores={cores}")
     w_in, w_out, loss = trained_mesh(4)
     found = saved(tmp_path)
@@ -57,14 +57,14 @@ def test_a_model_split_over_cores(cores, tmp_path):
     assert numbers in (0.0, (cores - 1) / 2)  # Metrics of a broadcast input come from core 0.
 
 
-def test_a_model_split_over_another_number_of_cores(tmp_path):
+def test_refuses_a_mesh_with_another_number_of_cores(tmp_path):
     done = run("mesh_model", tmp_path, "--cores=2", "--inputs=3", status=1)
     assert done.stderr.splitlines()[-1].endswith(
         "tpu_replicated_input: inputs must have one tensor for each of 2 cores (replicas); got 3."
     )
 
 
-def test_a_text_to_text_trainer(tmp_path):
+def test_text_to_text_trains_equally_on_cores_and_host(tmp_path):
     """Results are equal for any number of cores and on the host, which takes other branches."""
     results, variables = {}, {}
     for name, arguments in (
@@ -99,7 +99,7 @@ def test_a_text_to_text_trainer(tmp_path):
             np.testing.assert_allclose(variables[name][key], want, rtol=1e-3, atol=1e-5)
 
 
-def test_a_detector_with_flags_for_what_is_gone(tmp_path):
+def test_detector_trains_equally_on_one_and_two_cores(tmp_path):
     """Batch normalization over cores makes two cores train like one."""
     results, variables = {}, {}
     for cores in (1, 2):
@@ -125,6 +125,6 @@ def test_a_detector_with_flags_for_what_is_gone(tmp_path):
          "tensorflow-io."),
     ],
 )  # fmt: skip
-def test_a_detector_that_uses_what_is_gone(flag, said, tmp_path):
+def test_detector_reports_removed_modules_that_it_uses(flag, said, tmp_path):
     done = run("detector", tmp_path, "--cores=1", f"--{flag}", status=1)
     assert any(line.endswith(said) for line in done.stderr.splitlines())

@@ -35,7 +35,7 @@ def parse(name, args):
     return main_lib.parser_of(name).parse(args)
 
 
-def test_every_subcommand_is_here():
+def test_tests_cover_every_subcommand():
     assert set(CALLS) | set(OF_PROGRAMS) == set(main_lib.SUBCOMMANDS)
 
 
@@ -293,7 +293,7 @@ def said(tmp_path_factory):
 
 
 @pytest.mark.parametrize("call, message", text_tables.read(WRONG).items())
-def test_what_is_wrong_is_a_line_and_status_2_without_tensorflow(call, message, said):
+def test_invalid_calls_end_with_a_line_and_status_2(call, message, said):
     status, output, printed = said[call]
     name = call.split()[0]
     of_parser = f"estimator-emb {name}: error: {message}"
@@ -321,7 +321,7 @@ def test_help_needs_no_tensorflow():
 )
 @pytest.mark.parametrize("before", [[], ["--tf-v1"]])
 @pytest.mark.parametrize("name", OF_PROGRAMS)
-def test_what_stands_after_a_program_is_its_own(name, before, own):
+def test_words_after_a_program_belong_to_it(name, before, own):
     options = parse(name, [*OF_PROGRAMS[name], *before, __file__, *own])
     assert options.program == [__file__, *own]
     assert options.tf_v1 == bool(before)

@@ -86,7 +86,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("subcommand", ["run", "check", "cluster"])
 @pytest.mark.parametrize("arguments, message", text_tables.read(CANNOT).items())
-def test_what_cannot_run_is_refused(arguments, message, subcommand, folder, capsys):
+def test_refuses_programs_that_cannot_run(arguments, message, subcommand, folder, capsys):
     before = sorted(folder.rglob("*"))
     with pytest.raises(SystemExit) as exit_:
         main_lib.main([subcommand, *arguments.split()])
@@ -122,7 +122,7 @@ RUNS = {
 
 
 @pytest.mark.parametrize("module", RUNS)
-def test_a_module_finds_what_python_gives_it(module, tmp_path, monkeypatch, capsys):
+def test_a_module_runs_as_with_python(module, tmp_path, monkeypatch, capsys):
     *_, program, near = RUNS[module]
     for name in RUNS[module]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -143,13 +143,13 @@ def test_a_module_finds_what_python_gives_it(module, tmp_path, monkeypatch, caps
     assert expected and capsys.readouterr().out == expected
 
 
-def test_a_finder_of_old_is_passed_over_as_by_python(monkeypatch):
+def test_skips_finders_without_find_spec(monkeypatch):
     monkeypatch.setattr(sys, "meta_path", [object(), *sys.meta_path])
     assert program_files._module_refusal("json.tool") is None
     assert program_files._module_refusal("json.nothing") is not None
 
 
-def test_a_file_that_may_not_be_read(folder, capsys):
+def test_refuses_an_unreadable_file(folder, capsys):
     (folder / "good.py").chmod(0)
     if os.access("good.py", os.R_OK):
         pytest.skip("this user may read every file")

@@ -62,24 +62,24 @@ def run(how, **more):
 @pytest.mark.parametrize(
     "how, more, status", [("end", "|after\n", 0), ("abort", "", -signal.SIGABRT)]
 )
-def test_known_lines_are_left_out_and_others_survive_a_crash(how, more, status):
+def test_hides_known_lines_and_shows_others_even_after_a_crash(how, more, status):
     done = run(how)
     assert done.stderr == f"before\n{KEPT}inside\nno end of line{more}"
     assert done.returncode == status
 
 
-def test_an_exception_comes_through():
+def test_shows_an_exception():
     done = run("raise")
     assert done.stderr.startswith(f"before\n{KEPT}inside\nno end of lineTraceback (most recent")
     assert done.stderr.endswith("\nImportError: its own error\n") and done.returncode == 1
 
 
-def test_with_a_level_of_the_user_nothing_is_left_out():
+def test_hides_nothing_with_a_user_log_level():
     done = run("end", TF_CPP_MIN_LOG_LEVEL="2")
     assert done.stderr == f"before\n{LEFT_OUT}{KEPT}inside\nno end of line|after\n"
 
 
-def test_a_closed_stderr():
+def test_works_with_a_closed_stderr():
     code = (
         f"import os, runpy; os.close(2)\nwith runpy.run_path({quiet_start.__file__!r})['quiet']():"
     )
@@ -95,7 +95,7 @@ def test_a_closed_stderr():
         pytest.param(["-m", "estimator_emb", "inspect", saved_values.MOD], marks=pytest.mark.slow),
     ],
 )
-def test_a_reader_that_goes_is_no_error(command):
+def test_a_closed_pipe_is_not_an_error(command):
     """The reader closes before the command has written a line, as `head` may."""
     reading, writing = os.pipe()
     os.close(reading)

@@ -29,7 +29,7 @@ def said(done):
 
 
 @pytest.mark.slow
-def test_a_script_finds_what_python_gives_it(tmp_path):
+def test_a_script_runs_as_with_python(tmp_path):
     (tmp_path / "programs").mkdir()
     write(tmp_path / "programs", "beside.py", "NAME = 'beside'")
     write(
@@ -137,7 +137,7 @@ def test_a_module_trains_on_an_emulated_tpu_without_a_network(tmp_path):
     assert not [line for line in ours if "steps is 2" in line]
 
 
-def test_the_environment_names_the_device(capsys, monkeypatch):
+def test_refuses_an_unknown_device_in_the_environment(capsys, monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "gpu")
     with pytest.raises(SystemExit):
         main_lib.main(["run", __file__])
@@ -147,7 +147,7 @@ def test_the_environment_names_the_device(capsys, monkeypatch):
     )
 
 
-def test_the_command_says_its_versions(capsys, monkeypatch):
+def test_version_lists_packages_and_machine(capsys, monkeypatch):
     monkeypatch.delenv("ESTIMATOR_EMB_NATIVE")
     monkeypatch.setenv("PATH", "")
     assert main_lib.main(["--version"]) == 0
@@ -169,7 +169,7 @@ def test_the_command_says_its_versions(capsys, monkeypatch):
 @pytest.mark.parametrize(
     "command, asked", [([processes.SCRIPT], None), (["-m", "estimator_emb"], "0")]
 )
-def test_tensorflows_start_is_quiet_unless_asked_for(command, asked, tmp_path):
+def test_tensorflow_starts_quietly_by_default(command, asked, tmp_path):
     (tmp_path / "program.py").write_text(
         "import os, sys, tensorflow as tf\n"
         "tf.config.list_physical_devices()\n"

@@ -30,7 +30,7 @@ def parsed(name, *words):
 
 
 @pytest.mark.parametrize("option", run_options.RUN_OPTIONS, ids=lambda option: option.name)
-def test_an_option_of_run(option):
+def test_option_reaches_parser_and_program(option):
     given = VALUES[option.name]
     assert option.words(parsed("run", *given)) == given
     assert option.words(parsed("run")) == []
@@ -50,7 +50,7 @@ def test_an_option_of_run(option):
 
 
 @pytest.mark.parametrize("wrong", ["-1", "4294967296", "two", "1.0", ""])
-def test_a_seed_is_one_that_numpy_takes(wrong, capsys):
+def test_refuses_seeds_that_numpy_rejects(wrong, capsys):
     with pytest.raises(SystemExit):
         parsed("run", f"--seed={wrong}")
     assert capsys.readouterr().err.endswith(
@@ -59,12 +59,12 @@ def test_a_seed_is_one_that_numpy_takes(wrong, capsys):
     assert parsed("run", "--seed=4294967295").seed == 4294967295
 
 
-def test_the_page_has_them_all():
+def test_docs_page_lists_all_options():
     rows = re.findall(r"^\| `(--[a-z0-9-]+)` \|", PAGE.read_text(), re.M)
     assert rows == [option.flag for option in run_options.RUN_OPTIONS]
 
 
-def test_an_option_takes_the_place_of_the_other_ones_variable():
+def test_shards_option_overrides_the_topology_variable():
     given = {"ESTIMATOR_EMB_TOPOLOGY": "v3-32"}
     found = run_options.variables(parsed("run", "--shards=8"), given)
     assert found["ESTIMATOR_EMB_SHARDS"] == "8" and found["ESTIMATOR_EMB_TOPOLOGY"] == ""

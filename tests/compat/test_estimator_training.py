@@ -125,7 +125,9 @@ RUN_CONFIGS = {
 @pytest.mark.parametrize(
     "options, environment, mode, expected", RUN_CONFIGS.values(), ids=RUN_CONFIGS
 )
-def test_run_config(estimator_lib, module, monkeypatch, options, environment, mode, expected):
+def test_run_config_gets_the_coordinator_settings(
+    estimator_lib, module, monkeypatch, options, environment, mode, expected
+):
     monkeypatch.setenv("TF_CONFIG", json.dumps(environment))
     config = estimator_lib.run_config.RunConfig(**options)
     assert config._distribute_coordinator_mode == mode
@@ -145,7 +147,7 @@ def test_experimental_strategies_are_adopted(estimator_lib):
 
 
 @pytest.mark.parametrize("option", ["train_distribute", "eval_distribute", "remote_cluster"])
-def test_given_twice(estimator_lib, module, option, monkeypatch):
+def test_refuses_settings_given_twice(estimator_lib, module, option, monkeypatch):
     given, first = {option: Strategy()}, f"`{option}`"
     experimental = DistributeConfig(**given)
     if option == "remote_cluster":
@@ -168,7 +170,7 @@ def test_given_twice(estimator_lib, module, option, monkeypatch):
         {"_distribute_coordinator_mode": "independent_worker", "cluster_spec": {}},
     ],
 )
-def test_the_coordinator_does_not_run(module, attributes):
+def test_coordinator_does_not_run_without_its_settings(module, attributes):
     assert module.should_run_distribute_coordinator(SimpleNamespace(**attributes)) is False
 
 
@@ -302,7 +304,7 @@ of_each_phase = pytest.mark.parametrize(
 
 
 @of_each_phase
-def test_one_phase_as_client(module, phase, method):
+def test_train_or_evaluate_as_client(module, phase, method):
     strategy = Strategy(between_graph=False)
     estimator = Estimator(Config("standalone_client", NO_EVALUATOR, **{method: strategy}))
     calls = []
@@ -345,7 +347,9 @@ def test_one_phase_as_client(module, phase, method):
     ],
     ids=["no strategy", "no cluster", "evaluator job", "independent worker", "between graphs"],
 )
-def test_one_phase_refusals(module, phase, method, mode, cluster, has_strategy, message):
+def test_train_or_evaluate_refuses_missing_settings(
+    module, phase, method, mode, cluster, has_strategy, message
+):
     strategy = Strategy() if has_strategy else None
     estimator = Estimator(Config(mode, cluster, **{method: strategy}))
     # If a setting is missing, the original fails an assertion without a message.
@@ -355,13 +359,13 @@ def test_one_phase_refusals(module, phase, method, mode, cluster, has_strategy, 
         assert str(error.value) == f"`Estimator.{method}` {message.format(phase=phase)}"
 
 
-def test_unknown_job():
+def test_refuses_an_unknown_job():
     cluster = tf.train.ClusterSpec({"worker": ["w:1"], "ps": ["p:1"]})
     message = harness.refusal(RuntimeError, ours._global_id, cluster, "chief", 0)
     assert message == "The cluster ['ps', 'worker'] has no job 'chief'."
 
 
-def test_local_mirrored_strategy(estimator_lib, tmp_path):
+def test_trains_with_a_local_mirrored_strategy(estimator_lib, tmp_path):
     """Two steps of gradient descent on (w - 3)^2 from 0, then an evaluation."""
 
     def input_fn():

@@ -19,7 +19,7 @@ WAYS = {"host": None, "emulated": 2}
 ITEMS = np.arange(4, dtype=np.int64)
 
 
-def test_the_names_are_those_of_tensorflow_estimator():
+def test_exports_the_names_of_tensorflow_estimator():
     ours = {name: getattr(ee.experimental, name) for name in ee.experimental.__all__}
     theirs = {
         name: getattr(api, name)
@@ -105,7 +105,7 @@ def end_of(estimator, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HOOKS)
-def test_training_ends_where_a_plain_estimators_does(name, tmp_path):
+def test_hooks_end_training_when_they_end_a_plain_estimator(name, tmp_path):
     ends = {"plain": end_of(plain(tmp_path / "plain"), name)}
     ends |= {way: end_of(of_ours(way, tmp_path / way), name) for way in WAYS}
     assert 4 < ends["plain"] < 20
@@ -114,7 +114,7 @@ def test_training_ends_where_a_plain_estimators_does(name, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
-def test_an_evaluation_in_memory_is_that_of_the_checkpoint(way, tmp_path):
+def test_in_memory_evaluation_equals_that_of_the_checkpoint(way, tmp_path):
     def model_fn(features, labels, mode, params):
         spec = harness.gradient_model_fn(["item"])(features, labels, mode, params)
         if mode == ee.ModeKeys.TRAIN:
@@ -172,7 +172,7 @@ PROGRAM = """
 
 
 @pytest.mark.slow
-def test_the_chief_stops_the_workers_and_the_servers(tmp_path):
+def test_hook_of_the_chief_stops_workers_and_servers(tmp_path):
     here = str(tmp_path.joinpath(__file__).parent)
     arguments = [str(tmp_path / "model"), here]
     jobs = {"chief": 1, "worker": 1, "ps": 1}

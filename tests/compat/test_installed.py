@@ -44,7 +44,7 @@ except ImportError as error:
 
 
 @pytest.mark.parametrize("remains", [False, True], ids=["nothing", "a folder of one"])
-def test_there_is_no_tensorflow(tmp_path, remains):
+def test_refuses_a_missing_tensorflow(tmp_path, remains):
     if remains:
         (tmp_path / "tensorflow" / "python").mkdir(parents=True)
     assert error_of_import(tmp_path) == f"{NEEDED} none is installed: {OURS}"
@@ -60,7 +60,7 @@ def test_there_is_no_tensorflow(tmp_path, remains):
         ("tensorflow-tpu", "2.14.0", "pip install 'tensorflow-tpu>=2.15.1'"),
     ],
 )
-def test_tensorflow_is_too_old(tmp_path, name, version, line):
+def test_refuses_an_old_tensorflow(tmp_path, name, version, line):
     install(tmp_path, name, version, "tensorflow")
     assert error_of_import(tmp_path) == f"{NEEDED} {version} is installed: {line}"
 
@@ -88,7 +88,7 @@ def test_tensorflow_is_too_old(tmp_path, name, version, line):
         ),
     ],
 )
-def test_tf_keras_is_missing_or_another_one(tmp_path, name, version, keras, problem, line):
+def test_refuses_a_missing_or_unsuitable_tf_keras(tmp_path, name, version, keras, problem, line):
     install(tmp_path, name, version, "tensorflow")
     install(tmp_path, "protobuf", "6.33.0" if version < "2.21" else "7.36.2", "google")
     if keras:
@@ -118,7 +118,7 @@ def test_tf_keras_is_missing_or_another_one(tmp_path, name, version, keras, prob
         ),
     ],
 )
-def test_tensorflow_does_not_take_what_is_beside_it(tmp_path, version, requires, there, said):
+def test_names_packages_that_do_not_fit_tensorflow(tmp_path, version, requires, there, said):
     install(tmp_path, "tensorflow", version, "tensorflow", requires)
     (tmp_path / "tensorflow" / "__init__.py").write_text("raise SystemError('compiled with 1.x')")
     for name, found in there.items():
@@ -138,7 +138,7 @@ def test_tensorflow_does_not_take_what_is_beside_it(tmp_path, version, requires,
         ),
     ],
 )
-def test_protobuf_with_which_no_graph_can_be_written(tmp_path, name, version, protobuf, line):
+def test_refuses_a_protobuf_that_cannot_write_graphs(tmp_path, name, version, protobuf, line):
     install(tmp_path, name, version, "tensorflow", ["protobuf>=5.28.0"])
     install(tmp_path, "protobuf", protobuf, "google")
     assert error_of_import(tmp_path) == (
@@ -165,12 +165,12 @@ def test_check_beside_accepts(monkeypatch, tensorflow, protobuf, tf_keras):
 
 
 @pytest.mark.parametrize("version", ["2.15.1", "2.21.0", "2.22.0rc0", "2.22.3"])
-def test_a_tensorflow_that_was_tried_brings_no_warning(version):
+def test_no_warning_for_a_tested_tensorflow(version):
     assert installed.newer_than_tried(version, internals) is None
 
 
 @pytest.mark.parametrize("version", ["2.23.0", "2.30.0.dev20261101", "3.0.0"])
-def test_prepare_warns_of_a_tensorflow_newer_than_any_tried(version, monkeypatch, caplog):
+def test_prepare_warns_of_an_untested_newer_tensorflow(version, monkeypatch, caplog):
     newer = types.SimpleNamespace(__version__=version)
     monkeypatch.setattr(legacy_keras, "require", lambda: newer)
     compat.prepare("estimator_emb.legacy.tpu_embedding")
@@ -193,7 +193,7 @@ def test_prepare_warns_of_a_tensorflow_newer_than_any_tried(version, monkeypatch
         ("tensorflow-cpu", "pip install 'tensorflow-cpu>=2.15.1,<2.23'"),
     ],
 )
-def test_a_newer_tensorflow_without_a_private_name_is_refused(tmp_path, monkeypatch, name, line):
+def test_refuses_a_newer_tensorflow_without_a_private_name(tmp_path, monkeypatch, name, line):
     package = tmp_path / "names_of_tensorflow"
     package.mkdir()
     (package / "__init__.py").write_text("")
@@ -214,7 +214,7 @@ def test_a_newer_tensorflow_without_a_private_name_is_refused(tmp_path, monkeypa
     )
 
 
-def test_an_error_of_tensorflow_that_no_package_explains_stays(tmp_path):
+def test_unexplained_errors_of_tensorflow_are_not_changed(tmp_path):
     install(tmp_path, "tensorflow", "2.21.0", "tensorflow")
     (tmp_path / "tensorflow" / "__init__.py").write_text("raise ImportError('libcuda.so')")
     assert error_of_import(tmp_path) == "libcuda.so"

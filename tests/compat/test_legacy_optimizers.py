@@ -52,14 +52,14 @@ def config(optimizer):
     return np.array(values)
 
 
-def test_all_classes_are_tried():
+def test_tests_cover_all_classes():
     assert {*SETTINGS} == {*legacy_optimizers._SAME}
     assert {"AdamW", "Lion"}.isdisjoint(SETTINGS)
 
 
 @pytest.mark.fast(14)
 @pytest.mark.parametrize("name, settings", CASES)
-def test_one_that_was_made_before_trains_as_the_legacy_one(name, settings):
+def test_optimizer_made_outside_model_fn_trains_like_legacy(name, settings):
     want = getattr(optimizers.legacy, name)(**settings)
     made = legacy_optimizers.legacy_of(getattr(optimizers, name)(**settings))
     assert type(made) is type(want)
@@ -68,7 +68,7 @@ def test_one_that_was_made_before_trains_as_the_legacy_one(name, settings):
 
 
 @pytest.mark.parametrize("name, settings", CASES)
-def test_one_that_model_fn_makes_is_the_legacy_one(name, settings):
+def test_optimizer_made_in_model_fn_is_legacy(name, settings):
     want = getattr(optimizers.legacy, name)(**settings)
     with tf.Graph().as_default() as graph, legacy_optimizers.made():
         made = getattr(optimizers, name)(**settings)
@@ -78,7 +78,7 @@ def test_one_that_model_fn_makes_is_the_legacy_one(name, settings):
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_the_order_of_arguments_is_the_legacy_one(name):
+def test_order_of_arguments_equals_legacy(name):
     values = [0.25, *SETTINGS[name].values()]
     with tf.Graph().as_default(), legacy_optimizers.made():
         made = getattr(optimizers, name)(*values)
@@ -103,7 +103,7 @@ class Halved(schedules.LearningRateSchedule):
 
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize("rate", RATES)
-def test_rates_and_schedules(rate, before):
+def test_rates_and_schedules_are_kept(rate, before):
     want = config(optimizers.legacy.SGD(RATES[rate](), momentum=0.5))
     if before:
         made = optimizers.SGD(RATES[rate](), momentum=0.5)
@@ -115,7 +115,7 @@ def test_rates_and_schedules(rate, before):
     np.testing.assert_array_equal(config(made), want)
 
 
-def test_old_settings_are_taken():
+def test_accepts_old_settings():
     with tf.Graph().as_default(), legacy_optimizers.made():
         made = optimizers.Adam(lr=0.5, decay=0.25)
     want = optimizers.legacy.Adam(lr=0.5, decay=0.25)
@@ -133,7 +133,7 @@ def test_old_settings_are_taken():
         ),
     ],
 )
-def test_a_setting_that_it_does_not_know_is_named(settings, named):
+def test_refuses_unsupported_settings_by_name(settings, named):
     message = (
         f"SGD: An Estimator trains by tf.keras.optimizers.legacy.SGD, which does not know {named}: "
         "leave it out. It takes clipnorm, clipvalue, decay, global_clipnorm, learning_rate, lr, "
@@ -150,7 +150,7 @@ class Own(optimizers.SGD):
 
 
 @pytest.mark.parametrize("name", ["AdamW", "Lion", "Own"])
-def test_a_class_without_a_legacy_one_is_refused(name):
+def test_refuses_classes_without_a_legacy_class(name):
     made = Own(0.1) if name == "Own" else getattr(optimizers, name)(0.1)
     assert harness.refusal(ValueError, legacy_optimizers.legacy_of, made) == (
         "An Estimator trains by an optimizer of tf.keras.optimizers.legacy, which has no "
@@ -158,7 +158,7 @@ def test_a_class_without_a_legacy_one_is_refused(name):
     )
 
 
-def test_what_is_no_optimizer_of_today_is_left_alone():
+def test_other_objects_are_not_changed():
     for one in (None, "Adam", optimizers.legacy.SGD(), v1.train.AdamOptimizer(0.1)):
         assert legacy_optimizers.legacy_of(one) is one
 
@@ -182,7 +182,7 @@ def test_nothing_changes_outside_of_a_model_fn():
         ("head", None),  # It makes a summary, which a TPU does not support.
     ],
 )
-def test_a_model_fn_trains_by_it(way, cores, tmp_path):
+def test_model_fn_trains_like_with_the_legacy_optimizer(way, cores, tmp_path):
     """Trains like the legacy optimizer."""
     before = optimizers.SGD(0.1, momentum=0.5)
 

@@ -78,7 +78,7 @@ def test_prepare_again_changes_nothing():
     assert state() == before
 
 
-def test_names_of_the_embedding_module():
+def test_embedding_module_has_the_names_that_stock_imports():
     """Names that _tpu_estimator_embedding.py imports from it."""
     from tensorflow.python.tpu import tpu_embedding
 
@@ -123,7 +123,7 @@ def test_keras_is_keras_2():
     assert not hasattr(tf.keras, "ops")  # Only Keras 3 has it.
 
 
-def test_an_environment_that_asks_for_keras_3(monkeypatch):
+def test_refuses_an_environment_that_selects_keras_3(monkeypatch):
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "0")
     if harness.IS_2_15:  # It has only Keras 2.
         compat.prepare("estimator_emb.legacy.tpu_embedding")
@@ -168,7 +168,7 @@ WHERE_KERAS_IS = """
         "import tensorflow, os; os.environ['TF_USE_LEGACY_KERAS'] = '1'; import estimator_emb",
     ],
 )
-def test_keras_is_keras_2_where_tensorflow_came_first(first):
+def test_keras_is_keras_2_even_if_tensorflow_was_imported_first(first):
     done = run(f"{first}\n{textwrap.dedent(WHERE_KERAS_IS)}")
     found = done.stdout.splitlines()
     assert found.pop() == "keras.src.layers.core.dense"
@@ -181,7 +181,7 @@ def test_keras_is_keras_2_where_tensorflow_came_first(first):
     "first",
     ["import tensorflow as tf; tf.compat.v2.keras.layers", "from tensorflow.keras import layers"],
 )
-def test_keras_3_that_is_bound_already_is_refused(first):
+def test_refuses_keras_3_that_is_already_loaded(first):
     done = run(f"{first}\nimport estimator_emb", status=1)
     errors = [line for line in done.stderr.splitlines() if "Error: " in line]
     assert errors[-1] == f"ImportError: {KERAS_3}"

@@ -30,7 +30,7 @@ def message(name):
         "ResetComputation",
     ],
 )
-def test_session_support_refuses_what_a_program_calls(name):
+def test_session_support_refuses_calls_of_programs(name):
     refused = getattr(session_support, name)
     said = harness.refusal(NotImplementedError, refused, "session", shutdown_timeout=1)
     assert said == message(name)
@@ -45,7 +45,7 @@ def test_session_support_refuses_what_a_program_calls(name):
         ("shutdown_all_workers", "ShutdownAllWorkers"),
     ],
 )
-def test_a_training_on_a_tpu_asks_for_no_watch_unless_the_environment_does(
+def test_tpu_training_uses_session_support_only_if_the_environment_does(
     mode, name, tmp_path, monkeypatch
 ):
     if mode is not None:

@@ -51,7 +51,7 @@ def all_used(hooked):
     return sum(tf.reduce_sum(x * x * (3.0 + i)) for i, x in enumerate(hooked.values()))
 
 
-def test_variables_and_collections(module):
+def test_creates_variables_and_collections(module):
     with tf.Graph().as_default():
         dummies, init_op = module.create_dummy_table_variables(fake_embedding())
         assert list(dummies) == ["user", "item"]
@@ -129,7 +129,7 @@ ALL_WARNING = (
 )
 
 
-def test_warnings(monkeypatch):
+def test_warns_of_tables_without_gradients(monkeypatch):
     assert warnings_of(monkeypatch, [["x", "y"], ["z"]]) == []
     assert warnings_of(monkeypatch, [["x", None], ["z"]]) == [TABLE_WARNING % ("user", 0)]
     assert warnings_of(monkeypatch, [[None, None], [None]]) == [
@@ -139,7 +139,7 @@ def test_warnings(monkeypatch):
     ]
 
 
-def test_compute_gradients(module):
+def test_gradients_through_compute_gradients(module):
     with tf.Graph().as_default():
         inputs = activations()
         loss = tf.reduce_sum(inputs["b"] * 2.0) + tf.reduce_sum(inputs["c"] ** 3)
@@ -155,7 +155,7 @@ def test_compute_gradients(module):
 
 @pytest.mark.skipif(not harness.IS_2_15, reason="TensorFlow >= 2.16 has no original")
 @pytest.mark.parametrize("loss_fn", [all_used, lambda hooked: tf.reduce_sum(hooked["b"])])
-def test_same_graph_as_original(loss_fn):
+def test_graph_equals_the_original(loss_fn):
     modules = ours, importlib.import_module(THEIRS)
     own, original = (build(module, loss_fn)[0].as_graph_def() for module in modules)
     assert len(own.node) > 20

@@ -22,7 +22,7 @@ TRAININGS = 10
 @pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("part", range(6))
-def test_random_trainings(part, request):
+def test_random_trainings_equal_numpy(part, request):
     """Compares with NumPy after each step, with both kinds of kernels and 1, 2 and 5 threads."""
     kernels = ("tensorflow", "native")[part % 2]
     if kernels == "native":

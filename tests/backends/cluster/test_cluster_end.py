@@ -119,7 +119,7 @@ def test_train_and_evaluate_returns_in_a_server(tmp_path, monkeypatch):
     assert harness.last_step(tmp_path) == 3
 
 
-def test_without_a_cluster_train_and_evaluate_is_stocks(tmp_path, monkeypatch):
+def test_train_and_evaluate_without_a_cluster_acts_like_stock(tmp_path, monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     estimator = id_program.make(tmp_path, use_tpu=False)
     train_spec = ee.TrainSpec(id_program.input_of(16), max_steps=1)
@@ -135,7 +135,7 @@ def test_without_a_cluster_train_and_evaluate_is_stocks(tmp_path, monkeypatch):
 # ---- Waiting ------------------------------------------------------------------------------------
 
 
-def test_who_takes_no_connection_is_away():
+def test_tasks_that_refuse_connections_are_away():
     with socket.create_server(("localhost", 0)) as server:
         here = f"localhost:{server.getsockname()[1]}"
         gone = processes.addresses(ps=1)["ps"][0]
@@ -179,12 +179,12 @@ def watch(monkeypatch, caplog):
     return make
 
 
-def test_whom_a_task_needs(watch):
+def test_absence_watch_knows_the_tasks_that_a_job_needs(watch):
     needed = {"chief": "pq", "master": "pq", "worker": "pqc", "ps": "c"}
     assert {job: watch(job).needed for job in needed} == needed
 
 
-def test_who_is_away_is_named_within_a_minute_and_again(watch):
+def test_absent_tasks_are_named_within_a_minute_and_again(watch):
     judge = watch("worker")
     assert judge("p", 0) == judge("p", 29) == []
     said = "/job:ps/task:0 at p:1 has been away for {} s"
@@ -200,7 +200,7 @@ def test_who_is_away_is_named_within_a_minute_and_again(watch):
     assert judge("", 300) == []
 
 
-def test_a_limit_ends_the_wait(watch, monkeypatch, caplog):
+def test_wait_limit_ends_the_process(watch, monkeypatch, caplog):
     monkeypatch.setenv(environment.WAIT_LIMIT.name, "12.5")
     judge = watch("chief")
     for away, second in (("q", 0), ("q", 12), ("", 13), ("q", 14), ("q", 26)):
@@ -215,7 +215,7 @@ def test_a_limit_ends_the_wait(watch, monkeypatch, caplog):
 
 
 @pytest.mark.parametrize(("job", "seconds"), [("worker", 30), ("ps", 600)])
-def test_training_may_be_over_when_the_chief_is_away(job, seconds, watch):
+def test_an_absent_chief_may_mean_that_training_is_over(job, seconds, watch):
     asked = []
     judge = watch(job, lambda: asked.append(True) or True)
     judge("c", 0)
@@ -226,7 +226,7 @@ def test_training_may_be_over_when_the_chief_is_away(job, seconds, watch):
 
 
 @pytest.mark.parametrize("text", ["no", "0", "-1", "nan", "inf"])
-def test_a_limit_that_is_none(text, monkeypatch):
+def test_refuses_an_invalid_wait_limit(text, monkeypatch):
     monkeypatch.setenv(environment.WAIT_LIMIT.name, text)
     assert harness.refusal(ValueError, options.asked_wait_limit) == (
         "Environment variable ESTIMATOR_EMB_WAIT_LIMIT must be a positive number of seconds; got "

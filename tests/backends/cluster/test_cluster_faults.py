@@ -127,7 +127,7 @@ SEEDS = range(*map(int, os.environ.get("FAULT_SEEDS", f"{_FIRST} {_FIRST + 1}").
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
-def test_whoever_is_killed_training_goes_on(seed, native_library, tmp_path):
+def test_training_survives_killed_processes(seed, native_library, tmp_path):
     """FAULT_SEEDS="2 10" runs seeds 2 to 9. Odd seeds use native kernels."""
     chosen = random.Random(seed)
     hurry, model = tmp_path / "hurry", tmp_path / "model"

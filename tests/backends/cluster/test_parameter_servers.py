@@ -100,7 +100,7 @@ def test_a_chief_alone_trains_as_one_process_does(native, native_library, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_server_without_kernels(native_library, tmp_path):
+def test_a_server_without_native_kernels_disables_them_for_its_tables(native_library, tmp_path):
     logs, cluster = run(tmp_path / "model", TASKS[:2])
     assert SERVES.format(0) in logs["ps", 0]
     assert (

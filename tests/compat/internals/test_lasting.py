@@ -34,7 +34,7 @@ print(*LASTING.attributes, sep="\\n")
 """
 
 
-def test_every_file_that_changes_something_for_good_is_run_here():
+def test_runs_every_file_with_lasting_changes():
     changing = {
         ".".join(file.relative_to(PACKAGE).with_suffix("").parts)
         for file in PACKAGE.rglob("*.py")
@@ -47,7 +47,7 @@ def test_every_file_that_changes_something_for_good_is_run_here():
 
 
 @pytest.mark.slow
-def test_the_page_has_what_lasts():
+def test_docs_page_lists_all_lasting_changes():
     done = subprocess.run([sys.executable, "-c", EVERYTHING], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     # Keras 3 is optional, and Keras 2 has two names.

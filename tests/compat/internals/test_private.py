@@ -181,7 +181,7 @@ def test_attributes_resolve():
     assert not missing, complaint(missing)
 
 
-def test_each_name_stands_once_and_says_why():
+def test_each_name_is_listed_once_with_a_reason():
     places = [(module, attribute) for module, attribute, _ in NAMES.values()]
     assert [one for one in places if places.count(one) > 1] == []
     changing = {
@@ -318,7 +318,7 @@ def private_of_self(node):
     return {name for name in found if private(name)}
 
 
-def test_what_our_classes_take_from_theirs_is_listed():
+def test_attributes_taken_from_base_classes_are_listed():
     """Checks attributes and methods of foreign classes that our subclasses use or override."""
     unlisted = set()
     for path in SOURCES:
