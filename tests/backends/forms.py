@@ -6,7 +6,7 @@ import numpy as np
 import estimator_emb as ee
 
 SAMPLES, ROWS = 4, 11
-"""Of the batch; that a table must have."""
+"""Number of samples of the batch, and least number of rows of a table for it."""
 
 _IDS = [[1, 9], [3], [], [1, 0, 0, 7]]
 _MATRIX = np.array([[1, 10], [2, -1], [-1, -1], [0, 0]])

@@ -23,7 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 VOCABULARY, DIMENSION, BATCH, LENGTH = 6, 4, 8, 3
-"""Of every table; samples of a batch; positions of a sequence."""
+"""Rows and dimension of every table, samples of a batch, positions of a sequence."""
 
 KEYS = ("c0", "c1", "c2")
 SEQUENCES = ("s0", "s1")

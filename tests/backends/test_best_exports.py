@@ -10,7 +10,7 @@ import estimator_emb as ee
 v1 = tf.compat.v1
 pytestmark = pytest.mark.usefixtures("installed")
 LOSSES = [9.0, 9, 2, 9, 4, 9, 3, 9, 1]
-"""The loss of an evaluation, by its global step."""
+"""Loss of an evaluation, by global step."""
 
 
 def make(kind, model_dir):

@@ -66,7 +66,7 @@ FEATURES = {
     "title_weights": harness.sparse([[0.5, 2.0], [3.0]], np.float32),
     "history": harness.sparse([[], [4, 1, 5]]),
 }
-"""The same ids, where -1 fills no matrix up."""
+"""The same ids without -1 as padding."""
 LABELS = np.array([1.0, -2.0], np.float32)
 
 

@@ -100,7 +100,7 @@ def numbers(*values, repeat=True):
 
 
 def test_evaluation_with_sliced_input_splits_one_batch(tmp_path):
-    """SLICED: input_fn is called once, and its batch is split between the cores."""
+    """With SLICED, input_fn is called once for all cores."""
     config = {"eval_training_input_configuration": PIPELINES.SLICED}
     estimator = make(one_weight(mean), tmp_path, 2, PIPELINES.PER_HOST_V2, batch=4, tpu=config)
     metrics = estimator.evaluate(numbers(1, 2, 30, 40), steps=1)
@@ -122,7 +122,7 @@ def test_batch_axis_selects_the_split_dimension(tmp_path):
 
 @pytest.mark.parametrize("pipeline", [PIPELINES.PER_HOST_V1, PIPELINES.PER_HOST_V2])
 def test_trains_on_batches_with_only_ids(pipeline, tmp_path):
-    """Two cores with two samples each. A sample's gradient comes from the mean over its core."""
+    """Two cores with two samples each. A core's loss is the mean over its samples."""
 
     def input_fn(params):
         ids = tf.data.Dataset.from_tensor_slices({"x": np.array([0, 1, 1, 2])})

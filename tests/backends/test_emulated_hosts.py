@@ -275,7 +275,7 @@ def test_evaluation_and_prediction_on_several_hosts(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("pipeline", [PIPELINES.PER_HOST_V1, PIPELINES.PER_HOST_V2])
 def test_tables_train_as_on_one_host(pipeline, tmp_path, monkeypatch):
-    """Eight cores with the same batches: v4-16 with two hosts, and one host."""
+    """Compares eight cores on two hosts (v4-16) and on one host, with the same batches."""
     batch, steps = 16, 2
 
     def train(model_dir, slice_of_tpu, hosts):

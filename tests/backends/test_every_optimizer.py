@@ -15,7 +15,7 @@ FIRST_OF_EACH_CLASS = tuple({type(one.parameters): one for one in OPTIMIZERS[::-
 VARIANTS = tuple(one for one in OPTIMIZERS if one not in FIRST_OF_EACH_CLASS)
 TABLES = (*OPTIMIZERS, *SURROUNDED)
 RATES = {"frequency_estimator": [3.0, 4.0, 60.0]}
-"""Of the optimizer whose rate is the number of the step."""
+"""Rates per step of the optimizer that takes the step number as its rate."""
 
 
 def dimension_of(optimizer):

@@ -19,7 +19,7 @@ LAYERS = {
     "sequence_features": lambda columns, features: fc.SequenceFeatures(columns)(features),
     "sequence_input_layer": lambda columns, features: fc.sequence_input_layer(features, columns),
 }
-"""Scope of the tables -> function that returns activations, and of sequences the lengths too."""
+"""Scope of the tables -> function that returns [activations], or [activations, lengths]."""
 WORDS = ["ant", "bee", "cat", "dog", "eel", "fox"]
 KNOWN = [*WORDS[:4], "gnu", "hen"]
 SEQUENCES = [[0, 5, 1, 0], [], [3], [4, 3, 3], [2, 2]]
@@ -71,7 +71,7 @@ def check(layer, columns, features, ids, tmp_path):
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("layer", ["sequence_features", "sequence_input_layer"])
 def test_input_layers_train_sequences(layer, tmp_path):
-    """Long sequences are cut. A single unknown word takes a position, and counts in the length."""
+    """Long sequences are cut. An unknown word takes a position and counts in the length."""
     categorical = {
         "numbers": fc.sequence_categorical_column_with_identity("numbers", 6),
         "words": fc.sequence_categorical_column_with_vocabulary_list("words", KNOWN),

@@ -16,7 +16,7 @@ PARTS = {
     "jaxlib._hlo.hlo_module_from_text": "a module with sums over cores",
     "jaxlib._jax.mlir.hlo_to_stablehlo": "the module as jax merges it into its own",
 }
-"""Name -> what the package does with it."""
+"""Name -> what the package uses it for."""
 
 
 @pytest.mark.parametrize("name", PARTS)

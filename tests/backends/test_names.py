@@ -181,7 +181,7 @@ def test_names_in_a_function_where_stock_fails(tmp_path):
 
 
 def test_a_layer_may_be_reused_in_a_second_graph(tmp_path):
-    """In the second graph, stock fails, because the layer returns the first graph's variable."""
+    """Stock fails in the second graph, because the layer returns the first graph's variable."""
     layers = {}
 
     def program(features, by_key):
@@ -196,7 +196,7 @@ def test_a_layer_may_be_reused_in_a_second_graph(tmp_path):
 
 
 def test_features_used_by_key_get_tables_at_the_top_level(tmp_path):
-    """With stock, the program gets the ids there, and no variable is created."""
+    """Stock passes the ids to the program, and creates no variable."""
 
     def program(features, by_key):
         layer = spellings.layers()["v2"]([by_key["c1"]])

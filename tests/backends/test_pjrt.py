@@ -259,7 +259,7 @@ def test_training_continues_on_another_device(tmp_path):
 
 
 def test_the_next_lookup_overlaps_the_devices(tmp_path, monkeypatch):
-    """With `pipeline_execution_with_tensor_core`: here each step waits for the next lookup."""
+    """Pipelined: in this test, no step ends before the next lookup."""
     from estimator_emb.backends.xla import devices
 
     looked_up, expected = threading.Semaphore(0), iter([2, 1, 1, 1])  # The first waits for two.
@@ -310,7 +310,7 @@ def test_saves_completed_steps_if_the_input_ends_within_a_loop(place, tmp_path):
 
 @pytest.mark.slow
 def test_reads_come_before_the_writes_of_a_step(tmp_path):
-    """Tests reads in host_call, and a variable that counts steps, which hooks read after a call."""
+    """Tests reads in host_call, and of a step counter that hooks read after a call."""
 
     def model_fn(features, labels, mode, params):
         scale = v1.get_variable("scale", [], initializer=v1.ones_initializer())

@@ -16,7 +16,7 @@ from estimator_emb.spec.resolved import Table
 
 CPU = "/device:CPU:0"
 OF_TABLES = {"matrix": "t", "sparse": "t", "weighted": "u", "sequence": "u"}
-"""Forms of ids, and the table of each."""
+"""Form of ids -> its table."""
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_tables_beside_a_gpu_train_on_the_cpu_and_log_it(use_tpu, beside_gpu, tm
 
 
 def test_initial_values_are_placed_with_their_table(beside_gpu):
-    """Also without soft placement."""
+    """The session does not allow soft placement."""
 
     def place(op):
         return "/device:CPU:1" if op.type == "VarHandleOp" else op.device

@@ -77,7 +77,7 @@ def trained(matrices, start, rate=0.5):
 WIDE = (COUNTS, np.zeros([5, 1]), 1.0)
 DEEP = {size: (MEANS, START[size]) for size in (2, 3)}
 OWN = (MEANS, START[2], 1.0)
-"""A table of 2 columns that the program's optimizer trains, by its own rate."""
+"""Arguments of `trained` for a table of dimension 2 that the program's optimizer trains."""
 IN = "{}/a_embedding/embedding_weights".format
 
 

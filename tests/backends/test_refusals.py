@@ -35,7 +35,7 @@ v1 = tf.compat.v1
 
 @pytest.fixture(autouse=True)
 def loops_of_the_v1_kind(monkeypatch):
-    """Selects control flow v1, for which a TPU's errors have their well-known phrases."""
+    """Selects control flow v1. With it, a TPU's errors have their well-known phrases."""
     monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", False)
 
 
@@ -117,7 +117,7 @@ WHOLE = {
         f"Inside a hook of model_fn: Op ... {IN_LOOP}.{OUTFEED}"
     ),
 }
-"""Messages of some, which say what is refused, whose it is, and what to do."""
+"""Case -> whole message: what is refused, where it comes from, and what to do."""
 
 
 def as_a_session_would(made, program):
@@ -175,7 +175,7 @@ def test_refused_on_a_tpu(case, tmp_path, monkeypatch):
     ],
 )
 def test_a_tpu_refuses_in_every_mode(case, mode, replicas, tmp_path, monkeypatch):
-    """Applies to any number of cores. A SavedModel may use all of it, because it runs on a host."""
+    """The number of cores does not matter. Exports are not refused: a SavedModel runs on a host."""
     program, kind, phrase = CASES[case]
     monkeypatch.setattr(program, "replicas", replicas)
     made = program.emulated(tmp_path)
@@ -210,7 +210,7 @@ def test_evaluation_refuses_a_loss_that_is_not_float32(dtype, tmp_path):
 @pytest.mark.parametrize("as_tensors", [True, False])
 @pytest.mark.parametrize("in_loop", [True, False])
 def test_queues_are_refused_or_warned_of(in_loop, as_tensors, tmp_path, monkeypatch, caplog):
-    """Refused if input_fn's ops are in a loop, otherwise warned of."""
+    """Queues are refused if input_fn's ops run in a loop. Otherwise a warning is logged."""
     monkeypatch.setattr(tpu_estimator, "_WRAP_INPUT_FN_INTO_WHILE_LOOP", in_loop)
     program = Program(as_tensors=as_tensors)
 
@@ -243,7 +243,7 @@ def test_queues_are_refused_or_warned_of(in_loop, as_tensors, tmp_path, monkeypa
 
 
 def reads(loss):
-    """Reads variables and ops outside of the loop, which is allowed."""
+    """Reads variables, and uses ops outside of the loop. Both are allowed."""
     w = v1.global_variables()[-1]
     with tf.init_scope():
         lifted = tf.constant(2.0) + 1.0
@@ -302,7 +302,7 @@ def test_ops_outside_of_the_loop_are_accepted(fields, replicas, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(("by_columns", "replicas"), [(False, None), (True, 2)])
 def test_an_unused_feature_trains_with_zero_gradients(by_columns, replicas, tmp_path, caplog):
-    """It trains with zero gradients, like a feature used times 0. FTRL changes its weights."""
+    """FTRL changes the weights, as for a feature that the loss multiplies by 0."""
     caplog.set_level(logging.WARNING, logger="estimator_emb")
     ftrl, ones = ee.FtrlParameters(0.1), tf.ones_initializer()
 

@@ -59,7 +59,7 @@ KERNELS = {
     indirect=["kernels"],
 )
 def test_no_update_of_three_trainers_is_lost(mixed, monkeypatch, tmp_path):
-    """Mixed: some trainers use native kernels on the servers, others do not."""
+    """If `mixed`, some trainers use native kernels on the servers, and others do not."""
     if mixed:
         trainers, native = itertools.count(), select_kernels.kernels_for
 
@@ -187,7 +187,7 @@ def chief_of(cluster, model_dir):
 @with_native
 @pytest.mark.slow
 def test_a_restarted_chief_continues_from_the_servers_step(said, tmp_path):
-    """For any spelling of its folder."""
+    """The chief may spell its folder differently."""
     cluster = servers.Cluster(workers=0, servers=2)
     chief_of(cluster, tmp_path)(2)
     # The second and third chiefs saved a checkpoint when they began.

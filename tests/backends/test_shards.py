@@ -40,7 +40,7 @@ def batches(steps):
 def test_training_goes_on_under_another_shard_count_and_strategy(
     device, tmp_path, in_shards, monkeypatch
 ):
-    """Also from even shards, which earlier versions used for every table."""
+    """Includes shards of equal size. Earlier versions divided every table this way."""
     data = batches(8)
     whole = make(tmp_path / "whole", device=device)
     whole.train(harness.input_fn_of(data), steps=8)

@@ -81,7 +81,7 @@ def test_each_table_has_its_own_learning_rate(tmp_path):
 
 IDS, LABELS = np.array([1, 3, 1, 3]), np.array([[1, 2], [3, 4], [5, 6], [7, 8]], np.float32)
 SUMS = np.array([[6.0, 8.0], [10.0, 12.0]])
-"""The gradients of rows 1 and 3 in the model below."""
+"""Gradients of rows 1 and 3 in the model below."""
 
 
 def changed_by(train_op_of, tmp_path, cores=None):
@@ -251,8 +251,6 @@ def test_a_spec_made_invalid_by_replace_is_refused_at_use(case, tmp_path):
 
 @pytest.mark.parametrize("cores", [None, 2])
 def test_activations_returned_without_an_op_are_looked_up(cores, tmp_path):
-    """model_fn returns activations without any op of its own."""
-
     def model_fn(features, labels, mode, params):
         x, mean = features["x"], tf.compat.v1.metrics.mean
         metrics, loss = (lambda x: {"mean": mean(x)}, [x]), tf.constant(0.0)

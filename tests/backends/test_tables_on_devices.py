@@ -79,7 +79,6 @@ def trained(model_dir, place, rate, multiplier=None, hooks=()):
 def test_a_loop_waits_only_for_rates_computed_in_python(
     rate, steps_that_wait, tmp_path, monkeypatch
 ):
-    """Only a rate computed in Python on the host waits for each step's count."""
     from estimator_emb.backends.xla import devices
 
     reads, variables = [], devices.DeviceStep.variables

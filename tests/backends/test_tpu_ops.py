@@ -310,7 +310,7 @@ BY_HAND = {
     ),
     **{name: (call, OF_REPLICATE) for name, call in REPLICATE.items()},
 }
-"""What a program calls by hand between cores -> what its error advises."""
+"""Op that a program calls directly -> advice in its error."""
 
 
 def with_op(make, loss):

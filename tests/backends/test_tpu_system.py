@@ -463,7 +463,7 @@ def topology(embedding_feature):
 
 
 def test_refuses_a_tpu_without_embedding_hardware(tmp_path):
-    """Reported by the system's metadata or by the resolver."""
+    """The system's metadata or the resolver reports that the hardware is missing."""
     feature = topology_pb2.TPUHardwareFeature
     metadata = tpu_described.metadata
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")

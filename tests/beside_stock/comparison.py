@@ -31,7 +31,7 @@ RULES = {
     "ragged ids": "Ids may be ragged. Stock takes a SparseTensor of the same ids.",
     "mod": "partition_strategy='mod' works off a TPU. Stock takes 'div' only.",
 }
-"""Name -> what differs, and why that is no fault. docs/differences.md tells users."""
+"""Name -> the difference, and why it is accepted. docs/differences.md explains it to users."""
 
 # Slots of tf.compat.v1.train's optimizers -> slots of the TPU's optimizers.
 SLOTS = {

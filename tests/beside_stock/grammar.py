@@ -14,7 +14,7 @@ NUMBERS = [30, 7, 2, 0, 41, 5, 11, 3, 60]
 WORDS = ["ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen", "ibis"]
 
 NEUTRAL = ("SGD", "Adagrad", "Adam")
-"""Optimizers of tables to which a row with gradient 0 is like one that the batch does not name."""
+"""Optimizers that treat a row with gradient 0 like a row that is not in the batch."""
 
 BATCH_SIZE = 4
 
@@ -49,7 +49,7 @@ OPTIMIZERS = {
     ),
     "Adadelta": (_TENFOLD, _TENFOLD, {}),
 }
-"""Optimizer -> arguments of the spec's, of its twin in tf.compat.v1.train, and what is drawn."""
+"""Optimizer -> (its arguments, arguments of tf.compat.v1.train's optimizer, values to draw)."""
 
 FORMS = {
     "vector": ("tf.constant", "tf.io.FixedLenFeature([], {})"),
@@ -58,10 +58,10 @@ FORMS = {
     "ragged": ("side.ragged", "side.ragged_feature({})"),
     "sequence": ("side.sparse", "tf.io.VarLenFeature({})"),
 }
-"""Form of a feature -> what makes its tensor, and what parses it."""
+"""Form of a feature -> (function that makes its tensor, function that parses it)."""
 
 Optimizer = collections.namedtuple("Optimizer", "name parameters twin learning_rate")
-"""An optimizer of tables: source of the spec's, of its twin, and of the columns' learning rate."""
+"""Source of the spec's optimizer, of its tf.compat.v1.train twin, and of the columns' rate."""
 
 INPUT_LAYER = "tf.compat.v1.feature_column.input_layer"
 SPELLINGS = {
@@ -98,7 +98,7 @@ SPELLINGS = {
         f"    parts.append({INPUT_LAYER}(features, [column]))",
     ],
 }
-"""How a program makes layers of its columns -> lines of source."""
+"""Way to make layers of the columns -> lines of source."""
 
 
 @dataclasses.dataclass(frozen=True)

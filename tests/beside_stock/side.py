@@ -12,10 +12,10 @@ import numpy as np
 import tensorflow as tf
 
 TABLE_MARK = "embedding"
-"""Stands in the name of every table's variable, and of no other variable of a program."""
+"""In the name of every table's variable, and of no other variable of a program."""
 
 estimator = EmbeddingConfigSpec = None
-"""The package of estimators, with `estimator.tpu`, and a class; `run_programs.py` fills both in."""
+"""The package of estimators, with `estimator.tpu`, and a class. `run_programs.py` sets both."""
 
 is_stock = True
 model_dir = ""

@@ -18,7 +18,7 @@ import pytest
 
 SEEDS = range(300)
 CHUNK = 40
-"""Programs in one process: enough that TensorFlow's import does not count."""
+"""Programs per process: enough to make TensorFlow's import time negligible."""
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ ACCIDENTS = (
     "'NoneType' object has no attribute",
     "Expected any non-tensor type",
 )
-"""Errors of stock that Python or TensorFlow raises where no one had thought of the mistake."""
+"""Stock's errors for mistakes that stock does not check: Python or TensorFlow raises them."""
 NEED_A_TPU = ("model_fn returns None", "evaluate no checkpoint", "predict no checkpoint")
 """Calls that stock refuses only after it has reached its TPU."""
 

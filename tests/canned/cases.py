@@ -1,4 +1,4 @@
-"""Programs of `tf.estimator` that return numbers, which must be equal in stock and in ours.
+"""Programs of `tf.estimator` that return numbers. Stock and ours must return equal numbers.
 
 `GROUPS` holds programs by group and name. Each program is called with a new folder. This module
 does not import estimator_emb: on our side, `run_cases.py` has imported it before.

@@ -26,7 +26,7 @@ ELSEWHERE = {
         "in tests/compat/test_experimental.py",
     ),
 }
-"""Public name that no case has -> why."""
+"""Public names without a case -> the reason."""
 
 
 def public_names(module):

@@ -23,7 +23,7 @@ UNFIT = {
     "test_warm_starting_with_vocab_remapping_and_partitioning",  # They need unsupported arguments.
     "v1 feature_column_v2": "test_compute_fraction_of_zero_v2",  # Also fails on TensorFlow 2.15.
 }
-"""Part of a suite's name -> tests that are not for it."""
+"""Part of a suite's name -> tests that do not apply to it."""
 
 
 def half_of(combined, kind):

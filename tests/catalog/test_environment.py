@@ -7,7 +7,7 @@ import processes
 from estimator_emb.catalog import environment
 
 _MACRO = "ESTIMATOR_EMB_NAME"
-"""Of the C++ kernels, and no variable of the environment."""
+"""A macro of the C++ kernels, not an environment variable."""
 NAMES = {variable.name for variable in environment.VARIABLES}
 
 

@@ -118,7 +118,7 @@ def test_refuses_a_model_dir_without_its_state_file(kind, trained):
 
 @pytest.mark.parametrize("remote", [False, True])
 def test_refuses_a_missing_latest_checkpoint(remote, trained):
-    """It was deleted, or the directory was moved and has absolute paths."""
+    """It was deleted, or the directory was moved and its paths are absolute."""
     named = f"{trained}/model.ckpt-2"
     if remote:
         named = "/no/such/folder/model.ckpt-1"

@@ -189,7 +189,7 @@ def begin_tables():
 
 @pytest.mark.parametrize("way", HOST_OR_EMULATED)
 def test_compares_only_variables_that_the_programs_saver_restores(way, trained):
-    """Compares only variables that the saver restores. Savers skip, rename or reshape the table."""
+    """The savers skip, rename or reshape the table."""
     scaffold = tf.compat.v1.train.Scaffold
 
     def of_dense_variables():

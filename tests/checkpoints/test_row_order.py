@@ -37,7 +37,7 @@ IN_ORDER_OF = {
     4: [0, 4, 8, 12, 1, 5, 9, 2, 6, 10, 3, 7, 11],
     5: [0, 5, 10, 1, 6, 11, 2, 7, 12, 3, 8, 4, 9],
 }
-"""Number of hosts -> the ids of a table of 13 rows, in the order in which 'mod' saves them."""
+"""Number of hosts -> ids of a table with 13 rows, in the order in which 'mod' saves them."""
 TABLES = ["words", "items", "few"]
 RECORD = "estimator_emb/row_order"
 
@@ -341,7 +341,7 @@ def test_memory_of_convert_does_not_grow_with_the_table(tmp_path, monkeypatch):
 
 
 def test_reads_slices_with_large_start_rows(tmp_path):
-    """Numbers of one to four bytes, in the encoding by which the index sorts them."""
+    """Start rows take one to four bytes, in the encoding that sorts the index's keys."""
     ends = [1, 63, 64, 65, 8191, 8192, 8193, 1048575, 1048576, 1048577]
     path = f"{tmp_path}/far"
     starts = [0, *ends[:-1]]

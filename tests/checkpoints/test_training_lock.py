@@ -25,7 +25,7 @@ HERE = f"this process ({os.getpid()})"
 
 
 def check_refused(model_dir, who=HERE):
-    """Checks the error of a second training, which says when the first training began."""
+    """Checks the error of a second training, including the first training's start time."""
     message = harness.refusal(RuntimeError, call, "train", make(model_dir))
     begun = message.partition(", since ")[2].partition(",")[0]
     assert 0 <= time.time() - time.mktime(time.strptime(begun)) < processes.HANGS
@@ -177,7 +177,7 @@ def test_trains_without_a_lock_if_unsupported(place, why_not, tmp_path, monkeypa
 
 
 def test_only_one_thread_holds_the_lock(tmp_path):
-    """Only one thread holds the lock at a time, although each holder removes the lock file."""
+    """Threads take the lock again and again, and each holder removes the lock file."""
     inside, most, held, refused = [], [], [], []
 
     def many():

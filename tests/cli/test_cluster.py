@@ -43,7 +43,7 @@ status = cluster.start(
 assert "tensorflow" not in sys.modules
 sys.exit(status)
 """
-"""Starts a command as a cluster, as `estimator-emb cluster` does, with other times."""
+"""Starts a command as a cluster, like `estimator-emb cluster`, with other timeouts."""
 
 BEGIN = """
 import contextlib, json, os, signal, subprocess, sys, time
@@ -63,7 +63,7 @@ def wait_for_end_of(file):
     with contextlib.suppress(ProcessLookupError):
         while True: os.kill(int(open(file).read()), 0) or time.sleep(0.02)
 """
-"""Begins every program. Its processes tell each other by files how far they are."""
+"""Begins every program. Its processes report their progress to each other by files."""
 
 
 def start(
@@ -261,7 +261,7 @@ ENDS = {
         ],
     ),
 }
-"""What becomes of processes -> how many there are, the program, the status, and what is said."""
+"""What happens to processes -> (sizes of the cluster, program, status, messages)."""
 
 
 @pytest.mark.parametrize("what", ENDS)
@@ -274,7 +274,7 @@ def test_ends_of_processes_end_the_cluster_if_needed(what, tmp_path):
 
 @pytest.mark.slow
 def test_servers_and_workers_end_when_the_chief_is_done(tmp_path):
-    """Processes that ignore SIGTERM are killed, except the evaluator, which is waited for."""
+    """Processes that ignore SIGTERM are killed. The evaluator may finish."""
     status, output, errors = run(
         tmp_path,
         """

@@ -266,7 +266,7 @@ def layers_of(keras, file, sizes):
 
 @pytest.mark.parametrize("name", ["tf.keras", pytest.param("keras", marks=pytest.mark.slow)])
 def test_keras(name, tmp_path, capsys):
-    """Tests Keras 2, and Keras 3 if installed, as `keras` is from TensorFlow 2.16 on."""
+    """Tests Keras 2, and Keras 3 if installed. From TensorFlow 2.16 on, `keras` is Keras 3."""
     keras = tf.keras if name == "tf.keras" else pytest.importorskip(name)
     assert run(MOD, tmp_path / "out", "--to=keras") == 0
     file = f"{tmp_path}/out/tables.h5"
@@ -441,7 +441,7 @@ WILD = {
     "two\nlines": "two_lines",
     "\u202eright": "_right",
 }
-"""Name of a table that no file may have -> what it is called there."""
+"""Name of a table that is unsuitable for files -> its replacement."""
 
 
 @pytest.fixture
@@ -603,7 +603,7 @@ SPOILED = {
     "no data": ("data", None, "is missing."),
     "another byte": ("data", flipped, "does not hold what was saved of words: its checksum is "),
 }
-"""What is wrong -> in which file, what makes it so, and what is said of it."""
+"""What is wrong -> (file, function that damages it, message)."""
 
 
 @pytest.mark.parametrize("how", SPOILED)

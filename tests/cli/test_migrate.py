@@ -376,7 +376,7 @@ for program, flag in (
 @pytest.mark.any_version
 @pytest.mark.slow
 def test_migrated_public_programs_train_as_before(tmp_path, capfdbinary):
-    """Programs in the styles of 2018 to 2020, before (with tf.contrib) and after (without)."""
+    """Runs programs in the styles of 2018 to 2020 with tf.contrib, and migrated without it."""
     for name in ("before", "after"):
         shutil.copytree(PROGRAMS, tmp_path / name)
         (tmp_path / name / "driver.py").write_text(DRIVER)

@@ -136,7 +136,7 @@ def migrated(program):
 
 
 def values_of(text):
-    """Returns a program's names. It runs without TensorFlow 1, which would affect other tests."""
+    """Returns a program's names. Leaves out install(tf_v1=True), which would affect other tests."""
     text = text.replace("estimator_emb.install(tf_v1=True)", "")
     scope = {"__name__": "program"}
     exec(compile(text, "program", "exec"), scope)
@@ -271,7 +271,7 @@ INSTALL_V1 = "import estimator_emb\nestimator_emb.install(tf_v1=True)  # {}\n".f
     ],
 )
 def test_installs_tf_v1_for_programs_of_tensorflow_1(before, after):
-    """Before any import that may import TensorFlow."""
+    """The call stands before any import that may import TensorFlow."""
     result = migrated(before + after)
     assert result.text == before + INSTALL_V1 + after
     assert migrated(result.text).text == result.text

@@ -65,7 +65,7 @@ def test_refuses_a_mesh_with_another_number_of_cores(tmp_path):
 
 
 def test_text_to_text_trains_equally_on_cores_and_host(tmp_path):
-    """Results are equal for any number of cores and on the host, which takes other branches."""
+    """On the host, the program takes other branches than on emulated cores."""
     results, variables = {}, {}
     for name, arguments in (
         ("host", ["--cores=1"]),

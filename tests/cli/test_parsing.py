@@ -21,14 +21,14 @@ CALLS = {
     "export": (["A", "B"], [["--to", "npz"], ["--table=a"], ["--slots"]]),
     "migrate": (["a.py", "b.py"], [["--write"]]),
 }
-"""Subcommand -> its names, in their order, and its options."""
+"""Subcommand -> its names, in order, and its options."""
 OF_PROGRAMS = {
     "run": ["--shards=2"],
     "cluster": ["--ps", "2"],
     "check": ["--replicas=2"],
     "compare": ["--steps", "3"],
 }
-"""Subcommand that takes a program -> an option of its own."""
+"""Subcommand that takes a program -> one of its own options."""
 
 
 def parse(name, args):
@@ -225,7 +225,7 @@ export --to=npz --slots
 export A --to=npz B --like=x
     argument --like: not allowed with argument --to
 """
-"""Calls, and below each what is said of it, behind the name of the subcommand."""
+"""Calls, with the message below each, without the name of the subcommand."""
 
 
 COUNTS = {

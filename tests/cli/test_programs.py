@@ -118,7 +118,7 @@ RUNS = {
     "ran.time": ["ran/__init__.py", "ran/time.py", "ran/near.py"],
     "space.sys": ["space/sys.py", "space/near.py"],
 }
-"""Module -> the files that there are; the last but one shows what Python gave it."""
+"""Module -> existing files. The last but one prints what Python gave it."""
 
 
 @pytest.mark.parametrize("module", RUNS)

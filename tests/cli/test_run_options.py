@@ -22,7 +22,7 @@ VALUES = {
     "table_summaries": ["--no-table-summaries"],
     "tf_v1": ["--tf-v1"],
 }
-"""Option -> words that give it a value."""
+"""Option -> words that set it."""
 
 
 def parsed(name, *words):

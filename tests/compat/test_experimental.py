@@ -15,7 +15,7 @@ import estimator_emb as ee
 
 v1 = tf.compat.v1
 WAYS = {"host": None, "emulated": 2}
-"""Way to run -> cores."""
+"""Device -> number of cores."""
 ITEMS = np.arange(4, dtype=np.int64)
 
 

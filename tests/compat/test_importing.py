@@ -117,7 +117,7 @@ print(json.dumps([changed, readers, others]))
 """
 
 FREE = ["Logger", 0, True, False, [], []]
-"""A logger that has no level, filters or handlers."""
+"""A logger without level, filters and handlers."""
 
 STAND_INS = {"tpu_embedding": "legacy.tpu_embedding"}
 MODULES = {

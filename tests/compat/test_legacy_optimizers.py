@@ -183,7 +183,6 @@ def test_nothing_changes_outside_of_a_model_fn():
     ],
 )
 def test_model_fn_trains_like_with_the_legacy_optimizer(way, cores, tmp_path):
-    """Trains like the legacy optimizer."""
     before = optimizers.SGD(0.1, momentum=0.5)
 
     def trained(make, folder):

@@ -22,7 +22,7 @@ PUBLIC = {
     "tpu_embedding": "TPUEmbedding",
     "tpu_embedding_gradient": "get_gradients_through_compute_gradients",
 }
-"""Last part of a module's name -> a name that it and our stand-in have."""
+"""Last part of a module's name -> a name in both the module and our stand-in."""
 
 KERAS_3 = (
     "estimator_emb needs Keras 2, but tf.keras is Keras 3 in this process: set the "

@@ -17,11 +17,11 @@ import estimator_emb as ee
 from estimator_emb import optimizers
 
 STEPS, SAMPLES, LENGTH = 3, 8, 2
-"""Of each training; samples of a batch; positions of a sequence."""
+"""Steps of a training, samples of a batch, positions of a sequence."""
 
 FORMS = ("one", "dense", "sparse", "unsorted", "ragged", "weighted", "sequence", "padded sequence")
 SHARES = (0, 0.01, 0.05)
-"""Which share of a training's numbers is infinite or NaN."""
+"""Possible shares of infinite or NaN numbers in a training."""
 CLASSES = {
     rule.__name__: ours for ours, rule in descriptors.RULES.items() if ours in optimizers.PARAMETERS
 }

@@ -16,9 +16,9 @@ from collections.abc import Callable
 
 HERE = pathlib.Path(__file__).parent
 MOST = 12
-"""Trainings in which a fault must be found, of those that it can show in."""
+"""A fault must be found within this number of trainings that run the changed code."""
 SOME = 3
-"""Faults of a sample."""
+"""Number of faults in a sample."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,7 +154,7 @@ FAULTS = (
 )
 
 NATIVE_CLASSES = ("adagrad", "adam")
-"""Optimizers of the trainings by native kernels: few rules to build."""
+"""Optimizers for native trainings. Few, so that few rules are compiled."""
 
 _SWITCH = """
 #include <stdlib.h>

@@ -16,7 +16,7 @@ import pytest
 import sampling
 
 TRAININGS = 10
-"""Of each process."""
+"""Number of trainings per process."""
 
 
 @pytest.mark.slow

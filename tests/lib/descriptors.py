@@ -37,12 +37,12 @@ _ALL = {
         reference.frequency_estimator,
     ),
 }
-"""Optimizer of a case of golden.json -> its class, that of the TF2 vocabulary, its formula."""
+"""Optimizer of a case in golden.json -> (class, class of the TF2 vocabulary, formula)."""
 
 GOLDEN_CLASSES = {name: legacy for name, (legacy, _, _) in _ALL.items()}
 TF2_GOLDEN_CLASSES = {name: tf2 for name, (_, tf2, _) in _ALL.items() if tf2}
 RULES = {cls: rule for *classes, rule in _ALL.values() for cls in classes if cls}
-"""Class -> its formula."""
+"""Class -> formula."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -258,4 +258,4 @@ SURROUNDED = tuple(
         ),
     )
 )
-"""What surrounds a formula, which is the same code for all: two of them show it."""
+"""Clipping and decay around a formula. All optimizers share this code, so two are enough."""

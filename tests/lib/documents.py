@@ -19,7 +19,7 @@ PAGES = sorted(
     for path in [REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")]
 )
 LIBRARIES = "docs/libraries/"
-"""The pages that need packages which tests do without; tests/libraries/ runs them."""
+"""Pages that need optional packages. tests/libraries/ runs them."""
 
 _FENCE = re.compile(
     r"^(?P<indent> *)```(?P<language>\w*)\n(?P<code>.*?)^(?P=indent)```$", re.M | re.S

@@ -13,7 +13,7 @@ import estimator_emb as ee
 
 GOLDEN = json.loads((pathlib.Path(__file__).parents[1] / "golden.json").read_text())
 SAMPLES = 4
-"""Samples of a golden batch."""
+"""Number of samples in a golden batch."""
 
 
 def parameters_of(case):

@@ -8,7 +8,7 @@ import estimator_emb as ee
 
 v1 = tf.compat.v1
 IS_2_15 = tf.__version__.startswith("2.15.")
-"""Whether TensorFlow itself has the modules that later ones dropped."""
+"""Whether TensorFlow still has the modules that later versions removed."""
 
 
 def sparse(rows, dtype=np.int64):

@@ -25,7 +25,7 @@ v1 = tf.compat.v1
 on_both_kernels = pytest.mark.parametrize(
     "kernels", [pytest.param("tensorflow", marks=pytest.mark.slow), "native"], indirect=True
 )
-"""Runs a test of tests/backends on both, and of the fast tests on those that a program has."""
+"""Runs a test of tests/backends on both kinds of kernels. Fast runs use only native kernels."""
 
 
 def one_table(parameters, rows, dimension, combiner="sum", feature=None, **fields):

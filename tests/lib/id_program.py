@@ -82,4 +82,4 @@ UNTIL_THE_END = """
     )
     print("goes on", flush=True)
 """
-"""A program of one task of a cluster: `python -c ... MODEL_DIR STEPS`."""
+"""Program of a task of a cluster: `python -c ... MODEL_DIR STEPS`."""

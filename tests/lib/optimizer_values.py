@@ -14,7 +14,7 @@ REQUIRED = {
     "outlier_threshold": 3.0,
     "weight_exponent": 1.0,
 }
-"""A value for every argument that has no default somewhere."""
+"""A value for every argument that is required by some optimizer."""
 
 
 def by_name(cls):

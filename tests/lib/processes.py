@@ -14,10 +14,10 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
 SCRIPT = ROOT / "estimator_emb" / "cli" / "bin" / "estimator-emb"
-"""The command, as a file, which starts without TensorFlow."""
+"""The command as a file. It starts without TensorFlow."""
 
 HANGS = 1200
-"""Seconds after which what is waited for hangs, however slow and busy the machine is."""
+"""Timeout in seconds, long enough for a slow and busy machine."""
 
 
 def environment(**more):
@@ -80,7 +80,7 @@ def run_side(side, *arguments, timeout=None, **more):
 
 
 _reserved = []
-"""Sockets that keep ports from all but servers of TensorFlow, which share them."""
+"""Sockets that reserve ports. Only TensorFlow's servers can share them."""
 
 
 def addresses(**jobs):

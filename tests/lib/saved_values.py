@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 MOD = str(pathlib.Path(__file__).parents[1] / "data" / "tpu_checkpoints" / "mod")
-"""A folder with a checkpoint of a legacy TPU of four hosts, under 'mod'."""
+"""A folder with a 'mod' checkpoint of a legacy TPU with four hosts."""
 WORDS = "dense_features/words_embedding/embedding_weights"
 
 

@@ -192,7 +192,7 @@ ALL = [
     )
     if _fits(optimizer, features) and (training or optimizer == "Adagrad")
 ]
-"""Every combination."""
+"""All combinations."""
 
 KEPT = [
     *(Case(optimizer, _features_of(optimizer)) for optimizer in OPTIMIZERS),
@@ -204,7 +204,7 @@ KEPT = [
     Case(features="own optimizer", training=False),
     Case(profile="/profile"),
 ]
-"""Those whose results lie in tests/data; each option is in at least one."""
+"""Cases with results in tests/data. They cover each option."""
 
 GRAPHS = [
     Case(features="shared", hosts=2),
@@ -213,7 +213,7 @@ GRAPHS = [
     Case("RMSProp", "rate function", hosts=5),
     Case(features="one id", training=False),
 ]
-"""Those whose graphs lie in tests/data."""
+"""Cases with graphs in tests/data."""
 
 WITH_PADDING = [
     Case(optimizer, _features_of(optimizer), 4) for optimizer in OPTIMIZERS if "," not in optimizer

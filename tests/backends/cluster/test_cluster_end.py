@@ -71,7 +71,7 @@ def test_servers_end_after_the_last_step_of_the_workers(cluster, caplog):
 
 @pytest.mark.parametrize("begun", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_worker_that_makes_no_step_ends(begun, cluster, caplog, monkeypatch):
-    """A worker without steps ends at once, otherwise after the time allowed for the last step."""
+    """It ends at once before its first step, else after the time for a last step."""
     spec, targets, _ = cluster
     caplog.set_level(logging.INFO, "estimator_emb")
     statuses = []

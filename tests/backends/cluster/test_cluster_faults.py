@@ -26,7 +26,7 @@ ROWS, DIMENSION, IDS = 5, 2, np.array([0, 3])
 STEPS = 2_500
 FAULTS = sampling.of(6, 2)
 APART = 40
-"""Steps that trainers make after a restart until one of them is seen, while they are slow."""
+"""Most steps that slow trainers make after a restart before one of the steps is recorded."""
 PROGRAM = """
     import sys
     import processes

@@ -1,4 +1,4 @@
-"""An image model in the style of 2019, which imports names of tf.contrib one by one."""
+"""An image model in the style of 2019 that imports each name of tf.contrib separately."""
 
 from __future__ import absolute_import
 from __future__ import division

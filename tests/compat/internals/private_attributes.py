@@ -185,4 +185,4 @@ ATTRIBUTES = {
         "_lr_t": "as `_beta1_t`",
     },
 }
-"""Owner, a class that has it or whose instances set it, a module or an object -> name -> why."""
+"""Owner (a class that has or sets it, a module, or an object) -> {name: reason}."""

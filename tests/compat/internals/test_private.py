@@ -17,9 +17,9 @@ import sys
 ROOT = pathlib.Path(__file__).parents[3]
 INTERNALS = ROOT / "estimator_emb" / "compat" / "internals"
 PROCESSES = {ROOT / "estimator_emb" / room for room in ("preflight/processes", "cli/bin")}
-"""Programs of their own, which import TensorFlow or JAX without us."""
+"""Separate programs that import TensorFlow or JAX without this package."""
 WITHOUT_TABLES = ("__init__", "patches")
-"""Files of `compat.internals` that use names and list none."""
+"""Files of `compat.internals` that use names but list no names."""
 SOURCES = [
     path
     for package in ("estimator_emb", "feature_columns")
@@ -29,7 +29,7 @@ SOURCES = [
 ]
 MODULES = [path for path in sorted(INTERNALS.glob("*.py")) if path.stem not in WITHOUT_TABLES]
 UNTIL = "Until TensorFlow "
-"""How the reason for a name begins that later versions lack."""
+"""Start of the reason for a name that later versions removed."""
 
 
 @functools.cache
@@ -236,9 +236,9 @@ MARKS = {
     "_tfll_initialized",  # of a loader of `tf.keras`, optional
     "_watched",
 }
-"""Attributes that we, or tensorflow-estimator, set otherwise than by `self`; one may be missing."""
+"""Attributes that we or tensorflow-estimator set on other objects. Some are optional."""
 THEIRS = ("tensorflow", "keras", "tf_keras")
-"""Packages of the classes that ours extend and that change; Keras 2 is one of the last two."""
+"""Packages of our base classes that change between versions. Keras 2 is in one of the last two."""
 
 
 def asked(path):
