@@ -27,7 +27,7 @@ LIMIT = 3
 
 
 def check(layer, columns, features, ids, tmp_path):
-    """Compares a training step, and the predictions after it, with NumPy. Returns the predictions.
+    """Trains a step and predicts, and compares both with NumPy. Returns the predictions.
 
     Args:
       layer: of LAYERS.

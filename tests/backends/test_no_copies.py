@@ -120,7 +120,7 @@ def test_constant_initializers_allocate_tables_once():
             storage.create(table, name, False)
         before = resident()
         session.run(tf.compat.v1.global_variables_initializer())
-        # 3 tables and 3 slots. It would be 614 MB with a copy of each.
+        # 3 tables and 3 slots. With a copy of each, they would take 614 MB.
         assert 300 < resident() - before < 460
 
 

@@ -262,7 +262,7 @@ def test_the_next_lookup_overlaps_the_devices(tmp_path, monkeypatch):
     """Pipelined: in this test, no step ends before the next lookup."""
     from estimator_emb.backends.xla import devices
 
-    looked_up, expected = threading.Semaphore(0), iter([2, 1, 1, 1])  # The first waits for two.
+    looked_up, expected = threading.Semaphore(0), iter([2, 1, 1, 1])  # The first waits for 2.
     through, launch = engine.TableStep.from_previous_step, devices.DeviceStep.launch
 
     def noted(self, structure):

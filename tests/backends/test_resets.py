@@ -1,4 +1,4 @@
-"""A step that resets tf.metrics by running initializers: a session begins without running it."""
+"""A step may rerun initializers to reset tf.metrics. Sessions begin without running the step."""
 
 import harness
 import numpy as np

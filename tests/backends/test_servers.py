@@ -266,7 +266,7 @@ def test_all_servers_restore_after_one_lost_its_variables(
 
 
 def test_a_worker_logs_the_steps_that_were_lost(said):
-    """If the chief is new too, only the worker knows."""
+    """If the chief has restarted too, only the worker knows these steps."""
     seen = live_servers.StepsSeen()
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         step = tf.compat.v1.train.get_or_create_global_step()

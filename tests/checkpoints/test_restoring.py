@@ -1,4 +1,4 @@
-"""A graph that does not fit its checkpoint: an error with advice, before a session opens."""
+"""A graph that does not fit its checkpoint raises an error with advice, before a session opens."""
 
 import shutil
 

@@ -256,7 +256,7 @@ def test_convert_refuses_a_table_saved_in_one_slice(tmp_path):
 
 
 def test_graphs_of_this_package_mean_id_order(tmp_path):
-    """Tests graphs that load each host's rows. test_checkpoint.py tests a graph for the host."""
+    """These graphs load the rows of each host. test_checkpoint.py tests a graph without a TPU."""
     for strategy in ("mod", "div"):
         embedding = tpu_graphs.one_table(
             ee.TableConfig(13, 2), hosts=4, partition_strategy=strategy

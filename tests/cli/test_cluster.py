@@ -141,7 +141,7 @@ def test_each_process_has_its_task_and_prefixed_lines(tmp_path):
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_repeated_lines_are_counted(size):
-    """Ignores the lines' times, for any size of chunks."""
+    """Lines that differ only in their times are repeated lines. The chunks may have any size."""
     text = (
         "a\na\na\n\n\n"
         "W1127 02:54:18.123456   21926 a.py:1] b\nW1127 02:54:19.5   21926 a.py:1] b\n"

@@ -1,4 +1,4 @@
-"""Matching of names, differences and verdict of two runs that the tests construct.
+"""Comparing two runs that the tests construct: matching names, differences and the verdict.
 
 The sides' records are NumPy arrays and small checkpoints. No program runs.
 """

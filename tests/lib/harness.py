@@ -128,7 +128,7 @@ def served(mode, **predictions):
 
 
 def gradient_model_fn(keys):
-    """Returns a model_fn that takes activation gradients as labels and predicts the activations."""
+    """Returns a model_fn that predicts activations. Its labels are the activations' gradients."""
 
     def model_fn(features, labels, mode, params):
         activations = {key: tf.identity(features[key]) for key in keys}
@@ -310,7 +310,7 @@ class AfterStep(v1.train.SessionRunHook):
 
 
 class Reads(v1.train.SessionRunHook):
-    """Calls `function` when the session begins. Keeps its tensor's value after each step."""
+    """Calls `function` for a tensor when the session begins. Reads the tensor after each step."""
 
     def __init__(self, function, seen=None):
         self._function = function

@@ -135,7 +135,7 @@ def whole(variables, name):
 
 
 def same(spec, batches, rtol=2e-5, atol=2e-6, **kwargs):
-    """Trains with and without native kernels, and compares and returns all results."""
+    """Trains with and without native kernels. Compares all results, and returns them."""
     want = train(spec, batches, native=False, **kwargs)
     got = train(spec, batches, native=True, **kwargs)
     for of_got, of_want in zip([*got[0], got[1]], [*want[0], want[1]], strict=True):

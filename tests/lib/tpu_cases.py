@@ -86,7 +86,7 @@ def _ones(shape: Any, dtype: Any = tf.float32, partition_info: Any = None) -> An
 
 
 def _tables(module: Any, width: int, **of_first: Any) -> dict[str, Any]:
-    """Returns two tables. `width` None means dimension 1, as a frequency estimator needs."""
+    """Returns two tables of dimension `width`, or of the dimensions 4 and 2 if `width` is 0."""
     return {
         "video": module.TableConfig(13, width or 4, _ones, **of_first),
         "user": module.TableConfig(3, width or 2, _ones, combiner="sqrtn"),
@@ -96,7 +96,13 @@ def _tables(module: Any, width: int, **of_first: Any) -> dict[str, Any]:
 def _two(
     width: int = 0, of_module: Callable[[Any], dict[str, Any]] = lambda module: {}, **of_first: Any
 ) -> Callable[[Any], tuple[dict[str, Any], dict[str, Any]]]:
-    """Returns a function that makes two tables with a feature each. `of_first`: for the first."""
+    """Returns a function that makes two tables, each with a feature.
+
+    Args:
+      width: see `_tables`.
+      of_module: returns more arguments of the first table, given the module.
+      **of_first: arguments of the first table.
+    """
     return lambda module: (
         _tables(module, width, **of_first, **of_module(module)),
         {"watched": module.FeatureConfig("video"), "friends": module.FeatureConfig("user")},

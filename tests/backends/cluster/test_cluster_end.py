@@ -152,7 +152,7 @@ def test_tasks_that_refuse_connections_are_away():
 
 @pytest.fixture
 def watch(monkeypatch, caplog):
-    """Returns a function of a job. It makes a function (absent tasks, second) -> messages."""
+    """Returns a function of a job, which makes a function (absent tasks, second) -> messages."""
     caplog.set_level(logging.INFO, "estimator_emb")
     monkeypatch.delenv(environment.WAIT_LIMIT.name, raising=False)
     spec = tf.train.ClusterSpec({"chief": ["c:1"], "worker": ["w:1"], "ps": ["p:1", "q:2"]})

@@ -319,7 +319,7 @@ def private_of_self(node):
 
 
 def test_attributes_taken_from_base_classes_are_listed():
-    """Checks attributes and methods of foreign classes that our subclasses use or override."""
+    """Checks attributes and methods of TensorFlow's classes that our subclasses use or override."""
     unlisted = set()
     for path in SOURCES:
         for name, node in classes(path).items():
