@@ -1,4 +1,4 @@
-"""Several hosts of PJRT devices, as processes of this machine, beside an emulated TPU."""
+"""Several hosts with PJRT devices, as processes of this machine, compared with an emulated TPU."""
 
 import os
 import pathlib
@@ -33,7 +33,7 @@ def environment():
 
 
 def run(model_dir, case, *options, steps=STEPS, status=0, **sizes):
-    """Runs the program on all hosts; returns the lines of each process, by its name."""
+    """Runs the program on all hosts. Returns {name of a process: its lines}."""
     arguments = command(*options, program=[str(model_dir), case, str(steps)], **sizes)
     done = processes.run_command(*arguments, status=status, **environment())
     return lines_of(done.stdout + done.stderr)
@@ -62,7 +62,7 @@ def emulated(model_dir, case, cores, *steps):
     ("case", "hosts", "devices"),
     [("v1", 2, 4), ("v1", 4, 1), ("v2", 2, 2), ("broadcast", 2, 2)],
 )
-def test_trains_as_the_emulated_tpu(case, hosts, devices, tmp_path):
+def test_several_hosts_train_like_the_emulated_tpu(case, hosts, devices, tmp_path):
     lines = run(tmp_path / "hosts", case, hosts=hosts, devices=devices)
     want = emulated(tmp_path / "emulated", case, hosts * devices)
     harness.same(want, emulated_program.every_checkpoint(tmp_path / "hosts"))
@@ -134,7 +134,7 @@ def test_a_signal_to_one_host_ends_all_after_a_save(tmp_path):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(20))
 def test_all_end_when_a_host_is_killed_and_start_again(seed, tmp_path):
-    """At any moment; the result is that of a training that nothing disturbs."""
+    """The host is killed at a random time. The result equals an undisturbed training's."""
     rng = random.Random(seed)
     host, steps, model_dir = seed % 2, 8, tmp_path / "model"
     arguments = command("--restarts=1", program=[str(model_dir), "slow", str(steps)])
@@ -170,7 +170,7 @@ def test_all_end_when_a_host_is_killed_and_start_again(seed, tmp_path):
 
 
 def process_of(launcher, host):
-    """Returns the process of a host that a launcher has started, or None."""
+    """Returns the process id of a host that a launcher has started, or None."""
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         try:
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
@@ -218,7 +218,7 @@ def process_of(launcher, host):
         ),
     ],
 )
-def test_refused(case, options, words, tmp_path):
+def test_refuses_hosts_that_differ_and_unsupported_options(case, options, words, tmp_path):
     lines = run(tmp_path, case, *options, status=1)
     output = re.sub(r"(host \d) \([^)]*\)", r"\1 (NAME)", "\n".join(lines["chief"]))
     assert words in output, output

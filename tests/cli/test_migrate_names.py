@@ -187,7 +187,7 @@ LINES = {
         "now the module tensorflow_estimator.python.estimator.tpu.tpu_config."
     ),
 }
-"""Legacy name -> what --explain says of it."""
+"""Legacy name -> output of --explain."""
 
 
 def explained(capsys, name, status=0):
@@ -219,7 +219,7 @@ def test_explain_prints_where_each_name_is(capsys):
 
 
 def test_docs_page_has_the_lines_of_explain(capsys):
-    """Each name of the tables has a line of its own, the same in the page and in the command."""
+    """Each name of the tables has its own line, equal in the docs page and in the command."""
     page = processes.ROOT / "docs" / "legacy_names.md"
     assert page.read_text() == runpy.run_path(str(page.with_suffix(".py")))["text"]()
     shown = re.findall(r"^\* `(t[\w.]+)`: (.*)$", page.read_text(), re.M)

@@ -1,4 +1,4 @@
-"""A program of several hosts of PJRT devices, and the same training on an emulated TPU.
+"""Trains on several hosts with PJRT devices, or the same model on an emulated TPU.
 
 hosts_program.py MODEL_DIR CASE [STEPS]
 """
@@ -20,7 +20,7 @@ v1 = tf.compat.v1
 PIPELINES = ee.InputPipelineConfig
 BATCH, LOOP = 16, 2
 BAD_STEP = 3
-"""The step at which a host fails, from 0."""
+"""Number of the step in which a host fails, from 0."""
 
 
 def of_host(params, batches):
@@ -46,7 +46,7 @@ def batches():
 
 
 def input_of(case):
-    """Returns the input_fn of a case, whose second host has what is wrong."""
+    """Returns the input_fn of a case. Only the second host gets wrong input."""
 
     def input_fn(params):
         data = batches() if case == "broadcast" else of_host(params, batches())
@@ -72,7 +72,7 @@ def dense(features):
 
 
 def replaced(data, key, value):
-    """Returns a dataset with a value throughout a feature, in the batch of `BAD_STEP`."""
+    """Returns a dataset in which one feature has the same value everywhere in batch `BAD_STEP`."""
 
     def replace(number, batch):
         features, labels = batch
@@ -88,7 +88,7 @@ def dense_model_fn(features, labels, mode, params):
 
 
 class Acts(v1.train.SessionRunHook):
-    """Ends or slows this process after a loop of steps."""
+    """Ends or delays this process after a loop of steps."""
 
     def __init__(self, case):
         self.case = case
@@ -104,7 +104,7 @@ class Acts(v1.train.SessionRunHook):
 
 
 def estimator(model_dir, case, device="pjrt", cores=None):
-    """Returns the estimator of a case; `cores` emulates a TPU."""
+    """Returns the estimator of a case. `cores` is the number of cores of an emulated TPU."""
     pipelines = {"v2": PIPELINES.PER_HOST_V2, "broadcast": PIPELINES.BROADCAST}
     if case == "other folder" and os.environ.get("ESTIMATOR_EMB_HOST") == "1":
         model_dir = f"{model_dir}-of-host-1"
