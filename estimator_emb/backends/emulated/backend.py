@@ -114,10 +114,12 @@ class EmulatedTPU(Backend):
 
 def _silent(config: Any) -> Any:
     """Returns the `RunConfig` of a host that is not the chief: it writes and logs nothing."""
-    config = copy.deepcopy(config)
-    config._save_checkpoints_steps = config._save_checkpoints_secs = None
-    config._save_summary_steps = config._log_step_count_steps = None
-    return config
+    return config.replace(
+        save_checkpoints_steps=None,
+        save_checkpoints_secs=None,
+        save_summary_steps=None,
+        log_step_count_steps=None,
+    )
 
 
 def _emulated(config: Any, spec: EmbeddingConfigSpec | None) -> Any:

@@ -80,6 +80,7 @@ ATTRIBUTES = {
     graphs.BulkSaverBuilder: {
         "_AddRestoreOps": "overridden, it is a way of a saver's own",
         "_AddShardedRestoreOps": "the same",
+        "_AddShardedSaveOpsForV2": "overridden: other hosts write parts of a checkpoint",
         "_GroupByDevices": "overridden: large tables are divided over several files",
     },
     _v1.saved_model.Builder: {"_export_dir": "the folder that a failed export leaves"},
