@@ -70,8 +70,10 @@ def loss_of(activations, numbers, labels):
         return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits))
 
 
-def train_op_of(loss):
+def train_op_of(loss, cores=1):
     optimizer = tf.compat.v1.train.AdagradOptimizer(LEARNING_RATE, INITIAL_ACCUMULATOR)
+    if cores != 1:
+        optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)
     return optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
 
 
@@ -80,7 +82,7 @@ def ours(folder, batch, session_config=None, device=None, tables=None, cores=1):
 
     def model_fn(features, labels, mode, params):
         loss = loss_of([features[key] for key in KEYS], features["numbers"], labels)
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op_of(loss))
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op_of(loss, cores))
 
     return ee.TPUEstimator(
         model_fn,

@@ -211,6 +211,12 @@ def process_of(launcher, host):
             "theirs, 4: leave num_shards out, or give each host fewer devices.",
         ),
         (
+            "leaves",
+            [],
+            "host 1 (NAME) ended the program, and host 0 (NAME) goes on: all hosts must construct "
+            "the same estimators, and call the same methods of them.",
+        ),
+        (
             "small table",
             [],
             "ValueError: Table 'words' has 1 rows, fewer than the 2 hosts that share it: give it a "

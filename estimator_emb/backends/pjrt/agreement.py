@@ -21,7 +21,7 @@ from estimator_emb.reporting.console import logger
 
 
 class State(enum.IntEnum):
-    """What a host is about to do; after the last three, the others go on waiting."""
+    """What a host is about to do; after the last four, the others go on waiting."""
 
     STEP = 0
     BUILD = 1
@@ -31,6 +31,7 @@ class State(enum.IntEnum):
     FETCH = 5
     WRITE = 6
     WRITTEN = 7
+    AWAY = 8
 
 
 class HostError(RuntimeError):
@@ -47,7 +48,7 @@ class Agreement:
     def __init__(self, hosts: Any):
         self._hosts = hosts
         self.serve: Callable[[State, bytes], None] | None = None
-        self._training = self._save_failed = False
+        self._training = self._save_failed = self._is_away = False
         self._over: HostError | None = None
         self._signal = 0
         """What ends the training on all hosts."""
@@ -94,13 +95,25 @@ class Agreement:
     def shared(self, call: Callable[[], Any]) -> Any:
         """Returns on all hosts what the chief's call returns; within a training, the call's own."""
         if self._training:
-            return call()
+            return self._alone(call) if self.is_chief else call()
         self._over = None
         with self._told():
-            result = call() if self.is_chief else None
+            result = self._alone(call) if self.is_chief else None
             self._meet(State.DONE)
             (told, *_) = self._hosts.tell(pickle.dumps(result) if self.is_chief else b"")
         return result if self.is_chief else pickle.loads(told)
+
+    def _alone(self, call: Callable[[], Any]) -> Any:
+        """Returns what a call of the chief returns, for which the other hosts wait."""
+        if self._is_away:
+            return call()
+        self._meet(State.AWAY)
+        self._is_away = True
+        try:
+            with self._hosts.away():
+                return call()
+        finally:
+            self._is_away = False
 
     def same(self, what: str, digest: int) -> None:
         """Raises ValueError unless all hosts give the same number; `what` says of what."""
@@ -157,7 +170,7 @@ class Agreement:
         self._signal = self._signal or int(rows[:, 1].max())
         if self._signal:
             stopping.agree(self._signal)
-        return self._hosts.meet(sizes).max(0).tolist() if rows[:, 2].any() else sizes
+        return self._hosts.numbers(sizes).max(0).tolist() if rows[:, 2].any() else sizes
 
     def save(self, state: State, path: bytes = b"") -> None:
         """Asks the other hosts to take part in the chief's save, by FETCH or WRITE."""
@@ -189,7 +202,7 @@ class Agreement:
 
     def _meet(self, state: State, number: int = 0, text: str = "") -> np.ndarray:
         while True:
-            rows = self._hosts.meet([state, stopping.received(), number])
+            rows = self._hosts.meet(state, stopping.received(), number)
             failed = [row for row in rows if row[0] == State.FAILED]
             chief = State(rows[0][0])
             # A host that failed after its step takes part in the save of that step all the same.
@@ -197,6 +210,9 @@ class Agreement:
                 self._fail(self._hosts.tell(text.encode()))
             if chief < State.FETCH or self.is_chief:
                 return rows
+            if chief == State.AWAY:
+                self._hosts.wait_for_chief()
+                continue
             path = self._hosts.tell(b"")[0] if chief != State.WRITTEN else b""
             if self.serve is not None:
                 try:

@@ -1,16 +1,18 @@
 """Joins the hosts of a training, and lets them exchange numbers and texts, by jax.distributed.
 
-A host is a process. Host 0 is the chief. All hosts must call `meet`, `tell` and `from_chief` in the
-same order; each call waits for all hosts.
+A host is a process. Host 0 is the chief. All hosts must call `meet`, `tell`, `numbers` and
+`from_chief` in the same order; each call waits for all hosts, up to half an hour. A process that
+ends meets the others once more, to say that it has left.
 """
 
 import atexit
+import contextlib
 import logging
 import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -26,6 +28,9 @@ _SHUTDOWN_SECONDS = 7 * 24 * 3600
 _ANSWER_SECONDS = 3
 """How long the other hosts have to answer after one is lost; jax aborts after a heartbeat."""
 _LOST = "estimator_emb/lost"
+_AWAY = "estimator_emb/away"
+_TELLS, _LEFT = -1, -2
+"""First numbers at a meeting; those of callers are not negative."""
 
 
 class LostHostError(RuntimeError):
@@ -69,7 +74,7 @@ class Hosts:
       number: the number of this host.
       devices: those of the platform, host by host.
       names: for each host words such as 'host 1 (machine-b)'.
-      lost: the error of a host that no longer answers, or None.
+      lost: the error of a host that no longer answers or has left, or None.
       running: what the devices still compute; on CPUs, no exchange may overtake its exchanges.
 
     Raises UnequalHosts if hosts have different numbers of devices.
@@ -85,6 +90,10 @@ class Hosts:
         self._by_host = NamedSharding(mesh, PartitionSpec("host"))
         same = NamedSharding(mesh, PartitionSpec())
         self._gather = jax.jit(lambda values: values, out_shardings=same)
+        self._away = 0
+        if not _members:
+            atexit.register(_leave)
+        _members.append(self)
         self.names = [f"host {number}" for number in range(self.count)]
         machines = [one.decode() for one in self.tell(socket.gethostname().encode())]
         self.names = [f"host {number} ({one})" for number, one in enumerate(machines)]
@@ -106,13 +115,21 @@ class Hosts:
     def own_devices(self) -> list[Any]:
         return [one for one in self.devices if one.process_index == self.number]
 
-    def meet(self, numbers: Sequence[int]) -> np.ndarray:
-        """Returns the numbers of all hosts, int32 [hosts, n]; raises LostHostError."""
-        return self._gathered(np.asarray(numbers, np.int32))
+    def meet(self, first: int, second: int = 0, third: int = 0) -> np.ndarray:
+        """Returns three numbers of each host, int32 [hosts, 3]; raises LostHostError."""
+        rows = self.numbers([first, second, third])
+        left = [name for name, row in zip(self.names, rows, strict=True) if row[0] == _LEFT]
+        if left:
+            self.lost = LostHostError(
+                f"{' and '.join(left)} ended the program, and {self.names[self.number]} goes on: "
+                "all hosts must construct the same estimators, and call the same methods of them."
+            )
+            raise self.lost
+        return rows
 
     def tell(self, text: bytes) -> list[bytes]:
         """Returns the texts of all hosts; raises LostHostError."""
-        sizes = self.meet([len(text)])[:, 0]
+        sizes = self.meet(_TELLS, len(text))[:, 1]
         if not sizes.any():
             return [b""] * self.count
         padded = np.zeros([sizes.max()], np.uint8)
@@ -122,6 +139,33 @@ class Hosts:
             for of_host, size in zip(self._gathered(padded), sizes, strict=True)
         ]
 
+    def numbers(self, own: Sequence[int]) -> np.ndarray:
+        """Returns as many numbers of each host, int32 [hosts, n]; raises LostHostError."""
+        return self._gathered(np.asarray(own, np.int32))
+
+    @contextlib.contextmanager
+    def away(self) -> Iterator[None]:
+        """Surrounds what the chief does alone, for as long as it takes; see `wait_for_chief`."""
+        try:
+            yield
+        finally:
+            self._away += 1
+            distributed.global_state.client.key_value_set(f"{_AWAY}/{self._away}", "")
+
+    def wait_for_chief(self) -> None:
+        """Waits, on another host than the chief, until the chief's `away` has ended."""
+        self._away += 1
+        client = distributed.global_state.client
+        try:
+            client.blocking_key_value_get(f"{_AWAY}/{self._away}", _SHUTDOWN_SECONDS * 1000)
+        except RuntimeError as error:
+            raise self._lost(error) from None
+
+    def leave(self) -> None:
+        """Tells the other hosts that this process ends, and waits until all end."""
+        while not (self._exchanged(np.array([_LEFT, 0, 0], np.int32))[:, 0] == _LEFT).all():
+            pass
+
     def from_chief(self, values: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Returns the chief's arrays; those of other hosts tell the shapes and dtypes."""
         try:
@@ -130,12 +174,15 @@ class Hosts:
         except (RuntimeError, ValueError) as error:
             raise self._lost(error) from None
 
+    def _exchanged(self, values: np.ndarray) -> np.ndarray:
+        if self.devices[0].platform == "cpu":
+            jax.block_until_ready(self.running())
+        of_hosts = jax.make_array_from_process_local_data(self._by_host, values[None])
+        return np.asarray(self._gather(of_hosts).addressable_data(0))
+
     def _gathered(self, values: np.ndarray) -> np.ndarray:
         try:
-            if self.devices[0].platform == "cpu":
-                jax.block_until_ready(self.running())
-            of_hosts = jax.make_array_from_process_local_data(self._by_host, values[None])
-            return np.asarray(self._gather(of_hosts).addressable_data(0))
+            return self._exchanged(values)
         except (RuntimeError, ValueError) as error:
             raise self._lost(error) from None
 
@@ -167,6 +214,16 @@ class Hosts:
         except RuntimeError:  # Host 0 keeps the answers.
             return [0]
         return [number for number in range(self.count) if number not in answers]
+
+
+_members: list[Hosts] = []
+"""The hosts of this process, once for each estimator."""
+
+
+def _leave() -> None:
+    """Leaves the other hosts at the end of this process. After a lost host, `_end` is first."""
+    with contextlib.suppress(RuntimeError, ValueError):  # jax waits for the others too.
+        _members[0].leave()
 
 
 def _end() -> None:
