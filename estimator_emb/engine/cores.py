@@ -41,7 +41,7 @@ from estimator_emb.reporting import frames
 
 _BETWEEN_CORES = ("cross_replica_sum", "all_to_all", "collective_permute")
 _NUMBER = {"replica_id": (xla,), "xla_replica_id": (xla.gen_xla_ops,)}
-"""One op: its name in each of its two modules."""
+"""The op that returns a core's number: each of its names -> the modules with that name."""
 _INPUT = "tpu_replicated_input"
 _OF_PROGRAMS = {
     _INPUT: (gen_tpu_ops, tpu_ops),
@@ -50,24 +50,24 @@ _OF_PROGRAMS = {
     "InXlaContext": (control_flow_util,),
     "IsInXLAContext": (control_flow_util,),
 }
-"""Functions that TensorFlow calls too, whose calls are left alone."""
+"""Functions that are replaced for the program's calls only, not for TensorFlow's own calls."""
 _MODULES = {**dict.fromkeys(_BETWEEN_CORES, (gen_tpu_ops,)), **_NUMBER, **_OF_PROGRAMS}
-"""Function to be replaced -> its modules."""
+"""Name of each replaced function -> the modules that have it."""
 
 Ops = dict[str, Callable[..., Any]]
 
 _ops: contextvars.ContextVar[Ops] = contextvars.ContextVar("ops", default={})  # noqa: B039
-"""What this thread calls in place of TensorFlow's functions."""
+"""Name of a function -> the replacement that this thread calls."""
 _lock = threading.Lock()
 _changes = Changes()
 _running = 0
-"""The number of open `_replaced` contexts, over all threads."""
+"""The number of open `_replaced` contexts in all threads."""
 
 _FRAME = "frame_name"
 _AUTOGRAPH = os.path.join("tensorflow", "python", "autograph", "")
 
 _PER_LOOP = ("StackV2", "TensorArrayV3")
-"""Ops that make the stores of a loop and its gradient; no two cores may share one."""
+"""Ops that create the storage of a loop and its gradient. Each core needs its own storage."""
 
 
 @dataclasses.dataclass

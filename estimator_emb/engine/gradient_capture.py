@@ -12,11 +12,11 @@ from estimator_emb.reporting import console
 from estimator_emb.reporting.console import logger
 
 _Call = tuple[tf.Tensor, tf.Operation]
-"""A gradient that reached an activation, and the op of that of the helper variable."""
+"""A gradient that reached an activation, and the op of the helper variable's gradient."""
 _PASSING = frozenset(("Identity", "IdentityN", "CheckNumerics", "EnsureShape"))
-"""Types of the ops that hand a gradient on as it is."""
+"""Types of ops that pass a gradient on unchanged."""
 _SUMMING = frozenset(("Add", "AddN", "AddV2"))
-"""Types of the ops by which several gradients of one variable become one."""
+"""Types of ops that add up several gradients of a variable."""
 
 
 class GradientCapture:

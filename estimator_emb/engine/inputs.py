@@ -16,9 +16,9 @@ from estimator_emb.reporting.suggestions import suggestion
 from estimator_emb.spec.resolved import Feature, Table
 
 PADDING_ID = -1
-"""The value that stands for no id in a dense [batch, n] tensor of ids."""
+"""Marks a position without an id in a dense [batch, n] tensor of ids."""
 _PARTS = ("ids", "segments", "weights", "batch", "lengths", "uncut", "fit", "places")
-"""The attributes of `Ids` that are tensors, or made of them."""
+"""The attributes of `Ids` that are tensors or consist of tensors."""
 
 
 @dataclasses.dataclass(frozen=True)

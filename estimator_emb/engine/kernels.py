@@ -95,4 +95,4 @@ class TensorFlowKernels:
 
 
 Factory = Callable[[Sequence[StoredTable], int, LookaheadBuffer | None], Kernels]
-"""Makes `Kernels`; its arguments are those of `TensorFlowKernels`."""
+"""A function that creates `Kernels`, with the same arguments as `TensorFlowKernels`."""

@@ -22,7 +22,7 @@ from estimator_emb.engine.tables import placement
 _KEPT = "estimator_emb_kept_for_next_step"
 """Graph collection of the ops that keep tensors for the next session call."""
 KEPT_PREFIX = "estimator_emb_next_step_"
-"""Begins the names under which it is kept, and saved where the position of the input is."""
+"""Prefix of the names under which tensors are kept, and saved in input checkpoints."""
 
 
 class LookaheadBuffer(tf.compat.v1.train.SessionRunHook):

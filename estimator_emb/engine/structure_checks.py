@@ -16,7 +16,7 @@ from estimator_emb.engine.tables import sizes
 from estimator_emb.spec.resolved import Feature, Table
 
 Problem = tuple[tf.Tensor, Callable[[], tf.Tensor]]
-"""A bool tensor that holds where all is well, and the message where it does not."""
+"""A bool tensor, False if there is a problem, and a function that returns its error message."""
 
 
 def problems(ids: Ids) -> list[Problem]:

@@ -25,7 +25,7 @@ from estimator_emb.engine.tables.storage import StoredTable
 from estimator_emb.optimizers import gradient_limits
 
 PREFIX = "embedding"
-"""Begins the tags of a table: `embedding/<table>/<figure>`."""
+"""Prefix of a table's summary tags: `embedding/<table>/<figure>`."""
 
 _SCOPE = "embedding_summaries"
 
@@ -49,7 +49,7 @@ class TableSummaries:
         self._dropped: Any = dict(dropped.of_batch) if dropped else {}
         self._functions: dict[Any, Any] = {}
         self._every_step: list[tf.Operation] = []
-        """Every step must take what the previous session call has kept."""
+        """Ops that take the tensors kept by the previous session call. Every step must run them."""
         all_given = [source.given for source in batch.sources]
         if next_step is not None:
             with tf.name_scope(_SCOPE):

@@ -17,7 +17,7 @@ from estimator_emb.native.rules import Rule
 
 _ONE, _DENSE, _PLACES = range(3)  # The enum Form in kernels.h.
 TENSORS = ("ids", "places", "shapes", "weights")
-"""The arguments of ops that are tensors of a batch."""
+"""Names of the op arguments that are tensors of a batch."""
 _COMBINERS = {None: 0, "sum": 0, "mean": 1, "sqrtn": 2}  # The enum Combiner in kernels.h.
 
 
@@ -41,7 +41,7 @@ class Checked:
     """Kernels that begin with a single op that checks all raw ids of the batch."""
 
     carried: tuple[str, ...] = TENSORS
-    """The entries of `_features` that an update in the next session call needs of the batch."""
+    """Keys of the `_features` that an update in the next session call needs."""
 
     def __init__(
         self, library: ops.Library, tables: Sequence[StoredTable], next_step: LookaheadBuffer | None

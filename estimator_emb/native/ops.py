@@ -30,9 +30,9 @@ from estimator_emb.optimizers import OptimizationParameters
 
 PREBUILT = build.HERE / "prebuilt"
 TENSORFLOW_FLAGS = ("-D_GLIBCXX_USE_CXX11_ABI=1", "--std=c++17", "-DEIGEN_MAX_ALIGN_BYTES=64")
-"""The compile flags of every supported TensorFlow, without the path of its headers."""
+"""Compile flags of all supported TensorFlow releases, without the path of the headers."""
 TENSORFLOW_LINK = ("-l:libtensorflow_framework.so.2",)
-"""The link flags of every supported TensorFlow, without the path of its library."""
+"""Link flags of all supported TensorFlow releases, without the path of the library."""
 _TAKE, _REGISTER = "estimator_emb_take_kernels", "estimator_emb_register_rule"
 
 

@@ -64,7 +64,7 @@ _COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=="}
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", **_COMPARISONS}
 _FUNCTIONS = {"sqrt": "sqrtf", "power": "powf"}
 _ROOTS = {0.5: "sqrtf({})", -0.5: "1.0f / sqrtf({})"}
-"""Exponent -> a form that is faster than powf."""
+"""Exponent -> C++ that is faster than powf."""
 
 
 class _Program:

@@ -18,7 +18,7 @@ from estimator_emb.native import ops, rules
 from estimator_emb.native.native_kernels import TENSORS, Checked, rule_arguments
 
 _Server = list[tuple[TableVariables, int]]
-"""The shards on one device, in the order of messages, each with the number of its table."""
+"""A device's shards, each with the number of its table, in the order of messages."""
 
 
 class ShardedKernels(Checked):

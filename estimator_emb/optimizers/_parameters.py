@@ -47,7 +47,7 @@ _NO_LIMIT = {
     "clip_gradient_min": -pymath.inf,
     "clip_gradient_max": pymath.inf,
 }
-"""Limit -> the infinity that means no limit."""
+"""Name of a limit -> the infinity that means "no limit"."""
 
 _RANGES: dict[str, Callable[[float], bool]] = {
     "positive": lambda value: value > 0,

@@ -83,7 +83,7 @@ class FtrlParameters(OptimizationParameters):
         "multiply_linear_by_learning_rate": (False, True),
     }
     initial_linear_value = 0.0
-    """Start of every z; no argument, as in TensorFlow's class."""
+    """Initial value of every z. As in TensorFlow's class, it is not an argument."""
 
     learning_rate: float
     learning_rate_power: float = -0.5

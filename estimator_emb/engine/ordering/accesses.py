@@ -16,9 +16,9 @@ READS = frozenset(
     ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "HostTablesLookup")
     + ("HostShardsLookup", "ReadVariableXlaSplitND", "_ReadVariablesOp")
 )
-"""Ops that read a resource variable; every other op counts as one that writes it."""
+"""Ops that read a resource variable. An op of unknown type counts as a write."""
 PLAIN = frozenset(("Assign", "AssignVariableOp"))
-"""Ops that write a variable even if it holds no value yet."""
+"""Ops that can write a variable before it has a value."""
 
 _DENSE = ("Assign", "ResourceApply", "ResourceCountUpTo")
 
@@ -26,7 +26,7 @@ _PASSING = frozenset(
     ("Enter", "Exit", "Identity", "IdentityN", "Merge", "NextIteration", "Switch")
     + ("RefEnter", "RefExit", "RefIdentity", "RefMerge", "RefNextIteration", "RefSwitch")
 )
-"""Ops whose outputs are the variables that are their inputs."""
+"""Ops that pass a variable from an input to an output."""
 VARIABLES = frozenset(("Variable", "VariableV2", "TemporaryVariable"))
 
 FUNCTIONS = {
@@ -39,7 +39,7 @@ FUNCTIONS = {
     "While": (("cond", "body"), 0),
     "StatelessWhile": (("cond", "body"), 0),
 }
-"""Op -> the attributes that name the functions it calls, and the first input that they get."""
+"""Op type -> (attributes that name the called functions, index of the first input they get)."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,10 +27,10 @@ from estimator_emb.engine.ordering.accesses import Variable
 from estimator_emb.reporting.console import logger
 
 _LARGE = 1 << 16
-"""Bytes above which no step copies a reference variable for an occasional fetch."""
+"""A size in bytes. No step copies a larger reference variable for an occasional fetch."""
 
 _ANY_TIME = accesses.VARIABLES | {"Const", "DisableCopyOnRead", "VarHandleOp"}
-"""Ops that can run at any time, because they wait for nothing that a step computes."""
+"""Ops that can run at any time, because they do not depend on a step's results."""
 
 _SAVES = frozenset(("Save", "SaveSlices", "SaveV2"))
 
@@ -46,7 +46,7 @@ _SHARING = frozenset(
 """Ops whose outputs may share the buffer of an input."""
 
 _BETWEEN_STEPS = ("reads between steps",)
-"""Key of the collection of reads that no step runs; no text, so that no file has it."""
+"""Graph collection of reads that no step runs. Its key is not a string, so it is never exported."""
 
 Fetched = Any
 """A `tf.Operation` or `tf.Tensor`."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import tensorflow as tf
 
 Ops = dict[tf.Operation, None]
-"""A set of ops that keeps their order."""
+"""An ordered set of ops."""
 
 _FRAME = "frame_name"
 _MERGES = frozenset(("Merge", "RefMerge"))

@@ -117,7 +117,7 @@ class ColumnReads:
 
 
 _reads: contextvars.ContextVar[ColumnReads | None] = contextvars.ContextVar("reads", default=None)
-"""What columns of this thread read now."""
+"""The features that columns read in this thread's running model_fn, or None."""
 
 
 def _reading(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ from estimator_emb.compat import custom_gradients
 from estimator_emb.reporting import console
 
 HELPER_VARIABLE = "tpu_embedding_dummy_table_variable"
-"""How its name begins: as that of the legacy variable, which programs skip by this name."""
+"""Prefix of the helper variable's name. Programs use it to skip the legacy helper variable."""
 
 
 def create() -> tf.Variable:

@@ -12,9 +12,9 @@ import dataclasses
 import numpy as np
 
 FEW_ROWS = 1000
-"""A table of fewer rows is not dealt out: a batch has most of them, wherever they are."""
+"""A smaller table gets even slices, because a batch needs most of its rows anyway."""
 _HEAD = 10
-"""Dealt slices are equal in log(1 + row / _HEAD), which batches by Zipf's law have about evenly."""
+"""Slices are equal in log(1 + row / _HEAD): by Zipf's law, batches use them about equally."""
 
 
 @dataclasses.dataclass(frozen=True)

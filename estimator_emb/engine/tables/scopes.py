@@ -73,7 +73,7 @@ _INSTEAD = {
 }
 _uses_of_graph: weakref.WeakKeyDictionary[tf.Graph, Uses] = weakref.WeakKeyDictionary()
 _built: weakref.WeakKeyDictionary[Any, dict[str, str]] = weakref.WeakKeyDictionary()
-"""State manager of a layer -> the names of its columns' variables, by scope key."""
+"""State manager of a layer -> {scope key: variable name} of the layer's columns."""
 
 
 def record() -> None:

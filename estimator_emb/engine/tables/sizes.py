@@ -11,7 +11,7 @@ from estimator_emb.reporting.text_columns import counted
 from estimator_emb.spec.resolved import Table
 
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""The files in which Linux has the limit of a container, of cgroups 2 and 1."""
+"""Linux files with the memory limit of a container, for cgroups v2 and v1."""
 
 
 def bytes_of(table: Table, with_slots: bool = True) -> int:

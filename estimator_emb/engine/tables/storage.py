@@ -17,11 +17,11 @@ from estimator_emb.spec.config import TableConfig
 from estimator_emb.spec.resolved import Table
 
 _MUTEX = "estimator_emb_tables"
-"""A resource of a parameter server's process, which the graphs of all trainers find by this name.
+"""Name of a mutex in each parameter server's process. All trainers' graphs use this mutex.
 
-An optimizer step on a row reads it, computes, and writes it. Nothing holds the row between graphs,
-and the step of another trainer meanwhile would be lost. So every step on the tables of a server,
-whatever computes it, holds that server's one mutex.
+An optimizer step reads a row, computes, and writes the row. Without a mutex, an update that another
+trainer writes in between would be lost. So every step on a server's tables holds the server's
+mutex, whether native kernels or TensorFlow's ops compute it.
 """
 
 
@@ -161,7 +161,7 @@ def _check_divided(table: Table, hosts: int) -> None:
 
 
 _OF_SHAPE = (tf.keras.initializers.VarianceScaling, tf.compat.v1.orthogonal_initializer)
-"""Initializers whose values depend on the shape that they are asked for."""
+"""Initializers with values that depend on the requested shape."""
 
 
 @dataclasses.dataclass(frozen=True)
