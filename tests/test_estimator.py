@@ -217,8 +217,8 @@ def test_a_feature_named_like_a_tensor_core_mask_is_refused():
     _, spec = on_the_tensor_core()
     features = {"x": tf.sparse.from_dense([[1, 3]]), "x__TENSOR_CORE_MASK": tf.ones([1, 2])}
     assert harness.refusal(ValueError, tensor_core.padded, spec, features) == (
-        "Mask key x__TENSOR_CORE_MASK for Tensor Core embedding is already in use, of column "
-        "x_embedding: rename the feature in input_fn."
+        "Mask key x__TENSOR_CORE_MASK for Tensor Core embedding is already in use: column "
+        "x_embedding needs it for a mask. Rename the feature x__TENSOR_CORE_MASK in input_fn."
     )
 
 

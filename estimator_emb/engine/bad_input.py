@@ -184,7 +184,7 @@ def _weight_problems(ids: Ids) -> Iterator[Problem]:
             tf.equal(*counts),
             structure_checks.message(f"{ids.owner} has {{}} ids but {{}} weights.", *counts),
         )
-        text = f"{ids.owner}: its weights stand at other indices than its ids."
+        text = f"{ids.owner}: its weights have other indices than its ids."
         yield ids.fit.aligned, structure_checks.message(text)
 
 

@@ -197,8 +197,7 @@ class Cores:
             if self.count > 1 and values[0].dtype == tf.resource:
                 raise NotImplementedError(
                     f"tpu_replicated_input of variables cannot be emulated on {self.count} cores, "
-                    "which share each variable: read the variable itself, or give the input its "
-                    "value."
+                    "because they share each variable. Read the variable itself, or pass its value."
                 )
             mine = self.per_core(values)
         return tf.identity(mine, name)

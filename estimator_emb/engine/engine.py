@@ -260,10 +260,10 @@ class PendingLookup:
             without = [f.key for f in table.features if f.key not in reached]
             if without:
                 logger.warning(
-                    "No gradient reaches features %s of table %s: zeros are used. The loss may not "
-                    "depend on them, the optimizer was given a var_list without %s, or a "
-                    "tf.GradientTape was opened after they were computed: use minimize(), "
-                    "compute_gradients() or tf.gradients().",
+                    "No gradient reaches features %s of table %s: zeros are used. Possible causes: "
+                    "the loss does not depend on them, the optimizer was given a var_list without "
+                    "%s, or a tf.GradientTape was opened after they were computed (use minimize(), "
+                    "compute_gradients() or tf.gradients() instead).",
                     without,
                     table.name,
                     helper_variable.HELPER_VARIABLE,

@@ -90,8 +90,8 @@ class GradientCapture:
                 of_key[-1] = found[0]
             else:
                 logger.warning(
-                    "Feature %r: model_fn computes %d gradients of its activation, and none leads "
-                    "to a variable named %s: the last one updates its table.",
+                    "Feature %r: model_fn computes %d gradients of its activation, but applies "
+                    "none of them to a variable named %s. The last gradient updates the table.",
                     key,
                     len(calls),
                     helper_variable.HELPER_VARIABLE,
@@ -129,11 +129,11 @@ class GradientCapture:
         change = None if reaches else next((o for o in changing if self._updates(o, ends)), None)
         if change is not None:
             console.say_once(
-                f"model_fn changes gradients before its optimizer applies them (op {change.name}), "
-                "but not those of embedding tables, which the spec's optimizer takes as they are, "
-                "as on a TPU. The spec's clipping_limit limits each value, "
-                "experimental_gradient_multiplier_fn scales, and a tf.custom_gradient around the "
-                "activations does anything else.",
+                f"model_fn changes gradients before its optimizer applies them (op {change.name}). "
+                "As on a TPU, the gradients of embedding tables do not change. To limit each of "
+                "their values, set the spec's clipping_limit. To scale them, set "
+                "experimental_gradient_multiplier_fn. For any other change, put a "
+                "tf.custom_gradient around the activations.",
                 level=logging.WARNING,
             )
 

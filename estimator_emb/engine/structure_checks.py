@@ -92,8 +92,8 @@ def _size_problems(ids: Ids, shape: tf.Tensor) -> list[Problem]:
     batch = tf.concat([shape, [0]], axis=0)[0] if shape.shape.rank is None else shape[0]
     negative = f"{ids.owner}: the dense shape {{}} of its ids is negative."
     large = (
-        f"{ids.owner}: the dense shape {{}} of its ids has more samples than {most}, the most "
-        "whose activations and gradients this machine's memory could hold."
+        f"{ids.owner}: the dense shape {{}} of its ids has more samples than {most}: this "
+        "machine's memory cannot hold the activations and gradients of more."
     )
     return [
         (tf.reduce_all(shape >= 0), message(negative, shape)),
@@ -110,7 +110,8 @@ def _ragged_problems(owner: str, value: tf.RaggedTensor) -> list[Problem]:
         & tf.equal(ends[1], tf.cast(count, splits.dtype))
         & tf.reduce_all(splits[1:] >= splits[:-1])
     )
-    text = f"{owner} have {{}} values, which row splits {{}} do not divide."
+    text = f"{owner} have {{}} values, but row splits {{}}: row splits must begin with 0, never "
+    text += "decrease, and end with the number of values."
     return [(fits, message(text, count, splits))]
 
 

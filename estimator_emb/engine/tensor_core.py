@@ -40,8 +40,8 @@ def padded(spec: EmbeddingConfigSpec, features: Mapping[str, Any]) -> dict[str, 
         mask_key = key + TENSOR_CORE_MASK_KEY_SUFFIX
         if mask_key in features:
             raise ValueError(
-                f"Mask key {mask_key} for Tensor Core embedding is already in use, of column "
-                f"{column.name}: rename the feature in input_fn."
+                f"Mask key {mask_key} for Tensor Core embedding is already in use: column "
+                f"{column.name} needs it for a mask. Rename the feature {mask_key} in input_fn."
             )
         values, mask = pad_sparse_embedding_lookup_indices(ids, column._tensor_core_shape[1])
         shape = [ids.shape[0], column._tensor_core_shape[1]]

@@ -45,7 +45,7 @@ _SANITIZE = (
 )
 _NO_COMPILER = (
     f"there is no C++ compiler ({', '.join(_COMPILERS)}) on PATH; install one, or a wheel that "
-    "brings the kernels"
+    "contains the kernels"
 )
 _TIMEOUT = 240.0  # Seconds. A build usually takes 15.
 _PROGRESS = 30.0  # Seconds between two log lines.
@@ -193,7 +193,7 @@ def _put(path: pathlib.Path, flaw: str, made: Callable[[pathlib.Path], pathlib.P
     with tempfile.TemporaryDirectory(prefix=cache.SCRATCH, dir=path.parent) as name:
         scratch = pathlib.Path(name)
         if os.path.lexists(path):
-            logger.warning("%s %s: it is built again.", path, flaw)
+            logger.warning("%s %s: rebuilding it.", path, flaw)
             os.rename(path, scratch / "damaged")
         try:
             cache.put(made(scratch), path)
@@ -232,7 +232,7 @@ def _made(
     """
     started = time.monotonic()
     if about:
-        text = "Building %s with %s, once, into %s: this takes some 15 s."
+        text = "Building %s once, with %s, into %s. This takes about 15 s."
         logger.info(text, about, compiler, scratch.parent)
     objects = [scratch / f"{number}.o" for number in range(len(units))]
     for first in range(0, len(units), _AT_ONCE):
@@ -304,7 +304,7 @@ def _errors_of(process: subprocess.Popen, compiler: str, started: float) -> byte
             return process.communicate(timeout=min(_PROGRESS, left))[1]
         if left > _PROGRESS:
             logger.info(
-                "%s is still at work after %.0f s, of %.0f at most. ESTIMATOR_EMB_NATIVE=0 trains "
+                "%s is still running after %.0f s (limit: %.0f s). ESTIMATOR_EMB_NATIVE=0 trains "
                 "without the kernels.",
                 compiler,
                 time.monotonic() - started,

@@ -47,7 +47,7 @@ class UnsafeError(BuildError):
 def directory() -> pathlib.Path:
     """Returns the folder of built libraries, without links in its path, or raises BuildError."""
     if fcntl is None:
-        raise BuildError("this system lacks Python's fcntl, which keeps two builds apart")
+        raise BuildError("this system lacks Python's fcntl, needed to lock the cache of kernels")
     own = environment.CACHE.value()
     base = os.environ.get("XDG_CACHE_HOME")
     try:
@@ -78,8 +78,8 @@ def check_folder(folder: pathlib.Path) -> None:
             own = status.st_uid == os.geteuid() and not status.st_mode & stat.S_ISVTX
             remedy = f"chmod go-w {part}, or " if own else ""
             raise UnsafeError(
-                f"another user could put a library into the cache {folder}, as {part} {by_others}; "
-                f"{remedy}set ESTIMATOR_EMB_CACHE to a folder that only you can write"
+                f"another user could put a library into the cache {folder}, because {part} "
+                f"{by_others}; {remedy}set ESTIMATOR_EMB_CACHE to a folder that only you can write"
             )
 
 
@@ -119,7 +119,7 @@ def flaw(path: pathlib.Path, symbols: Sequence[str] = ()) -> str:
         return "is damaged"
     # Not loaded to find out: a loaded library stays, and blocks its path for the next library.
     missing = [name for name in symbols if f"{name}\0".encode() not in content]
-    return f"lacks {missing[0]}" if missing else ""
+    return f"lacks the symbol {missing[0]}" if missing else ""
 
 
 def put(library: pathlib.Path, path: pathlib.Path) -> None:
@@ -160,7 +160,7 @@ def locked(folder: pathlib.Path, timeout: float) -> Iterator[None]:
             waited = time.monotonic() - started
             if waited > 2 and not logged:
                 logged = True
-                logger.info("Waiting for another process, which builds native kernels.")
+                logger.info("Waiting for another process that is building native kernels.")
             if waited > timeout:
                 raise BuildError(
                     f"another process has held the lock {folder / 'lock'} for {timeout:.0f} s"

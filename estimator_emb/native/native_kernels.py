@@ -216,8 +216,8 @@ def _refusal(batch: Batch) -> tf.Tensor:
             if not session.run(holds, feed):
                 return session.run(message, feed)
         return (
-            "The native kernels refuse a batch in which TensorFlow's ops find nothing wrong; "
-            "ESTIMATOR_EMB_NATIVE=0 trains without them."
+            "Internal error: the native kernels rejected a batch that TensorFlow's ops accept. "
+            "Please report it; ESTIMATOR_EMB_NATIVE=0 works around it."
         )
 
     message = tf.numpy_function(explain, tensors, tf.string)

@@ -305,7 +305,7 @@ class Update : public FeaturesKernel {
                 errors::InvalidArgument("The attributes of tables differ in length."));
     for (size_t t = 0; t < n; ++t) {
       OP_REQUIRES(ctx, !orders || !tables_[t].every_row,
-                  errors::InvalidArgument("Where every row is updated, orders cannot be given."));
+                  errors::InvalidArgument("A table that updates every row takes no order."));
       OP_REQUIRES(ctx, cores_[t] >= 1 && (cores_[t] == 1 || !tables_[t].every_row),
                   errors::InvalidArgument("Several cores cannot update every row."));
     }
@@ -346,7 +346,7 @@ class Update : public FeaturesKernel {
         OP_REQUIRES(ctx,
                     orders[t].NumElements() ==
                         kernels().order_bytes(batch.features.data(), batch.features.size()),
-                    errors::InvalidArgument("An order is of other features than its table's."));
+                    errors::InvalidArgument("An order does not match its table's features."));
         batch.order = orders[t].flat<uint8_t>().data();
       }
       if (table.every_row) counts[t] += variables.rows(table.variable);

@@ -146,8 +146,8 @@ class FeaturesKernel : public OpKernel {
         f.weights = weight.flat<float>().data();
       }
       if (!fits || f.batch < 0) {
-        return errors::InvalidArgument(owners_[i], ": its ids and what belongs to them (places, ",
-                                       "weights, batch) differ in shape.");
+        return errors::InvalidArgument(owners_[i], ": the shapes of its ids, places, weights ",
+                                       "and batch do not match.");
       }
       features->push_back(f);
     }

@@ -93,7 +93,7 @@ class _Program:
             raise TypeError(
                 "A rule's where() needs a comparison of rows as its condition."
                 if is_condition
-                else "A comparison is no number: use where()."
+                else "A comparison is not a number: use where()."
             )
         if isinstance(value, _Symbol):
             return value.name

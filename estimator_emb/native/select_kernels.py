@@ -33,7 +33,7 @@ def kernels_for(
     trained = [table for table in tables if table.optimizer is not None]
     try:
         if environment.NATIVE.choice() == "0":
-            raise CannotUse(f"{environment.NATIVE} is 0; unset it to have them")
+            raise CannotUse(f"{environment.NATIVE} is 0; unset it to enable them")
         tasks = _tasks(tables, servers)
         library = ops.load()
         rules = [library.rule(table.trained_by, table.clipping_limit) for table in trained]
@@ -76,16 +76,18 @@ def _tasks(tables: Sequence[StoredTable], servers: Sequence[str]) -> list[int]:
                 if device.device_type not in (None, "CPU"):
                     raise CannotUse(
                         f"the program places table {table.name} on {variable.handle.device}; "
-                        "leave it on the CPU, where it is by default, to have them"
+                        "leave it on the CPU, the default, to use them"
                     )
                 if variable.handle.device != shard.weights.handle.device:
-                    raise CannotUse(f"a slot of table {table.name} is not where its rows are")
+                    raise CannotUse(
+                        f"a slot of table {table.name} is on another device than its rows"
+                    )
                 if variable.handle.ref() in seen:
                     raise CannotUse(f"variable {variable.name} belongs to two tables or slots")
                 seen.add(variable.handle.ref())
         if table.config.vocabulary_size >= 2**31:
             raise CannotUse(
-                f"table {table.name} has 2^31 rows or more; divide it into smaller tables to have "
+                f"table {table.name} has 2^31 rows or more; divide it into smaller tables to use "
                 "them"
             )
     return sorted(tasks)

@@ -48,7 +48,7 @@ REGISTER_KERNEL_BUILDER(Name("HostTablesServes").Device(tensorflow::DEVICE_CPU),
 tensorflow::Status no_such_row(const OpInputList& handles, int variable) {
   return errors::InvalidArgument("A worker asked for a row that ",
                                  handles[variable].flat<tensorflow::ResourceHandle>()(0).name(),
-                                 " has not.");
+                                 " does not have.");
 }
 
 REGISTER_OP("HostShardsLookup")
@@ -148,7 +148,7 @@ class ShardsUpdate : public OpKernel {
     }
     OP_REQUIRES(ctx, sums->NumElements() == length,
                 errors::InvalidArgument("A worker sent ", sums->NumElements(),
-                                        " rates and gradients, and its rows have ", length, "."));
+                                        " rates and gradients, but its rows need ", length, "."));
     const float* const rates = floats(*sums);
     const std::vector<Part> parts = parts_of(sizes.data(), shards, threads_of(ctx));
     run_all(ctx, parts.size(), [&](int i) {

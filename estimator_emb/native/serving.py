@@ -56,7 +56,7 @@ def obstacle(
     for task in tasks:
         found = _ask(library, servers[task], task, rules)
         if found:
-            return f"parameter server {task} ({servers[task]}) cannot: {found}"
+            return f"parameter server {task} ({servers[task]}) cannot use them: {found}"
     return None
 
 
@@ -76,7 +76,7 @@ def _ask(library: ops.Library, address: str, task: int, rules: Sequence[str]) ->
         except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as error:
             if "not registered" not in error.message:
                 return error.message
-            return "it has not loaded them, for a reason that its log tells"
+            return "it has not loaded them; its log gives the reason"
 
 
 def _wait_for(address: str, task: int) -> None:

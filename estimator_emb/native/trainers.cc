@@ -294,7 +294,7 @@ class Combine : public RoutedKernel {
     for (int server = 0; server < servers_; ++server) {
       OP_REQUIRES(ctx, values[server].NumElements() == layout.length[server],
                   errors::InvalidArgument("A server sent ", values[server].NumElements(),
-                                          " numbers for rows of ", layout.length[server], "."));
+                                          " numbers instead of ", layout.length[server], "."));
     }
     std::vector<float*> outputs;
     for (size_t i = 0; i < features.size(); ++i) {

@@ -232,10 +232,9 @@ def in_one_scope(features, by_key):
 
 
 SHARED = (
-    "Tables 'tbl_c0' and 'tbl_c1' would share the variable 'together/embedding_weights', and the "
-    "EmbeddingConfigSpec does not say that they are one table: model_fn uses the columns of both "
-    "in one scope. Use each column in a scope of its own, or make them with "
-    "shared_embedding_columns if they are to be one table."
+    "Tables 'tbl_c0' and 'tbl_c1' would share the variable 'together/embedding_weights', because "
+    "model_fn uses the columns of both in one scope. Use each column in its own scope. To share "
+    "one table, create the columns with shared_embedding_columns."
 )
 
 
@@ -255,15 +254,14 @@ def test_refuses_a_column_in_two_layers(layer, way, tmp_path):
     assert refused(program, tmp_path, way=way) == (
         "For embedding var name c0, the variable scope name is different, got "
         "'dense_features_2/c0_embedding'; expected 'dense_features/c0_embedding'. model_fn uses "
-        "the column of 'c0' in two layers, and its table has one variable: use one layer, whose "
-        "output may be used twice, or give the second layer a column of its own, with its own "
-        "feature key."
+        "the column of 'c0' in two layers, but its table has one variable. Use one layer's output "
+        "twice, or give the second layer its own column with its own feature key."
     )
 
 
 WITH_MODEL = (
-    "Table '{}' would share the variable '{}' with model_fn, which has made a variable of that "
-    "name. Rename that variable, or use the column of the table in another scope."
+    "Table '{}' would share the variable '{}' with model_fn, which created a variable with this "
+    "name. Rename that variable, or use the table's column in another scope."
 )
 
 
@@ -306,8 +304,8 @@ def dict_estimator(names, model_dir, program=lambda: 0.0, optimizer=None):
         (
             ["a", "a/Adagrad"],
             lambda: 0.0,
-            "Tables 'a' and 'a/Adagrad' would share the variable 'a/Adagrad', which is the name "
-            "of the weights or of a slot of both. Rename one of the tables.",
+            "Tables 'a' and 'a/Adagrad' would share the variable 'a/Adagrad': both use this "
+            "name for their weights or a slot. Rename one of the tables.",
         ),
         (
             ["kernel"],
@@ -341,9 +339,9 @@ def test_refuses_a_slot_variable_of_two_tables(tmp_path):
     optimizer = embedding.Adagrad(RATE, slot_variable_creation_fn=create)
     made, input_fn = dict_estimator(["a", "b"], tmp_path / "model", optimizer=optimizer)
     assert harness.refusal(ValueError, made.train, input_fn, steps=1) == (
-        "Tables 'a' and 'b' would share the variable 'mine': slot_variable_creation_fn gave it to "
-        "both. It must create variables of its own for each table, named after the table that it "
-        "is given."
+        "Tables 'a' and 'b' would share the variable 'mine': slot_variable_creation_fn returned "
+        "it for both. The function must create separate variables for each table, named after the "
+        "table that it gets."
     )
 
 

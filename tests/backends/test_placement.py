@@ -132,5 +132,5 @@ def test_log_names_the_device_that_the_program_chose(native, beside_gpu, tmp_pat
     built(estimator, ee.ModeKeys.TRAIN)
     assert [line for line in harness.said(caplog) if "native" in line] == [
         "Tables use TensorFlow's ops, without native kernels: the program places table t on "
-        "/device:GPU:0; leave it on the CPU, where it is by default, to have them."
+        "/device:GPU:0; leave it on the CPU, the default, to use them."
     ]

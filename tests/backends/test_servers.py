@@ -48,7 +48,7 @@ def said(caplog):
 KERNELS = {
     "native": "Tables are looked up and updated on their parameter servers, by native kernels.",
     "tensorflow": "Tables use TensorFlow's ops, without native kernels: ESTIMATOR_EMB_NATIVE is 0; "
-    "unset it to have them.",
+    "unset it to enable them.",
 }
 
 

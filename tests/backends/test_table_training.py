@@ -209,8 +209,9 @@ def test_without_a_helper_gradient_the_last_gradient_updates_the_table(tmp_path,
 
     np.testing.assert_allclose(changed_by(apply, tmp_path), SUMS, rtol=1e-6)
     assert (
-        "Feature 'x': model_fn computes 2 gradients of its activation, and none leads to a "
-        "variable named tpu_embedding_dummy_table_variable: the last one updates its table."
+        "Feature 'x': model_fn computes 2 gradients of its activation, but applies none of "
+        "them to a variable named tpu_embedding_dummy_table_variable. The last gradient updates "
+        "the table."
     ) in harness.said(caplog)
 
 

@@ -156,8 +156,8 @@ def test_replicated_input_refuses_variables_and_functions():
             handles = [v1.get_variable(name, [], use_resource=True).handle for name in "ab"]
             message = harness.refusal(NotImplementedError, tpu_ops.tpu_replicated_input, handles)
             assert message == (
-                "tpu_replicated_input of variables cannot be emulated on 2 cores, which share each "
-                "variable: read the variable itself, or give the input its value."
+                "tpu_replicated_input of variables cannot be emulated on 2 cores, because they "
+                "share each variable. Read the variable itself, or pass its value."
             )
             tensors = [tf.constant(1), tf.constant(2)]
             within = tf.function(lambda: tpu_ops.tpu_replicated_input(tensors), autograph=False)

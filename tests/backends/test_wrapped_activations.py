@@ -208,10 +208,10 @@ def test_a_tape_opened_after_the_activation_is_named(tmp_path, caplog):
     table, _ = trained(tmp_path, lambda features, w: layer(features["x"], w), None)
     np.testing.assert_array_equal(table, TABLE)
     assert harness.said(caplog)[0] == (
-        "No gradient reaches features ['x'] of table t: zeros are used. The loss may not depend on "
-        "them, the optimizer was given a var_list without tpu_embedding_dummy_table_variable, or a "
-        "tf.GradientTape was opened after they were computed: use minimize(), compute_gradients() "
-        "or tf.gradients()."
+        "No gradient reaches features ['x'] of table t: zeros are used. Possible causes: the loss "
+        "does not depend on them, the optimizer was given a var_list without "
+        "tpu_embedding_dummy_table_variable, or a tf.GradientTape was opened after they were "
+        "computed (use minimize(), compute_gradients() or tf.gradients() instead)."
     )
 
 

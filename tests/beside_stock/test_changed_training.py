@@ -31,16 +31,16 @@ AVERAGES = (
     "stands for them in trainable_variables()."
 )
 CHANGED = (
-    "model_fn changes gradients before its optimizer applies them (op %s), but not those of "
-    "embedding tables, which the spec's optimizer takes as they are, as on a TPU. The spec's "
-    "clipping_limit limits each value, experimental_gradient_multiplier_fn scales, and a "
-    "tf.custom_gradient around the activations does anything else."
+    "model_fn changes gradients before its optimizer applies them (op %s). As on a TPU, the "
+    "gradients of embedding tables do not change. To limit each of their values, set the spec's "
+    "clipping_limit. To scale them, set experimental_gradient_multiplier_fn. For any other change, "
+    "put a tf.custom_gradient around the activations."
 )
 UNREACHED = (
-    "No gradient reaches features ['a'] of table tbl_a: zeros are used. The loss may not depend on "
-    "them, the optimizer was given a var_list without tpu_embedding_dummy_table_variable, or a "
-    "tf.GradientTape was opened after they were computed: use minimize(), compute_gradients() or "
-    "tf.gradients()."
+    "No gradient reaches features ['a'] of table tbl_a: zeros are used. Possible causes: the loss "
+    "does not depend on them, the optimizer was given a var_list without "
+    "tpu_embedding_dummy_table_variable, or a tf.GradientTape was opened after they were computed "
+    "(use minimize(), compute_gradients() or tf.gradients() instead)."
 )
 WARNINGS = {
     "layer trainable=False": FROZEN,

@@ -75,7 +75,7 @@ def weights(*rows):
         (
             [WEIGHTED],
             [PAIR, weights([1.0, 2.0], [3.0])],
-            "Feature x of table users: its weights stand at other indices than its ids.",
+            "Feature x of table users: its weights have other indices than its ids.",
         ),
         (  # Also if unknown strings are dropped before weights are checked.
             [Feature("x", weight_key="w", to_ids=lambda s: tf.strings.to_number(s, tf.int64))],
@@ -108,7 +108,7 @@ def test_a_bad_batch_stops_the_step(features, values, message):
         (np.ones([2, 1]), "Feature x of table users has 4 ids but 2 weights."),
         (
             np.ones([4, 1]),
-            "Feature x of table users: its weights stand at other indices than its ids.",
+            "Feature x of table users: its weights have other indices than its ids.",
         ),
     ],
 )

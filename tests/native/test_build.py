@@ -53,7 +53,7 @@ def test_a_missing_compiler_is_logged(caplog, monkeypatch, empty_cache):
     for _ in range(2):  # Two trainings log one line.
         assert reasons(caplog) == (
             "there is no C++ compiler (g++, c++, clang++) on PATH; install one, or a wheel that "
-            "brings the kernels."
+            "contains the kernels."
         )
 
 
@@ -134,7 +134,7 @@ def test_a_hanging_compiler_is_killed(caplog, monkeypatch, empty_cache, tmp_path
     assert refused() == said
     lines = harness.said(caplog)
     assert lines[0] == (
-        f"{program} is still at work after 0 s, of 1 at most. ESTIMATOR_EMB_NATIVE=0 trains "
+        f"{program} is still running after 0 s (limit: 1 s). ESTIMATOR_EMB_NATIVE=0 trains "
         "without the kernels."
     )
     monkeypatch.undo()
@@ -169,7 +169,7 @@ def test_an_unwritable_cache_is_logged(caplog, monkeypatch, tmp_path, native_lib
 
 
 def test_disabled_kernels_are_logged(caplog, monkeypatch):
-    assert reasons(caplog, asked=False) == "ESTIMATOR_EMB_NATIVE is 0; unset it to have them."
+    assert reasons(caplog, asked=False) == "ESTIMATOR_EMB_NATIVE is 0; unset it to enable them."
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "yes")
     with pytest.raises(ValueError) as raised:
         select_kernels.kernels_for([], 1, None)
@@ -194,7 +194,7 @@ def test_tables_of_2_31_rows_use_tensorflows_ops(rows, caplog, native):
     with tf.Graph().as_default():
         stored = StoredTable(**vars(table), variables=storage.create(table, "t", False))
         kernels = select_kernels.kernels_for([stored], 1, None)
-    too_many = "table t has 2^31 rows or more; divide it into smaller tables to have them."
+    too_many = "table t has 2^31 rows or more; divide it into smaller tables to use them."
     refused = [f"Tables use TensorFlow's ops, without native kernels: {too_many}"]
     assert isinstance(kernels, TensorFlowKernels) == (rows == 2**31)
     assert harness.said(caplog) == (refused if rows == 2**31 else [])
@@ -249,7 +249,7 @@ def test_modules_import_on_a_system_without_fcntl(monkeypatch):
         without = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(without)
     assert harness.refusal(without.BuildError, without.directory) == (
-        "this system lacks Python's fcntl, which keeps two builds apart"
+        "this system lacks Python's fcntl, needed to lock the cache of kernels"
     )
 
 
@@ -301,7 +301,7 @@ def test_a_damaged_library_is_built_again(damage, caplog, native_library, empty_
     caplog.clear()
     assert build.library("quick", QUICK) == path and not os.path.islink(path)
     assert ctypes.CDLL(path).answer() == 42
-    assert harness.said(caplog) == [f"{path} is damaged: it is built again."]
+    assert harness.said(caplog) == [f"{path} is damaged: rebuilding it."]
     assert build.library("quick", QUICK) == path
     assert len(harness.said(caplog)) == 1
 
@@ -344,7 +344,7 @@ def test_a_lock_that_is_never_released_ends_the_build(
     with open(empty_cache / "lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert refused() == f"another process has held the lock {empty_cache}/lock for 2 s"
-    assert harness.said(caplog) == ["Waiting for another process, which builds native kernels."]
+    assert harness.said(caplog) == ["Waiting for another process that is building native kernels."]
 
 
 @pytest.mark.slow

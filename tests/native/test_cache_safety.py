@@ -31,8 +31,8 @@ def folder(monkeypatch, tmp_path):
 
 def unsafe(folder, part, how, remedy=""):
     return (
-        f"another user could put a library into the cache {folder}, as {part} {how}; {remedy}set "
-        "ESTIMATOR_EMB_CACHE to a folder that only you can write"
+        f"another user could put a library into the cache {folder}, because {part} {how}; {remedy}"
+        "set ESTIMATOR_EMB_CACHE to a folder that only you can write"
     )
 
 
@@ -130,7 +130,7 @@ def test_a_planted_library_is_built_again(how, caplog, folder, tmp_path):
     trace = planted(path, tmp_path)
     why = how(path)
     assert build.library("quick", QUICK) == path
-    assert harness.said(caplog) == [f"{path} {why}: it is built again."]
+    assert harness.said(caplog) == [f"{path} {why}: rebuilding it."]
     assert ctypes.CDLL(path).answer() == 42 and not trace.exists()
 
 
@@ -138,7 +138,7 @@ def test_a_library_without_its_symbols_is_built_again(caplog, folder, tmp_path):
     path = build.library("quick", QUICK, ["answer"])
     planted(path, tmp_path)
     assert build.library("quick", QUICK, ["answer"]) == path
-    assert harness.said(caplog) == [f"{path} lacks answer: it is built again."]
+    assert harness.said(caplog) == [f"{path} lacks the symbol answer: rebuilding it."]
     assert ctypes.CDLL(path).answer() == 42
 
 

@@ -145,7 +145,7 @@ def test_results_do_not_depend_on_threads():
         ([[1, -1], [3]], None, "Feature x of table t: id -1 is outside [0, 5)."),
         ([[1], [2]], [[1], [np.inf]], "Feature x of table t: weight inf is not finite."),
         ([[1], [2]], [[1], [np.nan]], "Feature x of table t: weight nan is not finite."),
-        ([[1], [2]], [[], [1, 2]], "its weights stand at other indices than its ids."),
+        ([[1], [2]], [[], [1, 2]], "its weights have other indices than its ids."),
     ],
 )
 def test_a_bad_batch_stops_the_step_before_anything_is_written(ids, weights, message):

@@ -114,7 +114,7 @@ def test_without_a_compiler_a_library_of_any_compiler_is_taken(
     assert build.library("quick", QUICK, ["answer"]) == path
     missing = (
         "there is no C++ compiler (g++, c++, clang++) on PATH; install one, or a wheel that "
-        "brings the kernels"
+        "contains the kernels"
     )
     os.chmod(path, 0o666)  # Another user could have written it.
     assert refused() == missing

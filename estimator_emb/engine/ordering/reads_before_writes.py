@@ -325,7 +325,8 @@ class _Ordering:
             for read in reads:
                 closes = {read, write} <= circular and write in structure.reached([read], before)
                 if closes:
-                    logger.debug("%s may run before %s or after it.", read.name, write.name)
+                    text = "%s may run before or after %s: an edge would close a cycle."
+                    logger.debug(text, read.name, write.name)
                 else:
                     added[write].append(read)
         for write, reads in added.items():

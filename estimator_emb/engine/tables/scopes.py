@@ -57,9 +57,8 @@ class Uses:
             raise ValueError(
                 f"For embedding var name {scope_key}, the variable scope name is different, got "
                 f"{scope!r}; expected {first_scope!r}. model_fn uses the column of "
-                f"{scope_key!r} in two layers, and its table has one variable: use one layer, "
-                "whose output may be used twice, or give the second layer a column of its own, "
-                "with its own feature key."
+                f"{scope_key!r} in two layers, but its table has one variable. Use one layer's "
+                "output twice, or give the second layer its own column with its own feature key."
             )
 
 

@@ -155,8 +155,8 @@ def _check_divided(table: Table, hosts: int) -> None:
     if table.optimizer is not None and table.optimizer.slot_variable_creation_fn is not None:
         raise ValueError(
             f"Table {table.name!r}: slot_variable_creation_fn of {type(table.optimizer).__name__} "
-            f"makes whole slots, and {hosts} hosts share the table: leave it out, or train on one "
-            "host."
+            f"creates slots for the whole table, but {hosts} hosts share the table. Leave it out, "
+            "or train on one host."
         )
 
 

@@ -20,9 +20,8 @@ def variable_names(tables: Sequence[Table], used: Mapping[str, str]) -> dict[str
     names = {table: [name] for table, name in wanted.items()}
     _check_unshared(
         names,
-        ", and the EmbeddingConfigSpec does not say that they are one table: model_fn uses the "
-        "columns of both in one scope. Use each column in a scope of its own, or make them with "
-        "shared_embedding_columns if they are to be one table.",
+        ", because model_fn uses the columns of both in one scope. Use each column in its own "
+        "scope. To share one table, create the columns with shared_embedding_columns.",
     )
     check_free(names)
     return _as_columns_are_called(wanted, {t.name for t in tables if t.scope_key in used})
@@ -32,16 +31,16 @@ def check_free(variables: Mapping[str, Sequence[str]]) -> None:
     """Raises ValueError if a name for weights or slots is already in use."""
     _check_unshared(
         variables,
-        ", which is the name of the weights or of a slot of both. Rename one of the tables.",
+        ": both use this name for their weights or a slot. Rename one of the tables.",
     )
     existing = _existing()
     for table, names in variables.items():
         for name in names:
             if name in existing:
                 raise ValueError(
-                    f"Table {table!r} would share the variable {name!r} with model_fn, which has "
-                    "made a variable of that name. Rename that variable, or use the column of the "
-                    "table in another scope."
+                    f"Table {table!r} would share the variable {name!r} with model_fn, which "
+                    "created a variable with this name. Rename that variable, or use the table's "
+                    "column in another scope."
                 )
 
 
@@ -49,8 +48,8 @@ def check_distinct(variables: Mapping[str, Sequence[tf.Variable]]) -> None:
     """Raises ValueError if tables share a variable, e.g. from `slot_variable_creation_fn`."""
     _check_unshared(
         {table: [one.ref() for one in created] for table, created in variables.items()},
-        ": slot_variable_creation_fn gave it to both. It must create variables of its own for each "
-        "table, named after the table that it is given.",
+        ": slot_variable_creation_fn returned it for both. The function must create separate "
+        "variables for each table, named after the table that it gets.",
         lambda reference: saved_name(reference.deref()),
     )
 

@@ -109,7 +109,7 @@ def test_a_server_without_native_kernels_disables_them_for_its_tables(native_lib
     )
     assert (
         "Tables use TensorFlow's ops, without native kernels: parameter server 1 "
-        f"({cluster['ps'][1]}) cannot: it has not loaded them, for a reason that its log tells."
+        f"({cluster['ps'][1]}) cannot use them: it has not loaded them; its log gives the reason."
         in logs["chief", 0]
     )
     first, last = (harness.saved(tmp_path / "model", step)["uneven"] for step in (0, 4))
