@@ -24,7 +24,7 @@ _HEAD_OF_LOG = re.compile(r"^[IWEF]\d{4} \S+ +\d+ \S+\] ")
 
 @contextlib.contextmanager
 def handled_signals(handler: Callable[[int, Any], None]) -> Iterator[None]:
-    """Calls `handler(number, frame)` for each of SIGNALS that arrives inside."""
+    """Calls `handler(number, frame)` when one of SIGNALS arrives in this context."""
     # Ignored signals stay ignored, as `nohup` and background shells want.
     # A handler set by C code reads as None and could not be restored.
     numbers = [one for one in SIGNALS if signal.getsignal(one) not in (signal.SIG_IGN, None)]

@@ -119,7 +119,7 @@ def _after(release: tuple[int, int]) -> str:
 
 
 def version(name: str) -> str | None:
-    """Returns the version of a package, if it is installed."""
+    """Returns the version of a package, or None if it is not installed."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -1,8 +1,9 @@
 """Binds `tf.keras` to Keras 2.
 
 tensorflow-estimator and `DenseFeatures` are written for Keras 2. From TensorFlow 2.16 on,
-`tf.keras` is Keras 3 by default. It is Keras 2 if the package tf-keras (Keras 2 under another name)
-is installed, and the environment variable TF_USE_LEGACY_KERAS is set before its first use.
+`tf.keras` is Keras 3 by default. It is Keras 2 if two conditions hold. The package tf-keras (Keras
+2 under another name) is installed, and the environment variable TF_USE_LEGACY_KERAS is set before
+the first use of `tf.keras`.
 """
 
 import importlib.util

@@ -126,7 +126,11 @@ class Cores:
             yield
 
     def per_core(self, values: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Returns core 0's tensor of `values`, which has a tensor for each of the cores `own`."""
+        """Returns core 0's tensor of a value that may differ between the cores `own`.
+
+        `values` has a tensor for each of these cores. The tensors are recorded if the step is
+        copied or taken out of the graph.
+        """
         if not self._notes:
             return values[0]
         mine = tf.identity(values[0])

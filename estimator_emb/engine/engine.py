@@ -97,7 +97,7 @@ class TableStep:
 
     @functools.cached_property
     def replaced(self) -> set[str]:
-        """Keys of the ids in the batch. The model sees activations or padded ids instead."""
+        """Keys of the features that the model sees as activations or padded ids, not as ids."""
         columns = self.spec.tensor_core_feature_columns or ()
         return {
             *(feature.key for table in self.tables for feature in table.features),

@@ -29,7 +29,7 @@ class GradientCapture:
 
     @property
     def gradients(self) -> dict[str, tf.Tensor]:
-        """The gradient of each activation by feature key. If there are several, it is the last."""
+        """The last gradient of each activation, by feature key."""
         return {key: calls[-1][0] for key, calls in self._calls if calls}
 
     def through(self, key: str, activation: tf.Tensor) -> tf.Tensor:

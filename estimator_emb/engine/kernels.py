@@ -19,7 +19,7 @@ class Kernels(Protocol):
     Attributes:
       checked: a tensor that fails in a step with a bad batch. `lookup` sets it before it yields its
         first activation.
-      batch: set at the same time, the batch in the form that is looked up.
+      batch: the batch in the form that is looked up. `lookup` sets it together with `checked`.
     """
 
     checked: tf.Tensor | None

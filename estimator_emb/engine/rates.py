@@ -35,7 +35,7 @@ class DynamicRates:
         return self._tags.get(table)
 
     def values(self, step: Any) -> list[tf.Tensor]:
-        """Returns the rates of this step by tag, float32 scalars.
+        """Returns the rate of each tag in this step, as float32 scalars.
 
         `step` is the global step before this step increments it. Raises ValueError if `step` is
         None and a function needs it. Also raises the errors of `functions.rate`.

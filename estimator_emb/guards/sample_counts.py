@@ -88,7 +88,7 @@ class _Sizes(tf.compat.v1.train.SessionRunHook):
         return np.bool_(True)
 
     def watching(self, batch: ModelBatch) -> ModelBatch:
-        """Returns the batch with ops that compare its sizes with `batch.samples`."""
+        """Adds ops that compare the sizes of the batch's tensors with `batch.samples`."""
         parts = {"features": batch.features, "labels": batch.labels}
         leaves = batch_names.named(parts)
         chosen = {id(value): (name, value) for name, value in leaves if _may_differ(value)}

@@ -18,14 +18,14 @@ from estimator_emb.optimizers._parameters import Hardware, Math, OptimizationPar
 class MomentumParameters(OptimizationParameters):
     """Momentum for embedding tables.
 
-    Its slot, `m` above, is saved as `<table>/Momentum` and starts from 0.
+    Its slot m is saved as `<table>/Momentum` and starts from 0.
 
     For arguments not listed below, see `OptimizationParameters`.
 
     Args:
       learning_rate: step size.
       momentum: decay of m. Any number. 0 makes this gradient descent.
-      use_nesterov: selects one of the two steps above.
+      use_nesterov: True selects Nesterov's step, the second of the two above.
 
     Source: `MomentumParameters` of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1; rule:
     `functor::ApplyMomentum` of tensorflow/core/kernels/training_ops.cc, to which

@@ -222,7 +222,7 @@ def _unsummed(ops: list[StepOp]) -> list[Finding]:
 
 @functools.cache
 def kernels() -> dict[str, list[dict[str, frozenset[str]]]]:
-    """Returns {op type: its kernels}, with each kernel as {type attribute: the accepted types}."""
+    """Returns a TPU's kernels by op type. A kernel is {type attribute: accepted types}."""
     file = importlib.resources.files("estimator_emb.preflight") / "tpu_kernels.json"
     table = json.loads(file.read_text(encoding="utf-8"))
     sets = [frozenset(types.split()) for types in table["type_sets"]]

@@ -192,7 +192,7 @@ class _Console(logging.StreamHandler):
 
 
 def _not_by_root(handler: logging.Handler) -> Callable[[logging.LogRecord], bool]:
-    """Returns a filter that drops records a root handler writes to the same stream."""
+    """Returns a filter that drops records that a root handler writes to the same stream."""
     own = _stream(handler)
     return lambda record: (
         not tf.get_logger().propagate

@@ -84,7 +84,10 @@ def graph_of(error: tf.errors.OpError) -> tf.Graph | None:
 
 
 def _op_in_function(error: tf.errors.OpError) -> Any:
-    """Returns the op that failed in a function. Only the handled error's message names it."""
+    """Returns the failed op if it is part of a function, or None.
+
+    If the message of `error` does not name the op, an error in its `__context__` may name it.
+    """
     graph = graph_of(error)
     handled: BaseException | None = error
     while graph is not None and isinstance(handled, tf.errors.OpError):

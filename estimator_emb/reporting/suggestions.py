@@ -43,7 +43,7 @@ def check_names(owner: str, names: list[str], given: Iterable[str]) -> None:
 
 
 def names_of(*functions: Callable[..., Any]) -> list[str]:
-    """Returns the keyword arguments of functions, without each function's self or cls."""
+    """Returns the names of the functions' keyword arguments, without self or cls."""
     names: dict[str, None] = {}
     for function in functions:
         for parameter in list(inspect.signature(function).parameters.values())[1:]:

@@ -1,4 +1,4 @@
-"""Converts an `EmbeddingConfigSpec`, of columns or of config dicts, to a list of tables."""
+"""Converts an `EmbeddingConfigSpec` with columns or config dicts to a list of tables."""
 
 import collections
 import dataclasses
@@ -66,7 +66,7 @@ class Table:
 
     @property
     def trained_by(self) -> OptimizationParameters:
-        """The optimizer. Raises ValueError if it is missing or needs another dimension."""
+        """The optimizer. Raises ValueError if it is missing or does not support the dimension."""
         optimizer, dimension = self.optimizer, self.config.dimension
         if optimizer is None:
             raise ValueError(

@@ -79,7 +79,10 @@ class CheckpointReader:
     def spans(
         self, name: str, rows: int | None = None, variables: int = 1
     ) -> Iterator[tuple[int, int]]:
-        """Yields (first row, end) of pieces of `rows` rows, by default up to `PIECE_BYTES`."""
+        """Yields (first row, end row) of each piece of a variable. A piece has up to `rows` rows.
+
+        By default, the pieces of `variables` such variables together take up to `PIECE_BYTES`.
+        """
         rows = rows or max(1, PIECE_BYTES // (self.row_bytes(name) * max(1, variables)))
         for start in range(0, self.shapes[name][0], rows):
             yield start, min(start + rows, self.shapes[name][0])
@@ -170,7 +173,10 @@ class CheckpointReader:
         return data
 
     def array(self, name: str) -> np.ndarray:
-        """Returns a whole variable. Strings are objects, as NumPy strings lose trailing zeros."""
+        """Returns a whole variable as an array.
+
+        An array of strings has dtype object, because NumPy strings lose trailing zero bytes.
+        """
         return np.asarray(self.whole(name), object if self.is_text(name) else None)
 
     def whole(self, name: str) -> Any:
@@ -185,7 +191,7 @@ class CheckpointReader:
 
 
 def _masked(checksum: int) -> int:
-    """Returns a CRC-32C as checkpoints store it: `Mask` of tensorflow/core/lib/hash/crc32c.h."""
+    """Masks a CRC-32C for a checkpoint, like `Mask` of tensorflow/core/lib/hash/crc32c.h."""
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 

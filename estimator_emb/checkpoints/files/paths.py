@@ -1,6 +1,6 @@
 """Checks the paths of checkpoints. Local paths are checked without TensorFlow.
 
-The argument `files` has the functions of `tf.io.gfile`.
+The argument `files` is `tf.io.gfile`, or `Local` for local paths.
 """
 
 import os

@@ -11,13 +11,13 @@ _FOLDER = "_estimator_emb_export"
 
 
 def note(estimator: Any, builder: Any) -> None:
-    """Notes the folder into which a SavedModel builder writes for an estimator."""
+    """Records the folder into which a SavedModel builder exports an estimator."""
     setattr(estimator, _FOLDER, builder._export_dir)
 
 
 @contextlib.contextmanager
 def removed_after_error(estimator: Any) -> Iterator[None]:
-    """Removes the noted folder if the export inside fails."""
+    """Removes the recorded folder if the export in this context fails."""
     try:
         yield
     except BaseException:

@@ -269,7 +269,7 @@ class Misfits:
         self._remedies[remedy] += keys
 
     def _told(self, remedy: str, names: Sequence[str]) -> str:
-        """Returns advice in words about variables, or about pairs of new and old names."""
+        """Returns a remedy's text. `names` are variables, or pairs of a new and an old name."""
         elsewhere = "train in another model_dir"
         if self._warm_start:
             elsewhere = f"leave {', '.join(names)} out of vars_to_warm_start"

@@ -47,9 +47,9 @@ class ModelDirectory:
 
     @contextlib.contextmanager
     def continuing(self, config: Any, is_chief: bool) -> Iterator[list[Any]]:
-        """Prepares and locks the folder for a training that saves, and explains errors inside.
+        """Prepares and locks the folder for a training that saves. Yields the hooks that it needs.
 
-        Yields the hooks that the training needs.
+        Explains errors about the checkpoint in this context.
         """
         # Under a coordinator, it is unknown here which process saves.
         if not is_chief or getattr(config, "_distribute_coordinator_mode", None):

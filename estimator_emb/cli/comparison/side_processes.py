@@ -51,7 +51,7 @@ class Side:
         return any(OUT in text for text in (*self.arguments, *self.environment.values()))
 
     def writing_to(self, folder: str) -> "Side":
-        """Returns this side with `{out}` replaced by `folder`."""
+        """Returns this side with `{out}` replaced by `folder` in arguments and environment."""
         name = self.program[: len(self.program) - len(self.arguments)]
         arguments = (text.replace(OUT, folder) for text in self.arguments)
         environment = {key: text.replace(OUT, folder) for key, text in self.environment.items()}

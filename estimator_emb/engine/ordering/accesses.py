@@ -118,9 +118,9 @@ def _captured(tensor: tf.Tensor) -> tf.Operation | None:
 
 
 class _Uses:
-    """An op's inputs by the tensor they get, its outputs that are variables, and its functions.
+    """An op's input indices by input tensor, outputs that are variables, and called functions.
 
-    The functions that the op calls get its inputs from number `first` on.
+    The functions get the op's inputs from index `first` on.
     """
 
     def __init__(self, op: tf.Operation):

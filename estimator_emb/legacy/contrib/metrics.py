@@ -84,10 +84,10 @@ def streaming_recall_at_k(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Any:
-    """Returns value and update of the share of labels among the k largest predictions.
+    """Returns the value and the update of recall at k.
 
-    Predictions are float [batch, classes], labels are integers [batch], and weights are a scalar or
-    [batch].
+    This is the weighted share of samples with a label among the k largest predictions. Predictions
+    are float [batch, classes], labels are integers [batch], and weights are a scalar or [batch].
     """
     hits = tf.cast(tf.math.in_top_k(labels, predictions, k), tf.float32)
     return _tf1.metrics.mean(

@@ -93,10 +93,10 @@ class DecoupledWeightDecayExtension:
 
 
 def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
-    """Returns a subclass of an optimizer that decays variables before it updates them.
+    """Returns a subclass of `base_optimizer` that decays variables before it updates them.
 
-    The first argument is `weight_decay`. The others, by name, are the arguments of
-    `base_optimizer`. See `DecoupledWeightDecayExtension`.
+    The subclass takes `weight_decay` first, then the arguments of `base_optimizer` by name. See
+    `DecoupledWeightDecayExtension`.
     """
 
     class OptimizerWithDecoupledWeightDecay(DecoupledWeightDecayExtension, base_optimizer):  # type: ignore[misc, valid-type]
