@@ -32,6 +32,21 @@ def of_python(step):
     return tf.ensure_shape(rate, [])
 
 
+def of_strings(step):
+    return 0.5 / (1 + tf.strings.to_number(tf.strings.as_string(step)))
+
+
+def asserted(step):
+    with tf.control_dependencies([tf.debugging.assert_less(step, v1.to_int64(STEPS))]):
+        return decaying(step)
+
+
+def of_an_asserted_variable(step):
+    rate = of_a_variable(step)
+    with tf.control_dependencies([tf.debugging.assert_greater(rate, 0.05)]):
+        return tf.identity(rate)
+
+
 def multiplier(step):
     return 1 - tf.cast(step, tf.float32) / 5
 
@@ -40,6 +55,7 @@ def model_fn(features, labels, mode, params):
     bias = v1.get_variable("bias", [3], initializer=v1.zeros_initializer())
     seen = v1.get_variable("seen", [], initializer=v1.ones_initializer(), trainable=False)
     loss = tf.reduce_sum(tf.square(features["a"] - bias - features["b"]) * labels)
+    v1.add_to_collection("loss", loss)
     spec = harness.minimized(mode, loss, optimizer=v1.train.AdamOptimizer(0.1))
     with tf.control_dependencies([spec.train_op]):
         return spec._replace(train_op=seen.assign_add(1.0).op)
@@ -74,11 +90,20 @@ def trained(model_dir, place, rate, multiplier=None, hooks=()):
 @pytest.mark.fast(1)
 @pytest.mark.parametrize(
     ("rate", "steps_that_wait"),
-    [(of_branches, 0), (decaying, 0), (of_a_variable, 0), (of_python, STEPS)],
+    [
+        (of_branches, 0),
+        (decaying, 0),
+        (of_a_variable, 0),
+        (of_python, STEPS),
+        (of_strings, STEPS),
+        (asserted, STEPS),
+        (of_an_asserted_variable, STEPS),
+    ],
 )
-def test_a_loop_waits_only_for_rates_computed_in_python(
+def test_a_loop_waits_only_for_rates_computed_on_the_host(
     rate, steps_that_wait, tmp_path, monkeypatch
 ):
+    """Each step then brings back the variables that these rates read."""
     from estimator_emb.backends.xla import devices
 
     reads, variables = [], devices.DeviceStep.variables
@@ -89,8 +114,9 @@ def test_a_loop_waits_only_for_rates_computed_in_python(
 
     monkeypatch.setattr(devices.DeviceStep, "variables", noted)
     on_devices = trained(tmp_path / "devices", "pjrt+tables", rate, multiplier)
-    assert sum(len(one) == 1 for one in reads) == steps_that_wait
-    assert sum(len(one) > 1 for one in reads) == STEPS // LOOP
+    all_of_them = max(map(len, reads))
+    assert sum(0 < len(one) < all_of_them for one in reads) == steps_that_wait
+    assert sum(len(one) == all_of_them for one in reads) == STEPS // LOOP
     harness.same(trained(tmp_path / "host", "host", rate, multiplier), on_devices)
 
 
@@ -115,6 +141,54 @@ def test_a_loop_with_a_bad_rate_stops_at_its_end_and_saves_nothing(turns, value,
         f"be {allowed}; got {value}."
     ) in str(caught.value)
     assert tf.train.latest_checkpoint(str(tmp_path)).endswith(f"-{LOOP}")
+
+
+def in_control(step):
+    with tf.control_dependencies([tf.debugging.assert_less(step, v1.to_int64(LOOP + 1), "late")]):
+        return 0.5 / (1 + tf.cast(step, tf.float32))
+
+
+def in_a_branch(step):
+    return tf.cond(step > 1, lambda: in_control(step), lambda: 0.5)
+
+
+@tf.function
+def in_a_function(step):
+    return in_control(step)
+
+
+def of_numbers(step):
+    late = tf.cast(step > LOOP, tf.float32)
+    return tf.minimum(tf.debugging.check_numerics(0.5 / (1 - late), "late"), 0.5)
+
+
+@pytest.mark.fast(2)
+@pytest.mark.parametrize("function", [in_control, in_a_branch, in_a_function, of_numbers])
+@pytest.mark.parametrize("turns", ["rate", "multiplier"])
+def test_an_assert_in_a_rate_stops_the_step_as_on_the_host(turns, function, tmp_path):
+    factors = (function, None) if turns == "rate" else (decaying, function)
+    found = []
+    for place in ("host", "pjrt+tables"):
+        with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+            trained(tmp_path / place, place, *factors)
+        assert tf.train.latest_checkpoint(str(tmp_path / place)).endswith(f"-{LOOP}")
+        found.append(caught.value.message.partition("\n\t [[{{node")[0])
+    of_host, of_devices = found
+    assert "late" in of_host
+    assert of_devices == of_host
+
+
+def test_an_assert_in_a_rate_of_the_loss_is_refused(tmp_path):
+    """The host does not know the loss while a loop runs, and XLA would not check it."""
+
+    def rate(step):
+        return in_control(step) + 0 * v1.get_collection("loss")[0]
+
+    assert harness.refusal(ValueError, trained, tmp_path, "pjrt+tables", rate) == (
+        "A learning rate of a table, or the gradient multiplier, is computed from a feature, with "
+        "an assert or another op that only the host runs: leave one of them out, or choose "
+        "tables='host'."
+    )
 
 
 class Held(v1.train.SessionRunHook):

@@ -100,13 +100,13 @@ class StepOnDevices:
         targets = [*first, *factors, *others]
         # Before they leave the session's graph, reads get in front of the writes of a step.
         reads_before_writes.order([*targets, *([] if train_op is None else [train_op])])
-        step = core_step.lower_core(self._cores, targets, train_op, self._computation.has)
+        step, lowered = self._lowered(targets, factors, train_op)
         tables = None
         if self._live:
             self._check_saver(spec)
             reached, agreement = sorted(gradients), self._agreement
             tables = TablesOnDevices(self._live, step, reached, factors, self._devices, agreement)
-        self._take_to_devices(step, tables)
+        self._take_to_devices(step, lowered, tables)
         with tf.name_scope("pjrt"), tf.control_dependencies(None):
             if tables:
                 self._launch_with_tables(step, tables, spec)
@@ -129,11 +129,40 @@ class StepOnDevices:
             rates, multiplier = live.rates_of_step(gradients)
         return [*rates, *([] if multiplier is None else [multiplier])]
 
-    def _take_to_devices(self, step: core_step.CoreStep, tables: TablesOnDevices | None) -> None:
+    def _lowered(
+        self, targets: Sequence[tf.Tensor], factors: Sequence[tf.Tensor], train_op: Any
+    ) -> tuple[core_step.CoreStep, bytes]:
+        """Returns core 0's step and XLA's module of it.
+
+        The host computes `factors` that XLA cannot compute, or would compute without their checks.
+        """
+        has, cores = self._computation.has, self._cores
+        lower = functools.partial(core_step.lower_core, cores, targets, train_op, has)
+        ops = structure.leading_to([one.op for one in factors], {})
+        host_can = bool(factors) and not any(one.op in ops for one in cores.inputs.values())
+        if not core_step.needs_host(factors, has):
+            step = lower()
+            try:
+                return step, step.lowered()
+            except core_step.CannotLower:
+                if not host_can:
+                    raise
+        elif not host_can:
+            raise ValueError(
+                "A learning rate of a table, or the gradient multiplier, is computed from a "
+                "feature, with an assert or another op that only the host runs: leave one of them "
+                "out, or choose tables='host'."
+            )
+        step = lower(factors)
+        return step, step.lowered()
+
+    def _take_to_devices(
+        self, step: core_step.CoreStep, lowered: bytes, tables: TablesOnDevices | None
+    ) -> None:
         from estimator_emb.backends.xla.devices import DeviceStep
         from estimator_emb.backends.xla.exchange import Exchange
 
-        lowered, of_tables = step.lowered(), tables.of_step if tables else None
+        of_tables = tables.of_step if tables else None
         agreement = self._agreement
         exchange = None
         if agreement is not None:
@@ -170,7 +199,7 @@ class StepOnDevices:
         """Makes the op of a step, and returns the results of each core that the tables need."""
         count, each = self._cores.count, len(self._cores.own)
         given = [self._cores.on_each_core(tensor) for tensor in step.arguments]
-        counter = self._step_counter() if first else []
+        self._read_by_host = counter = self._step_counter() if first else []
 
         def launch(*values: Any) -> list[Any]:
             if self._agreement is not None:
@@ -186,7 +215,7 @@ class StepOnDevices:
         dtypes = [tensor.dtype for tensor in first for _ in range(count)]
         dtypes += [self._handles[index][1] for index in counter]
         self._launch, outputs = _host_op("step", launch, tf.nest.flatten(given), dtypes)
-        self._new_step = outputs[count * len(first) :]
+        self._new_values = outputs[count * len(first) :]
         return self._shaped(outputs, first)
 
     def _launch_with_tables(
@@ -200,16 +229,16 @@ class StepOnDevices:
         ]
         inputs = [[self._cores.on_each_core(one) for one in others], tables.inputs()]
         # A rate that only the host computes waits for each step; else a loop of steps runs ahead.
-        counter = self._step_counter() if self._reads_step(others) else []
+        read = self._read_by_host = self._read_for(others)
 
         def launch(*values: Any) -> list[Any]:
             given, ids = tf.nest.pack_sequence_as(inputs, values)
             self._on_devices.launch(given, copies=True, ids=tables.padded(ids))
             self._number += 1
-            return list(self._on_devices.variables(counter))
+            return list(self._on_devices.variables(read))
 
-        dtypes = [self._handles[index][1] for index in counter]
-        self._launch, self._new_step = _host_op("step", launch, tf.nest.flatten(inputs), dtypes)
+        dtypes = [self._handles[index][1] for index in read]
+        self._launch, self._new_values = _host_op("step", launch, tf.nest.flatten(inputs), dtypes)
         savers = saver.savers_of_program(spec)
         self._host_copy = [HostCopy(tables.live, self._on_devices, savers, self._agreement)]
 
@@ -241,10 +270,10 @@ class StepOnDevices:
         global_step = tf.compat.v1.train.get_global_step()
         return [n for n in self._on_devices.written if self._handles[n][0] is global_step.handle]
 
-    def _reads_step(self, tensors: Sequence[tf.Tensor]) -> bool:
-        """Returns whether ops of the host compute any of `tensors` from the global step."""
+    def _read_for(self, tensors: Sequence[tf.Tensor]) -> list[int]:
+        """Returns which variables of the step the host reads to compute `tensors`."""
         ops = structure.leading_to([one.op for one in tensors], {})
-        return tf.compat.v1.train.get_global_step().handle.op in ops
+        return [n for n in self._on_devices.written if self._handles[n][0].op in ops]
 
     def _checked_factors(self, live: LiveTables) -> list[tf.Tensor]:
         """Returns what fails if the tables had a bad rate or multiplier in a step."""
@@ -276,12 +305,12 @@ class StepOnDevices:
         )
 
     def whole_step(self, train_op: Any, updates: list[tf.Operation]) -> tf.Operation:
-        # Rates of the next step's tables read the global step, which a loop counts on the host too.
+        # Rates of the next step's tables read the global step, and may read other variables.
         with tf.control_dependencies([train_op, *updates]):
             return tf.group(
                 *(
                     _assign(self._handles[number][0], value)
-                    for number, value in zip(self._step_counter(), self._new_step, strict=False)
+                    for number, value in zip(self._read_by_host, self._new_values, strict=True)
                 )
             )
 

@@ -29,6 +29,8 @@ _DROPPED = (
     "_tpu_replicate",
 )
 _STATEFUL_INSIDE = ("VarHandleOp", "ReadVariableOp")
+_IGNORED = frozenset(("Assert", "CheckNumerics", "CheckNumericsV2"))
+"""Checks that XLA leaves out."""
 
 
 class CannotLower(ValueError):
@@ -99,15 +101,16 @@ def lower_core(
     results: Sequence[tf.Tensor],
     train_op: tf.Operation | None,
     is_in_step: Callable[[tf.Operation], bool],
+    of_host: Iterable[tf.Tensor] = (),
 ) -> CoreStep:
     """Returns core 0's step that leads to `results` and `train_op`.
 
     `is_in_step` says whether model_fn made an op; what it did not make is in the step if it depends
-    on what differs between cores. Raises CannotLower for what reaches the step without a static
-    shape, and for ops between cores other than sums.
+    on what differs between cores. The tensors `of_host` are arguments. Raises CannotLower for what
+    reaches the step without a static shape, and for ops between cores other than sums.
     """
     sums = {one.output.op.name: one for one in cores.collectives}
-    sources = set(cores.inputs)
+    sources = {*cores.inputs, *(tensor.name for tensor in of_host)}
     needed = _needed([*results, *([] if train_op is None else [train_op])], sources, sums)
     inside = _inside(needed, sources, sums, is_in_step)
     step = taken_out(needed, inside, results, train_op, sources, sums)
@@ -115,6 +118,32 @@ def lower_core(
         if node.name in sums:
             _exchange(node, sums[node.name])
     return step
+
+
+def needs_host(tensors: Iterable[tf.Tensor], is_in_step: Callable[[tf.Operation], bool]) -> bool:
+    """Returns whether ops that model_fn did not make check or do something for `tensors`.
+
+    XLA leaves checks out. Other ops with effects, such as calls of Python, do not run there.
+    """
+
+    def before(op: tf.Operation) -> list[tf.Operation]:
+        ops = structure.before_of(op)
+        return [one for one in ops if not (is_in_step(one) or _is_of_schedule(one))]
+
+    ops = structure.reached([one.op for one in tensors], before)
+    if any(op.op_def.is_stateful and op.type not in _STATEFUL_INSIDE for op in ops):
+        return True
+    part = tf.compat.v1.GraphDef(node=[op.node_def for op in ops])
+    add_functions(part, tf.compat.v1.get_default_graph())
+    inner = [node for function in part.library.function for node in function.node_def]
+    return any(node.op in _IGNORED for node in (*part.node, *inner))
+
+
+def _is_of_schedule(op: tf.Operation) -> bool:
+    """Returns whether `op` is the assert in TensorFlow's piecewise_constant, which always holds."""
+    return op.type in ("Assert", "If") and any(
+        frame.filename.endswith("learning_rate_schedule.py") for frame in frames.traceback_of(op)
+    )
 
 
 def taken_out(
@@ -168,10 +197,11 @@ def _needed(
     roots: Sequence[Any], sources: set[str], sums: Mapping[str, Collective]
 ) -> list[tf.Operation]:
     """Returns the ops that lead to `roots`, in the order of their creation."""
+    of_sources = {name.partition(":")[0] for name in sources}
 
     def before(op: tf.Operation) -> list[tf.Operation]:
         given = [one.op for one in _given(op, sums) if one.name not in sources]
-        return given + op.control_inputs
+        return given + [one for one in op.control_inputs if one.name not in of_sources]
 
     ops = [getattr(root, "op", root) for root in roots if root.name not in sources]
     return sorted(structure.reached(ops, before), key=lambda op: op._id)
