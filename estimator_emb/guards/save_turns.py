@@ -18,5 +18,7 @@ class SaveTurns(Guard):
         self, spec: Any, worker_hooks: Sequence[Any], hooks: Sequence[Any]
     ) -> tuple[Any, Sequence[Any]]:
         of_program = [*spec.training_hooks, *spec.training_chief_hooks]
-        saver.take_turns([*worker_hooks, *hooks, *of_program])
+        lookup = self.graph.lookup
+        waits = lookup is not None and lookup.fetch is not None
+        saver.take_turns([*worker_hooks, *hooks, *of_program], waits)
         return spec, hooks

@@ -1,5 +1,7 @@
 """Tables in the memory of PJRT devices: their rates, and when the host has a copy."""
 
+import time
+
 import harness
 import numpy as np
 import pytest
@@ -7,10 +9,15 @@ import tensorflow as tf
 from emulated_program import every_checkpoint
 
 import estimator_emb as ee
+from estimator_emb import embedding
+from estimator_emb.compat.async_checkpoint import AsyncCheckpointSaverHook
 
 v1 = tf.compat.v1
 pytestmark = pytest.mark.usefixtures("eight_devices")
 SAMPLES, ROWS, STEPS, LOOP = 4, 6, 8, 4
+ADAM, ADAGRAD = ee.AdamParameters(0.1), ee.AdagradParameters(0.1)
+EACH_LOOP = {"save_checkpoints_steps": 1, "keep_checkpoint_max": None}
+NO_SAVES = {"save_checkpoints_steps": None, "save_checkpoints_secs": None}
 
 
 def decaying(step):
@@ -68,19 +75,29 @@ def input_fn(params):
     return data.batch(params["batch_size"], drop_remainder=True)
 
 
-def trained(model_dir, place, rate, multiplier=None, hooks=()):
-    """Trains, and returns every variable of every checkpoint."""
+def trained(
+    model_dir,
+    place,
+    rate=None,
+    multiplier=None,
+    hooks=(),
+    adam=ADAM,
+    adagrad=ADAGRAD,
+    run=EACH_LOOP,
+):
+    """Trains, and returns every variable of every checkpoint.
+
+    `rate` is the learning_rate_fn of the table 'b', which `adagrad` trains.
+    """
     ones = v1.ones_initializer()
-    adam = ee.AdamParameters(0.1)
     spec = harness.tables_spec(
         {
             "a": ee.TableConfig(ROWS, 3, ones, optimization_parameters=adam),
             "b": ee.TableConfig(ROWS, 3, ones, learning_rate_fn=rate),
         },
-        ee.AdagradParameters(0.1),
+        adagrad,
         experimental_gradient_multiplier_fn=multiplier,
     )
-    run = {"save_checkpoints_steps": 1, "keep_checkpoint_max": None}
     tpu = {"iterations_per_loop": LOOP}
     estimator = harness.estimator(model_fn, spec, model_dir, SAMPLES, place, 2, run, tpu)
     estimator.train(input_fn, steps=STEPS, hooks=list(hooks))
@@ -162,7 +179,7 @@ def of_numbers(step):
     return tf.minimum(tf.debugging.check_numerics(0.5 / (1 - late), "late"), 0.5)
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("function", [in_control, in_a_branch, in_a_function, of_numbers])
 @pytest.mark.parametrize("turns", ["rate", "multiplier"])
 def test_an_assert_in_a_rate_stops_the_step_as_on_the_host(turns, function, tmp_path):
@@ -189,6 +206,56 @@ def test_an_assert_in_a_rate_of_the_loss_is_refused(tmp_path):
         "an assert or another op that only the host runs: leave one of them out, or choose "
         "tables='host'."
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("vocabulary", [embedding, tf.tpu.experimental.embedding])
+def test_rate_functions_of_tf2_optimizers_act_as_on_the_host(vocabulary, tmp_path):
+    def rate_of(function):
+        return lambda: function(v1.train.get_global_step())
+
+    adam = vocabulary.Adam(rate_of(of_branches), clipvalue=0.5)
+    adagrad = vocabulary.Adagrad(rate_of(decaying), weight_decay_factor=0.01)
+    of_host, of_devices = (
+        trained(tmp_path / place, place, multiplier=multiplier, adam=adam, adagrad=adagrad)
+        for place in ("host", "pjrt+tables")
+    )
+    harness.same(of_host, of_devices)
+
+
+@pytest.mark.fast(1)
+@pytest.mark.parametrize("run", [EACH_LOOP, NO_SAVES])
+def test_the_next_loop_waits_for_a_hook_that_saves_in_its_own_thread(run, tmp_path, monkeypatch):
+    save = v1.train.Saver.save
+
+    def slow(*args, **kwargs):
+        time.sleep(0.3)
+        return save(*args, **kwargs)
+
+    monkeypatch.setattr(v1.train.Saver, "save", slow)
+    kinds = {"host": v1.train.CheckpointSaverHook, "pjrt+tables": AsyncCheckpointSaverHook}
+    saved = {}
+    for place, kind in kinds.items():
+        hook = kind(str(tmp_path / place / "own"), save_steps=LOOP)
+        saved[place] = trained(tmp_path / place, place, decaying, hooks=[hook], run=run)
+    steps = {name for name in saved["host"] if "global_step" in name}
+    assert steps == {f"global_step after step {step}" for step in (0, LOOP, STEPS)}
+    harness.same(saved["host"], saved["pjrt+tables"])
+
+
+@pytest.mark.slow
+def test_a_training_without_saves_has_the_same_model_after_each_loop(tmp_path):
+
+    def bias():
+        return next(one for one in v1.global_variables() if one.op.name == "bias")
+
+    seen = {}
+    for place in ("host", "pjrt+tables"):
+        read = harness.Reads(bias)
+        assert not trained(tmp_path / place, place, decaying, hooks=[read], run=NO_SAVES)
+        seen[place] = dict(enumerate(read.seen))
+    assert len(seen["host"]) == STEPS // LOOP
+    harness.same(seen["host"], seen["pjrt+tables"])
 
 
 class Held(v1.train.SessionRunHook):

@@ -142,16 +142,29 @@ class ChecksBeforeSaving(tf.compat.v1.train.SessionRunHook):
         return checked
 
 
-def take_turns(hooks: Iterable[Any]) -> None:
+def take_turns(hooks: Iterable[Any], training_waits: bool) -> None:
     """Makes the `CheckpointSaverHook`s of a training write one after the other.
 
     An asynchronous hook writes in its own thread, into the same temporary files as another hook.
     TensorFlow 2.15's asynchronous hook also does not find the graph in that thread.
+
+    `training_waits` makes the training wait for that thread. The session has values of variables
+    only during a save then.
     """
     turn = threading.Lock()
     for hook in hooks:
         if isinstance(hook, tf.compat.v1.train.CheckpointSaverHook):
             hook._get_saver = lambda hook=hook: _InTurn(type(hook)._get_saver(hook), turn)
+            if training_waits:
+                hook._save = functools.partial(_save_and_wait, hook)
+
+
+def _save_and_wait(hook: Any, session: Any, step: int) -> Any:
+    saved = type(hook)._save(hook, session, step)
+    for thread in list(vars(hook).values()):  # The thread may set others.
+        if isinstance(thread, threading.Thread):
+            thread.join()
+    return saved
 
 
 class _InTurn:
