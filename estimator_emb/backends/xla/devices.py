@@ -228,10 +228,11 @@ class JittedStep:
             exported = jax.export.export(self._jit, platforms=platforms)(*arguments)
             return bytes(exported.serialize())
 
-    def ahead_of_time(self, ids: Any = None) -> Any:
+    def ahead_of_time(self, ids: Any = None, options: Mapping[str, Any] | None = None) -> Any:
         """Compiles the step for the devices of its mesh, which may be only described.
 
-        `ids` is as in `DeviceStep.launch`; arrays or their shapes.
+        `ids` is as in `DeviceStep.launch`; arrays or their shapes. `options` are further ones of
+        the compiler.
         """
 
         def described(shape: Sequence[int], dtype: Any, sharding: Any) -> Any:
@@ -258,7 +259,7 @@ class JittedStep:
                 factors = described([len(self._tables.factors)], np.float32, self.same)
                 of_tables = arrays, factors
             ids = jax.tree.map(lambda one: described(one.shape, one.dtype, self.by_core), ids or {})
-            return self._jit.lower((values, of_tables), given, ids).compile()
+            return self._jit.lower((values, of_tables), given, ids).compile(options)
 
 
 class DeviceStep:
