@@ -109,7 +109,12 @@ def check_program(
             skipped = "Correct the findings above first."
         else:
             compilations, versions, compiler_notes = compiler.compile_step(
-                built.step, generations, python, timeout, progress
+                built.step,
+                generations,
+                python,
+                timeout,
+                progress,
+                tables.on_devices(request, config, built.step),
             )
             notes += compiler_notes
         all_cores = cores * (config.tpu_config.num_cores_per_replica or 1)

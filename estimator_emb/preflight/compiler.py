@@ -72,8 +72,12 @@ def compile_step(
     python: str,
     timeout: float,
     progress: Callable[[int, int], Any] | None = None,
+    of_tables: dict[str, Any] | None = None,
 ) -> tuple[tuple[Compilation, ...], tuple[str, str] | None, list[str]]:
-    """Returns (compilations, (TensorFlow version, libtpu version) or None, notes)."""
+    """Returns (compilations, (TensorFlow version, libtpu version) or None, notes).
+
+    `of_tables` is what `tables.on_devices` returns, for tables in the memory of the devices.
+    """
     with tempfile.TemporaryDirectory(prefix="preflight-") as folder:
         work = pathlib.Path(folder)
         advance = counter(progress, 1 + len(generations))
@@ -82,6 +86,7 @@ def compile_step(
         if outcome != "accepted":
             failed = Compilation(", ".join(generations), "", step.replicas, outcome, words)
             return (failed,), None, []
+        (work / "tables.json").write_text(json.dumps(of_tables))
         notes = []
         if loops:
             notes.append(

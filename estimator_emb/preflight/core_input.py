@@ -30,7 +30,11 @@ STATIC_SHAPE = "a static shape, by batch(..., drop_remainder=True), padded_batch
 
 
 class CoreInputs:
-    """The specs of a core's inputs. `complete` is False if the shape of an input is unknown."""
+    """The specs of a core's inputs. `complete` is False if the shape of an input is unknown.
+
+    Attributes:
+      ids: the specs of the ids of the whole batch, by feature.
+    """
 
     def __init__(
         self,
@@ -55,6 +59,7 @@ class CoreInputs:
                 f"input_fn must give features or (features, labels); got a tuple of {len(spec)}."
             )
         self.activations: dict[str, tf.TensorSpec] = {}
+        self.ids: dict[str, Any] = {}
         embedding_spec = estimator.backend.request.spec
         if embedding_spec is not None:
             if not isinstance(features, Mapping):
@@ -69,7 +74,7 @@ class CoreInputs:
         looked_up = [(table, feature) for table in tables_of(spec) for feature in table.features]
         self._check_ids(features, looked_up, on_host)
         for table, feature in looked_up:
-            features.pop(feature.key, None)
+            self.ids[feature.key] = features.pop(feature.key, None)
             shape = [batch, table.config.dimension]
             if feature.max_sequence_length:
                 shape.insert(1, feature.max_sequence_length)

@@ -48,7 +48,10 @@ MODES = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
 
 @dataclasses.dataclass
 class Step:
-    """The graph of a step, in a TPU cluster. `complete` is False if model_fn did not finish."""
+    """The graph of a step, in a TPU cluster. `complete` is False if model_fn did not finish.
+
+    `ids` are the specs of the ids that tables look up, by feature.
+    """
 
     graph: tf.Graph
     mode: str
@@ -60,6 +63,7 @@ class Step:
     host_call: tuple[Callable[..., Any], Any] | None = None
     findings: list[Finding] = dataclasses.field(default_factory=list)
     complete: bool = True
+    ids: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def build(
@@ -75,7 +79,7 @@ def build(
         step = Step(tf.Graph(), mode, replicas, context.batch_size_for_model_fn)
         inputs = CoreInputs(estimator, context, input_fn)
         step.findings += inputs.findings
-        step.complete = inputs.complete
+        step.complete, step.ids = inputs.complete, inputs.ids
         if step.complete:
             _build(estimator, config, context, inputs, step)
     return step

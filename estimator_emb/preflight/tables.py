@@ -13,12 +13,15 @@ is inferred from the little that is published, and has not been measured:
 from collections.abc import Sequence
 from typing import Any
 
+import tensorflow as tf
+
 from estimator_emb.backends.base import EstimatorRequest
 from estimator_emb.catalog.generations import GENERATIONS, PJRT
 from estimator_emb.catalog.slices import CORES_PER_HOST
 from estimator_emb.compat.internals.estimators import ModeKeys
 from estimator_emb.engine.tables.partition import Partition
 from estimator_emb.engine.tables.sizes import bytes_of
+from estimator_emb.preflight.described_step import Step
 from estimator_emb.preflight.report import Compilation, Tables
 from estimator_emb.reporting.text_columns import counted
 from estimator_emb.spec import options
@@ -57,13 +60,69 @@ def check_tables(
     if not request.tables:
         return ()
     training = mode == ModeKeys.TRAIN
-    if training and not _on_hardware(request, config) and options.asked_tables(config) == "device":
+    if training and _are_on_devices(request, config):
         return tuple(_on_devices(request.tables, name, cores, compilations) for name in names)
     if not _on_hardware(request, config):
         size = sum(bytes_of(table, training) for table in request.tables)
         where = f"on the host, where they need {size / 1e9:,.3g} GB of memory"
         return tuple(Tables(name, "accepted", where) for name in names)
     return tuple(_on_cores(request, mode, name, cores, compilations) for name in names)
+
+
+def on_devices(request: EstimatorRequest, config: Any, step: Step) -> dict[str, Any] | None:
+    """Returns what `processes/compile.py` needs of tables in the memory of the devices, if any.
+
+    Where a feature's number of ids is unknown, it is taken for one a sample.
+    """
+    if step.mode != ModeKeys.TRAIN or not _are_on_devices(request, config):
+        return None
+    tables = [
+        {
+            "name": table.name,
+            "rows": table.config.vocabulary_size,
+            "dimension": table.config.dimension,
+            "rule": repr(table.trained_by),
+            "initial": [0.0] * len(table.trained_by.slots),
+            "all_rows": table.trained_by.updates_untouched_rows,
+            "accumulates": table.trained_by.use_gradient_accumulation,
+        }
+        for table in request.tables
+    ]
+    batch = step.batch * step.replicas
+    features = []
+    for table in request.tables:
+        for one in table.features:
+            ids = _ids_of_sample(step.ids.get(one.key), one.max_sequence_length)
+            size = None
+            if ids is not None:  # As of `TablesOnDevices`, which doubles what it begins with.
+                size = 8 * step.replicas
+                while size < batch * ids:
+                    size *= 2
+            has_gains = ids is not None and table.config.combiner in ("mean", "sqrtn")
+            features.append(
+                {
+                    "key": one.key,
+                    "table": table.name,
+                    "segments": one.max_sequence_length or 1,
+                    "ids": size,
+                    "gains": not one.max_sequence_length
+                    and (has_gains or one.weight_key is not None),
+                }
+            )
+    return {"tables": tables, "features": features, "batch": batch, "cores": step.replicas}
+
+
+def _ids_of_sample(spec: Any, longest: int) -> int | None:
+    """Returns the most ids of a sample; None where each has exactly one."""
+    shape = getattr(spec, "shape", tf.TensorShape(None))
+    if isinstance(spec, tf.TensorSpec) and shape.rank == 1 and not longest:
+        return None
+    known = shape[1:].num_elements() if shape.rank else None
+    return min(filter(None, (known, longest)), default=1)
+
+
+def _are_on_devices(request: EstimatorRequest, config: Any) -> bool:
+    return not _on_hardware(request, config) and options.asked_tables(config) == "device"
 
 
 def _on_hardware(request: EstimatorRequest, config: Any) -> bool:
@@ -101,20 +160,29 @@ def _on_devices(
     tables: Sequence[Table], name: str, devices: int, compilations: Sequence[Compilation]
 ) -> Tables:
     memory, step = GENERATIONS[name].core_bytes, _step_bytes(name, compilations)
-    used = device_bytes(tables, devices)
-    if used + (step or 0) <= memory:
-        return Tables(name, "accepted", "", devices, used, step, memory)
+    of_tables = max(
+        (
+            one.table_step_bytes
+            for one in compilations
+            if one.generation == name and one.table_step_bytes is not None
+        ),
+        default=None,
+    )
+    used, beside = device_bytes(tables, devices), (of_tables or 0) + (step or 0)
+    if used + beside <= memory:
+        return Tables(name, "accepted", "", devices, used, step, memory, of_tables)
     more = devices
-    while more <= _MOST_CORES and device_bytes(tables, more) + (step or 0) > memory:
+    while more <= _MOST_CORES and device_bytes(tables, more) + beside > memory:
         more *= 2
+    looked_up = f", lookup and update {of_tables / 2**30:,.3g} GiB" if of_tables else ""
     words = (
-        f"Tables and slots take {used / 2**30:,.3g} GiB of each of {devices} devices"
+        f"Tables and slots take {used / 2**30:,.3g} GiB of each of {devices} devices{looked_up}"
         f"{'' if step is None else f', the dense step {step / 2**30:,.3g} GiB'}, and a device has "
         f"{memory / 2**30:g} GiB. {_largest(tables, training=True)}"
         f"{f' They would fit on {more} devices.' if more <= _MOST_CORES else ''} "
         "TPUConfig(tables='host') keeps them in the memory of the host instead."
     )
-    return Tables(name, "refused", words, devices, used, step, memory)
+    return Tables(name, "refused", words, devices, used, step, memory, of_tables)
 
 
 def device_bytes(tables: Sequence[Table], devices: int) -> int:

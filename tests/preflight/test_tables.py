@@ -150,6 +150,27 @@ def test_bytes_of_tables_on_a_device_include_padding(rows, dimension, of_device)
     assert (found.outcome, found.table_bytes) == ("accepted", 2 * 4 * of_device)
 
 
+def test_lookup_and_update_are_added():
+    """What the compiler says of them, for the devices of the program."""
+    made, of_step = spec(8_000, 128), {"argument_bytes": 3 * 2**20, "temporary_bytes": 2**20}
+    steps = [
+        Compilation("v6e", "", 1, "compiles", **of_step),
+        Compilation("v6e", "", 8, "compiles", **of_step, table_step_bytes=2**30),
+    ]
+    (found,) = checked(made, cores=8, generations=("v6e",), compilations=steps, **ON_DEVICES)
+    assert str(found) == (
+        "v6e, tables: accepted; per core of 8: tables and slots 0.977 MiB, lookup and update "
+        "1 GiB, the dense step 4 MiB, together 3.1 % of 32 GiB"
+    )
+    steps = [Compilation("v6e", "", 8, "compiles", table_step_bytes=2**35)]
+    (found,) = checked(made, cores=8, generations=("v6e",), compilations=steps, **ON_DEVICES)
+    assert found.outcome == "refused"
+    assert found.words.startswith(
+        "Tables and slots take 0.000954 GiB of each of 8 devices, lookup and update 32 GiB, and a "
+        "device has 32 GiB."
+    )
+
+
 def test_tables_larger_than_the_devices_are_refused():
     (found,) = checked(spec(10**9, 64), cores=8, generations=("v5e",), **ON_DEVICES)
     assert (found.outcome, found.words) == (
