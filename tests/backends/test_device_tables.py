@@ -243,7 +243,7 @@ def test_no_table_is_copied(packs, step, library):
 @pytest.mark.parametrize("topology", ["v5e:2x4", "v5p:2x2x2", "v6e:2x4"])
 @pytest.mark.parametrize("step", [adagrad, momentum_of_all])
 def test_no_table_is_copied_on_a_tpu(topology, step, library, tpu_devices):
-    """By the compiler of TPUs, for 8 of them."""
+    """Checks programs that the TPU compiler makes for 8 devices."""
     devices, many = tpu_devices(topology), 10_000_000
     temporary_bytes(library, devices, True, step, many)
     check_about_equal(

@@ -323,7 +323,7 @@ def test_a_dlrm_compiles_for_every_generation():
 @pytest.mark.slow
 @pytest.mark.usefixtures("eight_devices")
 def test_tables_on_devices_need_memory_to_look_up_and_update():
-    """By the compiler, beside the tables: at least activations and gradients of the whole batch."""
+    """The compiler counts at least activations and gradients of the whole batch."""
     estimator = programs.estimator(programs.model_fn_with(), device="pjrt", tables="device")
     report = preflight.check_program(
         estimator, programs.input_fn, generations=["v6e"], compile=True

@@ -151,7 +151,7 @@ def test_bytes_of_tables_on_a_device_include_padding(rows, dimension, of_device)
 
 
 def test_lookup_and_update_are_added():
-    """What the compiler says of them, for the devices of the program."""
+    """The line counts what was compiled for as many devices as the program has."""
     made, of_step = spec(8_000, 128), {"argument_bytes": 3 * 2**20, "temporary_bytes": 2**20}
     steps = [
         Compilation("v6e", "", 1, "compiles", **of_step),
