@@ -112,7 +112,7 @@ _FLAGS: dict[str, tuple[Callable[..., Any], Any, str, dict[str, Any]]] = {
     "save_checkpoints_steps": (_COUNT, None, "Steps between checkpoints.", _AT_LEAST_1),
     "keep_checkpoint_max": (_COUNT, None, "How many checkpoints stay; 0: all.", {"lower_bound": 0}),
 }
-"""Flag -> the function that defines it, its default, its help and further arguments."""
+"""Flag -> the function that defines it, its default, its help text and further arguments."""
 
 
 def define(flag_values: flags.FlagValues = flags.FLAGS, **defaults: Any) -> TPUFlags:

@@ -6,10 +6,10 @@ from typing import Any
 import tensorflow as tf
 
 DenseFeatures = tf.compat.v1.keras.layers.DenseFeatures
-"""A layer that puts the values of dense columns side by side; the class is Keras 2's.
+"""A Keras 2 layer that concatenates the values of dense columns.
 
-`DenseFeatures(feature_columns)` makes the layer, and `layer(features)` calls it with the features
-of model_fn. Its variables are `dense_features/<column's name>/embedding_weights`.
+`DenseFeatures(feature_columns)` creates the layer. `layer(features)` calls it with the features of
+model_fn. Its variables are `dense_features/<column's name>/embedding_weights`.
 
 Args:
   feature_columns: dense columns: embedding, numeric, bucketized and indicator columns.
@@ -17,30 +17,31 @@ Args:
   name: name of the layer; None for `dense_features`.
 
 Returns:
-  float32 [batch, D], D the sum of the columns' dimensions, with the columns sorted by name.
+  float32 [batch, D], where D is the sum of the columns' dimensions. The columns are sorted by name.
 
 Raises:
   ValueError: a column is categorical, and needs an `embedding_column` or an `indicator_column`
-    around it; or it is a sequence, which `SequenceFeatures` takes.
+    around it; or it is a sequence column, and `SequenceFeatures` takes it.
 """
 
 SequenceFeatures = tf.keras.experimental.SequenceFeatures
-"""A layer that puts sequences side by side; the class is Keras 2's.
+"""A Keras 2 layer that concatenates the values of sequence columns.
 
-`SequenceFeatures(feature_columns)` makes the layer, and `layer(features)` calls it with the
-features of model_fn. Its variables are `sequence_features/<column's name>/embedding_weights`.
+`SequenceFeatures(feature_columns)` creates the layer. `layer(features)` calls it with the features
+of model_fn. Its variables are `sequence_features/<column's name>/embedding_weights`.
 
 Args:
-  feature_columns: embedding columns of sequences, shared ones included.
+  feature_columns: sequence embedding columns, including shared columns.
   trainable: True, the default, makes the variables of columns outside the spec trainable.
   name: name of the layer; None for `sequence_features`.
 
 Returns:
-  float32 [batch, T, D], T the columns' `max_sequence_length` and D the sum of their dimensions,
-  with the columns sorted by name; and int64 [batch], the number of positions of each sample.
+  float32 [batch, T, D] and int64 [batch]. T is the columns' `max_sequence_length`, and D the sum of
+  their dimensions. The columns are sorted by name. The second tensor is the number of positions of
+  each sample.
 
 Raises:
-  ValueError: a column is not a sequence.
+  ValueError: a column is not a sequence column.
   tf.errors.InvalidArgumentError: when the step runs, if the lengths of the columns differ.
 """
 

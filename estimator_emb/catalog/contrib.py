@@ -128,7 +128,7 @@ _WITHOUT_NAMES = {
     "the package tensorflow-text": "text",
     f"{_PROBABILITY} (tfp.sts)": "timeseries",
 }
-"""What to use in place of whole modules of tf.contrib -> these modules."""
+"""Replacement -> the modules of tf.contrib that it replaces as a whole."""
 
 MODULES: dict[str, Module] = {
     **{name: Module(rest=rest) for rest, names in _WITHOUT_NAMES.items() for name in names.split()},
@@ -540,7 +540,7 @@ MODULES: dict[str, Module] = {
         rest="tf.graph_util",
     ),
 }
-"""Modules of tf.contrib, with gan, lite and nccl, which left before TF 1.15."""
+"""Modules of tf.contrib, including gan, lite and nccl, which were removed before TF 1.15."""
 
 
 NAMESPACES = {
@@ -548,14 +548,14 @@ NAMESPACES = {
     for owner, module in MODULES.items()
     for path in (owner, *(f"{owner}.{inner}" for inner in module.inner))
 }
-"""Module below tf.contrib in which programs find the members of a module -> that module."""
+"""Path below tf.contrib where programs find a module's members -> that module."""
 
 MOVED = {
     f"{owner}.{path}": place
     for owner, module in MODULES.items()
     for path, place in module.modules.items()
 }
-"""Module below tf.contrib -> the module that takes its place."""
+"""Module below tf.contrib -> the module that replaces it."""
 
 
 def advice_about(path: str) -> str:

@@ -4,7 +4,7 @@ import typing
 from collections.abc import Mapping, Sequence
 
 PRECISIONS = ("float32", "float16")
-"""The types of tables in a SavedModel; the first is the default."""
+"""Data types of tables in a SavedModel. The first is the default."""
 
 
 class ExportFormat(typing.NamedTuple):

@@ -61,6 +61,6 @@ GENERATIONS = {
 }
 
 PJRT = tuple(name for name, one in GENERATIONS.items() if one.pjrt)
-"""Generations on which no TPUEstimator runs."""
+"""Generations that cannot run a TPUEstimator."""
 
 SPARSE_CORES = {name: one.sparse_cores for name, one in GENERATIONS.items() if one.sparse_cores}

@@ -11,9 +11,9 @@ REPLACED = {
     "training": "train_and_evaluate",
     EMBEDDING: "EmbeddingConfigSpec",
 }
-"""Module below `ESTIMATOR` -> names that estimator_emb replaces in it.
+"""Module below `ESTIMATOR` -> its names that estimator_emb replaces.
 
-In `EMBEDDING`, they are those of the optimizers too.
+In `EMBEDDING`, estimator_emb replaces the optimizers too.
 """
 
 FROM_TENSORFLOW = (
@@ -27,4 +27,4 @@ LACKING = (
     "tensorflow.python.tpu.tpu_embedding",
     "tensorflow.python.tpu.tpu_embedding_gradient",
 )
-"""Modules that tensorflow-estimator imports and TensorFlow >= 2.16 lacks."""
+"""Modules that tensorflow-estimator imports and that TensorFlow >= 2.16 no longer has."""

@@ -20,7 +20,7 @@ MODULES = {
     "training.training_ops": "ops.gen_training_ops",
     "util.compat_internal": "util.compat",
 }
-"""Module below tensorflow.python that has moved -> where it is; submodules likewise."""
+"""Module below tensorflow.python that has moved -> its new path. Submodules move with it."""
 
 NAMES = {
     "checkpoint.graph_view": {"checkpoint.save_util_v1": "get_checkpoint_factories_and_keys"},
@@ -106,5 +106,5 @@ NAMES = {
 }
 """Module below tensorflow.python -> new module -> names that moved there, old=new if renamed.
 
-Where the first module has moved too, it is given by its new place.
+If the first module has moved too, the key is its new path.
 """

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from estimator_emb.catalog.generations import GENERATIONS
 
 CORES_PER_HOST = 8
-"""Cores of a host of v2 and v3; an emulated TPU that is given no name has such hosts."""
+"""Cores of a v2 or v3 host. The hosts of an emulated TPU without a slice name have as many."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -86,7 +86,7 @@ _NAMES = {
         "resize_nearest_neighbor transpose_image"
     ),
 }
-"""Module, with a dot at its end -> its names; * stands for any letters, where all such are."""
+"""Module with a dot at its end -> its names. * matches any letters if all such names belong."""
 
 _PATTERN = re.compile(
     "|".join(
@@ -95,7 +95,7 @@ _PATTERN = re.compile(
         for name in names.split()
     )
 )
-"""The names below `tf.`; those of TensorFlow 2.15 and 2.21 are the same."""
+"""Matches the names below `tf.`. They are the same in TensorFlow 2.15 and 2.21."""
 
 
 def part_of(path: str) -> str | None:

@@ -34,16 +34,16 @@ the chief. The tables are in the memory of the devices (--tables=device).
 """
 
 _TO_END_BY_ITSELF = 10.0
-"""Seconds that workers and servers have after the chief is done, and all after a failure."""
+"""Seconds in which workers and servers must end after the chief, and all after a failure."""
 
 _TO_SAVE = 60.0
-"""Seconds that the trainers have after Ctrl-C or SIGTERM to finish a step and save the model."""
+"""Seconds in which trainers must finish a step and save the model after Ctrl-C or SIGTERM."""
 
 _UNTIL_LOST = 10.0
-"""Seconds that a chief whose training is over has to end after a server failed."""
+"""Seconds in which a chief that has finished training must end after a server has failed."""
 
 _TO_NOTICE = 30.0
-"""Seconds that the other hosts have to end after one of them has failed."""
+"""Seconds in which the other hosts must end after a host has failed."""
 
 _BETWEEN_REMINDERS = 60.0
 _LAST_LINES = 10

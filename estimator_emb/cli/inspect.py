@@ -22,7 +22,7 @@ read. With them, each is read once, in pieces.
 """
 
 _MOST_TABLES = 24
-"""A figure has at most this many tables, the largest."""
+"""The most tables in a figure. The largest tables are shown."""
 
 _BARS = 60
 

@@ -20,8 +20,8 @@ SUBCOMMANDS = {
 }
 """Subcommand -> its line in the help text.
 
-Its module here has `fill_parser`, which adds the arguments to a parser; `main`, which does the work
-with the parsed arguments and returns the exit status; and `DETAILS`, for the help text.
+The subcommand's module has `fill_parser`, which adds the arguments to a parser. `main` does the
+work with the parsed arguments, and returns the exit status. `DETAILS` is part of the help text.
 """
 
 

@@ -13,7 +13,7 @@ from estimator_emb.cli import load_package
 from estimator_emb.reporting.text_columns import escaped
 
 _FUNCTION = re.compile(r"^(convert|differences|export|nearest|table): ")
-"""The function that an error of the package names; the command names itself."""
+"""Matches the function's name in an error of the package. The command shows its own name."""
 
 
 class WrongArguments(Exception):

@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""The signals that end the command."""
+"""Signals that end the command."""
 
 _HEAD_OF_LOG = re.compile(r"^[IWEF]\d{4} \S+ +\d+ \S+\] ")
-"""The level, time and place that absl and TensorFlow write before a message."""
+"""Matches the level, time and place that absl and TensorFlow write before a message."""
 
 
 @contextlib.contextmanager

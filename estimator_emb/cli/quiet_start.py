@@ -11,7 +11,7 @@ import signal
 from collections.abc import Iterable, Iterator
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-"""The variable that says what TensorFlow's C++ leaves out. Where the user has set it, it counts."""
+"""Environment variable with the lowest level that TensorFlow's C++ logs. The user's value wins."""
 
 _LINE = re.compile(
     rb"WARNING: All log messages before absl::InitializeLog\(\)|"
@@ -19,9 +19,9 @@ _LINE = re.compile(
     rb"(?:E\d{4} \S+ +\d+|\d{4}-\d\d-\d\d \S+: E) \S+:\d+\] "
     rb"(?:Unable to register cu\w+ factory|failed call to cuInit|computation placer already)"
 )
-"""Notes and warnings in either format of TensorFlow's log, and errors that are none."""
+"""Matches notes and warnings in TensorFlow's two log formats, and harmless errors."""
 _TRACE = re.compile(rb"=== Source Location Trace: ===|external/\S+\.cc:\d+$")
-"""Where an error is from. TensorFlow 2.22 writes it below the error, before an empty line."""
+"""Matches an error's origin. TensorFlow 2.22 writes it below the error, before an empty line."""
 
 
 def without_start(lines: Iterable[bytes]) -> Iterator[bytes]:

@@ -64,7 +64,7 @@ def _slice_of(kind: Callable[[str], Any], look_up: Callable[[Any], Any]) -> Call
 _seed = parsing.number(
     int, f"an integer from 0 to {(1 << 32) - 1}", lambda value: 0 <= value < 1 << 32
 )
-"""What Python, NumPy and TensorFlow take as a seed."""
+"""Parses a seed that Python, NumPy and TensorFlow all accept."""
 
 RUN_OPTIONS = (
     RunOption(

@@ -10,16 +10,16 @@ import time
 from collections.abc import Iterator, Sequence
 
 _LONGEST_LINE = 1 << 20
-"""Bytes; a longer line is shown in pieces."""
+"""Bytes. Longer lines are shown in pieces."""
 
 _SECONDS_BETWEEN_DRAWINGS = 0.2
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x1f\x7f-\x9f]")
 
 
 _OF_GLOO = b"[Gloo] Rank "
-"""Start of the lines in which the hosts of jax report each connection."""
+"""Start of the lines with which JAX hosts report each connection."""
 _TIME = re.compile(rb"[IWEF]\d{4} [\d:.]+ +\d+ |\d{4}-\d\d-\d\d[ T][\d:.,]+ ")
-"""How a line of absl's log, of TensorFlow's or of Python's begins."""
+"""Matches the time at the start of a log line of absl, TensorFlow or Python."""
 
 
 class Lines:

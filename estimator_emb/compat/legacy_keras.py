@@ -17,7 +17,7 @@ from estimator_emb.compat import installed
 _VARIABLE = "TF_USE_LEGACY_KERAS"
 _ON = ("1", "true", "True")
 is_variable_ours = False
-"""Whether the variable is set by this module, rather than by the user."""
+"""Whether this module, and not the user, has set the environment variable."""
 
 
 def require() -> ModuleType:

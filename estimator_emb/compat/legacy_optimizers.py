@@ -26,13 +26,13 @@ _SAME = {
     for name in dir(_legacy)
     if name != "Optimizer" and inspect.isclass(getattr(tf.keras.optimizers, name, None))
 }
-"""Name of a class of `tf.keras.optimizers` -> the legacy class of that name."""
+"""Name of a class of `tf.keras.optimizers` -> the legacy class of the same name."""
 _OF_EACH = ("clipnorm", "clipvalue", "global_clipnorm", "decay", "lr")
-"""Settings that every legacy optimizer takes beside its own."""
+"""Settings of all legacy optimizers."""
 _OF_SPEED = ("jit_compile",)
-"""Settings that change no number."""
+"""Settings that do not change results."""
 _makes: contextvars.ContextVar[bool] = contextvars.ContextVar("makes", default=False)
-"""Whether this thread calls a model_fn, in which the classes make legacy optimizers."""
+"""Whether this thread is calling a model_fn. The classes then create legacy optimizers."""
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from estimator_emb.reporting import suggestions
 from estimator_emb.spec.config import check_integer
 
 _IDS_PER_SAMPLE = 64
-"""The most ids of a sample that TPUEmbeddingV2 holds by default."""
+"""The most ids per sample that TPUEmbeddingV2 keeps by default."""
 
 
 def sparse_core_config(

@@ -72,7 +72,7 @@ IGNORED_BY_SPARSE_CORE = {
     _PACKING: False,
     "allow_zero_accumulator": False,
 }
-"""Argument of an optimizer that TPUEmbeddingV2 never reads -> the value used instead."""
+"""Optimizer argument that TPUEmbeddingV2 never reads -> the value that it uses instead."""
 
 
 def check_for_sparse_core(value: Any, strict: bool) -> None:

@@ -20,7 +20,7 @@ _WANTS_IDS = re.compile(
     "DataType float32 not in|type float32 that does not match expected|"
     "received: <dtype: 'float32'>|SparseTensor"
 )
-"""In a TypeError: an op received floats instead of ids, or a dense instead of a sparse tensor."""
+"""Matches a TypeError of an op that got floats for ids, or a dense for a sparse tensor."""
 _RESHAPES = frozenset(("ExpandDims", "Identity", "Reshape", "Squeeze", "StridedSlice"))
 
 

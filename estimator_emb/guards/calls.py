@@ -10,7 +10,7 @@ from estimator_emb.guards.checks import call_arguments
 from estimator_emb.guards.guard import Call
 
 CURRENT = "_estimator_emb_call"
-"""The attribute of an estimator that holds its current call."""
+"""The estimator's attribute that holds its current call."""
 
 _METHODS = {ModeKeys.TRAIN: "train", ModeKeys.EVAL: "evaluate", ModeKeys.PREDICT: "predict"}
 _MODES = {method: mode for mode, method in _METHODS.items()}

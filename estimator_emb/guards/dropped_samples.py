@@ -11,7 +11,7 @@ from estimator_emb.reporting.console import logger
 from estimator_emb.reporting.text_columns import counted
 
 _BATCH_SIZE_AT = {"BatchDatasetV2": -2, "ParallelBatchDataset": -3, "MapAndBatchDataset": -3}
-"""Ops that make batches, whose last input is drop_remainder -> where their batch size is."""
+"""Op that makes batches -> index of its input for the batch size. The last is drop_remainder."""
 
 _ONE_FOR_ONE = (
     "CacheDataset",
@@ -22,7 +22,7 @@ _ONE_FOR_ONE = (
     "ParallelMapDatasetV2",
     "PrefetchDataset",
 )
-"""Ops whose datasets have as many elements as their inputs."""
+"""Dataset ops with as many output elements as input elements."""
 
 
 class DroppedSamples(Guard):

@@ -96,4 +96,4 @@ GUARDS: tuple[type[Guard], ...] = (
     CheckpointFit,
     SameVocabularies,  # After CheckpointFit: it explains a grown vocabulary better.
 )
-"""Each method of the guards is called in this order; the first context is the outermost."""
+"""All guards. Each method is called in this order, and the first context is the outermost."""

@@ -27,7 +27,7 @@ class GlobalStep(Guard):
     """
 
     _raised = 0
-    """By how much a step raises the global step, as far as that is known."""
+    """The amount that a step adds to the global step, as far as it is known."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:

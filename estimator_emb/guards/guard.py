@@ -15,7 +15,7 @@ from estimator_emb.engine.pipelining import LookaheadBuffer
 from estimator_emb.spec.resolved import Table
 
 GUARDS_OF_GRAPH = "_estimator_emb_guards"
-"""The attribute of a graph that holds its guards, which live as long as it."""
+"""The graph's attribute that holds its guards. The guards live as long as the graph."""
 
 _HOOKS_OF = {
     ModeKeys.TRAIN: "training_hooks",

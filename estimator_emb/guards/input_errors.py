@@ -48,9 +48,9 @@ class InputErrors(Guard):
     def __init__(self, graph: GraphFacts):
         super().__init__(graph)
         self._of_ops: dict[str, list[str]] = collections.defaultdict(list)
-        """Op that encodes or decodes variants -> names of their features."""
+        """Op that encodes or decodes variants -> names of its features."""
         self._in_functions: dict[str, list[str]] = collections.defaultdict(list)
-        """The same in functions of datasets. An error does not say in which function its op is."""
+        """The same for ops in dataset functions. An error does not name the function of an op."""
 
     def returned(self, owner: str, value: Any) -> Any:
         if isinstance(value, DATASETS):

@@ -21,7 +21,7 @@ _SAYS = (
     "must be from the same graph as",
     "of the iterator is different from the graph",
 )
-"""Parts of the errors."""
+"""Phrases of TensorFlow's errors about values from another graph."""
 _ITERATES = "only supports Python-style iteration in eager mode or within tf.function"
 
 _KINDS = {

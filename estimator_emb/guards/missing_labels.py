@@ -9,7 +9,7 @@ from estimator_emb.guards.guard import Call, Guard, ModelBatch
 from estimator_emb.reporting import error_notes
 
 _SHAPES = re.compile(r"[(\[](None|\d+),( ?(None|\d+),?)*[)\]]|<TensorShape.*?>")
-"""Shapes in a message, whose None is no value."""
+"""Matches shapes in a message. A None in a shape is not a missing value."""
 
 
 class MissingLabels(Guard):

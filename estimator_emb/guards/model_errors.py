@@ -17,7 +17,7 @@ from estimator_emb.spec.config import EmbeddingConfigSpec
 
 _METHODS = ("minimize", "apply_gradients", "compute_gradients")
 _OF_TENSORS = re.compile(r"\b(d?types?|shapes?|dimensions?|rank)\b", re.IGNORECASE)
-"""In an error: it is about the types or shapes of tensors."""
+"""Matches an error about the types or shapes of tensors."""
 
 
 class ModelErrors(Guard):

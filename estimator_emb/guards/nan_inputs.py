@@ -21,7 +21,7 @@ class NanInputs(Guard):
     """Checks the inputs of a step if its loss is not finite."""
 
     _error: NanInputError | None = None
-    """What ended the step."""
+    """The error that ended the step."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:

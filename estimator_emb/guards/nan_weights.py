@@ -24,10 +24,10 @@ from estimator_emb.guards.nan_loss import NanInputError
 from estimator_emb.reporting.console import logger
 
 _SPARSE = ("ResourceScatter", "ResourceSparse")
-"""How the names of ops begin after which a plain read of a variable copies it."""
+"""Start of the op types after which a plain read of a variable copies the variable."""
 _LATER_BATCHES = 1000
 _LATER_SECONDS = 10
-"""How far a failed training reads its input on, for a batch that tells why."""
+"""Seconds in which a failed training reads further batches, to find NaN in its input."""
 
 
 class NanWeights(Guard):
@@ -35,9 +35,9 @@ class NanWeights(Guard):
 
     _sums: "_Sums"
     _error: NanInputError | None = None
-    """What ended a session call."""
+    """The error that ended a session call."""
     _left_out: set[str] | None = None
-    """Names of the variables that are not finite when training begins."""
+    """Names of the variables that contain NaN or infinity when training begins."""
     _step_seen: int | None = None
 
     def __init__(self, graph: GraphFacts):

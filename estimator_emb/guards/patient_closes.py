@@ -17,7 +17,7 @@ from estimator_emb.guards import stopping
 from estimator_emb.guards.guard import Call, Guard
 
 _PATIENCE = 1.0
-"""Seconds."""
+"""Seconds to wait for the thread that closes a session."""
 
 
 class PatientCloses(Guard):

@@ -19,7 +19,7 @@ HOW_TO_OUTFEED = (
     " On a TPU, hooks, scaffold_fn and summaries cannot read what model_fn computes: give the "
     "tensor to a function on the host, by host_call or eval_metrics of the TPUEstimatorSpec."
 )
-"""What to do about a tensor that only a TPU sees, a real or an emulated one."""
+"""Advice about a tensor that only a real or an emulated TPU can read."""
 
 
 class SessionErrors(Guard):

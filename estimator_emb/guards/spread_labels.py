@@ -17,7 +17,7 @@ _COMBINE = frozenset(
     ("Add", "AddV2", "Maximum", "Minimum", "Mul", "Pow", "RealDiv", "SquaredDifference", "Sub")
 )
 _SIZES = frozenset(("Rank", "Shape", "ShapeN", "Size"))
-"""Ops whose outputs do not depend on the values of their inputs."""
+"""Ops with outputs that do not depend on the values of their inputs."""
 
 
 class SpreadLabels(Guard):

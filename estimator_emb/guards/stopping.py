@@ -25,16 +25,16 @@ from estimator_emb.reporting.console import logger
 _DEFAULTS = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
 if hasattr(signal, "SIGHUP"):  # Not on Windows.
     _DEFAULTS[signal.SIGHUP] = signal.SIG_DFL
-"""The handlers that may be replaced; others are the program's own."""
+"""Signal -> the default handler. Only default handlers are replaced, never the program's own."""
 
 _SAME_SIGNAL_SECONDS = 1.0
-"""A signal within this time is not another one: `timeout` signals both process and group."""
+"""A signal repeated within this time counts once, as `timeout` signals both process and group."""
 
 _NO_MORE_SIGNALS = b"\0"
-"""Ends the thread that receives signals; other bytes are their numbers."""
+"""Byte that ends the thread that receives signals. Other bytes are signal numbers."""
 
 _training: "_Training | None" = None
-"""The training that these signals would end."""
+"""The training that a signal would end."""
 
 
 def requested() -> bool:

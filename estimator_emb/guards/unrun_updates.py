@@ -16,7 +16,7 @@ from estimator_emb.reporting import console, frames
 from estimator_emb.reporting.text_columns import some_of
 
 _GIVEN = frozenset(("Placeholder", "PlaceholderWithDefault", "RestoreV2", "Restore"))
-"""Ops of values for which a saver or the program runs an assignment, outside of steps."""
+"""Ops that provide values from a feed or a saver. Their assignments run outside of steps."""
 _keys = tf.compat.v1.GraphKeys
 
 

@@ -11,7 +11,7 @@ from estimator_emb.guards.guard import Call, Guard
 from estimator_emb.reporting import console, frames
 
 _UNWRITTEN = re.compile(r"(?:.*/)?write_summary(?:_\d+)?/Const(?:_\d+)?")
-"""The name of the op that a summary of TensorFlow 2 leaves in a graph if no writer is set."""
+"""Matches the op that a TensorFlow 2 summary leaves in a graph if no writer is set."""
 
 
 _CALLS = {

@@ -24,7 +24,7 @@ ADVICE = (
 )
 _SCALING = tf.compat.v1.mixed_precision.MixedPrecisionLossScaleOptimizer
 _has_tables: contextvars.ContextVar[bool | None] = contextvars.ContextVar("tables", default=None)
-"""Whether the model_fn that this thread runs has tables; None outside of one."""
+"""Whether the model_fn that this thread runs has tables. None outside of a model_fn."""
 
 
 class WrongOptimizers(Guard):

@@ -9,7 +9,7 @@ from estimator_emb.reporting import frames
 
 _NAMES = frozenset(("ImportError", "ModuleNotFoundError"))
 _ALL = _NAMES | {"Exception", "BaseException", ""}
-"""Names in an `except` that takes an ImportError; '' for one without a name."""
+"""Names in an `except` that catches an ImportError. '' means an `except` without a class."""
 
 
 def is_guarded(frame: FrameType | None) -> bool:

@@ -67,7 +67,7 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
         self._saves_model = config.is_chief
         self._positions = Positions(estimator.model_dir, name)
         self._with_model = False
-        """True if a `_BeforeModel` of this hook is called at each checkpoint of the model."""
+        """Whether a `_BeforeModel` calls this hook at each checkpoint of the model."""
 
     def begin(self) -> None:
         iterators = tf.compat.v1.get_collection(GLOBAL_ITERATORS)
@@ -87,9 +87,9 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
         )
         self._timer = tf.compat.v1.train.SecondOrStepTimer(**self._every)
         self._session: Any = None
-        """A weak reference to the session in which the input and the model are in step."""
+        """A weak reference to the session in which the input's position fits the model's step."""
         self._model_step: int | None = None
-        """The step of a checkpoint written before that, at the beginning of a session."""
+        """Step of a checkpoint written as a session starts, before the input is restored."""
         self._saved_step: int | None = None
         self._in_thread = False
 

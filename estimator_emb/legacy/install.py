@@ -58,7 +58,7 @@ _ALIASES = {
         for name in legacy.FROM_TENSORFLOW
     },
 }
-"""Name in an import -> the module found; submodules likewise."""
+"""Imported name -> the module to find. Submodules are found likewise."""
 
 _API_COPIES = {
     f"{copy}.{module}": f"{api}.{module}"
@@ -70,10 +70,10 @@ _API_COPIES = {
     for module in ("compat", "data", "tpu")
     if f"{copy}.{module}" != "tensorflow.compat"
 }
-"""Modules of TensorFlow's API that an import would load a second time, likewise."""
+"""The same for modules of TensorFlow's API that an import would otherwise load twice."""
 
 _RENAMED = {"tf_keras.legacy_tf_layers": "tf_keras.src.legacy_tf_layers"}
-"""Module that TensorFlow imports by a name that tf-keras no longer has -> its name today."""
+"""Module that tf-keras has renamed, and that TensorFlow still imports -> its current name."""
 
 _API_ROOT = re.compile(r"tensorflow(\._api\.v2(\.v2)?)?(\.compat\.v[12])*")
 

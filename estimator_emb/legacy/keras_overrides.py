@@ -27,7 +27,7 @@ _ADDED: tuple[tuple[Any, str, str], ...] = (
         "apply_gradients",
     ),
 )
-"""A class, an argument, and the methods that Keras calls with it and TensorFlow 1.15's did not."""
+"""A class, an argument, and methods to which Keras passes it, unlike TensorFlow 1.15."""
 
 _left_out: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("left_out")
 

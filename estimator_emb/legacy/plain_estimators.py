@@ -30,7 +30,7 @@ from estimator_emb.reporting.program_calls import called_by_program
 from estimator_emb.spec import tf_config
 
 _DIRECTORY = "_estimator_emb_directory"
-"""The attribute of an estimator that holds its `ModelDirectory`."""
+"""The estimator's attribute that holds its `ModelDirectory`."""
 
 _Method = Callable[..., Any]
 

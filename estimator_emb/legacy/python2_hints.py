@@ -18,7 +18,7 @@ _OLD_SYNTAX = {
     r"\b\d+[lL]\b": "Python 3 writes long integers without an L",
     r"`[^`]+`": "Python 3 writes backquotes as repr(...)",
 }
-"""Pattern of an older Python -> what to write today, where Python's error does not say it."""
+"""Pattern of older syntax -> what to write instead, if Python's error does not say it."""
 
 _BUILTINS = {
     "basestring": "str",
@@ -33,7 +33,7 @@ _BUILTINS = {
     "unichr": "chr",
     "unicode": "str",
 }
-"""Built-in name of Python 2 -> that of Python 3."""
+"""Built-in name of Python 2 -> its name in Python 3."""
 
 _METHODS = {
     ("dict", "has_key"): "key in dictionary",
@@ -43,7 +43,7 @@ _METHODS = {
     ("generator", "next"): "next(generator)",
     **{("function", f"func_{name}"): f"__{name}__" for name in ("name", "code", "defaults")},
 }
-"""Type, and method or attribute of Python 2 -> what Python 3 has."""
+"""Type, and method or attribute of Python 2 -> its replacement in Python 3."""
 
 _NUMPY_METHODS = {
     "itemset": "array[index] = value",
@@ -51,7 +51,7 @@ _NUMPY_METHODS = {
     "ptp": "numpy.ptp(array)",
     "tostring": "tobytes",
 }
-"""Method that NumPy's arrays have lost -> what to use."""
+"""Method that NumPy removed from arrays -> its replacement."""
 
 _FLOATS = re.compile(
     r"'float' object cannot be interpreted as an integer"
@@ -64,7 +64,7 @@ _FLOATS = re.compile(
     r"|Expected int(32|64), but got [\d.]+ of type 'float'"
     r"|invalid value for `\w+`, expected a positive integer. Received: \w+=\d+\.\d"
 )
-"""In an error: a float stands where an integer must, as for a shape or an index."""
+"""Matches an error about a float used as an integer, such as a shape or an index."""
 
 _ITERATORS = {"map", "filter", "zip", "dict_keys", "dict_values", "dict_items"}
 
@@ -96,7 +96,7 @@ _ATTRIBUTES = {
     "numpy.trapz": "numpy.trapezoid",
     "numpy.unicode": "str",
 }
-"""Name in a module of Python or NumPy that is gone -> what to use."""
+"""Name that a module of Python or NumPy no longer has -> its replacement."""
 
 _MODULES = {
     **{name: name.lower() for name in ("ConfigParser", "Queue", "SocketServer", "Tkinter")},
@@ -117,7 +117,7 @@ _MODULES = {
     "urllib2": "urllib.request",
     "urlparse": "urllib.parse",
 }
-"""Module of older Pythons -> where its contents are."""
+"""Module of older Pythons -> where its contents are now."""
 
 
 def place(file: str | None, line: int | None) -> str:

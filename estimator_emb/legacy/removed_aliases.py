@@ -127,7 +127,7 @@ _NUMPY: dict[str, Any] = {
     "uint0": np.uintp,
     "unicode_": np.str_,
 }
-"""Name that NumPy has removed -> its meaning."""
+"""Name that NumPy has removed -> its value."""
 
 
 def _with_binary_mode(original: Callable[..., Any]) -> Callable[..., Any]:

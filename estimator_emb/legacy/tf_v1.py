@@ -21,12 +21,12 @@ _IMPORTED_BEFORE = (
     "feature_columns",
     "tensorflow_estimator.python.estimator.keras_lib",
 )
-"""Modules whose `import tensorflow` means TensorFlow 2."""
+"""Modules that need TensorFlow 2 from `import tensorflow`, imported before the switch to v1."""
 
 _V1 = "tensorflow.compat.v1"
 _ROOTS = (_V1, "tensorflow")
 _NOT_OF_THE_API = "_api compat compiler contrib core dtensor python tools tsl".split()
-"""Modules of `tensorflow` that are the same in both versions, or imported here."""
+"""Modules of `tensorflow` that are the same in both versions, or that `install` adds."""
 
 _API = re.compile(
     r"tensorflow(\._api\.v2(\.v2)?)?(\.compat\.v2)?(\.(?P<tensorflow>.+))?"

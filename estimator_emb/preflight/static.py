@@ -30,7 +30,7 @@ OUTSIDE = "_xla_outside_compilation"
 _SOFTLY = b"auto"
 
 _CONTROL_FLOW = "ControlTrigger Enter Exit LoopCond Merge NextIteration Switch".split()
-"""Ops of v1 control flow, which TensorFlow turns into While and If before it compiles for a TPU."""
+"""Ops of v1 control flow. TensorFlow converts them to While and If before it compiles for a TPU."""
 
 _SUMMARIES = (
     "AudioSummary AudioSummaryV2 HistogramSummary ImageSummary MergeSummary ScalarSummary "
@@ -303,7 +303,7 @@ _OPS = {
     "UniqueWithCounts(V2)?": "tf.unique, or tf.math.bincount with a static size",
     ".*": "other ops; or move it to input_fn, host_call or tf.compat.v1.tpu.outside_compilation",
 }
-"""Patterns of the types of ops, of which the first that fits counts, and what to use instead."""
+"""Pattern of op types -> what to use instead. The first matching pattern counts."""
 
 _TYPES = {
     "complex128": "complex64",
@@ -312,7 +312,7 @@ _TYPES = {
     **dict.fromkeys(("uint16", "uint8", "int8", "int16"), "int32"),
     "resource": "tables and queues stay on the host; only variables can be in a TPU's step",
 }
-"""Types that kernels do not take, and what to use instead."""
+"""Type that kernels do not take -> what to use instead."""
 
 
 def _instead_of_op(op_type: str) -> str:

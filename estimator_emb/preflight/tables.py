@@ -29,13 +29,13 @@ from estimator_emb.spec.resolved import Table
 from estimator_emb.spec.tpu_generations import NO_ESTIMATOR
 
 _UNIT = 8
-"""The columns of a row are rounded up to a multiple of this number of floats."""
+"""The number of columns is rounded up to a multiple of this."""
 
 _PACKED = (1, 2, 4)
-"""Dimensions whose rows share a unit with `low_dimensional_packing_status`."""
+"""Dimensions with several rows per unit, given `low_dimensional_packing_status`."""
 
 _LANES = 128
-"""Floats of a row in the memory of a TPU."""
+"""Width of a row in a TPU's memory, in floats."""
 
 _MOST_CORES = 4096
 

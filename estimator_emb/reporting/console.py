@@ -37,7 +37,7 @@ _undo = contextlib.ExitStack()
 
 _TOLD = "_estimator_emb_told"
 _ADVICE_TO_LEAVE = ("Use tf.keras instead.", "Use Keras preprocessing layers instead")
-"""How the advice begins in a notice of deprecation of an estimator, or of a column."""
+"""Start of the advice in deprecation warnings about estimators and about columns."""
 
 
 class _OurLevel(int):

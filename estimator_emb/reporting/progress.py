@@ -59,7 +59,7 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
     """
 
     _steps: int | None = None
-    """How many more steps to train, where `total_steps` does not say it."""
+    """Number of steps still to train, if `total_steps` is None."""
 
     def __init__(self, total_steps: int | None, batch_size: int | None, loss: Any):
         self._total = total_steps
@@ -138,7 +138,7 @@ class ProgressLog(_Progress):
     """
 
     _ended: ClassVar[dict[str, float]] = {}
-    """model_dir -> clock() at its last line."""
+    """model_dir -> time of its last line, from `clock`."""
 
     def __init__(
         self, steps: int | None, max_steps: int | None, batch_size: int | None, model_dir: str

@@ -39,11 +39,11 @@ TABLE_COLUMNS = (
     LegacyTPUEmbeddingColumn,
     LegacyTPUSharedEmbeddingColumn,
 )
-"""Classes of the columns that have a table on a TPU."""
+"""Classes of columns with a table on a TPU."""
 COMBINERS = ("mean", "sum", "sqrtn", None)
 PARTITION_STRATEGIES = ("div", "mod")
 _WIDE = 10_000
-"""A dimension that no table of fewer rows has on purpose."""
+"""A larger dimension is probably a mistake if the table has fewer rows than columns."""
 
 
 class TableConfig(

@@ -19,9 +19,9 @@ from estimator_emb.reporting.program_calls import method_of_program
 from estimator_emb.spec import tf_config, tpu_generations
 
 SUMMARY_STEPS_APART = 100
-"""Table summaries that are fewer steps apart are only written if they are asked for.
+"""Summaries of tables at shorter intervals are only written on request.
 
-They take about twice the time of a step's embedding work.
+A summary takes about twice the time of a step's embedding work.
 """
 
 

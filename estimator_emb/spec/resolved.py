@@ -167,7 +167,7 @@ def tables_of_columns(
 
 
 _Named = tuple[Any, str, str, bool]
-"""A column, its feature key, its table's scope key, and whether no other column reads its input."""
+"""A column, its feature key, its table's scope key, and whether it alone reads its input."""
 
 
 def _on_tpu(columns: Sequence[Any]) -> Iterator[_Named]:

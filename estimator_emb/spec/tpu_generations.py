@@ -17,7 +17,7 @@ NO_ESTIMATOR = (
     "for TensorFlow 2, where TPUEmbeddingV2 of tf.tpu.experimental.embedding drives SparseCore: "
     "estimator_emb.embedding.to_tensorflow translates tables and features."
 )
-"""Why TensorFlow runs no TPUEstimator on the generations of `PJRT`, and what to do instead."""
+"""Why TensorFlow cannot run a TPUEstimator on the generations of `PJRT`, and what to do instead."""
 
 
 def check_runtime(generation: str | None) -> None:

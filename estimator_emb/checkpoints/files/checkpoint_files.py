@@ -19,9 +19,10 @@ from estimator_emb.reporting.text_columns import escaped
 _ENDS = r"\.(index|meta|data-\d+-of-\d+)$"
 
 TRIES, PAUSE = 4, 0.25
-"""How often a missing checkpoint is looked for, and the seconds in between.
+"""How many times to look for a missing checkpoint, and the seconds between two attempts.
 
-Another process may be writing one."""
+Another process may be writing the checkpoint.
+"""
 
 
 class CheckpointError(tf.errors.OpError, ValueError):

@@ -16,7 +16,7 @@ from estimator_emb.reporting.text_columns import escaped
 _MOST_DIMENSIONS = 254
 _LARGEST = 2**63 - 1
 _LENGTH_BYTES = 10
-"""Bytes of the longest number in the code in which strings' lengths are saved."""
+"""The most bytes of a varint. TensorFlow saves the lengths of strings as varints."""
 
 
 def find_problem(index: Index) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 _FOLDER = "_estimator_emb_export"
-"""The attribute of an estimator that holds the folder into which it exports."""
+"""The estimator's attribute that holds the folder of its current export."""
 
 
 def note(estimator: Any, builder: Any) -> None:

@@ -23,7 +23,7 @@ class Writer:
         self._waiting: list[tuple[str, tf.DType, np.ndarray, str]] = []
         self._bytes = 0
         self._incomplete: dict[str, tuple[np.ndarray, int]] = {}
-        """Name of a float16 variable -> its rows, and how many of them are still to be added."""
+        """Name of a float16 variable -> its rows, and the number of rows still to be added."""
         self._merged = ""
 
     def __enter__(self) -> "Writer":

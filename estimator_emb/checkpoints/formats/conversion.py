@@ -20,7 +20,7 @@ from estimator_emb.reporting.suggestions import check_argument
 from estimator_emb.reporting.text_columns import escaped
 
 _Hosts = tuple[int, int]
-"""The numbers of hosts in whose 'mod' order the rows of a variable are, before and after."""
+"""Numbers of hosts for the 'mod' order of a variable's rows, before and after the conversion."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ from estimator_emb.checkpoints.formats.exporting import TableFormat
 from estimator_emb.checkpoints.reading.saved_tables import SavedTable
 
 _LARGEST_ATTRIBUTE = 64512
-"""Bytes beyond which Keras divides an attribute, as HDF5 limits an object's header."""
+"""Keras splits attributes with more bytes, because HDF5 limits the size of an object's header."""
 
 
 class _Keras(TableFormat):

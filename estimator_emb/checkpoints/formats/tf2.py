@@ -30,18 +30,18 @@ from estimator_emb.optimizers import OptimizationParameters, tf2_class
 from estimator_emb.reporting.text_columns import aligned
 
 WEIGHTS = "parameters"
-"""TensorFlow's name of the weights of a table, among its slots."""
+"""TensorFlow's name for a table's weights among the table's slots."""
 
 FILE = "ckpt-1"
-"""Name of the first checkpoint of `tf.train.Checkpoint.save`, and of the written one."""
+"""Name of the written checkpoint. `tf.train.Checkpoint.save` gives it to its first checkpoint."""
 
 Keys = dict[str, dict[str, str]]
-"""Table -> slot, or `WEIGHTS` -> name of the tensor in a checkpoint."""
+"""Table -> slot or `WEIGHTS` -> name of the tensor in a checkpoint."""
 
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
 STEP = f"step/{_VALUE}"
-"""Name of the `step` of a `tf.train.Checkpoint(step=...)`."""
+"""Name of the `step` in a checkpoint that `tf.train.Checkpoint(step=...)` saves."""
 _LAYOUTS = f"_sparse_core_table_layouts/{_VALUE}"
 
 
@@ -189,7 +189,7 @@ NOT_IN_A_CHECKPOINT = [
     "experimental_gradient_multiplier_fn",
     "vocabularies",
 ]
-"""What only the program's `EmbeddingConfigSpec` says of its tables."""
+"""Settings of tables that only the program's `EmbeddingConfigSpec` contains."""
 
 
 class _Tf2(TableFormat):

@@ -13,15 +13,15 @@ from estimator_emb.optimizers import ON_TPUS, OptimizationParameters
 from estimator_emb.spec.resolved import TABLE_PREFIX
 
 HELPER_PREFIX = "tpu_embedding_dummy_table_variable_"
-"""Prefix of the names of variables by which the legacy TPUEstimator found its gradients."""
+"""Name prefix of the helper variables by which the legacy TPUEstimator found its gradients."""
 
 RECORD = "estimator_emb/row_order"
-"""Name of the variable, a scalar string, that says how the rows of a checkpoint are ordered."""
+"""Name of the variable, a scalar string, that records the row order of a checkpoint."""
 
 _SUFFIXES = sorted({slot.suffix for optimizer in ON_TPUS for slot in optimizer.slots})
 
 DENSE_TOO = {"/Adagrad", "/Ftrl", "/Ftrl_1", "/Momentum", "/ProximalAdagrad"}
-"""Suffixes of slots that optimizers of `tf.compat.v1.train` give to any variable too."""
+"""Slot suffixes that optimizers of `tf.compat.v1.train` also give to dense variables."""
 
 _CPU_SLOTS = {
     "Adam": ("/Adam", "/Adam_1"),
@@ -29,19 +29,19 @@ _CPU_SLOTS = {
     "RMSProp": ("/RMSProp", "/RMSProp_1"),
     "Adadelta": ("/Adadelta", "/Adadelta_1"),
 }
-"""Optimizer of `tf.compat.v1.train` -> its slots, where the embedding optimizer has others."""
+"""Optimizer of `tf.compat.v1.train` -> its slots, if they differ from the embedding optimizer's."""
 
 _OF_TENSORFLOW_1 = re.compile(r"(?P<owner>.+)/(?P<rule>[A-Z]\w*?)(_\d+)?")
-"""Names of slots of optimizers of `tf.compat.v1.train`, such as `dense/kernel/Adam_1`."""
+"""Matches slots of optimizers of `tf.compat.v1.train`, such as `dense/kernel/Adam_1`."""
 
 _OF_KERAS = re.compile(r"training(_\d+)?/(?P<rule>[A-Z]\w*?)(_\d+)?/((?P<owner>.+)/)?\w+")
-"""Names of slots and rates of optimizers of Keras, such as `training/Adam/dense/kernel/m`."""
+"""Matches slots and rates of Keras optimizers, such as `training/Adam/dense/kernel/m`."""
 
 _DENSE_NAMES = {"kernel", "recurrent_kernel", "depthwise_kernel", "pointwise_kernel", "bias"}
-"""Last parts of the names of the matrices of dense layers."""
+"""Last part of the variable names of dense layers."""
 
 _COLUMN_NAMES = re.compile(r"(.*/)?(embedding_weights|[^/]*_shared_embedding)")
-"""Names of tables that feature columns make."""
+"""Matches names of tables that feature columns create."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ from estimator_emb.checkpoints.reading.saved_variables import SavedVariable
 QUANTILES = (0.05, 0.5, 0.95)
 
 _BIN_SHIFT = 15
-"""Lower bits of a float32 that the histogram ignores, so that a bin is 0.4 % wide."""
+"""Number of low bits of a float32 that the histogram ignores. A bin is then 0.4 % wide."""
 
 
 @dataclasses.dataclass(frozen=True)

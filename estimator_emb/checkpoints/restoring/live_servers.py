@@ -15,7 +15,7 @@ from estimator_emb.checkpoints.restoring.saver import PartsSaver
 from estimator_emb.reporting.console import logger
 
 _MARK = "estimator_emb_model_dir"
-"""Name of a variable on the first server: the `model_dir` of the model held there."""
+"""Name of a variable on the first server. It stores the `model_dir` of the servers' model."""
 
 
 class StepsSeen(tf.compat.v1.train.SessionRunHook):

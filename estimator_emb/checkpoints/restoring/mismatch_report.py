@@ -37,7 +37,7 @@ _IN_WARM_START = {
     _OLD_ROWS: "give {infos}, which moves rows to their new ids, or {elsewhere}",
     _OLD_NAME: "if it was renamed, give var_name_to_prev_var_name={{{names}}}",
 }
-"""What else to do where a warm start is what fails."""
+"""Remedy -> a different remedy if a warm start has failed."""
 
 
 class UnfitCheckpoint(CheckpointError, tf.errors.InvalidArgumentError):  # type: ignore[misc]

@@ -16,7 +16,7 @@ from estimator_emb.reporting.console import logger
 from estimator_emb.spec.resolved import Table
 
 OLD_SECONDS = 3600
-"""Age at which the folder of a save counts as left behind where no lock tells."""
+"""Age at which the folder of a save counts as abandoned, if no lock tells."""
 
 
 class ModelDirectory:
@@ -26,7 +26,7 @@ class ModelDirectory:
         checkpoint_files.check_folder(path)
         self._path = path
         self.start: tuple[str | None] | None = None
-        """The checkpoint that a call restores, or None, inside `restoring`."""
+        """Inside `restoring`, a tuple of the checkpoint that the current call restores, or None."""
 
     def latest(self) -> str | None:
         return checkpoint_files.latest(self._path)

@@ -13,7 +13,7 @@ import tensorflow as tf
 from estimator_emb.compat.internals.graphs import BulkSaverBuilder
 
 FILE_BYTES = 64 << 20
-"""The least size of a data file where a device writes several."""
+"""Minimum average size of a device's data files if there are several."""
 MOST_FILES = 8
 
 
@@ -191,7 +191,7 @@ class PartsSaver(tf.compat.v1.train.Saver):
     """
 
     _restored: tuple[Any, str] | None = None
-    """A session, as a weak reference, and its restored checkpoint."""
+    """A weak reference to a session, and the checkpoint that the session restored."""
 
     def __init__(self, config: Any, parts: Callable[[bytes], list[bytes]] | None = None):
         """`parts` makes other hosts write their parts of a checkpoint, and returns the paths."""

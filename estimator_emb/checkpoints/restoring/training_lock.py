@@ -21,10 +21,10 @@ except ImportError:  # This system does not have it.
 
 FILE = ".estimator_emb.lock"
 _SHOWN = 200
-"""Characters of a lock file that a message shows: anyone may have written it."""
+"""The most characters of a lock file that a message shows. Anyone may have written the file."""
 
 _descriptors: set[int] = set()
-"""Open lock files of this process."""
+"""Descriptors of the lock files that this process holds open."""
 
 
 @contextlib.contextmanager

@@ -18,10 +18,10 @@ from estimator_emb.checkpoints.files.checkpoint_files import CheckpointError
 from estimator_emb.reporting.console import logger
 
 FILE = "estimator_emb_vocabularies.json"
-"""Name of the file beside the checkpoints: key of a column -> [[words, checksum], ...]."""
+"""Name of the file in `model_dir`: key of a column -> [[words, checksum], ...]."""
 
 _LOOKUP = re.compile(r"(?:.*/)?([^/]+?)_lookup(?:_\d+)?/.*")
-"""The op by which a column fills the lookup of its words."""
+"""Matches the op with which a column fills the lookup table of its vocabulary."""
 _PIECE_BYTES = 1 << 20
 
 Vocabularies = dict[str, list[list[Any]]]

@@ -14,7 +14,7 @@ from estimator_emb.reporting.suggestions import suggestion
 
 _STEP = "global_step"
 _WITHOUT_STEP = re.compile(rf"^(\(\?\w+\))?\(\?!{_STEP}:0\$\)\(\?:(.*)\)$", re.S)
-"""What `without_global_step` makes of a pattern."""
+"""Matches the patterns that `without_global_step` writes."""
 _SHOWN = 6
 
 

@@ -30,10 +30,10 @@ import zlib
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SEED = 1
-"""The seed of Python, NumPy and TensorFlow."""
+"""Seed of the random numbers of Python, NumPy and TensorFlow."""
 
 MOST_PREDICTIONS = 1000
-"""The most predictions of a call of `predict` that are compared."""
+"""The most predictions that are compared for each call of `predict`."""
 
 
 class Done(BaseException):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 _SMALLEST_SCALE = 1e-6
-"""Smaller values are what rounding leaves of a gradient that is 0."""
+"""A gradient of 0 may differ from 0 by less than this, because of rounding."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,9 +30,9 @@ _SLOTS = {
     "Adadelta/accumulators": "Adadelta",
     "Adadelta/updates": "Adadelta_1",
 }
-"""End of the name of a slot as on a TPU -> that of tf.compat.v1.train.
+"""End of a slot's name on a TPU -> end of its name in tf.compat.v1.train.
 
-Source: `optimizers/*.py`, and the names that `tf.compat.v1.train.Optimizer._zeros_slot` is given.
+Source: `optimizers/*.py`, and the names passed to `tf.compat.v1.train.Optimizer._zeros_slot`.
 """
 
 _BETA = re.compile(r"(^|/)beta[12]_power(_[0-9]+)?$")

@@ -12,12 +12,13 @@ import numpy as np
 from estimator_emb.checkpoints.files.checkpoint_reader import CheckpointReader
 
 _SLOTS = (("/Adam", "/Adam_1"), ("/Adam/m", "/Adam/v"))
-"""First and second moment, of `tf.compat.v1.train` and of tables."""
+"""First and second moment: names in `tf.compat.v1.train`, then names for tables."""
 _NOISE = 1e-7
 _OF_LARGEST = 1e-6
-"""Gradients are noise if they are smaller than both: a number, and a part of the model's largest.
+"""Gradients are noise if they are at most `_NOISE` and at most this part of the largest gradient.
 
-The roots of second moments stand for gradients, of which they are 0.03 times or more."""
+The root of a second moment stands for a gradient. It is at least 0.03 times the gradient.
+"""
 
 
 Groups = dict[str, tuple[str, ...]]

@@ -23,7 +23,7 @@ from estimator_emb.reporting.text_columns import counted
 _SECONDS_BETWEEN_LINES = 10.0
 _LAST_LINES = 15
 OUT = "{out}"
-"""Stands for a side's own output folder, in the program's arguments and environment variables."""
+"""Placeholder for a side's output folder, in the program's arguments and environment variables."""
 
 _PACKAGE = pathlib.Path(__file__).absolute().parents[2]
 _PROGRAM = _PACKAGE / "cli" / "bin" / "compare_worker.py"

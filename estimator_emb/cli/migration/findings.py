@@ -61,7 +61,7 @@ _ARGUMENTS: dict[tuple[str, str], tuple[str, str, str]] = {
         "TableConfig(learning_rate=0.0) is a rate; it used to mean that none is given.",
     ),
 }
-"""Class and argument -> pattern of its values that need no finding, group and text of one."""
+"""Class and argument -> pattern of values without a finding, and the finding's group and text."""
 
 _DOTTED = re.compile(r"(tensorflow|tensorflow_estimator)(\.[A-Za-z_]\w*)+")
 

@@ -24,7 +24,7 @@ _LOCAL_NAMES = {
     renames.API_V2: ("tf_estimator", "tf_estimator_v2", "tf2_estimator"),
     renames.TF1: ("tf1", "tf_v1", "tensorflow_v1"),
 }
-"""Module -> local names for it in order of preference; a program gets the first free one."""
+"""Module -> local names for it in order of preference. A program gets the first free name."""
 
 _WITHOUT_KERAS = {*sys.stdlib_module_names, "absl", "numpy", "pandas", "scipy", "six", "yaml"}
 """Packages whose import does not use tf.keras."""

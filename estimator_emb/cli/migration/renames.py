@@ -66,10 +66,10 @@ def _same(owner: str, module: str, names: str, prefix: str = "") -> dict[str, Ta
 
 _CLASSES = pathlib.Path(__file__).parents[2] / "optimizers" / "_classes.py"
 PARAMETERS = " ".join(re.findall(r"(\w+) as ", _CLASSES.read_text(encoding="utf-8")))
-"""The optimizers of this package, read from the text of a module that needs TensorFlow."""
+"""The optimizers of this package. Importing their module needs TensorFlow, so its text is read."""
 
 _OF_TPU_EMBEDDING = re.sub(r"\b(Adadelta|CenteredRMSProp|MDLAdagradLight)\w+ ?", "", PARAMETERS)
-"""Those that TensorFlow's own `tpu_embedding` has."""
+"""The optimizers that TensorFlow's own `tpu_embedding` has."""
 
 _PUBLIC = (
     "BestExporter EstimatorSpec EvalSpec Exporter FinalExporter LatestExporter ModeKeys TrainSpec "
@@ -166,7 +166,7 @@ TABLE: dict[str, Target | Advice] = {
     **_same(f"{ESTIMATOR}.mode_keys", OURS, "ModeKeys"),
     **_same(f"{ESTIMATOR}.exporter", OURS, "BestExporter Exporter FinalExporter LatestExporter"),
 }
-"""Legacy name outside tf.contrib -> where it is now, or what a person must decide."""
+"""Legacy name outside tf.contrib -> its new place, or what a person must decide."""
 
 NEED_OURS = ("tensorflow_estimator", *LACKING)
 """Modules that TensorFlow >= 2.16 can import only after estimator_emb."""
@@ -179,7 +179,7 @@ _LEGACY_MODULES = frozenset(
         "tf.compat.v1.estimator.tpu.experimental tensorflow.python.tpu.async_checkpoint"
     ).split()
 )
-"""Modules that the newest TensorFlow lacks: every name in them is legacy."""
+"""Modules that the newest TensorFlow no longer has. Every name in them is legacy."""
 
 _CONTRIB_MODULES = [
     *contrib_names.MOVED,
@@ -189,7 +189,7 @@ _CONTRIB_MODULES = [
         if contrib_names.MODULES[owner].members or contrib_names.MODULES[owner].elsewhere
     ),
 ]
-"""Modules below tf.contrib whose names have entries of their own in the tables."""
+"""Modules below tf.contrib for whose names there are separate entries."""
 
 _SPELLINGS = [
     (re.compile(pattern + r"(?=\.|$)"), canonical)

@@ -14,7 +14,7 @@ from estimator_emb.cli.migration.dotted_names import Alias, Binding, Program, Us
 from estimator_emb.cli.migration.source import Edits
 
 _KEPT = re.compile(r"tf(\.compat\.v1)?\.estimator(?!\.tpu\b)\b")
-"""Names that `estimator_emb.install()` brings back, as TensorFlow spells them."""
+"""Matches names that `estimator_emb.install()` restores, in TensorFlow's spelling."""
 
 _MAKES_AN_ESTIMATOR = re.compile(
     r"tf(\.compat\.v1)?(\.estimator(\.experimental)?\.(\w*(Estimator|Classifier|Regressor)|KMeans"
@@ -113,7 +113,7 @@ class _Plan:
         self._code = program.code
         self._notes = notes
         self._aliased: dict[Alias, Use] = {}
-        """Assignments that give a legacy module another name, and that module."""
+        """Assignment that gives a legacy module another name -> the use of the module."""
         self._values = {alias.value: alias for alias in program.aliases}
         self._assigned = {
             renames.canonical(path)

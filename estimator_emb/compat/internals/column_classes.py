@@ -8,37 +8,37 @@ from tensorflow.python.tpu import feature_column_v2 as _tpu_feature_column_v2
 # ---- Columns of TPU tables --------------------------------------------------------------------
 
 tpu_feature_column = _tpu_feature_column
-"""The module of TensorFlow 1's TPU columns, whose record of scopes is replaced by ours."""
+"""The module of TensorFlow 1's TPU columns. We replace its record of scopes by ours."""
 
 tpu_feature_column_v2 = _tpu_feature_column_v2
-"""The module of TensorFlow 2's TPU columns, which has a record of scopes of its own."""
+"""The module of TensorFlow 2's TPU columns. It keeps a separate record of scopes."""
 
 LegacyTPUEmbeddingColumn = _tpu_feature_column._TPUEmbeddingColumn
-"""A column that an `EmbeddingConfigSpec` may list: `tpu.embedding_column` with TensorFlow 1."""
+"""Class of TensorFlow 1's `tpu.embedding_column`. An `EmbeddingConfigSpec` may list it."""
 
 LegacyTPUSharedEmbeddingColumn = _tpu_feature_column._TPUSharedEmbeddingColumn
-"""The same of `tpu.shared_embedding_columns`."""
+"""Class of TensorFlow 1's `tpu.shared_embedding_columns`. An `EmbeddingConfigSpec` may list it."""
 
 TPUEmbeddingColumn = _tpu_feature_column_v2._TPUEmbeddingColumnV2
-"""The same of today's `embedding_column`; its methods are wrapped to record names of variables."""
+"""Class of today's `embedding_column`. We wrap its methods to record names of variables."""
 
 TPUSharedEmbeddingColumn = _tpu_feature_column_v2._TPUSharedEmbeddingColumnV2
-"""The same of today's `shared_embedding_columns`."""
+"""Class of today's `shared_embedding_columns`. We wrap its methods likewise."""
 
 EmbeddingDevice = _tpu_feature_column_v2.EmbeddingDevice
-"""The places where a column can say that its table is looked up."""
+"""Where a column's table is looked up, as the column can request."""
 
 pad_sparse_embedding_lookup_indices = _tpu_feature_column_v2.pad_sparse_embedding_lookup_indices
-"""Ids of fixed shape and their mask, as columns that the model looks up itself read them."""
+"""Pads ids to a fixed shape and makes their mask, for columns that the model itself looks up."""
 
 TENSOR_CORE_MASK_KEY_SUFFIX = _tpu_feature_column_v2._TENSOR_CORE_MASK_KEY_SUFFIX
-"""Ends the feature key of that mask."""
+"""End of the feature key of the mask from `pad_sparse_embedding_lookup_indices`."""
 
 sequence_length_key = _tpu_feature_column.get_sequence_length_feature_key_name_from_feature_key_name
-"""The feature key under which a sequence column of a TPU table finds the lengths."""
+"""Returns the feature key where a sequence column of a TPU table finds the sequence lengths."""
 
 TPU_FC_TO_SCOPE = _tpu_feature_column._TPU_FC_TO_SCOPE
-"""The graph collection in which TPU columns record scopes, where we do not record names."""
+"""The graph collection in which TPU columns record scopes while we do not record names."""
 
 # ---- TensorFlow's own columns -----------------------------------------------------------------
 
@@ -46,46 +46,46 @@ BucketizedColumn = _feature_column_v2.BucketizedColumn
 """A categorical column that computes its ids from numbers."""
 
 CrossedColumn = _feature_column_v2.CrossedColumn
-"""A categorical column that computes its ids from what other columns read."""
+"""A categorical column that computes its ids from the features of other columns."""
 
 LegacyNumericColumn = _feature_column._NumericColumn
-"""A column that the model computes, of no meaning on a TPU; so are the next four."""
+"""A column that the model computes and that has no table on a TPU, like the next four classes."""
 
 LegacyEmbeddingColumn = _feature_column._EmbeddingColumn
-"""The column of TensorFlow 1's own `embedding_column`."""
+"""Class of TensorFlow 1's own `embedding_column`."""
 
 LegacySharedEmbeddingColumn = _feature_column._SharedEmbeddingColumn
-"""The column of TensorFlow 1's own `shared_embedding_columns`."""
+"""Class of TensorFlow 1's own `shared_embedding_columns`."""
 
 NumericColumn = _feature_column_v2.NumericColumn
-"""The column of `tf.feature_column.numeric_column`."""
+"""Class of `tf.feature_column.numeric_column`."""
 
 EmbeddingColumn = _feature_column_v2.EmbeddingColumn
-"""The column of `tf.feature_column.embedding_column`."""
+"""Class of `tf.feature_column.embedding_column`."""
 
 SharedEmbeddingColumn = _feature_column_v2.SharedEmbeddingColumn
-"""The column of `tf.feature_column.shared_embeddings`, refused in an `EmbeddingConfigSpec`."""
+"""Class of `tf.feature_column.shared_embeddings`. An `EmbeddingConfigSpec` refuses it."""
 
 HashedCategoricalColumn = _feature_column_v2.HashedCategoricalColumn
-"""A column whose ids the native kernels compute; so are those of the next three."""
+"""A hashed column. The native kernels compute its ids and those of the next three classes."""
 
 VocabularyFileCategoricalColumn = _feature_column_v2.VocabularyFileCategoricalColumn
-"""The column of a vocabulary file."""
+"""A column with a vocabulary file."""
 
 VocabularyListCategoricalColumn = _feature_column_v2.VocabularyListCategoricalColumn
-"""The column of a vocabulary in a list."""
+"""A column with a vocabulary list."""
 
 IdentityCategoricalColumn = _feature_column_v2.IdentityCategoricalColumn
-"""The column of ids, perhaps with a default value."""
+"""A column with ids as its input, and an optional default value."""
 
 StateManagerImpl = _feature_column_v2._StateManagerImpl
-"""Creates the variables of a layer's columns; one of this very kind goes by variable scopes."""
+"""Creates the variables of a layer's columns. Its own `create_variable` uses variable scopes."""
 
 LazyBuilder = _feature_column._LazyBuilder
-"""Transforms each feature once for all columns of a v1 input layer; its `get` is wrapped."""
+"""Transforms each feature once for all columns of a v1 input layer. We wrap its `get`."""
 
 FeatureTransformationCache = _feature_column_v2.FeatureTransformationCache
-"""The same for the layers of Keras."""
+"""Transforms each feature once for all columns of a Keras layer. We wrap its `get`."""
 
 normalize_feature_columns = _feature_column._normalize_feature_columns
-"""Checks the columns given to `sequence_input_layer`, as TensorFlow's own input layers do."""
+"""Checks the columns passed to `sequence_input_layer`, as TensorFlow's own input layers do."""

@@ -29,77 +29,78 @@ from tensorflow.python.util import tf_export as _tf_export
 # ---- Graphs and functions ---------------------------------------------------------------------
 
 colocate_with = _ops.colocate_with
-"""Puts ops beside a tensor or variable; `tf.compat.v1.colocate_with` warns at every call."""
+"""Colocates ops with a tensor or variable. `tf.compat.v1.colocate_with` warns at every call."""
 
 gradient_registry = _ops.gradient_registry
-"""Holds the function of each `tf.custom_gradient`, and with it its graph, until it is taken out."""
+"""Holds each `tf.custom_gradient`'s function, and thereby its graph, until it is unregistered."""
 
 custom_gradient = _custom_gradient
-"""Finds by `get_variable_by_name` the variables of what `tf.recompute_grad` computes again."""
+"""Its `get_variable_by_name` finds the variables of functions that `tf.recompute_grad` repeats."""
 
 eager_mode = _context.eager_mode
-"""Executes eagerly inside, where XLA's module of a function can be had, also in TF1 programs."""
+"""Executes eagerly inside, also in TF1 programs. A function's XLA module is available there."""
 
 could_possibly_record = _record.could_possibly_record
-"""Whether a GradientTape is open: it must see how an activation depends on the helper variable."""
+"""Whether a GradientTape is open. It must record how activations depend on the helper variable."""
 
 control_flow_util = _control_flow_util
-"""Says by `GraphOrParentsInXlaContext` whether loops and branches are made in XLA's form."""
+"""With `GraphOrParentsInXlaContext`, says whether loops and branches are created in XLA's form."""
 
 gen_random_ops = _gen_random_ops
-"""Makes the stateful random ops, in whose place PJRT devices get stateless ones."""
+"""Creates stateful random ops. On PJRT devices stateless ops replace them."""
 
 LoopGraph = _control_flow_v2_func_graphs.WhileBodyFuncGraph
-"""The graph of a loop's body, whose first argument is the number of the turn."""
+"""The graph of a loop's body. Its first argument is the iteration number."""
 
 output_context = _control_flow_util.GetOutputContext
-"""The loop or branch of the v1 kind that the tensors of an op can be read in; None for outside."""
+"""Returns the v1 loop or branch where an op's outputs can be read, or None if outside of both."""
 
 BranchGradientGraph = _cond_v2._CondGradFuncGraph
-"""The graph of the gradient of a branch, which keeps that of the branch."""
+"""The graph of a branch's gradient. It refers to the branch's graph."""
 
 LoopGradientGraph = _while_v2._WhileBodyGradFuncGraph
-"""The graph of the gradient of a loop's body, which keeps that of the body."""
+"""The graph of the gradient of a loop's body. It refers to the body's graph."""
 
 function_def_to_graph = _function_def_to_graph.function_def_to_graph
-"""The graph of a function of TensorFlow 1's kind, which keeps none; `preflight` looks into it."""
+"""Builds the graph of a TensorFlow 1 function, which stores none. `preflight` inspects it."""
 
 fn_args = _function_utils.fn_args
-"""The arguments of a program's function, through partials and methods, as Estimators tell them."""
+"""Returns the arguments of a function, partial or method of a program, as Estimators do."""
 
 has_kwargs = _function_utils.has_kwargs
-"""Whether a program's function takes any argument, as Estimators tell it."""
+"""Returns whether a program's function takes any keyword argument, as Estimators do."""
 
 not_converted = _autograph.autograph_artifact
-"""Keeps AutoGraph, in a `tf.function`, from rewriting a function and all that it calls.
+"""Keeps AutoGraph, in a `tf.function`, from rewriting a function and everything that it calls.
 
-`tf.autograph.experimental.do_not_convert` would add a frame to tracebacks, and keep AutoGraph from
-what the program gives to `Dataset.map` too."""
+`tf.autograph.experimental.do_not_convert` would add a frame to tracebacks. It would also keep
+AutoGraph from rewriting functions that the program passes to `Dataset.map`.
+"""
 
 summary_writer_initializers = _summary_ops.summary_writer_initializer_op
-"""The ops that create a graph's summary writers, which tensorflow-estimator's hooks run first."""
+"""Returns the ops that create summary writers. tensorflow-estimator's hooks run them first."""
 
 tf_export = _tf_export
-"""The registry of API names: `tensorflow-estimator` needs the one that TensorFlow 2.16 dropped."""
+"""The registry of API names. `tensorflow-estimator` needs a name that TensorFlow 2.16 removed."""
 
 # ---- Variables --------------------------------------------------------------------------------
 
 default_variable_store = _variable_scope._get_default_variable_store
-"""What `get_variable` has made in a graph: names that tables must not take again."""
+"""The variables that `get_variable` has created in a graph. Tables must not reuse their names."""
 
 PartitionInfo = _variable_scope._PartitionInfo
-"""What an initializer with the argument `partition_info` is told of its part of a table."""
+"""Passed to initializers with the argument `partition_info`: the part of a table to initialize."""
 
 # ---- Savers -----------------------------------------------------------------------------------
 
 BulkSaverBuilder = _saver.BulkSaverBuilder
-"""What savers write and read files with; ours divides large tables over several files."""
+"""Writes and reads files for savers. Our subclass divides large tables over several files."""
 
 object_graph_key_mapping = _saver.object_graph_key_mapping
-"""The names of the variables in a checkpoint of `tf.train.Checkpoint`, as a saver matches them."""
+"""Returns the variable names in a `tf.train.Checkpoint` file, as a saver matches them."""
 
 SaveableObject = _saveable_object.SaveableObject
-"""What else than variables a saver saves: batches that one session call leaves for the next."""
+"""A value other than a variable that a saver saves: batches kept for the next session call."""
 
 SaveSpec = _saveable_object.SaveSpec
 """One tensor of a `SaveableObject`."""
@@ -107,38 +108,38 @@ SaveSpec = _saveable_object.SaveSpec
 # ---- Input ------------------------------------------------------------------------------------
 
 data_nest = _data_nest
-"""Structures as tf.data sees them, in which a list is a tensor; `tf.nest` takes lists apart."""
+"""tf.data's nest. It treats a list as a tensor, and `tf.nest` flattens lists."""
 
 GLOBAL_ITERATORS = _iterator_ops.GLOBAL_ITERATORS
-"""The graph collection of tf.data iterators, whose positions are saved."""
+"""The graph collection of tf.data iterators. Input checkpoints save their positions."""
 
 IteratorSaveable = _iterator_ops._IteratorSaveable
-"""Saves and restores the position of an iterator of a graph."""
+"""Saves and restores the position of a graph's iterator."""
 
 NoneTensorSpec = _none_tensor.NoneTensorSpec
-"""What a dataset says of a None in its elements: labels that are not there, for `preflight`."""
+"""The spec of a None in a dataset's elements. `preflight` uses it for missing labels."""
 
 external_state_policy_to_enum = _experimental_iterator_ops._convert_external_state_policy_to_enum
-"""The policy of a `CheckpointInputPipelineHook` as `IteratorSaveable` takes it."""
+"""Converts a `CheckpointInputPipelineHook`'s policy to the form that `IteratorSaveable` takes."""
 
 global_step_read = _training_util._get_or_create_global_step_read
-"""The global step as the hooks of a session read it: one op for all of them."""
+"""Returns the op with which all hooks of a session read the global step."""
 
 StockCheckpointInputPipelineHook = getattr(
     _experimental_iterator_ops, "CheckpointInputPipelineHook", None
 )
-"""Until TensorFlow 2.15: the hook that ours takes the place of, where a program has made one."""
+"""Until TensorFlow 2.15: the hook that our hook replaces if a program has created it."""
 
 # ---- Clusters ---------------------------------------------------------------------------------
 
 CoordinatorMode = _coordinator.CoordinatorMode
-"""The ways in which TensorFlow's distribute coordinator runs."""
+"""The modes of TensorFlow's distribute coordinator."""
 
 run_distribute_coordinator = _coordinator.run_distribute_coordinator
-"""Runs a function in each task of a cluster; what `RunConfig(train_distribute=...)` leads to."""
+"""Runs a function in each task of a cluster. `RunConfig(train_distribute=...)` leads to it."""
 
 current_worker_context = _coordinator_context.get_current_worker_context
-"""The task of the cluster in which such a function runs."""
+"""Returns the cluster's task in which such a function runs."""
 
 normalize_cluster_spec = _multi_worker_util.normalize_cluster_spec
-"""A cluster in whatever form it is given, as a `ClusterSpec`."""
+"""Converts a cluster in any accepted form to a `ClusterSpec`."""

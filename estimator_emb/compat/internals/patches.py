@@ -124,7 +124,7 @@ class Changes(contextlib.ExitStack):
 
 
 LASTING = Changes()
-"""Changes that last until the process ends; docs/importing.md lists them."""
+"""Changes that last until the process ends. docs/importing.md lists them."""
 _without_warnings = threading.Lock()
 
 

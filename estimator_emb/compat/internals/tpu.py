@@ -16,47 +16,47 @@ from tensorflow.python.tpu.ops import tpu_ops as _tpu_ops
 # ---- Cores ------------------------------------------------------------------------------------
 
 gen_tpu_ops = _gen_tpu_ops
-"""The ops between cores, which an emulated TPU replaces: they have a kernel on a TPU only."""
+"""Ops between cores. They only have a TPU kernel, so an emulated TPU replaces them."""
 
 xla = _xla
-"""The number of a core, which an emulated TPU replaces: off a TPU its kernel ends the process."""
+"""Has the op for a core's number. An emulated TPU replaces it: its CPU kernel ends the process."""
 
 tpu_util = _tpu_util
-"""Tells a program the context of its TPU, which an emulated one answers as a TPU does."""
+"""Has the function that returns a program's TPU context. An emulated TPU replaces it."""
 
 device_context = _device_context
-"""The same by another name."""
+"""Has the same function as `tpu_util`. An emulated TPU replaces it too."""
 
 TPUReplicateContext = _tpu_replication.TPUReplicateContext
-"""The context that a program is told."""
+"""The context that an emulated TPU tells a program."""
 
 registered_kernels = _kernels.get_registered_kernels_for_op
-"""The kernels of an op: one without any for a CPU fails every session call."""
+"""Returns the kernels of an op. An op without a CPU kernel fails every session call."""
 
 tpu_shard_context = _tpu_function.tpu_shard_context
-"""Tells `CrossShardOptimizer` and TPU columns of how many cores the model is one."""
+"""Tells `CrossShardOptimizer` and TPU columns the number of cores that run the model."""
 
 get_tpu_context = _tpu_function.get_tpu_context
-"""The number of cores that `tpu_shard_context` has told."""
+"""Returns the number of cores that `tpu_shard_context` has set."""
 
 split_compile_and_replicate = _tpu.split_compile_and_replicate
-"""Builds a step as a TPU gets it, for `preflight`, from inputs that need not be in an infeed."""
+"""Builds a step as for a TPU, for `preflight`. Its inputs need not come from an infeed."""
 
 # ---- Ops of the hosts -------------------------------------------------------------------------
 
 tpu_ops = _tpu_ops
-"""Ops that run on the hosts of a TPU, and the gradient that goes with one of them."""
+"""Ops that run on the hosts of a TPU, and the gradient of one of these ops."""
 
 SUPPORTED_INFEED_DTYPES = _tpu_ops._SUPPORTED_INFEED_DTYPES
-"""The types of features and labels that reach a TPU, and so one that is emulated."""
+"""The types of features and labels that can reach a TPU or an emulated TPU."""
 
 PartitionedInfeedQueue = _tpu_feed._PartitionedInfeedQueue
-"""Checks how a tensor is to be divided over the cores of a replica, where a TPU is emulated."""
+"""For an emulated TPU, checks how a tensor is divided over the cores of a replica."""
 
 # ---- Systems ----------------------------------------------------------------------------------
 
 tpu_system_metadata = _tpu_system_metadata
-"""Asks a TPU how many hosts and cores it has."""
+"""Asks a TPU for its numbers of hosts and cores."""
 
 tpu_strategy_util = _tpu_strategy_util
-"""Starts and stops TPU systems, which an emulated TPU need not do."""
+"""Starts and stops TPU systems. An emulated TPU does not need this."""

@@ -21,7 +21,7 @@ REMEDY = (
     "whole, with drop_remainder=True."
 )
 OF_SHAPES = re.compile(r"\b(shapes?|dimensions?|dims?|sizes?|rank|broadcast\w*)\b", re.IGNORECASE)
-"""In an error: it is about the shapes of tensors."""
+"""Matches an error about the shapes of tensors."""
 
 
 @contextlib.contextmanager

@@ -17,10 +17,10 @@ _LISTS = {
         "saving_listeners must be a list of CheckpointSaverListener",
     ),
 }
-"""Argument -> the class of its elements, and tensorflow-estimator's phrase for another class."""
+"""Argument -> its elements' class, and tensorflow-estimator's error text for other classes."""
 
 _OWNERS = {"train": "Train ", "evaluate": "Eval "}
-"""Call -> how tensorflow-estimator's messages begin the name of its argument."""
+"""Call -> the word before the argument's name in tensorflow-estimator's messages."""
 
 
 def check_call(call: str, on_tpu: bool = False, **given: Any) -> None:

@@ -9,7 +9,7 @@ from estimator_emb.spec import tf_config
 from estimator_emb.spec.options import CannotEmulate
 
 _SYNCHRONOUS = "sync_token_q"
-"""The queue that `SyncReplicasOptimizer` adds to a graph."""
+"""Name of the queue that `SyncReplicasOptimizer` adds to a graph."""
 
 
 def checked(config: Any, tables: bool) -> Any:

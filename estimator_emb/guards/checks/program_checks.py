@@ -20,7 +20,7 @@ BATCH_SIZES = {
     ModeKeys.EVAL: "eval_batch_size",
     ModeKeys.PREDICT: "predict_batch_size",
 }
-"""Mode -> the argument of `TPUEstimator` with its batch size."""
+"""Mode -> `TPUEstimator`'s argument for the batch size."""
 
 _INPUT_ARGUMENTS = ("params", "config", "mode", "input_context")
 _MODEL_ARGUMENTS = ("features", "labels", "mode", "params", "config", "self")

@@ -13,7 +13,7 @@ _KNOWN = (
     "tensorflow_estimator.",
     "tensorflow.python.training.basic_session_run_hooks",
 )
-"""Modules whose hooks run only ops that their attributes hold."""
+"""Modules with hooks that only run ops stored in their attributes."""
 _keys = tf.compat.v1.GraphKeys
 _COLLECTIONS = (
     *(_keys.SUMMARIES, _keys.SUMMARY_OP, _keys.INIT_OP, _keys.LOCAL_INIT_OP, _keys.READY_OP),

@@ -8,13 +8,13 @@ from estimator_emb.compat.internals.tpu import registered_kernels
 from estimator_emb.reporting import frames
 
 NUMBER = "XlaReplicaId"
-"""Type of the op that returns a core's number; its CPU kernel aborts the process."""
+"""Type of the op that returns a core's number. Its CPU kernel aborts the process."""
 
 _DEVICES = frozenset(("CPU", "DEFAULT", "GPU"))
 _REPLACED = ("AccumulateNV2",)
-"""Ops without a kernel, which TensorFlow replaces before it looks for one."""
+"""Ops that TensorFlow replaces before it looks for a kernel. They need no kernel."""
 _UNIMPLEMENTED = ("XlaRecv", "XlaSend")
-"""Ops whose kernels always fail."""
+"""Ops with kernels that always fail."""
 
 
 def check_kernels() -> None:
@@ -57,7 +57,7 @@ _ADVICE = {
     "TPUPartitionedInput": "Give model_fn the whole tensor: an emulated core has all of it.",
     "TPUPartitionedOutput": "Read the whole tensor: an emulated core has all of it.",
 }
-"""Op that only a TPU runs -> what to do instead."""
+"""Op that only runs on a TPU -> what to do instead."""
 
 _HAS_NONE = (
     " is xla.replica_id(), which has no number here. Only model_fn has one, on a core of a real or "

@@ -90,7 +90,7 @@ def _installed(package: str) -> bool:
 _SLIM = dict.fromkeys(
     (f"{NAME}.slim", f"{NAME}.slim.python", f"{NAME}.slim.python.slim"), "tf_slim"
 )
-"""In TensorFlow 1.15's slim, everything is below python.slim too."""
+"""Paths of slim. In TensorFlow 1.15, slim's `python` submodule repeats all of it."""
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):

@@ -20,7 +20,7 @@ _DEFAULTS = dict.fromkeys(_REQUIRED, inspect.Parameter.empty) | {
     "num_thresholds": 200,
     "curve": "ROC",
 }
-"""Argument -> its default; that of all others is None."""
+"""Argument -> its default. All other arguments default to None."""
 _COLLECTIONS = "metrics_collections updates_collections"
 _LAST = f"{_COLLECTIONS} name"
 
@@ -46,8 +46,10 @@ _STREAMING = {
         "sparse_precision_at_k=precision_at_k sparse_recall_at_k=recall_at_k"
     ),
 }
-"""Arguments in the old order -> names in tf.contrib.metrics after 'streaming_', old=new where
-tf.metrics has another one."""
+"""Arguments in the old order -> names in tf.contrib.metrics without 'streaming_'.
+
+old=new if the name in tf.metrics differs.
+"""
 
 
 def _streaming(name: str, today: str, arguments: str) -> Callable[..., Any]:

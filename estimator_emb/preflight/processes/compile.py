@@ -37,7 +37,7 @@ _INSTRUCTION = re.compile(
     r'[^\n]*op_name="(?P<name>[^"]+)"'
 )
 _NO_TENSORS = ("parameter", "broadcast", "constant", "iota")
-"""Instructions whose results are arguments, or are computed where they are used."""
+"""Instructions that return arguments, or values computed where they are used."""
 
 
 def largest(module: devices.LoweredModule, count: int = 3) -> list[dict]:
