@@ -24,9 +24,9 @@ _HEAD_OF_LOG = re.compile(r"^[IWEF]\d{4} \S+ +\d+ \S+\] ")
 
 @contextlib.contextmanager
 def handled_signals(handler: Callable[[int, Any], None]) -> Iterator[None]:
-    """Calls `handler(number, frame)` when one of SIGNALS arrives in this context."""
-    # Ignored signals stay ignored, as `nohup` and background shells want.
-    # A handler set by C code reads as None and could not be restored.
+    """Calls `handler(number, frame)` for each of SIGNALS that arrives inside."""
+    # Ignored signals stay ignored, as `nohup` and background shells want. A handler set by C code
+    # stays too. Python reads it as None, and could not restore it.
     numbers = [one for one in SIGNALS if signal.getsignal(one) not in (signal.SIG_IGN, None)]
     before = {one: signal.signal(one, handler) for one in numbers}
     try:

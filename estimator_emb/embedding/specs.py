@@ -25,7 +25,7 @@ class Loss:
       owner: the spec, the table or the feature that has the setting, by its name.
       setting: the setting and its value.
       effect: how training differs without it.
-      instead: what a program can do about it.
+      instead: advice on what to do about it.
     """
 
     owner: str
@@ -83,7 +83,7 @@ def to_tensorflow(
     """Translates our objects, or a spec, to TensorFlow's own, for TPUEmbedding or TPUEmbeddingV2.
 
     In a spec, a table's own learning rate and the spec's `clipping_limit` move into the table's
-    optimizer. A combiner of None becomes 'sum', with the same result for one id per sample.
+    optimizer. `combiner=None` becomes 'sum', with the same result for a single id per sample.
     Settings without a counterpart, such as `experimental_gradient_multiplier_fn` and the vocabulary
     of a column, are left out, logged, and listed in `losses` with their effects. A table gets no
     optimizer (None) if TensorFlow 2 does not have its optimizer.

@@ -134,7 +134,7 @@ class CoreInputs:
                 )
 
     def _on_core(self, specs: Any, name: str, index: int) -> Any:
-        """Returns the specs for one core. Inputs that the infeed cannot carry become findings."""
+        """Returns the specs for a core. Inputs that the infeed cannot carry become findings."""
         if isinstance(specs, Mapping):
             on_core = {
                 key: self._on_core(spec, f"{name}[{key!r}]", index) for key, spec in specs.items()

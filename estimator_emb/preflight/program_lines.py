@@ -52,7 +52,7 @@ def _innermost(passed: Any) -> str | None:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Returns whether a class or column rejected its arguments, as it would on a TPU too."""
+    """Returns whether a class or column rejected its arguments. It would do so on a TPU too."""
     passed = list(traceback.extract_tb(error.__traceback__))
     inside = list(
         itertools.takewhile(

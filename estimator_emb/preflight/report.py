@@ -57,7 +57,7 @@ class Compilation:
       generation: a name such as 'v4', or 'v4, v6e' if the step did not get as far as the compiler.
       topology: libtpu's name of the TPU it compiled for, such as 'v4:2x2x1'. '' if lowering failed.
       replicas: number of cores that train together, each with its own part of the batch.
-      outcome: 'accepted', 'compiles' for a generation on which no TPUEstimator runs, 'refused', or
+      outcome: 'accepted', 'compiles' for a generation that cannot run a TPUEstimator, 'refused', or
         'not compiled' if the compiler could not be asked.
       words: the compiler's own message, if the step was not compiled.
       flops: floating-point operations per step and core. This and the following are None if the
@@ -150,7 +150,7 @@ class Report:
 
     Attributes:
       mode: 'train', 'eval' or 'infer'.
-      replicas: number of cores for which the step was built.
+      replicas: number of cores that the step was built for.
       batch_per_core: number of samples per core. None if the step could not be built.
       op_count: number of ops that the TPU would run. 0 if the step could not be built.
       findings: the findings about the program, its input, ops, types and shapes.
@@ -159,7 +159,7 @@ class Report:
       versions: (TensorFlow version, libtpu version) that compiled, if anything was compiled.
       tables: the results for the tables, by generation. If there are findings, it has only the
         refused tables.
-      notes: what was left out, and what else the reader should know.
+      notes: parts that were left out, and other remarks.
     """
 
     mode: str

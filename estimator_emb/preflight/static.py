@@ -129,7 +129,7 @@ def called(node: tf.compat.v1.NodeDef, graph: tf.Graph) -> Iterator[tuple[str, A
     for name in core_step.functions_of(node):
         function = accesses.function_of(name, graph)
         if function is not None:
-            # Functions of TensorFlow 1's Defun and of one-shot iterators keep no graph.
+            # Functions of TensorFlow 1's Defun and of one-shot iterators store no graph.
             has_graph = hasattr(function, "graph")
             yield name, function.graph if has_graph else function_def_to_graph(function.definition)
 

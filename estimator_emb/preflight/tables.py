@@ -6,7 +6,7 @@ is inferred from the little that is published, and has not been measured:
 
 * A row takes whole units of 8 floats. With `low_dimensional_packing_status`, rows of 1, 2 and 4
   floats share a unit of 8 floats of the chip's memory, says `optimization_parameters.proto`.
-* Each slot is as large as its table, like the variables from which the hardware loads it.
+* Each slot is as large as its table, like the variables that the hardware loads.
 * The rows of a host are divided evenly over its cores. No document says so.
 """
 

@@ -304,7 +304,7 @@ def _spec_of(cls: type[EmbeddingConfigSpec], fields: dict[str, Any]) -> Embeddin
 
 
 def _split_columns(columns: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Returns (columns of TPU tables, columns whose tables are variables of the model)."""
+    """Returns (columns of TPU tables, columns with tables that are variables of the model)."""
     # The model computes these columns. On a TPU `tables_of_columns` rejects them, like
     # tensorflow-estimator.
     without_table = (

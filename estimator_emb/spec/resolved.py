@@ -52,8 +52,8 @@ class Feature:
 class Table:
     """A table with the features that look it up, sorted by key.
 
-    `scope_key` is the key under which a feature column records its variable scope. It is None in a
-    spec of config dicts. `optimizer` is the table's own optimizer or else the spec's, and may be
+    A feature column records its variable scope under the key `scope_key`. It is missing in a spec
+    of config dicts. `optimizer` is the table's own optimizer or else the spec's, and may be
     missing. `clipping_limit` is the spec's limit.
     """
 

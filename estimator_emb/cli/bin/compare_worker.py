@@ -5,14 +5,14 @@ So it loads `compare_worker_training.py` and `comparison/name_pairs.py` by path,
 this package. FOLDER/side.json says what to run:
 
   kind: 'ours' runs as `estimator-emb run` does, 'stock' runs with this interpreter alone.
-  launch: keyword arguments of `legacy.launch.launch`; empty for 'stock'.
+  launch: keyword arguments of `legacy.launch.launch`, or {} for 'stock'.
   program: a file and its arguments, or '-m', a module and its arguments.
   steps: how many steps each model directory trains, and each evaluation takes.
   start: prefixes of the checkpoints that the model directories start from, in the order of their
-    first training; empty if they start from their own initial values.
+    first training. [] if they start from their own initial values.
   all_start: whether all further model directories start from the last of these checkpoints.
-  every_step: True saves the variables after every step, False only after steps 1, 2, 4, 8, ... and
-    the last. None saves after every step if that takes at most 2 GB.
+  every_step: True saves the variables after every step. False saves them after steps 1, 2, 4, 8,
+    ... and the last step. None means True if that takes at most 2 GB, else False.
   package: folder to import this package from, or None if the interpreter finds it.
 
 The process writes an event per line to FOLDER/record.jsonl, and checkpoints to FOLDER/saved.

@@ -1,4 +1,4 @@
-"""Starts and records the training of one model directory on a side."""
+"""Starts and records the training of a model directory on one of the two sides."""
 
 import math
 import os
@@ -7,7 +7,7 @@ import tensorflow as tf
 
 
 class TrainingOfSide(tf.compat.v1.train.SessionRunHook):
-    """A hook that records the training of one model directory, in all calls of `train`."""
+    """A hook that records the training of a model directory, in all calls of `train`."""
 
     def __init__(self, watch, number):
         self.made = self.step = 0

@@ -30,12 +30,12 @@ class Item:
 
     @property
     def first(self) -> int | None:
-        """Returns the first step after which the sides differ by more than the tolerance."""
+        """Returns the first step with a difference between the sides past the tolerance."""
         return min((step for step, one in self.steps.items() if one.past), default=None)
 
     @property
     def largest(self) -> tuple[int, distances.Distance]:
-        """Returns the step after which the sides differ most, and their distance there."""
+        """Returns the step with the largest difference between the sides, and that distance."""
         return max(self.steps.items(), key=lambda one: (one[1].absolute, -one[0]))
 
     @property
@@ -49,7 +49,7 @@ class Item:
 
 @dataclasses.dataclass
 class OfTraining:
-    """The comparison of one model directory. `losses` holds (step, loss of A, loss of B).
+    """The comparison of a model directory. `losses` holds (step, loss of A, loss of B).
 
     `noise` names variables that only rounding noise changes on both sides.
     """
@@ -81,7 +81,7 @@ class Comparison:
 
     @property
     def first(self) -> int | None:
-        """Returns the first step after which anything differs by more than the tolerance."""
+        """Returns the first step with any difference past the tolerance."""
         firsts = [item.first for item in self.items() if item.first is not None]
         return min(firsts, default=None)
 
@@ -311,7 +311,7 @@ def verdict(
 
 
 def _scale(item: Item) -> str:
-    """Returns the scale of an item's tolerance where it first differs, as text; '' for 1."""
+    """Returns the scale of an item's tolerance at its first difference, as text. A 1 gives ''."""
     scale = item.steps[item.first or 0].scale
     if scale == 1:
         return ""

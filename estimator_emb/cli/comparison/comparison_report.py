@@ -64,7 +64,7 @@ def _head(options: argparse.Namespace, sides: Sequence[Any], runs: Sequence[reco
 
 
 def body(comparison: Comparison, repeated: Comparison | None) -> str:
-    """Returns the body of the report: what was compared, and the differences."""
+    """Returns the body of the report: the compared items and their differences."""
     lines = []
     for index, training in enumerate(comparison.trainings):
         if len(comparison.trainings) > 1:

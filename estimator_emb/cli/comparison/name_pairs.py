@@ -79,7 +79,7 @@ def match(
 
 
 def _rule(a: str, b: str) -> str | None:
-    """Returns the rules, joined by '+', under which two names match, or None."""
+    """Returns the rules that make two names match, joined by '+'. None means no match."""
     plain_a, plain_b = _without_part(a), _without_part(b)
     rules = ["part"] if (plain_a != a) != (plain_b != b) else []
     if plain_a == plain_b:

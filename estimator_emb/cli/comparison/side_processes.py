@@ -67,7 +67,7 @@ class Side:
 
 
 class SideRunner:
-    """Runs sides one after another in a temporary `folder`, and shows their progress."""
+    """Runs sides in sequence in a temporary `folder`, and shows their progress."""
 
     def __init__(self, folder: str, group: int):
         self._folder = folder

@@ -235,8 +235,8 @@ class Program:
     ) -> list[metadata.BaseAssignment]:
         """Returns the assignments that may be in effect when a name is read.
 
-        If all are top-level statements of the module, this is the last one above the reader. In a
-        function it is the last one in the file, because the function is called later.
+        If all are top-level statements of the module, this is the last assignment above the reader.
+        In a function it is the last assignment in the file, because the function is called later.
         """
         found = list(assignments)
         starts: dict[int, metadata.BaseAssignment] = {}

@@ -21,7 +21,7 @@ def names() -> list[str]:
 
 
 def lines(name: str) -> list[str]:
-    """Returns the lines of a name and of the names inside it; [] if no table has the name.
+    """Returns the lines of a name and of the names inside it. Unknown names give [].
 
     The last part of a name, such as `fully_connected`, gives the lines of all names that end so.
     """

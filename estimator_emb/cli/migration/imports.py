@@ -122,7 +122,7 @@ class Imports:
         return kept
 
     def _root_of(self, binding: Binding, is_needed: bool) -> str | None:
-        """Returns `a` if a program needs only `a` of `import a.b.c`, or None if not even that."""
+        """Returns `a` if a program only needs `a` of `import a.b.c`, else None."""
         has_other = any(
             other is not binding
             and other.local == binding.local
