@@ -21,7 +21,7 @@ from estimator_emb.reporting.console import logger
 
 
 class State(enum.IntEnum):
-    """What a host is about to do; after the last four, the others go on waiting."""
+    """The next action of a host. After the last four, the other hosts go on waiting."""
 
     STEP = 0
     BUILD = 1
@@ -71,7 +71,7 @@ class Agreement:
 
     @contextlib.contextmanager
     def training(self, model_dir: str) -> Iterator[None]:
-        """Surrounds a training, which all hosts leave together, all with an error or none."""
+        """Surrounds a training. All hosts leave it together, and if a host fails, all fail."""
         self._training, self._over, self._signal = True, None, 0
         try:
             with self._told():
@@ -93,7 +93,7 @@ class Agreement:
             pass
 
     def shared(self, call: Callable[[], Any]) -> Any:
-        """Returns on all hosts what the chief's call returns; within a training, the call's own."""
+        """Calls on the chief and returns the result on all hosts. In a training, all call."""
         if self._training:
             return self._alone(call) if self.is_chief else call()
         self._over = None
@@ -104,7 +104,7 @@ class Agreement:
         return result if self.is_chief else pickle.loads(told)
 
     def _alone(self, call: Callable[[], Any]) -> Any:
-        """Returns what a call of the chief returns, for which the other hosts wait."""
+        """Calls on the chief while the other hosts wait, and returns the result."""
         if self._is_away:
             return call()
         self._meet(State.AWAY)

@@ -79,7 +79,7 @@ def _check_tables(request: EstimatorRequest) -> None:
 
 
 def shape_of(count: int) -> Slice:
-    """Returns the shape of a TPU whose cores are `count` devices of one host."""
+    """Returns the shape of a TPU with `count` cores on a single host."""
     return Slice((count, 1, 1, 1), (count, 1, 1, 1))
 
 
@@ -146,7 +146,7 @@ def chosen(tpu_config: Any) -> tuple[list[Any], Any]:
 
 
 def _folder_of_programs() -> str | None:
-    """Returns the folder in which compiled programs are kept; None where no safe one is known."""
+    """Returns the folder that caches compiled programs, or None if no folder is safe."""
     try:
         folder = cache.directory()
         cache.check_folder(folder)

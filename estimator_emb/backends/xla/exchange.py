@@ -2,7 +2,7 @@
 
 A host has a run of consecutive ids of each table, from `starts[host]` to `starts[host + 1]`. A
 device has every N-th id, see `device_tables`. Rows travel in turns of at most `_TURN_BYTES` a
-device, each one all-to-all over all devices: so no host and no device ever holds a whole table.
+device. Each turn is an all-to-all over all devices. No host and no device ever holds a whole table.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ _TURN_BYTES = 4 << 20
 
 
 class Exchange:
-    """Exchanges rows between `devices`, those of all hosts, host by host."""
+    """Exchanges rows between the devices of all hosts, which are listed host by host."""
 
     def __init__(self, devices: Sequence[Any]):
         mesh = Mesh(np.array(devices), ("core",))
@@ -74,7 +74,7 @@ class Exchange:
     def from_devices(
         self, own: Mapping[int, np.ndarray], starts: Sequence[int], turn: int
     ) -> np.ndarray:
-        """Returns the rows of this host's ids; the reverse of `to_devices`."""
+        """Returns the rows of this host's ids. Reverses `to_devices`."""
         host = self.own[0] // self._each
         width = next(iter(own.values())).shape[1]
         rows = np.empty([starts[host + 1] - starts[host], width], np.float32)
@@ -105,7 +105,7 @@ class Exchange:
     def _ids(
         self, starts: Sequence[int], turn: int, number: int, size: int, source: int, device: int
     ) -> range:
-        """Returns the ids that one device gets from the host of another one in a turn."""
+        """Returns the ids of the rows that `source` sends to `device` in a turn."""
         host, of_host = divmod(source, self._each)
         start = starts[host] + (number * self._each + of_host) * self._count * size
         end = min(start + self._count * size, starts[host + 1])

@@ -1,8 +1,8 @@
 """Joins the hosts of a training, and lets them exchange numbers and texts, by jax.distributed.
 
 A host is a process. Host 0 is the chief. All hosts must call `meet`, `tell`, `numbers` and
-`from_chief` in the same order; each call waits for all hosts, up to half an hour. A process that
-ends meets the others once more, to say that it has left.
+`from_chief` in the same order. Each call waits for all hosts, up to half an hour. A process that
+ends tells the other hosts that it has left.
 """
 
 import atexit
@@ -42,7 +42,9 @@ class UnequalHosts(RuntimeError):
 
 
 def join(count: int | None, number: int | None, coordinator: str | None) -> None:
-    """Joins the hosts, unless this process has joined them; None lets jax find them.
+    """Joins this process with the other hosts, unless it has already joined them.
+
+    If an argument is None, jax finds its value.
 
     Args:
       count: the number of hosts.
@@ -72,10 +74,10 @@ class Hosts:
     Attributes:
       count: the number of hosts.
       number: the number of this host.
-      devices: those of the platform, host by host.
+      devices: the devices of the platform, host by host.
       names: for each host words such as 'host 1 (machine-b)'.
-      lost: the error of a host that no longer answers or has left, or None.
-      running: what the devices still compute; on CPUs, no exchange may overtake its exchanges.
+      lost: the error that reports a host that no longer answers or has left, if any.
+      running: returns the arrays that the devices still compute. On CPUs, exchanges wait for them.
 
     Raises UnequalHosts if hosts have different numbers of devices.
     """
@@ -116,7 +118,7 @@ class Hosts:
         return [one for one in self.devices if one.process_index == self.number]
 
     def meet(self, first: int, second: int = 0, third: int = 0) -> np.ndarray:
-        """Returns three numbers of each host, int32 [hosts, 3]; raises LostHostError."""
+        """Returns three numbers of each host, int32 [hosts, 3]. Raises LostHostError."""
         rows = self.numbers([first, second, third])
         left = [name for name, row in zip(self.names, rows, strict=True) if row[0] == _LEFT]
         if left:
@@ -128,7 +130,7 @@ class Hosts:
         return rows
 
     def tell(self, text: bytes) -> list[bytes]:
-        """Returns the texts of all hosts; raises LostHostError."""
+        """Returns the texts of all hosts. Raises LostHostError."""
         sizes = self.meet(_TELLS, len(text))[:, 1]
         if not sizes.any():
             return [b""] * self.count
@@ -140,12 +142,12 @@ class Hosts:
         ]
 
     def numbers(self, own: Sequence[int]) -> np.ndarray:
-        """Returns as many numbers of each host, int32 [hosts, n]; raises LostHostError."""
+        """Returns the numbers of all hosts, int32 [hosts, n]. Raises LostHostError."""
         return self._gathered(np.asarray(own, np.int32))
 
     @contextlib.contextmanager
     def away(self) -> Iterator[None]:
-        """Surrounds what the chief does alone, for as long as it takes; see `wait_for_chief`."""
+        """Surrounds work of the chief, while the other hosts are in `wait_for_chief`."""
         try:
             yield
         finally:
@@ -167,7 +169,7 @@ class Hosts:
             pass
 
     def from_chief(self, values: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Returns the chief's arrays; those of other hosts tell the shapes and dtypes."""
+        """Returns the chief's arrays. Other hosts give arrays of the same shapes and dtypes."""
         try:
             with jax.enable_x64(True):
                 return list(multihost_utils.broadcast_one_to_all(list(values)))
@@ -187,7 +189,7 @@ class Hosts:
             raise self._lost(error) from None
 
     def _lost(self, error: Exception) -> LostHostError:
-        """Returns the error of a host that no longer answers, once it is known which one it is."""
+        """Finds out which host no longer answers, and returns the error to raise."""
         reason = str(error).splitlines()[0]
         # Without host 0, jax ends this process at once.
         _say(
@@ -205,7 +207,7 @@ class Hosts:
         return self.lost
 
     def _silent(self) -> list[int]:
-        """Returns the numbers of the hosts that do not say in a while that they have lost one."""
+        """Returns the numbers of the hosts that do not report a lost host within a few seconds."""
         client = distributed.global_state.client
         try:
             client.key_value_set(f"{_LOST}/{self.number}", "")
@@ -235,13 +237,13 @@ def _end() -> None:
 
 
 def _say(text: str) -> None:
-    """Writes a line at once: jax may end the process before Python writes what it holds back."""
+    """Writes a line to stderr without buffering: jax may end the process soon."""
     sys.stderr.flush()
     os.write(2, f"estimator_emb: {text}\n".encode())
 
 
 def _one_of_each_host(devices: Sequence[Any]) -> list[Any]:
-    """Returns a device of each host for exchanges: a CPU, whose queue no step of a model fills."""
+    """Returns a device of each host for exchanges: a CPU device, which need not wait for a step."""
     try:
         cpus = jax.devices("cpu")
     except RuntimeError:  # The program asks jax for another platform alone.
