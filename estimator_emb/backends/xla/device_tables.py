@@ -385,6 +385,8 @@ class DeviceTables:
             return number + jnp.int32(1), filled, found[end], sums[end], touched[end], *into
 
         def into_arrays(into: Any, _: Any, rows: Any, sums: Any, touched: Any) -> Any:
+            # Otherwise XLA may gather rows earlier, beside what the sums are made of.
+            rows, sums, touched = lax.optimization_barrier((rows, sums, touched))
             at = _places(stack, rows)
             after = _stepped(stack, into, at, rows, sums, rates)
             after = _only_touched(stack, after, touched)
