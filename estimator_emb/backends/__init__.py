@@ -1,1 +1,1 @@
-"""The places where a program can run; `choose` takes the one that it asks for."""
+"""Backends: where a program can run. `choose` selects the backend that a program requests."""

@@ -1,4 +1,4 @@
-"""Base of the backends."""
+"""The base class of backends, and the request that a backend receives."""
 
 import abc
 import contextlib
@@ -16,10 +16,10 @@ Function = Callable[..., Any]
 
 @dataclasses.dataclass(frozen=True)
 class EstimatorRequest:
-    """The arguments with which a program constructed its `TPUEstimator`, whose docstring has them.
+    """The constructor arguments of a program's `TPUEstimator`, documented there.
 
-    `spec` was checked, and is None without embedding tables. `config` may be anything that is not a
-    `RunConfig`, which tensorflow-estimator refuses.
+    `spec` has been checked. It is None without embedding tables. `config` may have the wrong type:
+    tensorflow-estimator's constructor rejects anything but a `RunConfig`.
     """
 
     model_fn: Function
@@ -37,14 +37,15 @@ class EstimatorRequest:
 
 
 class Backend(abc.ABC):
-    """A place where a model runs and its tables live; raises ValueError for what it cannot run.
+    """A place where a model runs and its tables live.
 
-    The hooks of tensorflow-estimator call it. It holds no estimator, because copies of an estimator
-    share it; a method that needs the estimator receives it.
+    The constructor raises ValueError for a request that the backend cannot run. Copies of an
+    estimator share a backend, so methods that need the estimator receive it as an argument.
 
     Attributes:
-      runs: who runs the model.
-      host, hosts: the number of this process among those that train together, and of all.
+      runs: where the model runs.
+      host: the number of this process among the processes that train together.
+      hosts: how many processes train together.
     """
 
     runs: Runs
@@ -55,36 +56,36 @@ class Backend(abc.ABC):
         self.request = request
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Backend":
-        return self  # It never changes.
+        return self  # A backend is immutable.
 
     def constructor_arguments(self) -> dict[str, Any]:
-        """Returns the changed arguments for tensorflow-estimator's constructor."""
+        """Returns the arguments to change for tensorflow-estimator's constructor."""
         return {}
 
     def attach(self, estimator: Any) -> None:  # noqa: B027
-        """Completes an estimator after tensorflow-estimator's constructor."""
+        """Completes an estimator after tensorflow-estimator's constructor has run."""
 
     def check_prediction(self) -> None:  # noqa: B027
         """Raises NotImplementedError if a model cannot predict here."""
 
     def log_export(self) -> None:  # noqa: B027
-        """Logs which of the wanted SavedModels is not written."""
+        """Logs which of the requested graphs will not be exported."""
 
     def training(self, model_dir: str) -> contextlib.AbstractContextManager[Any]:
-        """Surrounds a training, which several hosts begin and end together."""
+        """Returns a context for training. Several hosts enter and leave it together."""
         return contextlib.nullcontext()
 
     def shared(self, call: Callable[[], Any]) -> Any:
-        """Returns what a call of the chief returns, on all hosts; outside of a training."""
+        """Returns the result of a call on the chief, on all hosts. Used outside of training."""
         return call()
 
     def input_fn(self, input_fn: Function, guards: GraphGuards, context: Any) -> Function:
-        """Returns input_fn as this place calls it; `context` is of the TPU, or its stand-in."""
+        """Returns input_fn adapted to this backend. `context` is the TPU's, or a stand-in."""
         return input_fn
 
     @abc.abstractmethod
     def model_fn(self, estimator: Any, augment: Function) -> Function:
-        """Returns the program's model_fn, driven by `driver.drive`, as an `Estimator` calls it.
+        """Returns the model_fn for an `Estimator`: the program's model_fn inside `driver.drive`.
 
-        The estimator's constructor may still be running; `augment` is its `_augment_model_fn`.
+        The estimator's constructor may still be running. `augment` is its `_augment_model_fn`.
         """

@@ -1,4 +1,4 @@
-"""Lists the backends, and is the only branch on where a program runs."""
+"""Lists the backends. Only this module branches on where a program runs."""
 
 from collections.abc import Callable, Mapping
 
@@ -15,11 +15,11 @@ BACKENDS: Mapping[str, Callable[[EstimatorRequest], Backend]] = {
     "pjrt": lambda request: EmulatedTPU(request, PjrtDevices(request)),
     "tpu": TPUBackend,
 }
-"""The `device` of a TPUConfig or of the environment, with `use_tpu=True` -> its backend."""
+"""The `device` in a TPUConfig or the environment -> the backend used with `use_tpu=True`."""
 
 
 def choose(request: EstimatorRequest) -> Backend:
-    """Makes the backend that a program asked for; raises ValueError if the request does not fit."""
+    """Returns the backend for a request. Raises ValueError if the backend cannot run it."""
     if not request.use_tpu:
         return LocalBackend(request)
     options.check_tables(request.config)

@@ -1,14 +1,14 @@
-"""Takes a batch around the model_fn of a program, wherever the model runs and the tables are.
+"""Builds a step around a program's model_fn, in the same order for every backend.
 
-`drive` is the one way from an input to a trained step:
+`drive` turns an input into a step:
 
-1. the runner reads a batch, and the tables take their ids out of it;
-2. guards see the batch, then model_fn runs inside of their contexts;
-3. guards check what it returned;
-4. the runner makes a step of it, in which the tables are created, looked up and updated.
+1. The runner reads a batch, and the tables take their ids from the batch.
+2. The guards check the batch, then model_fn runs inside the guards' contexts.
+3. The guards check the value that model_fn returned.
+4. The runner builds a step that creates, looks up and updates the tables.
 
-Backends differ by two objects. A `TableStep` says where the tables are; without one, model_fn gets
-what the input has. A `Runner` says who runs the model.
+Backends differ in two objects. A `TableStep` says where the tables are. Without a `TableStep`,
+model_fn gets the input unchanged. A `Runner` says where the model runs.
 """
 
 import contextlib
@@ -30,41 +30,41 @@ from estimator_emb.reporting import console
 
 
 class Runner:
-    """Runs a model_fn once; derived classes say how. `cores` are those that share the batch."""
+    """Base class that runs a model_fn once. `cores` share its batch."""
 
     def __init__(self, guards: GraphGuards, cores: Cores):
         self.guards = guards
         self.cores = guards.cores = cores
 
     def says(self) -> str | None:
-        """Returns what the log says of it before a training, or None."""
+        """Returns a line to log before training, or None."""
         return None
 
     def read(self, tables: TableStep | None) -> tuple[ModelBatch, PendingLookup | None, Any]:
-        """Returns a batch, the activations in it, and the features that other columns may read."""
+        """Returns a batch, its pending lookup, and the features that other columns may read."""
         raise NotImplementedError
 
     def carried(self, batch: ModelBatch, tables: TableStep) -> ModelBatch:
-        """Returns the batch of the step whose activations the model gets."""
+        """Returns the batch that the activations belong to: with pipelining, the previous batch."""
         return batch
 
     def running(self) -> contextlib.AbstractContextManager[Any]:
-        """Makes the context in which model_fn sees what it would see on its device."""
+        """Returns a context in which model_fn sees the same state as on its device."""
         return contextlib.nullcontext()
 
     def call(self, batch: ModelBatch) -> Any:
-        """Calls model_fn; returns what it returns."""
+        """Calls model_fn and returns its result."""
         raise NotImplementedError
 
     def step(self, spec: Any, pending: PendingLookup | None) -> Any:
-        """Returns the step that the value of model_fn describes, with its tables."""
+        """Returns the step for the value that model_fn returned, with the table updates."""
         return spec
 
 
 class ThisGraph(Runner):
-    """Runs a model_fn once in the graph, for a batch that tensorflow-estimator has read.
+    """Runs a model_fn once in the default graph, on a batch from tensorflow-estimator.
 
-    `kwargs` are the arguments of model_fn besides features; labels may be among them.
+    `kwargs` holds model_fn's arguments except features. Labels are optional.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class ThisGraph(Runner):
 
 
 def drive(runner: Runner, tables: TableStep | None) -> Any:
-    """Takes the batch of a runner around its model_fn; returns the runner's step."""
+    """Reads a batch, runs model_fn on it, and returns the step that the runner builds."""
     guards = runner.guards
     call = guards.call
     if call.training:
@@ -116,9 +116,10 @@ def drive(runner: Runner, tables: TableStep | None) -> Any:
 
 
 def driven(model_fn: Callable[..., Any], run: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns `run` with the arguments that tensorflow-estimator reads of a model_fn, and `mode`.
+    """Returns a function that calls `run` and has the parameters of `model_fn`, and `mode`.
 
-    `run` gets features, labels or None, the mode, and the arguments of model_fn itself by name.
+    tensorflow-estimator passes the parameters that it finds. `run` gets features, the mode, and a
+    dict of model_fn's other arguments, including labels.
     """
     names = list(fn_args(model_fn))
 
@@ -131,9 +132,9 @@ def driven(model_fn: Callable[..., Any], run: Callable[..., Any]) -> Callable[..
 
 
 def build(call: Call, model_fn: Callable[[], Any]) -> tuple[Any, GraphGuards]:
-    """Builds a graph by a function that drives a model_fn; returns its `EstimatorSpec`, complete.
+    """Builds a graph, and returns its complete `EstimatorSpec` and its guards.
 
-    The guards of the graph are returned too.
+    `model_fn` takes no arguments and drives the program's model_fn.
     """
     guards = watching.guards_of(call)
     guards.calling()

@@ -1,4 +1,4 @@
-"""Where the tables of a program are that this process, or its cluster, trains."""
+"""Chooses where a program's tables live: in this process, on servers or on devices."""
 
 import functools
 from typing import Any
@@ -16,7 +16,7 @@ from estimator_emb.spec.resolved import check_for_host
 
 
 class HostTables:
-    """Makes the `TableStep` of each graph; None for a program without tables."""
+    """Makes a `TableStep` for each graph, or returns None if the program has no tables."""
 
     def __init__(self, request: EstimatorRequest):
         self._request = request
@@ -26,7 +26,7 @@ class HostTables:
             check_for_host(request.spec, request.tables)
 
     def in_process(self, guards: GraphGuards, config: Any) -> TableStep | None:
-        """Puts the tables into this process, or on the parameter servers of its cluster."""
+        """Returns a `TableStep` with tables in this process or on its parameter servers."""
         call = guards.call
         if self._request.spec is None:
             return None
@@ -58,10 +58,10 @@ class HostTables:
         on_devices: Factory | None,
         part: tuple[int, int] | None = None,
     ) -> TableStep | None:
-        """Puts the tables into this process, for all cores of an emulated TPU.
+        """Returns a `TableStep` that all cores of an emulated TPU share.
 
-        `on_devices` trains them on its devices; None trains them on the host. `batch_size` and
-        `part` are as in `TableStep`.
+        `on_devices` makes kernels that train the tables on devices. None trains them on the host.
+        `batch_size` and `part` are as in `TableStep`.
         """
         if self._request.spec is None:
             return None

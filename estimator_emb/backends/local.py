@@ -1,4 +1,4 @@
-"""The model and its tables in this process or a cluster, as with `use_tpu=False`."""
+"""Runs the model and its tables in this process or a cluster, as with `use_tpu=False`."""
 
 import contextlib
 import dataclasses
@@ -29,7 +29,7 @@ HOST_DEVICE = "/device:CPU:0"
 
 
 class LocalBackend(Backend):
-    """This process, or the cluster that TF_CONFIG describes, without a TPU."""
+    """Runs without a TPU, in this process or in the cluster that TF_CONFIG describes."""
 
     runs = Runs.LOCAL
 
@@ -66,19 +66,20 @@ class LocalBackend(Backend):
 
 
 def with_steps_logged(request: EstimatorRequest) -> Any:
-    """Returns the `RunConfig` of a request, with which tensorflow-estimator can log its steps."""
+    """Returns a request's `RunConfig`, without step logging if the batch size is invalid."""
     config = request.config
     is_sized = program_checks.is_batch_size(request.train_batch_size)
     if not is_sized and isinstance(config, StockRunConfig):
-        # tensorflow-estimator's log of examples per second multiplies by it.
+        # tensorflow-estimator multiplies by the batch size to log examples per second.
         return config.replace(log_step_count_steps=None)
     return config
 
 
 def off_tpu(request: EstimatorRequest, config: Any, exports_to_tpu: bool) -> dict[str, Any]:
-    """Returns the arguments of tensorflow-estimator's constructor that are others off a TPU.
+    """Returns the arguments to change in tensorflow-estimator's constructor off a TPU.
 
-    A graph for TPUs is left out, unless it `exports_to_tpu`, if only a TPU can have its ops.
+    Pass `exports_to_tpu=False` if the graph for TPUs needs ops that only a TPU has. The graph for
+    CPU is then exported instead.
     """
     arguments = {
         "eval_on_tpu": request.eval_on_tpu and request.use_tpu,
@@ -92,7 +93,7 @@ def off_tpu(request: EstimatorRequest, config: Any, exports_to_tpu: bool) -> dic
 
 
 def say_not_exported(request: EstimatorRequest) -> None:
-    """Logs that a wanted graph for TPUs is not exported."""
+    """Logs that the requested graph for TPUs is not exported."""
     if request.export_to_tpu:
         logger.info("export_to_tpu: off a TPU, only the metagraph for CPU is written.")
 
@@ -100,7 +101,7 @@ def say_not_exported(request: EstimatorRequest) -> None:
 def checked_input_fn(
     request: EstimatorRequest, input_fn: Function, guards: GraphGuards, batches_ahead: int
 ) -> Function:
-    """Returns an input_fn whose values the guards see, and that feeds lookups a step ahead."""
+    """Returns an input_fn that guards check, with extra batches if lookups run a step ahead."""
     spec = request.spec
     input_fn = program_checks.checked_input_fn(input_fn, guards.returned)
     if spec and spec.pipeline_execution_with_tensor_core and guards.call.training:
@@ -109,7 +110,7 @@ def checked_input_fn(
 
 
 class OneCore(driver.ThisGraph):
-    """Runs a model_fn for a whole batch, as one core would."""
+    """Runs a model_fn on the whole batch, like a TPU with a single core."""
 
     def read(self, tables: TableStep | None) -> tuple[ModelBatch, PendingLookup | None, Any]:
         if tables is None:
@@ -147,9 +148,9 @@ class OneCore(driver.ThisGraph):
 
 
 class HostContext(TPUContext):
-    """`params['context']` on the host: one host with one core.
+    """The value of `params['context']` off a TPU: a single host with a single core.
 
-    As on a TPU, some members are for an input_fn only (`call_from_input_fn`), some for a model_fn.
+    As on a TPU, some members work only in input_fn (`call_from_input_fn`), others in model_fn.
     """
 
     num_replicas = num_hosts = num_of_replicas_per_host = 1
@@ -164,7 +165,7 @@ class HostContext(TPUContext):
         )
 
     def current_input_fn_deployment(self) -> tuple[str, int, int, int]:
-        """(device, index of this input_fn call, number of calls, replicas fed by this call)."""
+        """Returns (device, index of this input_fn call, number of calls, replicas it feeds)."""
         if not self._call_from_input_fn:
             raise RuntimeError("This TPUContext instance must not be called from model_fn.")
         return HOST_DEVICE, 0, 1, 1
@@ -182,7 +183,7 @@ class HostContext(TPUContext):
 
 
 def with_context(input_fn: Function) -> Function:
-    """Returns an input_fn for the host, whose `params` have a 'context'."""
+    """Returns an input_fn that puts a `HostContext` into `params` as 'context'."""
 
     def wrapped(**kwargs: Any) -> Any:
         if "params" in kwargs:
@@ -194,7 +195,7 @@ def with_context(input_fn: Function) -> Function:
 
 
 def with_one_more(input_fn: Function, batches: int) -> Function:
-    """Returns an input_fn whose dataset ends `batches` later, for steps that read batches ahead."""
+    """Returns an input_fn that repeats `batches` batches at the end, for steps that read ahead."""
 
     def wrapped(**kwargs: Any) -> Any:
         made = input_fn(**kwargs)

@@ -1,1 +1,1 @@
-"""How the processes of a cluster wait for each other, and end together."""
+"""Lets the processes of a cluster wait for each other and end together."""

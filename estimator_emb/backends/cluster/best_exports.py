@@ -1,7 +1,7 @@
-"""Has a `BestExporter` begin from the best evaluation that an earlier process has recorded.
+"""Makes a restarted `BestExporter` continue from the best evaluation recorded earlier.
 
-tensorflow-estimator's reads the recorded evaluations, and then exports the first model of a process
-whatever they are, because the evaluation of that model is among them by then.
+tensorflow-estimator's `BestExporter` exports the first model of each process, even if an earlier
+process recorded a better evaluation.
 """
 
 import os
@@ -12,13 +12,13 @@ import tensorflow as tf
 from estimator_emb.compat.internals.estimators import BestExporter
 
 _ANY_NAME = "eval/*.tfevents.*"
-"""The default pattern of event files, which means evaluations without a name."""
+"""The default pattern of event files. It matches only evaluations without a name."""
 
 
 def begin(estimator: Any, eval_spec: Any) -> None:
-    """Reads the recorded evaluations for the exporters of an `EvalSpec`, before there are more.
+    """Loads the best recorded evaluation into each `BestExporter`. Call it before evaluating.
 
-    An exporter that has exported nothing yet, or whose evaluations are gone, begins anew.
+    An exporter starts from scratch if it has no exports yet or its recorded evaluations are gone.
     """
     for exporter in eval_spec.exporters or ():
         pattern = getattr(exporter, "_event_file_pattern", None)

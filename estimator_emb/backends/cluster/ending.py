@@ -1,8 +1,8 @@
 """Ends a cluster: the chief tells workers and parameter servers that training is over.
 
-Each of them has two queues on its own TensorFlow server: the chief fills `over`, and a worker fills
-`left` after its last step. The chief first tells the workers and waits until they have left, and
-then tells the servers, which the workers need until then.
+Each worker or parameter server has two queues on its own TensorFlow server. The chief fills the
+queue `over`. A worker fills its queue `left` after its last step. The chief tells the workers
+first, because workers need the parameter servers until they have left. Then it tells the servers.
 """
 
 import functools
@@ -16,17 +16,17 @@ from estimator_emb.backends.cluster import tasks
 from estimator_emb.reporting.console import logger
 
 _FOR_ANSWER = 5.0
-"""Seconds that the chief waits for the answer of a process."""
+"""Seconds that the chief waits for a process to answer."""
 
 _FOR_LAST_STEP = 30.0
-"""Seconds that a worker has for its last step; the chief then waits for its answer."""
+"""Seconds that a worker has for its last step. The chief waits `_FOR_ANSWER` longer."""
 
 _FOR_CHIEF_TO_HEAR = 1.0
-"""Seconds that a process stays so that the chief receives its answer."""
+"""Seconds that a process stays alive after its answer, so that the chief receives it."""
 
 
 class _Queues:
-    """A session with the queues of one task; no call takes longer than `seconds`, if any."""
+    """A session with a task's queues. Calls time out after `seconds`, or never if 0."""
 
     def __init__(self, job: str, index: int, target: str, seconds: float = 0.0):
         device = f"/job:{job}/task:{index}"
@@ -45,9 +45,9 @@ class _Queues:
 
 
 class Member(tf.compat.v1.train.SessionRunHook):
-    """A task of job 'worker' or 'ps', which learns from the chief that training is over.
+    """A 'worker' or 'ps' task that waits for the chief's message that training is over.
 
-    It is a hook, which then ends a worker's training.
+    As a session hook, it stops a worker's training when the message arrives.
     """
 
     def __init__(self, job: str, index: int):
@@ -59,12 +59,12 @@ class Member(tf.compat.v1.train.SessionRunHook):
         self.begun = False
 
     def listen(self, target: str) -> None:
-        """Starts a thread that waits, on this process's server `target`, for the chief."""
+        """Starts a thread that waits for the chief's message on this process's server `target`."""
         self._queues = _Queues(self._job, self._index, target)
         threading.Thread(target=self._listen, daemon=True).start()
 
     def wait(self) -> None:
-        while not self._over.wait(timeout=1.0):  # Python handles signals between two waits.
+        while not self._over.wait(timeout=1.0):  # Python handles signals between waits.
             pass
         time.sleep(_FOR_CHIEF_TO_HEAR)
 
@@ -84,7 +84,7 @@ class Member(tf.compat.v1.train.SessionRunHook):
         return self._over.is_set()
 
     def end_late(self, why: str) -> None:
-        """Ends this process without word from the chief; a worker ends at once."""
+        """Ends this process without a message from the chief. A worker exits immediately."""
         logger.info("Training is over: %s. This process ends.", why)
         if self._job == "ps":
             self._over.set()
@@ -104,7 +104,7 @@ class Member(tf.compat.v1.train.SessionRunHook):
             return
         if self.begun and self._left.wait(_FOR_LAST_STEP):
             return
-        # This worker waits for something that will not come: in TensorFlow, or for its start.
+        # The worker is blocked inside TensorFlow or has not started training.
         if not self._left.is_set():
             why = "'s last step does not end" if self.begun else " has made no step"
             logger.info("Training is over. This worker%s: this process ends.", why)
@@ -114,7 +114,7 @@ class Member(tf.compat.v1.train.SessionRunHook):
 
 
 def end_all(target: str, cluster_spec: tf.train.ClusterSpec) -> None:
-    """Tells all workers, and then all servers, that training is over; skips those that are away."""
+    """Tells workers, then servers, that training is over. Skips tasks that are away."""
     for job in ("worker", "ps"):
         told = tasks.tasks_of(cluster_spec, job)
         away = tasks.away(told)

@@ -1,4 +1,4 @@
-"""The tasks of a cluster: their addresses, and whether their servers accept connections."""
+"""Lists the tasks of a cluster, and finds the tasks whose servers are unreachable."""
 
 import contextlib
 import dataclasses
@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 CHIEFS = ("chief", "master")
-"""The jobs whose task saves the model."""
+"""The names of the job whose task saves the model."""
 
 _FOR_CONNECTION = 3.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A task of a cluster, with host:port of its server."""
+    """A task of a cluster. `address` is the host:port of its server."""
 
     job: str
     index: int
@@ -31,7 +31,7 @@ class Task:
 
 
 def tasks_of(cluster_spec: tf.train.ClusterSpec, *jobs: str) -> list[Task]:
-    """Returns the tasks of these jobs."""
+    """Returns the tasks of the named jobs."""
     return [
         Task(job, index, cluster_spec.task_address(job, index))
         for job in jobs
@@ -41,7 +41,7 @@ def tasks_of(cluster_spec: tf.train.ClusterSpec, *jobs: str) -> list[Task]:
 
 
 def away(tasks: Sequence[Task]) -> list[Task]:
-    """Returns the tasks whose servers do not accept a connection."""
+    """Returns the tasks whose servers refuse or do not answer a connection."""
     there: set[Task] = set()
 
     def knock(task: Task) -> None:
@@ -55,7 +55,7 @@ def away(tasks: Sequence[Task]) -> list[Task]:
 
 
 def at_once(call: Callable[[Task], None], tasks: Sequence[Task], seconds: float) -> None:
-    """Calls a function for each task in a thread, and waits for them no longer than `seconds`."""
+    """Calls a function for each task in its own thread, and waits at most `seconds` in all."""
     threads = [threading.Thread(target=call, args=(task,), daemon=True) for task in tasks]
     for thread in threads:
         thread.start()
@@ -65,7 +65,7 @@ def at_once(call: Callable[[Task], None], tasks: Sequence[Task], seconds: float)
 
 
 def end_process(status: int) -> None:
-    """Ends this process, whatever its threads do."""
+    """Exits this process immediately, without waiting for its threads."""
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()

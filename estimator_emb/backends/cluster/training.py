@@ -1,8 +1,8 @@
-"""`train_and_evaluate`, whose cluster ends when the chief has finished.
+"""`train_and_evaluate` for clusters that end when the chief has finished.
 
-In tensorflow-estimator, parameter servers and late workers run forever. Here each of them waits for
-the chief's message on a queue of its own TensorFlow server (`ending`), and logs for whom it waits
-(`waiting`).
+In tensorflow-estimator, parameter servers and late workers run forever. Here, each of these
+processes waits for the chief's message on a queue of its own TensorFlow server (`ending`). While it
+waits, it logs the missing tasks (`waiting`).
 """
 
 from typing import Any
@@ -24,27 +24,27 @@ from estimator_emb.spec import tf_config
 @not_converted
 @called_by_program
 def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> Any:
-    """Trains an estimator, and evaluates at each checkpoint.
+    """Trains an estimator, and evaluates it at each checkpoint.
 
-    If the environment variable TF_CONFIG names a cluster, this process does its task there. The
-    chief and the workers train, and the parameter servers wait. When the chief has finished,
-    `train_and_evaluate` returns in all of them. A chief that failed or was ended by a signal may be
-    started again: the others wait for it.
+    If the environment variable TF_CONFIG names a cluster, this process performs its task in the
+    cluster. The chief and the workers train, and the parameter servers wait. When the chief has
+    finished, `train_and_evaluate` returns in all processes. If the chief fails or is killed, you
+    can start it again: the other processes wait for it.
 
-    A waiting process logs for whom and for how long it waits. The environment variable
-    ESTIMATOR_EMB_WAIT_LIMIT limits the wait, in seconds: then the process ends with status 1.
+    A waiting process logs which tasks it waits for, and how long. ESTIMATOR_EMB_WAIT_LIMIT, an
+    environment variable, limits the wait in seconds. At the limit, the process exits with status 1.
 
     Args:
       estimator: the `TPUEstimator` or `Estimator`.
-      train_spec: a `TrainSpec`: how to train.
-      eval_spec: an `EvalSpec`: how to evaluate.
+      train_spec: a `TrainSpec` that says how to train.
+      eval_spec: an `EvalSpec` that says how to evaluate.
 
     Returns:
-      Without a cluster, (metrics of the last evaluation, results of its exporters); else None.
+      Without a cluster, (metrics of the last evaluation, results of its exporters). Otherwise None.
 
     Raises:
       ValueError: TF_CONFIG or ESTIMATOR_EMB_WAIT_LIMIT is invalid.
-      TypeError: an argument is of another type.
+      TypeError: an argument has the wrong type.
     """
     tf_config.read_tf_config()
     call_arguments.check_specs(train_spec, eval_spec)
@@ -68,7 +68,7 @@ class _Executor(TrainingExecutor):
         config = self._estimator.config
         self._member = ending.Member(config.task_type, config.task_id)
         self._watch = waiting.AbsenceWatch(config.cluster_spec, config.task_type, self._is_over)
-        self._server: Any = None  # A cluster of one process has none.
+        self._server: Any = None  # Stays None in a cluster with a single process.
 
     def run_chief(self) -> None:
         super().run_chief()
@@ -105,9 +105,10 @@ class _Executor(TrainingExecutor):
             ending.end_all(self._server.target, self._estimator.config.cluster_spec)
 
     def _is_over(self) -> bool:
-        """Returns whether training is over, for a process that started after the chief ended.
+        """Returns True, and ends this process, if a checkpoint of the last step exists.
 
-        If the chief has not started yet, it will find the same checkpoint.
+        This ends a process that started after the chief had ended. A chief that has yet to start
+        would find the same checkpoint.
         """
         last = self._train_spec.max_steps
         directory = self._estimator.model_dir

@@ -1,7 +1,8 @@
-"""Logs for whom a process of a cluster waits.
+"""Logs which tasks a process of a cluster waits for.
 
-TensorFlow waits forever for a server that does not answer, and names it only in the C++ log. Here a
-thread regularly connects to the tasks of the cluster: one that accepts no connection is away.
+TensorFlow waits forever for a server that does not answer, and names the server only in its C++
+log. Here, a thread regularly connects to the cluster's tasks. A task that does not accept the
+connection is away.
 """
 
 import threading
@@ -22,17 +23,19 @@ _UNTIL_SAID = 30.0
 _BETWEEN_LINES = 60.0
 
 _UNTIL_OVER = {"ps": 600.0}
-"""Job -> seconds of the chief's absence after which training may be over. A server waits longer,
-because the chief may be started again; a worker has nothing to do after the last step."""
+"""Job -> seconds of the chief's absence before checking whether training is over.
+
+A parameter server waits longer than a worker, because the chief may be started again. A worker has
+nothing to do after the last step."""
 
 _NEEDED = {"chief": ("ps",), "master": ("ps",), "worker": ("ps", *tasks.CHIEFS)}
-"""Job -> the jobs that it needs; other jobs need the chief."""
+"""Job -> the jobs that it waits for. Other jobs wait for the chief."""
 
 
 class AbsenceWatch:
-    """Logs, in a thread, which of the tasks that `job` needs are away.
+    """Logs, in a thread, which tasks are away that `job` waits for.
 
-    It calls `is_over` when the chief has been away for some time, and stops if training is over.
+    If the chief has been away for some time, the thread calls `is_over` and stops on True.
     """
 
     def __init__(self, cluster_spec: tf.train.ClusterSpec, job: str, is_over: Callable[[], bool]):
@@ -57,7 +60,7 @@ class AbsenceWatch:
                 self._judge(missing, time.monotonic())
 
     def _judge(self, missing: Sequence[tasks.Task], now: float) -> None:
-        """Logs who is away and who is back, and ends the process at the limit of the wait."""
+        """Logs tasks that went away or came back, and ends the process at the wait limit."""
         for task in set(self._since) - set(missing):
             seconds = now - self._since.pop(task)
             if self._said.pop(task, None) is not None:

@@ -1,1 +1,1 @@
-"""An emulated TPU: one host and N cores in this process."""
+"""An emulated TPU: its hosts and cores run in this process."""

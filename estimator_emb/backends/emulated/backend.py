@@ -1,4 +1,4 @@
-"""A TPU that is emulated on the host: `use_tpu=True` and a request to emulate."""
+"""Emulates a TPU for programs that set `use_tpu=True` and request emulation."""
 
 import contextlib
 import copy
@@ -37,10 +37,10 @@ _WITHOUT_MEANING = (
 
 
 class EmulatedTPU(Backend):
-    """This process, in which the program sees a TPU of N cores, on one host or several.
+    """Shows the program a TPU with one or more hosts, and runs the program in this process.
 
-    `executor` says which cores there are, and runs the model on them; the tables are in this
-    process. Exports, and evaluations with `eval_on_tpu=False`, run as with `use_tpu=False`.
+    `executor` chooses the number of cores and runs the model on the cores. Exports run as with
+    `use_tpu=False`, and so do evaluations with `eval_on_tpu=False`.
     """
 
     def __init__(self, request: EstimatorRequest, executor: Executor):
@@ -83,7 +83,7 @@ class EmulatedTPU(Backend):
         say_not_exported(self.request)
 
     def input_fn(self, input_fn: Function, guards: GraphGuards, context: Any) -> Function:
-        # Each core's input is a batch behind.
+        # With pipelined lookups, each core's input is a batch behind.
         return checked_input_fn(self.request, input_fn, guards, context.num_replicas)
 
     def model_fn(self, estimator: Any, augment: Function) -> Function:
@@ -91,13 +91,13 @@ class EmulatedTPU(Backend):
 
         def for_tpu(features: Any, labels: Any, mode: str, config: Any, params: Any) -> Any:
             with estimator._ctx.with_mode(mode) as context:
-                # Without an input, it is an export.
+                # Only an export builds model_fn without an input.
                 if not estimator._is_input_fn_invoked or context.is_running_on_cpu():
                     return on_cpu(features, labels, mode, config, params)
-                # As tensorflow-estimator does: `_call_input_fn` sets it, for this call only.
+                # tensorflow-estimator also resets this flag here. `_call_input_fn` sets it again.
                 estimator._is_input_fn_invoked = None
                 guards = watching.guards_of(estimator.call_of(mode))
-                # An input on this TPU is a function of the context of a core or host.
+                # Here `features` is a function that takes the context of a core or host.
                 cores = CoresOfTPU(
                     guards, self._executor, estimator, context, config, params, features
                 )
@@ -113,7 +113,7 @@ class EmulatedTPU(Backend):
 
 
 def _silent(config: Any) -> Any:
-    """Returns the `RunConfig` of a host that is not the chief: it writes and logs nothing."""
+    """Returns a `RunConfig` that writes and logs nothing, for hosts other than the chief."""
     return config.replace(
         save_checkpoints_steps=None,
         save_checkpoints_secs=None,
@@ -124,7 +124,7 @@ def _silent(config: Any) -> Any:
 
 def _emulated(config: Any, spec: EmbeddingConfigSpec | None) -> Any:
     if not isinstance(config, StockRunConfig):
-        return config  # tensorflow-estimator says what is wrong.
+        return config  # tensorflow-estimator's constructor rejects it.
     shards = options.asked_shards()
     if shards:
         config = config.replace(tpu_config=config.tpu_config._replace(num_shards=shards))
@@ -140,7 +140,7 @@ def _emulated(config: Any, spec: EmbeddingConfigSpec | None) -> Any:
     for option in _WITHOUT_MEANING:
         if getattr(config.tpu_config, option):
             console.say_once(f"TPUConfig: {option} has no meaning where a TPU is emulated.")
-    # The session is this process's, wherever the program's TPU would have been.
+    # The session runs in this process, so ignore the address of the program's TPU.
     config._master = config._evaluation_master = ""
     config._cluster_spec = tf.train.ClusterSpec({})
     return config

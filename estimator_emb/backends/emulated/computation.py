@@ -1,8 +1,8 @@
-"""The ops that model_fn makes, which nothing outside may read.
+"""Records the ops that model_fn makes, and refuses reads from outside.
 
-On a TPU they are in a loop that the host does not see into. Here they are ops like any others, and
-each way to read them is refused: ops of scaffold_fn and of hooks, fetches and feeds of a session,
-and summaries.
+On a TPU, these ops run in a loop, and the host cannot read their tensors. Off a TPU, any op could
+read them. So reads are refused in scaffold_fn, hooks, summaries, and the fetches and feeds of a
+session.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from estimator_emb.guards.session_errors import HOW_TO_OUTFEED
 
 
 class Computation:
-    """The computation of an emulated TPU in the default graph."""
+    """The ops in the default graph that belong to an emulated TPU."""
 
     def __init__(self) -> None:
         self._graph = tf.compat.v1.get_default_graph()
@@ -25,19 +25,19 @@ class Computation:
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """Takes the ops that are made inside for the TPU's.
+        """Returns a context that records the ops made inside as ops of the TPU.
 
-        Those of `tf.init_scope` and of `tf.control_dependencies(None)` are outside of a loop on a
-        TPU too, and a variable may be read by anyone.
+        It skips ops in `tf.init_scope` or `tf.control_dependencies(None)`, because a TPU runs them
+        outside of its loop too. It also skips the ops of variables: any op may read a variable.
         """
         before = len(self._graph.get_operations())
-        # It adds no dependency, and sees the ops that a loop around them would see.
+        # An empty group adds no dependency, and contains the same ops as a loop would.
         inside = self._graph.control_dependencies([])
         with inside:
             yield
         for op in self._graph.get_operations()[before:]:
             if "TPU" in op.device:
-                op._set_device("")  # A core of a model that spans several.
+                op._set_device("")  # A model that spans cores names TPU devices.
             if inside.op_in_group(op) and not _is_of_variable(op):
                 self._ops[op.name] = op
 
@@ -51,10 +51,10 @@ class Computation:
                 )
 
     def check_ops(self) -> None:
-        """Refuses ops of model_fn that a TPU's loop cannot hold.
+        """Refuses ops of model_fn that cannot run in a TPU's loop.
 
-        Raises ValueError for a lookup table, and NotImplementedError for a write of a variable that
-        is not a resource.
+        Raises ValueError for a lookup table, and NotImplementedError for an op whose
+        input is a reference variable instead of a resource variable.
         """
         for name, op in self._ops.items():
             if op.type.startswith(("InitializeTable", "LookupTableExport", "LookupTableImport")):
@@ -71,7 +71,7 @@ class Computation:
                 )
 
     def readable(self, structure: Any) -> Any:
-        """Returns a structure that a session may fetch, with copies of the TPU's tensors."""
+        """Returns the structure with copies of the TPU's tensors that a session may fetch."""
         if not any(self._has(leaf) for leaf in tf.nest.flatten(structure)):
             return structure
         return tf.nest.map_structure(
@@ -86,12 +86,12 @@ class Computation:
                 self._graph.prevent_feeding(tensor)
 
     def outside(self, message: str) -> contextlib.AbstractContextManager:
-        """Makes a context in which ops that read the TPU's tensors are refused with `message`."""
+        """Returns a context that refuses ops that read the TPU's tensors, with `message`."""
         context: contextlib.AbstractContextManager = _Outside(message, self._ops)
         return context
 
     def guarded(self, hooks: Iterable[Any]) -> list[Any]:
-        """Returns the program's hooks, whose `begin` may make no op that reads the TPU's."""
+        """Returns the hooks, and refuses ops in their `begin` that read the TPU's tensors."""
         hooks = list(hooks)
         if not hooks:
             return hooks
@@ -106,7 +106,7 @@ class Computation:
         return tf.is_tensor(leaf) and hasattr(leaf, "op") and self.has(leaf.op)
 
     def checked_scaffold(self, scaffold: Any) -> Any:
-        """Returns a `Scaffold` whose own ops, made when a session begins, are checked too."""
+        """Returns the `Scaffold`, and also checks the ops that its `finalize` makes."""
         finalize = scaffold.finalize
 
         def checked() -> Any:

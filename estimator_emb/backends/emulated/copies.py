@@ -1,6 +1,7 @@
-"""Runs the cores of an emulated TPU: an executor is copies of them in one graph, or PJRT devices.
+"""Runs the cores of an emulated TPU as copies in a graph, and declares the executor interface.
 
-An `Executor` belongs to a backend, and begins an `Execution` for the graph of each mode.
+PJRT devices implement the same interface. An `Executor` belongs to a backend, and begins an
+`Execution` for the graph of each mode.
 """
 
 import contextlib
@@ -20,48 +21,49 @@ from estimator_emb.reporting.text_columns import counted
 from estimator_emb.spec import options
 
 CreateTables = Callable[[Any], LiveTables | None]
-"""Creates the tables of a graph once; takes the value of model_fn."""
+"""Takes the value that model_fn returned, and creates the graph's tables on the first call."""
 
 
 class Execution(Protocol):
-    """How the cores run the step of one mode.
+    """Runs a mode's step on the cores.
 
     Attributes:
-      load: the op that runs before each loop of steps, or None.
-      kernels: what trains the tables where the execution does; None for those of the host.
+      load: an optional op to run before each loop of steps.
+      kernels: makes the kernels that train tables on devices. None uses the host's kernels.
     """
 
     load: tf.Operation | None
     kernels: Factory | None
 
     def running(self) -> contextlib.AbstractContextManager[Any]:
-        """Makes a context in which model_fn builds the step of core 0."""
+        """Returns a context in which model_fn builds core 0's step."""
 
     def on_cores(
         self, wanted: dict[str, Any], spec: Any, create_tables: CreateTables
     ) -> tuple[dict[str, Any], Any]:
-        """Returns each core's tensors for those of `wanted`, and model_fn's spec for a session.
+        """Returns `wanted` with a list of all cores' tensors per tensor, and a spec for sessions.
 
-        An execution that trains the tables itself creates them here.
+        The spec is model_fn's `spec`, with tensors that a session can run. An execution with its
+        own `kernels` creates the tables here.
         """
 
     def whole_step(self, train_op: Any, updates: list[tf.Operation]) -> tf.Operation:
-        """Returns the op of a step and of the updates of its tables."""
+        """Returns an op that runs a step and the updates of its tables."""
 
     def last_step(self, step: tf.Operation) -> tf.Operation:
-        """Returns the op of the step after which the session's hooks see the variables."""
+        """Returns the op for a loop's last step, after which hooks see the new variables."""
 
     def session_hooks(self) -> list[Any]:
-        """Returns the hooks that a session needs for its devices."""
+        """Returns session hooks that the devices need."""
 
 
 class Executor(Protocol):
-    """The cores of an emulated TPU.
+    """Runs the cores of an emulated TPU.
 
     Attributes:
-      runs: who runs the model.
-      takes_out: whether core 0's step is taken out of the graph, and not copied.
-      agreement: what several hosts agree on, each a process; None if this process is all of them.
+      runs: where the model runs.
+      takes_out: True if core 0's step is taken out of the graph instead of copied.
+      agreement: coordinates hosts that run in several processes. None with a single process.
     """
 
     runs: Runs
@@ -69,17 +71,17 @@ class Executor(Protocol):
     agreement: Any
 
     def shape(self, tpu_config: Any, has_tables: bool) -> Slice:
-        """Returns the shape of the TPU that a `TPUConfig` asks for."""
+        """Returns the shape of the TPU that a `TPUConfig` requests."""
 
     def says(self, cores: int, hosts: int) -> str:
-        """Returns what the log says of it."""
+        """Returns a line for the log that describes the cores."""
 
     def begin(self, cores: Cores, computation: Computation, mode: str) -> Execution:
-        """Begins the graph of a mode."""
+        """Starts an `Execution` in the graph of a mode."""
 
 
 class CoreCopies:
-    """Copies of core 0's step for the other cores, in the graph of one session."""
+    """Runs all cores in a single graph by copying core 0's step for every other core."""
 
     runs = Runs.EMULATED
     takes_out = False

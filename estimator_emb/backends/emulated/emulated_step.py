@@ -1,8 +1,8 @@
-"""An emulated TPU of N cores: does in this process what tensorflow-estimator does with a TPU.
+"""Builds the step of an emulated TPU, in place of the loop that a TPU runs.
 
-`build` replaces the loop that a TPU runs. It reads the input of the cores, calls the program's
-model_fn once, as core 0 sees it, copies its step for the other cores, and returns the
-`EstimatorSpec` with which tensorflow-estimator trains, evaluates or predicts.
+`CoresOfTPU` reads the input of all cores and calls the program's model_fn once, as core 0. An
+executor runs this step on all cores. The result is the `EstimatorSpec` that tensorflow-estimator
+needs to train, evaluate or predict.
 
 Source: `TPUEstimator._augment_model_fn` of tensorflow_estimator/python/estimator/tpu, 2.15.0.
 """
@@ -47,17 +47,17 @@ from estimator_emb.guards.watching import GraphGuards
 from estimator_emb.spec import options
 
 LOSS_OF_ALL_CORES = "estimator_emb/loss_of_all_cores"
-"""Name of the collection that gets the mean of all cores' losses, for each step of training.
+"""Name of the graph collection with each training step's loss, averaged over the cores.
 
-`estimator-emb compare` asks for it, as core 0 of one and of eight have different samples. The loss
-of an evaluation is such a mean too then, in place of core 0's.
+`estimator-emb compare` requests the average, because core 0's samples depend on the number of
+cores. Evaluation then reports the averaged loss too, instead of core 0's loss.
 """
 
 
 class CoresOfTPU(driver.Runner):
-    """Runs a model_fn on the cores of an emulated TPU, for the graph of one mode.
+    """Runs a model_fn on the cores of an emulated TPU, in the graph of a single mode.
 
-    `input_fn` takes the `TPUContext` of an input.
+    `input_fn` takes the `TPUContext` of the core or host that it feeds.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class CoresOfTPU(driver.Runner):
         self._config = config
         self._input_fn = input_fn
         self._wrapper = ModelFnWrapper(self._request.model_fn, config, params, ctx)
-        # Only a training has several hosts.
+        # Only training uses several hosts.
         self._agreement = executor.agreement if ctx.mode == ModeKeys.TRAIN else None
         self._computation = Computation()
         self._execution = executor.begin(self.cores, self._computation, ctx.mode)
@@ -86,14 +86,14 @@ class CoresOfTPU(driver.Runner):
 
     @property
     def kernels(self) -> Factory | None:
-        """What trains the tables; None for the kernels of the host."""
+        """Makes the kernels that train tables on devices. None uses the host's kernels."""
         return self._execution.kernels
 
     def says(self) -> str:
         return self._executor.says(self.cores.count, self._ctx.num_hosts)
 
     def read(self, tables: TableStep | None) -> tuple[ModelBatch, PendingLookup | None, Any]:
-        # The name scope that input_fn has on a TPU.
+        # tensorflow-estimator uses this name scope on a TPU.
         with tf.name_scope("input_pipeline_task0"):
             self._input = emulated_input.read_cores(
                 self._ctx,
@@ -105,7 +105,7 @@ class CoresOfTPU(driver.Runner):
                 tables.from_previous_step if tables else lambda tensors: tensors,
                 self._agreement.batch_of_chief if self._agreement else None,
             )
-        InputPipeline._validate_input_pipeline(None)  # Refuses queues, or warns of them.
+        InputPipeline._validate_input_pipeline(None)  # Refuses or warns about queues.
         fed = self._input.features
         if tables:
             refusals.check_features(self._request.tables, self._input.looked_up)
@@ -301,7 +301,7 @@ class CoresOfTPU(driver.Runner):
             result = function(**by_name) if by_name else function(*given)
             context.Exit()
         context.ExitResult(result)
-        # These run when a session begins; after a step, they would make one.
+        # A session starts with these ops. If they waited for the step, they would run it.
         if after is not None:
             _let_run_without(after, [op for op in _initial_ops() if op not in before])
         return self._computation.readable(result)
@@ -377,22 +377,22 @@ def _resource_variables() -> Iterator[None]:
 
 
 def _real(prediction: tf.Tensor, real: Any) -> tf.Tensor:
-    """Returns the rows of a prediction that are not of samples which fill up the last batch."""
+    """Returns a prediction without the rows of samples that only pad the last batch."""
     if prediction.shape[0] == real.shape[0]:
         return tf.boolean_mask(prediction, real)
-    # Its rows are not samples, but for example cores: tensorflow-estimator cuts them like samples.
+    # Rows may be cores, for example. tensorflow-estimator cuts them as if they were samples.
     count = tf.math.count_nonzero(real)
     return tf.cond(tf.reduce_all(real), lambda: prediction, lambda: prediction[:count])
 
 
 def _initial_ops() -> list[tf.Operation]:
-    """Returns the ops of the default graph that run when its session begins."""
+    """Returns the ops of the default graph that run when a session starts."""
     tables = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS)
     return [*summary_writer_initializers(), *accesses.initial_writes(), *tables]
 
 
 def _let_run_without(step: tf.Operation, ops: Sequence[tf.Operation]) -> None:
-    """Frees ops, and the ops they read, from waiting for a step."""
+    """Removes the dependency on a step from ops and from the ops they read."""
     for op in structure.reached(ops, lambda op: [tensor.op for tensor in op.inputs]):
         if step in op.control_inputs:
             others = [one for one in op.control_inputs if one is not step]

@@ -1,12 +1,12 @@
-"""Feeds the cores of an emulated TPU, in each deployment of input_fn.
+"""Feeds the cores of an emulated TPU, depending on the deployment of input_fn.
 
-    PER_SHARD_V1  input_fn is called for each core
-    PER_HOST_V1   input_fn is called for each host; its batch is split between the host's cores
-    PER_HOST_V2   input_fn is called for each host; each core takes the next batch of its dataset
-    BROADCAST     input_fn is called once, on host 0; every core takes its batch as it is
-    SLICED        of evaluation and prediction: as BROADCAST, but split between the cores
+    PER_SHARD_V1  calls input_fn for each core
+    PER_HOST_V1   calls input_fn for each host, and splits the batch among the host's cores
+    PER_HOST_V2   calls input_fn for each host, and each core takes the next batch of the dataset
+    BROADCAST     calls input_fn once, on host 0, and every core gets the whole batch
+    SLICED        for evaluation and prediction: like BROADCAST, but splits the batch among cores
 
-A replica of a model that spans several cores is fed as a core is.
+If a model's replica spans several cores, the replica is fed like a single core.
 
 Source: `_InputPipeline` of tensorflow_estimator/python/estimator/tpu/tpu_estimator.py, 2.15.0.
 """
@@ -34,13 +34,13 @@ from estimator_emb.spec.resolved import Table
 
 @dataclasses.dataclass(frozen=True)
 class CoreInput:
-    """The input of core 0, and that of the other cores through `Cores.per_core`.
+    """The input of core 0. `Cores.per_core` has registered the input of the other cores.
 
     Attributes:
-      features: without those that the tables consume.
-      looked_up: the features of the whole batch that the tables consume.
-      real: in prediction, bool [samples of all cores]: False for samples that fill up the last
-        batch. Else None.
+      features: the features that no table consumes.
+      looked_up: the features that tables consume, for the whole batch.
+      real: in prediction, bool [samples of all cores], False for samples that pad the last batch.
+        None in other modes.
     """
 
     features: Any
@@ -51,7 +51,7 @@ class CoreInput:
 
 
 _Batch = dict[str, Any]
-"""The features of a batch, its labels if it has any, and in prediction which samples are `real`."""
+"""Features, optional labels, and in prediction `real`, which is False for padding."""
 
 
 def read_cores(
@@ -64,14 +64,16 @@ def read_cores(
     from_previous_step: Callable[[Any], Any],
     batch_of_chief: Callable[[Any], Any] | None = None,
 ) -> CoreInput:
-    """Calls input_fn as often as its deployment says.
+    """Calls input_fn as often as its deployment requires, and returns the input of the cores.
 
-    `batch_axis` has, for each tensor of features and labels, the axis that PER_HOST_V1 splits.
-    `guards` is told what is read. `consumed` and `from_previous_step` are those of `TableStep`.
-    `batch_of_chief` returns host 0's values of a batch that all hosts share.
-    Raises TypeError if input_fn returns a dataset where it must not, or the reverse, or as
-    `refusals.check_infeed` does; and ValueError if `batch_axis` has a wrong length, or if calls of
-    input_fn yield different features or labels.
+    `batch_axis` holds the axis that PER_HOST_V1 splits, for each tensor of features and labels.
+    `guards` are told about the data read. `consumed` and `from_previous_step` are as in
+    `TableStep`. `batch_of_chief` returns host 0's values for a batch that all hosts share.
+
+    Raises:
+      TypeError: the deployment needs a dataset and input_fn returns tensors, or the reverse.
+      ValueError: `batch_axis` has a wrong length, or input_fn calls yield different features or
+        labels. `refusals.check_infeed` raises both types of errors too.
     """
     fed, initializers = _fed(ctx, input_fn, batch_axis, cores.own, guards)
     real = [batch["real"] for batch, _ in fed if "real" in batch]
@@ -88,7 +90,7 @@ def read_cores(
     of_cores = [parts[core] for core in cores.own]
     for core, batch in zip(cores.own, of_cores, strict=True):
         _check_same(of_cores[0], batch, core)
-    # One batch for all cores is one set of tensors.
+    # A batch that all cores share is processed once.
     distinct = of_cores[:1] if len(fed) == 1 and _same_for_all(ctx) else of_cores
     each = [data_nest.flatten(batch) for batch in distinct]
     if batch_of_chief is not None and len(distinct) == 1 and _same_for_all(ctx):
@@ -115,7 +117,7 @@ def _fed(
     own: range,
     guards: GraphGuards,
 ) -> tuple[list[tuple[_Batch, Sequence[int]]], list[tf.Operation]]:
-    """Returns the batches of a step, each with the replicas that it feeds, and initializers."""
+    """Returns a step's batches with the replicas they feed, and the initializers of iterators."""
     fed: list[tuple[_Batch, Sequence[int]]] = []
     initializers: list[tf.Operation] = []
     broadcast = ctx.is_input_broadcast_with_iterators()
@@ -128,7 +130,7 @@ def _fed(
     if not broadcast:
         calls = [one for one in calls if one[0] in ctx.own_hosts]
     for host, index in calls:
-        # The name scope of host 0 is open.
+        # The caller has opened the name scope of host 0.
         with tf.name_scope(f"input_pipeline_task{host}/") if host else contextlib.nullcontext():
             result = _call(ctx, input_fn, index, host)
             if broadcast:
@@ -142,7 +144,7 @@ def _fed(
             initializers += initializes
             fed += zip(taken, fed_by, strict=True)
     if ctx.model_parallelism_enabled:
-        # The order of the first replica that each feeds is that of the samples in a batch.
+        # The samples of a batch are in the order of the replicas.
         fed.sort(key=lambda one: one[1][0])
     return fed, initializers
 
@@ -154,7 +156,7 @@ def _taken(
     fed_by: Sequence[Sequence[int]],
     guards: GraphGuards,
 ) -> tuple[list[_Batch], list[tf.Operation]]:
-    """Returns one batch of a host's step for each of `fed_by`, and the initializers."""
+    """Returns a batch for each entry of `fed_by`, and the initializers of iterators."""
     predicting = ctx.mode == ModeKeys.PREDICT
     if not isinstance(result, tf.data.Dataset):
         if predicting:
@@ -183,7 +185,7 @@ def _taken(
     batches = []
     before: list[tf.Tensor] = []
     for replicas in fed_by:
-        # One after the other: core 0 takes the first batch.
+        # Read the batches in sequence, so that core 0 takes the first batch.
         with tf.control_dependencies(before):
             element = iterator.get_next()
         before = data_nest.flatten(element)[:1]
@@ -218,7 +220,7 @@ def _same_for_all(ctx: EmulatedContext) -> bool:
 
 
 def _filled_up(dataset: tf.data.Dataset, size: int, together: int) -> tf.data.Dataset:
-    """Returns {features, labels, real} of `size` samples; a step takes `together` batches."""
+    """Pads the dataset to batches of `size` samples and steps of `together` batches."""
 
     def fill_up(*element: Any) -> dict[str, Any]:
         batch = _parsed(element[0] if len(element) == 1 else element)
@@ -245,7 +247,7 @@ def _filled_up(dataset: tf.data.Dataset, size: int, together: int) -> tf.data.Da
 
 
 def _size_checks(batch: _Batch) -> list[tf.Tensor]:
-    """Returns a check that each value has as many samples as the first feature."""
+    """Returns ops that check that each value has as many samples as the first feature."""
     (first, samples), *others = (
         (name, _samples(value)) for name, value in batch_names.named(batch)
     )
@@ -302,7 +304,7 @@ def _split(batch: _Batch, batch_axis: Sequence[int] | None, count: int, size: in
     samples = None if any(axes) else size
     with batch_names.compared(batch["features"], batch.get("labels"), samples):
         pieces = [tf.split(value, count, axis) for value, axis in zip(flat, axes, strict=True)]
-    # There may be no tensor to split: each core has its batch, with nothing in it, all the same.
+    # `pieces` may be empty. Each core then gets an empty batch.
     return [
         data_nest.pack_sequence_as(batch, [piece[core] for piece in pieces])
         for core in range(count)
@@ -322,9 +324,9 @@ def _merged(features: list[Any], consumed: set[str], tables: Sequence[Table]) ->
 def _after_checks(
     of_cores: Mapping[str, list[Any]], tables: Sequence[Table]
 ) -> contextlib.AbstractContextManager:
-    """Makes a context for ops that join the cores' values by feature, each good by itself.
+    """Returns a context that checks each core's values before ops in it join them.
 
-    In the joined batch, an index beyond one core's samples would look like an index of the next.
+    In the joined batch, an index beyond a core's last sample would point to the next core's sample.
     """
     fit, inside = [], []
     for key, values in of_cores.items():
@@ -350,12 +352,12 @@ def _after_checks(
 
 
 def _concatenated(values: list[Any]) -> Any:
-    """Returns the samples of all cores, one core after the other."""
+    """Returns the samples of all cores, in the order of the cores."""
     if not isinstance(values[0], tf.SparseTensor):
         return tf.concat(values, axis=0)
     if values[0].shape.rank not in (None, 2):
-        return values[0]  # `inputs.source_of` refuses it.
-    # tf.sparse.concat ends the process where the dense shapes have too many places to be counted.
+        return values[0]  # `inputs.source_of` refuses this rank.
+    # tf.sparse.concat would end the process if a dense shape has too many elements to count.
     shapes = tf.stack([value.dense_shape for value in values])
     starts = tf.cumsum(shapes[:, 0], exclusive=True)
     indices = [value.indices + tf.stack([starts[core], 0]) for core, value in enumerate(values)]
@@ -384,7 +386,7 @@ def _as_many(owner: str, value: Any, first: Any) -> list[structure_checks.Proble
 
 
 def _samples(value: Any) -> tf.Tensor:
-    """Returns the number of samples of a value of a batch, int64."""
+    """Returns the number of samples in a value of a batch, as int64."""
     if isinstance(value, tf.SparseTensor):
         return value.dense_shape[0]
     if isinstance(value, tf.RaggedTensor):

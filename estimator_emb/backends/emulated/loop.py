@@ -1,4 +1,4 @@
-"""The loop of an emulated TPU: many steps in a session call."""
+"""The loop of an emulated TPU, which looks to hooks like a single session call."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,12 +13,16 @@ from estimator_emb.guards import input_ends, stopping
 
 
 class LoopHook(OutfeedHostCallHook):
-    """Runs all steps of a loop but the last, which is the session call that other hooks see.
+    """Runs all steps of a loop except the last. The session call itself runs the last step.
 
-    The number of steps is the variable `iterations_per_loop` of tensorflow-estimator, which its
-    hooks load. This hook must be the last: then the other hooks do before a loop what they do
-    before a session call. The steps 0, n, 2n, ... of a loop, where n is `every_n_steps`, run
-    `host_ops`, the ops of `host_call`, afterwards. `first` runs before a loop.
+    tensorflow-estimator's hooks set the number of steps in its variable `iterations_per_loop`. This
+    hook must be last in the list, so that `before_run` of the other hooks runs before the loop.
+
+    Args:
+      step: the op that runs a step.
+      host_ops: the ops of `host_call`.
+      every_n_steps: n, if `host_ops` run after the steps 0, n, 2n, ... of a loop.
+      first: an op that runs before each loop.
     """
 
     def __init__(
@@ -34,7 +38,7 @@ class LoopHook(OutfeedHostCallHook):
         self._host_ops = list(host_ops)
         self._every_n_steps = every_n_steps
         self._made: int | None = None
-        """Steps of this loop made so far; None between loops."""
+        """Steps completed in this loop. None between loops."""
         self._any_loop = False
 
     def begin(self) -> None:
@@ -58,9 +62,9 @@ class LoopHook(OutfeedHostCallHook):
     def end(self, session: tf.compat.v1.Session) -> None:
         super().end(session)
         if self._made is not None:
-            # A session that ends by itself takes the end of its input for a regular stop.
+            # A monitored session treats the end of its input as a regular stop.
             if not self._made and not self._any_loop:
-                return  # `input_ends` says so in each way of running.
+                return  # `input_ends` reports an empty input.
             raise input_ends.InputEndedError(
                 f"The input ended after {self._made} steps of a loop. As on a TPU, input_fn must "
                 "yield a batch for every step asked for; repeat() its dataset, or ask for fewer "

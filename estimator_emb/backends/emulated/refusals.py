@@ -1,13 +1,13 @@
-"""Refuses on an emulated TPU what a TPU refuses, and the host could do.
+"""Refuses inputs and losses that a TPU refuses, although the host could run them.
 
-tensorflow-estimator makes its own checks here as on a TPU. This module has those of the ops of a
-TPU's input and of its embedding hardware, and `computation` those of its loops. Messages keep the
-phrase that a TPU's error has.
+tensorflow-estimator makes its own checks on an emulated TPU too. This module adds the checks of a
+TPU's infeed, loss and embedding hardware. `computation` adds the checks of a TPU's loop. Messages
+keep the key phrase of the TPU's error.
 
 Source: `_tpu_estimator_embedding.split_inputs` and `tpu_estimator._InputPipeline` of
 tensorflow-estimator 2.15.0; tpu_feed.py, tpu_sharding.py, training_loop.py and ops/tpu_ops.py of
-tensorflow/python/tpu, 2.15.1. `tests/backends/test_refusals.py` compares the errors with those of a
-described TPU.
+tensorflow/python/tpu, 2.15.1. `tests/backends/test_refusals.py` compares these errors with a
+described TPU's errors.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from estimator_emb.spec.resolved import Table
 
 
 def check_features(tables: Sequence[Table], features: Any) -> None:
-    """Raises ValueError for ids and weights of the input that do not reach a TPU."""
+    """Raises ValueError if a TPU cannot receive the input's ids or weights."""
     if not isinstance(features, Mapping):
         return
     shared = ids_on_tpus.shared_weight_refusals(tables)
@@ -38,11 +38,11 @@ def check_features(tables: Sequence[Table], features: Any) -> None:
 
 
 def check_infeed(batch: Mapping[str, Any], replicas: int) -> None:
-    """Refuses features and labels that no infeed carries.
+    """Refuses features and labels that a TPU's infeed cannot carry.
 
-    Raises TypeError for a sparse or ragged value, or a type that a TPU does not have, and
-    ValueError for a tensor without an axis to divide over several cores, or over groups that run
-    one model each.
+    Raises:
+      TypeError: a value is sparse or ragged, or a TPU does not support its dtype.
+      ValueError: a value is a scalar, and several replicas would have to divide it.
     """
     for name, value in named(batch):
         if isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
@@ -66,7 +66,7 @@ def check_infeed(batch: Mapping[str, Any], replicas: int) -> None:
 
 
 def check_loss(loss: tf.Tensor, training: bool) -> None:
-    """Raises TypeError for a loss that is not float32, in which a TPU's loop carries it."""
+    """Raises TypeError if the loss is not float32: a TPU's loop carries it as float32."""
     if loss.dtype == tf.float32:
         return
     words = (
@@ -82,7 +82,7 @@ def check_loss(loss: tf.Tensor, training: bool) -> None:
 
 
 def check_partition_dims(ctx: InternalTPUContext, features: Any, labels: Any) -> None:
-    """Raises ValueError if `TPUConfig.input_partition_dims` do not fit a replica's infeed."""
+    """Raises ValueError if `TPUConfig.input_partition_dims` does not fit a replica's input."""
     if not ctx.input_partition_dims:
         return
     recorder = InputPipeline.InputsStructureRecorder(ctx.input_partition_dims)

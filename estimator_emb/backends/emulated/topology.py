@@ -19,7 +19,10 @@ _HOST = "/task:0/device:CPU:0"
 
 
 def emulated_slice(tpu_config: Any = None) -> slices.Slice:
-    """Returns the slice that a `TPUConfig` or the environment emulates, if hosts can hold it."""
+    """Returns the slice to emulate, by the environment or else by a `TPUConfig`.
+
+    Raises `CannotEmulate` if hosts cannot hold the slice.
+    """
     asked = options.asked_topology()
     if asked is not None:
         return asked
@@ -37,7 +40,7 @@ def emulated_slice(tpu_config: Any = None) -> slices.Slice:
 
 
 def slice_with_cores(cores: int, owner: str) -> slices.Slice:
-    """Returns the slice with this number of cores; `owner` begins the error message."""
+    """Returns the slice with this number of cores. `owner` begins the error message."""
     mesh = NUM_CORES_TO_COMPUTATION_SHAPE.get(cores)
     try:
         return slices.slice_of(cores, None if mesh is None else tuple(mesh))
@@ -46,7 +49,7 @@ def slice_with_cores(cores: int, owner: str) -> slices.Slice:
 
 
 def emulated(shape: slices.Slice) -> tf.tpu.experimental.Topology:
-    """Returns the topology of a slice."""
+    """Returns the TensorFlow topology of a slice."""
     return tf.tpu.experimental.Topology(
         mesh_shape=list(shape.mesh), device_coordinates=shape.coordinates()
     )
@@ -55,7 +58,7 @@ def emulated(shape: slices.Slice) -> tf.tpu.experimental.Topology:
 def metadata(
     shape: slices.Slice, topology: Any = None, devices: tuple[Any, ...] = ()
 ) -> tf.tpu.experimental.TPUSystemMetadata:
-    """Returns a slice's metadata, as a TPU's master reports them to tensorflow-estimator."""
+    """Returns a slice's metadata in the form that a TPU reports to tensorflow-estimator."""
     return tf.tpu.experimental.TPUSystemMetadata(
         num_cores=shape.cores,
         num_hosts=shape.hosts,
@@ -66,9 +69,10 @@ def metadata(
 
 
 class EmulatedContext(InternalTPUContext):
-    """A TPU as tensorflow-estimator sees it, whose hosts are all this process.
+    """The context that describes an emulated TPU to tensorflow-estimator.
 
-    If `host` is given, the other hosts are other processes, and only trainings use all of them.
+    By default, this process plays all hosts. With `host`, this process plays only that host, and
+    only training uses the other hosts.
     """
 
     def __init__(self, config: Any, shape: slices.Slice, host: int | None = None, **kwargs: Any):
@@ -90,7 +94,7 @@ class EmulatedContext(InternalTPUContext):
 
     @property
     def own_cores(self) -> range:
-        """The replicas that this process feeds, where no replica spans several hosts."""
+        """The replicas that this process feeds, if no replica spans several hosts."""
         if self.own_hosts == range(self.num_hosts):
             return range(self.num_replicas)
         each = self.num_of_cores_per_host
@@ -98,7 +102,7 @@ class EmulatedContext(InternalTPUContext):
 
     @property
     def own_batch_size(self) -> Any:
-        """The samples of a batch that this process reads; None if a batch has no fixed size."""
+        """The number of samples per batch that this process reads, or None if not fixed."""
         size = self.global_batch_size
         return size and size * len(self.own_hosts) // self.num_hosts
 
@@ -121,17 +125,17 @@ class EmulatedContext(InternalTPUContext):
 
     @property
     def master_job(self) -> None:
-        """None: everything runs in this process."""
+        """Always None, because everything runs in this process."""
 
     def device_for_replica(self, replica_id: int) -> tuple[str, int]:
         return _HOST, super().device_for_replica(replica_id)[1]
 
     def __deepcopy__(self, memo: Any) -> "EmulatedContext":
-        return self  # Programs copy `params`, which hold the context.
+        return self  # Programs copy `params`, and `params` hold the context.
 
 
 def host_calls(ctx: InternalTPUContext) -> list[tuple[int, int]]:
-    """Returns (host, invocation index) of each call of an input_fn that feeds a host's cores."""
+    """Returns (host, invocation index) for each input_fn call that feeds a host's cores."""
     if not ctx.is_replica_across_hosts():
         return [(host, host) for host in range(ctx.num_hosts)]
     assignment = ctx.device_assignment
@@ -145,7 +149,7 @@ def host_calls(ctx: InternalTPUContext) -> list[tuple[int, int]]:
 
 
 def replicas_of(ctx: InternalTPUContext, host: int) -> Sequence[int]:
-    """Returns the replicas that a host feeds, in its order."""
+    """Returns the replicas that a host feeds, in the host's order."""
     if ctx.model_parallelism_enabled:
         replicas: Sequence[int] = ctx.device_assignment.lookup_replicas(host, 0)
         return replicas
