@@ -68,7 +68,7 @@ COMMANDS = {
 """Command of each benchmark -> the lines that it prints."""
 OF_JAX = {
     "growth.py --sweeps 'vocabulary, tables on a device' 'devices, tables on the host' "
-    "--vocabulary=10000": [f"{NUMBER} +1 +4096 +1 +1{NUMBER * 7}"],
+    "--vocabulary=10000": [rf"{NUMBER} +1 +4096 +1 +1{NUMBER * 6}\s+-?[\d,.]+"],
     "hosts.py --hosts 2 --batch=64 --steps=3": [rf" +2{NUMBER * 2}$"],
     "devices.py --platform=cpu --tables=2 --vocabulary=1000 --batch=64 --rounds=1 --ids 1 3": [
         r"jax [\d.]+, 2 x cpu \(cpu\)",
