@@ -61,7 +61,9 @@ def check_arguments(
     if vocabularies and not format.labels:
         raise ValueError(f"export: {to} has no labels; leave vocabularies out.")
     if allow_unlabelled and not vocabularies:
-        raise ValueError("export: allow_unlabelled needs vocabularies, whose rows it is about.")
+        raise ValueError(
+            "export: allow_unlabelled needs vocabularies: it is for rows beyond their ends."
+        )
     if tables is not None:
         check_labelled(tables, vocabularies)
 

@@ -38,28 +38,27 @@ def fill_parser(parser: parsing.Parser) -> None:
     parser.add_argument(
         "--generations",
         type=_generations,
-        help=f"TPU generations to check, among {','.join(GENERATIONS)}; default "
-        "TPUConfig.tpu_generation, else v4, and v6e too if no table is in the embedding "
-        "hardware",
+        help=f"TPU generations to check, of {','.join(GENERATIONS)}. Default: "
+        "TPUConfig.tpu_generation; else v4, and also v6e if no table is in the embedding hardware",
     )
     parser.add_count(
-        "--replicas", "--shards", help="number of cores; default TPUConfig.num_shards, or 8"
+        "--replicas", "--shards", help="number of cores. Default: TPUConfig.num_shards, or 8"
     )
     parser.add_argument(
         "--compile",
         choices=("auto", "yes", "no"),
         default="auto",
-        help="ask the compiler: auto (default) if it is installed",
+        help="whether to compile the step with libtpu's compiler. auto, the default: if installed",
     )
     parser.add_argument(
         "--compiler_python",
-        help="interpreter that has jax, jaxlib and libtpu, if this one does not",
+        help="Python interpreter with jax, jaxlib and libtpu, if this interpreter lacks them",
     )
     parser.add_argument(
         "--timeout",
         type=parsing.number(float, "a number > 0", lambda value: value > 0),
         default=600.0,
-        help="seconds for the lowering and for each generation; default 600",
+        help="time limit in seconds for the lowering, and for each generation. Default: 600",
     )
     run_options.add_to(parser, run_options.OF_ANY_PROGRAM)
     parser.add_program()

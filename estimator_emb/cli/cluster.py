@@ -23,11 +23,11 @@ from estimator_emb.cli import parsing, processes, program_files, run_options
 from estimator_emb.cli import screen as screen_lib
 
 DETAILS = """\
-Each process runs the same program, as `estimator-emb run` does, with a TF_CONFIG of its own: the
-program calls tf.estimator.train_and_evaluate, and gives its RunConfig a model_dir. The lines that
-a process writes are shown behind its name. When the chief is done, all end. The first Ctrl-C or
-SIGTERM ends training after a step, with a checkpoint, and a second one at once. The exit status is
-the chief's; 1 where it would be 0 and a server died.
+Each process runs the same program, as `estimator-emb run` does, with a separate TF_CONFIG. The
+program must call tf.estimator.train_and_evaluate, and give its RunConfig a model_dir. Each line of
+output starts with the name of its process. When the chief is done, all processes end. The first
+Ctrl-C or SIGTERM ends training after the current step, with a checkpoint. The second ends it at
+once. The exit status is the chief's status, or 1 if that is 0 and a server has died.
 
 With --hosts, each process is a host of PJRT devices (--device=pjrt), without a TF_CONFIG. Host 0 is
 the chief. The tables are in the memory of the devices (--tables=device).
@@ -53,31 +53,34 @@ def fill_parser(parser: parsing.Parser) -> None:
     """Adds the arguments."""
     parser.add_count(
         "--workers",
-        help="processes that train: 'chief', which also saves the model, and N - 1 others, "
-        "'worker 0' to 'worker N-2'; default 1",
+        help="number of processes that train: 'chief', which also saves the model, and 'worker 0' "
+        "to 'worker N-2'. Default: 1",
     )
-    parser.add_count("--ps", help="parameter servers, 'ps 0' to 'ps N-1'; default 1")
+    parser.add_count("--ps", help="number of parameter servers, 'ps 0' to 'ps N-1'. Default: 1")
     parser.add_argument(
         "--evaluator",
         action="store_true",
-        help="adds the process 'evaluator', which evaluates each new checkpoint",
+        help="add the process 'evaluator', which evaluates each new checkpoint",
     )
     parser.add_count(
         "--wait-limit",
-        help="ends a process that has waited this long for another one that is away; by default "
-        f"what {environment.WAIT_LIMIT} says, or never",
+        help="end a process that has waited this long for a missing process. Default: "
+        f"{environment.WAIT_LIMIT}, or never",
         metavar="SECONDS",
     )
     parser.add_count(
-        "--hosts", help="hosts that train together on PJRT devices, instead of --workers and --ps"
+        "--hosts",
+        help="number of hosts that train together on PJRT devices, instead of --workers and --ps",
     )
-    parser.add_count("--devices", help="CPU devices of each host; by default those that jax finds")
+    parser.add_count(
+        "--devices", help="number of CPU devices of each host. Default: the devices that jax finds"
+    )
     parser.add_argument(
         "--restarts",
         type=parsing.number(int, "an integer >= 0", lambda value: value >= 0),
         default=0,
         metavar="N",
-        help="how often all hosts start again after one was ended by a signal; default 0",
+        help="how often all hosts restart after a signal has ended one of them. Default: 0",
     )
     run_options.add_to(parser)
     parser.add_program()

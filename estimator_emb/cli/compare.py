@@ -31,14 +31,17 @@ from estimator_emb.cli.comparison.side_processes import OUT, Side
 from estimator_emb.cli.parsing import WrongArguments
 
 DETAILS = """\
-Side A and side B run the same steps of the program from the same variables and seeds. Write {out}
-in the program's arguments where its output folder stands, as in --model_dir={out}: each side gets a
-temporary folder in its place. Paths in the program's own text stay as they are, and both sides
+Side A and side B run the same steps of the program from the same variables and seeds. Losses,
+variables with their slots, metrics and predictions are compared.
+
+Write {out} for the output folder in the program's arguments, as in --model_dir={out}. Each side
+gets a separate temporary folder. Paths in the program's own text do not change, so both sides
 write there. SETTINGS are options of `estimator-emb run` and environment variables, such as
-"--shards=8" or "ESTIMATOR_EMB_NATIVE=0"; or the word "stock", for tensorflow-estimator without this
-package. Losses, variables with their slots, metrics and predictions are compared. The exit status
-is 0 if the sides are the same within the tolerance, 1 if they differ, and 2 if they could not be
-compared.
+"--shards=8" or "ESTIMATOR_EMB_NATIVE=0". The word "stock" means tensorflow-estimator without this
+package.
+
+The exit status is 0 if the sides are the same within the tolerance, 1 if they differ, and 2 if they
+could not be compared.
 """
 _SETTING = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.S)
 _OF_FINISHED_RUNS = ("a_model_dir", "b_model_dir", "rtol", "atol", "ignore", "plot")
@@ -53,49 +56,57 @@ def fill_parser(parser: parsing.Parser) -> None:
             f"--{side}",
             default="",
             metavar="SETTINGS",
-            help=f"settings of {one}; none by default",
+            help=f"settings of {one}. Default: none",
         )
         for name, metavar, text in (
-            ("python", "PYTHON", f"interpreter of {one}, of an environment with its TensorFlow"),
-            ("program", "FILE.py", f"program of {one}, in place of SCRIPT.py"),
-            ("flags", "FLAGS", f"flags of the program on {one} alone, after the others"),
-            ("model-dir", "FOLDER", f"model directory of a finished run, in place of {one}"),
+            (
+                "python",
+                "PYTHON",
+                f"Python interpreter of {one}, with its TensorFlow",
+            ),
+            ("program", "FILE.py", f"program of {one}, instead of SCRIPT.py"),
+            ("flags", "FLAGS", f"further flags of the program, only on {one}"),
+            (
+                "model-dir",
+                "FOLDER",
+                f"model directory of a finished run, instead of running {one}",
+            ),
         ):
             parser.add_argument(f"--{side}-{name}", metavar=metavar, help=text)
     tolerance = parsing.number(float, "a number >= 0", lambda value: 0 <= value < float("inf"))
     parser.add_count(
         "--steps",
-        help="steps of each model directory, and of each evaluation; default 20",
+        help="steps of each model directory, and of each evaluation. Default: 20",
         default=20,
     )
     parser.add_argument(
         "--start",
         metavar="CHECKPOINT",
-        help="prefix of a checkpoint, or its folder, whose values both sides start from; by "
-        "default the initial values of side A",
+        help="both sides start from this checkpoint, given by its prefix or folder. Default: from "
+        "the initial values of side A",
     )
     parser.add_argument(
-        "--rtol", type=tolerance, default=1e-4, help="relative tolerance; default 1e-4"
+        "--rtol", type=tolerance, default=1e-4, help="relative tolerance. Default: 1e-4"
     )
     parser.add_argument(
-        "--atol", type=tolerance, default=1e-5, help="absolute tolerance; default 1e-5"
+        "--atol", type=tolerance, default=1e-5, help="absolute tolerance. Default: 1e-5"
     )
     parser.add_argument(
         "--ignore",
         action="append",
         default=[],
         metavar="PATTERN",
-        help="leaves out variables, metrics and predictions of such names; * and ? stand for "
-        "anything; may be given several times",
+        help="leave out variables, metrics and predictions with matching names. * and ? are "
+        "wildcards. May be given several times",
     )
     parser.add_argument(
         "--repeat",
         choices=("auto", "yes", "no"),
         default="auto",
-        help="runs side A twice, to tell chance from a difference of the sides: if they differ "
-        "(auto, the default), always, or never",
+        help="run side A twice, to tell chance from a difference of the sides. auto, the default: "
+        "only if the sides differ",
     )
-    parser.add_plot("draws losses and differences; needs matplotlib")
+    parser.add_plot("draw losses and differences. Needs matplotlib")
     run_options.add_to(parser, run_options.OF_ANY_PROGRAM)
     parser.add_program()
     parser.usage = (
@@ -214,10 +225,9 @@ def sides(options: argparse.Namespace) -> list[Side]:
     for side in both:
         if not side.has_out():
             raise WrongArguments(
-                f"side {side.label}: no argument of the program has {OUT}. Write {OUT} where its "
-                f"output folder stands, as in --model_dir={OUT}: each side gets a folder of its "
-                "own. A path in the program's own text stays as it is, and both sides write "
-                "there: make it a flag."
+                f"side {side.label}: no argument of the program has {OUT}. Write {OUT} for its "
+                f"output folder, as in --model_dir={OUT}: each side gets a folder of its own. If "
+                "the path is in the program's own text, both sides write there: make it a flag."
             )
     return both
 
@@ -235,7 +245,7 @@ def _finished(options: argparse.Namespace) -> list[Side]:
         flag = f"--{label}-model-dir"
         if path is None:
             raise WrongArguments(
-                f"give {flag} too: two finished runs are compared, or two new ones"
+                f"give {flag} too: a finished run is only compared with another finished run"
             )
         with _about(flag):
             if "://" not in path and not os.path.isdir(path):

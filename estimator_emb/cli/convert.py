@@ -10,11 +10,11 @@ DETAILS = """\
     estimator-emb convert OLD NEW --table='*/embedding_weights' --table=words
 
 The legacy TPUEstimator with partition_strategy='mod' saved the rows of its tables host by host. The
-new checkpoint has them in the order of their ids, as every checkpoint of this package has, and
-restores under either strategy and any number of hosts. Slots move with their tables; the legacy
-helper variables are left out; everything else is copied. The number of hosts is read from the
-checkpoint. The new one says in a small variable how its rows are ordered, and is not converted
-again. It is read again and compared before it appears.
+new checkpoint has the rows in the order of their ids, like all checkpoints of this package. It
+restores with either strategy and any number of hosts. Slots are reordered with their tables. Legacy
+helper variables are left out. Everything else is copied. The number of hosts is read from the
+checkpoint. A small variable in the new checkpoint records the row order, so that it is not
+converted twice. The new checkpoint is read back and compared before it appears.
 """
 
 
@@ -23,18 +23,18 @@ def fill_parser(parser: parsing.Parser) -> None:
     parser.add_argument("source", help="prefix of a checkpoint, or its folder")
     parser.add_argument(
         "destination",
-        help="a folder; or the prefix of the new checkpoint, such as new/model.ckpt-100",
+        help="folder or prefix of the new checkpoint, such as new or new/model.ckpt-100",
     )
     parser.add_argument(
         "--table",
         action="append",
         required=True,
-        help="name of a table, or a pattern with * and ?, which matches embedding tables only; "
-        "may be given several times",
+        help="name of a table, or a pattern with * and ? that matches only embedding tables. May "
+        "be given several times",
     )
     parser.add_count(
         "--hosts",
-        help="number of TPU hosts that held the tables; by default what the checkpoint says",
+        help="number of TPU hosts that held the tables. Default: as the checkpoint says",
     )
     parser.add_order()
     target = parser.add_mutually_exclusive_group()
@@ -42,18 +42,18 @@ def fill_parser(parser: parsing.Parser) -> None:
         "--to-hosts",
         type=parsing.at_least_one,
         metavar="M",
-        help="writes the order of 'mod' over M hosts, whichever order OLD has",
+        help="write the rows in the order of 'mod' over M hosts, from any order in OLD",
     )
     target.add_argument(
         "--reverse",
         action="store_true",
-        help="moves rows from the order of the ids to that of 'mod' over --hosts hosts",
+        help="move rows from the order of the ids to the order of 'mod' over --hosts hosts",
     )
     parser.add_argument(
         "--force",
         action="store_true",
-        help="trusts --hosts and --from more than slices and names, for a checkpoint that another "
-        "program has written again; a record or a graph still counts more",
+        help="trust --hosts and --from more than slices and names, for a checkpoint that another "
+        "program has rewritten. A record or a graph still takes precedence",
     )
 
 

@@ -12,12 +12,14 @@ DETAILS = """\
     estimator-emb export MODEL_DIR OUT --to=parquet --table=words --vocabulary words=words.txt
     estimator-emb export MODEL_DIR --table=words --vocabulary words=words.txt --like "the matrix"
 
-OUT is a new folder, which appears when it is complete. Rows are in the order of their ids.
+OUT is a new folder. It appears when it is complete. Rows are in the order of their ids.
 
---to=tf2 prints which variable became which, and says what a checkpoint does not hold: from Python,
-estimator_emb.embedding.checkpoint_to_tensorflow takes the program's EmbeddingConfigSpec, and makes
-the objects of tf.tpu.experimental.embedding too. --to=keras writes tables.h5, for
-model.load_weights("tables.h5", by_name=True) where layers are called as the tables, with _ for /.
+--to=tf2 prints the old and new names of the variables, and what a checkpoint does not contain.
+From Python, estimator_emb.embedding.checkpoint_to_tensorflow takes the program's
+EmbeddingConfigSpec, and also creates the objects of tf.tpu.experimental.embedding.
+
+--to=keras writes tables.h5, for model.load_weights("tables.h5", by_name=True). The layers must have
+the names of the tables, with _ for /.
 """
 
 
@@ -27,7 +29,7 @@ def fill_parser(parser: parsing.Parser) -> None:
         "estimator-emb export [options] CHECKPOINT OUT --to=FORMAT\n"
         "       estimator-emb export [options] CHECKPOINT --table=NAME --like=ROW"
     )
-    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="its prefix, or its folder")
+    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="prefix or folder of a checkpoint")
     parser.add_argument("out", metavar="OUT", nargs="?", help="the new folder")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(
@@ -38,35 +40,35 @@ def fill_parser(parser: parsing.Parser) -> None:
     what.add_argument(
         "--like",
         metavar="ROW",
-        help="shows the rows nearest to this one, by the cosine: its label, or its id where there "
-        "is no vocabulary or no such label",
+        help="show the rows nearest to this row, by cosine. ROW is its label, or its id without a "
+        "vocabulary or if no label matches",
     )
     parser.add_argument(
         "--table",
         action="append",
         metavar="NAME",
-        help="name of a table, or of its column; may be given several times; by default all",
+        help="name of a table or its column. May be given several times. Default: all tables",
     )
-    parser.add_argument("--slots", action="store_true", help="also writes the optimizers' slots")
+    parser.add_argument("--slots", action="store_true", help="also write the optimizers' slots")
     parser.add_argument(
         "--vocabulary",
         action="append",
         default=[],
         metavar="TABLE=FILE",
-        help="labels of the rows of a table, one on a line, in the order of the ids",
+        help="labels of a table's rows: a text file with a label per line, in the order of the ids",
     )
     parser.add_argument(
         "--allow-unlabelled",
         action="store_true",
-        help="the last rows of a table may have no label: those beyond the end of its vocabulary",
+        help="allow a table to have more rows than its vocabulary. The last rows get no label",
     )
     parser.add_argument(
         "--precision",
         choices=formats.PRECISIONS,
         default="float32",
-        help="float16 halves the tables of saved-model, whose embeddings stay float32",
+        help="float16 halves the size of the tables of saved-model. Its embeddings stay float32",
     )
-    parser.add_count("--count", help="rows of --like; default 10", default=10)
+    parser.add_count("--count", help="number of rows that --like shows. Default: 10", default=10)
     parser.add_order()
 
 
@@ -100,7 +102,7 @@ def _check_nearest(options: argparse.Namespace, files: dict[str, str]) -> None:
     if set(files) - {table}:
         raise ValueError(f"--vocabulary must be of table {table!r}; got {sorted(files)}.")
     if not files and options.allow_unlabelled:
-        raise ValueError("allow_unlabelled needs a vocabulary, whose rows it is about.")
+        raise ValueError("allow_unlabelled needs a vocabulary: it is for rows beyond its end.")
     if not files and not options.like.isdecimal():
         raise ValueError(f"label {options.like!r} needs the vocabulary of the table.")
 

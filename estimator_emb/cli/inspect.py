@@ -15,10 +15,10 @@ DETAILS = """\
     estimator-emb inspect CHECKPOINT
     estimator-emb inspect CHECKPOINT --values --against OTHER --plot norms.png
 
-A checkpoint is named by its prefix, such as /models/a/model.ckpt-100; a folder stands for the
-latest checkpoint in it. The first line says which kind of program has written it, as far as it
-tells. Slots of embedding optimizers are listed below their table. Without options, no values are
-read. With them, each is read once, in pieces.
+CHECKPOINT is the prefix of a checkpoint, such as /models/a/model.ckpt-100, or a folder for its
+latest checkpoint. The first line says which kind of program wrote the checkpoint, as far as the
+checkpoint tells. Slots of embedding optimizers are listed below their table. Without options, no
+values are read. With options, each value is read once, in pieces.
 """
 
 _MOST_TABLES = 24
@@ -33,17 +33,15 @@ def fill_parser(parser: parsing.Parser) -> None:
     parser.add_argument(
         "--values",
         action="store_true",
-        help="also reads the tables: NaN and infinite numbers, rows that were never trained, norms "
-        "of the rows (mean, 5, 50 and 95 percent, largest)",
+        help="also read the tables, and show NaN and infinite numbers, rows that were never "
+        "trained, and norms of the rows (mean, 5, 50 and 95 percent, largest)",
     )
     parser.add_argument(
         "--against",
         metavar="OTHER",
-        help="also compares all values with those of another checkpoint",
+        help="also compare all values with another checkpoint",
     )
-    parser.add_plot(
-        "also draws how the norms of the rows of each table are distributed; needs matplotlib"
-    )
+    parser.add_plot("also draw the distribution of the row norms of each table. Needs matplotlib")
 
 
 def _check(options: argparse.Namespace) -> None:

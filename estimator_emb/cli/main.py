@@ -9,14 +9,14 @@ from typing import Any
 from estimator_emb.cli import parsing
 
 SUBCOMMANDS = {
-    "run": "Runs a training program for TPUs as it is, by default without a TPU.",
+    "run": "Runs a training program for TPUs unchanged, by default without a TPU.",
     "cluster": "Runs a training program as a cluster of processes on this machine.",
-    "check": "Checks whether a TPU will accept a program, without a TPU.",
+    "check": "Checks, without a TPU, whether a TPU will accept a program.",
     "compare": "Tells whether a program trains the same under two settings.",
     "inspect": "Lists the variables of a checkpoint: shapes, sizes, optimizers and slots.",
-    "convert": "Puts the tables of a legacy 'mod' checkpoint in the order of their ids.",
-    "migrate": "Moves programs from the legacy imports to those of estimator_emb.",
-    "export": "Writes tables of a checkpoint for others, or shows a row's neighbours.",
+    "convert": "Reorders the tables of a legacy 'mod' checkpoint by id.",
+    "migrate": "Rewrites programs to import estimator_emb instead of legacy modules.",
+    "export": "Exports tables of a checkpoint, or shows the neighbours of a row.",
 }
 """Subcommand -> its line in the help text.
 
@@ -88,5 +88,5 @@ def _help() -> str:
     lines = "\n".join(f"  {name:<9}{summary}" for name, summary in SUBCOMMANDS.items())
     return (
         f"usage: estimator-emb SUBCOMMAND ARGUMENTS...\n\n{lines}\n\n"
-        "estimator-emb SUBCOMMAND --help says more."
+        "For details: estimator-emb SUBCOMMAND --help"
     )

@@ -26,13 +26,13 @@ DETAILS = """\
     estimator-emb migrate --write PROGRAM.py FOLDER
     estimator-emb migrate --explain tf.contrib.layers.fully_connected
 
-It prints the changes as a diff, and on stderr what a person must decide, by file and line. The
-exit status is 0 if something changes, 2 if nothing does or a file cannot be read; then no file is
-written. It needs LibCST: pip install 'estimator-emb[migrate]'
+The command prints the changes as a diff. On stderr it lists what a person must decide, by file and
+line. The exit status is 0 if something changes. It is 2 if nothing changes or a file cannot be
+read, and then no file is written. The command needs LibCST: pip install 'estimator-emb[migrate]'
 
---explain needs no LibCST. It prints where a legacy name is today, and the names in it if it is a
-module. The last part of a name is enough: --explain fully_connected. The exit status is 2 if no
-table has the name.
+--explain works without LibCST. It prints where a legacy name is today. For a module it also prints
+the names in it. The last part of a name is enough: --explain fully_connected. The exit status is 2
+if no table has the name.
 """
 
 
@@ -52,7 +52,9 @@ class _Unusable(Exception):
 
 def fill_parser(parser: parsing.Parser) -> None:
     """Adds the arguments."""
-    parser.add_argument("--write", action="store_true", help="change the files, in place of a diff")
+    parser.add_argument(
+        "--write", action="store_true", help="change the files instead of printing a diff"
+    )
     parser.add_argument(
         "--explain", metavar="NAME", help="print where a legacy name is today, and change nothing"
     )
@@ -60,7 +62,7 @@ def fill_parser(parser: parsing.Parser) -> None:
         "paths",
         nargs="*",
         metavar="PROGRAM.py",
-        help="a program; a folder stands for all files *.py in it",
+        help="a program, or a folder for all *.py files in it",
     )
 
 

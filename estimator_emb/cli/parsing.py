@@ -58,8 +58,8 @@ class Parser(argparse.ArgumentParser):
             "--from",
             dest="order",
             choices=("mod", "div"),
-            help="partition_strategy of the program that wrote a legacy TPU checkpoint, where "
-            "neither a record nor a graph (its .meta file) says it",
+            help="partition_strategy of the program that wrote a legacy TPU checkpoint. Needed if "
+            "neither a record nor a graph (a .meta file) tells it",
         )
 
     def add_plot(self, text: str) -> None:

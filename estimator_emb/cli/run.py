@@ -7,9 +7,9 @@ from estimator_emb.catalog import environment
 from estimator_emb.cli import load_package, parsing, program_files, run_options
 
 DETAILS = """\
-The program finds `tf.estimator` and estimator_emb's classes in it (`estimator_emb.install`) on
-every supported TensorFlow. Its own arguments, `__main__`, `sys.path[0]` and exit status are those
-that Python would give it.
+The program finds `tf.estimator`, with estimator_emb's classes in it, on every supported TensorFlow
+(`estimator_emb.install`). It gets the same arguments, `__main__`, `sys.path[0]` and exit status as
+when Python runs it.
 """
 
 
@@ -18,9 +18,9 @@ def fill_parser(parser: parsing.Parser) -> None:
     parser.add_argument(
         "--hosts",
         action="store_true",
-        help="trains with --device=pjrt together with the other hosts of a TPU or cluster, each of "
-        f"which runs this command; jax finds them, unless {environment.HOSTS}, {environment.HOST} "
-        f"and {environment.COORDINATOR} say where they are",
+        help="train with --device=pjrt together with the other hosts of a TPU or cluster. Each "
+        f"host runs this command. jax finds the hosts, unless {environment.HOSTS}, "
+        f"{environment.HOST} and {environment.COORDINATOR} name them",
     )
     run_options.add_to(parser)
     parser.add_program()

@@ -70,30 +70,30 @@ RUN_OPTIONS = (
     RunOption(
         "--device",
         "where a program with use_tpu=True runs: 'emulate' emulates a TPU, 'pjrt' runs its model "
-        "on the PJRT devices of this machine (neither looks up a TPU name), 'tpu' needs a TPU; by "
-        f"default what {environment.DEVICE} says, or 'emulate'",
+        "on the PJRT devices of this machine (neither looks up a TPU name), 'tpu' needs a TPU. "
+        f"Default: {environment.DEVICE}, or 'emulate'",
         variable=environment.DEVICE,
         choices=environment.DEVICE.choices,
         type=environment.DEVICE.today,
     ),
     RunOption(
         "--tables",
-        "where --device=pjrt trains the tables: on the host, or in the memory of the devices; by "
-        f"default what {environment.TABLES} says, or 'host'",
+        "where --device=pjrt trains the tables: on the host, or in the memory of the devices. "
+        f"Default: {environment.TABLES}, or 'host'",
         variable=environment.TABLES,
         choices=environment.TABLES.choices,
     ),
     RunOption(
         "--shards",
-        "number of emulated TPU cores, in place of TPUConfig(num_shards=...): up to 8 on one host, "
-        "or a multiple of 8 on hosts of 8 each",
+        "number of emulated TPU cores, instead of TPUConfig(num_shards=...): up to 8 on a single "
+        "host, or a multiple of 8 on hosts with 8 cores each",
         variable=environment.SHARDS,
         type=_slice_of(parsing.at_least_one, slices.slice_of),
         metavar="N",
     ),
     RunOption(
         "--topology",
-        "the emulated TPU by its name, such as v3-32, which has 4 hosts of 8 cores; one of "
+        "name of the TPU to emulate, such as v3-32 with 4 hosts of 8 cores. One of "
         f"{', '.join(slices.names())}",
         variable=environment.TOPOLOGY,
         type=_slice_of(str, slices.named),
@@ -101,14 +101,14 @@ RUN_OPTIONS = (
     ),
     RunOption(
         "--steps-limit",
-        "ends every train() after N more steps, and every evaluate() after N steps",
+        "end every train() after N more steps, and every evaluate() after N steps",
         launch="steps_limit",
         type=parsing.at_least_one,
         metavar="N",
     ),
     RunOption(
         "--seed",
-        "seeds Python's random, NumPy, TensorFlow and each RunConfig without a tf_random_seed, so "
+        "seed Python's random, NumPy, TensorFlow and each RunConfig without a tf_random_seed, so "
         "that a second run repeats the first",
         launch="seed",
         type=_seed,
@@ -116,16 +116,16 @@ RUN_OPTIONS = (
     ),
     RunOption(
         "--table-summaries",
-        "whether TensorBoard shows how each embedding table trains, unless the program's TPUConfig "
-        f"says it; by default what {environment.TABLE_SUMMARIES} says, or else yes if "
-        "save_summary_steps is 100 or more",
+        "whether TensorBoard shows how each embedding table trains. The program's TPUConfig takes "
+        f"precedence. Default: {environment.TABLE_SUMMARIES}, or yes if save_summary_steps is 100 "
+        "or more",
         variable=environment.TABLE_SUMMARIES,
         action=argparse.BooleanOptionalAction,
     ),
     RunOption(
         "--tf-v1",
-        "for programs of TensorFlow 1: `import tensorflow` gives tensorflow.compat.v1 without "
-        "TensorFlow 2's behaviour, and tf.contrib has what TPU programs use of it",
+        "for TensorFlow 1 programs: `import tensorflow` gives tensorflow.compat.v1 without "
+        "TensorFlow 2's behaviour, and the parts of tf.contrib that TPU programs use",
         launch="binds_tf_v1",
         of_any_program=True,
         action="store_true",

@@ -247,7 +247,7 @@ def test_compares_with_stock(tmp_path, clip, status):
             [
                 "Losses of steps 1 to 3",
                 "evaluation 2: mae",
-                "Where the program would train on after 3 steps, it was ended",
+                "The program would go on training, but was ended after 3 steps",
             ],
         ),
     ],

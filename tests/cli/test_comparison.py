@@ -339,7 +339,7 @@ def test_an_unsaved_variable_is_a_problem(made):
     a.trainings[0].unsaved = b.trainings[0].unsaved = ["left/out"]
     comparison, (status, _) = decide(a, b)
     assert status == 1 and comparison.problems == [
-        "left/out is in no checkpoint: it could not be given the same start, nor compared."
+        "left/out is in no checkpoint, so its start could differ, and it is not compared."
     ]
     assert decide(a, b, ignore=["left/*"])[1][0] == 0
 

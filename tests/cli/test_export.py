@@ -538,7 +538,7 @@ def test_nearest_refuses_invalid_rows_and_labels(vocabulary, tmp_path):
         (
             (1,),
             {"allow_unlabelled": True},
-            "allow_unlabelled needs a vocabulary, whose rows it is about.",
+            "allow_unlabelled needs a vocabulary: it is for rows beyond its end.",
         ),
         (
             ("x", vocabulary),

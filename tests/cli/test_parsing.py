@@ -130,7 +130,7 @@ compare --rtol=-1 @script
 compare --atol=nan @script
     argument --atol: must be a number >= 0; got 'nan'
 compare --a-model-dir=@mod
-    give --b-model-dir too: two finished runs are compared, or two new ones
+    give --b-model-dir too: a finished run is only compared with another finished run
 compare --a-model-dir=@mod --b-model-dir=nowhere
     --b-model-dir: there is no folder 'nowhere'
 compare --a-model-dir=@folder --b-model-dir=@folder @script
@@ -142,13 +142,13 @@ compare --plot=x.pdf @script
 compare --plot=nowhere/x.png @script
     argument --plot: there is no folder 'nowhere'
 compare @script --model_dir=model
-    side A: no argument of the program has {out}. Write {out} where its output folder stands, as in
-    --model_dir={out}: each side gets a folder of its own. A path in the program's own text stays as
-    it is, and both sides write there: make it a flag.
+    side A: no argument of the program has {out}. Write {out} for its output folder, as in
+    --model_dir={out}: each side gets a folder of its own. If the path is in the program's own text,
+    both sides write there: make it a flag.
 compare --a-flags=--model_dir={out} --b=X={ou} @script
-    side B: no argument of the program has {out}. Write {out} where its output folder stands, as in
-    --model_dir={out}: each side gets a folder of its own. A path in the program's own text stays as
-    it is, and both sides write there: make it a flag.
+    side B: no argument of the program has {out}. Write {out} for its output folder, as in
+    --model_dir={out}: each side gets a folder of its own. If the path is in the program's own text,
+    both sides write there: make it a flag.
 compare --start=@folder @script {out}
     --start: Folder '@folder' holds no checkpoint.
 compare --a-model-dir=@folder --b-model-dir=@mod
@@ -191,7 +191,7 @@ export @mod @folder/new --to=keras --vocabulary=words=@script
 export @mod @folder/new --to=npz --precision=float16
     npz has no precision 'float16'; only saved-model has it.
 export @mod @folder/new --to=npz --allow-unlabelled
-    allow_unlabelled needs vocabularies, whose rows it is about.
+    allow_unlabelled needs vocabularies: it is for rows beyond their ends.
 export @mod @folder/new --to=npz --vocabulary=words
     --vocabulary must be TABLE=FILE, once for a table; got 'words'.
 export @mod @folder/new --to=npz --table=few --vocabulary=words=@script
@@ -207,7 +207,7 @@ export @mod --like=1 --table=words --precision=float16
 export @mod --like=1 --table=words --vocabulary=few=@script
     --vocabulary must be of table 'words'; got ['few'].
 export @mod --like=1 --table=words --allow-unlabelled
-    allow_unlabelled needs a vocabulary, whose rows it is about.
+    allow_unlabelled needs a vocabulary: it is for rows beyond its end.
 export @mod --like=x --table=words
     label 'x' needs the vocabulary of the table.
 migrate @folder/no.py

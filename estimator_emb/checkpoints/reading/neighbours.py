@@ -46,7 +46,9 @@ def nearest(
     """
     check_argument("nearest", count >= 1, "count", "at least 1", count)
     if allow_unlabelled and vocabulary is None:
-        raise ValueError("nearest: allow_unlabelled needs a vocabulary, whose rows it is about.")
+        raise ValueError(
+            "nearest: allow_unlabelled needs a vocabulary: it is for rows beyond its end."
+        )
     with CheckpointReader(saved_variables.prefix(path)) as values:
         weights = SavedTable(values, table, order)
         rows = weights.rows

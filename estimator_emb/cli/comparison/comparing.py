@@ -139,7 +139,7 @@ def _compare_training(
     for name in sorted({*a.unsaved, *b.unsaved}):
         if not any(fnmatch.fnmatchcase(name, pattern) for pattern in ignore):
             problems.append(
-                f"{name} is in no checkpoint: it could not be given the same start, nor compared."
+                f"{name} is in no checkpoint, so its start could differ, and it is not compared."
             )
     saved = sorted(a.saved.keys() & b.saved.keys())
     if not saved:

@@ -51,14 +51,14 @@ def _head(options: argparse.Namespace, sides: Sequence[Any], runs: Sequence[reco
         if side.model_dir is None:
             lines.append(f"   {run.versions}")
     if sides[0].model_dir is None:
-        start = "the values with which A initializes"
+        start = "the initial values of A"
         if options.start is not None:
             start = f"the values of {options.start}"
         lines.append(f"Both start from {start}, and from the same seeds.")
         if runs[0].ended_after is not None:
             lines.append(
-                f"Where the program would train on after {runs[0].ended_after:,} steps, it was "
-                "ended: what it does then is not compared."
+                f"The program would go on training, but was ended after {runs[0].ended_after:,} "
+                "steps: what it does later is not compared."
             )
     return "\n".join(lines)
 
@@ -101,8 +101,8 @@ def body(comparison: Comparison, repeated: Comparison | None) -> str:
     if random and (comparison.first is not None or repeated is not None):
         lines += [
             "",
-            f"A step draws random numbers: {', '.join(random)}. Other versions of TensorFlow and "
-            "other numbers of cores draw others, and no seed makes them equal.",
+            f"A step draws random numbers: {', '.join(random)}. They differ between versions of "
+            "TensorFlow and numbers of cores, and no seed makes them equal.",
         ]
     return "\n".join([*lines, ""])
 
@@ -159,7 +159,7 @@ def _names(matching: name_pairs.Matching) -> list[str]:
     lines = []
     ruled = [pair for pair in matching.pairs if pair[2]]
     if ruled:
-        lines += ["", "Names that differ, and mean the same"]
+        lines += ["", "Different names of the same variable"]
         lines += [f"  {escaped(a)} on A is {escaped(b)} on B" for a, b, _ in ruled]
         rules = sorted({rule for _, _, found in ruled for rule in found.split("+")})
         lines += [f"  Rule: {name_pairs.RULES[rule]}." for rule in rules]

@@ -10,14 +10,14 @@ import re
 from collections.abc import Mapping, Sequence
 
 RULES = {
-    "part": "the legacy TPU names end in /part_0, and the names of a CPU do not",
+    "part": "legacy TPU names end in /part_0, CPU names do not",
     "slot": (
-        "the slots of a table are named as on a TPU, such as <table>/Adam/m; "
-        "tf.compat.v1.train's optimizers name theirs <table>/Adam and <table>/Adam_1"
+        "the slots of a table have the names of a TPU, such as <table>/Adam/m, and optimizers of "
+        "tf.compat.v1.train use <table>/Adam and <table>/Adam_1"
     ),
     "beta": (
-        "a table's Adam of a TPU corrects no bias, and has no beta1_power and beta2_power, which "
-        "tf.compat.v1.train.AdamOptimizer has"
+        "a table's Adam on a TPU corrects no bias, so only tf.compat.v1.train.AdamOptimizer has "
+        "beta1_power and beta2_power"
     ),
 }
 """Name of a rule -> its description."""
