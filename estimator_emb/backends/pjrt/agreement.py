@@ -1,7 +1,7 @@
-"""What the hosts of a training must agree on, so that all of them stop at the same step.
+"""Keeps the hosts of a training in agreement, so that all stop at the same step.
 
-Before each step, and wherever else a host waits for the others, all hosts meet. Each says what it
-is about to do. Then a failed host tells the others why, and all end. The chief may ask the others
+Before each step, and wherever else a host waits for the others, all hosts meet. Each host reports
+its next action. A failed host then tells the others why, and all end. The chief may ask the others
 to take part in a save while they wait.
 """
 
@@ -35,11 +35,11 @@ class State(enum.IntEnum):
 
 
 class HostError(RuntimeError):
-    """The error of another host, which all hosts end with."""
+    """Another host's error. It ends all hosts."""
 
 
 class Agreement:
-    """Meets the other hosts of a training for this one.
+    """Connects this host with the other hosts of a training.
 
     Attributes:
       serve: takes part in a save of the chief: FETCH or WRITE, and the path of the checkpoint.
@@ -116,7 +116,7 @@ class Agreement:
             self._is_away = False
 
     def same(self, what: str, digest: int) -> None:
-        """Raises ValueError unless all hosts give the same number; `what` says of what."""
+        """Raises ValueError unless all hosts pass the same `digest` of `what`."""
         rows = self._meet(State.BUILD, digest & 0x7FFFFFFF)
         other = next((n for n, row in enumerate(rows) if row[2] != rows[0][2]), None)
         if other is not None:
@@ -126,7 +126,7 @@ class Agreement:
             )
 
     def runs(self, running: Callable[[], Any]) -> None:
-        """Takes a function of what the devices still compute."""
+        """Sets the function that returns the arrays that the devices still compute."""
         self._hosts.running = running
 
     def before_load(self) -> None:
@@ -136,7 +136,7 @@ class Agreement:
         return list(self._hosts.from_chief(values))
 
     def batch_of_chief(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Returns in each step the chief's values of these tensors; raises for strings."""
+        """Replaces tensors by the chief's values in each step. Raises TypeError for strings."""
         for one in tensors:
             if one.dtype == tf.string:
                 raise TypeError(
@@ -159,7 +159,7 @@ class Agreement:
         return bytes(self._hosts.tell(own)[0])
 
     def before_step(self, sizes: Sequence[int], capacities: Sequence[int]) -> Sequence[int]:
-        """Returns the sizes of the largest batch of any host, where one exceeds the capacities.
+        """Returns the largest sizes of any host if a host exceeds `capacities`, else `sizes`.
 
         Raises StopIteration if the input of another host has ended.
         """

@@ -1,4 +1,4 @@
-"""PJRT devices that run the model of a program for a TPU, and train its tables if it asks so."""
+"""Runs a TPU program's model on PJRT devices, which can also train its tables."""
 
 import importlib.util
 from typing import Any
@@ -19,11 +19,11 @@ from estimator_emb.native import cache
 from estimator_emb.spec import options
 
 _OLDEST = (2, 18)
-"""The first TensorFlow that one environment can hold beside the jax of the extra `[pjrt]`."""
+"""The oldest TensorFlow that can be installed with the jax of the extra `[pjrt]`."""
 
 
 class PjrtDevices:
-    """PJRT devices of this process, each a core of the program's TPU."""
+    """PJRT devices that act as the cores of the program's TPU."""
 
     runs = Runs.PJRT
     takes_out = True
@@ -63,7 +63,7 @@ class PjrtDevices:
 
 
 def _check_tables(request: EstimatorRequest) -> None:
-    """Raises ValueError for what tables in the memory of the devices cannot do."""
+    """Raises ValueError for options that tables='device' does not support."""
     owner = "TPUConfig: tables='device' trains the tables in the memory of the devices"
     assert request.spec is not None
     if request.spec.pipeline_execution_with_tensor_core:
@@ -84,9 +84,10 @@ def shape_of(count: int) -> Slice:
 
 
 def chosen(tpu_config: Any) -> tuple[list[Any], Any]:
-    """Returns the devices that a `TPUConfig` asks for, and `hosts.Hosts` if there are several.
+    """Returns the devices that a `TPUConfig` asks for, and the joined hosts.
 
-    Raises ValueError if it asks for devices that are missing.
+    The hosts are a `hosts.Hosts`, or None if this process has joined no other hosts.
+    Raises ValueError if the devices are missing, or the configuration is unsupported.
     """
     asked = "device='pjrt'"
     if tuple(map(int, tf.__version__.split(".")[:2])) < _OLDEST:

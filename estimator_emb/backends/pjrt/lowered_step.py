@@ -1,8 +1,9 @@
-"""The graph of one mode of a program whose model runs on PJRT devices.
+"""Builds the graph of a mode of a program whose model runs on PJRT devices.
 
-Input, lookups, updates of tables, host_call and metrics are those of an emulated TPU. In place of
-its copies of model_fn's step, one op hands the batch of all cores to the devices, where the
-variables of the model stay during a loop of steps. The ops that model_fn made do not run.
+Input, lookups, updates of tables, host_call and metrics work as on an emulated TPU, which runs a
+copy of model_fn's step for each core. Here a single op passes the batch of all cores to the devices
+instead. The model's variables stay on the devices during a loop of steps. The ops that model_fn
+made do not run.
 """
 
 import contextlib
@@ -35,14 +36,14 @@ from estimator_emb.engine.kernels import Factory
 from estimator_emb.engine.ordering import reads_before_writes, structure
 
 _KERAS = "tf_keras.src.utils.control_flow_util"
-"""The module with which Keras asks the same as TensorFlow by `control_flow_util`."""
+"""Keras's counterpart of TensorFlow's `control_flow_util`."""
 _LOSS = "loss of the step"
 _building = threading.RLock()
-"""Held while model_fn builds its step: what it changes of TensorFlow is for all threads."""
+"""Held while model_fn builds its step, because changes to TensorFlow affect all threads."""
 
 
 class StepOnDevices:
-    """The step of one mode, which runs on PJRT devices, one for each core."""
+    """The step of a mode (training, evaluation, ...), on a PJRT device per core."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class StepOnDevices:
         if agreement is not None:  # All hosts must build the same step.
             self._random = random.Random(agreement.shared_bytes(os.urandom(8)))
         self._number = 0
-        """Of the next step, for random numbers: not less than the global step."""
+        """Number of the next step, for random seeds. It is at least the global step."""
         self._seed: tf.Tensor | None = None
 
     @contextlib.contextmanager
@@ -89,7 +90,7 @@ class StepOnDevices:
         rest = {name: tensors for name, tensors in wanted.items() if name != "gradients"}
         if getattr(spec, "loss", None) is not None:
             rest[_LOSS] = spec.loss
-        # What the tables need of a step comes first: the rest is taken only where it is read.
+        # Results that the tables need come first. Others are fetched only if they are read.
         gradients = wanted.get("gradients", {})
         first, others = tf.nest.flatten(gradients), tf.nest.flatten(rest)
         self._live = create_tables(spec) if self.kernels else None
@@ -98,7 +99,7 @@ class StepOnDevices:
         training = self._mode == ModeKeys.TRAIN
         train_op = getattr(spec.train_op, "op", spec.train_op) if training else None
         targets = [*first, *factors, *others]
-        # Before they leave the session's graph, reads get in front of the writes of a step.
+        # Reads go before writes, while the ops are still in the session's graph.
         reads_before_writes.order([*targets, *([] if train_op is None else [train_op])])
         step, lowered = self._lowered(targets, factors, train_op)
         tables = None
@@ -124,7 +125,7 @@ class StepOnDevices:
         return {**others, "gradients": values}, spec
 
     def _factors_of(self, live: LiveTables, gradients: Any) -> list[tf.Tensor]:
-        """Returns the rate of each table, and the multiplier if there is one."""
+        """Returns the learning rate of each table, then the optional gradient multiplier."""
         with in_update(), core_step.control_flow_v2():
             rates, multiplier = live.rates_of_step(gradients)
         return [*rates, *([] if multiplier is None else [multiplier])]
@@ -132,9 +133,9 @@ class StepOnDevices:
     def _lowered(
         self, targets: Sequence[tf.Tensor], factors: Sequence[tf.Tensor], train_op: Any
     ) -> tuple[core_step.CoreStep, bytes]:
-        """Returns core 0's step and XLA's module of it.
+        """Returns core 0's step and its serialized XLA module.
 
-        The host computes `factors` that XLA cannot compute, or would compute without their checks.
+        The host computes the `factors` if XLA cannot compute them, or would ignore their checks.
         """
         has, cores = self._computation.has, self._cores
         lower = functools.partial(core_step.lower_core, cores, targets, train_op, has)
@@ -171,7 +172,7 @@ class StepOnDevices:
             on_devices = DeviceStep(
                 lowered, len(step.arguments), self._devices, of_tables, exchange
             )
-        except RuntimeError as error:  # Of XLA for these devices.
+        except RuntimeError as error:  # XLA rejects the step on these devices.
             raise core_step.CannotLower(core_step.explained(str(error))) from error
         if agreement is not None:
             agreement.same("The step that model_fn makes", on_devices.digest)
@@ -196,7 +197,7 @@ class StepOnDevices:
             self.load = _host_op("load", load, [global_step, *values], [])[0]
 
     def _launched(self, step: core_step.CoreStep, first: Sequence[tf.Tensor]) -> list[Any]:
-        """Makes the op of a step, and returns the results of each core that the tables need."""
+        """Creates the op of a step. Returns the results that the tables need, for each core."""
         count, each = self._cores.count, len(self._cores.own)
         given = [self._cores.on_each_core(tensor) for tensor in step.arguments]
         self._read_by_host = counter = self._step_counter() if first else []
@@ -221,14 +222,14 @@ class StepOnDevices:
     def _launch_with_tables(
         self, step: core_step.CoreStep, tables: TablesOnDevices, spec: Any
     ) -> None:
-        """Makes the op of a step that looks up and trains tables on the devices."""
+        """Creates the op of a step that also looks up and trains tables on the devices."""
         others = [
             tensor
             for number, tensor in enumerate(step.arguments)
             if number not in tables.of_step.activations
         ]
         inputs = [[self._cores.on_each_core(one) for one in others], tables.inputs()]
-        # A rate that only the host computes waits for each step; else a loop of steps runs ahead.
+        # If the host computes a rate, it waits for each step. Otherwise it runs ahead.
         read = self._read_by_host = self._read_for(others)
 
         def launch(*values: Any) -> list[Any]:
@@ -257,7 +258,7 @@ class StepOnDevices:
         return self._shaped(outputs, tensors)
 
     def _shaped(self, outputs: list[tf.Tensor], like: Sequence[tf.Tensor]) -> list[Any]:
-        """Returns for each of `like` the outputs of all cores, with its static shape."""
+        """Groups outputs by core for each tensor of `like`, and sets that tensor's static shape."""
         count = self._cores.count
         of_cores = [outputs[count * n : count * (n + 1)] for n in range(len(like))]
         for tensor, values in zip(like, of_cores, strict=True):
@@ -266,17 +267,17 @@ class StepOnDevices:
         return of_cores
 
     def _step_counter(self) -> list[int]:
-        """Returns, in a list, which variable is the global step, if the step writes it."""
+        """Returns the index of the global step in a list, empty if the step does not write it."""
         global_step = tf.compat.v1.train.get_global_step()
         return [n for n in self._on_devices.written if self._handles[n][0] is global_step.handle]
 
     def _read_for(self, tensors: Sequence[tf.Tensor]) -> list[int]:
-        """Returns which variables of the step the host reads to compute `tensors`."""
+        """Returns indices of the written variables that the host reads to compute `tensors`."""
         ops = structure.leading_to([one.op for one in tensors], {})
         return [n for n in self._on_devices.written if self._handles[n][0].op in ops]
 
     def _checked_factors(self, live: LiveTables) -> list[tf.Tensor]:
-        """Returns what fails if the tables had a bad rate or multiplier in a step."""
+        """Returns tensors that fail if a step had a bad learning rate or gradient multiplier."""
         on_devices, count = self._on_devices, len(live.tables)
         dtypes = [tf.float32] * self._factors
         seen = _host_op("factors", lambda: list(on_devices.factors()), [], dtypes)[1]
@@ -285,7 +286,7 @@ class StepOnDevices:
         return live.check_rates(seen[:count], *(seen[count:] or [None]))
 
     def _written_back(self) -> tf.Operation:
-        """Returns an op that gives the session's variables the values on the devices."""
+        """Returns an op that copies values from the devices to the session's variables."""
         checked = self._checked_factors(self._live) if self._live else []
         with tf.control_dependencies(checked):
             return self._fetched()
@@ -305,7 +306,7 @@ class StepOnDevices:
         )
 
     def whole_step(self, train_op: Any, updates: list[tf.Operation]) -> tf.Operation:
-        # Rates of the next step's tables read the global step, and may read other variables.
+        # The next step's learning rates read the global step, and may read other variables.
         with tf.control_dependencies([train_op, *updates]):
             return tf.group(
                 *(
@@ -334,7 +335,7 @@ class _LoadHook(tf.compat.v1.train.SessionRunHook):
 
 
 class _FlushHook(tf.compat.v1.train.SessionRunHook):
-    """Takes variables back from the devices where a loop of steps was cut short."""
+    """Copies variables back from the devices if a loop of steps was cut short."""
 
     def __init__(self, on_devices: Any, flush: tf.Operation):
         self._on_devices = on_devices
@@ -356,7 +357,7 @@ def described(devices: Sequence[Any]) -> str:
 def _as_xla_wants(
     seed_of_core: Callable[[], tf.Tensor], generator: random.Random
 ) -> Iterator[None]:
-    """Makes this thread's loops and branches as functions, and its random ops stateless."""
+    """Builds this thread's loops and branches as functions, and its random ops as stateless ops."""
     thread = threading.get_ident()
 
     def only_here(make: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
@@ -378,7 +379,7 @@ def _as_xla_wants(
 def _host_op(
     name: str, function: Callable[..., Any], inputs: Sequence[Any], dtypes: Sequence[Any]
 ) -> tuple[tf.Operation, list[tf.Tensor]]:
-    """Returns an op that calls a function with arrays, and the tensors of what it returns."""
+    """Returns an op that calls `function` with arrays, and the tensors of its results."""
     made = tf.numpy_function(function, inputs, dtypes, name=name)
     if not dtypes:
         return made, []

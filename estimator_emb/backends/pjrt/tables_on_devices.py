@@ -1,7 +1,8 @@
-"""Tables in the memory of PJRT devices: what one step gives them, and when the host has them.
+"""Tables in the memory of PJRT devices: the inputs of their step, and their copy on the host.
 
-TensorFlow's variables of the tables are the host's copy. They are initialized, restored and saved
-as ever; the devices load them when a session begins, and they are written before each save.
+The host's copy is the tables' TensorFlow variables, which are initialized, restored and saved as
+usual. The devices load the variables when a session begins. Before each save the devices' values
+are written back to the variables.
 """
 
 import functools
@@ -28,10 +29,10 @@ from estimator_emb.reporting import frames
 
 
 class KernelsOnDevices:
-    """`Kernels` that check a batch; the op of the step looks the tables up and trains them.
+    """`Kernels` that only check a batch. The step's own op looks up and trains the tables.
 
     Attributes:
-      ids: the good ids of each feature, by its key.
+      ids: the valid ids of each feature, by feature key.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class KernelsOnDevices:
         self.batch = batch
         good, self.checked = bad_input.checked(batch.ids, batch.size)
         self.ids: dict[str, Ids] = {ids.feature.key: ids for ids in good}
-        for source in used:  # Nothing reads these.
+        for source in used:  # Nothing reads these zeros.
             ids = self.ids[source.feature.key]
             yield tf.zeros(lookup.activation_shape(ids, source.table.config.dimension))
 
@@ -71,9 +72,11 @@ class TablesOnDevices:
         devices: Sequence[Any],
         agreement: Agreement | None,
     ):
-        """Takes the features that a gradient reaches and the `factors` of the step.
+        """Describes the tables to the devices of all hosts, `devices`.
 
-        They are in the order of the step's first results. `devices` are those of all hosts.
+        `reached` are the features that a gradient reaches. `factors` are the learning rates and the
+        optional multiplier. The first results of `step` are the gradients of `reached`, and then
+        the `factors`.
         """
         from estimator_emb.backends.xla import device_tables
         from estimator_emb.backends.xla import devices as on_devices
@@ -110,7 +113,7 @@ class TablesOnDevices:
         self._capacities = [8 * len(devices) // hosts] * len(features)
 
     def inputs(self) -> list[dict[str, tf.Tensor]]:
-        """Returns each feature's ids of the whole batch."""
+        """Returns the inputs of each feature: the ids of the whole batch, segments and gains."""
         return [self._inputs_of(self._kernels.ids[one.key]) for one in self._features]
 
     def _inputs_of(self, ids: Ids) -> dict[str, tf.Tensor]:
@@ -119,10 +122,10 @@ class TablesOnDevices:
         return {name: tensor for name, tensor in given.items() if tensor is not None}
 
     def padded(self, values: Sequence[dict[str, np.ndarray]]) -> dict[str, dict[str, np.ndarray]]:
-        """Returns the values of `inputs`, by feature, at sizes that the program was compiled for.
+        """Returns the values of `inputs` by feature, padded to sizes of the compiled program.
 
-        A batch with more ids than any before doubles the size, and has the program compiled again.
-        All hosts take the same sizes: they meet here before each step.
+        A batch with more ids than ever before doubles the size, and the program is compiled again.
+        All hosts meet here before each step, and use the same sizes.
         """
         sizes = [len(of_feature["ids"]) if "segments" in of_feature else 0 for of_feature in values]
         if self._agreement is not None:
@@ -142,7 +145,7 @@ class TablesOnDevices:
         }
         if "segments" not in values:
             return made
-        if self._agreement is not None:  # Those of the whole batch.
+        if self._agreement is not None:  # Numbered over all hosts.
             made["segments"] += self._agreement.number * self._batch_size * feature.segments
         more = size - len(values["ids"])
         return {
@@ -173,10 +176,10 @@ def _step(optimizer: Any, limit: float | None, rate: Any, g: Any, w: Any, slots:
 
 
 class HostCopy(tf.compat.v1.train.SessionRunHook):
-    """Loads the devices from the tables' variables, and writes these before each save.
+    """Loads the devices from the tables' variables, and writes the variables before each save.
 
-    The variables hold values while a session begins and during a save. At other times TensorFlow
-    finds no variable there.
+    The variables hold values only while a session begins and during a save. At other times they are
+    uninitialized.
     """
 
     def __init__(
@@ -203,7 +206,7 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
             for number, variable in enumerate(table.all_variables):
                 value = tf.compat.v1.placeholder(tf.float32, variable.shape)
                 assign = tf.raw_ops.AssignVariableOp(resource=variable.handle, value=value)
-                self._initial.append(variable.initializer)  # A warm start puts another there.
+                self._initial.append(variable.initializer)  # A warm start replaces it.
                 self._reads[table.name, number] = variable
                 self._writes[table.name, number] = value, assign
         self._drops = [
@@ -220,7 +223,7 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
         return values
 
     def before_run(self, run_context: Any) -> None:
-        if not self._is_loaded:  # By now other hooks have seen and saved the initial values.
+        if not self._is_loaded:  # Other hooks have now seen and saved the initial values.
             session = self._session = run_context.session
             if self._agreement is not None:
                 self._agreement.before_load()
@@ -251,7 +254,7 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
                 )
 
     def _fetch(self, session: Any) -> None:
-        """Writes the tables' variables, one after the other, unless they hold values."""
+        """Writes the devices' values into the tables' variables, unless these are up to date."""
         if self._is_held and not self._step.tables_are_ahead:
             return
 
@@ -265,7 +268,7 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
         self._is_held = True
 
     def _parts_of_others(self, path: bytes) -> list[bytes]:
-        """Has the other hosts write their parts of a checkpoint, and returns their paths."""
+        """Asks the other hosts to write their parts of a checkpoint. Returns the parts' paths."""
         agreement = self._agreement
         assert agreement is not None
         agreement.save(State.WRITE, path)
@@ -279,7 +282,7 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
 
 
 class _PartOfHost:
-    """The part of each table that a host other than the chief writes into a checkpoint."""
+    """Writes the parts of tables that a host other than the chief saves in a checkpoint."""
 
     def __init__(
         self,
@@ -296,7 +299,7 @@ class _PartOfHost:
         self._lines: list[str] = []
 
     def serve(self, state: State, path: bytes) -> None:
-        """Takes part in a save of the chief."""
+        """Does this host's share of a save by the chief."""
         if state is State.FETCH:
             self._values, self._lines = {}, []
             self._step.fetch_tables(self._keep)
@@ -330,5 +333,5 @@ class _PartOfHost:
 
 
 def _path_of(path: bytes, host: int) -> bytes:
-    """Returns where a host writes its part: TensorFlow's own folder for the parts of a save."""
+    """Returns the path of a host's part, in TensorFlow's folder for the parts of a save."""
     return path + b"_temp/host_%d" % host

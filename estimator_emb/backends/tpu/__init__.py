@@ -1,1 +1,1 @@
-"""A TPU whose embedding hardware holds the tables."""
+"""A TPU that holds the tables in its embedding hardware."""

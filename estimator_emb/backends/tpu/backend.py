@@ -1,9 +1,9 @@
 """A TPU, driven by tensorflow-estimator, with the tables in its embedding hardware.
 
-TPUEstimator asks its context for an `EmbeddingConfig`, and that for a `TPUEmbedding` for each mode.
-tensorflow-estimator's own makes one of `tensorflow.python.tpu.tpu_embedding`, names the slots of
-seven optimizers and, from TensorFlow 2.16 on, fails on feature columns. Ours replaces it in the
-context of one estimator; nothing is changed in tensorflow-estimator itself.
+TPUEstimator asks its context for an `EmbeddingConfig`, which creates a `TPUEmbedding` per mode.
+tensorflow-estimator's `EmbeddingConfig` uses `tensorflow.python.tpu.tpu_embedding`. It names the
+slots of only seven optimizers, and fails on feature columns from TensorFlow 2.16 on. This module
+puts its own `EmbeddingConfig` into one estimator's context. tensorflow-estimator stays unchanged.
 """
 
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ class TPUBackend(Backend):
             embedding_config = EmbeddingConfig(spec, tables, estimator._ctx)
             for master in {estimator.config.master, estimator.config.evaluation_master}:
                 estimator._ctx._lazy_embedding_config_dict[master] = embedding_config
-            # Ours finds the names of the variables itself, for every optimizer.
+            # `EmbeddingConfig` finds the variables' names itself, for every optimizer.
             estimator._embedding_from_feature_columns = False
 
     def check_prediction(self) -> None:
@@ -73,7 +73,7 @@ class TPUBackend(Backend):
 
         def run(features: Any, mode: str, kwargs: dict[str, Any]) -> Any:
             guards = watching.guards_of(estimator.call_of(mode))
-            # tensorflow-estimator has put the activations of its tables into the features.
+            # tensorflow-estimator has already put the tables' activations into the features.
             return driver.drive(driver.ThisGraph(guards, model_fn, features, kwargs), tables=None)
 
         augmented = augment(driver.driven(model_fn, run), self.request.batch_axis)
@@ -81,8 +81,8 @@ class TPUBackend(Backend):
         def finished(features: Any, labels: Any, mode: str, config: Any, params: Any) -> Any:
             spec = augmented(features, labels, mode, config, params)
             if self.request.tables:
-                # tensorflow-estimator makes a helper variable for each table, to get gradients,
-                # and keeps it out of checkpoints, but not its slots.
+                # tensorflow-estimator gets gradients through a helper variable for each table.
+                # It keeps these variables out of checkpoints, but not their slots.
                 helper_variable.hide(keep_trainable=True)
             return spec
 
@@ -90,12 +90,12 @@ class TPUBackend(Backend):
 
 
 def as_hardware_reads(made: Any, tables: list[Table]) -> Any:
-    """Returns the dataset or element of an input_fn, with ids in the forms that are sent to a TPU.
+    """Converts the ids of an input_fn's dataset or element to the forms that a TPU reads.
 
-    tensorflow-estimator takes SparseTensors; it drops every 0 of dense ids. Here dense and ragged
-    ids and weights become SparseTensors first, in which `PADDING_ID` fills up and 0 is an id, as on
-    the host. Dense ids of a table with combiner None stay dense, one for each sample. An element is
-    the features dict, or a tuple beginning with it.
+    tensorflow-estimator expects SparseTensors, and drops id 0 from dense ids. This function first
+    converts dense and ragged ids and weights to SparseTensors. As on the host, `PADDING_ID` marks
+    padding and 0 is an id. If a table has combiner None, its dense ids stay dense, with a single id
+    per sample. An element is the features dict, or a tuple that begins with the dict.
     """
     if not isinstance(made, tf.data.Dataset):
         return _element(made, tables)
@@ -134,7 +134,7 @@ def _ids(ids: Any, one_for_each: bool) -> Any:
     if isinstance(ids, tf.RaggedTensor):
         return ids.to_sparse()
     if isinstance(ids, tf.SparseTensor) or not ids.dtype.is_integer:
-        return ids  # tensorflow-estimator says what it cannot read.
+        return ids  # tensorflow-estimator reports unsupported ids.
     if one_for_each:
         return ids if ids.shape.rank == 1 else tf.reshape(ids, [-1])
     return _sparse(ids, ids)
@@ -148,7 +148,7 @@ def _weights(weights: Any, ids: Any) -> Any:
 
 
 def _sparse(values: Any, ids: Any) -> tf.SparseTensor:
-    """Returns dense values [batch] or [batch, n] as a sparse tensor that has those with an id."""
+    """Returns dense values [batch] or [batch, n] as a SparseTensor without the padding of `ids`."""
     if ids.shape.rank == 1:
         values, ids = values[:, None], ids[:, None]
     places = tf.where(tf.not_equal(ids, PADDING_ID))
@@ -156,7 +156,7 @@ def _sparse(values: Any, ids: Any) -> tf.SparseTensor:
 
 
 class EmbeddingConfig:
-    """Replaces tensorflow-estimator's `EmbeddingConfig`: a `TPUEmbedding` for each mode.
+    """Replaces tensorflow-estimator's `EmbeddingConfig`: creates a `TPUEmbedding` per mode.
 
     Source: tensorflow_estimator/python/estimator/tpu/_tpu_estimator_embedding.py, 2.15.0.
     """
@@ -166,7 +166,7 @@ class EmbeddingConfig:
         self._tables = tables
         self._context = context
         self._of_mode: dict[str, TPUEmbedding] = {}
-        # tensorflow-estimator sets these two.
+        # tensorflow-estimator sets these attributes.
         self.dummy_table_variables: Any = None
         self.tpu_embedding: TPUEmbedding | None = None
 
@@ -174,7 +174,7 @@ class EmbeddingConfig:
         return bool(self._tables)
 
     def get_grad_multiplier(self) -> tf.Tensor | None:
-        """Returns the factor of all gradients in this step, a float32 scalar; None without one."""
+        """Returns this step's gradient multiplier, float32 [], or None if the spec omits it."""
         function = self._spec.experimental_gradient_multiplier_fn
         if function is None:
             return None
@@ -189,7 +189,7 @@ class EmbeddingConfig:
 
 
 class _TablesOfSpec(TPUEmbedding):
-    """A `TPUEmbedding` for the tables of a spec, named as the model's columns name them."""
+    """A `TPUEmbedding` for a spec's tables, with the variable names of the model's columns."""
 
     def __init__(self, spec: EmbeddingConfigSpec, tables: list[Table], mode: str, context: Any):
         training = mode == ModeKeys.TRAIN

@@ -1,7 +1,7 @@
 """Writes the optimizers of tables into the configuration of the TPU embedding hardware.
 
-Source: tpu_embedding_configuration.proto and optimization_parameters.proto, and what `TPUEmbedding`
-of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1, writes into them.
+Source: tpu_embedding_configuration.proto, optimization_parameters.proto, and the fields that
+`TPUEmbedding` of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1, writes into these messages.
 """
 
 from typing import Any
@@ -12,10 +12,10 @@ from estimator_emb.spec.resolved import Table
 
 
 def write_optimizer(table: Table, tag: int | None, message: Any) -> None:
-    """Writes a table's optimizer, and the tag of its rate if it has one, into its message.
+    """Writes a table's optimizer into the table's message.
 
-    Raises ValueError if `clipping_limit` is given for an optimizer that does not accumulate
-    gradients.
+    `tag` is the tag of a dynamic learning rate, or None for a constant rate. Raises ValueError if
+    `clipping_limit` is set and the optimizer does not accumulate gradients.
     """
     config, parameters = table.config, table.trained_by
     if tag is not None:
@@ -30,7 +30,7 @@ def write_optimizer(table: Table, tag: int | None, message: Any) -> None:
         )
     hardware = parameters.hardware
     member = getattr(message, hardware.message)
-    member.SetInParent()  # An optimizer without hyper-parameters is an empty member.
+    member.SetInParent()  # Selects an optimizer without hyper-parameters too.
     for field in member.DESCRIPTOR.fields:
         attribute = hardware.renamed.get(field.name, field.name)
         if hasattr(parameters, attribute):  # A later TensorFlow may add fields.

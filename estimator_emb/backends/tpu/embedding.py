@@ -1,19 +1,20 @@
 """Drives the embedding hardware of TPU v2 to v4 through TensorFlow's ops.
 
-`TPUEmbedding` is the class of that name that TensorFlow 2.15 had in
-`tensorflow.python.tpu.tpu_embedding`: the same constructor, properties, methods, variable names and
-ops, with every optimizer of the hardware. tensorflow-estimator's TPUEstimator runs on it.
+`TPUEmbedding` replaces the class in TensorFlow 2.15's `tensorflow.python.tpu.tpu_embedding`. It has
+the same constructor, properties, methods, variable names and ops, and supports every optimizer of
+the hardware. tensorflow-estimator's TPUEstimator runs on it.
 
-In a graph, around a training step:
+The graph of a training uses the class in this order:
 
-1. `create_variables_and_ops` makes the variables on the hosts; its `load_ops` fill the hardware.
+1. `create_variables_and_ops` creates the variables on the hosts. `load_ops` copy them to the
+   hardware.
 2. `generate_enqueue_ops`, on each host, sends the ids of each core's batch.
-3. `get_activations`, on each core, receives what was looked up.
-4. `generate_send_gradients_op`, on each core, sends the gradients and the learning rates back, and
-   the hardware updates the tables.
+3. `get_activations`, on each core, receives the activations.
+4. `generate_send_gradients_op`, on each core, sends gradients and learning rates. The hardware then
+   updates the tables.
 5. `retrieve_ops` copy the tables back into the variables.
 
-Where numbers differ from TensorFlow 2.15's class is listed in docs/tpu.md.
+docs/tpu.md lists the numerical differences from TensorFlow 2.15's class.
 """
 
 import collections
@@ -47,7 +48,7 @@ TRAINING = TPUEmbeddingConfiguration.TRAINING
 INFERENCE = TPUEmbeddingConfiguration.INFERENCE
 
 DeviceConfig = collections.namedtuple("DeviceConfig", ["num_hosts", "num_cores", "job_name"])
-"""The hosts and cores of a TPU that need not be asked, and the job name of the hosts' devices."""
+"""Describes a TPU without querying it: its numbers of hosts and cores, and its hosts' job name."""
 
 VariablesAndOps = collections.namedtuple(
     "VariablesAndOps",
@@ -60,25 +61,25 @@ class TPUEmbedding:
 
     Args:
       table_to_config_dict: table name -> `TableConfig`.
-      feature_to_config_dict: feature name -> `FeatureConfig`; each table is used.
-      batch_size: samples of one batch over all cores.
+      feature_to_config_dict: feature name -> `FeatureConfig`. It must use each table.
+      batch_size: number of samples in the batch of all cores.
       mode: `TRAINING` or `INFERENCE`.
       master: address of the TPU's master, '' for the local one.
-      optimization_parameters: the optimizer of the tables without one of their own; None in
+      optimization_parameters: the default optimizer, for tables that set no optimizer. None in
         inference.
       cluster_def: the `ClusterDef` of the TPU, or None.
       pipeline_execution_with_tensor_core, partition_strategy, profile_data_directory: as in
         `EmbeddingConfigSpec`.
-      device_config: a `DeviceConfig`, in place of `master` and `cluster_def`.
-      master_job_name: job of the hosts, if `master` and `cluster_def` do not tell it.
-      system_metadata: a known `tf.tpu.experimental.TPUSystemMetadata`; None asks `master`. An
+      device_config: a `DeviceConfig`. Replaces `master` and `cluster_def`.
+      master_job_name: job of the hosts. Needed if `master` and `cluster_def` do not determine it.
+      system_metadata: a known `tf.tpu.experimental.TPUSystemMetadata`. None queries `master`. An
         addition to the legacy class.
       clipping_limit: as in `EmbeddingConfigSpec`. An addition to the legacy class.
 
     Attributes:
       num_cores, num_cores_per_host, batch_size_per_core: ints.
       config_proto: for `tf.compat.v1.tpu.initialize_system(embedding_config=...)`.
-      optimization_parameters: those given; in inference SGD(1).
+      optimization_parameters: the given parameters, or SGD with rate 1 in inference.
 
     Raises:
       ValueError: an argument is out of its range, or the system has no TPU.
@@ -104,7 +105,7 @@ class TPUEmbedding:
     ):
         check_strategy("TPUEmbedding", partition_strategy)
         _check_configs(table_to_config_dict, feature_to_config_dict)
-        # tensorflow-estimator reads these two under these names.
+        # tensorflow-estimator reads these private attributes.
         self._table_to_config_dict = collections.OrderedDict(sorted(table_to_config_dict.items()))
         self._feature_to_config_dict = collections.OrderedDict(
             sorted(feature_to_config_dict.items())
@@ -125,7 +126,7 @@ class TPUEmbedding:
         )
 
     def _configuration(self, pipelined: bool, directory: str | None) -> TPUEmbeddingConfiguration:
-        """Returns what the hardware is told; the order of tables gives them their numbers."""
+        """Returns the hardware's configuration. It numbers the tables by position."""
         divides = self._partition_strategy == "div"
         result = TPUEmbeddingConfiguration(
             mode=self._mode,
@@ -138,7 +139,7 @@ class TPUEmbedding:
         for number, table in enumerate(self._tables):
             descriptor = result.table_descriptor.add(
                 name=table.name,
-                # A table of fewer rows than hosts gets a row of padding on each of the others.
+                # If a table has fewer rows than hosts, each host without a row gets padding.
                 vocabulary_size=max(table.config.vocabulary_size, self._num_hosts),
                 dimension=table.config.dimension,
             )
@@ -207,7 +208,7 @@ class TPUEmbedding:
 
     @property
     def table_to_config_dict(self) -> Mapping[str, TableConfig]:
-        """Table name -> config, sorted by name; the position is the table's number."""
+        """Table name -> config, sorted by name. The position is the table's number."""
         return copy.copy(self._table_to_config_dict)
 
     @property
@@ -216,7 +217,7 @@ class TPUEmbedding:
 
     @property
     def table_to_features_dict(self) -> Mapping[str, list[str]]:
-        """Table name -> names of its features, both sorted: the order of activations."""
+        """Table name -> its feature names, both sorted. Activations have the same order."""
         return collections.OrderedDict(
             (table.name, [feature.key for feature in table.features]) for table in self._tables
         )
@@ -232,15 +233,16 @@ class TPUEmbedding:
         """Creates the variables of all tables on the hosts.
 
         Args:
-          embedding_variable_name_by_table: table name -> name of its variable; None takes the name
-            of the table.
+          embedding_variable_name_by_table: table name -> name of the table's variable. None uses
+            the table name.
           slot_variable_names_by_table: table name -> a `...SlotVariableNames` tuple, in the order
-            of the optimizer's slots; None takes the variable's name and the legacy suffixes.
+            of the optimizer's slots. None uses the variable's name plus the legacy suffixes.
 
         Returns:
-          A `VariablesAndOps`: table name -> list of its parts, one for each host; table name ->
-          `...SlotVariables` tuple of such lists; and two functions without arguments, which create
-          and return the ops that load the hardware, and those that retrieve from it.
+          A `VariablesAndOps`. `embedding_variables_by_table` maps a table name to the list of its
+          parts, one per host. `slot_variables_by_table` maps it to a `...SlotVariables` tuple of
+          such lists. `load_ops()` and `retrieve_ops()` create and return ops that copy the tables
+          to the hardware and back.
         """
         weights: dict[str, list[tf.Variable]] = {}
         slots: dict[str, Any] = {}
@@ -282,7 +284,7 @@ class TPUEmbedding:
                     table.trained_by,
                     [weights[table.name], *(slots[table.name] or ())],
                     self._partition(table.config),
-                    # One op tells the hardware its configuration.
+                    # Only the first table's op carries the configuration.
                     b"" if number else config,
                 )
             return operations
@@ -307,9 +309,9 @@ class TPUEmbedding:
 
         Args:
           enqueue_datas_list: {feature name: `EnqueueData`} for each core, host after host.
-          mode_override: 'unspecified', 'inference', 'training' or 'backward_pass_only', in place of
-            the mode of the configuration; None means 'unspecified', which keeps that.
-          ragged: True takes `RaggedEnqueueData`.
+          mode_override: 'inference', 'training' or 'backward_pass_only' replaces the mode of the
+            configuration. 'unspecified' or None keeps it.
+          ragged: whether the data is `RaggedEnqueueData`.
 
         Raises:
           ValueError: features are missing or unknown, of the wrong class, or on several devices.
@@ -320,7 +322,7 @@ class TPUEmbedding:
         }
         enqueue.check_data(enqueue_datas_list, combiners, self.num_cores_per_host, ragged)
         features = {
-            # A table of one id for each sample has nothing to combine.
+            # Without a combiner each sample has a single id, and 'sum' returns its row.
             name: (combiners[name] or "sum", self._feature_to_config_dict[name].max_sequence_length)
             for name in self._features()
         }
@@ -332,10 +334,10 @@ class TPUEmbedding:
         ]
 
     def get_activations(self) -> dict[str, tf.Tensor]:
-        """Returns feature name -> activation, on one core; called in the replicated computation.
+        """Returns feature name -> activation of this core. Call it in the replicated computation.
 
-        They are float32 [batch_size_per_core, dimension] or, for sequences, [batch_size_per_core,
-        max_sequence_length, dimension].
+        Activations are float32 [batch_size_per_core, dimension], or for sequences
+        [batch_size_per_core, max_sequence_length, dimension].
         """
         received = tf.raw_ops.RecvTPUEmbeddingActivations(
             num_outputs=len(self._feature_to_config_dict),
@@ -346,11 +348,11 @@ class TPUEmbedding:
     def generate_send_gradients_op(
         self, feature_to_gradient_dict: Mapping[str, tf.Tensor], step: Any = None
     ) -> tf.Operation:
-        """Returns the op that sends one core's gradients, and this step's learning rates.
+        """Returns the op that sends this core's gradients and the step's learning rates.
 
         Args:
           feature_to_gradient_dict: feature name -> gradient of its activation.
-          step: the global step, for the tables with a `learning_rate_fn`.
+          step: the global step. Tables with a `learning_rate_fn` need it.
 
         Raises:
           RuntimeError: the mode is not `TRAINING`.
@@ -385,7 +387,7 @@ def _check_configs(tables: Mapping[str, Any], features: Mapping[str, Any]) -> No
 
 
 def _checked(table: Table, clipping_limit: float | None) -> Table:
-    """Returns a table with an optimizer of ours, or raises ValueError if no TPU can run it."""
+    """Returns a table with a resolved optimizer. Raises ValueError if a TPU cannot train it."""
     if table.optimizer is None:
         raise ValueError(
             f"Table {table.name!r} has no optimizer: give it optimization_parameters in its "
@@ -409,5 +411,5 @@ def _global_optimizer(
     _check(mode == INFERENCE, "mode", f"TRAINING ({TRAINING}) or INFERENCE ({INFERENCE})", mode)
     nothing = parameters is None
     _check(nothing, "optimization_parameters", "None in INFERENCE mode", parameters)
-    # The hardware wants some optimizer; this one has no slots.
+    # The hardware requires an optimizer even in inference. SGD needs no slots.
     return StochasticGradientDescentParameters(1.0)

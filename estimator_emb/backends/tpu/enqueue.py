@@ -21,18 +21,18 @@ class EnqueueData(
         defaults=(None, None),
     )
 ):
-    """The ids of one feature, as a SparseTensor holds them.
+    """The ids of a feature in the layout of a SparseTensor.
 
     Args:
       embedding_indices: int32 or int64 [n], the ids.
-      sample_indices: int32 or int64 [n, 2], the sample of each id and its position there. None
-        means one id for each sample.
+      sample_indices: int32 or int64 [n, 2], (sample, position) of each id. None means a single
+        id per sample.
       aggregation_weights: float32 or float64 [n]; None means weight 1.
     """
 
     @staticmethod
     def from_sparse_tensor(sp_tensor: Any, weights: Any = None) -> "EnqueueData":
-        """Makes it from a SparseTensor [samples, positions] of ids, and one of weights or None."""
+        """Converts SparseTensors [samples, positions] of ids and, optionally, of weights."""
         return EnqueueData(
             sp_tensor.values,
             sp_tensor.indices,
@@ -47,18 +47,18 @@ class RaggedEnqueueData(
         defaults=(None, None),
     )
 ):
-    """The ids of one feature, as a RaggedTensor holds them.
+    """The ids of a feature in the layout of a RaggedTensor.
 
     Args:
       embedding_indices: int32 or int64 [n], the ids.
-      row_splits: int32 or int64 [samples + 1]: sample i has the ids from row_splits[i] to
-        row_splits[i + 1]. None means one id for each sample.
+      row_splits: int32 or int64 [samples + 1]. Sample i has the ids from row_splits[i] to
+        row_splits[i + 1]. None means a single id per sample.
       aggregation_weights: float32 or float64 [n]; None means weight 1.
     """
 
     @staticmethod
     def from_ragged_tensor(rg_tensor: Any, weights: Any = None) -> "RaggedEnqueueData":
-        """Makes it from a RaggedTensor [samples, (ids)] of ids, and one of weights or None."""
+        """Converts RaggedTensors [samples, (ids)] of ids and, optionally, of weights."""
         return RaggedEnqueueData(
             rg_tensor.values,
             rg_tensor.row_splits,
@@ -69,14 +69,14 @@ class RaggedEnqueueData(
 def get_enqueue_datas_list_from_sparse_tensors_list(
     sp_tensors_list: Sequence[Mapping[str, Any]],
 ) -> list[collections.OrderedDict]:
-    """Returns {feature: EnqueueData} of each core from {feature: SparseTensor} of each."""
+    """Converts each core's {feature: SparseTensor} to {feature: EnqueueData}."""
     return _per_core(EnqueueData.from_sparse_tensor, sp_tensors_list)
 
 
 def get_enqueue_datas_list_from_ragged_tensors_list(
     rg_tensors_list: Sequence[Mapping[str, Any]],
 ) -> list[collections.OrderedDict]:
-    """Returns {feature: RaggedEnqueueData} of each core from {feature: RaggedTensor} of each."""
+    """Converts each core's {feature: RaggedTensor} to {feature: RaggedEnqueueData}."""
     return _per_core(RaggedEnqueueData.from_ragged_tensor, rg_tensors_list)
 
 
@@ -93,7 +93,10 @@ def check_data(
     cores_per_host: int,
     ragged: bool,
 ) -> None:
-    """Checks the data of all cores, host after host, before any op is created for it."""
+    """Raises ValueError for invalid data, before any op is created.
+
+    `of_cores` is the data of all cores, ordered host by host.
+    """
     layout = "row_splits" if ragged else "sample_indices"
     expected = "RaggedEnqueueData" if ragged else "EnqueueData"
     device_of_host = None
@@ -107,7 +110,7 @@ def check_data(
             )
         devices: dict[str, str] = {}
         for feature, enqueued in data.items():
-            # Told by its fields: tensorflow-estimator makes TensorFlow 2.15's own class.
+            # By its fields, since tensorflow-estimator creates TensorFlow 2.15's own class.
             if not hasattr(enqueued, layout):
                 raise ValueError(
                     f"{owner}: with ragged={ragged}, feature {feature!r} must be {expected}; got "
@@ -150,8 +153,8 @@ def enqueue_op(
 ) -> tf.Operation:
     """Returns the op that sends the ids of one core to the hardware.
 
-    `features` has, in the hardware's order, the combiner and the `max_sequence_length` of each.
-    `device_ordinal` is the number of the core on its host. `mode_override` and `ragged` are as in
+    `features` maps each feature to (combiner, `max_sequence_length`), in the hardware's order.
+    `device_ordinal` is the core's number on its host. `mode_override` and `ragged` are described in
     `TPUEmbedding.generate_enqueue_ops`.
     """
     first = next(iter(data.values())).embedding_indices
@@ -164,9 +167,9 @@ def enqueue_op(
             if not ragged and layout is not None:
                 columns = layout.shape[1]
                 if columns == 1:
-                    layout = None  # One id for each sample.
+                    layout = None  # Each sample has a single id.
                 elif columns == 2 and max_sequence_length:
-                    # Each (sample, position) is a lookup of its own, with one id at position 0.
+                    # Each (sample, position) is a separate lookup, with its id at position 0.
                     layout = tf.pad(layout, [[0, 0], [0, 1]])
             layouts.append(no_ids if layout is None else layout)
             given = enqueued.aggregation_weights
@@ -184,6 +187,6 @@ def enqueue_op(
 
 
 def _with_one_dtype(tensors: list[Any]) -> list[Any]:
-    # The op takes a list of one dtype.
+    # The op requires the same dtype for all tensors of a list.
     widest = max((tensor.dtype for tensor in tensors), key=lambda dtype: dtype.size)
     return [tensor if tensor.dtype == widest else tf.cast(tensor, widest) for tensor in tensors]

@@ -1,8 +1,8 @@
 """The variables of a table on the hosts of a TPU, and the ops that load and retrieve them.
 
-The hardware holds the tables while it trains. The hosts have variables under each table's legacy
-name, loaded into the hardware before the first step and retrieved after every training loop: one
-part for each host, the rows of the table in the order of their ids.
+The hardware holds the tables during training. The hosts hold variables under each table's legacy
+name. Variables are loaded into the hardware before the first step, and retrieved after every
+training loop. A variable has one part per host, with the table's rows in id order.
 
 Source: `create_variables_and_ops` of tensorflow/python/tpu/tpu_embedding.py, TF 2.15.1.
 """
@@ -32,11 +32,11 @@ def _slot_tuples(suffix: str) -> dict[type[OptimizationParameters], Any]:
 
 SLOT_VARIABLES = _slot_tuples("SlotVariables")
 SLOT_VARIABLE_NAMES = _slot_tuples("SlotVariableNames")
-"""Optimizer with slots -> the legacy namedtuple of its slots' variables, and of their names."""
+"""Optimizer -> legacy namedtuple, for its slot variables and for their names."""
 
 
 def slot_tuple(optimizer: OptimizationParameters, values: Sequence[Any]) -> Any:
-    """Returns the values of an optimizer's slots as its `...SlotVariables`; None without slots."""
+    """Returns slot values as the optimizer's `...SlotVariables`, or None if it has no slots."""
     for legacy, of_slots in SLOT_VARIABLES.items():
         if isinstance(optimizer, legacy):
             return of_slots(*values)
@@ -44,7 +44,7 @@ def slot_tuple(optimizer: OptimizationParameters, values: Sequence[Any]) -> Any:
 
 
 def device_of_part(hosts: Sequence[str]) -> Callable[[Any], str]:
-    """Returns a device function that puts each part of a table on its host, by the part's name."""
+    """Returns a device function that places each part of a table on the host in the part's name."""
 
     def device(operation: Any) -> str:
         found = re.findall(r"/part_(\d+)(?=/|$)", operation.name) or re.findall(
@@ -64,10 +64,10 @@ def device_of_part(hosts: Sequence[str]) -> Callable[[Any], str]:
 def create_parts(
     name: str, partition: Partition, dimension: int, initializer: Callable[..., Any]
 ) -> list[tf.Variable]:
-    """Creates one variable [rows of the host, dimension] for each host.
+    """Creates a variable [rows of the host, dimension] on each host.
 
-    If the table has fewer rows than there are hosts, each of the other hosts gets one row of
-    padding, a local variable called `dummy_<host>_<name>`, in no checkpoint.
+    A table may have fewer rows than hosts. Each host without a row then gets one row of padding.
+    The padding is a local variable named `dummy_<host>_<name>`, and is not saved in checkpoints.
     """
     rows, hosts = partition.vocabulary_size, partition.shards
     parts = list(
@@ -102,11 +102,11 @@ def load_ops(
     partition: Partition,
     config: bytes,
 ) -> list[tf.Operation]:
-    """Returns ops that copy a table and its slots to the hardware, one for each host.
+    """Returns ops, one per host, that copy a table and its slots to the hardware.
 
-    `variables` are the parts of the table and then of each slot, in the optimizer's order. The
-    first of these ops carries `config`, the serialized configuration of the hardware, or b'' if
-    another table's op does.
+    `variables` are the parts of the table, then the parts of each slot in the optimizer's order.
+    The first host's op carries `config`, the serialized configuration of the hardware. `config` is
+    b'' if another table's op carries the configuration.
     """
     load = getattr(tf.raw_ops, f"LoadTPUEmbedding{optimizer.hardware.name}Parameters")
     names = ["parameters", *(slot.name for slot in optimizer.slots)]
@@ -128,7 +128,7 @@ def retrieve_ops(
     partition: Partition,
     config: bytes,
 ) -> list[tf.Operation]:
-    """Returns ops that copy a table and its slots back to the hosts; see `load_ops`."""
+    """Returns ops that copy a table and its slots back to the hosts. Arguments as in `load_ops`."""
     retrieve = getattr(tf.raw_ops, f"RetrieveTPUEmbedding{optimizer.hardware.name}Parameters")
     retrieved = []
     for host in range(partition.shards):
@@ -156,7 +156,7 @@ def _place(table: str, partition: Partition, host: int, config: bytes) -> dict[s
 
 
 def _same(partition: Partition) -> bool:
-    """Returns whether the hardware wants, on each host, the rows of that host's part."""
+    """Returns whether each host's part already has the rows that the hardware stores there."""
     one_at_most = partition.vocabulary_size <= partition.shards
     return partition.strategy == "div" or partition.shards == 1 or one_at_most
 

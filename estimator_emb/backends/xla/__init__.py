@@ -1,1 +1,1 @@
-"""The step of one core as XLA takes it, and the PJRT devices that run it."""
+"""Lowers the step of a core to XLA, and runs it on PJRT devices."""

@@ -1,8 +1,8 @@
 """Takes the step of one core out of a session's graph, so that XLA can compile it.
 
-model_fn was called once, as core 0 sees it. Its step begins at what differs between cores (their
-inputs and activations) and at the variables, and ends at the results that a session wants. Sums
-over cores become a custom call, in whose place `devices.py` puts XLA's all-reduce.
+model_fn was called once, for core 0. The step begins at the variables and at the inputs and
+activations, which differ between cores. It ends at the results that a session wants. Sums over
+cores become custom calls, which `devices.py` replaces by XLA's all-reduce.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from estimator_emb.engine.ordering import structure
 from estimator_emb.reporting import frames
 
 CROSS_REPLICA_SUM = "estimator_emb.cross_replica_sum"
-"""The custom call in place of a sum over cores, until `devices.py` makes an all-reduce of it."""
+"""Custom call that stands for a sum over cores. `devices.py` replaces it by an all-reduce."""
 _DROPPED = (
     "_class",
     "_output_shapes",
@@ -30,16 +30,16 @@ _DROPPED = (
 )
 _STATEFUL_INSIDE = ("VarHandleOp", "ReadVariableOp")
 _IGNORED = frozenset(("Assert", "CheckNumerics", "CheckNumericsV2"))
-"""Checks that XLA leaves out."""
+"""Check ops that XLA ignores."""
 
 
 class CannotLower(ValueError):
-    """The error of a step that XLA cannot compile."""
+    """Raised if XLA cannot compile a step."""
 
 
 @contextlib.contextmanager
 def control_flow_v2() -> Iterator[None]:
-    """Makes loops and branches inside as functions, which XLA compiles."""
+    """Builds loops and branches in this context as functions, which XLA can compile."""
     enabled = tf.compat.v1.control_flow_v2_enabled()
     tf.compat.v1.enable_control_flow_v2()
     try:
@@ -51,7 +51,7 @@ def control_flow_v2() -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True)
 class CoreStep:
-    """The part of a graph that core 0 runs, what it reads, and what leaves it."""
+    """The part of a graph that core 0 runs, with its arguments, variables and results."""
 
     graph: tf.compat.v1.GraphDef
     arguments: list[tf.Tensor]
@@ -72,17 +72,17 @@ class CoreStep:
         }
 
     def lowered(self) -> bytes:
-        """Returns XLA's serialized module; raises CannotLower in TensorFlow's words."""
+        """Returns XLA's serialized module. Raises CannotLower with TensorFlow's message."""
         try:
             with eager_mode():
-                # Not as for a GPU of TensorFlow's: a part of that lowering runs nowhere else.
+                # Always for CPU: parts of TensorFlow's lowering for GPUs run on GPUs only.
                 return lower.lowered(self.graph, self.interface(), platform_name="CPU")
         except lower.Refused as error:
             raise CannotLower(explained(str(error))) from None
 
 
 def explained(words: str) -> str:
-    """Returns an error of XLA's, with the lines of the program that it is about and what to do."""
+    """Returns XLA's error message, with the program's lines that caused it and advice."""
     graph = tf.compat.v1.get_default_graph()
     nodes = dict.fromkeys(re.findall(r"\{\{node ([^}]+)\}\}", words))
     known = {op.name: op for op in graph.get_operations()}
@@ -103,11 +103,12 @@ def lower_core(
     is_in_step: Callable[[tf.Operation], bool],
     of_host: Iterable[tf.Tensor] = (),
 ) -> CoreStep:
-    """Returns core 0's step that leads to `results` and `train_op`.
+    """Returns core 0's step, which computes `results` and runs `train_op`.
 
-    `is_in_step` says whether model_fn made an op; what it did not make is in the step if it depends
-    on what differs between cores. The tensors `of_host` are arguments. Raises CannotLower for what
-    reaches the step without a static shape, and for ops between cores other than sums.
+    `is_in_step` returns whether model_fn made an op. Other ops are in the step if they depend on
+    values that differ between cores. The host computes the tensors `of_host`, which become
+    arguments. Raises CannotLower if an argument has a dynamic shape, or if cores exchange anything
+    but sums.
     """
     sums = {one.output.op.name: one for one in cores.collectives}
     sources = {*cores.inputs, *(tensor.name for tensor in of_host)}
@@ -121,9 +122,9 @@ def lower_core(
 
 
 def needs_host(tensors: Iterable[tf.Tensor], is_in_step: Callable[[tf.Operation], bool]) -> bool:
-    """Returns whether ops that model_fn did not make check or do something for `tensors`.
+    """Returns whether `tensors` need check ops or side effects that model_fn did not make.
 
-    XLA leaves checks out. Other ops with effects, such as calls of Python, do not run there.
+    XLA ignores check ops, and cannot run other ops with side effects, such as calls of Python.
     """
 
     def before(op: tf.Operation) -> list[tf.Operation]:
@@ -140,7 +141,7 @@ def needs_host(tensors: Iterable[tf.Tensor], is_in_step: Callable[[tf.Operation]
 
 
 def _is_of_schedule(op: tf.Operation) -> bool:
-    """Returns whether `op` is the assert in TensorFlow's piecewise_constant, which always holds."""
+    """Returns whether `op` is TensorFlow's assert in piecewise_constant. It always holds."""
     return op.type in ("Assert", "If") and any(
         frame.filename.endswith("learning_rate_schedule.py") for frame in frames.traceback_of(op)
     )
@@ -154,10 +155,10 @@ def taken_out(
     sources: Collection[str] = (),
     sums: Mapping[str, Collective] | None = None,
 ) -> CoreStep:
-    """Returns the step of those ops `needed` of the default graph whose names are `inside`.
+    """Returns the step of the ops in `needed` whose names are in `inside`.
 
-    What the others give them, and the tensors named `sources`, are its arguments. Raises
-    CannotLower for one without a static shape.
+    The step's arguments are tensors from other ops, and the tensors named `sources`. All are in the
+    default graph. Raises CannotLower if an argument has a dynamic shape.
     """
     graph = tf.compat.v1.get_default_graph()
     step = tf.compat.v1.GraphDef()
@@ -196,7 +197,7 @@ def _given(op: tf.Operation, sums: Mapping[str, Collective]) -> Sequence[tf.Tens
 def _needed(
     roots: Sequence[Any], sources: set[str], sums: Mapping[str, Collective]
 ) -> list[tf.Operation]:
-    """Returns the ops that lead to `roots`, in the order of their creation."""
+    """Returns the ops that `roots` depend on, in the order of their creation."""
     of_sources = {name.partition(":")[0] for name in sources}
 
     def before(op: tf.Operation) -> list[tf.Operation]:
@@ -213,7 +214,7 @@ def _inside(
     sums: Mapping[str, Collective],
     is_in_step: Callable[[tf.Operation], bool],
 ) -> set[str]:
-    """Returns the names of the ops that the core runs; the others give it their tensors."""
+    """Returns the names of the ops that the core runs. Other ops provide its arguments."""
     inside: set[str] = set()
     of_core = set(sources)
     for op in needed:
@@ -221,7 +222,7 @@ def _inside(
         depends = any(tensor.name in of_core for tensor in given)
         if depends:
             of_core.update(tensor.name for tensor in op.outputs)
-        # Constants, and the stores of a loop's gradient, which are made outside of the loop.
+        # Constants, and the stores that a loop's gradient creates outside of the loop.
         computed = not (op.op_def.is_stateful or op.type == "Placeholder") and all(
             tensor.op.name in inside for tensor in given
         )
@@ -239,7 +240,7 @@ def _described(name: str, dtype: Any, shape: Any) -> dict[str, Any]:
 
 
 def clean(node: tf.compat.v1.NodeDef) -> None:
-    """Removes the place of a node in the session's graph."""
+    """Removes a node's device and the attributes that only the session's graph uses."""
     node.device = ""
     for name in _DROPPED:
         node.attr.pop(name, None)
@@ -259,7 +260,7 @@ def _exchange(node: tf.compat.v1.NodeDef, collective: Collective) -> None:
 def sum_over_cores(
     node: tf.compat.v1.NodeDef, shape: tf.TensorShape, groups: Iterable[Iterable[int]]
 ) -> None:
-    """Makes of a node the custom call that sums its first input over groups of cores."""
+    """Turns a node into the custom call that sums its first input over groups of cores."""
     if not shape.is_fully_defined():
         raise CannotLower(f"{node.name} sums a tensor of the dynamic shape {shape}.")
     text = ",".join("{" + ",".join(map(str, group)) + "}" for group in groups)
@@ -274,7 +275,7 @@ def sum_over_cores(
 
 
 def add_functions(step: tf.compat.v1.GraphDef, graph: tf.Graph) -> None:
-    """Adds the functions that the step calls, directly or not."""
+    """Adds to `step` the functions that it calls directly or indirectly."""
     library = graph.as_graph_def().library
     known = {function.signature.name: function for function in library.function}
     called: dict[str, Any] = {}
@@ -289,7 +290,7 @@ def add_functions(step: tf.compat.v1.GraphDef, graph: tf.Graph) -> None:
 
 
 def functions_of(node: tf.compat.v1.NodeDef) -> Iterator[str]:
-    """Yields the type of a node, and the names of the functions among its attributes."""
+    """Yields a node's type, and the function names in its attributes."""
     yield node.op
     for value in node.attr.values():
         functions = [value.func] if value.HasField("func") else value.list.func

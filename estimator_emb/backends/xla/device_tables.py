@@ -1,16 +1,16 @@
-"""Looks tables up and trains them in the memory of PJRT devices, inside one program of jax.
+"""Looks up and trains tables in the memory of PJRT devices, inside a single jax program.
 
-`look_up` and `update` run in a shard_map over the axis `core` of N devices. Tables of one dimension
-and one rule are a `Stack`: one array for the weights and one for each slot, so that a step sorts,
-gathers and scatters once for all of them. Id i of the table with number t in its stack is on
-device (i + t) % N, in the local row i // N after those of the tables before it: so the frequent
-first ids of all tables do not meet on one device.
+`look_up` and `update` run in a shard_map over the axis `core` of N devices. Tables with the same
+dimension and rule form a `Stack`: an array of weights and an array per slot. A step sorts, gathers
+and scatters once per stack. Id i of table number t in a stack is on device (i + t) % N. Its local
+row is i // N, counted from the table's first row there. The shift by t keeps the frequent first ids
+of all tables from meeting on the same device.
 
-Every device sees the ids of all cores. It sorts those that it owns, and goes through them in
-chunks: a device with more ids than the others takes more turns, and no turn waits for another
-device. An activation is the sum of what each device has of it.
+Every device receives the ids of all cores. It sorts the ids that it owns, and processes them in
+chunks. A device with more ids takes more turns, and no turn waits for another device. An activation
+is the sum of all devices' parts.
 
-On a TPU several narrow rows share a row of 128 lanes, where XLA would pad or transpose them.
+On a TPU several narrow rows share a row of 128 lanes. XLA would pad or transpose them otherwise.
 """
 
 import collections
@@ -25,16 +25,16 @@ from jax import lax
 
 AXIS = "core"
 LANES = 128
-"""Of a row in the memory of a TPU."""
+"""Lanes of a row in the memory of a TPU."""
 _NONE = np.int32(2**31 - 1)
-"""In place of a local row: another device owns the id, or there is none."""
+"""Replaces a local row if another device owns the id, or the id is missing."""
 _SLACK = 1.25
-"""A chunk has so many times the ids that a device owns where all own alike."""
+"""Size of a chunk, relative to the ids per device if all devices own equally many."""
 
 _BLOCK = 4096
-"""How many packed rows are updated at once where all are."""
+"""Packed rows per turn, if a step updates every row."""
 ROWS = 2**31 - 2**24
-"""A device has fewer rows of a stack."""
+"""Exclusive upper limit of a stack's rows on a device."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,11 +42,11 @@ class DeviceTable:
     """A table of a program.
 
     Attributes:
-      step: (rate, gradients, weights, slots) -> (weights, *slots), of any number of rows.
-      rule: equal for tables whose `step` is the same.
+      step: (rate, gradients, weights, slots) -> (weights, *slots), for any number of rows.
+      rule: identifies `step`. Tables with equal rules have the same `step`.
       initial: the initial value of each slot.
       all_rows: whether a step changes rows that no id looks up.
-      accumulates: whether a row gets one step for the gradients of all cores.
+      accumulates: whether a row gets a single step for the summed gradients of all cores.
     """
 
     name: str
@@ -61,7 +61,7 @@ class DeviceTable:
 
 @dataclasses.dataclass(frozen=True)
 class DeviceFeature:
-    """A feature that looks up a table, with `segments` for each sample."""
+    """A feature that looks up a table, with `segments` activations per sample."""
 
     key: str
     table: str
@@ -69,14 +69,14 @@ class DeviceFeature:
 
 
 class Stack:
-    """Tables that are one array, `packed` rows of `lanes` on each of `cores` devices."""
+    """Tables that share arrays [packed, lanes] on each of `cores` devices."""
 
     def __init__(self, tables: Sequence[DeviceTable], cores: int, packs: bool):
         first = tables[0]
         self.tables, self.cores, self.dimension = list(tables), cores, first.dimension
         self.step, self.all_rows, self.accumulates = first.step, first.all_rows, first.accumulates
         self.fills = (0.0, *first.initial)
-        """What the rows hold that are no table's, by array."""
+        """Values of unused rows, for the weights and then each slot."""
         self.pack, self.width = 1, first.dimension
         if packs and first.dimension <= LANES:
             self.width = 1 << (first.dimension - 1).bit_length()
@@ -102,24 +102,24 @@ class Stack:
         self.first_packed = np.array([self.base[one.name] for one in tables], np.int32) // self.pack
 
     def shard(self, device: int, values: Mapping[str, np.ndarray], fill: float) -> np.ndarray:
-        """Returns the part of a device, from tables [rows, dimension] in the order of their ids."""
+        """Returns a device's part of the array, from whole tables [rows, dimension] in id order."""
         own = {one.name: values[one.name][self._ids(device, one)] for one in self.tables}
         return self.filled(own, fill)
 
     def unshard(self, device: int, part: Any, into: Mapping[str, np.ndarray]) -> None:
-        """Writes the part of a device into tables in the order of their ids."""
+        """Writes a device's part of the array into whole tables in id order."""
         for table in self.tables:
             into[table.name][self._ids(device, table)] = self.rows_of(device, part, table)
 
     def filled(self, own: Mapping[str, np.ndarray], fill: float) -> np.ndarray:
-        """Returns the part of a device, from the rows of each table that it has."""
+        """Returns a device's part of the array, from the device's rows of each table."""
         part = np.full([self.rows, self.width], fill, np.float32)
         for name, rows in own.items():
             part[self.base[name] : self.base[name] + len(rows), : self.dimension] = rows
         return part.reshape(self.packed, self.lanes)
 
     def rows_of(self, device: int, part: Any, table: DeviceTable) -> np.ndarray:
-        """Returns the rows of a table in the part of a device."""
+        """Returns a table's rows from a device's part of the array."""
         count = len(range(table.rows)[self._ids(device, table)])
         base = self.base[table.name]
         rows = np.asarray(part).reshape(self.rows, self.width)
@@ -130,7 +130,7 @@ class Stack:
 
 
 def stacks_of(tables: Sequence[DeviceTable], cores: int, packs: bool) -> list[Stack]:
-    """Returns the stacks of tables, in the order in which tables begin one."""
+    """Groups tables into stacks, in the order of each stack's first table."""
     groups: dict[Any, list[DeviceTable]] = {}
     for table in tables:
         groups.setdefault((table.dimension, table.rule), []).append(table)
@@ -139,14 +139,15 @@ def stacks_of(tables: Sequence[DeviceTable], cores: int, packs: bool) -> list[St
 
 @dataclasses.dataclass(frozen=True)
 class StackIds:
-    """The ids of all cores that look up a stack, one after the other: [n].
+    """The concatenated ids of all cores that look up a stack. Arrays are [n].
 
     Attributes:
       rows: int32, the local row of each id, or `_NONE`.
-      segments: int32, among the `total` segments of all features: first those of one sample.
-      gains: float32; None means that each is 1.
-      owners: int32, the core that the order of ids gives each row to.
+      segments: int32, the segment of each id, numbered sample by sample.
+      gains: float32, or None if each gain is 1.
+      owners: int32, id % cores, for rows of this device. This core's gradient is applied first.
       cores: int32, the core whose sample has the id.
+      total: number of segments of all samples and features.
       sorted: see `DeviceTables._sorted`.
     """
 
@@ -160,14 +161,14 @@ class StackIds:
 
 
 _Sorted = collections.namedtuple("_Sorted", "rows places")
-"""Rows in ascending order, and where each stands among all ids.
+"""Rows in ascending order, and the place of each among all ids.
 
-`_NONE` fills them up to whole chunks, of which the last has a `_NONE` at its end.
+`_NONE` pads the rows to whole chunks. The last chunk ends with a `_NONE`.
 """
 
 
 class DeviceTables:
-    """Tables on the devices of a mesh, for a step of `batch` samples of all cores."""
+    """Tables on the devices of a mesh. A step has `batch` samples on all cores together."""
 
     def __init__(
         self,
@@ -185,12 +186,13 @@ class DeviceTables:
         ]
 
     def look_up(self, arrays: Any, ids: Any) -> tuple[dict[str, Any], list[StackIds]]:
-        """Returns the activations of this core's samples by feature, and what `update` needs.
+        """Returns this core's activations by feature, and the ids that `update` needs.
 
         Args:
-          arrays: of each stack the weights and slots on this device, float32 [packed, lanes].
-          ids: for each feature this device's part of `ids`, int32 [m], where -1 is none, and
-            `segments` and `gains`, [m], if not each of its samples has one id of gain 1.
+          arrays: for each stack the weights and slots on this device, float32 [packed, lanes].
+          ids: for each feature this device's arrays: `ids`, int32 [m], with -1 as padding, and the
+            optional `segments`, int32 [m], and `gains`, float32 [m]. By default each segment has a
+            single id, and each gain is 1.
         """
         everyone = self._gathered(ids)
         flat, kept = [], []
@@ -212,10 +214,10 @@ class DeviceTables:
     def update(
         self, arrays: Any, kept: list[StackIds], gradients: Mapping[str, Any], rates: Any
     ) -> list[Any]:
-        """Returns the arrays after a step.
+        """Returns the arrays after a step of the optimizers.
 
-        `gradients` are those of this core's activations, by feature; `rates` are float32 [tables].
-        `kept` is what `look_up` returned of the same arrays.
+        `gradients` maps a feature to the gradient of this core's activation. `rates` are float32
+        [tables]. `kept` comes from `look_up` of the same arrays.
         """
         flat = [
             gradients[one.key].reshape(self.batch // self.cores, -1)
@@ -239,7 +241,7 @@ class DeviceTables:
         return new
 
     def _gathered(self, ids: Any) -> Any:
-        """Returns the ids of all cores, gathered at once: gains travel as their bits."""
+        """Returns the ids of all cores. A single all-gather moves ids and the bits of gains."""
         if self.cores == 1:
             return ids
         leaves, tree = jax.tree.flatten(ids)
@@ -306,7 +308,7 @@ class DeviceTables:
             more = (0, count - size)
             return jnp.pad(few, more, constant_values=_NONE), jnp.pad(at, more)
 
-        if size < count:  # The sort of one chunk takes a fraction of that of all.
+        if size < count:  # Sorting a single chunk is much faster.
             fits = jnp.sum(rows != _NONE, dtype=jnp.int32) <= size
             ascending, at = lax.cond(fits, own_alone, all_of_them)
         else:
@@ -336,11 +338,11 @@ class DeviceTables:
         return sums.reshape(self.batch, -1)
 
     def _passes(self, stack: Stack, given: StackIds) -> Iterator[_Sorted]:
-        """Yields the rows of each step of the optimizer, one after the other."""
+        """Yields the sorted rows for each successive step of the optimizer."""
         if stack.accumulates or self.cores == 1:
             yield given.sorted
             return
-        for turn in range(self.cores):  # The core that owns a row is first.
+        for turn in range(self.cores):  # A row's owner goes first.
             other = jnp.where(turn - 1 < given.owners, turn - 1, turn)
             core = given.owners if turn == 0 else other
             yield self._sorted(jnp.where(given.cores == core, given.rows, _NONE))
@@ -356,8 +358,8 @@ class DeviceTables:
     ) -> list[Any]:
         """Returns the arrays after a step of the optimizer on each row of `sorted_rows`.
 
-        A row may have ids in two chunks. So each turn leaves the last row of its chunk, with the
-        gradient so far, to the next one, where it is row 0. The last turn ends with a `_NONE`.
+        The ids of a row may span chunks. Each turn therefore passes its last row, and the gradient
+        summed so far, to the next turn as row 0. The last turn ends with a `_NONE`.
         """
         size = self._chunk(given.rows.size)
 
@@ -385,7 +387,7 @@ class DeviceTables:
             return number + jnp.int32(1), filled, found[end], sums[end], touched[end], *into
 
         def into_arrays(into: Any, _: Any, rows: Any, sums: Any, touched: Any) -> Any:
-            # Otherwise XLA may gather rows earlier, beside what the sums are made of.
+            # Otherwise XLA may gather rows while the inputs of the sums still exist.
             rows, sums, touched = lax.optimization_barrier((rows, sums, touched))
             at = _places(stack, rows)
             after = _stepped(stack, into, at, rows, sums, rates)
@@ -413,14 +415,17 @@ class DeviceTables:
             self._varying(jnp.zeros([stack.pack], jnp.float32)),
             *into,
         )
-        # <=, so that a last chunk without a _NONE has another turn.
+        # <= adds a turn if the last chunk in use has no _NONE.
         _, _, _, _, _, *into = lax.while_loop(lambda one: one[0] * size <= own, turn, start)
         return self._every_row(stack, arrays, rates, *into) if stack.all_rows else into
 
     def _every_row(
         self, stack: Stack, arrays: Sequence[Any], rates: Any, rows: Any, sums: Any
     ) -> list[Any]:
-        """Returns arrays after a step of every row: by `sums` [n] of the ascending `rows`, or 0."""
+        """Returns the arrays after a step on every row.
+
+        `rows` are ascending packed rows, and `sums` their gradients. Other rows get gradient 0.
+        """
         size = min(stack.packed, _BLOCK)
         rows = jnp.pad(rows, (0, size), constant_values=_NONE)
         sums = jnp.pad(sums, ((0, size), (0, 0)))
@@ -434,7 +439,7 @@ class DeviceTables:
             gradients = (
                 jnp.zeros([size, stack.lanes], jnp.float32).at[to].set(of_found, mode="drop")
             )
-            # Gathered and scattered, as XLA copies an array whose slices it updates in a loop.
+            # Gather and scatter, because XLA copies an array whose slices a loop updates.
             at = first + jnp.arange(size, dtype=jnp.int32)
             after = _stepped(stack, of_turn, at, at, gradients, rates)
             return number + jnp.int32(1), _set(of_turn, at, [new for new, _ in after])
@@ -460,7 +465,7 @@ def _cut(values: Any, number: Any, size: int) -> Any:
 
 
 def _rows_of(stack: Stack, array: Any, rows: Any) -> Any:
-    """Returns local rows [n] of an array as [n, dimension]; 0 for `_NONE`."""
+    """Returns the values [n, dimension] of local rows [n], with 0 for `_NONE`."""
     packed = array.at[rows // stack.pack].get(mode="fill", fill_value=0)
     if stack.pack > 1:
         of_row = (rows % stack.pack)[:, None] == jnp.arange(stack.pack, dtype=jnp.int32)
@@ -470,14 +475,17 @@ def _rows_of(stack: Stack, array: Any, rows: Any) -> Any:
 
 
 def _packed(stack: Stack, values: Any) -> Any:
-    """Returns values [batch, -1] as rows [n, lanes], of which several share one as a table's do."""
+    """Reshapes values [batch, -1] to packed rows [n, lanes], as in a table."""
     values = values.reshape(-1, stack.dimension)
     more = (0, -len(values) % stack.pack), (0, stack.width - stack.dimension)
     return jnp.pad(values, more).reshape(-1, stack.lanes)
 
 
 def _in_lanes(stack: Stack, rows: Any, values: Any) -> tuple[Any, Any]:
-    """Returns values [n, dimension] of local rows as [n, lanes], and which of `pack` rows it is."""
+    """Moves the values of local rows into the lanes of their packed rows.
+
+    Returns the values [n, lanes], and a one-hot [n, pack] of each row's position.
+    """
     values = jnp.pad(values, ((0, 0), (0, stack.width - stack.dimension)))
     of_row = (rows % stack.pack)[:, None] == jnp.arange(stack.pack, dtype=jnp.int32)
     if stack.pack > 1:
@@ -486,14 +494,14 @@ def _in_lanes(stack: Stack, rows: Any, values: Any) -> tuple[Any, Any]:
 
 
 def _places(stack: Stack, rows: Any) -> Any:
-    """Returns packed rows, with places beyond the array in place of each `_NONE`: all differ."""
+    """Replaces each `_NONE` by a distinct index beyond the array, so that indices are unique."""
     return jnp.where(rows == _NONE, stack.packed + jnp.arange(rows.size, dtype=jnp.int32), rows)
 
 
 def _stepped(
     stack: Stack, arrays: Any, at: Any, rows: Any, gradients: Any, rates: Any
 ) -> list[tuple[Any, Any]]:
-    """Returns of each array its rows after a step, and before it."""
+    """Returns, for each array, its rows after a step and before the step."""
     get = {"mode": "fill", "fill_value": 1, "unique_indices": True, "indices_are_sorted": True}
     before = [one.at[at].get(**get) for one in arrays]
     after = stack.step(_rates(stack, rows, rates), gradients, before[0], tuple(before[1:]))
@@ -501,7 +509,7 @@ def _stepped(
 
 
 def _only_touched(stack: Stack, after: list[tuple[Any, Any]], touched: Any) -> Any:
-    """Keeps the rows that no id looks up, beside others in the same packed row."""
+    """Restores rows that no id looks up, if they share a packed row with updated rows."""
     if stack.pack == 1:
         return after
     lanes = jnp.repeat(touched > 0, stack.width, axis=1)
@@ -509,7 +517,7 @@ def _only_touched(stack: Stack, after: list[tuple[Any, Any]], touched: Any) -> A
 
 
 def _rates(stack: Stack, rows: Any, rates: Any) -> Any:
-    """Returns the rate of each packed row, [n, 1]; a scalar if the stack is one table."""
+    """Returns the rate of each packed row, [n, 1], or a scalar for a stack of a single table."""
     if len(stack.tables) == 1:
         return rates[0]
     return rates[jnp.searchsorted(stack.first_packed, rows, side="right") - 1][:, None]

@@ -1,7 +1,7 @@
-"""Runs, or compiles ahead of time, a lowered step on PJRT devices by jax.
+"""Runs a lowered step on PJRT devices with jax, or compiles it ahead of time.
 
-It imports nothing else of the package, because `preflight` also runs it by its path, in an
-interpreter that may lack the package. It uses three private parts of jax:
+This module imports nothing else from the package: `preflight` also runs the file in an interpreter
+where the package may be missing. It uses three private parts of jax:
 `config.use_shardy_partitioner`, `_hlo` (XLA's modules and their text) and
 `_jax.mlir.hlo_to_stablehlo`.
 """
@@ -34,9 +34,9 @@ _SUM = re.compile(
 )
 """The custom call `core_step.CROSS_REPLICA_SUM` in the text of a module."""
 _COPY = re.compile(r"(= \S+ )copy\(")
-"""A copy of a variable, which TensorFlow's module has and StableHLO lacks."""
+"""A copy of a variable in TensorFlow's module. StableHLO has no such op."""
 _COUNTED = re.compile(r"__\d+__")
-"""The number in the name of a function, which counts all functions of its process."""
+"""The number in a function's name. It counts all functions of the process."""
 _ALIASES = re.compile(r"input_output_alias=\{(.*?)\}, entry_computation_layout")
 _ALIAS = re.compile(r"\{(\d*)\}: \((\d+), \{\}")
 _DTYPES = {
@@ -65,9 +65,10 @@ mlir.register_lowering(_step, _lower)
 
 
 class LoweredModule:
-    """XLA's serialized module, whose parameters are `arguments`, then variables.
+    """XLA's module of a step. Its parameters are the step's arguments, then the variables.
 
-    `written` has (index of a result, index of the variable whose new value it is).
+    `arguments` is the number of arguments. `written` lists pairs: the index of a result, and the
+    index of the variable that the result updates.
     """
 
     def __init__(self, serialized: bytes, arguments: int):
@@ -75,7 +76,7 @@ class LoweredModule:
         options.print_metadata = options.print_large_constants = True
         module = _hlo.XlaComputation(serialized).get_hlo_module()
         self.text = _COPY.sub(r"\1reshape(", module.to_string(options))
-        options.print_metadata = False  # It has names of ops, which may differ from host to host.
+        options.print_metadata = False  # Names of ops in it may differ between hosts.
         self.digest = zlib.crc32(_COUNTED.sub("", module.to_string(options)).encode())
         self.arguments = arguments
         aliases = _ALIASES.search(self.text)
@@ -90,7 +91,7 @@ class LoweredModule:
             self.parameters = [_abstract(kind) for kind in main.inputs]
 
     def stablehlo(self, cores: int) -> bytes:
-        """Returns the module for `cores` devices, with sums over them."""
+        """Returns the module as StableHLO for `cores` devices, with all-reduces between them."""
         if cores == 1:
             text = _SUM.sub(r"\g<shape> reshape(\g<operand>)", self.text)
         else:
@@ -128,10 +129,10 @@ class TablesOfStep:
 
     Attributes:
       tables: `device_tables.DeviceTables`.
-      activations: index of an argument of the step -> key of the feature whose activation it is.
-      gradients: index of a result -> key of the feature whose activation's gradient it is.
-      factors: indices of the results that are the rate of each table, then the multiplier of all
-        gradients if there is one.
+      activations: index of an argument -> feature key. The argument is the feature's activation.
+      gradients: index of a result -> feature key. The result is that activation's gradient.
+      factors: indices of the results that hold each table's learning rate, then the optional
+        gradient multiplier.
     """
 
     tables: Any
@@ -140,10 +141,11 @@ class TablesOfStep:
     factors: Sequence[int]
 
     def step(self, state: Any, ids: Any, model: Callable[[dict[int, Any]], Any]) -> Any:
-        """Returns the results of `model`, which takes activations by argument, and a new state.
+        """Runs `model` and updates the tables. Returns the model's results and the new state.
 
-        A state is the arrays of all stacks, and the first bad value of each factor, or its last
-        one: no step waits for the host to look at them.
+        `model` takes a dict: index of an argument -> activation. A state is (arrays of all stacks,
+        factors). A factor is its first bad value, or its latest value if all were good. The host
+        checks factors later, so that no step waits.
         """
         arrays, seen = state
         looked_up, kept = self.tables.look_up(arrays, ids)
@@ -161,13 +163,13 @@ class TablesOfStep:
 
 
 class JittedStep:
-    """A step on a mesh of devices, jitted: variables are the same everywhere, the rest by core."""
+    """A jitted step on a mesh. Variables are replicated, other values are divided by core."""
 
     def __init__(
         self, module: LoweredModule, devices: Sequence[Any], tables: TablesOfStep | None = None
     ):
         self._module, self._cores = module, len(devices)
-        # Shardy, which divides by default, takes no shapes that depend on values.
+        # Shardy, the default partitioner, rejects shapes that depend on values.
         self._shardy = "[<=" not in module.text
         mesh = Mesh(np.array(devices), ("core",))
         self.spans_hosts = len({one.process_index for one in devices}) > 1
@@ -177,10 +179,10 @@ class JittedStep:
         shapes = [one.shape for one in module.parameters]
         known = tables.activations if tables else {}
         self.given = [n for n in range(module.arguments) if n not in known]
-        """The arguments that are no activations."""
+        """Indices of the arguments other than activations."""
         taken = {*new, *(tables.gradients if tables else ())}
         self.kept = [n for n in range(len(module.results)) if n not in taken]
-        """The results that leave the step."""
+        """Indices of the results that the step returns."""
 
         def step(state: Any, given: list[Any], ids: Any) -> tuple[Any, list[Any]]:
             values, of_tables = state
@@ -199,7 +201,7 @@ class JittedStep:
             for result, variable in new.items():
                 changed[variable] = made[result]
             results = [made[n][None] for n in self.kept]
-            if self.spans_hosts:  # Each host sees the results of all cores.
+            if self.spans_hosts:  # Each host gets the results of all cores.
                 results = [lax.all_gather(one, "core", tiled=True) for one in results]
             return (changed, of_tables), results
 
@@ -211,28 +213,31 @@ class JittedStep:
             out_specs=(state, same if self.spans_hosts else by_core),
             check_vma=False,
         )
-        # The program says where it rounds to bfloat16; XLA would leave some of that out.
+        # Otherwise XLA skips some of the roundings to bfloat16 that the program asks for.
         options = {"xla_allow_excess_precision": False}
         self._jit = jax.jit(sharded, donate_argnums=0, compiler_options=options)
         self._tables = tables
 
     def __call__(self, state: Any, given: list[Any], ids: Any) -> tuple[Any, list[Any]]:
-        """Returns the state and the results after a step; compiles it for new shapes of ids."""
+        """Returns the state and the results after a step. New shapes of ids compile it again."""
         with config.use_shardy_partitioner(self._shardy):
             return self._jit(state, given, ids)
 
     def exported(self, arguments: Any) -> bytes:
-        """Returns the step for as many devices of any platform, without this package."""
+        """Returns the step, serialized by `jax.export` for CPUs, GPUs and TPUs.
+
+        The serialized step needs the same number of devices, and runs without this package.
+        """
         with config.use_shardy_partitioner(self._shardy):
             platforms = ("cpu", "cuda", "tpu")
             exported = jax.export.export(self._jit, platforms=platforms)(*arguments)
             return bytes(exported.serialize())
 
     def ahead_of_time(self, ids: Any = None, options: Mapping[str, Any] | None = None) -> Any:
-        """Compiles the step for the devices of its mesh, which may be only described.
+        """Compiles the step for the devices of its mesh. Descriptions of devices suffice.
 
-        `ids` is as in `DeviceStep.launch`; arrays or their shapes. `options` are further ones of
-        the compiler.
+        `ids` has the structure of `DeviceStep.launch`, with arrays or their shapes. `options` are
+        additional compiler options.
         """
 
         def described(shape: Sequence[int], dtype: Any, sharding: Any) -> Any:
@@ -263,7 +268,7 @@ class JittedStep:
 
 
 class DeviceStep:
-    """A serialized step on one device for each core, its variables there, and its tables if any."""
+    """A step on a device per core, with its variables and optional tables on the devices."""
 
     def __init__(
         self,
@@ -273,34 +278,39 @@ class DeviceStep:
         tables: TablesOfStep | None = None,
         exchange: Any = None,
     ):
-        """Takes the devices of all hosts; `exchange.Exchange` moves their tables between them."""
+        """Builds the step for `devices`, the devices of all hosts.
+
+        `exchange` is an `exchange.Exchange` that moves tables between hosts, or None if all devices
+        belong to this process.
+        """
         module = LoweredModule(serialized, arguments)
         self._devices, self._tables, self._exchange = devices, tables, exchange
         self.digest = module.digest
         self._jitted = JittedStep(module, devices, tables)
-        # A step with tables is compiled for as many ids as a batch has.
+        # With tables, the compiled step depends on the number of ids in a batch.
         self._step = self._jitted if tables else self._jitted.ahead_of_time()
         self._values: list[Any] = []
         self._of_tables: tuple[list[list[Any]], Any] = [], None
         self._fetching = threading.Lock()
-        """A step reuses the memory of the tables, which a saver may read in its own thread."""
+        """Held because a step reuses the tables' memory, while a saver's thread may read it."""
         self._results: dict[int, Any] = {}
         self.written = sorted(variable for _, variable in module.written)
         self.is_loaded = False
         self.is_ahead = self.tables_are_ahead = False
-        """Whether variables, or tables, are newer here than where they were loaded from."""
+        """Whether variables, or tables, are newer on the devices than on the host."""
 
     def load(self, *values: np.ndarray) -> None:
-        """Puts the values of all variables onto every device."""
+        """Copies the values of all variables to every device."""
         with jax.enable_x64(True):
-            # On CPUs jax would read the memory of the caller, who may write it after this call.
+            # Copied, as jax on CPUs shares the caller's memory, which may change later.
             self._values = [_everywhere(np.array(one), self._jitted.same) for one in values]
         self.is_loaded = True
 
     def load_tables(self, read: Callable[[str, int], np.ndarray]) -> None:
-        """Puts the tables onto the devices; `read` gets a table's name, and 0 or 1 + a slot.
+        """Loads the tables and slots onto the devices.
 
-        With several hosts, `read` returns and `fetch_tables` writes this host's part of a table.
+        `read(table, 0)` returns a table's weights, and `read(table, 1 + i)` its slot i. With
+        several hosts, `read` returns this host's part, and `fetch_tables` writes this host's part.
         """
         assert self._tables
         arrays = [
@@ -317,7 +327,7 @@ class DeviceStep:
     def _parts(
         self, stack: Any, read: Callable[[str, int], np.ndarray], number: int, fill: float
     ) -> Iterator[np.ndarray]:
-        """Yields an array of a stack on each of this host's devices."""
+        """Yields the parts of a stack's array `number`, for each of this host's devices."""
         if self._exchange is None:
             values = {one.name: read(one.name, number) for one in stack.tables}
             for core in range(len(self._devices)):
@@ -333,12 +343,12 @@ class DeviceStep:
             yield stack.filled({name: rows.pop(core) for name, rows in own.items()}, fill)
 
     def _starts(self, table: Any) -> list[int]:
-        """Returns the first id of each host's even part of a table, and the number of its rows."""
+        """Divides a table evenly. Returns the first id of each host, then the number of rows."""
         rows, more = divmod(table.rows, jax.process_count())
         return [host * rows + min(host, more) for host in range(jax.process_count() + 1)]
 
     def fetch_tables(self, write: Callable[[str, int, np.ndarray], None]) -> None:
-        """Gives `write` the values of each table and slot, numbered as in `load_tables`."""
+        """Calls `write(table, number, values)` for each array, numbered as in `load_tables`."""
         assert self._tables
         with self._fetching:
             for stack, arrays in zip(self._tables.tables.stacks, self._of_tables[0], strict=True):
@@ -365,17 +375,17 @@ class DeviceStep:
             yield table.name, self._exchange.from_devices(own, self._starts(table), turn)
 
     def factors(self) -> np.ndarray:
-        """Returns of each factor its first bad value since `load_tables`, or the last one."""
+        """Returns each factor's first bad value since `load_tables`, or else its latest value."""
         return _copied(self._of_tables[1])
 
     def launch(self, given: Sequence[Sequence[np.ndarray]], copies: bool, ids: Any = None) -> None:
-        """Begins a step with each core's value of each argument, and does not wait for its end.
+        """Starts a step, and returns without waiting for the step's end.
 
         Args:
-          given: the arguments that are no activations.
-          copies: False only if the caller waits for a result before it returns. On CPUs jax reads
-            the memory of `given`, which must stay as it is until then.
-          ids: for each feature what `DeviceTables.look_up` takes, of all cores.
+          given: for each argument other than activations, the value of each core.
+          copies: whether to copy `given`. On CPUs jax reads the memory of `given` during the step.
+            Pass False only if that memory stays unchanged until a result has arrived.
+          ids: for each feature the arrays of `DeviceTables.look_up`, for all cores.
         """
         with jax.enable_x64(True):
             arguments = self._placed(given, copies, ids)
@@ -400,7 +410,7 @@ class DeviceStep:
         return arguments, jax.tree.map(place, ids or {})
 
     def exported(self, given: Sequence[Sequence[np.ndarray]], ids: Any = None) -> Any:
-        """Returns a step as `jax.export` has it for all platforms, and the arrays that it takes."""
+        """Returns the step as `JittedStep.exported`, and the arrays that it takes."""
         with jax.enable_x64(True):
             arguments = ((self._values, self._of_tables), *self._placed(given, True, ids))
             return self._jitted.exported(arguments), self.state() + jax.tree.leaves(arguments[1:])
@@ -410,7 +420,7 @@ class DeviceStep:
         return [np.array(one) for one in jax.tree.leaves((self._values, self._of_tables))]
 
     def results(self, indices: Sequence[int]) -> list[np.ndarray]:
-        """Returns the results of the last step with these indices: of each, that of every core."""
+        """Returns the last step's results with these indices, each for all cores in turn."""
         if self._jitted.spans_hosts:
             return [one for index in indices for one in _copied(self._results[index])]
         return [
@@ -425,12 +435,12 @@ class DeviceStep:
         return self._values, self._of_tables, self._results
 
     def variables(self, indices: Sequence[int]) -> list[np.ndarray]:
-        """Returns copies of the values of variables; the next step reuses their memory."""
+        """Returns copies of variables. The next step reuses the variables' own memory."""
         return [_copied(self._values[index]) for index in indices]
 
 
 def _divided(parts: Iterable[np.ndarray], sharding: Any) -> Any:
-    """Returns an array from the part of each of this host's devices, in their order."""
+    """Makes an array from a part for each of this host's devices, in the devices' order."""
     placed = [
         jax.device_put(part, device)
         for part, device in zip(parts, sharding.mesh.local_devices, strict=True)
@@ -440,7 +450,7 @@ def _divided(parts: Iterable[np.ndarray], sharding: Any) -> Any:
 
 
 def _everywhere(value: np.ndarray, sharding: Any) -> Any:
-    """Returns an array that each device has whole."""
+    """Returns an array that is replicated to each device."""
     if sharding.is_fully_addressable:
         return jax.device_put(value, sharding)
     placed = [jax.device_put(value, device) for device in sharding.mesh.local_devices]
@@ -448,18 +458,19 @@ def _everywhere(value: np.ndarray, sharding: Any) -> Any:
 
 
 def _copied(value: Any) -> np.ndarray:
-    """Returns a copy of an array that each device has whole."""
+    """Returns a copy of a replicated array."""
     return np.array(value.addressable_data(0))
 
 
 def devices(platform: str | None, kept: str | None) -> list[Any]:
-    """Returns this process's devices of a platform, or of jax's default; or raises RuntimeError.
+    """Returns this process's devices of a platform. None means jax's default platform.
 
-    Compiled programs are kept in the folder `kept`, unless jax was given another one. With several
-    hosts, `hosts.Hosts` has the devices of all.
+    Compiled programs are cached in the folder `kept`, unless jax already has a cache folder. With
+    several hosts, `hosts.Hosts` lists the devices of all hosts. Raises RuntimeError if jax cannot
+    use the platform.
     """
     if platform == "cpu" and not jax.config.jax_platforms:
-        # Else jax looks for a TPU too, and a libtpu that finds none writes lines to stderr.
+        # Otherwise jax also looks for a TPU, and libtpu writes to stderr if it finds no TPU.
         jax.config.update("jax_platforms", platform)
     if kept and jax.config.jax_compilation_cache_dir is None:
         jax.config.update("jax_compilation_cache_dir", kept)

@@ -1,7 +1,7 @@
-"""Random ops of a step, whose numbers are a function of their seeds, the step and the core.
+"""Random ops that depend only on their seeds, the step number and the core.
 
-XLA ignores the seeds of TensorFlow's stateful ops. While model_fn runs, it gets stateless ones in
-their place, which XLA computes by Philox on every platform.
+XLA ignores the seeds of TensorFlow's stateful random ops. While model_fn runs, stateless ops
+replace them. XLA computes stateless ops by Philox on every platform.
 """
 
 import random
@@ -31,11 +31,11 @@ STATELESS: dict[str, tuple[Callable[..., tf.Tensor], tuple[str, ...]]] = {
     "multinomial": (tf.raw_ops.StatelessMultinomial, ("logits", "num_samples")),
     "random_shuffle": (_shuffled, ("value",)),
 }
-"""A function of `gen_random_ops` -> what stands for it, and the names of the arguments."""
+"""Function of `gen_random_ops` -> (stateless replacement, names of its arguments)."""
 
 
 def seeds_of_cores(step: int, cores: Iterable[int]) -> list[np.ndarray]:
-    """Returns a seed, int32 [2], for each of the cores."""
+    """Returns a seed, int32 [2], for each core."""
     each = [np.random.SeedSequence([step, core]) for core in cores]
     return [one.generate_state(2).view(np.int32) for one in each]
 
@@ -46,10 +46,11 @@ def stateless(
     generator: random.Random,
     stateful: Callable[..., tf.Tensor],
 ) -> Callable[..., tf.Tensor]:
-    """Returns what stands for a function of `STATELESS`, but in initial values of variables.
+    """Returns the stateless replacement of a function in `STATELESS`.
 
-    `seed_of_core` returns a tensor, int32 [2], that differs from step to step and core to core.
-    `generator` gives a seed to an op without one.
+    In initializers of variables the replacement calls `stateful`. `seed_of_core` returns a tensor,
+    int32 [2], that differs between steps and between cores. `generator` seeds ops that the program
+    does not seed.
     """
     make, arguments = STATELESS[function]
 
@@ -57,7 +58,7 @@ def stateless(
         if "Initializer" in tf.get_current_name_scope().split("/"):
             return stateful(*given, seed=seed, seed2=seed2, **kwargs)
         seeds = [seed or 0, seed2 or 0]
-        if not any(seeds):  # Without seeds, each run draws other numbers.
+        if not any(seeds):  # An unseeded op differs from run to run.
             seeds = [generator.getrandbits(31)]
         folded = seed_of_core()
         for number in (*seeds, *_counters()):
@@ -68,7 +69,7 @@ def stateless(
 
 
 def _counters() -> list[tf.Tensor]:
-    """Returns the numbers of turns of the loops around."""
+    """Returns the iteration counters of the enclosing loops."""
     counters = []
     graph = tf.compat.v1.get_default_graph()
     while graph is not None:

@@ -17,7 +17,7 @@ _TURN_BYTES = 4 << 20
 
 
 class Exchange:
-    """Exchanges rows between the devices of all hosts, which are listed host by host."""
+    """Exchanges rows between the devices of all hosts. Devices are ordered host by host."""
 
     def __init__(self, devices: Sequence[Any]):
         mesh = Mesh(np.array(devices), ("core",))
@@ -46,7 +46,7 @@ class Exchange:
         Args:
           rows: float32 [ids of this host, dimension].
           starts: the first id of each host, and the number of ids.
-          turn: device (id + turn) % N has an id.
+          turn: the table's shift. Device (id + turn) % N trains an id.
         """
         own = {
             device: np.empty(
@@ -116,7 +116,7 @@ class Exchange:
         return [np.zeros([self._count, size, width], np.float32) for _ in self.own]
 
     def _swapped(self, sent: Sequence[np.ndarray]) -> Iterator[tuple[int, np.ndarray]]:
-        """Yields what each of this host's devices received, by its number."""
+        """Yields (number, received rows) of each of this host's devices."""
         placed = [
             jax.device_put(one[None], self._devices[number])
             for number, one in zip(self.own, sent, strict=True)

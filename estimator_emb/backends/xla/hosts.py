@@ -44,7 +44,7 @@ class UnequalHosts(RuntimeError):
 def join(count: int | None, number: int | None, coordinator: str | None) -> None:
     """Joins this process with the other hosts, unless it has already joined them.
 
-    If an argument is None, jax finds its value.
+    jax finds the values of arguments that are None.
 
     Args:
       count: the number of hosts.
@@ -243,7 +243,7 @@ def _say(text: str) -> None:
 
 
 def _one_of_each_host(devices: Sequence[Any]) -> list[Any]:
-    """Returns a device of each host for exchanges: a CPU device, which need not wait for a step."""
+    """Returns a device per host for exchanges. CPU devices are preferred: they wait for no step."""
     try:
         cpus = jax.devices("cpu")
     except RuntimeError:  # The program asks jax for another platform alone.

@@ -1,7 +1,7 @@
-"""Has TensorFlow lower a step to XLA's HLO, without a TPU.
+"""Lowers a step to XLA's HLO with TensorFlow, without a TPU.
 
-It imports only TensorFlow. `python lower.py FOLDER` lowers in a process of its own the step that
-`preflight.compiler` wrote, and writes step.hlo and lowered.json.
+This module imports only TensorFlow. `preflight.compiler` writes a step into a folder and
+runs `python lower.py FOLDER` in a separate process, which writes step.hlo and lowered.json.
 """
 
 import json
@@ -18,14 +18,14 @@ _UNRESERVED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESER
 
 
 class Refused(Exception):
-    """The error of a step that XLA refuses, with XLA's words."""
+    """Raised if XLA rejects a step, with XLA's message."""
 
 
 def _without_memory(shape: list[int], dtype: str) -> tf.Tensor:
-    """Returns zeros that reserve addresses, and take memory only where they are read."""
+    """Returns zeros that reserve only address space, and use memory when they are read."""
     size = tf.as_dtype(dtype).size
     if dtype == "bool" or tf.as_dtype(dtype).is_quantized or size not in _WORDS:
-        return tf.zeros(shape, dtype)  # Integers cannot be bitcast to these, which are small.
+        return tf.zeros(shape, dtype)  # Small, and integers cannot be bitcast to them.
     count = math.prod(shape)
     pages = mmap.mmap(-1, max(count, 1) * size, flags=_UNRESERVED)
     words = np.frombuffer(pages, _WORDS[size], count).reshape(shape)
@@ -33,8 +33,8 @@ def _without_memory(shape: list[int], dtype: str) -> tf.Tensor:
 
 
 def lowered(graph: tf.compat.v1.GraphDef, interface: dict, **platform: str) -> bytes:
-    """Returns XLA's module of a step; its parameters are arguments, then variables."""
-    # XLA asks each variable for its shape, for which it needs a value.
+    """Returns XLA's serialized module. Its parameters are the arguments, then the variables."""
+    # XLA reads each variable's shape, so each variable needs a value.
     variables = {
         variable["name"]: tf.Variable(_without_memory(variable["shape"], variable["dtype"]))
         for variable in interface["variables"]
@@ -82,7 +82,7 @@ def _has_loops(graph: tf.compat.v1.GraphDef) -> bool:
 
 
 def main(folder: pathlib.Path) -> None:
-    """Lowers the step in a folder."""
+    """Lowers the step in `folder`, and writes the result there."""
     interface = json.loads((folder / "step.json").read_text())
     graph = tf.compat.v1.GraphDef.FromString((folder / "graph.pb").read_bytes())
     result: dict
