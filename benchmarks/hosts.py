@@ -1,9 +1,9 @@
-"""Compares what several hosts send in a step with what docs/pjrt.md says that they send.
+"""Compares the bytes that several hosts send in a step with the formula of docs/pjrt.md.
 
     python benchmarks/hosts.py [--hosts 2 4] [--batch=512] [--steps=20]
 
-It trains `dlrm.py` on hosts that are processes of this machine, each with one CPU device, and
-counts the bytes of the loopback interface: nothing else should use it meanwhile. It runs on Linux.
+It trains `dlrm.py` on hosts that are processes of this machine, each with a single CPU device. It
+counts the bytes of the loopback interface, so no other program should use it. It needs Linux.
 """
 
 import argparse
@@ -32,14 +32,14 @@ def main() -> None:
 
 
 def sent(hosts, batch, parameters):
-    """Returns the bytes that a host sends in a step: see docs/pjrt.md."""
+    """Returns the number of bytes that a host sends in a step, by the formula of docs/pjrt.md."""
     ids = 4 * batch * TABLES
     activations = 4 * batch * TABLES * DIMENSION
     return (hosts - 1) / hosts * (ids + 2 * activations + 2 * 4 * parameters)
 
 
 def run(hosts, batch, steps):
-    """Returns the bytes that a host sends in a step, and the number of dense parameters."""
+    """Returns the measured bytes that a host sends in a step, and the count of dense parameters."""
     with tempfile.TemporaryDirectory(prefix="hosts") as folder:
         command = [sys.executable, "-m", "estimator_emb", "cluster", "--device=pjrt"]
         command += ["--tables=device", f"--hosts={hosts}", "--devices=1", __file__]
@@ -54,7 +54,7 @@ def task(folder, batch, steps):
     import tensorflow as tf
 
     class Counts(tf.compat.v1.train.SessionRunHook):
-        """Writes what passed the loopback interface in `steps` steps after the warm-up."""
+        """Counts the bytes that pass the loopback interface in `steps` steps after the warm-up."""
 
         def begin(self):
             self._step = 0
@@ -75,7 +75,7 @@ def task(folder, batch, steps):
 
 
 def loopback_bytes():
-    """Returns the bytes that the loopback interface has received."""
+    """Returns the number of bytes that the loopback interface has received."""
     (line,) = [
         line for line in pathlib.Path("/proc/net/dev").read_text().splitlines() if "lo:" in line
     ]

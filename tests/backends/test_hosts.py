@@ -1,4 +1,7 @@
-"""Several hosts with PJRT devices, as processes of this machine, compared with an emulated TPU."""
+"""Trains on several hosts with PJRT devices, and compares the result with an emulated TPU.
+
+Each host is a process of this machine.
+"""
 
 import os
 import pathlib
@@ -33,7 +36,7 @@ def environment():
 
 
 def run(model_dir, case, *options, steps=STEPS, status=0, **sizes):
-    """Runs the program on all hosts. Returns {name of a process: its lines}."""
+    """Runs the program on all hosts. Returns process name -> lines of its output."""
     arguments = command(*options, program=[str(model_dir), case, str(steps)], **sizes)
     done = processes.run_command(*arguments, status=status, **environment())
     return lines_of(done.stdout + done.stderr)
@@ -170,7 +173,7 @@ def test_all_end_when_a_host_is_killed_and_start_again(seed, tmp_path):
 
 
 def process_of(launcher, host):
-    """Returns the process id of a host that a launcher has started, or None."""
+    """Returns the process id of a host that a launcher started, or None if it is not running."""
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         try:
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])

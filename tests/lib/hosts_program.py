@@ -1,4 +1,4 @@
-"""Trains on several hosts with PJRT devices, or the same model on an emulated TPU.
+"""Trains a model on several hosts with PJRT devices, or on an emulated TPU for comparison.
 
 hosts_program.py MODEL_DIR CASE [STEPS]
 """
@@ -50,9 +50,9 @@ def input_of(case):
 
     def input_fn(params):
         data = batches() if case == "broadcast" else of_host(params, batches())
-        if case in ("broadcast", "small table"):  # Without sparse features.
+        if case in ("broadcast", "small table"):  # These cases have no sparse features.
             data = data.map(lambda features, labels: (dense(features), labels))
-        if case == "v2":  # A batch for each core.
+        if case == "v2":  # Each core reads its own batch.
             data = data.unbatch().batch(params["batch_size"], drop_remainder=True)
         if params["context"].current_host == 0:
             return data
@@ -72,7 +72,7 @@ def dense(features):
 
 
 def replaced(data, key, value):
-    """Returns a dataset in which one feature has the same value everywhere in batch `BAD_STEP`."""
+    """Returns a dataset in which batch `BAD_STEP` has `value` everywhere in the feature `key`."""
 
     def replace(number, batch):
         features, labels = batch
