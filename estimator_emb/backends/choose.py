@@ -1,4 +1,4 @@
-"""Lists the backends. Only this module branches on where a program runs."""
+"""Lists the backends, and chooses the backend of a program."""
 
 from collections.abc import Callable, Mapping
 

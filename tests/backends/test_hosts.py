@@ -1,7 +1,4 @@
-"""Trains on several hosts with PJRT devices, and compares the result with an emulated TPU.
-
-Each host is a process of this machine.
-"""
+"""Compares a training on several hosts (processes of this machine) with an emulated TPU."""
 
 import os
 import pathlib

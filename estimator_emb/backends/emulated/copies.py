@@ -41,7 +41,7 @@ class Execution(Protocol):
     def on_cores(
         self, wanted: dict[str, Any], spec: Any, create_tables: CreateTables
     ) -> tuple[dict[str, Any], Any]:
-        """Returns `wanted` with a list of all cores' tensors per tensor, and a spec for sessions.
+        """Returns `wanted` with each tensor replaced by all cores' tensors, and a session's spec.
 
         The spec is model_fn's `spec`, with tensors that a session can run. An execution with its
         own `kernels` creates the tables here.
@@ -63,7 +63,7 @@ class Executor(Protocol):
     Attributes:
       runs: where the model runs.
       takes_out: True if core 0's step is taken out of the graph instead of copied.
-      agreement: coordinates hosts that run in several processes. None with a single process.
+      agreement: coordinates the hosts, if they run in several processes.
     """
 
     runs: Runs

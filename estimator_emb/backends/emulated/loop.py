@@ -1,4 +1,4 @@
-"""The loop of an emulated TPU, which looks to hooks like a single session call."""
+"""Runs the loop of an emulated TPU. To hooks, a loop looks like a single session call."""
 
 from collections.abc import Sequence
 from typing import Any

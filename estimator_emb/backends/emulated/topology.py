@@ -1,4 +1,4 @@
-"""The shape of an emulated TPU, as tensorflow-estimator sees it."""
+"""Describes the shape of an emulated TPU to tensorflow-estimator."""
 
 import contextlib
 import re

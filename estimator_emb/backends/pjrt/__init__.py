@@ -1,1 +1,1 @@
-"""A program's TPU step on PJRT devices (CPUs, GPUs, TPUs), with its tables on the host."""
+"""Runs a TPU program's step on PJRT devices: CPUs, GPUs or TPUs. Its tables may be there, too."""

@@ -1,8 +1,8 @@
 """Keeps the hosts of a training in agreement, so that all stop at the same step.
 
-Before each step, and wherever else a host waits for the others, all hosts meet. Each host reports
-its next action. A failed host then tells the others why, and all end. The chief may ask the others
-to take part in a save while they wait.
+All hosts meet before each step, and wherever else a host waits for the others. Each host reports
+its next action. If a host has failed, it then sends its error to the others, and all hosts end. The
+chief may ask waiting hosts to take part in a save.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from estimator_emb.reporting.console import logger
 
 
 class State(enum.IntEnum):
-    """The next action of a host. After the last four, the other hosts go on waiting."""
+    """A host's next action. The last four are the chief's. After them, other hosts keep waiting."""
 
     STEP = 0
     BUILD = 1
@@ -35,14 +35,14 @@ class State(enum.IntEnum):
 
 
 class HostError(RuntimeError):
-    """Another host's error. It ends all hosts."""
+    """Raised when another host has failed, with that host's error. It ends all hosts."""
 
 
 class Agreement:
     """Connects this host with the other hosts of a training.
 
     Attributes:
-      serve: takes part in a save of the chief: FETCH or WRITE, and the path of the checkpoint.
+      serve: takes part in a save by the chief. Takes a `State` and the path of the checkpoint.
     """
 
     def __init__(self, hosts: Any):
@@ -51,7 +51,7 @@ class Agreement:
         self._training = self._save_failed = self._is_away = False
         self._over: HostError | None = None
         self._signal = 0
-        """What ends the training on all hosts."""
+        """Number of the signal that ends the training on all hosts, or 0."""
 
     @property
     def number(self) -> int:
@@ -93,7 +93,7 @@ class Agreement:
             pass
 
     def shared(self, call: Callable[[], Any]) -> Any:
-        """Calls on the chief and returns the result on all hosts. In a training, all call."""
+        """Returns the chief's result of `call` on all hosts. In a training, every host calls it."""
         if self._training:
             return self._alone(call) if self.is_chief else call()
         self._over = None
@@ -104,7 +104,7 @@ class Agreement:
         return result if self.is_chief else pickle.loads(told)
 
     def _alone(self, call: Callable[[], Any]) -> Any:
-        """Calls on the chief while the other hosts wait, and returns the result."""
+        """Returns the result of `call` on the chief, while the other hosts wait."""
         if self._is_away:
             return call()
         self._meet(State.AWAY)
@@ -155,7 +155,7 @@ class Agreement:
         return list(made)
 
     def shared_bytes(self, own: bytes) -> bytes:
-        """Returns the bytes that the chief gives."""
+        """Returns the chief's bytes on all hosts."""
         return bytes(self._hosts.tell(own)[0])
 
     def before_step(self, sizes: Sequence[int], capacities: Sequence[int]) -> Sequence[int]:
@@ -173,7 +173,7 @@ class Agreement:
         return self._hosts.numbers(sizes).max(0).tolist() if rows[:, 2].any() else sizes
 
     def save(self, state: State, path: bytes = b"") -> None:
-        """Asks the other hosts to take part in the chief's save, by FETCH or WRITE."""
+        """Asks the other hosts to take part in the chief's save. `state` is FETCH or WRITE."""
         self._meet(state)
         self._hosts.tell(path)
 
@@ -183,7 +183,7 @@ class Agreement:
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        """Tells the other hosts of an error inside, and raises the error of a host that failed."""
+        """Sends an error inside to the other hosts. Raises the error of a lost or failed host."""
         try:
             yield
         except BaseException as error:
@@ -205,7 +205,7 @@ class Agreement:
             rows = self._hosts.meet(state, stopping.received(), number)
             failed = [row for row in rows if row[0] == State.FAILED]
             chief = State(rows[0][0])
-            # A host that failed after its step takes part in the save of that step all the same.
+            # A host that failed after its step still takes part in the save of that step.
             if failed and (chief < State.FETCH or any(row[2] for row in failed)):
                 self._fail(self._hosts.tell(text.encode()))
             if chief < State.FETCH or self.is_chief:
@@ -222,7 +222,7 @@ class Agreement:
                     raise
 
     def _fail(self, texts: Sequence[bytes]) -> None:
-        """Raises the errors of the other hosts that have failed."""
+        """Raises a HostError with the errors of all other hosts that have failed."""
         lines = [
             f"{name}: {text.decode()}"
             for name, text in zip(self._hosts.names, texts, strict=True)

@@ -1,4 +1,4 @@
-"""Runs a TPU program's model on PJRT devices, which can also train its tables."""
+"""Runs a TPU program's model on PJRT devices. They can also train its tables."""
 
 import importlib.util
 from typing import Any
@@ -84,9 +84,8 @@ def shape_of(count: int) -> Slice:
 
 
 def chosen(tpu_config: Any) -> tuple[list[Any], Any]:
-    """Returns the devices that a `TPUConfig` asks for, and the joined hosts.
+    """Returns the devices that a `TPUConfig` asks for, and a `hosts.Hosts` if hosts have joined.
 
-    The hosts are a `hosts.Hosts`, or None if this process has joined no other hosts.
     Raises ValueError if the devices are missing, or the configuration is unsupported.
     """
     asked = "device='pjrt'"

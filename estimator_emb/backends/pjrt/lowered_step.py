@@ -1,9 +1,9 @@
-"""Builds the graph of a mode of a program whose model runs on PJRT devices.
+"""Builds the graph of a mode of a program that runs its model on PJRT devices.
 
-Input, lookups, updates of tables, host_call and metrics work as on an emulated TPU, which runs a
-copy of model_fn's step for each core. Here a single op passes the batch of all cores to the devices
-instead. The model's variables stay on the devices during a loop of steps. The ops that model_fn
-made do not run.
+Input, lookups, updates of tables, host_call and metrics work as on an emulated TPU. But the graph
+has no copies of model_fn's step. Instead, a single op passes the batch of all cores to the devices.
+The model's variables stay on the devices during a loop of steps. The ops that model_fn made do not
+run.
 """
 
 import contextlib
@@ -197,7 +197,7 @@ class StepOnDevices:
             self.load = _host_op("load", load, [global_step, *values], [])[0]
 
     def _launched(self, step: core_step.CoreStep, first: Sequence[tf.Tensor]) -> list[Any]:
-        """Creates the op of a step. Returns the results that the tables need, for each core."""
+        """Creates the op of a step. Returns all cores' values of the results `first`."""
         count, each = self._cores.count, len(self._cores.own)
         given = [self._cores.on_each_core(tensor) for tensor in step.arguments]
         self._read_by_host = counter = self._step_counter() if first else []
@@ -347,7 +347,7 @@ class _FlushHook(tf.compat.v1.train.SessionRunHook):
 
 
 def described(devices: Sequence[Any]) -> str:
-    """Returns words for devices, such as '8 PJRT devices: TFRT_CPU_0 to TFRT_CPU_7'."""
+    """Describes devices in words, such as '8 PJRT devices: TFRT_CPU_0 to TFRT_CPU_7'."""
     if len(devices) == 1:
         return f"a PJRT device: {devices[0]}"
     return f"{len(devices)} PJRT devices: {devices[0]} to {devices[-1]}"

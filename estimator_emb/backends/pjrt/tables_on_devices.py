@@ -1,7 +1,7 @@
 """Tables in the memory of PJRT devices: the inputs of their step, and their copy on the host.
 
-The host's copy is the tables' TensorFlow variables, which are initialized, restored and saved as
-usual. The devices load the variables when a session begins. Before each save the devices' values
+The host's copy is the tables' TensorFlow variables. They are initialized, restored and saved as
+usual. The devices load the variables when a session begins. Before each save, the devices' values
 are written back to the variables.
 """
 
@@ -56,7 +56,7 @@ class KernelsOnDevices:
 
 
 class TablesOnDevices:
-    """The tables of one training, on the devices of its step.
+    """The tables of a training, in the memory of the devices that run its step.
 
     Attributes:
       live: the tables in the session's graph.
@@ -145,7 +145,7 @@ class TablesOnDevices:
         }
         if "segments" not in values:
             return made
-        if self._agreement is not None:  # Numbered over all hosts.
+        if self._agreement is not None:  # Segments are numbered over the batch of all hosts.
             made["segments"] += self._agreement.number * self._batch_size * feature.segments
         more = size - len(values["ids"])
         return {
@@ -179,7 +179,7 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
     """Loads the devices from the tables' variables, and writes the variables before each save.
 
     The variables hold values only while a session begins and during a save. At other times they are
-    uninitialized.
+    freed, and TensorFlow does not find them.
     """
 
     def __init__(
@@ -234,7 +234,7 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
             around.after_create_session(session, None)
 
     def _check_writes(self, graph: tf.Graph) -> None:
-        """Raises ValueError for an op of the program that writes a table."""
+        """Raises ValueError if an op of the program writes a table."""
         keys = tf.compat.v1.GraphKeys
         known = {*self._initial, *(assign for _, assign in self._writes.values())}
         with graph.as_default():
@@ -299,7 +299,7 @@ class _PartOfHost:
         self._lines: list[str] = []
 
     def serve(self, state: State, path: bytes) -> None:
-        """Does this host's share of a save by the chief."""
+        """Takes part in a save by the chief."""
         if state is State.FETCH:
             self._values, self._lines = {}, []
             self._step.fetch_tables(self._keep)

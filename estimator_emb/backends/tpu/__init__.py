@@ -1,1 +1,1 @@
-"""A TPU that holds the tables in its embedding hardware."""
+"""Runs programs on a TPU that holds the tables in its embedding hardware."""

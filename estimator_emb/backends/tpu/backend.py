@@ -1,4 +1,4 @@
-"""A TPU, driven by tensorflow-estimator, with the tables in its embedding hardware.
+"""Lets tensorflow-estimator drive a TPU, with the tables in the TPU's embedding hardware.
 
 TPUEstimator asks its context for an `EmbeddingConfig`, which creates a `TPUEmbedding` per mode.
 tensorflow-estimator's `EmbeddingConfig` uses `tensorflow.python.tpu.tpu_embedding`. It names the
@@ -32,7 +32,7 @@ from estimator_emb.spec.resolved import Table
 
 
 class TPUBackend(Backend):
-    """A TPU v2, v3 or v4."""
+    """Runs a program on a TPU v2, v3 or v4."""
 
     runs = Runs.TPU
 
@@ -94,7 +94,7 @@ def as_hardware_reads(made: Any, tables: list[Table]) -> Any:
 
     tensorflow-estimator expects SparseTensors, and drops id 0 from dense ids. This function first
     converts dense and ragged ids and weights to SparseTensors. As on the host, `PADDING_ID` marks
-    padding and 0 is an id. If a table has combiner None, its dense ids stay dense, with a single id
+    padding and 0 is an id. If a table has no combiner, its dense ids stay dense, with a single id
     per sample. An element is the features dict, or a tuple that begins with the dict.
     """
     if not isinstance(made, tf.data.Dataset):

@@ -14,7 +14,7 @@ The graph of a training uses the class in this order:
    updates the tables.
 5. `retrieve_ops` copy the tables back into the variables.
 
-docs/tpu.md lists the numerical differences from TensorFlow 2.15's class.
+docs/differences.md lists the differences from TensorFlow 2.15's class.
 """
 
 import collections
@@ -139,7 +139,7 @@ class TPUEmbedding:
         for number, table in enumerate(self._tables):
             descriptor = result.table_descriptor.add(
                 name=table.name,
-                # If a table has fewer rows than hosts, each host without a row gets padding.
+                # If a table has fewer rows than hosts, each host without a row has a padding row.
                 vocabulary_size=max(table.config.vocabulary_size, self._num_hosts),
                 dimension=table.config.dimension,
             )

@@ -27,7 +27,7 @@ class EnqueueData(
       embedding_indices: int32 or int64 [n], the ids.
       sample_indices: int32 or int64 [n, 2], (sample, position) of each id. None means a single
         id per sample.
-      aggregation_weights: float32 or float64 [n]; None means weight 1.
+      aggregation_weights: float32 or float64 [n]. None means weight 1.
     """
 
     @staticmethod
@@ -53,7 +53,7 @@ class RaggedEnqueueData(
       embedding_indices: int32 or int64 [n], the ids.
       row_splits: int32 or int64 [samples + 1]. Sample i has the ids from row_splits[i] to
         row_splits[i + 1]. None means a single id per sample.
-      aggregation_weights: float32 or float64 [n]; None means weight 1.
+      aggregation_weights: float32 or float64 [n]. None means weight 1.
     """
 
     @staticmethod
@@ -110,7 +110,7 @@ def check_data(
             )
         devices: dict[str, str] = {}
         for feature, enqueued in data.items():
-            # By its fields, since tensorflow-estimator creates TensorFlow 2.15's own class.
+            # Checks fields, because tensorflow-estimator creates TensorFlow 2.15's own class.
             if not hasattr(enqueued, layout):
                 raise ValueError(
                     f"{owner}: with ragged={ragged}, feature {feature!r} must be {expected}; got "

@@ -1,4 +1,4 @@
-"""The variables of a table on the hosts of a TPU, and the ops that load and retrieve them.
+"""Creates a table's variables on the hosts of a TPU, and the ops that load and retrieve them.
 
 The hardware holds the tables during training. The hosts hold variables under each table's legacy
 name. Variables are loaded into the hardware before the first step, and retrieved after every
@@ -32,7 +32,7 @@ def _slot_tuples(suffix: str) -> dict[type[OptimizationParameters], Any]:
 
 SLOT_VARIABLES = _slot_tuples("SlotVariables")
 SLOT_VARIABLE_NAMES = _slot_tuples("SlotVariableNames")
-"""Optimizer -> legacy namedtuple, for its slot variables and for their names."""
+"""Optimizer with slots -> legacy namedtuple of its slot variables, or of their names."""
 
 
 def slot_tuple(optimizer: OptimizationParameters, values: Sequence[Any]) -> Any:
@@ -66,7 +66,7 @@ def create_parts(
 ) -> list[tf.Variable]:
     """Creates a variable [rows of the host, dimension] on each host.
 
-    A table may have fewer rows than hosts. Each host without a row then gets one row of padding.
+    A table may have fewer rows than hosts. Each host without a row then gets a row of padding.
     The padding is a local variable named `dummy_<host>_<name>`, and is not saved in checkpoints.
     """
     rows, hosts = partition.vocabulary_size, partition.shards

@@ -1,8 +1,8 @@
 """Takes the step of one core out of a session's graph, so that XLA can compile it.
 
-model_fn was called once, for core 0. The step begins at the variables and at the inputs and
-activations, which differ between cores. It ends at the results that a session wants. Sums over
-cores become custom calls, which `devices.py` replaces by XLA's all-reduce.
+model_fn was called once, for core 0. The step begins at the variables and at the core's own inputs
+and activations. It ends at the results that a session fetches. A sum over cores becomes a custom
+call. `devices.py` replaces it by XLA's all-reduce.
 """
 
 import contextlib
@@ -103,12 +103,12 @@ def lower_core(
     is_in_step: Callable[[tf.Operation], bool],
     of_host: Iterable[tf.Tensor] = (),
 ) -> CoreStep:
-    """Returns core 0's step, which computes `results` and runs `train_op`.
+    """Returns core 0's step. It computes `results` and runs `train_op`.
 
     `is_in_step` returns whether model_fn made an op. Other ops are in the step if they depend on
-    values that differ between cores. The host computes the tensors `of_host`, which become
-    arguments. Raises CannotLower if an argument has a dynamic shape, or if cores exchange anything
-    but sums.
+    values that differ between cores. The host computes the tensors `of_host`, and the step takes
+    them as arguments. Raises CannotLower if an argument has a dynamic shape, or if cores exchange
+    anything but sums.
     """
     sums = {one.output.op.name: one for one in cores.collectives}
     sources = {*cores.inputs, *(tensor.name for tensor in of_host)}
@@ -122,9 +122,10 @@ def lower_core(
 
 
 def needs_host(tensors: Iterable[tf.Tensor], is_in_step: Callable[[tf.Operation], bool]) -> bool:
-    """Returns whether `tensors` need check ops or side effects that model_fn did not make.
+    """Returns whether only the host can compute `tensors` with all their checks and side effects.
 
-    XLA ignores check ops, and cannot run other ops with side effects, such as calls of Python.
+    XLA ignores check ops, and cannot run ops with side effects, such as calls of Python. Ops of
+    model_fn itself do not count.
     """
 
     def before(op: tf.Operation) -> list[tf.Operation]:
@@ -141,7 +142,7 @@ def needs_host(tensors: Iterable[tf.Tensor], is_in_step: Callable[[tf.Operation]
 
 
 def _is_of_schedule(op: tf.Operation) -> bool:
-    """Returns whether `op` is TensorFlow's assert in piecewise_constant. It always holds."""
+    """Returns whether `op` is the assert in TensorFlow's piecewise_constant. It always holds."""
     return op.type in ("Assert", "If") and any(
         frame.filename.endswith("learning_rate_schedule.py") for frame in frames.traceback_of(op)
     )
@@ -155,10 +156,10 @@ def taken_out(
     sources: Collection[str] = (),
     sums: Mapping[str, Collective] | None = None,
 ) -> CoreStep:
-    """Returns the step of the ops in `needed` whose names are in `inside`.
+    """Returns a step of the default graph's ops that are in `needed` and have a name in `inside`.
 
-    The step's arguments are tensors from other ops, and the tensors named `sources`. All are in the
-    default graph. Raises CannotLower if an argument has a dynamic shape.
+    The step's arguments are tensors from other ops, and the tensors named `sources`. Raises
+    CannotLower if an argument has a dynamic shape.
     """
     graph = tf.compat.v1.get_default_graph()
     step = tf.compat.v1.GraphDef()

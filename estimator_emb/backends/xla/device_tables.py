@@ -25,14 +25,14 @@ from jax import lax
 
 AXIS = "core"
 LANES = 128
-"""Lanes of a row in the memory of a TPU."""
+"""The number of floats (lanes) in a row of a TPU's memory."""
 _NONE = np.int32(2**31 - 1)
-"""Replaces a local row if another device owns the id, or the id is missing."""
+"""Stands for the local row of an id that another device owns, or of a padding id."""
 _SLACK = 1.25
-"""Size of a chunk, relative to the ids per device if all devices own equally many."""
+"""Ratio of a chunk's size to the number of ids per device if all devices own equally many."""
 
 _BLOCK = 4096
-"""Packed rows per turn, if a step updates every row."""
+"""Number of packed rows that a turn updates if a step updates every row."""
 ROWS = 2**31 - 2**24
 """Exclusive upper limit of a stack's rows on a device."""
 

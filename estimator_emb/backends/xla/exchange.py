@@ -1,8 +1,8 @@
-"""Brings rows of tables from the hosts that save them to the devices that train them, and back.
+"""Moves rows of tables from the hosts that save them to the devices that train them, and back.
 
-A host has a run of consecutive ids of each table, from `starts[host]` to `starts[host + 1]`. A
-device has every N-th id, see `device_tables`. Rows travel in turns of at most `_TURN_BYTES` a
-device. Each turn is an all-to-all over all devices. No host and no device ever holds a whole table.
+A host has consecutive ids of each table, from `starts[host]` to `starts[host + 1]`. A device has
+every N-th id: see `device_tables`. Rows travel in turns of at most `_TURN_BYTES` per device. Each
+turn is an all-to-all over all devices. No host and no device ever holds a whole table.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,11 +41,11 @@ class Exchange:
     def to_devices(
         self, rows: np.ndarray, starts: Sequence[int], turn: int
     ) -> dict[int, np.ndarray]:
-        """Returns for each of this host's devices the rows that it trains.
+        """Moves rows to the devices that train them. Returns this host's devices -> their rows.
 
         Args:
           rows: float32 [ids of this host, dimension].
-          starts: the first id of each host, and the number of ids.
+          starts: the first id of each host, then the number of ids.
           turn: the table's shift. Device (id + turn) % N trains an id.
         """
         own = {
@@ -74,7 +74,7 @@ class Exchange:
     def from_devices(
         self, own: Mapping[int, np.ndarray], starts: Sequence[int], turn: int
     ) -> np.ndarray:
-        """Returns the rows of this host's ids. Reverses `to_devices`."""
+        """Reverses `to_devices`. Returns the rows of this host's ids."""
         host = self.own[0] // self._each
         width = next(iter(own.values())).shape[1]
         rows = np.empty([starts[host + 1] - starts[host], width], np.float32)
@@ -95,7 +95,7 @@ class Exchange:
         return rows
 
     def _turns(self, starts: Sequence[int], width: int) -> Iterator[tuple[int, int]]:
-        """Yields (number, rows from a device to each other device) of each turn."""
+        """Yields (number, rows that a device sends to each other device) of each turn."""
         longest = int(np.diff(starts).max())
         together = self._each * self._count
         size = max(1, min(_TURN_BYTES // (self._count * width * 4), -(-longest // together)))
@@ -116,7 +116,7 @@ class Exchange:
         return [np.zeros([self._count, size, width], np.float32) for _ in self.own]
 
     def _swapped(self, sent: Sequence[np.ndarray]) -> Iterator[tuple[int, np.ndarray]]:
-        """Yields (number, received rows) of each of this host's devices."""
+        """Exchanges rows. Yields (number, received rows) of each of this host's devices."""
         placed = [
             jax.device_put(one[None], self._devices[number])
             for number, one in zip(self.own, sent, strict=True)

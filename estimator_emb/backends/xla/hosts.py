@@ -22,23 +22,23 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 _HEARTBEAT_SECONDS = 10
-"""A host that is silent for so long is lost."""
+"""A host is lost if it is silent for this time."""
 _SHUTDOWN_SECONDS = 7 * 24 * 3600
-"""How long a process waits at its end: the chief may still evaluate and export."""
+"""Longest wait for the other hosts at a process's end. The chief may still evaluate or export."""
 _ANSWER_SECONDS = 3
-"""How long the other hosts have to answer after one is lost; jax aborts after a heartbeat."""
+"""Time for the other hosts to answer after a host is lost. After a heartbeat, jax aborts."""
 _LOST = "estimator_emb/lost"
 _AWAY = "estimator_emb/away"
 _TELLS, _LEFT = -1, -2
-"""First numbers at a meeting; those of callers are not negative."""
+"""Reserved first numbers of a meeting. Callers use numbers from 0."""
 
 
 class LostHostError(RuntimeError):
-    """Another host no longer answers."""
+    """Raised if another host no longer answers, or has left."""
 
 
 class UnequalHosts(RuntimeError):
-    """Hosts have different numbers of devices."""
+    """Raised if hosts have different numbers of devices."""
 
 
 def join(count: int | None, number: int | None, coordinator: str | None) -> None:
@@ -64,7 +64,7 @@ def join(count: int | None, number: int | None, coordinator: str | None) -> None
             heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
             shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
         )
-    except ValueError as error:  # Without a cluster that jax knows.
+    except ValueError as error:  # jax does not recognize a cluster.
         raise RuntimeError(str(error)) from error
 
 
@@ -75,8 +75,8 @@ class Hosts:
       count: the number of hosts.
       number: the number of this host.
       devices: the devices of the platform, host by host.
-      names: for each host words such as 'host 1 (machine-b)'.
-      lost: the error that reports a host that no longer answers or has left, if any.
+      names: the name of each host for messages, such as 'host 1 (machine-b)'.
+      lost: the error about a host that no longer answers or has left, if any.
       running: returns the arrays that the devices still compute. On CPUs, exchanges wait for them.
 
     Raises UnequalHosts if hosts have different numbers of devices.
@@ -147,7 +147,7 @@ class Hosts:
 
     @contextlib.contextmanager
     def away(self) -> Iterator[None]:
-        """Surrounds work of the chief, while the other hosts are in `wait_for_chief`."""
+        """Surrounds work of the chief while the other hosts are in `wait_for_chief`."""
         try:
             yield
         finally:
@@ -155,7 +155,7 @@ class Hosts:
             distributed.global_state.client.key_value_set(f"{_AWAY}/{self._away}", "")
 
     def wait_for_chief(self) -> None:
-        """Waits, on another host than the chief, until the chief's `away` has ended."""
+        """Waits until the chief's `away` has ended. For hosts other than the chief."""
         self._away += 1
         client = distributed.global_state.client
         try:
@@ -164,7 +164,7 @@ class Hosts:
             raise self._lost(error) from None
 
     def leave(self) -> None:
-        """Tells the other hosts that this process ends, and waits until all end."""
+        """Tells the other hosts that this process ends, and waits until all of them end, too."""
         while not (self._exchanged(np.array([_LEFT, 0, 0], np.int32))[:, 0] == _LEFT).all():
             pass
 
@@ -189,9 +189,9 @@ class Hosts:
             raise self._lost(error) from None
 
     def _lost(self, error: Exception) -> LostHostError:
-        """Finds out which host no longer answers, and returns the error to raise."""
+        """Finds the hosts that no longer answer, and returns the error to raise."""
         reason = str(error).splitlines()[0]
-        # Without host 0, jax ends this process at once.
+        # If host 0 is lost, jax ends this process at once, so the first message must not wait.
         _say(
             f"{self.names[self.number]} has lost another host ({reason}). It is host 0 if no other "
             "is named below."
@@ -213,23 +213,23 @@ class Hosts:
             client.key_value_set(f"{_LOST}/{self.number}", "")
             time.sleep(_ANSWER_SECONDS)
             answers = {int(key.rpartition("/")[2]) for key, _ in client.key_value_dir_get(_LOST)}
-        except RuntimeError:  # Host 0 keeps the answers.
+        except RuntimeError:  # Host 0 stores the answers, so it is the lost host.
             return [0]
         return [number for number in range(self.count) if number not in answers]
 
 
 _members: list[Hosts] = []
-"""The hosts of this process, once for each estimator."""
+"""The `Hosts` objects of this process, one for each estimator."""
 
 
 def _leave() -> None:
-    """Leaves the other hosts at the end of this process. After a lost host, `_end` is first."""
-    with contextlib.suppress(RuntimeError, ValueError):  # jax waits for the others too.
+    """Leaves the other hosts at the end of this process. If a host is lost, `_end` runs first."""
+    with contextlib.suppress(RuntimeError, ValueError):  # jax itself waits for the others, too.
         _members[0].leave()
 
 
 def _end() -> None:
-    """Ends this process before jax waits for the lost host, and then aborts it."""
+    """Ends this process. Otherwise jax would wait for the lost host, and then abort the process."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -246,7 +246,7 @@ def _one_of_each_host(devices: Sequence[Any]) -> list[Any]:
     """Returns a device per host for exchanges. CPU devices are preferred: they wait for no step."""
     try:
         cpus = jax.devices("cpu")
-    except RuntimeError:  # The program asks jax for another platform alone.
+    except RuntimeError:  # The program restricts jax to another platform.
         cpus = []
     first = {one.process_index: one for one in reversed(devices)}
     first |= {one.process_index: one for one in reversed(cpus)}
