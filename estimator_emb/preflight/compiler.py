@@ -74,9 +74,9 @@ def compile_step(
     progress: Callable[[int, int], Any] | None = None,
     of_tables: dict[str, Any] | None = None,
 ) -> tuple[tuple[Compilation, ...], tuple[str, str] | None, list[str]]:
-    """Returns (compilations, (TensorFlow version, libtpu version) or None, notes).
+    """Returns (compilations, versions of TensorFlow and libtpu if it was lowered, notes).
 
-    `of_tables` is what `tables.on_devices` returns, for tables in the memory of the devices.
+    `of_tables` describes tables in the memory of the devices. `tables.on_devices` returns it.
     """
     with tempfile.TemporaryDirectory(prefix="preflight-") as folder:
         work = pathlib.Path(folder)

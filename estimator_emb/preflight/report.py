@@ -114,8 +114,8 @@ class Tables:
       table_bytes: bytes of tables and slots on the fullest core, if they are in its memory.
       step_bytes: bytes of the dense step on a core, if it was compiled.
       memory_bytes: memory of a core.
-      table_step_bytes: bytes of ids, gradients and temporaries of lookup and update on a core, if
-        they were compiled, for tables on PJRT devices; else None.
+      table_step_bytes: bytes of ids, gradients and temporaries of lookup and update on a core, for
+        tables on PJRT devices, if the two were compiled.
     """
 
     generation: str

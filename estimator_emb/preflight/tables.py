@@ -70,9 +70,9 @@ def check_tables(
 
 
 def on_devices(request: EstimatorRequest, config: Any, step: Step) -> dict[str, Any] | None:
-    """Returns what `processes/compile.py` needs of tables in the memory of the devices, if any.
+    """Describes the tables in the memory of the devices for `processes/compile.py`, if any.
 
-    Where a feature's number of ids is unknown, it is taken for one a sample.
+    An unknown number of ids counts as a single id per sample.
     """
     if step.mode != ModeKeys.TRAIN or not _are_on_devices(request, config):
         return None
@@ -94,7 +94,7 @@ def on_devices(request: EstimatorRequest, config: Any, step: Step) -> dict[str, 
         for one in table.features:
             ids = _ids_of_sample(step.ids.get(one.key), one.max_sequence_length)
             size = None
-            if ids is not None:  # As of `TablesOnDevices`, which doubles what it begins with.
+            if ids is not None:  # `TablesOnDevices` starts with this size too, and doubles it.
                 size = 8 * step.replicas
                 while size < batch * ids:
                     size *= 2
@@ -113,7 +113,7 @@ def on_devices(request: EstimatorRequest, config: Any, step: Step) -> dict[str, 
 
 
 def _ids_of_sample(spec: Any, longest: int) -> int | None:
-    """Returns the most ids of a sample; None where each has exactly one."""
+    """Returns the most ids per sample, or None if each sample has a single dense id."""
     shape = getattr(spec, "shape", tf.TensorShape(None))
     if isinstance(spec, tf.TensorSpec) and shape.rank == 1 and not longest:
         return None

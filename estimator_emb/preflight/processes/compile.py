@@ -85,7 +85,7 @@ def table_step_bytes(of_tables: dict, cores: list) -> int:
     """Returns the bytes that lookup and update need on a core besides the tables."""
     try:
         memory = table_step(of_tables, cores, most_rows=None).memory_analysis()
-    except jax.errors.JaxRuntimeError:  # No memory is left: what a step needs without large tables.
+    except jax.errors.JaxRuntimeError:  # Out of memory: compile with small tables.
         memory = table_step(of_tables, cores, most_rows=1000).memory_analysis()
     tables = memory.alias_size_in_bytes
     return memory.temp_size_in_bytes + memory.argument_size_in_bytes - tables
@@ -94,7 +94,7 @@ def table_step_bytes(of_tables: dict, cores: list) -> int:
 def table_step(of_tables: dict, cores: list, most_rows: int | None) -> Any:
     """Compiles lookup and update for devices that are only described.
 
-    A rule of elementary products stands for the optimizer's, which the package has.
+    A simple update rule replaces the optimizer's rule, because this process cannot import it.
     """
 
     def rule(rate: Any, gradients: Any, weights: Any, slots: Any) -> Any:
