@@ -60,7 +60,7 @@ def emulated(model_dir, case, cores, *steps):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("case", "hosts", "devices"),
-    [("v1", 2, 4), ("v1", 4, 1), ("v2", 2, 2), ("broadcast", 2, 2)],
+    [("v1", 2, 4), ("v1", 3, 2), ("v1", 4, 1), ("v2", 2, 2), ("broadcast", 2, 2)],
 )
 def test_several_hosts_train_like_the_emulated_tpu(case, hosts, devices, tmp_path):
     lines = run(tmp_path / "hosts", case, hosts=hosts, devices=devices)

@@ -18,7 +18,7 @@ import estimator_emb as ee
 
 v1 = tf.compat.v1
 PIPELINES = ee.InputPipelineConfig
-BATCH, LOOP = 16, 2
+BATCH, LOOP = 24, 2
 BAD_STEP = 3
 """Number of the step in which a host fails, from 0."""
 
