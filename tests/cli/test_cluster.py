@@ -26,10 +26,7 @@ from estimator_emb.cli import main as main_lib
 from estimator_emb.cli import screen
 
 START = """
-import importlib.util, os, pathlib, signal, sys
-# Where the tests are a background job, or run by nohup, they are ignored.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
+import importlib.util, os, sys
 spec = importlib.util.find_spec("estimator_emb")
 sys.modules[spec.name] = importlib.util.module_from_spec(spec)
 from estimator_emb.cli import cluster
@@ -75,6 +72,7 @@ def start(
     return subprocess.Popen(
         list(map(str, arguments)),
         cwd=directory,
+        preexec_fn=processes.default_signals,
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **kwargs},
     )
 
@@ -383,7 +381,7 @@ def test_closing_stdout_ends_the_cluster(tmp_path):
         if job == "chief":
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
         while True:
-            print("again", flush=True)
+            print(time.time(), flush=True)  # Equal lines are counted, and not written.
             time.sleep(0.01)
         """,
         stderr=subprocess.DEVNULL,

@@ -6,7 +6,6 @@ The slow tests run `compared_program.py`, with flags that add errors.
 import contextlib
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 
@@ -22,7 +21,6 @@ from estimator_emb.cli import main as main_lib
 from estimator_emb.cli import parsing
 from estimator_emb.cli.comparison import CannotCompare, side_processes
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 WITHIN = "within rtol 0.0001 and atol 1e-05"
 PROGRAM = pathlib.Path(__file__).with_name("compared_program.py")
 
@@ -298,8 +296,7 @@ def start(directory, interpreter):
         env=processes.users_environment(TMPDIR=str(directory / "tmp")),
         stderr=subprocess.PIPE,
         text=True,
-        # In background jobs and under nohup, these signals are ignored.
-        preexec_fn=lambda: [signal.signal(one, signal.SIG_DFL) for one in SIGNALS],
+        preexec_fn=processes.default_signals,
     )
 
 
@@ -328,7 +325,7 @@ def test_reports_a_program_that_does_not_train(tmp_path, records, said):
     assert started.returncode == 2
 
 
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("number", processes.TO_END)
 def test_an_interrupt_leaves_nothing(tmp_path, number):
     wait = "signal.signal(signal.SIGTERM, signal.SIG_IGN); print(os.getpid()); time.sleep(10_000)"
     started = start(tmp_path, f"sys.stdout.reconfigure(line_buffering=True)\n{wait}")

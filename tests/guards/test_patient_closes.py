@@ -112,6 +112,7 @@ def test_ctrl_c_ends_a_process_with_a_hanging_input(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=processes.default_signals,
     )
     try:
         assert process.stdout.readline() == "trained\n"

@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -19,10 +20,22 @@ SCRIPT = ROOT / "estimator_emb" / "cli" / "bin" / "estimator-emb"
 HANGS = 1200
 """Timeout in seconds, long enough for a slow and busy machine."""
 
+TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""The signals by which people end a program."""
+
 
 def environment(**more):
     """Returns the environment of a process that can import all that this process can."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **more}
+
+
+def default_signals():
+    """Restores default handlers in a new process, as its `preexec_fn`.
+
+    Background jobs, such as those of .ci/run, ignore SIGINT. Under nohup, SIGHUP is ignored.
+    """
+    for number in TO_END:
+        signal.signal(number, signal.SIG_DFL)
 
 
 def ended(command, status, cwd, timeout, env, given=None):
