@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import re
+import shutil
 import sys
 import tempfile
 
@@ -24,8 +25,8 @@ from sampling import (  # noqa: E402, F401
 )
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-# TensorFlow's own ops, unless a test turns the native kernels on.
-os.environ.setdefault("ESTIMATOR_EMB_NATIVE", "0")
+# As users run: with native kernels if they can be built.
+os.environ.setdefault("ESTIMATOR_EMB_NATIVE", "1" if shutil.which("g++") else "0")
 # Outside the checkout: the package rejects a cache folder that other users can write to.
 os.environ.setdefault(
     "ESTIMATOR_EMB_CACHE", f"{tempfile.gettempdir()}/estimator_emb-tests-{os.getuid()}"
@@ -40,10 +41,6 @@ hypothesis.settings.register_profile(
     "any speed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("any speed")
-
-
-# Whether new sessions run TensorFlow's graph optimizers (Grappler).
-_graphs = {"optimized": True}
 
 
 def pytest_xdist_auto_num_workers(config):
@@ -108,40 +105,6 @@ def meta_graphs(_no_files_of_graphs, monkeypatch):
     from tensorflow.python.training import saver
 
     monkeypatch.setattr(saver.Saver, "export_meta_graph", _no_files_of_graphs)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item):
-    """Turns TensorFlow's graph optimizers on for slow tests and TESTS_OPTIMIZE_GRAPHS."""
-    _graphs["optimized"] = "TESTS_OPTIMIZE_GRAPHS" in os.environ or (
-        item.get_closest_marker("slow") is not None
-    )
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _graphs_as_they_are():
-    """Runs fast tests without TensorFlow's graph optimizers (Grappler).
-
-    Grappler takes a quarter of a small training. It stays on in slow tests, in programs that tests
-    start, and if TESTS_OPTIMIZE_GRAPHS is set. .ci/run sets that variable for some versions.
-    """
-    from tensorflow.core.protobuf import config_pb2
-    from tensorflow.python.client import session
-
-    begin = session.BaseSession.__init__
-
-    @functools.wraps(begin)
-    def begun(self, target="", graph=None, config=None):
-        if not _graphs["optimized"]:
-            given, config = config, config_pb2.ConfigProto()
-            if given is not None:
-                config.CopyFrom(given)
-            config.graph_options.rewrite_options.disable_meta_optimizer = True
-        begin(self, target, graph, config)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session.BaseSession, "__init__", begun)
-        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -257,6 +257,7 @@ def estimator(options, model_dir, device, callable_loss=False):
     return harness.estimator(model_fn, spec, model_dir, device=device)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "name, device, callable_loss",
     [

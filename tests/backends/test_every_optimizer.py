@@ -68,6 +68,7 @@ def expected(optimizer, batches):
     return state
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "kernels", ["tensorflow", pytest.param("native", marks=pytest.mark.slow)], indirect=True
 )

@@ -207,7 +207,7 @@ def case(make, *arguments, slow=False, form="sparse", pipelined=False):
     return pytest.param(functools.partial(make, *arguments), form, pipelined, id=name, marks=marks)
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "make, form, pipelined",

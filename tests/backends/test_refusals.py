@@ -187,6 +187,7 @@ def test_a_tpu_refuses_in_every_mode(case, mode, replicas, tmp_path, monkeypatch
     assert phrase in str(error.value)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("dtype", [tf.float64, tf.float16, tf.bfloat16])
 def test_evaluation_refuses_a_loss_that_is_not_float32(dtype, tmp_path):
     """Prediction ignores the loss."""

@@ -56,7 +56,7 @@ def in_metrics(loss):
     return {"eval_metrics": (metrics, [tf.reshape(loss, [1])])}
 
 
-@pytest.mark.fast(5)
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("with_tables", [True, False], ids=["tables", "without tables"])
 @pytest.mark.parametrize("cores", [None, 1, 2])
 @pytest.mark.parametrize("place", [in_host_call, in_train_op, in_metrics])

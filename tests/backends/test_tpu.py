@@ -66,6 +66,7 @@ def test_every_golden_has_a_case():
     assert set(GOLDENS["graphs"]) == {case.name for case in tpu_cases.GRAPHS}
 
 
+@pytest.mark.fast(4)
 @needs_original
 @pytest.mark.parametrize(
     "case, ragged",

@@ -150,6 +150,7 @@ def test_a_wrapped_activation_trains(wrapped, cores, tmp_path):
     check(trained(tmp_path, lambda features, w: WRAPPED[wrapped](features["x"], w), cores=cores))
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("apply", [compute_and_apply, gradients])
 @pytest.mark.parametrize("wrapped", ["recompute_grad of a part", "cond"])
 def test_wrapped_activations_train_with_every_way_to_apply_gradients(wrapped, apply, tmp_path):
@@ -169,6 +170,7 @@ def column(start):
     return made
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("cores", [None, 1])
 @pytest.mark.parametrize("apply", [minimize, None], ids=["minimize", "GradientTape"])
 def test_a_layer_of_columns_trains_under_a_tape(apply, cores, tmp_path):

@@ -68,7 +68,7 @@ AS_STOCK = (
 )
 
 
-@pytest.mark.fast(4)
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("name", WARNINGS)
 def test_warns_of_changes_that_do_not_reach_tables(name, caplog):
     changed_training.run(ee, **changed_training.CASES[name])

@@ -96,6 +96,7 @@ def advice(folder, newest="model.ckpt-2"):
     )
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("kind", ["missing", "empty", "damaged"])
 def test_refuses_a_model_dir_without_its_state_file(kind, trained):
     estimator = make(trained)

@@ -45,7 +45,7 @@ COMMANDS = {
 }
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_work_of_commands_grows_linearly_with_tables(name, tmp_path):
     calls = []

@@ -36,6 +36,7 @@ def writing(monkeypatch):
     return counts
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("kind", ASYNC, ids=lambda kind: kind.__module__.split(".")[0])
 @pytest.mark.parametrize(
     "way, others",

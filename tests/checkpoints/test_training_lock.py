@@ -203,6 +203,7 @@ def test_only_one_thread_holds_the_lock(tmp_path):
     assert not lock_of(tmp_path).exists() and not training_lock._descriptors
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("replaced", [False, True])
 @pytest.mark.parametrize("kind", ["TPUEstimator", "Estimator"])
 def test_a_training_whose_lock_is_removed_does_not_save(kind, replaced, tmp_path, request):

@@ -262,6 +262,7 @@ ENDS = {
 """What happens to processes -> (sizes of the cluster, program, status, messages)."""
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("what", ENDS)
 def test_ends_of_processes_end_the_cluster_if_needed(what, tmp_path):
     numbers, program, expected, said = ENDS[what]

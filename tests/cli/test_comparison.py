@@ -288,6 +288,7 @@ def to(**values):
     return lambda variables, step: variables.update(values)
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize(
     "differs, problems",
     [

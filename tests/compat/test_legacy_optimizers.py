@@ -57,7 +57,7 @@ def test_tests_cover_all_classes():
     assert {"AdamW", "Lion"}.isdisjoint(SETTINGS)
 
 
-@pytest.mark.fast(14)
+@pytest.mark.fast(5)
 @pytest.mark.parametrize("name, settings", CASES)
 def test_optimizer_made_outside_model_fn_trains_like_legacy(name, settings):
     want = getattr(optimizers.legacy, name)(**settings)
@@ -101,6 +101,7 @@ class Halved(schedules.LearningRateSchedule):
         return 0.5 / (tf.cast(step, tf.float32) + 1.0)
 
 
+@pytest.mark.fast(5)
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize("rate", RATES)
 def test_rates_and_schedules_are_kept(rate, before):

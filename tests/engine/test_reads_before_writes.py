@@ -147,7 +147,7 @@ def pairs(without=frozenset()):
     ]
 
 
-@pytest.mark.fast(12)
+@pytest.mark.fast(4)
 @pytest.mark.parametrize(
     ("resource", "read", "write"),
     [(True, *pair) for pair in pairs()] + [(False, *pair) for pair in pairs(NO_REFERENCE)],

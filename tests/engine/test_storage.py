@@ -94,7 +94,7 @@ def test_orthogonal_initial_values_do_not_depend_on_slices():
     assert squares.sum() == pytest.approx(3 * 3, rel=0.1)
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("servers", [2, 8])
 @pytest.mark.parametrize(
     "rows",

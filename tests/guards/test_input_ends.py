@@ -134,7 +134,7 @@ def features(ids):
     return {"id": ids}
 
 
-@pytest.mark.fast(4)
+@pytest.mark.fast(2)
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize(
     "change, said",

@@ -43,7 +43,7 @@ def trained(kind, layers, model_dir, seed):
     return np.concatenate([np.ravel(estimator.get_variable_value(name)) for name in names])
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("layers", LAYERS)
 @pytest.mark.parametrize("kind", ["plain", *SLOW])

@@ -99,7 +99,7 @@ WAYS = {
 }
 
 
-@pytest.mark.fast(4)
+@pytest.mark.fast(2)
 @pytest.mark.parametrize(
     "way, native_kernels",
     [(way, one) for way, how in WAYS.items() for one in ("0" if "tables" in how else "01")],

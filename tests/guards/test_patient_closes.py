@@ -35,7 +35,7 @@ def make(kind, model_dir):
     return harness.of_kind(kind, model_fn, model_dir, batch_size=1)
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("call", ["train", "evaluate", "predict"])
 @pytest.mark.parametrize("kind", ["plain", *SLOW])
 def test_a_call_does_not_wait_for_its_prefetch(kind, call, tmp_path):

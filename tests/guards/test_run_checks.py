@@ -82,6 +82,7 @@ def test_an_input_resumed_at_its_end_gets_advice(tmp_path):
     )
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("use_tpu", [False, True])
 def test_an_empty_evaluation_ends_train_and_evaluate(use_tpu, tmp_path):
     estimator = make(tmp_path, use_tpu=use_tpu)

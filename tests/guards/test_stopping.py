@@ -71,7 +71,7 @@ def handlers(caplog):
     assert signal.set_wakeup_fd(-1) == -1
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "way, number",
     [

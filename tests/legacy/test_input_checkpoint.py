@@ -258,6 +258,7 @@ ANOTHER_LOOKUP = (
 )
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "before, others",
     [
@@ -305,6 +306,7 @@ def saver_hook(directory, class_=tf1.train.CheckpointSaverHook):
     return class_(str(directory), save_steps=3, checkpoint_basename="model.ckpt")
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["beside", "elsewhere"])
 def test_positions_are_saved_with_the_programs_own_saver(elsewhere, tmp_path):
     directory = tmp_path / "elsewhere" if elsewhere else tmp_path
@@ -419,6 +421,7 @@ def test_positions_of_tensorflows_hook_are_read(tmp_path, as_tensorflow_has_it, 
     assert not [name for name in files(tmp_path) if name.startswith("input.ckpt-4")]
 
 
+@pytest.mark.fast(1)
 @theirs
 @pytest.mark.parametrize("way", ["plain", "host"])
 def test_tensorflows_hook_is_replaced(tmp_path, way):

@@ -54,7 +54,7 @@ def said(error, directory):
     return text
 
 
-@pytest.mark.fast(30)
+@pytest.mark.fast(8)
 @pytest.mark.parametrize("device, action, change, error, message", MISTAKES)
 def test_a_mistake_gets_its_message(
     device, action, change, error, message, tmp_path, trained, monkeypatch
@@ -118,6 +118,7 @@ class Counter(harness.Reads):
         super().__init__(lambda: tf.compat.v1.train.get_global_step().assign_add(1).op)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "place, last",
     # If the hook that ends training comes before it, training takes another step.

@@ -135,7 +135,7 @@ def test_results_do_not_depend_on_threads():
     np.testing.assert_array_equal(first[1]["t"], again[1]["t"])
 
 
-@pytest.mark.fast(3)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "ids, weights, message",
     [

@@ -36,7 +36,7 @@ def features_of(rng, rows):
     return {"plain": plain, "weighted": weighted, "weights": weights, "matrix": matrix}
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "rows, dimension, combiner, cores",
     [

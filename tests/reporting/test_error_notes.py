@@ -89,7 +89,7 @@ def test_a_session_error_has_its_cause_and_line(tmp_path, device):
 ASSERTED = "with tf.control_dependencies([tf.debugging.Assert(good, [name])])"
 
 
-@pytest.mark.fast(5)
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("branch", [False, True], ids=["model", "branch"])
 @pytest.mark.parametrize("name", ["of my model", 7], ids=["op", "function"])
 @pytest.mark.parametrize("shards", [None, 2])
