@@ -20,6 +20,10 @@ pytestmark = pytest.mark.usefixtures("installed")
 SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("local", "emulated")]
 AHEAD = 5
 """Only a prefetch reads this sample."""
+WAITS = (
+    "estimator_emb: The program is done, but its dataset still reads ahead. This process ends when "
+    "the dataset's current op ends, or with Ctrl-C.\n"
+)
 
 
 def model_fn(features, labels, mode, spec):
@@ -116,6 +120,7 @@ def test_ctrl_c_ends_a_process_with_a_hanging_input(tmp_path):
     )
     try:
         assert process.stdout.readline() == "trained\n"
+        assert any(line == WAITS for line in process.stderr)
         # Python loses a signal that arrives just before it waits, so send it again.
         processes.until(
             lambda: process.send_signal(signal.SIGINT) or process.poll() is not None, pause=1
