@@ -6,7 +6,7 @@ API_V2 = f"{ESTIMATOR}.api._v2.estimator"
 
 EMBEDDING = "tpu._tpu_estimator_embedding"
 REPLACED = {
-    "tpu.tpu_estimator": "TPUEstimator",
+    "tpu.tpu_estimator": "EmbeddingConfigSpec TPUEstimator",
     "tpu.tpu_config": "TPUConfig RunConfig",
     "training": "train_and_evaluate",
     EMBEDDING: "EmbeddingConfigSpec",

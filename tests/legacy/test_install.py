@@ -53,6 +53,7 @@ EVERY_NAME = """
     )
     assert tpu_estimator.TPUEstimator is ee.TPUEstimator
     assert tpu_estimator.TPUEstimatorSpec is ee.TPUEstimatorSpec
+    assert tpu_estimator.EmbeddingConfigSpec is ee.EmbeddingConfigSpec
     assert tpu_config.TPUConfig is ee.TPUConfig and tpu_config.RunConfig is ee.RunConfig
     assert tpu_context.TPUContext is ee.TPUContext
     assert _tpu_estimator_embedding.EmbeddingConfigSpec is ee.EmbeddingConfigSpec
