@@ -162,6 +162,7 @@ MODULES: dict[str, Module] = {
     ),
     "data": Module(
         places={
+            "tf.data": "Dataset FixedLengthRecordDataset Iterator TFRecordDataset TextLineDataset",
             "tf.data.experimental": "AUTOTUNE CheckpointInputPipelineHook Counter CsvDataset "
             "Optional RandomDataset RaggedTensorStructure Reducer SqlDataset TFRecordWriter "
             "bucket_by_sequence_length choose_from_datasets copy_to_device dense_to_ragged_batch "
@@ -182,7 +183,7 @@ MODULES: dict[str, Module] = {
             "dataset.window": "sliding_window_batch",
             "tf.data.experimental.parallel_interleave(..., sloppy=True)": "sloppy_interleave",
         },
-        rest="tf.data.experimental",
+        rest="tf.data and tf.data.experimental",
     ),
     "distribute": Module(
         places={
@@ -314,14 +315,26 @@ MODULES: dict[str, Module] = {
             f"{_SLIM_HAS} it. tf.layers.{{name}} differs: it needs strides": (
                 "max_pool2d=max_pooling2d"
             ),
-            "tf.feature_column.{name}": "bucketized_column crossed_column embedding_column "
+            "tf.feature_column.{name}": "bucketized_column "
+            "create_feature_spec_for_parsing=make_parse_example_spec crossed_column "
+            "embedding_column input_from_feature_columns=input_layer "
             "one_hot_column=indicator_column real_valued_column=numeric_column "
             "shared_embedding_columns "
             "sparse_column_with_hash_bucket=categorical_column_with_hash_bucket "
             "sparse_column_with_integerized_feature=categorical_column_with_identity "
             "sparse_column_with_keys=categorical_column_with_vocabulary_list "
             "sparse_column_with_vocabulary_file=categorical_column_with_vocabulary_file "
-            "weighted_sparse_column=weighted_categorical_column",
+            "weighted_sparse_column=weighted_categorical_column "
+            "weighted_sum_from_feature_columns=linear_model",
+            "feature_columns.sequence_input_layer": "sequence_input_from_feature_columns",
+            "tf.io.parse_example, with tf.feature_column.make_parse_example_spec": (
+                "parse_feature_columns_from_examples"
+            ),
+            "tf.nn.embedding_lookup of tf.get_variable('embeddings', [vocab_size, embed_dim]), in "
+            "tf.variable_scope('EmbedSequence') or the scope argument's": "embed_sequence",
+            "tf.nn.embedding_lookup of a variable, and tf.reduce_mean over axis 1": "bow_encoder",
+            "tf.nn.embedding_lookup": "embedding_lookup_unique",
+            NOTHING: "scattered_embedding_column",
             f"{_SLIM_HAS} it. It is an optimizer's minimize(), with tf.clip_by_global_norm": (
                 "optimize_loss"
             ),
@@ -340,9 +353,25 @@ MODULES: dict[str, Module] = {
             "python.learn.monitors": f"{_OURS}.monitors",
         },
         advice={
-            "tf.estimator.{name}": "Experiment=train_and_evaluate learn_runner=train_and_evaluate",
+            "tf.estimator.{name}": "DNNClassifier DNNEstimator DNNLinearCombinedClassifier "
+            "DNNLinearCombinedEstimator DNNLinearCombinedRegressor DNNRegressor Estimator "
+            "Experiment=train_and_evaluate InputFnOps=export.ServingInputReceiver "
+            "KMeansClustering=experimental.KMeans LinearClassifier LinearEstimator "
+            "LinearRegressor LogisticRegressor=LinearClassifier ModelFnOps=EstimatorSpec "
+            "build_parsing_serving_input_fn=export.build_parsing_serving_input_receiver_fn "
+            "learn_runner=train_and_evaluate",
+            "tf.estimator.LatestExporter, in exporters of the EvalSpec": (
+                "ExportStrategy make_export_strategy"
+            ),
+            "tf.metrics, in eval_metric_ops of the EstimatorSpec or by tf.estimator.add_metrics": (
+                "MetricSpec"
+            ),
+            "tf.data.experimental.make_batched_features_dataset": "read_batch_features",
+            "tf.feature_column.numeric_column for each feature": (
+                "infer_real_valued_columns_from_input infer_real_valued_columns_from_input_fn"
+            ),
         },
-        rest="tf.estimator",
+        rest="tf.estimator for most",
     ),
     "lookup": Module(
         places={

@@ -183,6 +183,11 @@ LINES = {
         "package tf_slim, estimator_emb.legacy.contrib.arg_scope.arg_scope for functions of the "
         "program's own."
     ),
+    "tf.app.run": "now tf.compat.v1.app.run. --tf-v1 has it.",
+    "tf.train.AdamOptimizer": "now tf.compat.v1.train.AdamOptimizer. --tf-v1 has it.",
+    "tensorflow.python.tpu.tpu_estimator.EmbeddingConfigSpec": (
+        "now estimator_emb.EmbeddingConfigSpec."
+    ),
     "tf.contrib.tpu.python.tpu.tpu_config": (
         "now the module tensorflow_estimator.python.estimator.tpu.tpu_config."
     ),
@@ -213,7 +218,7 @@ def test_explain_prints_where_each_name_is(capsys):
         "tf.contrib.util.make_ndarray: now tensorflow.compat.v1.make_ndarray.",
         "tf.contrib.util.make_tensor_proto: now tensorflow.compat.v1.make_tensor_proto.",
     ]
-    for name in ("nonsense", "tf.train.AdamOptimizer", "my.module"):
+    for name in ("nonsense", "tf.train.Checkpoint", "my.module"):
         said = f"estimator-emb migrate: {name!r} is in no table of legacy names.\n"
         assert explained(capsys, name, status=2) == ("", said)
 

@@ -153,6 +153,7 @@ def test_every_supported_contrib_name_resolves(tf_contrib):
     assert tf_contrib.tpu.CrossShardOptimizer is tf1.tpu.CrossShardOptimizer
     assert tf_contrib.tpu.TPUEstimator is ee.TPUEstimator
     assert tf_contrib.data.map_and_batch is tf1.data.experimental.map_and_batch
+    assert tf_contrib.data.Dataset is tf1.data.Dataset
     batches = list(tf.data.Dataset.range(5).apply(tf_contrib.data.batch_and_drop_remainder(2)))
     assert [batch.numpy().tolist() for batch in batches] == [[0, 1], [2, 3]]
 
@@ -209,6 +210,10 @@ GONE = {
     "defaults and names of variables: pip install tf_slim, and --tf-v1 finds them. tf.layers "
     "differs: no activation by default, and variables kernel and bias in place of weights and "
     "biases.",
+    "layers.embed_sequence": ". Today: tf.nn.embedding_lookup of tf.get_variable('embeddings', "
+    "[vocab_size, embed_dim]), in tf.variable_scope('EmbedSequence') or the scope argument's.",
+    "learn.ModelFnOps": ". Today: tf.estimator.EstimatorSpec.",
+    "learn.learn_runner": ". Today: tf.estimator.train_and_evaluate.",
     "grid_rnn": ", and nothing takes its place.",
     "crf.CrfForwardRnnCell": ". Today: the package tensorflow-addons, which ended with TensorFlow "
     "2.16, had it (tfa.text).",

@@ -6,6 +6,7 @@
 import re
 
 from estimator_emb.catalog import contrib as contrib_names
+from estimator_emb.catalog import tf1 as tf1_names
 from estimator_emb.cli.migration import renames
 
 _CONTRIB = "tf.contrib."
@@ -47,7 +48,9 @@ def where(name: str) -> str | None:
     spelled = f"tensorflow.{name.removeprefix('tf.')}" if name.startswith("tf.") else name
     found = renames.look_up(spelled)
     if found is None:
-        return None
+        path = name.removeprefix("tf.")
+        is_v1 = path != name and tf1_names.part_of(path) is not None
+        return f"now tf.compat.v1.{path}. --tf-v1 has it." if is_v1 else None
     meaning, count = found
     if isinstance(meaning, renames.Target):
         return f"now {'.'.join([meaning.path, *spelled.split('.')[count:]])}."
