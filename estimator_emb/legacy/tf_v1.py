@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from estimator_emb.compat.internals.patches import Changes, SharedModule
 from estimator_emb.legacy import contrib, removed_aliases
+from estimator_emb.reporting import console
 
 _IMPORTED_BEFORE = (
     "estimator_emb.embedding",
@@ -50,7 +51,8 @@ def bind() -> None:
     for name in _IMPORTED_BEFORE:
         importlib.import_module(name)
     v1 = importlib.import_module(_V1)
-    v1.disable_v2_behavior()
+    with console.shown():  # Hides a deprecation warning about this call's own calls.
+        v1.disable_v2_behavior()
     with Changes() as changes:
         names = ("name", "file", "path", "spec", "loader", "package")
         own = {f"__{name}__": getattr(tf2, f"__{name}__") for name in names}

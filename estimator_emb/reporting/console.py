@@ -36,7 +36,11 @@ _undo = contextlib.ExitStack()
 
 
 _TOLD = "_estimator_emb_told"
-_ADVICE_TO_LEAVE = ("Use tf.keras instead.", "Use Keras preprocessing layers instead")
+_ADVICE_TO_LEAVE = (
+    "Use tf.keras instead.",
+    "Use Keras preprocessing layers instead",
+    "The old _FeatureColumn APIs are being deprecated.",
+)
 """Start of the advice in deprecation warnings about estimators and about columns."""
 
 

@@ -71,6 +71,12 @@ EVERY_FORM = f"""
 """
 
 
+def test_install_of_tensorflow_1_prints_no_deprecation_warning():
+    program = "import estimator_emb; estimator_emb.install(tf_v1=True)"
+    done = processes.run_python("-c", program, status=0)
+    assert "deprecated" not in done.stdout + done.stderr
+
+
 @pytest.mark.slow
 def test_every_tf_v1_module_imports_before_tensorflow():
     processes.run(

@@ -237,6 +237,7 @@ def test_install_hides_advice_to_leave_tf_estimator(free, installed, capsys):
         tf.feature_column.indicator_column(
             tf.feature_column.categorical_column_with_identity("x", 3)
         )
+        tf.compat.v1.feature_column.make_parse_example_spec([tf.feature_column.numeric_column("x")])
         THEIRS.warning("From %s: %s is deprecated.\n%s", "/p.py:1", "x", "Use tf.keras instead.")
         THEIRS.warning("From %s: %s is deprecated.\n%s", "/p.py:1", "x", "Use tf.keras.y.")
         logging.basicConfig(level=logging.INFO)
