@@ -32,7 +32,7 @@ def test_lists_variables_with_their_slots(tmp_path, capsys):
 
 
 IDS = "rows in the order of the ids"
-ALIKE = "of estimator_emb or a legacy CPU (use_tpu=False), which are alike"
+ALIKE = "of estimator_emb, an Estimator or a legacy TPUEstimator with use_tpu=False"
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,11 @@ def test_names_the_kind_of_a_checkpoint(folder, kind, capsys):
 @pytest.mark.parametrize(
     "slots, slices, kind",
     [
-        (["/Adam", "/Adam_1"], None, f"of a legacy CPU (use_tpu=False), {IDS}"),
+        (
+            ["/Adam", "/Adam_1"],
+            None,
+            f"of an Estimator, or of a legacy TPUEstimator with use_tpu=False, {IDS}",
+        ),
         (["/Adam/m", "/Adam/v"], None, f"of estimator_emb or a legacy TPU of one host, {IDS}"),
         (["/Adam/m", "/Adam/v"], 3, "of estimator_emb, on parameter servers, or of a legacy TPU"),
         (["/Adagrad"], 3, f"{ALIKE}, on parameter servers, or of a legacy TPU"),

@@ -198,14 +198,14 @@ def described(values: CheckpointReader) -> str:
         return f"of a legacy TPU{over}{by_id if counts == [1] else unknown}"
     has_cpu_slots = any(saved_variables.cpu_slots(name, values.shapes) for name in tables)
     if has_cpu_slots or (graph.program == "other" and tables):
-        return f"of a legacy CPU (use_tpu=False){by_id}"
+        return f"of an Estimator, or of a legacy TPUEstimator with use_tpu=False{by_id}"
     if not tables:
         return "in which no variable is known to be an embedding table"
     divided = not all(undivided(values, name) for name in tables)
     suffixes = {slot.removeprefix(one.name) for one in tables.values() for slot in one.slots}
     writers = "estimator_emb"
     if not suffixes - saved_variables.DENSE_TOO:
-        writers += " or a legacy CPU (use_tpu=False), which are alike"
+        writers += ", an Estimator or a legacy TPUEstimator with use_tpu=False"
     elif not divided:
         writers += " or a legacy TPU of one host"
     if divided:
