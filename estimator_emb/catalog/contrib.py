@@ -345,13 +345,12 @@ MODULES: dict[str, Module] = {
         "kernel and bias in place of weights and biases",
     ),
     "learn": Module(
-        places={f"{_OURS}.learn": "ModeKeys RunConfig=LearnRunConfig"},
-        inner="python.learn python.learn.estimators python.learn.estimators.model_fn "
-        "python.learn.estimators.run_config",
-        modules={
-            "monitors": f"{_OURS}.monitors",
-            "python.learn.monitors": f"{_OURS}.monitors",
+        places={
+            f"{_OURS}.learn": "ModeKeys RunConfig=LearnRunConfig",
+            f"{_OURS}.monitors": "replace_monitors_with_hooks",
         },
+        inner="monitors python.learn python.learn.estimators python.learn.estimators.model_fn "
+        "python.learn.estimators.run_config python.learn.monitors",
         advice={
             "tf.estimator.{name}": "DNNClassifier DNNEstimator DNNLinearCombinedClassifier "
             "DNNLinearCombinedEstimator DNNLinearCombinedRegressor DNNRegressor Estimator "
@@ -366,6 +365,11 @@ MODULES: dict[str, Module] = {
             "tf.metrics, in eval_metric_ops of the EstimatorSpec or by tf.estimator.add_metrics": (
                 "MetricSpec"
             ),
+            "tf.estimator.train_and_evaluate; tf.estimator.experimental.stop_if_no_decrease_hook "
+            "stops early": "ValidationMonitor",
+            "tf.train.{name}": "BaseMonitor=SessionRunHook CheckpointSaver=CheckpointSaverHook "
+            "EveryN=SessionRunHook NanLoss=NanTensorHook PrintTensor=LoggingTensorHook "
+            "StepCounter=StepCounterHook StopAtStep=StopAtStepHook SummarySaver=SummarySaverHook",
             "tf.data.experimental.make_batched_features_dataset": "read_batch_features",
             "tf.feature_column.numeric_column for each feature": (
                 "infer_real_valued_columns_from_input infer_real_valued_columns_from_input_fn"

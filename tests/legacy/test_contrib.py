@@ -212,6 +212,7 @@ GONE = {
     "biases.",
     "layers.embed_sequence": ". Today: tf.nn.embedding_lookup of tf.get_variable('embeddings', "
     "[vocab_size, embed_dim]), in tf.variable_scope('EmbedSequence') or the scope argument's.",
+    "learn.monitors.StopAtStep": ". Today: tf.train.StopAtStepHook.",
     "learn.ModelFnOps": ". Today: tf.estimator.EstimatorSpec.",
     "learn.learn_runner": ". Today: tf.estimator.train_and_evaluate.",
     "grid_rnn": ", and nothing takes its place.",
