@@ -306,7 +306,8 @@ def _settings(text: str, options: argparse.Namespace) -> dict[str, Any]:
         words.remove(_STOCK)
         if words:
             raise WrongArguments(
-                f"{_STOCK} runs the program as Python does: leave out {' '.join(words)}"
+                f"{_STOCK} runs the program as Python does: give {' '.join(words)} to the other "
+                "side only"
             )
         return {"stock": True, "environment": variables}
     parsed = _options_of_run(words)

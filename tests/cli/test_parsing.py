@@ -106,9 +106,10 @@ compare --b=--nothing @script
 compare --b=--help @script
     --b: it takes the options of estimator-emb run; see estimator-emb run --help
 compare --b='stock --shards=2' @script
-    --b: stock runs the program as Python does: leave out --shards=2
+    --b: stock runs the program as Python does: give --shards=2 to the other side
+    only
 compare --a=stock --tf-v1 @script
-    --a: stock runs the program as Python does: leave out --tf-v1
+    --a: stock runs the program as Python does: give --tf-v1 to the other side only
 compare --b='--shards=2 --device=tpu' @script
     --b: --shards needs --device=emulate or --device=pjrt; the device is 'tpu'
 compare --b=ESTIMATOR_EMB_NATVE=0 @script
