@@ -7,6 +7,7 @@ import importlib.machinery
 import os
 import re
 import sys
+import warnings
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, cast
@@ -48,6 +49,13 @@ def bind() -> None:
     """
     import tensorflow as tf2
 
+    main = vars(sys.modules["__main__"])
+    for early in [name for name, value in main.items() if value is tf2]:
+        warnings.warn(
+            f"install(tf_v1=True) comes after the import of TensorFlow: {early!r} stays "
+            "TensorFlow 2. Move the call before that import.",
+            stacklevel=3,
+        )
     for name in _IMPORTED_BEFORE:
         importlib.import_module(name)
     v1 = importlib.import_module(_V1)

@@ -77,6 +77,20 @@ def test_install_of_tensorflow_1_prints_no_deprecation_warning():
     assert "deprecated" not in done.stdout + done.stderr
 
 
+def test_install_of_tensorflow_1_warns_if_tensorflow_2_is_imported():
+    program = """if True:
+        import tensorflow as tf
+        import estimator_emb
+        estimator_emb.install(tf_v1=True)
+        assert not hasattr(tf, "placeholder")
+    """
+    done = processes.run_python("-c", program, status=0)
+    assert (
+        "<string>:4: UserWarning: install(tf_v1=True) comes after the import of TensorFlow: 'tf' "
+        "stays TensorFlow 2. Move the call before that import.\n"
+    ) in done.stderr
+
+
 @pytest.mark.slow
 def test_every_tf_v1_module_imports_before_tensorflow():
     processes.run(
