@@ -228,7 +228,7 @@ def test_report_lists_findings_with_their_lines(folder, capfdbinary):
         "\nLegacy names that stay as they are:\n"
         "  a.py:3: tf.contrib.slim left TensorFlow with version 2. Today: the package tf_slim: pip "
         "install tf_slim, and --tf-v1 finds it.\n"
-        "  a.py:14: tf.estimator is handed on as a module: name what is used of it.\n"
+        "  a.py:14: tf.estimator is passed on as a module: use its names instead.\n"
         "\nWhere the program runs:\n"
         "  a.py:10: RunConfig(master=...) is an address of a TPU. With estimator_emb.install() and "
         "ESTIMATOR_EMB_DEVICE=emulate it means an emulated TPU.\n"
@@ -248,19 +248,19 @@ def test_report_lists_findings_with_their_lines(folder, capfdbinary):
         "used to be ignored.\n"
         "  a.py:7: EmbeddingConfigSpec(pipeline_execution_with_tensor_core=True) delays each "
         "update by one lookup off a TPU too.\n"
-        "  a.py:13: A Keras optimizer in a model_fn is an error off a TPU, where it would train "
-        "nothing; tf.compat.v1.train has optimizers that work.\n"
+        "  a.py:13: minimize() of a Keras optimizer in a model_fn is an error off a TPU, because "
+        "it would train nothing. Use get_updates(), or an optimizer of tf.compat.v1.train.\n"
         "\nTensorFlow 1:\n"
-        "  a.py:4: The program means TensorFlow 1 by `tensorflow`: tf.placeholder, tf.Session. "
-        "estimator_emb.install(tf_v1=True), before the import of TensorFlow, gives it. To do "
-        "without, convert the program by tf_upgrade_v2.\n"
+        "  a.py:4: The program uses names of TensorFlow 1: tf.placeholder, tf.Session. The added "
+        "line estimator_emb.install(tf_v1=True) provides them. To do without that line, convert "
+        "the program with tf_upgrade_v2.\n"
     )
     # With --write, line numbers refer to the new file.
     _, _, written = migrate(capfdbinary, "--write", "a.py")
     assert re.sub(r":\d+:", ":", written) == re.sub(r":\d+:", ":", err)
     lines = (folder / "a.py").read_text().splitlines()
     for line, text in re.findall(r"a\.py:(\d+): (\w+)", written):
-        said = {"tf": "tf.", "EmbeddingConfigSpec": "EmbeddingConfigSpec(", "A": "keras"}
+        said = {"tf": "tf.", "EmbeddingConfigSpec": "EmbeddingConfigSpec(", "minimize": "keras"}
         said |= {"The": "placeholder", "Strings": "vocabulary"}
         assert said.get(text, text) in lines[int(line) - 1] or "slim" in lines[int(line) - 1]
 

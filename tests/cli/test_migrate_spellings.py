@@ -277,8 +277,8 @@ def test_installs_tf_v1_for_programs_of_tensorflow_1(before, after):
     assert migrated(result.text).text == result.text
     (finding,) = result.findings
     assert finding.text.endswith(
-        "estimator_emb.install(tf_v1=True), before the import of TensorFlow, gives it. To do "
-        "without, convert the program by tf_upgrade_v2."
+        "The added line estimator_emb.install(tf_v1=True) provides them. To do without that line, "
+        "convert the program with tf_upgrade_v2."
     )
 
 
@@ -379,7 +379,7 @@ def test_rewrites_the_rest_beside_unsafe_uses():
             "install tf_slim, and --tf-v1 finds it.",
         ),
         (1, "tf.contrib.tpu is still used, see below."),
-        (4, "tf.contrib.tpu is handed on as a module: name what is used of it."),
+        (4, "tf.contrib.tpu is passed on as a module: use its names instead."),
     ]
 
 

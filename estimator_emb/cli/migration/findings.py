@@ -127,9 +127,9 @@ class Findings:
                 self._add(
                     use.whole,
                     RUNS,
-                    "TPUClusterResolver looks a TPU up. Where ESTIMATOR_EMB_DEVICE=emulate is set, "
-                    "estimator_emb.install() makes any name mean an emulated TPU; a program that "
-                    "makes no resolver without a TPU needs neither.",
+                    "TPUClusterResolver looks up a TPU. After estimator_emb.install(), with "
+                    "ESTIMATOR_EMB_DEVICE=emulate, every TPU name means the emulated TPU. A "
+                    "program that makes the resolver only on a TPU needs neither.",
                 )
         for call, argument in self._addresses():
             self._add(
@@ -185,8 +185,9 @@ class Findings:
                 self._add(
                     use.whole,
                     BEHAVIOUR,
-                    "A Keras optimizer in a model_fn is an error off a TPU, where it would train "
-                    "nothing; tf.compat.v1.train has optimizers that work.",
+                    "minimize() of a Keras optimizer in a model_fn is an error off a TPU, because "
+                    "it would train nothing. Use get_updates(), or an optimizer of "
+                    "tf.compat.v1.train.",
                 )
 
     def _about_strings(self) -> None:
@@ -234,9 +235,9 @@ class Findings:
         self._add(
             next(iter(seen.values())),
             TF1,
-            f"The program means TensorFlow 1 by `tensorflow`: {listed}. "
-            "estimator_emb.install(tf_v1=True), before the import of TensorFlow, gives it. To do "
-            "without, convert the program by tf_upgrade_v2.",
+            f"The program uses names of TensorFlow 1: {listed}. The added line "
+            "estimator_emb.install(tf_v1=True) provides them. To do without that line, convert "
+            "the program with tf_upgrade_v2.",
         )
 
     def _addresses(self) -> list[tuple[cst.Call, str]]:

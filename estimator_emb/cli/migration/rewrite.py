@@ -181,7 +181,7 @@ class _Plan:
         moved = f" Its place today is {namespace.moved}." if namespace.moved else ""
         self._leave(
             use,
-            f"{renames.canonical(path)} is handed on as a module: name what is used of it.{moved}",
+            f"{renames.canonical(path)} is passed on as a module: use its names instead.{moved}",
         )
 
     def _decide_aliases(self) -> None:
