@@ -251,9 +251,9 @@ def test_report_lists_findings_with_their_lines(folder, capfdbinary):
         "  a.py:13: minimize() of a Keras optimizer in a model_fn is an error off a TPU, because "
         "it would train nothing. Use get_updates(), or an optimizer of tf.compat.v1.train.\n"
         "\nTensorFlow 1:\n"
-        "  a.py:4: The program uses names of TensorFlow 1: tf.placeholder, tf.Session. The added "
-        "line estimator_emb.install(tf_v1=True) provides them. To do without that line, convert "
-        "the program with tf_upgrade_v2.\n"
+        "  a.py:4: The program uses names of TensorFlow 1: tf.placeholder, tf.Session. "
+        "estimator_emb.install(tf_v1=True), before the import of TensorFlow, provides them. To do "
+        "without that line, convert the program with tf_upgrade_v2.\n"
     )
     # With --write, line numbers refer to the new file.
     _, _, written = migrate(capfdbinary, "--write", "a.py")
@@ -385,7 +385,7 @@ def test_migrated_public_programs_train_as_before(tmp_path, capfdbinary):
     assert status == 0 and gone == [
         ("detector", name) for name in ("quantize", "tensorrt", "cloud", "mixed_precision")
     ]
-    assert re.search(r"run_classifier.py:\d+: The program means TensorFlow 1", err)
+    assert re.search(r"run_classifier.py:\d+: The program uses names of TensorFlow 1", err)
     run = ["-m", "estimator_emb", "run", "--tf-v1", "driver.py"]
     before = run_program(run, tmp_path / "before")
     after = run_program(["driver.py"], tmp_path / "after", ESTIMATOR_EMB_DEVICE="host")

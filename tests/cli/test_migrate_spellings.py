@@ -277,8 +277,8 @@ def test_installs_tf_v1_for_programs_of_tensorflow_1(before, after):
     assert migrated(result.text).text == result.text
     (finding,) = result.findings
     assert finding.text.endswith(
-        "The added line estimator_emb.install(tf_v1=True) provides them. To do without that line, "
-        "convert the program with tf_upgrade_v2."
+        "estimator_emb.install(tf_v1=True), before the import of TensorFlow, provides them. To do "
+        "without that line, convert the program with tf_upgrade_v2."
     )
 
 
@@ -500,6 +500,18 @@ def test_programs_without_a_tpu_keep_their_names(program):
     result = migrated(program.replace("^", ""))
     assert result.text == program.replace("^", INSTALLS)
     assert result.findings == []
+
+
+def test_programs_of_tensorflow_1_without_a_tpu_keep_their_names():
+    program = (
+        "import models\nimport tensorflow as tf\n"
+        "tf.estimator.Estimator(f).train(tf.layers.dense)\ntf.app.run()\n"
+    )
+    result = migrated(program)
+    assert result.text == INSTALL_V1 + program
+    (finding,) = result.findings
+    assert finding.text.startswith("The program uses names of TensorFlow 1: tf.layers, tf.app. ")
+    assert migrated(result.text).text == result.text
 
 
 def test_programs_that_use_other_legacy_names_are_rewritten():

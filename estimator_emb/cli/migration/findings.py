@@ -235,9 +235,9 @@ class Findings:
         self._add(
             next(iter(seen.values())),
             TF1,
-            f"The program uses names of TensorFlow 1: {listed}. The added line "
-            "estimator_emb.install(tf_v1=True) provides them. To do without that line, convert "
-            "the program with tf_upgrade_v2.",
+            f"The program uses names of TensorFlow 1: {listed}. "
+            "estimator_emb.install(tf_v1=True), before the import of TensorFlow, provides them. To "
+            "do without that line, convert the program with tf_upgrade_v2.",
         )
 
     def _addresses(self) -> list[tuple[cst.Call, str]]:

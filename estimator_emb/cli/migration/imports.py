@@ -30,6 +30,7 @@ _WITHOUT_KERAS = {*sys.stdlib_module_names, "absl", "numpy", "pandas", "scipy", 
 """Packages whose import does not use tf.keras."""
 
 _INSTALL_V1 = "install(tf_v1=True)  # `import tensorflow` gives TensorFlow 1."
+_INSTALL_ESTIMATORS = "install()  # It brings tf.estimator back."
 _INSTALL = "install()  # With ESTIMATOR_EMB_DEVICE=emulate, TPU names mean an emulated TPU."
 
 
@@ -211,7 +212,8 @@ class Imports:
 
     def add_install(self) -> None:
         at = self._place(self._limit())
-        lines = ("import estimator_emb", "estimator_emb.install()  # It brings tf.estimator back.")
+        call = _INSTALL_V1 if self._notes.tf1_names() else _INSTALL_ESTIMATORS
+        lines = ("import estimator_emb", f"{renames.OURS}.{call}")
         self._edits.replace(at, at, "".join(line + self._newline for line in lines))
 
     def _imports_ours(self) -> bool:

@@ -65,14 +65,14 @@ def rewrite(text: str, is_package: bool = False) -> Rewritten:
 def _keeps_names(program: Program, is_installed: bool) -> bool:
     """Returns whether a program never used a TPU, so that its `tf.estimator` names can stay.
 
-    Such a program makes an Estimator and has no other legacy names. It does not mean TensorFlow 1,
-    and does not import estimator_emb without `install`.
+    Such a program makes an Estimator, and its other legacy names are those of TensorFlow 1 outside
+    `tf.contrib`. It does not import estimator_emb without `install`.
     """
     paths = {use.whole: renames.canonical(next(iter(use.paths))) for use in program.uses}
     if not any(_MAKES_AN_ESTIMATOR.fullmatch(paths.get(call.func, "")) for call in program.calls):
         return False
     imports_ours = any(path.partition(".")[0] == renames.OURS for path in program.paths)
-    if program.means_v1 or (imports_ours and not is_installed):
+    if imports_ours and not is_installed:
         return False
     legacy = {path: found[0] for path in program.paths if (found := program.look_up(path))}
     if any(program.look_up(module) for _, module in program.stars) or any(
