@@ -497,7 +497,7 @@ MODULES: dict[str, Module] = {
             "record_summaries_every_n_global_steps scalar should_record_summaries "
             "summary_writer_initializer_op all_summary_ops=all_v2_summary_ops",
         },
-        inner="summary",
+        inner="summary summary_ops",
         advice={f"{_SUMMARY}.create_file_writer": "create_db_writer"},
     ),
     "tensorboard": Module(
