@@ -124,6 +124,8 @@ def chosen(tpu_config: Any) -> tuple[list[Any], Any]:
         if devices.joined():
             hosts = hosts_lib.Hosts(platform)
             found = hosts.devices
+    except hosts_lib.LostHostError:
+        raise
     except RuntimeError as error:
         raise ValueError(
             f"TPUConfig: {asked} cannot take devices"

@@ -7,6 +7,7 @@ ends tells the other hosts that it has left.
 
 import atexit
 import contextlib
+import itertools
 import logging
 import os
 import socket
@@ -92,7 +93,6 @@ class Hosts:
         self._by_host = NamedSharding(mesh, PartitionSpec("host"))
         same = NamedSharding(mesh, PartitionSpec())
         self._gather = jax.jit(lambda values: values, out_shardings=same)
-        self._away = 0
         if not _members:
             atexit.register(_leave)
         _members.append(self)
@@ -151,15 +151,13 @@ class Hosts:
         try:
             yield
         finally:
-            self._away += 1
-            distributed.global_state.client.key_value_set(f"{_AWAY}/{self._away}", "")
+            distributed.global_state.client.key_value_set(f"{_AWAY}/{next(_aways)}", "")
 
     def wait_for_chief(self) -> None:
         """Waits until the chief's `away` has ended. For hosts other than the chief."""
-        self._away += 1
         client = distributed.global_state.client
         try:
-            client.blocking_key_value_get(f"{_AWAY}/{self._away}", _SHUTDOWN_SECONDS * 1000)
+            client.blocking_key_value_get(f"{_AWAY}/{next(_aways)}", _SHUTDOWN_SECONDS * 1000)
         except RuntimeError as error:
             raise self._lost(error) from None
 
@@ -220,6 +218,8 @@ class Hosts:
 
 _members: list[Hosts] = []
 """The `Hosts` objects of this process, one for each estimator."""
+_aways = itertools.count()
+"""Numbers the times that the chief is away, over all estimators."""
 
 
 def _leave() -> None:
