@@ -84,6 +84,7 @@ def trained(
     adam=ADAM,
     adagrad=ADAGRAD,
     run=EACH_LOOP,
+    model_fn=model_fn,
 ):
     """Trains, and returns every variable of every checkpoint.
 
@@ -281,3 +282,20 @@ def test_a_hook_cannot_read_a_table_within_training(tmp_path):
     read = harness.Reads(lambda: next(one for one in v1.global_variables() if "a/" in one.name))
     with pytest.raises(tf.errors.FailedPreconditionError, match="Could not find variable a/"):
         trained(tmp_path, "pjrt+tables", decaying, hooks=[read])
+
+
+def test_a_saver_of_scaffold_fn_saves_the_tables(tmp_path):
+    made = []
+
+    def scaffold_fn():
+        made.append(v1.train.Saver(max_to_keep=9))
+        return v1.train.Scaffold(saver=made[-1])
+
+    def with_a_saver(features, labels, mode, params):
+        return model_fn(features, labels, mode, params)._replace(scaffold_fn=scaffold_fn)
+
+    of_host, of_devices = (
+        trained(tmp_path / place, place, model_fn=with_a_saver) for place in ("host", "pjrt+tables")
+    )
+    harness.same(of_host, of_devices)
+    assert len(made[-1].last_checkpoints) == 1 + STEPS // LOOP

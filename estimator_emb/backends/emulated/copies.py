@@ -5,7 +5,7 @@ PJRT devices implement the same interface. An `Executor` belongs to a backend, a
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -53,8 +53,8 @@ class Execution(Protocol):
     def last_step(self, step: tf.Operation) -> tf.Operation:
         """Returns the op for a loop's last step, after which hooks see the new variables."""
 
-    def session_hooks(self) -> list[Any]:
-        """Returns session hooks that the devices need."""
+    def session_hooks(self, savers: Sequence[Any]) -> list[Any]:
+        """Returns session hooks that the devices need. `savers` are the program's own."""
 
 
 class Executor(Protocol):
@@ -128,5 +128,5 @@ class _CopiedStep:
     def last_step(self, step: tf.Operation) -> tf.Operation:
         return step
 
-    def session_hooks(self) -> list[Any]:
+    def session_hooks(self, savers: Sequence[Any]) -> list[Any]:
         return []

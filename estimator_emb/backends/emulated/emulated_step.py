@@ -21,6 +21,7 @@ from estimator_emb.backends.emulated.computation import Computation
 from estimator_emb.backends.emulated.copies import Executor
 from estimator_emb.backends.emulated.loop import LoopHook
 from estimator_emb.backends.emulated.topology import EmulatedContext
+from estimator_emb.checkpoints.restoring import saver
 from estimator_emb.compat.internals.estimators import (
     LOSS_METRIC_KEY,
     AnyTPUEstimatorSpec,
@@ -187,7 +188,7 @@ class CoresOfTPU(driver.Runner):
             train_op=train_op,
             scaffold=scaffold,
             training_chief_hooks=[
-                *self._execution.session_hooks(),
+                *self._execution.session_hooks(saver.savers_of_program(spec, scaffold)),
                 *([] if saves else self._saver_hooks(scaffold, estimator)),
             ],
             training_hooks=[
@@ -270,7 +271,7 @@ class CoresOfTPU(driver.Runner):
             scaffold=scaffold,
             prediction_hooks=[
                 *self._input_hooks(),
-                *self._execution.session_hooks(),
+                *self._execution.session_hooks([]),
                 *self._computation.guarded(spec.prediction_hooks),
             ],
         )

@@ -26,7 +26,6 @@ from estimator_emb.backends.pjrt.tables_on_devices import (
     TablesOnDevices,
 )
 from estimator_emb.backends.xla import core_step, draws
-from estimator_emb.checkpoints.restoring import saver
 from estimator_emb.compat.internals.estimators import ModeKeys
 from estimator_emb.compat.internals.graphs import control_flow_util, gen_random_ops
 from estimator_emb.compat.internals.patches import Changes
@@ -56,7 +55,6 @@ class StepOnDevices:
     ):
         self.load: tf.Operation | None = None
         self.kernels: Factory | None = KernelsOnDevices if keeps_tables else None
-        self._host_copy: list[HostCopy] = []
         self._live: LiveTables | None = None
         self._devices = devices
         self._cores = cores
@@ -104,13 +102,12 @@ class StepOnDevices:
         step, lowered = self._lowered(targets, factors, train_op)
         tables = None
         if self._live:
-            self._check_saver(spec)
             reached, agreement = sorted(gradients), self._agreement
             tables = TablesOnDevices(self._live, step, reached, factors, self._devices, agreement)
         self._take_to_devices(step, lowered, tables)
         with tf.name_scope("pjrt"), tf.control_dependencies(None):
             if tables:
-                self._launch_with_tables(step, tables, spec)
+                self._launch_with_tables(step, tables)
                 values = {}
             else:
                 values = tf.nest.pack_sequence_as(gradients, self._launched(step, first))
@@ -219,9 +216,7 @@ class StepOnDevices:
         self._new_values = outputs[count * len(first) :]
         return self._shaped(outputs, first)
 
-    def _launch_with_tables(
-        self, step: core_step.CoreStep, tables: TablesOnDevices, spec: Any
-    ) -> None:
+    def _launch_with_tables(self, step: core_step.CoreStep, tables: TablesOnDevices) -> None:
         """Creates the op of a step that also looks up and trains tables on the devices."""
         others = [
             tensor
@@ -240,16 +235,6 @@ class StepOnDevices:
 
         dtypes = [self._handles[index][1] for index in read]
         self._launch, self._new_values = _host_op("step", launch, tf.nest.flatten(inputs), dtypes)
-        savers = saver.savers_of_program(spec)
-        self._host_copy = [HostCopy(tables.live, self._on_devices, savers, self._agreement)]
-
-    def _check_saver(self, spec: Any) -> None:
-        if self._agreement is not None and saver.savers_of_program(spec):
-            raise ValueError(
-                f"The program makes a Saver, and none can save tables that {self._agreement.count} "
-                "hosts share: leave it out of Scaffold, hooks and the collection 'savers', or "
-                "train on one host."
-            )
 
     def _results(self, step: core_step.CoreStep, numbers: Sequence[int]) -> list[Any]:
         tensors = [step.results[number] for number in numbers]
@@ -319,11 +304,14 @@ class StepOnDevices:
         with tf.control_dependencies([step]):
             return self._written_back()
 
-    def session_hooks(self) -> list[Any]:
-        if self._mode == ModeKeys.TRAIN:  # Each loop begins with a load.
-            with tf.name_scope("pjrt"):
-                return [_FlushHook(self._on_devices, self._written_back()), *self._host_copy]
-        return [_LoadHook(self.load)]
+    def session_hooks(self, savers: Sequence[Any]) -> list[Any]:
+        if self._mode != ModeKeys.TRAIN:
+            return [_LoadHook(self.load)]
+        with tf.name_scope("pjrt"), tf.control_dependencies(None):  # Each loop begins with a load.
+            flushes = _FlushHook(self._on_devices, self._written_back())
+            if self._live is None:
+                return [flushes]
+            return [flushes, HostCopy(self._live, self._on_devices, savers, self._agreement)]
 
 
 class _LoadHook(tf.compat.v1.train.SessionRunHook):

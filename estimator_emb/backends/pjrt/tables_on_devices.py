@@ -189,6 +189,12 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
         savers: Sequence[Any],
         agreement: Agreement | None,
     ):
+        if agreement is not None and savers:
+            raise ValueError(
+                f"The program makes a Saver, and none can save tables that {agreement.count} hosts "
+                "share: leave it out of Scaffold, hooks and the collection 'savers', or train on "
+                "one host."
+            )
         self._step = step_on_devices
         self._savers = savers
         self._agreement = agreement

@@ -17,9 +17,12 @@ FILE_BYTES = 64 << 20
 MOST_FILES = 8
 
 
-def savers_of_program(spec: Any) -> list[tf.compat.v1.train.Saver]:
-    """Returns the savers that a model_fn gives a session in a scaffold, hooks or a collection."""
-    savers = [getattr(getattr(spec, "scaffold", None), "saver", None)]
+def savers_of_program(spec: Any, scaffold: Any = None) -> list[tf.compat.v1.train.Saver]:
+    """Returns the savers that a model_fn gives a session in a scaffold, hooks or a collection.
+
+    `scaffold` is the result of the `scaffold_fn` of a TPUEstimatorSpec.
+    """
+    savers = [getattr(scaffold or getattr(spec, "scaffold", None), "saver", None)]
     savers += tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS)
     for name in ("training_hooks", "training_chief_hooks", "evaluation_hooks", "prediction_hooks"):
         for hook in getattr(spec, name, None) or ():
