@@ -173,6 +173,8 @@ class StepOnDevices:
             raise core_step.CannotLower(core_step.explained(str(error))) from error
         if agreement is not None:
             agreement.same("The step that model_fn makes", on_devices.digest)
+            if tables:
+                agreement.same("The training of the tables", tables.digest)
             agreement.runs(on_devices.running)
         self._on_devices = on_devices
         self._handles = [(op.outputs[0], op.get_attr("dtype")) for op in step.variables]

@@ -6,6 +6,8 @@ are written back to the variables.
 """
 
 import functools
+import re
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -61,6 +63,7 @@ class TablesOnDevices:
     Attributes:
       live: the tables in the session's graph.
       of_step: `devices.TablesOfStep`.
+      digest: of the sizes and optimizers of the tables, and of the forms of the features.
     """
 
     def __init__(
@@ -108,6 +111,13 @@ class TablesOnDevices:
         self.of_step = on_devices.TablesOfStep(
             tables, activations, dict(enumerate(reached)), list(numbers)
         )
+        forms = [(one.segments is None, one.weights is None) for one in kernels.ids.values()]
+        trained = [
+            (one.config.vocabulary_size, one.config.combiner, one.trained_by, one.clipping_limit)
+            for one in live.tables
+        ]
+        compared = re.sub(" at 0x[0-9a-f]+", "", repr((features, forms, trained)))
+        self.digest = zlib.crc32(compared.encode())
         self._features = features
         self._batch_size = batch_size
         self._capacities = [8 * len(devices) // hosts] * len(features)
