@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 import estimator_emb as ee
+from estimator_emb import embedding
 
 v1 = tf.compat.v1
 PIPELINES = ee.InputPipelineConfig
@@ -87,16 +88,26 @@ def dense_model_fn(features, labels, mode, params):
     return harness.minimized(mode, loss, optimizer=v1.train.AdagradOptimizer(0.1))
 
 
+def is_second():
+    """Returns whether this process is the second host."""
+    return os.environ.get("ESTIMATOR_EMB_HOST") == "1"
+
+
 class Acts(v1.train.SessionRunHook):
-    """Ends or delays this process after a loop of steps."""
+    """Ends or delays this process after a loop of steps, or makes an op that writes a table."""
 
     def __init__(self, case):
         self.case = case
 
+    def begin(self):
+        if self.case == "writes":
+            table = next(one for one in v1.global_variables() if "past_words" in one.name)
+            table.assign_add(tf.ones_like(table), name="grows")
+
     def after_run(self, run_context, run_values):
         if self.case == "slow":
-            time.sleep(0.5)
-        if os.environ.get("ESTIMATOR_EMB_HOST") == "1":
+            time.sleep(1.5)
+        if is_second():
             if self.case == "term":
                 os.kill(os.getpid(), signal.SIGTERM)
             elif self.case == "hook":
@@ -106,13 +117,16 @@ class Acts(v1.train.SessionRunHook):
 def estimator(model_dir, case, device="pjrt", cores=None):
     """Returns the estimator of a case. `cores` is the number of cores of an emulated TPU."""
     pipelines = {"v2": PIPELINES.PER_HOST_V2, "broadcast": PIPELINES.BROADCAST}
-    if case == "other folder" and os.environ.get("ESTIMATOR_EMB_HOST") == "1":
+    pipelines["broadcast tables"] = PIPELINES.BROADCAST
+    if case == "other folder" and is_second():
         model_dir = f"{model_dir}-of-host-1"
     tpu = {
         "iterations_per_loop": LOOP,
         "per_host_input_for_training": pipelines.get(case, PIPELINES.PER_HOST_V1),
         "device": device,
         "num_shards": cores,
+        "num_cores_per_replica": 2 if case == "replicas" else None,
+        "table_summaries": case == "summaries",
     }
     config = ee.RunConfig(
         model_dir=str(model_dir),
@@ -124,12 +138,27 @@ def estimator(model_dir, case, device="pjrt", cores=None):
     model_fn, spec = emulated_program.model_fn, emulated_program.SPEC
     if case == "broadcast":
         model_fn, spec = dense_model_fn, None
-    if case == "other step" and os.environ.get("ESTIMATOR_EMB_HOST") == "1":
+    if case == "other step" and is_second():
         model_fn = twice_the_ages
+    if case == "saver":
+        model_fn = with_a_saver
     if case == "small table":
         spec = harness.tables_spec({"words": ee.TableConfig(1, 4)}, ee.AdagradParameters(0.1))
         model_fn = of_words
+    if case == "other optimizer" and is_second():
+        adam = ee.AdamParameters(0.01, beta1=0.8, sum_inside_sqrt=False)
+        spec = spec._replace(optimization_parameters=adam)
+    if case == "slots":
+        adagrad = embedding.Adagrad(0.1, slot_variable_creation_fn=lambda *_: {})
+        spec = spec._replace(optimization_parameters=adagrad)
+    if case == "pipelining":
+        spec = spec._replace(pipeline_execution_with_tensor_core=True)
     return harness.configured(model_fn, spec, config, BATCH, use_tpu=True)
+
+
+def with_a_saver(features, labels, mode, params):
+    spec = emulated_program.model_fn(features, labels, mode, params)
+    return spec._replace(scaffold_fn=lambda: v1.train.Scaffold(saver=v1.train.Saver()))
 
 
 def twice_the_ages(features, labels, mode, params):
@@ -152,9 +181,13 @@ def receiver():
 
 
 def main(model_dir, case, steps):
+    if case == "other devices" and is_second():
+        os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=1"
     made = estimator(model_dir, case)
-    if case == "leaves" and os.environ["ESTIMATOR_EMB_HOST"] == "1":
+    if case in ("leaves", "leaves early") and is_second():
         return
+    if case == "leaves early":
+        estimator(model_dir, case)
     if case == "calls":
         best = tf.estimator.BestExporter(serving_input_receiver_fn=receiver)
         result, _ = tf.estimator.train_and_evaluate(
