@@ -37,6 +37,7 @@ class Feature:
     ids: list[list[list[int]]]
     weights: list[list[list[float]]]
     gradients: list[np.ndarray]  # [samples, dimension] or [samples, LENGTH, dimension].
+    width: int = 2  # Fewest columns of dense ids.
 
     @property
     def sequence(self) -> bool:
@@ -51,7 +52,7 @@ class Feature:
             make = tf.compat.v1.ragged.constant_value
             return make(ids, self.dtype, ragged_rank=1, row_splits_dtype=np.int64)
         if self.form in ("dense", "padded sequence"):
-            width = max(2, *(len(one) for one in ids))
+            width = max(self.width, *(len(one) for one in ids))
             return harness.matrix(ids, width, self.dtype)
         value = harness.sparse(ids, self.dtype)
         if self.form != "unsorted":

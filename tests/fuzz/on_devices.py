@@ -15,25 +15,59 @@ def training(seed, cores):
     Gradients are not binary fractions here: within 20 steps, those would hit discontinuities of a
     rule.
     """
-    rng = np.random.default_rng(seed)
     made = drawn.training(seed, native=False, cores=cores, wrong=0.0)
-    samples = drawn.SAMPLES // cores * cores
-    tables = {}
-    for name, table in made.tables.items():
-        features = {
-            key: dataclasses.replace(
-                feature,
-                ids=[of_step[:samples] for of_step in feature.ids],
-                weights=[of_step[:samples] for of_step in feature.weights],
-                gradients=[
-                    (of_step * rng.uniform(0.9, 1.1, of_step.shape)).astype(np.float32)[:samples]
-                    for of_step in feature.gradients
-                ],
-            )
-            for key, feature in table.features.items()
-        }
-        tables[name] = dataclasses.replace(table, features=features)
-    return samples, dataclasses.replace(made, pipelined=False, tables=tables)
+    return truncated(seed, made, cores)
+
+
+def truncated(seed, made, cores):
+    """Returns the number of samples that remain, and the training with inexact gradients."""
+    rng = np.random.default_rng(seed)
+    samples = of_batch(made) // cores * cores
+
+    def change(feature):
+        gradients = [
+            (of_step * rng.uniform(0.9, 1.1, of_step.shape)).astype(np.float32)
+            for of_step in feature.gradients
+        ]
+        return dataclasses.replace(feature, gradients=gradients)
+
+    made = dataclasses.replace(with_features(made, change), pipelined=False)
+    return samples, of_samples(made, slice(samples))
+
+
+def of_batch(training):
+    """Returns the number of samples of a training's batch."""
+    return len(next(iter(features_of(training))).ids[0])
+
+
+def features_of(training):
+    return (feature for table in training.tables.values() for feature in table.features.values())
+
+
+def of_samples(training, part):
+    """Returns the training with a slice of each batch."""
+
+    def change(feature):
+        return dataclasses.replace(
+            feature,
+            **{
+                name: [of_step[part] for of_step in getattr(feature, name)]
+                for name in ("ids", "weights", "gradients")
+            },
+        )
+
+    return with_features(training, change)
+
+
+def with_features(training, change):
+    """Returns the training with each feature replaced by `change(feature)`."""
+    tables = {
+        name: dataclasses.replace(
+            table, features={key: change(one) for key, one in table.features.items()}
+        )
+        for name, table in training.tables.items()
+    }
+    return dataclasses.replace(training, tables=tables)
 
 
 def variables(device, samples, training, folder):

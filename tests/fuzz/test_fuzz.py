@@ -11,6 +11,7 @@ import sys
 
 import faults
 import on_devices
+import on_hosts
 import processes
 import pytest
 import sampling
@@ -56,3 +57,23 @@ def test_planted_faults_are_found(native_library, tmp_path):
 def test_random_trainings_with_tables_on_devices(seed, eight_devices, tmp_path):
     """Compares with an emulated TPU, after 20 steps."""
     on_devices.check(seed, (1, 3, 8)[seed % 3], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.any_version
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("part", range(12))
+@pytest.mark.parametrize(("hosts", "devices"), [(2, 4), (3, 2)])
+def test_random_programs_on_several_hosts(part, hosts, devices, eight_devices, tmp_path):
+    """Compares with an emulated TPU: all checkpoints, host_call, an evaluation, predictions."""
+    names = on_hosts.names(part, 2)
+    processes.run_command(
+        *("cluster", "--device=pjrt", "--tables=device", f"--hosts={hosts}"),
+        *(f"--devices={devices}", on_hosts.__file__, tmp_path, hosts * devices, *names),
+        status=0,
+        PYTHONPATH=os.pathsep.join([str(processes.ROOT), *filter(None, sys.path)]),
+        ESTIMATOR_EMB_NATIVE="0",
+        XLA_FLAGS=None,
+    )
+    for name in names:
+        on_hosts.check(name, tmp_path, hosts * devices)
