@@ -136,13 +136,7 @@ class Agreement:
         return list(self._hosts.from_chief(values))
 
     def batch_of_chief(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Replaces tensors by the chief's values in each step. Raises TypeError for strings."""
-        for one in tensors:
-            if one.dtype == tf.string:
-                raise TypeError(
-                    "BROADCAST gives the batch of host 0 to all hosts, and strings cannot travel: "
-                    f"map them to integers in input_fn; {one.name} is one."
-                )
+        """Replaces tensors by the chief's values in each step. They have dtypes of an infeed."""
 
         def exchange(*values: np.ndarray) -> list[np.ndarray]:
             if any(row[0] == State.DONE for row in self._meet(State.LOAD)):
