@@ -297,5 +297,5 @@ def test_refuses_hosts_that_differ_and_unsupported_options(case, options, words,
     ends = re.findall(r"(chief|host 1) ended with status 1 after (\d+) s", "\n".join(lines[""]))
     assert {name for name, _ in ends} == {"chief", *([] if "leaves" in case else ["host 1"])}
     seconds = [int(after) for _, after in ends]
-    assert max(seconds) - min(seconds) < 20
+    assert max(seconds) - min(seconds) < 30
     assert not any("training cannot go on" in line for line in lines[""])
