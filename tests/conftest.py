@@ -25,12 +25,12 @@ from sampling import (  # noqa: E402, F401
 )
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-# As users run: with native kernels if they can be built.
-os.environ.setdefault("ESTIMATOR_EMB_NATIVE", "1" if shutil.which("g++") else "0")
 # Outside the checkout: the package rejects a cache folder that other users can write to.
 os.environ.setdefault(
     "ESTIMATOR_EMB_CACHE", f"{tempfile.gettempdir()}/estimator_emb-tests-{os.getuid()}"
 )
+
+KERNELS_ARE_CHOSEN = "ESTIMATOR_EMB_NATIVE" in os.environ
 
 # An explicit level, as programs set it. Otherwise the lines that are shown by default would be in
 # every test's log.
@@ -72,6 +72,17 @@ def pytest_sessionstart(session):
     finally:
         capture.suspend_global_capture()
         capture.read_global_capture()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Runs fast tests as users run programs, with native kernels if g++ can build them.
+
+    Slow tests use TensorFlow's own ops, unless they turn the kernels on.
+    """
+    if not KERNELS_ARE_CHOSEN:
+        is_native = item.get_closest_marker("slow") is None and shutil.which("g++") is not None
+        os.environ["ESTIMATOR_EMB_NATIVE"] = str(int(is_native))
 
 
 @pytest.fixture(scope="session", autouse=True)

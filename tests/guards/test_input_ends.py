@@ -162,9 +162,8 @@ def test_predict_logs_only_certain_counts_of_samples(change, said, tmp_path, log
 
 
 @pytest.mark.parametrize("way", ["host", "plain"])
-def test_predict_answers_before_it_reads_the_next_batch(way, tmp_path, request, monkeypatch):
+def test_predict_answers_before_it_reads_the_next_batch(way, tmp_path, request):
     """A service's generator may yield the current question each time it is asked."""
-    monkeypatch.setenv("TESTS_OPTIMIZE_GRAPHS", "1")
     if way == "plain":
         request.getfixturevalue("installed")
         estimator, of = plain(tmp_path), without_params

@@ -295,7 +295,8 @@ def test_a_lookup_ahead_of_other_settings_is_refused(
 
 
 @pytest.mark.slow
-def test_a_lookup_ahead_by_tensorflow_fits_other_shards(in_shards, tmp_path):
+def test_a_lookup_ahead_by_tensorflow_fits_other_shards(in_shards, tmp_path, monkeypatch):
+    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "0")
     for shards, steps in ((3, 4), (2, 8), (4, STEPS)):
         in_shards(shards)
         train(make(tmp_path, **WAYS["host, pipelined"]), steps)
