@@ -23,7 +23,7 @@ class ShownProgress(Guard):
             with progress.pausing():
                 yield []
             return
-        if not call.is_chief:
+        if call.host:  # Host 0 shows the progress of all. A cluster's workers show their own.
             yield []
             return
         # Without a batch size, steps per second are shown.
