@@ -353,7 +353,7 @@ def test_memory_does_not_grow_with_the_table(to, tmp_path, monkeypatch):
             peaks.append(tracemalloc.get_traced_memory()[1])
         finally:
             tracemalloc.stop()
-    assert peaks[2] - peaks[1] < 300 << 10, peaks
+    assert peaks[2] - peaks[1] < 360 << 10, peaks  # The larger table has 384 kB more.
 
 
 FEWER = (
