@@ -231,6 +231,7 @@ NOTHING = (
 )
 
 
+@pytest.mark.slow
 @on_both_kernels
 @pytest.mark.parametrize(
     "new_chief, lost, variables, line",

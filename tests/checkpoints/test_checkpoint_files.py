@@ -258,7 +258,7 @@ def damage(kind, path):
 KINDS = ["missing", "index", "flipped", "empty", "cut", "one byte"]
 
 
-@pytest.mark.fast(4)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "way, kind",
     [*(("host", kind) for kind in KINDS), pytest.param("emulated", "cut", marks=pytest.mark.slow)],

@@ -45,7 +45,8 @@ COMMANDS = {
 }
 
 
-@pytest.mark.fast(1)
+@pytest.mark.slow
+@pytest.mark.any_version
 @pytest.mark.parametrize("name", COMMANDS)
 def test_work_of_commands_grows_linearly_with_tables(name, tmp_path):
     calls = []

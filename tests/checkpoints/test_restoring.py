@@ -51,7 +51,7 @@ def renamed(path, name, what):
     )
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "way, what",
     [

@@ -223,6 +223,8 @@ def test_explain_prints_where_each_name_is(capsys):
         assert explained(capsys, name, status=2) == ("", said)
 
 
+@pytest.mark.slow
+@pytest.mark.any_version
 def test_docs_page_has_the_lines_of_explain(capsys):
     """Each name of the tables has its own line, equal in the docs page and in the command."""
     page = processes.ROOT / "docs" / "legacy_names.md"

@@ -111,7 +111,7 @@ CASES = [
 ]
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("kind, optimizer, way, shards, extra", CASES)
 def test_rows_and_slots_move_by_word(kind, optimizer, way, shards, extra, tmp_path, in_shards):
     in_shards(shards)

@@ -87,6 +87,7 @@ class Ends(v1.train.SessionRunHook):
             raise tf.errors.OutOfRangeError(None, None, "of the program")
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("how", ["request_stop", "StopIteration", "OutOfRangeError"])
 def test_a_training_ended_by_a_hook_logs_no_early_end(how, tmp_path, log):
     make(tmp_path, use_tpu=False).train(input_of(12), hooks=[Ends(how)], max_steps=7)

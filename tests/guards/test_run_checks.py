@@ -128,6 +128,7 @@ def test_untrained_weights_are_logged(way, tmp_path, log):
     ]
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("way", ["host", "emulated"])
 def test_a_reached_max_steps_is_logged(way, tmp_path, log):
     estimator = make(tmp_path, **WAYS[way])

@@ -274,6 +274,7 @@ def test_unknown_shapes_are_named_on_an_emulated_tpu(tmp_path):
     ]
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("cores, sparse", [(1, False), (2, True)])
 def test_predict_names_wrong_numbers_of_samples_on_an_emulated_tpu(cores, sparse, tmp_path):
     """The last batch is padded. A feature with too few samples would get empty samples."""

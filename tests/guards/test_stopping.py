@@ -233,6 +233,7 @@ def test_a_forked_process_has_default_handlers(tmp_path):
     assert estimator.get_variable_value("global_step") == 2
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("use_tpu", [False, True])
 def test_a_signal_ends_train_and_evaluate_in_an_evaluation(use_tpu, tmp_path, caplog):
     estimator = make(tmp_path, use_tpu=use_tpu)

@@ -261,6 +261,7 @@ def by_two(loss):
         return v1.train.get_global_step().assign_add(2).op
 
 
+@pytest.mark.fast(1)
 @off_a_tpu
 @pytest.mark.parametrize("train_op", [two_optimizers, added_too, by_two])
 def test_a_step_counted_twice_is_logged(kind, train_op, tmp_path, caplog):

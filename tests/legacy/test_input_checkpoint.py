@@ -258,7 +258,7 @@ ANOTHER_LOOKUP = (
 )
 
 
-@pytest.mark.fast(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "before, others",
     [

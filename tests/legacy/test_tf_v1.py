@@ -71,12 +71,14 @@ EVERY_FORM = f"""
 """
 
 
+@pytest.mark.slow
 def test_install_of_tensorflow_1_prints_no_deprecation_warning():
     program = "import estimator_emb; estimator_emb.install(tf_v1=True)"
     done = processes.run_python("-c", program, status=0)
     assert "deprecated" not in done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_install_of_tensorflow_1_warns_if_tensorflow_2_is_imported():
     program = """if True:
         import tensorflow as tf

@@ -11,6 +11,7 @@ import worker
 CONFIGURATIONS = list(worker.CONFIGURATIONS)
 
 
+@pytest.mark.slow
 def test_malformed_batches_train_right_or_are_named_in_this_process(native_library, monkeypatch):
     """Runs in this process: another import of TensorFlow would take as long as a hundred cases."""
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "1")

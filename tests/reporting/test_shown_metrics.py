@@ -44,7 +44,7 @@ def _informed(caplog):
     caplog.set_level(logging.INFO, "estimator_emb")
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("device", [None, "host"])
 @pytest.mark.parametrize("steps, over", [(1, "1 batch"), (3, "3 batches")])
 def test_an_evaluation_logs_its_metrics(steps, over, device, tmp_path, caplog):
@@ -105,7 +105,7 @@ def enough():
 EACH_STEP = {"run_every_secs": None, "run_every_steps": 1}
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "make_hook, arguments, why",
     [
