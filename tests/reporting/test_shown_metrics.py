@@ -2,6 +2,7 @@
 
 import logging
 import time
+import types
 
 import harness
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
+from estimator_emb.guards.shown_progress import ShownProgress
 from estimator_emb.reporting import progress
 
 v1 = tf.compat.v1
@@ -217,3 +219,12 @@ def test_an_early_stopping_hook_without_effect_is_logged(
         f"{estimator.eval_dir()} has {seen}, and the hook needs {needed}. Evaluate in shorter "
         "intervals (save_checkpoints_steps, EvalSpec.throttle_secs), or train longer."
     ]
+
+
+@pytest.mark.parametrize(("host", "shows"), [(0, True), (1, False)])
+def test_a_worker_shows_its_progress_and_another_host_does_not(host, shows):
+    """Neither is the chief. Host 0 shows the progress of all hosts."""
+    train = {"method": "train", "hooks": [], "steps": 1, "max_steps": None, "model_dir": "model"}
+    call = types.SimpleNamespace(host=host, is_chief=False, batch_size=4, **train)
+    with ShownProgress(types.SimpleNamespace(call=call)).surround() as hooks:
+        assert bool(hooks) is shows
