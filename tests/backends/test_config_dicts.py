@@ -105,7 +105,6 @@ def test_config_dicts_with_all_fields_work_in_all_modes(tmp_path):
     np.testing.assert_allclose(served, want, rtol=1e-5)
 
 
-@pytest.mark.fast(1)
 @on_both_kernels
 @pytest.mark.parametrize(
     ("shape", "cores", "weighted"),

@@ -47,7 +47,6 @@ def read_whole(graphs):
 KEYS = [*forms.IDS, "ragged", "shared"]
 
 
-@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "combiner",
     ["mean", *(pytest.param(one, marks=pytest.mark.slow) for one in ("sum", "sqrtn"))],

@@ -95,7 +95,7 @@ def model_fn(features, labels, mode):
 
 def sample(i):
     if i:
-        time.sleep({10 * processes.HANGS})
+        time.sleep({2 * processes.HANGS})
     return i
 
 def input_fn():

@@ -32,7 +32,7 @@ def environment(**more):
 def default_signals():
     """Restores default handlers in a new process, as its `preexec_fn`.
 
-    Background jobs, such as those of .ci/run, ignore SIGINT. Under nohup, SIGHUP is ignored.
+    A background job, such as a job of .ci/run, ignores SIGINT. Under nohup, it ignores SIGHUP.
     """
     for number in TO_END:
         signal.signal(number, signal.SIG_DFL)

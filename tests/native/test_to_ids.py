@@ -201,7 +201,6 @@ def trained(folder, native, bad_ids="error", **fields):
     return {name: made.get_variable_value(name) for name in made.get_variable_names()}, ops.of_type
 
 
-@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "options",
     [
