@@ -1,10 +1,12 @@
 """A call ends within about a second, even if its input still reads ahead."""
 
 import gc
+import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 import weakref
 
 import harness
@@ -82,10 +84,24 @@ def test_a_call_does_not_wait_for_its_prefetch(kind, call, tmp_path):
 
 
 PROGRAM = f"""
-import time
+import atexit, os, sys, threading, time
+
+process = os.getpid()
+atexit.register(lambda: print("first" if os.getpid() == process else "copied"))
 import estimator_emb
+from estimator_emb.guards import patient_closes
 estimator_emb.install()
 import tensorflow as tf
+
+if sys.argv[2] == "no copy":
+    patient_closes._CAN_COPY = False
+if sys.argv[2] == "copy hangs":
+    os.register_at_fork(after_in_child=lambda: time.sleep({2 * processes.HANGS}))
+patient_closes._COPY_SECONDS = 1 if sys.argv[2] == "copy hangs" else {processes.HANGS}
+eager = iter(tf.data.Dataset.range(9).map(lambda i: i + 1, num_parallel_calls=2).prefetch(2))
+print(next(eager).numpy())
+left_open = open("left_open.txt", "w")
+left_open.write("written")
 
 def model_fn(features, labels, mode):
     loss = tf.compat.v1.get_variable("w", []) * tf.reduce_sum(tf.cast(features, tf.float32))
@@ -93,39 +109,82 @@ def model_fn(features, labels, mode):
     train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
     return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
 
-def sample(i):
+def sleep(i):
     if i:
         time.sleep({2 * processes.HANGS})
     return i
 
+def compute():
+    yield 0
+    while True:
+        pass
+
+def read(i):
+    # Nobody writes to this named pipe, so TensorFlow's op waits for ever.
+    text = tf.io.read_file(tf.gather(["/dev/null", "pipe"], tf.minimum(i, 1)))
+    return tf.cast(tf.strings.length(text), tf.int64)
+
 def input_fn():
     samples = tf.data.Dataset.range(3)
-    return samples.map(lambda i: tf.numpy_function(sample, [i], tf.int64)).prefetch(2)
+    if sys.argv[1] == "sleeps":
+        samples = samples.map(lambda i: tf.numpy_function(sleep, [i], tf.int64))
+    elif sys.argv[1] == "computes":
+        of_each = tf.TensorSpec([], tf.int64)
+        samples = tf.data.Dataset.from_generator(compute, output_signature=of_each)
+    else:
+        samples = samples.map(read)
+    return samples.prefetch(2)
 
 tf.estimator.Estimator(model_fn, "model").train(input_fn, steps=1)
-print("trained", flush=True)
+atexit.register(lambda: print("last" if os.getpid() == process else "copied"))
+threading.Thread(target=lambda: time.sleep(1) or print("thread")).start()
+print("trained")
 """
+OUTPUT = ["1", "trained", "thread", "last", "first"]
+ENDS = {"": 0, "sys.exit(7)": 7, "raise ValueError": 1, "raise KeyboardInterrupt": -signal.SIGINT}
+"""Last line of a program -> its exit status."""
 
 
-@pytest.mark.slow
-def test_ctrl_c_ends_a_process_with_a_hanging_input(tmp_path):
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM],
-        cwd=tmp_path,
+def start(program, reads, ends_by, folder):
+    os.mkfifo(folder / "pipe")
+    return subprocess.Popen(
+        [sys.executable, "-c", program, reads, ends_by],
+        cwd=folder,
         env=processes.environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=processes.default_signals,
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "reads, end",
+    [("sleeps", end) for end in ENDS] + [("computes", "sys.exit(7)"), ("reads", "sys.exit(7)")],
+)
+def test_a_process_does_not_wait_for_its_input(reads, end, tmp_path):
+    process = start(PROGRAM + end, reads, "copy", tmp_path)
+    out, err = process.communicate(timeout=processes.HANGS)
+    assert process.returncode == ENDS[end], err
+    assert out.splitlines() == OUTPUT
+    assert WAITS not in err
+    assert ("Traceback" in err) == end.startswith("raise")
+    assert (tmp_path / "left_open.txt").read_text() == "written"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ends_by", ["no copy", "copy hangs"])
+def test_ctrl_c_ends_a_process_that_waits_for_its_input(ends_by, tmp_path):
+    process = start(PROGRAM, "sleeps", ends_by, tmp_path)
     try:
-        assert process.stdout.readline() == "trained\n"
         assert any(line == WAITS for line in process.stderr)
-        # Python loses a signal that arrives just before it waits, so send it again.
-        processes.until(
-            lambda: process.send_signal(signal.SIGINT) or process.poll() is not None, pause=1
-        )
-        process.communicate()
+        time.sleep(2)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(processes.HANGS) == -signal.SIGINT
+        out, _ = process.communicate()
+        assert out.splitlines() == (OUTPUT if ends_by == "copy hangs" else OUTPUT[:3])
     finally:
         process.kill()
 

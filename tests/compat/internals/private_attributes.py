@@ -1,13 +1,15 @@
-"""Private attributes of TensorFlow's objects that we read, set, call or override.
+"""Private attributes of TensorFlow and Python that we read, set, call or override.
 
-Only `tests/compat/internals/test_private.py` imports this table, to check that TensorFlow has them.
+Only `tests/compat/internals/test_private.py` imports this table, to check that they exist.
 The table includes overrides, because an override that is no longer called raises no error. For
 modules used as a whole, the table lists the attributes in use. It omits tensorflow-estimator, which
 has only one version. The reason for an attribute that only some versions have begins as in
 `estimator_emb.compat.internals`.
 """
 
+import atexit
 import importlib
+import threading
 
 import tensorflow as tf
 
@@ -23,6 +25,8 @@ with tf.Graph().as_default():
     _mapped = tf.data.Dataset.range(1).map(lambda one: one)
 
 ATTRIBUTES = {
+    atexit: {"_run_exitfuncs": "exit functions run before the process is copied"},
+    threading: {"_register_atexit": "the copy is made before other exit functions run"},
     _keras_backend: {"_SEED_GENERATOR": "the seed of a RunConfig is that of Keras's layers too"},
     tf.Operation: {
         "_add_control_input": "a read of a step is ordered before the writes",
