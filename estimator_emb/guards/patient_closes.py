@@ -12,7 +12,6 @@ the copy, and the process takes over the exit status.
 import atexit
 import contextlib
 import ctypes
-import functools
 import gc
 import io
 import os
@@ -40,7 +39,7 @@ _REGISTER = "__register_atfork"
 """What pthread_atfork calls in the C library of Linux."""
 
 _CAN_COPY = hasattr(ctypes.pythonapi, _REGISTER) and sys.version_info < (3, 14)
-"""False on other systems, and on Python 3.14, where this is untried."""
+"""False where the C library is another, and from Python 3.14 on, where nobody has tried it."""
 
 _THREAD = "close a session"
 
@@ -77,15 +76,14 @@ def _close(session: Any) -> None:
     thread.join(_PATIENCE)
     if thread.is_alive():
         try:
-            _register_end()
+            # Python calls this when it begins to end. `_end` is then the last to be registered, so
+            # it is the first exit function to run.
+            threading._register_atexit(atexit.register, _end)  # type: ignore[attr-defined]
         except RuntimeError:  # Python ends already.
-            thread.join()
-
-
-@functools.cache
-def _register_end() -> None:
-    """Makes `_end` the first exit function, once all threads that Python waits for have ended."""
-    threading._register_atexit(lambda: atexit.register(_end))  # type: ignore[attr-defined]
+            if threading.current_thread() is threading.main_thread():  # In an exit function.
+                thread.join()
+            else:
+                atexit.register(_end)
 
 
 def _end() -> None:
@@ -140,7 +138,8 @@ def _ends_in_copy() -> bool:
 def _fork() -> int:
     """Copies the process as os.fork does, which raises an error at exit on Python 3.12."""
     python = ctypes.pythonapi
-    # These must run within the fork. Python code before them could wait for threads for ever.
+    # These must run within the fork: a copy that runs other Python code first may wait for ever
+    # for the threads that it lacks.
     at_fork = (python.PyOS_BeforeFork, python.PyOS_AfterFork_Parent, python.PyOS_AfterFork_Child)
     getattr(python, _REGISTER)(*at_fork, None)
     with warnings.catch_warnings():

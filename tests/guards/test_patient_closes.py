@@ -1,4 +1,4 @@
-"""A call ends within about a second, even if its input still reads ahead."""
+"""A call and its process end within about a second, even if the input still reads ahead."""
 
 import gc
 import os
@@ -135,7 +135,11 @@ def input_fn():
         samples = samples.map(read)
     return samples.prefetch(2)
 
-tf.estimator.Estimator(model_fn, "model").train(input_fn, steps=1)
+train = lambda: tf.estimator.Estimator(model_fn, "model").train(input_fn, steps=1)
+if sys.argv[2] == "thread":
+    threading.Thread(target=train).start()
+else:
+    train()
 atexit.register(lambda: print("last" if os.getpid() == process else "copied"))
 threading.Thread(target=lambda: time.sleep(1) or print("thread")).start()
 print("trained")
@@ -171,6 +175,17 @@ def test_a_process_does_not_wait_for_its_input(reads, end, tmp_path):
     assert WAITS not in err
     assert ("Traceback" in err) == end.startswith("raise")
     assert (tmp_path / "left_open.txt").read_text() == "written"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="no thread trains when Python ends")
+def test_a_process_does_not_wait_for_the_input_of_a_thread(tmp_path):
+    """The main thread ends first."""
+    process = start(PROGRAM, "sleeps", "thread", tmp_path)
+    out, err = process.communicate(timeout=processes.HANGS)
+    assert process.returncode == 0, err
+    assert out.splitlines() == OUTPUT
+    assert "Traceback" not in err and WAITS not in err
 
 
 @pytest.mark.slow

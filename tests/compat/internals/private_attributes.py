@@ -26,7 +26,7 @@ with tf.Graph().as_default():
 
 ATTRIBUTES = {
     atexit: {"_run_exitfuncs": "exit functions run before the process is copied"},
-    threading: {"_register_atexit": "the copy is made before other exit functions run"},
+    threading: {"_register_atexit": "the exit function that copies is registered last"},
     _keras_backend: {"_SEED_GENERATOR": "the seed of a RunConfig is that of Keras's layers too"},
     tf.Operation: {
         "_add_control_input": "a read of a step is ordered before the writes",
