@@ -5,7 +5,6 @@ from estimator_emb.guards.checkpoint_fit import CheckpointFit
 from estimator_emb.guards.chief_hooks import ChiefHooks
 from estimator_emb.guards.directory_lock import DirectoryLock
 from estimator_emb.guards.dropped_samples import DroppedSamples
-from estimator_emb.guards.early_stops import EarlyStops
 from estimator_emb.guards.frozen_layers import FrozenLayers
 from estimator_emb.guards.given_weights import GivenWeights
 from estimator_emb.guards.global_step import GlobalStep
@@ -50,7 +49,6 @@ from estimator_emb.guards.wrong_optimizers import WrongOptimizers
 
 GUARDS: tuple[type[Guard], ...] = (
     ReachedSteps,
-    EarlyStops,
     ShownProgress,
     SessionErrors,
     InputEnds,

@@ -1,4 +1,4 @@
-"""Log lines of evaluations and early stopping, and the speed of steps alone."""
+"""Log lines of evaluations, and the speed of steps alone."""
 
 import logging
 import time
@@ -100,56 +100,6 @@ def test_a_long_evaluation_logs_its_progress(tmp_path, monkeypatch, caplog):
     ]
 
 
-def enough():
-    return True
-
-
-EACH_STEP = {"run_every_secs": None, "run_every_steps": 1}
-
-
-@pytest.mark.fast(1)
-@pytest.mark.parametrize(
-    "make_hook, arguments, why",
-    [
-        (
-            ee.experimental.stop_if_no_decrease_hook,
-            ("loss", 2),
-            "loss has not decreased for 2 steps; its best value is 1.25, of step 1.",
-        ),
-        (
-            ee.experimental.stop_if_higher_hook,
-            ("ten", 22.0, None, 1),
-            "ten is greater than 22; its best value is 22.5, of step 2.",
-        ),
-        (ee.experimental.make_early_stopping_hook, (enough,), "enough returned True."),
-    ],
-)
-def test_early_stopping_says_why_and_which_step_was_best(
-    make_hook, arguments, why, tmp_path, caplog
-):
-    estimator = make(tmp_path, save_checkpoints_steps=1)
-    hook = make_hook(estimator, *arguments, **EACH_STEP)
-    ee.train_and_evaluate(
-        estimator,
-        ee.TrainSpec(input_fn, max_steps=20, hooks=[hook]),
-        ee.EvalSpec(input_fn, steps=1, throttle_secs=0),
-    )
-    assert [line for line in caplog.messages if "Early" in line] == [f"Early stopping: {why}"]
-
-
-def test_early_stopping_looks_at_all_evaluations(tmp_path, caplog):
-    """Like stock's, the hook stops at the first gap in all evaluations that exist."""
-    estimator = make(tmp_path)
-    with tf.Graph().as_default(), v1.summary.FileWriter(estimator.eval_dir()) as writer:
-        for step, loss in ((0, 1.0), (100, 2.0), (200, 2.5), (300, 0.5)):
-            value = v1.Summary.Value(tag="loss", simple_value=loss)
-            writer.add_summary(v1.Summary(value=[value]), step)
-    hook = ee.experimental.stop_if_no_decrease_hook(estimator, "loss", 150, **EACH_STEP)
-    estimator.train(input_fn, hooks=[hook], max_steps=20)
-    why = "loss has not decreased for 200 steps; its best value is 1, of step 0."
-    assert f"Early stopping: {why}" in caplog.messages
-
-
 def clock(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
@@ -193,32 +143,6 @@ def test_pauses_may_be_nested(monkeypatch):
         assert progress.clock() == before
     now[0] += 0.5
     assert progress.clock() == before + 0.5
-
-
-@pytest.mark.parametrize(
-    "make_hook, arguments, needed",
-    [
-        (ee.experimental.stop_if_no_decrease_hook, ("loss", 1), 2),
-        (ee.experimental.stop_if_higher_hook, ("loss", 1.0, None, 5), 1),
-    ],
-)
-def test_an_early_stopping_hook_without_effect_is_logged(
-    make_hook, arguments, needed, tmp_path, caplog
-):
-    """The first hook sees only the last evaluation, the second no evaluation after min_steps."""
-    estimator = make(tmp_path, save_checkpoints_steps=9)
-    hook = make_hook(estimator, *arguments, **EACH_STEP)
-    ee.train_and_evaluate(
-        estimator,
-        ee.TrainSpec(input_fn, max_steps=3, hooks=[hook]),
-        ee.EvalSpec(input_fn, steps=1),
-    )
-    least, seen = ("0", "1 evaluation") if needed == 2 else ("5", "0 evaluations")
-    assert [line for line in caplog.messages if "Early" in line] == [
-        f"Early stopping: nothing could stop this training by loss: after min_steps={least}, "
-        f"{estimator.eval_dir()} has {seen}, and the hook needs {needed}. Evaluate in shorter "
-        "intervals (save_checkpoints_steps, EvalSpec.throttle_secs), or train longer."
-    ]
 
 
 @pytest.mark.parametrize(("host", "shows"), [(0, True), (1, False)])

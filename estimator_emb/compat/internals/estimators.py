@@ -8,7 +8,6 @@ RNN names were in TensorFlow 2 only.
 
 # Reads TF_CONFIG for strategies of several workers.
 from tensorflow.python.distribute.cluster_resolver import tfconfig_cluster_resolver
-from tensorflow_estimator.python.estimator import early_stopping as _early_stopping
 from tensorflow_estimator.python.estimator import estimator as _estimator
 from tensorflow_estimator.python.estimator import model_fn as _model_fn
 from tensorflow_estimator.python.estimator import run_config as _run_config
@@ -21,7 +20,6 @@ from tensorflow_estimator.python.estimator.canned.linear import LinearSDCA, line
 from tensorflow_estimator.python.estimator.canned.rnn import RNNClassifier, RNNEstimator
 from tensorflow_estimator.python.estimator.early_stopping import (
     make_early_stopping_hook,
-    read_eval_metrics,
     stop_if_higher_hook,
     stop_if_lower_hook,
     stop_if_no_decrease_hook,
@@ -77,7 +75,3 @@ stock_train_and_evaluate = _training.train_and_evaluate
 # Runs `train_and_evaluate`. Our subclass ends a cluster. `estimator-emb check` replaces its `run`.
 TrainingExecutor = _training._TrainingExecutor
 step_of_latest_checkpoint = _estimator._load_global_step_from_checkpoint_dir
-# The hooks of `make_early_stopping_hook`, without and with a multi-worker strategy. They call
-# `_should_stop_fn`.
-StopOnPredicateHook = _early_stopping._StopOnPredicateHook
-MultiWorkerEarlyStoppingHook = _early_stopping._MultiWorkerEarlyStoppingHook
