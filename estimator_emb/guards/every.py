@@ -4,7 +4,6 @@ from estimator_emb.guards.activations import Activations
 from estimator_emb.guards.checkpoint_fit import CheckpointFit
 from estimator_emb.guards.chief_hooks import ChiefHooks
 from estimator_emb.guards.directory_lock import DirectoryLock
-from estimator_emb.guards.dropped_samples import DroppedSamples
 from estimator_emb.guards.frozen_layers import FrozenLayers
 from estimator_emb.guards.given_weights import GivenWeights
 from estimator_emb.guards.global_step import GlobalStep
@@ -59,7 +58,6 @@ GUARDS: tuple[type[Guard], ...] = (
     TakesParams,
     InputValues,
     InputErrors,
-    DroppedSamples,
     LatePredictions,
     Savers,
     LossSummary,

@@ -101,65 +101,8 @@ def test_a_training_without_steps_logs_no_early_end(tmp_path, log):
     assert ended(log) == []
 
 
-def left_out(log):
-    return [line for line in harness.said(log) if line.startswith("predict: no prediction")]
-
-
-LEFT_OUT = (
-    "predict: no prediction for the last 3 of 11 samples: input_fn makes batches of 4 with "
-    "drop_remainder=True. Fill the last batch up, or leave drop_remainder out."
-)
-
-
-@pytest.mark.fast(2)
-@pytest.mark.parametrize("way", ["host", "emulated", "plain"])
-def test_predict_logs_the_samples_that_drop_remainder_left_out(way, tmp_path, log, request):
-    if way == "plain":
-        request.getfixturevalue("installed")
-        estimator, of = plain(tmp_path), without_params
-    else:
-        estimator, of = make(tmp_path, **WAYS[way]), input_of
-    estimator.train(of(8), steps=1)
-    assert len(list(estimator.predict(of(11)))) == 8
-    assert left_out(log) == [LEFT_OUT]
-    log.clear()
-    assert len(list(estimator.predict(of(8)))) == 8
-    assert left_out(log) == []
-
-
-SAMPLES = np.zeros([11, 1], np.int64)
-FUSED = tf.data.experimental.map_and_batch(lambda ids: {"id": ids}, 4, drop_remainder=True)
-
-
 def features(ids):
     return {"id": ids}
-
-
-@pytest.mark.fast(2)
-@pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize(
-    "change, said",
-    [
-        (lambda ids: ids.batch(4, True, 2).map(features, 2).cache().prefetch(3), True),
-        (lambda ids: ids.shuffle(9).apply(FUSED), True),
-        (lambda ids: ids.batch(4).map(features), False),
-        (
-            lambda ids: ids.filter(lambda one: tf.equal(one[0], 0)).batch(4, True).map(features),
-            False,
-        ),
-        (lambda ids: ids.batch(4, True).map(features).take(1), False),
-        (lambda ids: ids.repeat().batch(4, True).map(features).take(2), False),
-    ],
-)
-def test_predict_logs_only_certain_counts_of_samples(change, said, tmp_path, log):
-    """A filter may leave any number of samples. A take() may drop samples by itself."""
-    estimator = plain(tmp_path)
-    estimator.train(without_params(8), steps=1)
-    count = len(
-        list(estimator.predict(lambda: change(tf.data.Dataset.from_tensor_slices(SAMPLES))))
-    )
-    assert count in (4, 8, 11)
-    assert left_out(log) == [LEFT_OUT] * said
 
 
 @pytest.mark.parametrize("way", ["host", "plain"])
