@@ -15,7 +15,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.compat.internals.estimators import LOSS_METRIC_KEY
 from estimator_emb.engine import inputs, lookup, update
 from estimator_emb.engine.dropped import DroppedIds
 from estimator_emb.engine.inputs import Batch, Source
@@ -155,19 +154,6 @@ def add_scalars(tags: Sequence[str], values: Sequence[tf.Tensor]) -> None:
     """Adds float32 scalars to the graph's summaries under exactly these tags."""
     summary = tf.raw_ops.ScalarSummary(tags=list(tags), values=tf.stack(values))
     tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.SUMMARIES, summary)
-
-
-def add_loss(loss: tf.Tensor) -> None:
-    """Adds the loss under the tag that evaluation uses, unless tensorflow-estimator does.
-
-    In training, tensorflow-estimator uses `loss` too, but `loss_1` if an op or a scope of the model
-    has that name. If the program itself has a summary named `loss`, nothing is added.
-    """
-    summaries = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SUMMARIES)
-    own = any(summary.op.name == LOSS_METRIC_KEY for summary in summaries)
-    free = loss.graph.unique_name(LOSS_METRIC_KEY, mark_as_used=False) == LOSS_METRIC_KEY
-    if not own and not free:
-        add_scalars([LOSS_METRIC_KEY], [tf.cast(loss, tf.float32)])
 
 
 def _mean_norm(rows: tf.Tensor) -> tf.Tensor:

@@ -16,7 +16,6 @@ from estimator_emb.guards.keras_seeds import KerasSeeds
 from estimator_emb.guards.known_ops import KnownOps
 from estimator_emb.guards.late_predictions import LatePredictions
 from estimator_emb.guards.learning_phase import LearningPhase
-from estimator_emb.guards.loss_summary import LossSummary
 from estimator_emb.guards.made_outside import MadeOutside
 from estimator_emb.guards.missing_labels import MissingLabels
 from estimator_emb.guards.missing_train_ops import MissingTrainOps
@@ -60,7 +59,6 @@ GUARDS: tuple[type[Guard], ...] = (
     InputErrors,
     LatePredictions,
     Savers,
-    LossSummary,
     GlobalStep,
     NanLoss,  # Before other hooks, because its NaN error is the most precise.
     NanWeights,
