@@ -12,7 +12,6 @@ from estimator_emb.guards.guard import Guard
 from estimator_emb.guards.input_ends import InputEnds
 from estimator_emb.guards.input_errors import InputErrors
 from estimator_emb.guards.input_values import InputValues
-from estimator_emb.guards.keras_seeds import KerasSeeds
 from estimator_emb.guards.known_ops import KnownOps
 from estimator_emb.guards.late_predictions import LatePredictions
 from estimator_emb.guards.learning_phase import LearningPhase
@@ -68,7 +67,6 @@ GUARDS: tuple[type[Guard], ...] = (
     WrongOptimizers,
     MissingTrainOps,
     LearningPhase,
-    KerasSeeds,
     Activations,
     ModelErrors,
     UnknownColumns,
