@@ -32,7 +32,6 @@ from estimator_emb.guards.save_turns import SaveTurns
 from estimator_emb.guards.savers import Savers
 from estimator_emb.guards.session_errors import SessionErrors
 from estimator_emb.guards.shown_progress import ShownProgress
-from estimator_emb.guards.small_batches import SmallBatches
 from estimator_emb.guards.spread_labels import SpreadLabels
 from estimator_emb.guards.stop_signals import StopSignals
 from estimator_emb.guards.synchronous_workers import SynchronousWorkers
@@ -62,7 +61,6 @@ GUARDS: tuple[type[Guard], ...] = (
     NanLoss,  # Before other hooks, because its NaN error is the most precise.
     NanWeights,
     TableHooks,
-    SmallBatches,
     SampleCounts,
     WrongOptimizers,
     MissingTrainOps,

@@ -1,6 +1,5 @@
 """Labels or a feature with another number of samples than the ids."""
 
-import logging
 import re
 
 import harness
@@ -205,43 +204,6 @@ def test_features_with_unsortable_keys_train(tmp_path):
     estimator = harness.estimator(every_mode, SPEC, tmp_path)
     estimator.train(input_fn, steps=2)
     assert estimator.get_variable_value("global_step") == 2
-
-
-@pytest.mark.fast(2)
-@pytest.mark.parametrize("tables", [True, False])
-@pytest.mark.parametrize(
-    "static, sizes, said",
-    [
-        (True, (5,), []),
-        (True, (1,), [1]),
-        (False, (4, 5), []),
-        (False, (4, 3, 2), [3]),
-        (False, (1, 2), [1]),
-    ],
-)
-def test_a_partial_batch_is_logged(static, sizes, said, tables, tmp_path, caplog):
-    """Logged once, and only off a TPU. A TPU refuses such a batch."""
-    caplog.set_level(logging.INFO, "estimator_emb")
-
-    def without_tables(features, labels, mode, params):
-        weight = tf.compat.v1.get_variable("weight", [])
-        return harness.minimized(mode, tf.reduce_sum(features["d"]) * weight, 0.1)
-
-    def fixed(params):
-        batch = {"x": np.arange(sizes[0]) % 4, "d": np.ones([sizes[0], 1], np.float32)}
-        labels = {"scale": np.float32(1), "y": np.ones([sizes[0], 1], np.float32)}
-        return tf.data.Dataset.from_tensors((batch, labels)).repeat(3)
-
-    estimator = harness.estimator(
-        every_mode if tables else without_tables, SPEC if tables else None, tmp_path, use_tpu=False
-    )
-    estimator.train(fixed if static else unknown_shapes([[size] * 3 for size in sizes]))
-    assert [line for line in harness.said(caplog) if "whole" in line] == [
-        f"train_batch_size is 4, and input_fn gave a batch of {size}. It trains, and the examples "
-        "per second that are shown count whole batches. A TPU takes no other: batch the dataset by "
-        "params['batch_size'], with drop_remainder=True."
-        for size in said
-    ]
 
 
 def test_an_error_names_only_its_own_batch(tmp_path):
