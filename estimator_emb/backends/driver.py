@@ -80,7 +80,7 @@ class ThisGraph(Runner):
         self._kwargs = kwargs
 
     def read(self, tables: TableStep | None) -> tuple[ModelBatch, PendingLookup | None, Any]:
-        return ModelBatch(*self._given, given=self._given), None, {}
+        return ModelBatch(*self._given), None, {}
 
     def call(self, batch: ModelBatch) -> Any:
         kwargs = self._kwargs

@@ -126,7 +126,6 @@ class OneCore(driver.ThisGraph):
             labels,
             samples=None if self.guards.call.exporting else pending.reading.batch.samples,
             static_samples=pending.reading.static_batch,
-            given=(features, labels),
         )
         return batch, pending, features
 

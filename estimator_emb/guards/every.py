@@ -10,7 +10,6 @@ from estimator_emb.guards.global_step import GlobalStep
 from estimator_emb.guards.gradient_sums import GradientSums
 from estimator_emb.guards.guard import Guard
 from estimator_emb.guards.input_ends import InputEnds
-from estimator_emb.guards.input_errors import InputErrors
 from estimator_emb.guards.input_values import InputValues
 from estimator_emb.guards.known_ops import KnownOps
 from estimator_emb.guards.late_predictions import LatePredictions
@@ -54,7 +53,6 @@ GUARDS: tuple[type[Guard], ...] = (
     MadeOutside,
     TakesParams,
     InputValues,
-    InputErrors,
     LatePredictions,
     Savers,
     GlobalStep,

@@ -135,7 +135,6 @@ class ModelBatch:
       activations: key -> the activation that model_fn receives instead of those ids.
       samples: the number of samples that each feature should have: an int, a scalar tensor or None.
       static_samples: `samples` if it is known while the graph is built, else None.
-      given: the (features, labels) of input_fn. None if each core has its own batch.
     """
 
     features: Any
@@ -143,7 +142,6 @@ class ModelBatch:
     activations: dict[str, Any] = dataclasses.field(default_factory=dict)
     samples: Any = None
     static_samples: int | None = None
-    given: tuple[Any, Any] | None = None
 
     @property
     def seen(self) -> Any:
@@ -218,12 +216,6 @@ class Guard:
     def returned(self, owner: str, value: Any) -> Any:
         """Returns input_fn's value, checked or replaced. `owner` names input_fn in messages."""
         return value
-
-    def reads(self, dataset: Any) -> None:
-        """Records a dataset that gets an iterator."""
-
-    def fed(self, features: Any, labels: Any, core: str) -> None:
-        """Records a batch of a dataset's iterator. `core` is '' or, e.g., ' of core 1'."""
 
     def before(self, batch: ModelBatch) -> ModelBatch:
         """Returns the batch for model_fn, checked or replaced."""

@@ -110,14 +110,6 @@ class GraphGuards:
             value = guard.returned(owner, value)
         return value
 
-    def reads(self, dataset: Any) -> None:
-        for guard in self._guards:
-            guard.reads(dataset)
-
-    def fed(self, features: Any, labels: Any, core: str) -> None:
-        for guard in self._guards:
-            guard.fed(features, labels, core)
-
     def before(self, batch: ModelBatch) -> ModelBatch:
         for guard in self._guards:
             batch = guard.before(batch)

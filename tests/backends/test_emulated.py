@@ -120,6 +120,29 @@ def test_batch_axis_selects_the_split_dimension(tmp_path):
     )
 
 
+def test_batches_of_two_cores_with_different_widths_are_refused(tmp_path):
+    """The dense ids of each batch may have another width."""
+
+    def input_fn(params):
+        def of_width(width):
+            dense = v1.placeholder_with_default(tf.ones([2, width], tf.int64), [2, None])
+            return tf.data.Dataset.from_tensors({"x": dense})
+
+        return of_width(2).concatenate(of_width(3))
+
+    def model_fn(features, labels, mode, params):
+        return harness.minimized(mode, tf.reduce_mean(features["x"]), 0.1)
+
+    spec = harness.table_spec(3, 2, ee.StochasticGradientDescentParameters(8.0))
+    estimator = make(model_fn, tmp_path, 2, PIPELINES.PER_HOST_V2, spec, batch=4)
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        estimator.train(input_fn, steps=1)
+    assert error.value.message.splitlines()[0].endswith(
+        "Feature x of table t: its ids of core 1 have shape [2 3], but those of core 0 have "
+        "[2 2]: pad batches to one width.]"
+    )
+
+
 @pytest.mark.parametrize("pipeline", [PIPELINES.PER_HOST_V1, PIPELINES.PER_HOST_V2])
 def test_trains_on_batches_with_only_ids(pipeline, tmp_path):
     """Two cores with two samples each. A core's loss is the mean over its samples."""

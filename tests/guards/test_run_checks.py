@@ -1,6 +1,7 @@
-"""Training or evaluating nothing is an error. Random weights, or no steps left, are logged."""
+"""Training or evaluating nothing, or without labels, is an error. No steps left are logged."""
 
 import logging
+import types
 
 import harness
 import pytest
@@ -8,6 +9,8 @@ import tensorflow as tf
 from id_program import WAYS, input_of, make
 
 import estimator_emb as ee
+from estimator_emb.guards.guard import Call, ModelBatch, Runs
+from estimator_emb.guards.missing_labels import MissingLabels
 from estimator_emb.legacy.input_checkpoint import CheckpointInputPipelineHook
 
 PERHAPS = (
@@ -150,3 +153,24 @@ def test_the_end_of_the_input_leaves_no_partial_step(way, tmp_path):
     estimator = make(tmp_path, **WAYS[way])
     estimator.train(input_of(16))
     assert estimator.get_variable_value("global_step") == 4
+
+
+@pytest.mark.parametrize(
+    "error, explained",
+    [
+        (ValueError("Shapes (None, 3) and (None, 4) are incompatible"), False),
+        (ValueError("expected min_ndim=2, found ndim=1. Full shape received: (None,)"), False),
+        (TypeError("Expected [None, 3], got <TensorShape (None)>"), False),
+        (KeyError("None"), False),
+        (ValueError("Attempt to convert a value (None) to a Tensor."), True),
+        (ValueError("None values not supported."), True),
+        (AttributeError("'NoneType' object has no attribute 'shape'"), True),
+    ],
+)
+def test_only_errors_about_none_mention_missing_labels(error, explained):
+    before = str(error)
+    guard = MissingLabels(types.SimpleNamespace(call=Call(Runs.LOCAL, mode="train")))
+    with pytest.raises(type(error)), guard.around(ModelBatch({}, labels=None)):
+        raise error
+    assert str(error).startswith(before)
+    assert ("labels is None in mode 'train'" in str(error)) is explained

@@ -101,7 +101,7 @@ class CoresOfTPU(driver.Runner):
                 self._input_fn,
                 self._request.batch_axis,
                 self.cores,
-                self.guards,
+                self.guards.call.tables,
                 tables.consumed if tables else set(),
                 tables.from_previous_step if tables else lambda tensors: tensors,
                 self._agreement.batch_of_chief if self._agreement else None,

@@ -28,7 +28,6 @@ from estimator_emb.engine.bad_input import require
 from estimator_emb.engine.cores import Cores
 from estimator_emb.engine.inputs import SparsePlaces
 from estimator_emb.guards.checks import batch_names
-from estimator_emb.guards.watching import GraphGuards
 from estimator_emb.spec.resolved import Table
 
 
@@ -59,7 +58,7 @@ def read_cores(
     input_fn: Callable[[TPUContext], Any],
     batch_axis: Sequence[int] | None,
     cores: Cores,
-    guards: GraphGuards,
+    tables: Sequence[Table],
     consumed: set[str],
     from_previous_step: Callable[[Any], Any],
     batch_of_chief: Callable[[Any], Any] | None = None,
@@ -67,15 +66,15 @@ def read_cores(
     """Calls input_fn as often as its deployment requires, and returns the input of the cores.
 
     `batch_axis` holds the axis that PER_HOST_V1 splits, for each tensor of features and labels.
-    `guards` are told about the data read. `consumed` and `from_previous_step` are as in
-    `TableStep`. `batch_of_chief` returns host 0's values for a batch that all hosts share.
+    `consumed` and `from_previous_step` are as in `TableStep`. `batch_of_chief` returns host 0's
+    values for a batch that all hosts share.
 
     Raises:
       TypeError: the deployment needs a dataset and input_fn returns tensors, or the reverse.
       ValueError: `batch_axis` has a wrong length, or input_fn calls yield different features or
         labels. `refusals.check_infeed` raises both types of errors too.
     """
-    fed, initializers = _fed(ctx, input_fn, batch_axis, cores.own, guards)
+    fed, initializers = _fed(ctx, input_fn, batch_axis, cores.own)
     real = [batch["real"] for batch, _ in fed if "real" in batch]
     parts: dict[int, _Batch] = {}
     for batch, replicas in fed:
@@ -104,7 +103,7 @@ def read_cores(
     return CoreInput(
         features=packed["features"],
         labels=packed.get("labels"),
-        looked_up=_merged([batch["features"] for batch, _ in fed], consumed, guards.call.tables),
+        looked_up=_merged([batch["features"] for batch, _ in fed], consumed, tables),
         real=tf.concat(real, axis=0) if real else None,
         initializers=initializers,
     )
@@ -115,7 +114,6 @@ def _fed(
     input_fn: Callable[..., Any],
     batch_axis: Sequence[int] | None,
     own: range,
-    guards: GraphGuards,
 ) -> tuple[list[tuple[_Batch, Sequence[int]]], list[tf.Operation]]:
     """Returns a step's batches with the replicas they feed, and the initializers of iterators."""
     fed: list[tuple[_Batch, Sequence[int]]] = []
@@ -140,7 +138,7 @@ def _fed(
             else:
                 replicas = replicas_of(ctx, host)
             fed_by = [[replica] for replica in replicas] if each_core_takes_one else [replicas]
-            taken, initializes = _taken(ctx, result, batch_axis, fed_by, guards)
+            taken, initializes = _taken(ctx, result, batch_axis, fed_by)
             initializers += initializes
             fed += zip(taken, fed_by, strict=True)
     if ctx.model_parallelism_enabled:
@@ -154,7 +152,6 @@ def _taken(
     result: Any,
     batch_axis: Sequence[int] | None,
     fed_by: Sequence[Sequence[int]],
-    guards: GraphGuards,
 ) -> tuple[list[_Batch], list[tf.Operation]]:
     """Returns a batch for each entry of `fed_by`, and the initializers of iterators."""
     predicting = ctx.mode == ModeKeys.PREDICT
@@ -180,28 +177,17 @@ def _taken(
         if batch_axis is not None:
             raise TypeError("For mode PREDICT, batch_axis is not supported yet.")
         result = _filled_up(result, ctx.batch_size_for_input_fn, len(fed_by))
-    guards.reads(result)
     iterator = tf.compat.v1.data.make_initializable_iterator(result)
     batches = []
     before: list[tf.Tensor] = []
-    for replicas in fed_by:
+    for _ in fed_by:
         # Read the batches in sequence, so that core 0 takes the first batch.
         with tf.control_dependencies(before):
             element = iterator.get_next()
         before = data_nest.flatten(element)[:1]
         before = [before[0].values if hasattr(before[0], "values") else before[0]]
-        batch = element if predicting else _parsed(element)
-        guards.fed(batch["features"], batch.get("labels"), _fed_name(ctx, replicas))
-        batches.append(batch)
+        batches.append(element if predicting else _parsed(element))
     return batches, [iterator.initializer]
-
-
-def _fed_name(ctx: EmulatedContext, replicas: Sequence[int]) -> str:
-    if len(replicas) == ctx.num_replicas:
-        return ""
-    if len(replicas) == 1:
-        return f" of core {replicas[0]}"
-    return f" of cores {replicas[0]} to {replicas[-1]}"
 
 
 def _call(ctx: EmulatedContext, input_fn: Callable[..., Any], index: int, host: int) -> Any:
