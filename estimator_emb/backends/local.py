@@ -124,8 +124,7 @@ class OneCore(driver.ThisGraph):
         batch = ModelBatch(
             {key: value for key, value in features.items() if key not in tables.replaced},
             labels,
-            samples=None if self.guards.call.exporting else pending.reading.batch.samples,
-            static_samples=pending.reading.static_batch,
+            samples=pending.reading.static_batch,
         )
         return batch, pending, features
 

@@ -38,14 +38,6 @@ class Batch:
     def ids(self) -> "list[Ids]":
         return [source.ids for source in self.sources]
 
-    @property
-    def samples(self) -> Any:
-        """The number of samples, an int or an unchecked int64 scalar, or None if unknown."""
-        first = next(iter(self.sources), None)
-        if first is None:
-            return self.size
-        return first.samples if first.static_batch is None else first.static_batch
-
 
 @dataclasses.dataclass(frozen=True)
 class Ids:
@@ -122,16 +114,6 @@ class Source:
             ids = _read_sparse(self) if is_composite(self.value) else _read_dense(self)
             ids = self.drop(ids) if self.drop else ids
         return dataclasses.replace(ids, source=self)
-
-    @property
-    def samples(self) -> tf.Tensor:
-        """The number of samples, an unchecked int64 scalar."""
-        if isinstance(self.value, tf.RaggedTensor):
-            return self.ids.batch
-        with adding_ops(self.readers):
-            sparse = isinstance(self.value, tf.SparseTensor)
-            shape = _as_rank_2(self.value)[1] if sparse else tf.shape(self.value, out_type=tf.int64)
-            return shape[0]
 
     @property
     def owner(self) -> str:

@@ -133,15 +133,13 @@ class ModelBatch:
     Attributes:
       features, labels: the input's, without the ids and weights that the tables look up.
       activations: key -> the activation that model_fn receives instead of those ids.
-      samples: the number of samples that each feature should have: an int, a scalar tensor or None.
-      static_samples: `samples` if it is known while the graph is built, else None.
+      samples: the number of samples that each feature should have, if the graph fixes it.
     """
 
     features: Any
     labels: Any
     activations: dict[str, Any] = dataclasses.field(default_factory=dict)
-    samples: Any = None
-    static_samples: int | None = None
+    samples: int | None = None
 
     @property
     def seen(self) -> Any:

@@ -116,7 +116,7 @@ class CoresOfTPU(driver.Runner):
         batch = ModelBatch(
             self._input.features,
             self._input.labels,
-            static_samples=self._ctx.batch_size_for_model_fn,
+            samples=self._ctx.batch_size_for_model_fn,
         )
         return batch, self._pending, {}
 

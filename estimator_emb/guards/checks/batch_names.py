@@ -1,7 +1,7 @@
 """Names the parts of a batch in messages, and finds parts with a wrong number of samples.
 
 A different number alone is no error: an input may not hold samples, or the model may flatten it. It
-is reported only if building or running a step fails.
+is reported only if building a step fails.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ REMEDY = (
     "All features and labels of a batch need the same number of samples: batch the dataset as a "
     "whole, with drop_remainder=True."
 )
-OF_SHAPES = re.compile(r"\b(shapes?|dimensions?|dims?|sizes?|rank|broadcast\w*)\b", re.IGNORECASE)
+_OF_SHAPES = re.compile(r"\b(shapes?|dimensions?|dims?|sizes?|rank|broadcast\w*)\b", re.IGNORECASE)
 """Matches an error about the shapes of tensors."""
 
 
@@ -37,7 +37,12 @@ def compared(features: Any, labels: Any, samples: int | None) -> Iterator[None]:
         yield
     for name, size in _other_sizes({"labels": labels}, samples):
         if size == 1:
-            warn_of_one(name, samples)
+            logger.warning(
+                "%s has 1 sample, %d expected: a loss may spread it over all of them. %s",
+                name,
+                samples,
+                REMEDY,
+            )
 
 
 def _explain(error: Exception, features: Any, labels: Any, samples: int | None) -> Any:
@@ -45,22 +50,15 @@ def _explain(error: Exception, features: Any, labels: Any, samples: int | None) 
         return None
     if "returned by input_fn must have static shape" in str(error):
         return ValueError(f"{error}{_without_shape(features, labels)}")
-    if type(error) is not ValueError or not OF_SHAPES.search(str(error)):
+    if type(error) is not ValueError or not _OF_SHAPES.search(str(error)):
         return None
     structure = {"features": features, "labels": labels}
-    found = [one for one in _other_sizes(structure, samples) if lacks_samples(one[1], samples)]
-    lines = "".join(line(name, size, samples) for name, size in found)
-    return ValueError(f"{error}{lines} {REMEDY}") if found else None
-
-
-def warn_of_one(name: str, samples: int | None) -> None:
-    """Warns about labels of 1 sample, because a loss may broadcast them over the batch."""
-    logger.warning(
-        "%s has 1 sample, %d expected: a loss may spread it over all of them. %s",
-        name,
-        samples,
-        REMEDY,
+    lines = "".join(
+        f"\n{name} has {size} samples, {samples} expected."
+        for name, size in _other_sizes(structure, samples)
+        if not (size and samples and size % samples == 0)
     )
+    return ValueError(f"{error}{lines} {REMEDY}") if lines else None
 
 
 def _without_shape(features: Any, labels: Any) -> str:
@@ -70,16 +68,6 @@ def _without_shape(features: Any, labels: Any) -> str:
         for name, value in named({"features": features, "labels": labels})
         if isinstance(value, tf.Tensor) and not value.shape.is_fully_defined()
     )
-
-
-def line(name: str, size: int, samples: int | None) -> str:
-    """Returns an error line about a part of a batch with a wrong size."""
-    return f"\n{name} has {size} samples, {samples} expected."
-
-
-def lacks_samples(size: int, samples: int | None) -> bool:
-    """Returns whether a first dimension of `size` cannot hold `samples` samples."""
-    return not (size and samples and size % samples == 0)
 
 
 def _other_sizes(structure: Any, samples: int | None) -> Iterator[tuple[str, int]]:
