@@ -73,10 +73,6 @@ def keras_layer(x):
     return tf.keras.layers.BatchNormalization(name="bn")(x, training=True)
 
 
-def keras_layer_by_default(x):
-    return tf.keras.layers.BatchNormalization(name="bn")(x)
-
-
 def own_average(x):
     mean = v1.get_variable("mean", [3], trainable=False)
     mean.assign_sub(0.5 * (mean - tf.reduce_mean(x, 0)))
@@ -94,7 +90,6 @@ UNRUN = [
     (v1_function, unrun(MOVING, UPDATE_OPS)),
     (v1_class, unrun(MOVING, UPDATE_OPS)),
     (keras_layer, unrun(MOVING, MODEL_UPDATES)),
-    (keras_layer_by_default, unrun(MOVING, MODEL_UPDATES)),
     (own_average, unrun("mean", OWN_UPDATES)),
     (average_of_training, unrun("state/ExponentialMovingAverage", OWN_UPDATES)),
 ]
@@ -139,7 +134,7 @@ def test_the_advice_mends_keras_batch_normalization(kind, tmp_path, caplog):
 
     def inputs(x):
         layers.append(tf.keras.layers.BatchNormalization(name="bn"))
-        return layers[-1](x)
+        return layers[-1](x, training=True)
 
     def train_op(loss):
         return tf.group(minimize(loss), layers[-1].updates)
@@ -307,40 +302,81 @@ def test_a_keras_optimizer_that_returns_none_is_named(kind, tmp_path):
     )
 
 
-# Keras's learning phase.
+# Keras layers called without `training`.
 
 
+def of_layer(layer, *args, **kwargs):
+    """Returns a function that calls a Keras layer behind a trained layer."""
+    return lambda x: layer(*args)(tf.keras.layers.Dense(3)(x), **kwargs)
+
+
+def dropped(x):
+    return tf.keras.layers.Dropout(0.5)(x)
+
+
+def normalized(x):
+    return v1.keras.layers.BatchNormalization()(tf.keras.layers.Dense(3)(x))
+
+
+def in_a_model(x):
+    layers = [tf.keras.layers.Dense(3, input_shape=[3]), tf.keras.layers.Dropout(0.5)]
+    return tf.keras.Sequential(layers)(x)
+
+
+def called_by_default(caplog):
+    return [line for line in harness.said(caplog) if "without training=" in line]
+
+
+@pytest.mark.fast(2)
 @of_each_kind
-def test_keras_learning_phase_is_set_in_training_only(kind, tmp_path):
-    dropped = []
-
-    def inputs(x):
-        before = len(v1.get_default_graph().get_operations())
-        y = tf.keras.layers.Dropout(0.5)(x)
-        made = v1.get_default_graph().get_operations()[before:]
-        dropped.append(any(op.type.startswith("Random") for op in made))
-        return y
-
+@pytest.mark.parametrize("inputs", [dropped, normalized, in_a_model])
+def test_a_layer_called_without_training_is_named_once(kind, inputs, tmp_path, caplog):
     estimator = make(kind, tmp_path, inputs)
-    estimator.train(input_fn, max_steps=1)
+    for last in (1, 2):
+        estimator.train(input_fn, max_steps=last)
     estimator.evaluate(input_fn, steps=1)
-    assert dropped == [True, False]
-    assert tf.keras.backend.learning_phase() == 0
+    (line,) = called_by_default(caplog)
+    assert line.startswith("A Keras layer that is called without training= runs in inference mode")
+    assert re.search(
+        rf"was made by .*test_training_faults.py, line \d+, in {inputs.__name__}", line
+    )
 
 
-@of_each_kind
-@pytest.mark.parametrize("training", [False, 0])
-def test_layers_may_be_called_with_training_false(kind, training, tmp_path):
-    seen = []
-
+def of_phase(phase):
     def inputs(x):
-        y = tf.keras.layers.Dropout(0.5)(x, training=training)
-        z = v1.layers.Dropout(0.5)(x)
-        seen.extend(one.op.type for one in (y, z))
-        return x
+        tf.keras.backend.set_learning_phase(phase)
+        return in_a_model(x)
 
-    make(kind, tmp_path, inputs).train(input_fn, max_steps=1)
-    assert seen == ["Identity", "Identity"]
+    return inputs
+
+
+def frozen(x):
+    layer = tf.keras.layers.BatchNormalization(trainable=False)
+    return layer(tf.keras.layers.Dense(3)(x))
+
+
+LAYERS = tf.keras.layers
+SILENT = {
+    "training": of_layer(LAYERS.Dropout, 0.5, training=True),
+    "not training": of_layer(LAYERS.Dropout, 0.5, training=False),
+    "normalization": of_layer(LAYERS.BatchNormalization, training=True),
+    "phase 1": of_phase(1),
+    "phase 0": of_phase(0),
+    "tf.layers": lambda x: v1.layers.dropout(v1.layers.batch_normalization(x)),
+    "no rate": of_layer(LAYERS.Dropout, 0.0),
+    "frozen": frozen,
+    "features": in_a_model,
+}
+
+
+@pytest.mark.fast(3)
+@of_each_kind
+@pytest.mark.parametrize("name", SILENT)
+def test_layers_with_an_intended_mode_cause_no_warning(kind, name, tmp_path, caplog):
+    # No optimizer trains the model that computes features.
+    train_op = of_the_rest if name == "features" else minimize
+    make(kind, tmp_path, SILENT[name], train_op).train(input_fn, max_steps=1)
+    assert called_by_default(caplog) == []
 
 
 # Layers that do not train.
