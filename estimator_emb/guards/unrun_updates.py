@@ -79,13 +79,16 @@ def _unrun(
     if not found:
         return []
     given = _given(graph)
-    return [(name, writes) for name, writes in found if not given.issuperset(writes)]
+    left = ((name, [op for op in writes if op not in given]) for name, writes in found)
+    return [(name, writes) for name, writes in left if writes]
 
 
 def _given(graph: tf.Graph) -> set[tf.Operation]:
     """Returns the ops that depend on a value from a saver or a feed of the program."""
     given: set[tf.Operation] = set()
     for op in graph.get_operations():
+        if op.type == "Placeholder" and frames.is_ours(op):
+            continue  # It stands for the activation of a table.
         if op.type in _GIVEN or any(tensor.op in given for tensor in op.inputs):
             given.add(op)
     return given
@@ -96,5 +99,8 @@ def _remedy(update: tf.Operation) -> str:
         updates = "tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)"
         return f"Write train_op = tf.group(train_op, {updates})."
     if any(frames.is_in(one.filename, frames.KERAS) for one in frames.traceback_of(update)):
-        return "Write train_op = tf.group(train_op, model.updates), or the updates of each layer."
+        return (
+            "Write train_op = tf.group(train_op, model.get_updates_for(x)), with the x that the "
+            "model was called with. A layer outside of a model has get_updates_for too."
+        )
     return "Put them into train_op: tf.group(train_op, ...)."

@@ -22,7 +22,10 @@ UPDATE_OPS = (
     "Write train_op = tf.group(train_op, "
     "tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS))."
 )
-MODEL_UPDATES = "Write train_op = tf.group(train_op, model.updates), or the updates of each layer."
+MODEL_UPDATES = (
+    "Write train_op = tf.group(train_op, model.get_updates_for(x)), with the x that the model was "
+    "called with. A layer outside of a model has get_updates_for too."
+)
 OWN_UPDATES = "Put them into train_op: tf.group(train_op, ...)."
 
 
@@ -128,22 +131,79 @@ def test_the_advice_mends_batch_normalization(kind, train_op, tmp_path, caplog):
     np.testing.assert_allclose(estimator.get_variable_value("bn/moving_mean"), mean, rtol=1e-5)
 
 
+def bare(keras, layer):
+    return layer
+
+
+def functional(keras, layer):
+    x = keras.Input([3])
+    return keras.Model(x, layer(x))
+
+
+def nested(keras, layer):
+    x = keras.Input([3])
+    return keras.Model(x, functional(keras, layer)(x))
+
+
+def sequential(keras, layer):
+    return keras.Sequential([layer])
+
+
+def of_input_shape(keras, layer):
+    return keras.Sequential([keras.layers.InputLayer(input_shape=[3]), layer])
+
+
+def subclassed(keras, layer):
+    class Own(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+
+        def call(self, x, training=None):
+            return self.layer(x, training=training)
+
+    return Own()
+
+
+@pytest.mark.fast(4)
 @of_each_kind
-def test_the_advice_mends_keras_batch_normalization(kind, tmp_path, caplog):
-    layers = []
+@pytest.mark.parametrize("keras", [tf.keras, v1.keras], ids=["v2", "v1"])
+@pytest.mark.parametrize(
+    "make_model", [functional, of_input_shape, subclassed, bare, nested, sequential]
+)
+def test_the_advice_mends_keras_batch_normalization(kind, keras, make_model, tmp_path, caplog):
+    for mends in (False, True):
+        updates = []
 
-    def inputs(x):
-        layers.append(tf.keras.layers.BatchNormalization(name="bn"))
-        return layers[-1](x, training=True)
+        def inputs(x, updates=updates):
+            model = make_model(keras, keras.layers.BatchNormalization(name="bn"))
+            y = model(x, training=True)
+            updates.append(model.get_updates_for(x))
+            return y
 
-    def train_op(loss):
-        return tf.group(minimize(loss), layers[-1].updates)
+        def train_op(loss, updates=updates, mends=mends):
+            return tf.group(minimize(loss), updates if mends else [])
 
-    estimator = make(kind, tmp_path, inputs, train_op)
-    estimator.train(input_fn, max_steps=1)
-    assert said(caplog) == []
-    mean = 0.01 * X.mean(0, dtype=np.float64)
-    np.testing.assert_allclose(estimator.get_variable_value("bn/moving_mean"), mean, rtol=1e-5)
+        caplog.clear()
+        estimator = make(kind, tmp_path / str(mends), inputs, train_op)
+        estimator.train(input_fn, max_steps=1)
+        assert [line.endswith(MODEL_UPDATES) for line in said(caplog)] == [True] * (not mends)
+        (name,) = (one for one in estimator.get_variable_names() if one.endswith("moving_mean"))
+        mean = 0.01 * X.mean(0, dtype=np.float64) * mends
+        np.testing.assert_allclose(estimator.get_variable_value(name), mean, rtol=1e-5)
+
+
+@pytest.mark.parametrize("cores", [None, 1, 2])
+def test_an_update_behind_a_table_that_no_step_runs_is_named(cores, tmp_path, caplog):
+    def model_fn(features, labels, mode, params):
+        normalized = v1_function(features["x"])
+        return harness.minimized(mode, tf.reduce_sum(normalized))
+
+    spec = harness.table_spec(4, 2, ee.StochasticGradientDescentParameters(0.5))
+    estimator = harness.estimator(model_fn, spec, tmp_path, num_shards=cores)
+    batch = ({"x": np.arange(4)}, np.ones([4, 1], np.float32))
+    estimator.train(harness.input_fn_of([batch]), steps=1)
+    assert said(caplog) == [unrun(MOVING, UPDATE_OPS)]
 
 
 def metric(x):
