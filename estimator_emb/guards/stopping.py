@@ -9,6 +9,7 @@ TensorFlow, where Python's handlers would wait.
 """
 
 import contextlib
+import ctypes
 import os
 import signal
 import sys
@@ -32,6 +33,11 @@ _SAME_SIGNAL_SECONDS = 1.0
 
 _NO_MORE_SIGNALS = b"\0"
 """Byte that ends the thread that receives signals. Other bytes are signal numbers."""
+
+_set_handler_in_c: Any = ctypes.pythonapi.PyOS_setsig
+"""Sets a C handler (None for the default), and returns the handler before."""
+_set_handler_in_c.argtypes = (ctypes.c_int, ctypes.c_void_p)
+_set_handler_in_c.restype = ctypes.c_void_p
 
 _training: "_Training | None" = None
 """The training that a signal would end."""
@@ -108,6 +114,23 @@ def evaluating() -> Iterator[None]:
         training.evaluates = False
 
 
+@contextlib.contextmanager
+def at_system_defaults() -> Iterator[bool]:
+    """Lets these signals end the process at once, also in C++, where Python's handlers wait.
+
+    The program's own handlers stay. Yields whether Ctrl-C ends the process. Any thread may enter
+    this context, because it changes the handlers in C alone.
+    """
+    ours = [signal.default_int_handler, *([] if _training is None else [_training.handle])]
+    waits = [number for number in _DEFAULTS if signal.getsignal(number) in ours]
+    before = {number: _set_handler_in_c(number, None) for number in waits}
+    try:
+        yield signal.SIGINT in before
+    finally:
+        for number, handler in before.items():
+            _set_handler_in_c(number, handler)
+
+
 class EndEvaluation(tf.compat.v1.train.SessionRunHook):
     """A hook that ends an evaluation inside a training after a signal. The model is saved."""
 
@@ -137,7 +160,7 @@ class _Training(tf.compat.v1.train.SessionRunHook):
             return False
         for number, default in _DEFAULTS.items():
             if signal.getsignal(number) == default:
-                self._handlers[number] = signal.signal(number, self._handle)
+                self._handlers[number] = signal.signal(number, self.handle)
         if self._handlers:
             self._watch()
         return bool(self._handlers)
@@ -154,7 +177,7 @@ class _Training(tf.compat.v1.train.SessionRunHook):
 
     def restore_handlers(self) -> None:
         for number, handler in self._handlers.items():
-            if signal.getsignal(number) == self._handle:
+            if signal.getsignal(number) == self.handle:
                 signal.signal(number, handler)
         if self.reader is not None:
             signal.set_wakeup_fd(-1)
@@ -222,7 +245,7 @@ class _Training(tf.compat.v1.train.SessionRunHook):
             if byte[0] in self._handlers:
                 self._receive(signal.Signals(byte[0]))
 
-    def _handle(self, number: int, frame: Any) -> None:
+    def handle(self, number: int, frame: Any) -> None:
         if self.reader is None:
             self._receive(signal.Signals(number))
         elif self.signal is None:

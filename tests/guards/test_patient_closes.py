@@ -1,13 +1,16 @@
-"""A call and its process end within about a second, even if the input still reads ahead."""
+"""A call ends when its dataset's op has ended, as on stock. After a second it says so."""
 
 import gc
-import os
+import gzip
+import logging
+import shelve
 import signal
 import subprocess
 import sys
 import threading
 import time
 import weakref
+import zipfile
 
 import harness
 import numpy as np
@@ -19,13 +22,10 @@ import estimator_emb as ee
 
 v1 = tf.compat.v1
 pytestmark = pytest.mark.usefixtures("installed")
-SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("local", "emulated")]
+KINDS = ["plain", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("local", "emulated"))]
+SAID = "its dataset still reads. This call ends when the dataset's current op ends"
 AHEAD = 5
 """Only a prefetch reads this sample."""
-WAITS = (
-    "estimator_emb: The program is done, but its dataset still reads ahead. This process ends when "
-    "the dataset's current op ends, or with Ctrl-C.\n"
-)
 
 
 def model_fn(features, labels, mode, spec):
@@ -43,14 +43,21 @@ def make(kind, model_dir):
 
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("call", ["train", "evaluate", "predict"])
-@pytest.mark.parametrize("kind", ["plain", *SLOW])
-def test_a_call_does_not_wait_for_its_prefetch(kind, call, tmp_path):
-    reached, released = threading.Event(), threading.Event()
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_call_says_that_it_waits_for_its_dataset(kind, call, tmp_path):
+    reached, said, ended = threading.Event(), threading.Event(), threading.Event()
+
+    class Log(logging.Handler):
+        def emit(self, record):
+            if record.getMessage().startswith(call) and SAID in record.getMessage():
+                said.set()
 
     def sample(i):
         if i == AHEAD:
             reached.set()
-            released.wait(processes.HANGS)
+            assert said.wait(processes.HANGS)
+            time.sleep(0.2)
+            ended.set()
         return np.int64(i)
 
     def input_fn(params=None):
@@ -70,38 +77,64 @@ def test_a_call_does_not_wait_for_its_prefetch(kind, call, tmp_path):
         def end(self, session):
             assert reached.wait(processes.HANGS)
 
-    if call == "predict":
-        values = estimator.predict(input_fn)
-        next(values)
-        assert reached.wait(processes.HANGS)
-        values.close()
-    else:
-        getattr(estimator, call)(input_fn, steps=1, hooks=[Hook()])
-    assert not released.is_set()
-    assert any(one.name == "close a session" for one in threading.enumerate())
-    released.set()
-    processes.until(lambda: not any(one.name == "close a session" for one in threading.enumerate()))
+    log, logger = Log(), logging.getLogger("estimator_emb")
+    logger.addHandler(log)
+    try:
+        if call == "predict":
+            values = estimator.predict(input_fn)
+            next(values)
+            assert reached.wait(processes.HANGS)
+            values.close()
+        else:
+            getattr(estimator, call)(input_fn, steps=1, hooks=[Hook()])
+    finally:
+        logger.removeHandler(log)
+    assert ended.is_set()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_calls_share_a_generator(kind, tmp_path):
+    def read():
+        for i in range(100):
+            time.sleep(0.1)
+            yield np.int64(i)
+
+    values = read()
+
+    def input_fn(params=None):
+        of_each = tf.TensorSpec([], tf.int64)
+        samples = tf.data.Dataset.from_generator(lambda: values, output_signature=of_each)
+        return samples.batch(1, drop_remainder=True).prefetch(2)
+
+    estimator = make(kind, tmp_path)
+    for _ in range(2):
+        estimator.train(input_fn, steps=2)
+    assert estimator.get_variable_value("global_step") == 4
 
 
 PROGRAM = f"""
-import atexit, os, sys, threading, time
+import atexit, gzip, os, shelve, sys, tempfile, time, zipfile
 
-process = os.getpid()
-atexit.register(lambda: print("first" if os.getpid() == process else "copied"))
-import estimator_emb
-from estimator_emb.guards import patient_closes
-estimator_emb.install()
+if sys.argv[1] == "ours":
+    import estimator_emb
+    estimator_emb.install()
 import tensorflow as tf
 
-if sys.argv[2] == "no copy":
-    patient_closes._CAN_COPY = False
-if sys.argv[2] == "copy hangs":
-    os.register_at_fork(after_in_child=lambda: time.sleep({2 * processes.HANGS}))
-patient_closes._COPY_SECONDS = 1 if sys.argv[2] == "copy hangs" else {processes.HANGS}
-eager = iter(tf.data.Dataset.range(9).map(lambda i: i + 1, num_parallel_calls=2).prefetch(2))
-print(next(eager).numpy())
-left_open = open("left_open.txt", "w")
-left_open.write("written")
+class Deleted:
+    def __del__(self):
+        print("deleted", flush=True)
+
+deleted = Deleted()
+text = gzip.open("text.gz", "wt")
+text.write("written")
+archive = zipfile.ZipFile("archive.zip", "w")
+archive.writestr("name", "written")
+shelf = shelve.open("shelf", writeback=True)
+shelf["list"] = []
+shelf["list"].append(1)
+temporary = tempfile.NamedTemporaryFile(dir=".", suffix=".temporary")
+atexit.register(lambda: print("atexit", flush=True))
 
 def model_fn(features, labels, mode):
     loss = tf.compat.v1.get_variable("w", []) * tf.reduce_sum(tf.cast(features, tf.float32))
@@ -111,115 +144,61 @@ def model_fn(features, labels, mode):
 
 def sleep(i):
     if i:
-        time.sleep({2 * processes.HANGS})
+        time.sleep(2 if sys.argv[2] == "ends" else {2 * processes.HANGS})
     return i
-
-def compute():
-    yield 0
-    while True:
-        pass
-
-def read(i):
-    # Nobody writes to this named pipe, so TensorFlow's op waits for ever.
-    text = tf.io.read_file(tf.gather(["/dev/null", "pipe"], tf.minimum(i, 1)))
-    return tf.cast(tf.strings.length(text), tf.int64)
 
 def input_fn():
     samples = tf.data.Dataset.range(3)
-    if sys.argv[1] == "sleeps":
-        samples = samples.map(lambda i: tf.numpy_function(sleep, [i], tf.int64))
-    elif sys.argv[1] == "computes":
-        of_each = tf.TensorSpec([], tf.int64)
-        samples = tf.data.Dataset.from_generator(compute, output_signature=of_each)
-    else:
-        samples = samples.map(read)
-    return samples.prefetch(2)
+    return samples.map(lambda i: tf.numpy_function(sleep, [i], tf.int64)).prefetch(2)
 
-train = lambda: tf.estimator.Estimator(model_fn, "model").train(input_fn, steps=1)
-if sys.argv[2] == "thread":
-    threading.Thread(target=train).start()
-else:
-    train()
-atexit.register(lambda: print("last" if os.getpid() == process else "copied"))
-threading.Thread(target=lambda: time.sleep(1) or print("thread")).start()
-print("trained")
+tf.estimator.Estimator(model_fn, "model").train(input_fn, steps=1)
+print("trained", flush=True)
+sys.exit(7)
 """
-OUTPUT = ["1", "trained", "thread", "last", "first"]
-ENDS = {"": 0, "sys.exit(7)": 7, "raise ValueError": 1, "raise KeyboardInterrupt": -signal.SIGINT}
-"""Last line of a program -> its exit status."""
 
 
-def start(program, reads, ends_by, folder):
-    os.mkfifo(folder / "pipe")
-    return subprocess.Popen(
-        [sys.executable, "-c", program, reads, ends_by],
-        cwd=folder,
+@pytest.mark.slow
+@pytest.mark.parametrize("side", ["ours", "stock"])
+def test_a_process_that_waited_writes_what_it_left_open(side, tmp_path):
+    done = processes.run_side(side, "-c", PROGRAM, side, "ends", cwd=tmp_path, status=7)
+    assert done.stdout.splitlines() == ["trained", "atexit", "deleted"]
+    assert (SAID in done.stderr) == (side == "ours")
+    assert gzip.open(tmp_path / "text.gz", "rt").read() == "written"
+    assert zipfile.ZipFile(tmp_path / "archive.zip").read("name") == b"written"
+    assert shelve.open(str(tmp_path / "shelf"), "r")["list"] == [1]
+    assert not list(tmp_path.glob("*.temporary"))
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_call_that_waits_for_its_dataset(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "ours", "hangs"],
+        cwd=tmp_path,
         env=processes.environment(),
-        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=processes.default_signals,
     )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "reads, end",
-    [("sleeps", end) for end in ENDS] + [("computes", "sys.exit(7)"), ("reads", "sys.exit(7)")],
-)
-def test_a_process_does_not_wait_for_its_input(reads, end, tmp_path):
-    process = start(PROGRAM + end, reads, "copy", tmp_path)
-    out, err = process.communicate(timeout=processes.HANGS)
-    assert process.returncode == ENDS[end], err
-    assert out.splitlines() == OUTPUT
-    assert WAITS not in err
-    assert ("Traceback" in err) == end.startswith("raise")
-    assert (tmp_path / "left_open.txt").read_text() == "written"
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="no thread trains when Python ends")
-def test_a_process_does_not_wait_for_the_input_of_a_thread(tmp_path):
-    """The main thread ends first."""
-    process = start(PROGRAM, "sleeps", "thread", tmp_path)
-    out, err = process.communicate(timeout=processes.HANGS)
-    assert process.returncode == 0, err
-    assert out.splitlines() == OUTPUT
-    assert "Traceback" not in err and WAITS not in err
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("ends_by", ["no copy", "copy hangs"])
-def test_ctrl_c_ends_a_process_that_waits_for_its_input(ends_by, tmp_path):
-    process = start(PROGRAM, "sleeps", ends_by, tmp_path)
     try:
-        assert any(line == WAITS for line in process.stderr)
-        time.sleep(2)
-        assert process.poll() is None
+        assert any(SAID in line for line in process.stderr)
         process.send_signal(signal.SIGINT)
         assert process.wait(processes.HANGS) == -signal.SIGINT
-        out, _ = process.communicate()
-        assert out.splitlines() == (OUTPUT if ends_by == "copy hangs" else OUTPUT[:3])
     finally:
         process.kill()
+        process.communicate()
 
 
 def test_no_thread_starts_during_python_shutdown(tmp_path, monkeypatch):
     """A thread started then never runs, and waiting for it would hang."""
-    closed_by, close = [], v1.Session.close
-
-    def seen(session):
-        closed_by.append(threading.current_thread().name)
-        close(session)
-
-    monkeypatch.setattr(v1.Session, "close", seen)
+    started = []
     values = make("plain", tmp_path).predict(
         lambda: tf.data.Dataset.from_tensors(np.ones(1, np.int64)).repeat()
     )
     next(values)
     monkeypatch.setattr(sys, "is_finalizing", lambda: True)
+    monkeypatch.setattr(threading.Timer, "start", lambda timer: started.append(timer))
     values.close()
-    assert closed_by and "close a session" not in closed_by
+    assert not started
 
 
 def test_a_session_is_freed_with_its_call(tmp_path):

@@ -7,9 +7,7 @@ has only one version. The reason for an attribute that only some versions have b
 `estimator_emb.compat.internals`.
 """
 
-import atexit
 import importlib
-import threading
 
 import tensorflow as tf
 
@@ -25,8 +23,6 @@ with tf.Graph().as_default():
     _mapped = tf.data.Dataset.range(1).map(lambda one: one)
 
 ATTRIBUTES = {
-    atexit: {"_run_exitfuncs": "exit functions run before the process is copied"},
-    threading: {"_register_atexit": "the exit function that copies is registered last"},
     _keras_backend: {"_SEED_GENERATOR": "the seed of a RunConfig is that of Keras's layers too"},
     tf.Operation: {
         "_add_control_input": "a read of a step is ordered before the writes",
