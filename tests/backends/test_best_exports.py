@@ -54,6 +54,20 @@ def test_a_restart_exports_only_better_models(kind, name, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("has_exports", [True, False])
+def test_a_half_record_in_an_event_file_is_named(has_exports, tmp_path, caplog):
+    assert run("plain", tmp_path, 2)
+    (damaged,) = (tmp_path / "eval").glob("*.tfevents.*")
+    with damaged.open("ab") as file:
+        file.write(damaged.read_bytes()[:30])
+    if not has_exports:
+        tf.io.gfile.rmtree(f"{tmp_path}/export")
+    assert run("plain", tmp_path, 4) != has_exports  # Step 2 has the best loss.
+    said = [one for one in harness.said(caplog) if f"the event file {damaged} is damaged" in one]
+    assert len(said) == has_exports
+
+
+@pytest.mark.slow
 def test_uses_compare_fn_and_event_file_pattern(tmp_path):
     def higher(best_eval_result, current_eval_result):
         return current_eval_result["loss"] > best_eval_result["loss"]

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.compat.internals.estimators import BestExporter
+from estimator_emb.reporting.console import logger
 
 _ANY_NAME = "eval/*.tfevents.*"
 """The default pattern of event files. It matches only evaluations without a name."""
@@ -24,15 +25,36 @@ def begin(estimator: Any, eval_spec: Any) -> None:
         pattern = getattr(exporter, "_event_file_pattern", None)
         if not isinstance(exporter, BestExporter) or not pattern:
             continue
-        folder = os.path.join(estimator.model_dir, "export", exporter.name)
-        if exporter._model_dir == estimator.model_dir or not _has_exports(folder):
+        if exporter._model_dir == estimator.model_dir:
+            continue
+        exporter._model_dir = estimator.model_dir  # Otherwise the exporter reads the files itself.
+        if not _has_exports(os.path.join(estimator.model_dir, "export", exporter.name)):
             continue
         pattern = os.path.join(estimator.model_dir, pattern)
         if exporter._event_file_pattern == _ANY_NAME:
             pattern = os.path.join(estimator.eval_dir(eval_spec.name), os.path.basename(_ANY_NAME))
-        exporter._model_dir = estimator.model_dir
-        exporter._best_eval_result = exporter._get_best_eval_result(pattern)
+        for path in tf.io.gfile.glob(pattern):
+            _read(path, exporter)
         exporter._has_exported = True
+
+
+def _read(path: str, exporter: Any) -> None:
+    """Gives an exporter the best evaluation of an event file, up to a damaged record."""
+    try:
+        for event in tf.compat.v1.train.summary_iterator(path):
+            values = [value for value in event.summary.value if value.HasField("simple_value")]
+            result = {value.tag: value.simple_value for value in values}
+            best = exporter._best_eval_result
+            if result and (best is None or exporter._compare_fn(best, result)):
+                exporter._best_eval_result = result
+    except tf.errors.DataLossError as error:
+        logger.warning(
+            "BestExporter %r: the event file %s is damaged (%s). The evaluations behind the damage "
+            "are not compared.",
+            exporter.name,
+            path,
+            error.message,
+        )
 
 
 def _has_exports(folder: str) -> bool:
