@@ -137,6 +137,17 @@ def unique(loss):
     return tf.stop_gradient(tf.unique(loss[None])[0])  # The size depends on values.
 
 
+def queued(loss):
+    """A resource beside the step, which TensorFlow's lowering would answer by SIGSEGV."""
+    return tf.queue.FIFOQueue(1, [tf.float32], shapes=[[]]).dequeue()
+
+
+def shuffled(loss):
+    queue = v1.train.range_input_producer(3, shuffle=True)
+    v1.get_default_graph().clear_collection(v1.GraphKeys.SUMMARIES)
+    return tf.cast(queue.dequeue(), tf.float32)
+
+
 @pytest.mark.parametrize(
     ("of_loss", "first", "line", "last"),
     [
@@ -171,6 +182,18 @@ def unique(loss):
             "maximum_iteration to a suitable value.",
             "The op 'gradients/while_grad/Placeholder_0/accumulator' was made by ",
             "Give each loop a constant maximum_iterations, a recurrent layer a static length.",
+        ),
+        *(
+            (
+                of_loss,
+                f"{CANNOT}FIFOQueueV2 {name!r} is on the host, and is no variable.",
+                f"The op {name!r} was made by ",
+                HOST_ONLY,
+            )
+            for of_loss, name in (
+                (queued, "fifo_queue"),
+                (shuffled, "input_producer"),
+            )
         ),
         (
             unique,

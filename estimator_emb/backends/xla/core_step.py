@@ -86,14 +86,19 @@ def explained(words: str) -> str:
     graph = tf.compat.v1.get_default_graph()
     nodes = dict.fromkeys(re.findall(r"\{\{node ([^}]+)\}\}", words))
     known = {op.name: op for op in graph.get_operations()}
-    made = filter(None, (frames.made_by(known[node]) for node in nodes if node in known))
+    made = [frames.made_by(known[node]) for node in nodes if node in known]
     reason = re.split(r"\n\s*(?:Stack trace|The op is created|tf2xla conversion)", words)[0]
     reason = re.sub(r"\{\{(?:function_node [^}]*|node ([^}]*))\}\}", r"\1", reason)
     reason = reason.removeprefix("Failed getting HLO text: '").strip(" \n'.")
+    return _cannot_run(reason, made)
+
+
+def _cannot_run(reason: str, made: Sequence[str]) -> str:
     todo = "What only the host can do belongs into input_fn, or into host_call and eval_metrics."
     if "tensor list" in reason:
         todo = "Give each loop a constant maximum_iterations, a recurrent layer a static length."
-    return "\n".join([f"model_fn's step cannot run on PJRT devices: {reason}.", *made, todo])
+    first = f"model_fn's step cannot run on PJRT devices: {reason}."
+    return "\n".join([first, *filter(None, made), todo])
 
 
 def lower_core(
@@ -159,7 +164,7 @@ def taken_out(
     """Returns a step of the default graph's ops that are in `needed` and have a name in `inside`.
 
     The step's arguments are tensors from other ops, and the tensors named `sources`. Raises
-    CannotLower if an argument has a dynamic shape.
+    CannotLower if an argument has a dynamic shape, or is a queue, a table or another resource.
     """
     graph = tf.compat.v1.get_default_graph()
     step = tf.compat.v1.GraphDef()
@@ -182,6 +187,9 @@ def taken_out(
         if one.name in sources or one.op.name not in inside
     }
     for tensor in arguments.values():
+        if tensor.dtype == tf.resource:  # TensorFlow's lowering would crash.
+            reason = f"{tensor.op.type} {tensor.op.name!r} is on the host, and is no variable"
+            raise CannotLower(_cannot_run(reason, [frames.made_by(tensor.op)]))
         if not tensor.shape.is_fully_defined():
             raise CannotLower(
                 f"{tensor.name} reaches the step with the dynamic shape {tensor.shape}: give it a "
