@@ -94,7 +94,10 @@ COMPILER_PYTHON = EnvironmentVariable(
 NATIVE = EnvironmentVariable(
     "ESTIMATOR_EMB_NATIVE", "0 trains without the native kernels", ("0", "1")
 )
-CACHE = EnvironmentVariable("ESTIMATOR_EMB_CACHE", "the folder of the built native kernels")
+CACHE = EnvironmentVariable(
+    "ESTIMATOR_EMB_CACHE",
+    "the folder of the built native kernels, and of programs that XLA compiled",
+)
 NATIVE_SANITIZE = EnvironmentVariable(
     "ESTIMATOR_EMB_NATIVE_SANITIZE", "1 builds the native kernels with sanitizers"
 )

@@ -129,14 +129,15 @@ def library(
         platform.machine(),
     )
     stem = f"{name}-{_digest(made_from)}"
-    directory = cache.directory()
+    directory, flaw = cache.directory() / "kernels", ""
     compiler = _compiler()
-    if compiler is None:
-        return _library_in_cache(directory, stem, symbols)
-    path = directory / f"{stem}-{_digest(_identity(compiler))}.so"
-    flaw = ""
+    if compiler is None and not directory.is_dir():
+        raise BuildError(_NO_COMPILER)
     try:
-        cache.check_folder(directory)
+        cache.private("kernels")
+        if compiler is None:
+            return _library_in_cache(directory, stem, symbols)
+        path = directory / f"{stem}-{_digest(_identity(compiler))}.so"
         flaw = cache.flaw(path, symbols)
         if not flaw:
             cache.clean(directory)
@@ -175,10 +176,7 @@ def _digest(made_from: object) -> str:
 
 def _library_in_cache(directory: pathlib.Path, stem: str, symbols: Sequence[str]) -> str:
     """Returns the path of a sound library. Raises BuildError if the cache does not have it."""
-    found = sorted(directory.glob(f"{stem}-*.so"))
-    if found:
-        cache.check_folder(directory)
-    for path in found:
+    for path in sorted(directory.glob(f"{stem}-*.so")):
         if not cache.flaw(path, symbols):
             return str(path)
     raise BuildError(_NO_COMPILER)
@@ -187,8 +185,8 @@ def _library_in_cache(directory: pathlib.Path, stem: str, symbols: Sequence[str]
 def _put(path: pathlib.Path, flaw: str, made: Callable[[pathlib.Path], pathlib.Path]) -> None:
     """Moves the library that `made` builds to `path`, or keeps the reason if the build fails."""
     failed = path.with_suffix(".failed")
-    with contextlib.suppress(FileNotFoundError, cache.UnsafeError):
-        if reason := cache.read_safely(failed).decode(errors="replace").strip():
+    with contextlib.suppress(FileNotFoundError):
+        if reason := failed.read_text(errors="replace").strip():
             raise BuildError(reason)
     with tempfile.TemporaryDirectory(prefix=cache.SCRATCH, dir=path.parent) as name:
         scratch = pathlib.Path(name)

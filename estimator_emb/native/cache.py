@@ -1,25 +1,22 @@
-"""The folder of built libraries, shared by processes.
+"""The cache of built libraries and compiled programs, shared by a user's processes.
 
-It is ESTIMATOR_EMB_CACHE, or else `estimator_emb` in XDG_CACHE_HOME or ~/.cache. A library ends
-with a digest of its name and content, and is synced before it is renamed. So a file with a wrong
-digest was damaged later, and is built again. Writers hold a lock, and remove the leftovers of
-killed builds.
+It is ESTIMATOR_EMB_CACHE, or else `estimator_emb` in XDG_CACHE_HOME or ~/.cache. The code in it runs
+with this user's rights. So libraries and programs each have a folder that is open to this user
+only.
 
-The digest does not protect against other users, who could add a library that runs as this user. So
-the folder, its parents and its files must belong to this user or root, and must not be writable by
-others. Then no other user can exchange a file between its check and its use.
+A library ends with a digest of its name and content, and is synced before it is renamed. So a file
+with a wrong digest was damaged later, and is built again. Writers hold a lock, and remove the
+leftovers of killed builds.
 """
 
 import contextlib
-import errno
 import hashlib
 import os
 import pathlib
 import shutil
 import stat
 import time
-from collections.abc import Iterator, Sequence
-from typing import IO
+from collections.abc import Collection, Iterator, Sequence
 
 from estimator_emb.catalog import environment
 from estimator_emb.reporting.console import logger
@@ -41,11 +38,11 @@ class BuildError(Exception):
 
 
 class UnsafeError(BuildError):
-    """Raised if another user can write a file or folder of the cache."""
+    """Raised if another user could change the cache, or has changed it."""
 
 
 def directory() -> pathlib.Path:
-    """Returns the folder of built libraries, without links in its path, or raises BuildError."""
+    """Returns the folder of the cache, without links in its path, or raises BuildError."""
     if fcntl is None:
         raise BuildError("this system lacks Python's fcntl, needed to lock the cache of kernels")
     own = environment.CACHE.value()
@@ -65,54 +62,56 @@ def directory() -> pathlib.Path:
     return pathlib.Path(os.path.realpath(folder))
 
 
-def check_folder(folder: pathlib.Path) -> None:
-    """Creates the folder, a path without links. Raises UnsafeError if others can change it."""
-    for part in (*reversed(folder.parents), folder):  # A safe folder protects its content.
-        with contextlib.suppress(FileExistsError):  # Another process creates it too.
-            if not os.path.lexists(part):
-                part.mkdir(mode=0o700)
-        status = os.lstat(part)
+def private(name: str) -> pathlib.Path:
+    """Returns the folder `name` in the cache. Creates it, and folders above it, for this user only.
+
+    Raises UnsafeError if others could replace the folder, or if anything in it is not this user's.
+    """
+    folder, user = directory() / name, os.geteuid()
+    for above in reversed(folder.parents):
+        _create(above)
         # In a sticky folder such as /tmp, others can only replace their own files.
-        sticky = part != folder and bool(status.st_mode & stat.S_ISVTX)
-        if by_others := _by_others(status, sticky):
-            own = status.st_uid == os.geteuid() and not status.st_mode & stat.S_ISVTX
-            remedy = f"chmod go-w {part}, or " if own else ""
-            raise UnsafeError(
-                f"another user could put a library into the cache {folder}, because {part} "
-                f"{by_others}; {remedy}set ESTIMATOR_EMB_CACHE to a folder that only you can write"
-            )
+        sticky = above.lstat().st_mode & stat.S_ISVTX
+        _check(above, (0, user), 0 if sticky else 0o022)
+    _create(folder)
+    _check(folder, (user,), 0o077)
+    for place, folders, files in os.walk(folder):
+        for entry in (*folders, *files):
+            with contextlib.suppress(FileNotFoundError):  # Another process has removed it.
+                _check(pathlib.Path(place, entry), (user,))
+    return folder
 
 
-def _by_others(status: os.stat_result, sticky: bool = False) -> str:
-    """Returns how other users can change a file or folder, or '' if they cannot."""
-    if status.st_uid not in (0, os.geteuid()):
-        return f"belongs to user {status.st_uid}"
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not sticky:
-        return f"can be written by others (mode {stat.S_IMODE(status.st_mode):04o})"
-    return ""
+def _create(folder: pathlib.Path) -> None:
+    with contextlib.suppress(FileExistsError):  # Another process creates it too.
+        if not os.path.lexists(folder):
+            folder.mkdir(mode=0o700)
 
 
-def read_safely(path: pathlib.Path) -> bytes:
-    """Returns the content of a file. Raises UnsafeError if another user could have written it."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        status = os.fstat(descriptor)
-        if by_others := _by_others(status):
-            raise UnsafeError(by_others)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "Not a regular file", str(path))
-        with open(descriptor, "rb", closefd=False) as file:
-            return file.read()
-    finally:
-        os.close(descriptor)
+def _check(path: pathlib.Path, owners: Collection[int], closed: int = 0) -> None:
+    """Raises UnsafeError for a link, other owners, or a mode with any of the bits `closed`."""
+    status = path.lstat()
+    mode = stat.S_IMODE(status.st_mode)
+    how = remedy = ""
+    if stat.S_ISLNK(status.st_mode):
+        how = "is a link"
+    elif status.st_uid not in owners:
+        how = f"belongs to user {status.st_uid}"
+    elif mode & closed:
+        how = f"has mode {mode:04o}"
+        if status.st_uid == os.geteuid():
+            remedy = f"chmod {mode & ~closed:04o} {path}, or "
+    if how:
+        raise UnsafeError(
+            f"another user could put code into the cache, because {path} {how}; {remedy}set "
+            "ESTIMATOR_EMB_CACHE to a folder that only you can write"
+        )
 
 
 def flaw(path: pathlib.Path, symbols: Sequence[str] = ()) -> str:
     """Returns why the library at `path` is unusable, or ''. It must define `symbols`."""
     try:
-        content = read_safely(path)
-    except UnsafeError as error:
-        return str(error)
+        content = path.read_bytes()
     except OSError:
         return "is damaged"
     if content[-_LENGTH:] != _seal(path.name, content[:-_LENGTH]):
@@ -131,9 +130,8 @@ def put(library: pathlib.Path, path: pathlib.Path) -> None:
 
 
 def put_as_it_is(made: pathlib.Path, path: pathlib.Path) -> None:
-    """Moves a file to `path`. Others may not write it there, whatever the umask."""
+    """Moves a file to `path`."""
     with open(made, "rb") as file:
-        os.fchmod(file.fileno(), stat.S_IMODE(os.fstat(file.fileno()).st_mode) & ~0o022)
         os.fsync(file.fileno())
     os.replace(made, path)
     folder = os.open(path.parent, os.O_RDONLY)
@@ -151,7 +149,7 @@ def _seal(name: str, content: bytes) -> bytes:
 @contextlib.contextmanager
 def locked(folder: pathlib.Path, timeout: float) -> Iterator[None]:
     """Locks the folder, and removes leftover files. Raises BuildError after `timeout` seconds."""
-    with _lock_file(folder) as file:
+    with open(folder / "lock", "ab") as file:
         started, logged = time.monotonic(), False
         while True:
             with contextlib.suppress(BlockingIOError):
@@ -177,13 +175,3 @@ def clean(folder: pathlib.Path) -> None:
         if any(folder.glob(_SCRATCHES)):
             with locked(folder, timeout=-1.0):
                 pass
-
-
-def _lock_file(folder: pathlib.Path) -> IO[bytes]:
-    """Opens the lock file. First removes a file that another user could have put there."""
-    path = folder / "lock"
-    with contextlib.suppress(FileNotFoundError):
-        status = os.lstat(path)
-        if not stat.S_ISREG(status.st_mode) or _by_others(status):
-            os.unlink(path)
-    return open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+b")

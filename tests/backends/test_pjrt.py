@@ -444,10 +444,10 @@ def test_training_resumes_after_a_signal(number, place, owner, function, call, t
     status = 128 + number if number == signal.SIGTERM else -number
     processes.run(ENDS_ITSELF, number, *arguments, status=status, **environment)
     assert 0 < int(tf.train.latest_checkpoint(tmp_path / place).rpartition("-")[2]) < 20
-    compiled = set(os.listdir(tmp_path / "cache" / "jax"))
+    compiled = set(os.listdir(tmp_path / "cache" / "programs"))
     # The second run uses the compiled program of the first.
     assert int(processes.run(ENDS_ITSELF, 0, *arguments, **environment).stdout) > 0
-    assert compiled and set(os.listdir(tmp_path / "cache" / "jax")) == compiled
+    assert compiled and set(os.listdir(tmp_path / "cache" / "programs")) == compiled
     estimator = id_program.make(tmp_path / "host", device="host", cores=2, iterations=5)
     estimator.train(id_program.input_of(4000), max_steps=20)
     at_once, went_on = (every_checkpoint(tmp_path / device) for device in ("host", place))

@@ -36,7 +36,7 @@ BROKEN = "#!/bin/sh\necho 'x.cc:1: error: it is broken' >&2\nexit 3\n"
 @pytest.fixture
 def empty_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("ESTIMATOR_EMB_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+    return tmp_path / "cache" / "kernels"
 
 
 def fake_compiler(monkeypatch, tmp_path, script):
@@ -163,7 +163,7 @@ def test_an_unwritable_cache_is_logged(caplog, monkeypatch, tmp_path, native_lib
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ESTIMATOR_EMB_CACHE", str(tmp_path / "file" / "cache"))
     assert reasons(caplog) == (
-        f"the cache {tmp_path}/file/cache cannot be written (Not a directory); set "
+        f"the cache {tmp_path}/file/cache/kernels cannot be written (Not a directory); set "
         "ESTIMATOR_EMB_CACHE to another folder."
     )
 
@@ -341,7 +341,7 @@ def test_a_lock_that_is_never_released_ends_the_build(
 ):
     caplog.set_level(logging.INFO, "estimator_emb")
     monkeypatch.setattr(build, "_TIMEOUT", 1.1)
-    empty_cache.mkdir()
+    empty_cache.mkdir(0o700, parents=True)
     with open(empty_cache / "lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert refused() == f"another process has held the lock {empty_cache}/lock for 2 s"

@@ -1,6 +1,7 @@
 """Runs a TPU program's model on PJRT devices. They can also train its tables."""
 
 import importlib.util
+import logging
 from typing import Any
 
 import tensorflow as tf
@@ -16,6 +17,7 @@ from estimator_emb.compat.internals.estimators import ModeKeys
 from estimator_emb.engine.cores import Cores
 from estimator_emb.guards.guard import Runs
 from estimator_emb.native import cache
+from estimator_emb.reporting import console
 from estimator_emb.spec import options
 
 _OLDEST = (2, 18)
@@ -150,8 +152,8 @@ def chosen(tpu_config: Any) -> tuple[list[Any], Any]:
 def _folder_of_programs() -> str | None:
     """Returns the folder that caches compiled programs, or None if no folder is safe."""
     try:
-        folder = cache.directory()
-        cache.check_folder(folder)
-    except cache.BuildError:
+        return str(cache.private("programs"))
+    except (cache.BuildError, OSError) as error:
+        text = f"Programs that XLA compiles are not cached: {error}."
+        console.say_once(text, level=logging.WARNING)
         return None
-    return str(folder / "jax")
