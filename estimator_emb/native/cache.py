@@ -1,8 +1,8 @@
 """The cache of built libraries and compiled programs, shared by a user's processes.
 
-It is ESTIMATOR_EMB_CACHE, or else `estimator_emb` in XDG_CACHE_HOME or ~/.cache. The code in it runs
-with this user's rights. So libraries and programs each have a folder that is open to this user
-only.
+It is ESTIMATOR_EMB_CACHE, or else `estimator_emb` in XDG_CACHE_HOME or ~/.cache. The code in it
+runs with this user's rights. So libraries and programs each have a folder that is open to this
+user only.
 
 A library ends with a digest of its name and content, and is synced before it is renamed. So a file
 with a wrong digest was damaged later, and is built again. Writers hold a lock, and remove the

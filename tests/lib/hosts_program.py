@@ -51,7 +51,11 @@ def input_of(case):
 
     def input_fn(params):
         data = batches() if case == "broadcast" else of_host(params, batches())
-        if case in ("broadcast", "small table"):  # These cases have no sparse features.
+        if case in (
+            "broadcast",
+            "small table",
+            "random rows",
+        ):  # These cases have no sparse features.
             data = data.map(lambda features, labels: (dense(features), labels))
         if case == "v2":  # Each core reads its own batch.
             data = data.unbatch().batch(params["batch_size"], drop_remainder=True)
@@ -142,8 +146,9 @@ def estimator(model_dir, case, device="pjrt", cores=None):
         model_fn = twice_the_ages
     if case == "saver":
         model_fn = with_a_saver
-    if case == "small table":
-        spec = harness.tables_spec({"words": ee.TableConfig(1, 4)}, ee.AdagradParameters(0.1))
+    if case in ("small table", "random rows"):
+        table = ee.TableConfig(1 if case == "small table" else 31, 3)
+        spec = harness.tables_spec({"words": table}, ee.AdagradParameters(0.1))
         model_fn = of_words
     if case == "other optimizer" and is_second():
         adam = ee.AdamParameters(0.01, beta1=0.8, sum_inside_sqrt=False)

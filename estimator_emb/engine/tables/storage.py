@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from estimator_emb.compat.internals.graphs import PartitionInfo
-from estimator_emb.engine.tables import partition
+from estimator_emb.engine.tables import initial_rows, partition
 from estimator_emb.optimizers import OptimizationParameters
 from estimator_emb.spec.config import TableConfig
 from estimator_emb.spec.resolved import Table
@@ -125,7 +125,16 @@ def create(
     sizes = [rows] if own_slots else partition.dealt(rows, servers, rounds)
     named_as_part = name_as_part or len(sizes) > 1
     shards = [
-        _Shard(table, name, number, sum(sizes[:number]), size, rows // servers, named_as_part)
+        _Shard(
+            table,
+            name,
+            number,
+            sum(sizes[:number]),
+            size,
+            rows // servers,
+            named_as_part,
+            bool(part),
+        )
         for number, size in enumerate(sizes)
     ]
     if part is not None:
@@ -175,6 +184,7 @@ class _Shard:
     rows: int
     rows_of_server: int
     named_as_part: bool
+    is_of_host: bool
 
     def create(self, dtype: tf.DType) -> TableVariables:
         # The table's own initializer may give float32 only.
@@ -227,7 +237,8 @@ class _Shard:
 
         Initializers that take `partition_info` get it, as they did from TensorFlow's partitioned
         variables. If an initializer returns the whole table, the shard takes its rows. A fixed seed
-        changes with each shard, because the rows of all shards would otherwise be equal.
+        changes with each shard, because the rows of all shards would otherwise be equal. The part
+        of a host has the rows of the whole table's initial value.
         """
         initializer = _unfolded(self.table.config.initializer)
         start, end = self.start, self.start + self.rows
@@ -237,6 +248,16 @@ class _Shard:
         arguments: dict[str, Any] = {}
         asked = [self.rows, whole[1]]
         knows_place = "partition_info" in inspect.signature(initializer).parameters
+        if self.is_of_host:
+
+            def initialize_part(shape: Any, dtype: tf.DType = tf.float32, **_: Any) -> tf.Tensor:
+                given = {"partition_info": None} if knows_place else {}
+                value = tf.convert_to_tensor(initializer(whole, dtype=dtype, **given))
+                if value.shape != whole:
+                    value = tf.ensure_shape(value, whole)
+                return initial_rows.rows_of(value, start, end)
+
+            return initialize_part
         if knows_place:
             arguments["partition_info"] = PartitionInfo(whole, [start, 0])
         if isinstance(initializer, _OF_SHAPE) or not (
