@@ -5,8 +5,10 @@ import pathlib
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
+import textwrap
 import time
 
 import emulated_program
@@ -60,7 +62,10 @@ def emulated(model_dir, case, cores, *steps):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("case", "hosts", "devices"),
-    [("v1", 2, 4), ("v1", 3, 2), ("v1", 4, 1), ("v2", 2, 2), ("broadcast", 2, 2)],
+    [
+        *(("v1", 2, 4), ("v1", 3, 2), ("v1", 4, 1), ("v2", 2, 2), ("broadcast", 2, 2)),
+        ("random rows", 2, 2),
+    ],
 )
 def test_several_hosts_train_like_the_emulated_tpu(case, hosts, devices, tmp_path):
     lines = run(tmp_path / "hosts", case, hosts=hosts, devices=devices)
@@ -299,3 +304,62 @@ def test_refuses_hosts_that_differ_and_unsupported_options(case, options, words,
     seconds = [int(after) for _, after in ends]
     assert max(seconds) - min(seconds) < 30
     assert not any("training cannot go on" in line for line in lines[""])
+
+
+ALONE = """
+    import estimator_emb as ee
+    from estimator_emb.backends.pjrt import backend
+    from estimator_emb.backends.xla import hosts
+
+    hosts._QUIET_SECONDS, hosts._JOIN_SECONDS = 0.1, 5
+    backend.chosen(ee.TPUConfig(device="pjrt"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "address", "words"),
+    [
+        (1, "127.0.0.1:PORT", "host 0 at 127.0.0.1:PORT (Connection refused)"),
+        (1, "absent.invalid:PORT", "host 0 at absent.invalid:PORT (Name or service not known)"),
+        (0, "localhost:PORT", "the other hosts to reach host 0, this one, at localhost:PORT"),
+    ],
+)
+def test_a_host_that_waits_names_the_address(number, address, words):
+    with socket.socket() as reserved:
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        reserved.bind(("127.0.0.1", 0))
+        port = str(reserved.getsockname()[1])
+        started = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(ALONE)],
+            env=processes.users_environment(
+                ESTIMATOR_EMB_HOSTS="2",
+                ESTIMATOR_EMB_HOST=str(number),
+                ESTIMATOR_EMB_COORDINATOR=address.replace("PORT", port),
+                JAX_PLATFORMS="cpu",
+            ),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        lines = iter(started.stderr.readline, "")
+        words = words.replace("PORT", port)
+        assert any(line == f"estimator_emb: Waits for {words}.\n" for line in lines)
+        # No other machine reaches the coordinator.
+        assert listening(int(port)) == ({LOOPBACK} if number == 0 else set())
+        assert list(lines)[-1] == (
+            "ValueError: TPUConfig: device='pjrt' cannot take devices: after 5 s, this host still "
+            f"waits for {words}\n"
+        )
+        assert started.wait(processes.HANGS) == 1
+
+
+LOOPBACK = "0100007F"
+"""127.0.0.1 in /proc/net, where it is also the end of an address of IPv6."""
+
+
+def listening(port):
+    """Returns the ends of the addresses on which a process of this machine accepts connections."""
+    lines = [line for name in ("tcp", "tcp6") for line in open(f"/proc/net/{name}").readlines()[1:]]
+    sockets = [(line.split()[1].rpartition(":"), line.split()[3]) for line in lines]
+    return {
+        place[-8:] for (place, _, of), state in sockets if int(of, 16) == port and state == "0A"
+    }

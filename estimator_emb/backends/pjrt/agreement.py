@@ -7,7 +7,6 @@ chief may ask waiting hosts to take part in a save.
 
 import contextlib
 import enum
-import pickle
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -100,8 +99,8 @@ class Agreement:
         with self._told():
             result = self._alone(call) if self.is_chief else None
             self._meet(State.DONE)
-            (told, *_) = self._hosts.tell(pickle.dumps(result) if self.is_chief else b"")
-        return result if self.is_chief else pickle.loads(told)
+            (told, *_) = self._hosts.tell(_packed(result) if self.is_chief else b"")
+        return result if self.is_chief else _unpacked(told)
 
     def _alone(self, call: Callable[[], Any]) -> Any:
         """Returns the result of `call` on the chief, while the other hosts wait."""
@@ -224,3 +223,18 @@ class Agreement:
         ]
         self._over = HostError("\n".join(lines))
         raise self._over
+
+
+def _packed(result: Any) -> bytes:
+    """Serializes the result of an evaluation or export: a dict of scalars and arrays, or bytes."""
+    message = tf.compat.v1.NameAttrList()
+    for name, value in (result if isinstance(result, dict) else {"": result}).items():
+        message.attr[name].tensor.CopyFrom(tf.make_tensor_proto(np.asarray(value)))
+    return bytes(message.SerializeToString())
+
+
+def _unpacked(text: bytes) -> Any:
+    """Reverses `_packed`. Unlike a pickle, such a message cannot run code."""
+    tensors = tf.compat.v1.NameAttrList.FromString(text).attr.items()
+    named = {name: tf.make_ndarray(one.tensor)[()] for name, one in tensors}
+    return named.get("", named)

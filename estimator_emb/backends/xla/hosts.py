@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -22,6 +23,8 @@ from jax._src import distributed
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+_QUIET_SECONDS, _JOIN_SECONDS = 3, 300
+"""How long a host waits for the others at its start until it says so, and until it gives up."""
 _HEARTBEAT_SECONDS = 10
 """A host is lost if it is silent for this time."""
 _SHUTDOWN_SECONDS = 7 * 24 * 3600
@@ -53,20 +56,53 @@ def join(count: int | None, number: int | None, coordinator: str | None) -> None
       coordinator: 'ADDRESS:PORT' of host 0.
 
     Raises:
-      RuntimeError: jax finds no hosts, or cannot reach them.
+      RuntimeError: jax finds no hosts, or they have not joined within five minutes.
     """
     if jax.distributed.is_initialized():
         return
+    failed: list[Exception] = []
+    # These names of host 0 mean this machine on every host.
+    on_one_machine = (coordinator or "").startswith(("localhost:", "127.", "[::1]:"))
+
+    def initialize() -> None:
+        try:
+            jax.distributed.initialize(
+                coordinator,
+                count,
+                number,
+                initialization_timeout=_SHUTDOWN_SECONDS,  # Then jax would abort the process.
+                heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
+                shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
+                coordinator_bind_address=coordinator if on_one_machine else None,
+            )
+        except (RuntimeError, ValueError) as error:  # E.g. jax does not recognize a cluster.
+            failed.append(error)
+
+    joining = threading.Thread(target=initialize, daemon=True)
+    joining.start()
+    joining.join(_QUIET_SECONDS)
+    if joining.is_alive():
+        _say(f"Waits for {_awaited()}.")
+        joining.join(_JOIN_SECONDS)
+    if joining.is_alive():
+        atexit.register(_end)
+        raise RuntimeError(f"after {_JOIN_SECONDS} s, this host still waits for {_awaited()}")
+    if failed:
+        raise RuntimeError(str(failed[0])) from failed[0]
+
+
+def _awaited() -> str:
+    """Describes the hosts for which this one waits, with the address of host 0."""
+    state = distributed.global_state
+    address = state.coordinator_address or "an address that jax does not know yet"
+    if state.service is not None:
+        return f"the other hosts to reach host 0, this one, at {address}"
+    name, _, port = address.rpartition(":")
     try:
-        jax.distributed.initialize(
-            coordinator,
-            count,
-            number,
-            heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
-            shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
-        )
-    except ValueError as error:  # jax does not recognize a cluster.
-        raise RuntimeError(str(error)) from error
+        socket.create_connection((name.strip("[]"), port), timeout=_ANSWER_SECONDS).close()
+    except OSError as error:
+        return f"host 0 at {address} ({error.strerror or error})"
+    return f"host 0 at {address}, which answers, and for the hosts that it waits for"
 
 
 class Hosts:
