@@ -2,10 +2,13 @@
 
 `drive` turns an input into a step:
 
-1. The runner reads a batch, and the tables take their ids from the batch.
-2. The guards check the batch, then model_fn runs inside the guards' contexts.
-3. The guards check the value that model_fn returned.
-4. The runner builds a step that creates, looks up and updates the tables.
+1. The runner feeds a batch, and the tables read their ids from the batch.
+2. The guards check the batch. model_fn runs inside the guards' contexts, on the activations that
+   the tables look up. The guards check the value that model_fn returned.
+3. The runner replicates the step of model_fn on all cores.
+4. The tables are created under the names that model_fn has given them, and looked up.
+5. The tables' optimizers update the rows by the gradients of all cores (`engine.update`).
+6. The runner returns a step that does all of this.
 
 Backends differ in two objects. A `TableStep` says where the tables are. Without a `TableStep`,
 model_fn gets the input unchanged. A `Runner` says where the model runs.
@@ -13,8 +16,10 @@ model_fn gets the input unchanged. A `Runner` says where the model runs.
 
 import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import tensorflow as tf
 
 from estimator_emb.compat import custom_gradients, legacy_optimizers
 from estimator_emb.compat.internals.graphs import fn_args
@@ -29,8 +34,29 @@ from estimator_emb.guards.watching import GraphGuards
 from estimator_emb.reporting import console
 
 
+@dataclasses.dataclass(frozen=True)
+class Replicas:
+    """The step of model_fn on all cores.
+
+    Attributes:
+      spec: the value that model_fn returned, with tensors that a session can run.
+      losses: the loss of each core, if the cores are replicas.
+      gradients: as in `LiveTables.apply_gradients`.
+    """
+
+    spec: Any
+    losses: Sequence[tf.Tensor] = ()
+    gradients: Any = None
+
+
 class Runner:
-    """Base class that runs a model_fn once. `cores` share its batch."""
+    """Base class that runs a model_fn once. `cores` share its batch.
+
+    Attributes:
+      divides: whether each core takes its own part of a batch, and tables read the ids of all.
+    """
+
+    divides = False
 
     def __init__(self, guards: GraphGuards, cores: Cores):
         self.guards = guards
@@ -40,13 +66,12 @@ class Runner:
         """Returns a line to log before training, or None."""
         return None
 
-    def read(self, tables: TableStep | None) -> tuple[ModelBatch, PendingLookup | None, Any]:
-        """Returns a batch, its pending lookup, and the features that other columns may read."""
+    def feed(self, tables: TableStep | None) -> ModelBatch:
+        """Returns a batch."""
         raise NotImplementedError
 
-    def carried(self, batch: ModelBatch, tables: TableStep) -> ModelBatch:
-        """Returns the batch that the activations belong to: with pipelining, the previous batch."""
-        return batch
+    def check(self, batch: ModelBatch, others: dict[str, tf.Tensor]) -> None:
+        """Raises an error for a batch that the cores refuse. `others` as in `PendingLookup`."""
 
     def running(self) -> contextlib.AbstractContextManager[Any]:
         """Returns a context in which model_fn sees the same state as on its device."""
@@ -56,9 +81,22 @@ class Runner:
         """Calls model_fn and returns its result."""
         raise NotImplementedError
 
-    def step(self, spec: Any, pending: PendingLookup | None) -> Any:
-        """Returns the step for the value that model_fn returned, with the table updates."""
-        return spec
+    def replicate(self, spec: Any, pending: PendingLookup | None) -> Replicas:
+        """Returns the step of model_fn on all cores."""
+        return Replicas(spec)
+
+    def step(self, spec: Any, after: Any) -> Any:
+        """Returns the step for the spec of `replicate`.
+
+        `after` is an op or tensor that the step must run too, or None. In training, it updates the
+        tables. In evaluation, it fails for a bad batch.
+        """
+        if after is not None and self.guards.call.training:
+            return spec._replace(train_op=tf.group(spec.train_op, after))
+        if after is None or getattr(spec, "loss", None) is None:
+            return spec
+        with tf.control_dependencies([after]):
+            return spec._replace(loss=tf.identity(spec.loss))
 
 
 class ThisGraph(Runner):
@@ -79,8 +117,8 @@ class ThisGraph(Runner):
         self._given = features, kwargs.get("labels")
         self._kwargs = kwargs
 
-    def read(self, tables: TableStep | None) -> tuple[ModelBatch, PendingLookup | None, Any]:
-        return ModelBatch(*self._given), None, {}
+    def feed(self, tables: TableStep | None) -> ModelBatch:
+        return ModelBatch(*self._given)
 
     def call(self, batch: ModelBatch) -> Any:
         kwargs = self._kwargs
@@ -90,29 +128,54 @@ class ThisGraph(Runner):
 
 
 def drive(runner: Runner, tables: TableStep | None) -> Any:
-    """Reads a batch, runs model_fn on it, and returns the step that the runner builds."""
+    """Feeds a batch, runs model_fn on it, trains its tables, and returns the step of all this."""
     guards = runner.guards
     call = guards.call
     if call.training:
         said = (runner.says(), tables.describe() if tables else None)
         for line in filter(None, said):
             console.say_once(line, call.model_dir)
-    batch, pending, ids = runner.read(tables)
-    batch = guards.before(batch)
-    reads: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
-    if tables is not None and pending is not None:
-        batch = runner.carried(batch, tables)
-        columns = ColumnReads(
-            tables.tables, pending.features, ids, pending.again, tables.from_previous_step
-        )
-        batch = dataclasses.replace(batch, activations=columns.features)
-        reads = columns.running()
+    batch = runner.feed(tables)
+    pending = None if tables is None else tables.enqueue(batch.looked_up)
+    batch = guards.before(_checked(runner, batch, pending))
+    batch, reads = _with_activations(runner, batch, pending)
     with guards.around(batch), runner.running(), reads:
         if call.has_spec:
             scopes.record()
         spec = runner.call(batch)
-    spec = guards.after(spec)
-    return guards.built(runner.step(spec, pending))
+    replicas = runner.replicate(guards.after(spec), pending)
+    guards.losses = replicas.losses
+    after = None
+    if pending is not None:
+        guards.lookup = live = pending.create_tables(replicas.spec)
+        trained = call.training
+        after = live.update(replicas.spec, replicas.gradients) if trained else live.checked
+    return guards.built(runner.step(replicas.spec, after))
+
+
+def _checked(runner: Runner, batch: ModelBatch, pending: PendingLookup | None) -> ModelBatch:
+    """Returns a batch that the runner accepts, with its number of samples if no cores divide it."""
+    runner.check(batch, {} if pending is None else pending.others)
+    if pending is None or runner.divides:
+        return batch
+    return dataclasses.replace(batch, samples=pending.static_batch)
+
+
+def _with_activations(
+    runner: Runner, batch: ModelBatch, pending: PendingLookup | None
+) -> tuple[ModelBatch, contextlib.AbstractContextManager[Any]]:
+    """Returns the batch that model_fn gets, and a context in which feature columns read it."""
+    if pending is None:
+        return batch, contextlib.nullcontext()
+    tables, ids = pending.step, {}
+    if not runner.divides:  # Cores have taken the previous batch, and read no ids.
+        ids = batch.looked_up
+        features, labels = tables.from_previous_step((batch.features, batch.labels))
+        batch = dataclasses.replace(batch, features=features, labels=labels)
+    columns = ColumnReads(
+        tables.tables, pending.features, ids, pending.again, tables.from_previous_step
+    )
+    return dataclasses.replace(batch, activations=columns.features), columns.running()
 
 
 def driven(model_fn: Callable[..., Any], run: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from estimator_emb.backends.base import EstimatorRequest
 from estimator_emb.engine.dropped import DroppedIds
-from estimator_emb.engine.engine import TableStep
-from estimator_emb.engine.kernels import Factory, TensorFlowKernels
+from estimator_emb.engine.engine import Place, TableStep
+from estimator_emb.engine.kernels import TensorFlowKernels
 from estimator_emb.guards.watching import GraphGuards
 from estimator_emb.native import select_kernels, serving
 from estimator_emb.spec import options
@@ -41,42 +41,33 @@ class HostTables:
             self._request.spec,
             self._request.tables,
             call.training,
+            Place(
+                TensorFlowKernels if call.exporting else choose,
+                in_this_process=not servers,
+                shards=max(len(servers), 1),
+                dtype=tf.float32 if call.float16 is None else tf.float16,
+            ),
             guards.cores,
-            shards=max(len(servers), 1),
             dropped=self._dropped(call.exporting),
-            kernels=TensorFlowKernels if call.exporting else choose,
             look_up_integers=True,
             summarizes=self._summarizes,
-            in_this_process=not servers,
-            dtype=tf.float32 if call.float16 is None else tf.float16,
         )
 
     def beside_cores(
-        self,
-        guards: GraphGuards,
-        batch_size: int | None,
-        on_devices: Factory | None,
-        part: tuple[int, int] | None = None,
+        self, guards: GraphGuards, place: Place, batch_size: int | None
     ) -> TableStep | None:
-        """Returns a `TableStep` that all cores of an emulated TPU share.
-
-        `on_devices` makes kernels that train the tables on devices. None trains them on the host.
-        `batch_size` and `part` are as in `TableStep`.
-        """
+        """Returns a `TableStep` that all cores of an emulated TPU share."""
         if self._request.spec is None:
             return None
         return TableStep(
             self._request.spec,
             self._request.tables,
             guards.call.training,
+            place,
             guards.cores,
             batch_size=batch_size,
-            as_parts=True,
-            part=part,
             dropped=self._dropped(exporting=False),
-            kernels=on_devices or select_kernels.kernels_for,
-            summarizes=self._summarizes and on_devices is None,
-            place="on the host" if on_devices is None else "in the memory of the devices",
+            summarizes=self._summarizes,
         )
 
     def _dropped(self, exporting: bool) -> DroppedIds | None:

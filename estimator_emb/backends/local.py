@@ -1,7 +1,7 @@
 """Runs the model and its tables in this process or a cluster, as with `use_tpu=False`."""
 
 import contextlib
-import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -15,7 +15,7 @@ from estimator_emb.compat.internals.tpu_estimator import (
     TPUContext,
     add_item_to_params,
 )
-from estimator_emb.engine.engine import PendingLookup, TableStep
+from estimator_emb.engine.engine import TableStep
 from estimator_emb.guards import watching
 from estimator_emb.guards.checks import clusters, program_checks
 from estimator_emb.guards.checks.program_checks import takes
@@ -112,37 +112,20 @@ def checked_input_fn(
 class OneCore(driver.ThisGraph):
     """Runs a model_fn on the whole batch, like a TPU with a single core."""
 
-    def read(self, tables: TableStep | None) -> tuple[ModelBatch, PendingLookup | None, Any]:
+    def feed(self, tables: TableStep | None) -> ModelBatch:
         if tables is None:
-            return super().read(tables)
+            return super().feed(tables)
         features, labels = self._given
         params = self._kwargs.get("params")
         if params is not None and not self.guards.call.exporting:
             add_item_to_params(params, "context", HostContext(call_from_input_fn=False))
-        features = with_own_keys(tables.tables, features)
-        pending = tables.enqueue(features)
-        batch = ModelBatch(
-            {key: value for key, value in features.items() if key not in tables.replaced},
-            labels,
-            samples=pending.reading.static_batch,
-        )
-        return batch, pending, features
-
-    def carried(self, batch: ModelBatch, tables: TableStep) -> ModelBatch:
-        features, labels = tables.from_previous_step((batch.features, batch.labels))
-        return dataclasses.replace(batch, features=features, labels=labels)
+        features = looked_up = with_own_keys(tables.tables, features)
+        if isinstance(features, Mapping):
+            features = {key: one for key, one in features.items() if key not in tables.replaced}
+        return ModelBatch(features, labels, looked_up=looked_up)
 
     def running(self) -> contextlib.AbstractContextManager[Any]:
         return self.cores.running(shard_context=self.guards.call.has_spec)
-
-    def step(self, spec: Any, pending: PendingLookup | None) -> Any:
-        if pending is None:
-            return spec
-        self.guards.lookup = lookup = pending.create_tables(spec)
-        spec = lookup.after_checks(spec)
-        if self.guards.call.training and getattr(spec, "train_op", None) is not None:
-            spec = spec._replace(train_op=tf.group(spec.train_op, lookup.apply_gradients()))
-        return spec
 
 
 class HostContext(TPUContext):

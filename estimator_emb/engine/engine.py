@@ -2,14 +2,14 @@
 
 A step wraps the program's model_fn in four phases:
 
-1. `TableStep.read_batch` reads the ids of a batch, and creates a stand-in for each activation. It
-   returns a `Reading`.
-2. `Reading.pending` gives the stand-ins to the model. In training, it also captures the gradients
-   that reach them. It returns a `PendingLookup`.
-3. model_fn runs. The scopes in which it uses its columns name the variables. So afterwards
-   `PendingLookup.create_tables` creates the tables, looks up the ids, and connects the activations
+1. `TableStep.enqueue` reads the ids of a batch, and creates a stand-in for each activation. In
+   training, it also captures the gradients that reach the stand-ins. It returns a `PendingLookup`.
+2. model_fn runs on the stand-ins. The scopes in which it uses its columns name the variables.
+3. `PendingLookup.create_tables` creates the tables, looks up the ids, and connects the activations
    to the stand-ins. It returns a `LiveTables`.
-4. `LiveTables.apply_gradients` updates the tables.
+4. `LiveTables.update` updates the tables, by `engine.update` or by native kernels.
+
+`backends.driver` calls these phases.
 """
 
 import contextlib
@@ -44,26 +44,46 @@ from estimator_emb.spec.config import EmbeddingConfigSpec
 from estimator_emb.spec.resolved import Table
 
 
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where the tables of a graph are. By default, they are in this process.
+
+    Attributes:
+      kernels: makes the kernels that look up and train the tables.
+      in_step: True if the step of the cores looks up and trains the tables itself.
+      in_this_process: False if the tables may be on another machine.
+      shards: the number of parameter servers, or 1 without a cluster.
+      part: with several hosts, (number of this host, number of hosts). This host creates its part
+        of each table.
+      as_parts: the argument `name_as_part` of `tables.storage.create`.
+      dtype: the dtype of the weights. float16 is only for tables that are not trained.
+      words: names the place in the log.
+    """
+
+    kernels: Factory = TensorFlowKernels
+    in_step: bool = False
+    in_this_process: bool = True
+    shards: int = 1
+    part: tuple[int, int] | None = None
+    as_parts: bool = False
+    dtype: tf.DType = tf.float32
+    words: str = "on the host"
+
+
 @dataclasses.dataclass(eq=False)
 class TableStep:
     """The lookup and training of the tables of one graph, before a batch is read.
 
     Args:
       training: True creates slots and updates tables.
+      place: where the tables are.
       cores: the cores that share the batch. Each core sees the activations of its slice. The tables
         are looked up and updated once, for the whole batch.
       batch_size: samples of the whole batch, if known beforehand. Another size stops the step. With
         several hosts, the samples of this host's part of the batch.
-      as_parts: the argument `name_as_part` of `tables.storage.create`.
-      part: with several hosts, (number of this host, number of hosts). This host creates its part
-        of each table.
-      shards: the number of parameter servers, or 1 without a cluster.
       dropped: leaves out bad ids. None makes bad ids errors.
       look_up_integers: see `engine.integers`.
       summarizes: True adds statistics of the tables to the summaries of a training graph.
-      in_this_process: False if the tables may be on another machine.
-      dtype: the dtype of the weights. float16 is only for tables that are not trained.
-      place: where the tables are, for the log.
 
     Attributes:
       next_step: a session hook that keeps the lookup of the next step. It exists only in training
@@ -73,25 +93,19 @@ class TableStep:
     spec: EmbeddingConfigSpec
     tables: Sequence[Table]
     training: bool
+    place: Place = Place()
     cores: Cores = dataclasses.field(default_factory=Cores)
     batch_size: int | None = None
-    as_parts: bool = False
-    part: tuple[int, int] | None = None
-    shards: int = 1
     dropped: DroppedIds | None = None
-    kernels: Factory = TensorFlowKernels
     look_up_integers: bool = False
     summarizes: bool = False
-    in_this_process: bool = True
-    dtype: tf.DType = tf.float32
-    place: str = "on the host"
     next_step: LookaheadBuffer | None = dataclasses.field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.tables = list(self.tables)
         if self.look_up_integers:
             self.tables = integers.looked_up(self.tables)
-        self.summarizes = self.summarizes and self.training
+        self.summarizes = self.summarizes and self.training and not self.place.in_step
         if self.training and self.spec.pipeline_execution_with_tensor_core and self.tables:
             self.next_step = LookaheadBuffer()
 
@@ -112,11 +126,11 @@ class TableStep:
         return self.replaced | weights
 
     def describe(self) -> str:
-        where = self.place
+        where, shards = self.place.words, self.place.shards
         if placement.beside_gpu():
             where += ", on its CPU beside a GPU"
-        if self.shards > 1:
-            where += f", over {self.shards} parameter servers"
+        if shards > 1:
+            where += f", over {shards} parameter servers"
         return sizes.describe(self.tables, where)
 
     def from_previous_step(self, structure: Any) -> Any:
@@ -124,14 +138,17 @@ class TableStep:
         return structure if self.next_step is None else self.next_step.carried(structure)
 
     def enqueue(self, features: Any) -> "PendingLookup":
+        """Reads the features of the whole batch. Raises the same errors as `inputs.source_of`."""
         # The names of the program's ops decide the names of its variables. These ops differ between
         # modes, so the scope keeps them from changing the names.
         with tf.name_scope("embedding_input"):
-            return self.read_batch(features).pending()
+            pending = self._read(features)
+            if self.training and pending.activations:
+                pending.capture_gradients()
+            return pending
 
     @placement.on_cpu()
-    def read_batch(self, features: Any) -> "Reading":
-        """Reads the features of the whole batch. Raises the same errors as `inputs.source_of`."""
+    def _read(self, features: Any) -> "PendingLookup":
         if not isinstance(features, Mapping):
             found = "a tensor" if tf.is_tensor(features) else type(features).__name__
             must = "With an EmbeddingConfigSpec, input_fn must return its features as a dict"
@@ -160,7 +177,7 @@ class TableStep:
             if source.feature.max_sequence_length:
                 lengths = bad_input.with_batch_size(source.ids, self.batch_size).lengths
                 others[sequence_length_key(key)] = self._core_slice(lengths)
-        return Reading(self, inputs.Batch(sources, given, self.batch_size), stand_ins, others)
+        return PendingLookup(self, inputs.Batch(sources, given, self.batch_size), stand_ins, others)
 
     def _core_slice(self, of_batch: tf.Tensor) -> tf.Tensor:
         return self.cores.per_core(self.slices(self.from_previous_step(of_batch)))
@@ -170,70 +187,56 @@ class TableStep:
         return [of_batch] if count == 1 else tf.split(of_batch, count)
 
 
-@dataclasses.dataclass(frozen=True)
-class Reading:
-    """A batch that was read, before its activations are computed.
+@dataclasses.dataclass(eq=False)
+class PendingLookup:
+    """A batch that was read, in use by a model before its activations are computed.
 
     Attributes:
       stand_ins: feature key -> the stand-in for the activation on each core.
       others: the features, besides activations, that replace the `consumed` features on core 0.
+      activations: core 0's activations as its model sees them, by feature key.
+      capture: captures the gradients of the activations, only in training.
+      global_step: its value before the program increments it, only in training.
+      live: the tables, once they are created.
     """
 
     step: TableStep
     batch: inputs.Batch
     stand_ins: dict[str, list[tf.Tensor]]
     others: dict[str, tf.Tensor]
+    activations: dict[str, tf.Tensor] = dataclasses.field(init=False)
+    capture: GradientCapture | None = None
+    global_step: tf.Tensor | None = None
+    live: "LiveTables | None" = None
 
-    @property
-    def activations(self) -> dict[str, tf.Tensor]:
-        return {key: of_cores[0] for key, of_cores in self.stand_ins.items()}
+    def __post_init__(self) -> None:
+        self.activations = {key: of_cores[0] for key, of_cores in self.stand_ins.items()}
 
     @property
     def static_batch(self) -> int | None:
         return next((source.static_batch for source in self.batch.sources), None)
 
-    def pending(self) -> "PendingLookup":
-        """Returns core 0's activations for its model. In training, their gradients are captured."""
-        given = self.activations
-        if not self.step.training or not given:
-            return PendingLookup(self, given)
-        capture = GradientCapture()
-        # Learning rates depend on the global step before the program increments it.
-        global_step = tf.identity(tf.compat.v1.train.get_or_create_global_step())
-        with tf.control_dependencies([global_step]):
-            seen = {key: capture.through(key, activation) for key, activation in given.items()}
-        return PendingLookup(self, seen, capture, global_step)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class PendingLookup:
-    """Activations in use by a model. Their gradients appear when the program differentiates.
-
-    Attributes:
-      activations: core 0's activations as its model sees them, by feature key.
-      capture: captures the gradients of the activations, only in training.
-      global_step: its value before the program increments it, only in training.
-    """
-
-    reading: Reading
-    activations: Mapping[str, tf.Tensor]
-    capture: GradientCapture | None = None
-    global_step: tf.Tensor | None = None
-
-    @property
-    def step(self) -> TableStep:
-        return self.reading.step
-
     @property
     def features(self) -> dict[str, tf.Tensor]:
         """The features that core 0's model sees instead of the `consumed` features."""
-        return {**self.reading.others, **self.activations}
+        return {**self.others, **self.activations}
+
+    def capture_gradients(self) -> None:
+        """Captures the gradients of the activations when the program differentiates."""
+        self.capture = GradientCapture()
+        # Learning rates depend on the global step before the program increments it.
+        self.global_step = tf.identity(tf.compat.v1.train.get_or_create_global_step())
+        with tf.control_dependencies([self.global_step]):
+            self.activations = {
+                key: self.capture.through(key, activation)
+                for key, activation in self.activations.items()
+            }
 
     def again(self, key: str) -> tf.Tensor:
         """Returns an activation computed anew, so that an open GradientTape records it."""
         if self.capture is None:
             return self.activations[key]
-        return self.capture.through(key, self.reading.activations[key])
+        return self.capture.through(key, self.stand_ins[key][0])
 
     def gradients(self) -> dict[str, tf.Tensor]:
         """Returns the gradients that reached core 0's activations, by feature key.
@@ -254,53 +257,30 @@ class PendingLookup:
             of_core[key] = parts[0] if len(parts) == 1 else tf.add_n(parts)
         return of_core
 
-    def warn_of_zeros(self, reached: Iterable[str]) -> None:
-        """Warns about features that received no gradient (not in `reached`)."""
-        for table in self.step.tables:
-            without = [f.key for f in table.features if f.key not in reached]
-            if without:
-                logger.warning(
-                    "No gradient reaches features %s of table %s: zeros are used. Possible causes: "
-                    "the loss does not depend on them, the optimizer was given a var_list without "
-                    "%s, or a tf.GradientTape was opened after they were computed (use minimize(), "
-                    "compute_gradients() or tf.gradients() instead).",
-                    without,
-                    table.name,
-                    helper_variable.HELPER_VARIABLE,
-                )
-
-    def multiplier(self) -> tf.Tensor | None:
-        function = self.step.spec.experimental_gradient_multiplier_fn
-        return None if function is None else functions.multiplier(function, self.global_step)
-
-    def rates(self) -> list[tf.Tensor]:
-        rates = learning_rates.table_rates(self.step.tables, self.global_step)
-        # A rate may read the global step itself, but must do so before the increment.
-        if self.capture:
-            self.capture.wait_for([rate.op for rate in rates])
-        return rates
-
     def create_tables(self, returned: Any = None) -> "LiveTables":
         """Creates the tables and connects their activations to the features that model_fn saw.
 
-        An activation that appears unchanged in `returned`, the return value of model_fn, counts as
-        used. In training, the helper variable is hidden from checkpoints and lists of variables
-        afterwards. Raises MemoryError if this machine cannot hold the tables.
+        Later calls return the same tables. An activation that appears unchanged in `returned`, the
+        return value of model_fn, counts as used. In training, the helper variable is hidden from
+        checkpoints and lists of variables afterwards. Raises MemoryError if this machine cannot
+        hold the tables.
         """
-        step, used = self.step, self._used(returned)
+        if self.live is not None:
+            return self.live
+        step, used, place = self.step, self._used(returned), self.step.place
         tables = [table for table in step.tables if any(f.key in used for f in table.features)]
-        if step.in_this_process and step.part is None:
+        if place.in_this_process and place.part is None:
             sizes.check_fits(tables, step.training)
         with placement.on_cpu():
             created = creation.create(
-                tables, step.training, step.as_parts, step.shards, step.dtype, step.part
+                tables, step.training, place.as_parts, place.shards, place.dtype, place.part
             )
-        found = LiveTables(self, created)
+        self.live = LiveTables(self, created)
         if tables:
-            found.look_up(used)
+            self.live.look_up(used)
         if step.training:
             helper_variable.hide()
-        return found
+        return self.live
 
     def _used(self, returned: Any) -> set[str]:
         in_results = {id(value) for value in _leaves(returned)}
@@ -338,21 +318,26 @@ class LiveTables:
     @property
     def stand_ins(self) -> dict[str, list[tf.Tensor]]:
         """Feature key -> the stand-ins for its activation, core by core."""
-        return self._pending.reading.stand_ins
+        return self._pending.stand_ins
+
+    @property
+    def checked(self) -> tf.Tensor | None:
+        """A tensor that fails in a step with a bad batch, if there are tables."""
+        return None if self.kernels is None else self.kernels.checked
 
     def look_up(self, used: set[str]) -> None:
-        step, reading = self.step, self._pending.reading
+        step, batch = self.step, self._pending.batch
         cores = step.cores.count
-        self.kernels = step.kernels(self.tables, cores, step.next_step)
-        looked_up = [one for one in reading.batch.sources if one.feature.key in used]
+        self.kernels = step.place.kernels(self.tables, cores, step.next_step)
+        looked_up = [one for one in batch.sources if one.feature.key in used]
         with tf.name_scope("embedding_lookup"), placement.on_cpu():
-            computed = self.kernels.lookup(reading.batch, looked_up)
+            computed = self.kernels.lookup(batch, looked_up)
             for source, activation in zip(looked_up, computed, strict=True):
                 key = source.feature.key
                 activation = step.from_previous_step(activation)
                 self.activations[key] = activation
                 parts = step.slices(activation)
-                for stand_in, part in zip(reading.stand_ins[key], parts, strict=True):
+                for stand_in, part in zip(self.stand_ins[key], parts, strict=True):
                     wire(stand_in, part)
         if step.summarizes:
             with placement.on_cpu():
@@ -366,13 +351,17 @@ class LiveTables:
         if self.kernels is not None:
             after_checks.wait(targets, self.kernels.checked)
 
-    def after_checks(self, spec: Any) -> Any:
-        """Returns an `EstimatorSpec` that writes nothing until the batch has passed its checks."""
-        self.hold_writes(getattr(spec, "train_op", None))
-        if self.kernels is None or self.step.training or getattr(spec, "loss", None) is None:
-            return spec
-        with tf.control_dependencies([self.kernels.checked]):
-            return spec._replace(loss=tf.identity(spec.loss))
+    def update(self, spec: Any, gradients: Any) -> tf.Operation | None:
+        """Returns the op that updates the tables in the step of `spec`, or None if the step does.
+
+        The step writes nothing until the batch has passed its checks. `gradients` are as in
+        `apply_gradients`.
+        """
+        train_op = getattr(spec, "train_op", None)
+        self.hold_writes(train_op, getattr(spec, "loss", None))
+        if train_op is None or self.step.place.in_step:
+            return None
+        return self.apply_gradients(gradients)
 
     def apply_gradients(
         self, gradients: Mapping[str, Sequence[tf.Tensor]] | None = None
@@ -412,9 +401,26 @@ class LiveTables:
 
         Also warns about features that received no gradient (not in `reached`).
         """
-        self._pending.warn_of_zeros(reached)
-        multiplier = self._pending.multiplier()
-        return self._pending.rates(), multiplier
+        for table in self.step.tables:
+            without = [f.key for f in table.features if f.key not in reached]
+            if without:
+                logger.warning(
+                    "No gradient reaches features %s of table %s: zeros are used. Possible causes: "
+                    "the loss does not depend on them, the optimizer was given a var_list without "
+                    "%s, or a tf.GradientTape was opened after they were computed (use minimize(), "
+                    "compute_gradients() or tf.gradients() instead).",
+                    without,
+                    table.name,
+                    helper_variable.HELPER_VARIABLE,
+                )
+        global_step, capture = self._pending.global_step, self._pending.capture
+        function = self.step.spec.experimental_gradient_multiplier_fn
+        multiplier = None if function is None else functions.multiplier(function, global_step)
+        rates = learning_rates.table_rates(self.step.tables, global_step)
+        # A rate may read the global step itself, but must do so before the increment.
+        if capture:
+            capture.wait_for([rate.op for rate in rates])
+        return rates, multiplier
 
     def check_rates(
         self, rates: Sequence[tf.Tensor], multiplier: tf.Tensor | None

@@ -133,12 +133,14 @@ class ModelBatch:
     Attributes:
       features, labels: the input's, without the ids and weights that the tables look up.
       activations: key -> the activation that model_fn receives instead of those ids.
+      looked_up: the features with the ids and weights that the tables look up, of all cores.
       samples: the number of samples that each feature should have, if the graph fixes it.
     """
 
     features: Any
     labels: Any
     activations: dict[str, Any] = dataclasses.field(default_factory=dict)
+    looked_up: Any = None
     samples: int | None = None
 
     @property

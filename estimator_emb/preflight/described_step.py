@@ -154,7 +154,7 @@ class _Core(driver.Runner):
         self._given = features, labels, activations
         self._capture: GradientCapture | None = None
 
-    def read(self, tables: TableStep | None) -> tuple[ModelBatch, PendingLookup | None, Any]:
+    def feed(self, tables: TableStep | None) -> ModelBatch:
         features, labels, activations = self._given
         if activations and self._step.mode == ModeKeys.TRAIN:
             # With a separate name scope, the program's ops keep their names.
@@ -166,7 +166,7 @@ class _Core(driver.Runner):
                     else activation
                     for key, activation in activations.items()
                 }
-        return ModelBatch(features, labels, activations), None, {}
+        return ModelBatch(features, labels, activations)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -180,12 +180,12 @@ class _Core(driver.Runner):
     def call(self, batch: ModelBatch) -> Any:
         return self._wrapper._call_model_fn(batch.seen, batch.labels)
 
-    def step(self, spec: Any, pending: PendingLookup | None) -> Any:
+    def replicate(self, spec: Any, pending: PendingLookup | None) -> driver.Replicas:
         _take(spec, self._step)
         if self._capture:
             gradients = self._capture.gradients.items()
             self._step.results.extend((f"gradient of {key}", one) for key, one in gradients)
-        return spec
+        return driver.Replicas(spec)
 
 
 def _table_outputs(request: EstimatorRequest) -> Iterator[tuple[str, tf.Tensor]]:

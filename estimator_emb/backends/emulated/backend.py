@@ -101,11 +101,8 @@ class EmulatedTPU(Backend):
                 cores = CoresOfTPU(
                     guards, self._executor, estimator, context, config, params, features
                 )
-                part = (
-                    (self.host, self.hosts) if len(context.own_hosts) < context.num_hosts else None
-                )
                 tables = self._local.tables.beside_cores(
-                    guards, context.own_batch_size, cores.kernels, part
+                    guards, cores.place, context.own_batch_size
                 )
                 return driver.drive(cores, tables)
 

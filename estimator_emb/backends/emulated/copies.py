@@ -5,7 +5,7 @@ PJRT devices implement the same interface. An `Executor` belongs to a backend, a
 """
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -14,14 +14,11 @@ from estimator_emb.backends.emulated import topology
 from estimator_emb.backends.emulated.computation import Computation
 from estimator_emb.catalog.slices import Slice
 from estimator_emb.engine.cores import Cores
-from estimator_emb.engine.engine import LiveTables
-from estimator_emb.engine.kernels import Factory
+from estimator_emb.engine.engine import PendingLookup, Place
 from estimator_emb.guards.guard import Runs
+from estimator_emb.native import select_kernels
 from estimator_emb.reporting.text_columns import counted
 from estimator_emb.spec import options
-
-CreateTables = Callable[[Any], LiveTables | None]
-"""Takes the value that model_fn returned, and creates the graph's tables on the first call."""
 
 
 class Execution(Protocol):
@@ -29,26 +26,26 @@ class Execution(Protocol):
 
     Attributes:
       load: an optional op to run before each loop of steps.
-      kernels: makes the kernels that train tables on devices. None uses the host's kernels.
+      place: where the tables are.
     """
 
     load: tf.Operation | None
-    kernels: Factory | None
+    place: Place
 
     def running(self) -> contextlib.AbstractContextManager[Any]:
         """Returns a context in which model_fn builds core 0's step."""
 
     def on_cores(
-        self, wanted: dict[str, Any], spec: Any, create_tables: CreateTables
+        self, wanted: dict[str, Any], spec: Any, pending: PendingLookup | None
     ) -> tuple[dict[str, Any], Any]:
         """Returns `wanted` with each tensor replaced by all cores' tensors, and a session's spec.
 
-        The spec is model_fn's `spec`, with tensors that a session can run. An execution with its
-        own `kernels` creates the tables here.
+        The spec is model_fn's `spec`, with tensors that a session can run. An execution that trains
+        the tables in its step creates them here.
         """
 
-    def whole_step(self, train_op: Any, updates: list[tf.Operation]) -> tf.Operation:
-        """Returns an op that runs a step and the updates of its tables."""
+    def whole_step(self, train_op: Any, update: tf.Operation | None) -> tf.Operation:
+        """Returns an op that runs a step and the update of its tables, if any."""
 
     def last_step(self, step: tf.Operation) -> tf.Operation:
         """Returns the op for a loop's last step, after which hooks see the new variables."""
@@ -108,22 +105,22 @@ class CoreCopies:
 
 class _CopiedStep:
     load: tf.Operation | None = None
-    kernels: Factory | None = None
 
     def __init__(self, cores: Cores):
         self._cores = cores
+        self.place = Place(select_kernels.kernels_for, as_parts=True)
 
     def running(self) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext()
 
     def on_cores(
-        self, wanted: dict[str, Any], spec: Any, create_tables: CreateTables
+        self, wanted: dict[str, Any], spec: Any, pending: PendingLookup | None
     ) -> tuple[dict[str, Any], Any]:
         of_cores = self._cores.replicate(tf.nest.flatten(wanted))
         return tf.nest.pack_sequence_as(wanted, of_cores), spec
 
-    def whole_step(self, train_op: Any, updates: list[tf.Operation]) -> tf.Operation:
-        return tf.group(train_op, *updates)
+    def whole_step(self, train_op: Any, update: tf.Operation | None) -> tf.Operation:
+        return tf.group(train_op, *([] if update is None else [update]))
 
     def last_step(self, step: tf.Operation) -> tf.Operation:
         return step

@@ -40,8 +40,7 @@ from estimator_emb.compat.internals.tpu_estimator import (
     increase_eval_step_op,
 )
 from estimator_emb.engine.cores import Cores
-from estimator_emb.engine.engine import LiveTables, PendingLookup, TableStep
-from estimator_emb.engine.kernels import Factory
+from estimator_emb.engine.engine import PendingLookup, Place, TableStep
 from estimator_emb.engine.ordering import accesses, structure
 from estimator_emb.guards.guard import ModelBatch
 from estimator_emb.guards.watching import GraphGuards
@@ -60,6 +59,8 @@ class CoresOfTPU(driver.Runner):
 
     `input_fn` takes the `TPUContext` of the core or host that it feeds.
     """
+
+    divides = True
 
     def __init__(
         self,
@@ -83,17 +84,16 @@ class CoresOfTPU(driver.Runner):
         self._agreement = executor.agreement if ctx.mode == ModeKeys.TRAIN else None
         self._computation = Computation()
         self._execution = executor.begin(self.cores, self._computation, ctx.mode)
-        self._pending: PendingLookup | None = None
+        self._values: dict[str, Any] = {}
 
     @property
-    def kernels(self) -> Factory | None:
-        """Makes the kernels that train tables on devices. None uses the host's kernels."""
-        return self._execution.kernels
+    def place(self) -> Place:
+        return self._execution.place
 
     def says(self) -> str:
         return self._executor.says(self.cores.count, self._ctx.num_hosts)
 
-    def read(self, tables: TableStep | None) -> tuple[ModelBatch, PendingLookup | None, Any]:
+    def feed(self, tables: TableStep | None) -> ModelBatch:
         # tensorflow-estimator uses this name scope on a TPU.
         with tf.name_scope("input_pipeline_task0"):
             self._input = emulated_input.read_cores(
@@ -107,18 +107,18 @@ class CoresOfTPU(driver.Runner):
                 self._agreement.batch_of_chief if self._agreement else None,
             )
         InputPipeline._validate_input_pipeline(None)  # Refuses or warns about queues.
-        fed = self._input.features
         if tables:
             refusals.check_features(self._request.tables, self._input.looked_up)
-            self._pending = tables.enqueue(self._input.looked_up)
-            fed = {**fed, **self._pending.reading.others}
-        refusals.check_partition_dims(self._ctx, fed, self._input.labels)
-        batch = ModelBatch(
+        return ModelBatch(
             self._input.features,
             self._input.labels,
+            looked_up=self._input.looked_up,
             samples=self._ctx.batch_size_for_model_fn,
         )
-        return batch, self._pending, {}
+
+    def check(self, batch: ModelBatch, others: dict[str, tf.Tensor]) -> None:
+        fed = {**batch.features, **others} if others else batch.features
+        refusals.check_partition_dims(self._ctx, fed, batch.labels)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -133,48 +133,70 @@ class CoresOfTPU(driver.Runner):
     def call(self, batch: ModelBatch) -> Any:
         return self._wrapper._call_model_fn(batch.seen, batch.labels)
 
-    def step(self, spec: Any, pending: PendingLookup | None) -> EstimatorSpec:
+    def replicate(self, spec: Any, pending: PendingLookup | None) -> driver.Replicas:
         self._computation.check_summaries()
         self._computation.check_ops()
+        spec = self._verified(spec)
+        mode, of_host_call = self._ctx.mode, getattr(spec, "host_call", None)
+        wanted = {"host_call": _tensors(of_host_call)}
+        if mode == ModeKeys.PREDICT:
+            wanted["predictions"] = spec.predictions
+        else:
+            wanted["loss"] = spec.loss
+        if mode == ModeKeys.EVAL:
+            wanted["eval_metrics"] = _tensors(spec.eval_metrics)
+        if mode == ModeKeys.TRAIN:
+            wanted["gradients"] = pending.gradients() if pending else {}
+        self._values, spec = self._execution.on_cores(wanted, spec, pending)
+        losses = self._values.get("loss", ())
+        self._loss = getattr(spec, "loss", None)
+        if losses and options.means_losses():
+            self._loss = tf.reduce_mean(tf.stack(losses))
+            if mode == ModeKeys.TRAIN:
+                tf.compat.v1.add_to_collection(LOSS_OF_ALL_CORES, self._loss)
+        if mode == ModeKeys.TRAIN:
+            self._check_replicated()
+        return driver.Replicas(spec, losses, self._values.get("gradients"))
+
+    def _verified(self, returned: Any) -> Any:
+        """Returns the spec that model_fn returned, or raises the errors of a TPU."""
         if self._ctx.mode == ModeKeys.TRAIN:
-            spec = self._train(spec)
+            spec = self._wrapper._verify_estimator_spec(returned)
+            refusals.check_loss(spec.loss, training=True)
+            return spec
+        predicting = self._ctx.mode == ModeKeys.PREDICT
+        if not isinstance(returned, AnyTPUEstimatorSpec):
+            raise RuntimeError(
+                f"estimator_spec used by TPU {'prediction' if predicting else 'evaluation'} must "
+                f"have type`TPUEstimatorSpec`. Got {type(returned)}"
+            )
+        if predicting:
+            self._wrapper._verify_tpu_spec_predictions(returned.predictions)
+        else:
+            refusals.check_loss(returned.loss, training=False)
+        return returned
+
+    def _check_replicated(self) -> None:
+        if self.cores.count == 1 or self.cores.collectives:
+            return
+        if not tf.compat.v1.control_flow_v2_enabled():
+            raise ValueError("CrossShardOptimizer must be used for model training on TPUs.")
+
+    def step(self, spec: Any, after: Any) -> EstimatorSpec:
+        if self._ctx.mode == ModeKeys.TRAIN:
+            spec = self._train(spec, after)
         elif self._ctx.mode == ModeKeys.EVAL:
-            spec = self._evaluate(spec)
+            spec = self._evaluate(spec, after)
         else:
             spec = self._predict(spec)
         self._computation.close()
         return spec
 
-    def _create_tables(self, spec: Any) -> LiveTables | None:
-        if self.guards.lookup is None and self._pending:
-            self.guards.lookup = self._pending.create_tables(spec)
-        return self.guards.lookup
-
-    def _train(self, returned: Any) -> EstimatorSpec:
-        count, estimator = self.cores.count, self._estimator
-        spec = self._wrapper._verify_estimator_spec(returned)
-        refusals.check_loss(spec.loss, training=True)
-        host_call = getattr(spec, "host_call", None)
-        gradients = self._pending.gradients() if self._pending else {}
-        wanted = {"host_call": _tensors(host_call), "gradients": gradients, "loss": spec.loss}
-        values, spec = self._execution.on_cores(wanted, spec, self._create_tables)
-        self.guards.losses = values["loss"]
-        if options.means_losses():
-            loss = tf.reduce_mean(tf.stack(values["loss"]))
-            tf.compat.v1.add_to_collection(LOSS_OF_ALL_CORES, loss)
-        if count > 1 and not self.cores.collectives and not tf.compat.v1.control_flow_v2_enabled():
-            raise ValueError("CrossShardOptimizer must be used for model training on TPUs.")
-        updates = []
-        lookup = self._create_tables(spec)
-        if lookup:
-            lookup.hold_writes(spec.train_op, spec.loss)
-            if self.kernels is None:
-                updates.append(lookup.apply_gradients(values["gradients"]))
-        step = self._execution.whole_step(spec.train_op, updates)
+    def _train(self, spec: Any, update: tf.Operation | None) -> EstimatorSpec:
+        step = self._execution.whole_step(spec.train_op, update)
         scaffold = self._scaffold(getattr(spec, "scaffold_fn", None))
-        if not self.guards.call.is_chief:
-            host_call = None
-        host_ops = self._on_host("host_call", host_call, values, after=step)
+        host_call = getattr(spec, "host_call", None) if self.guards.call.is_chief else None
+        host_ops = self._on_host("host_call", host_call, after=step)
         with tf.control_dependencies([self._execution.last_step(step)]):
             global_step = tf.identity(tf.compat.v1.train.get_global_step())
             train_op = tf.no_op()
@@ -189,11 +211,11 @@ class CoresOfTPU(driver.Runner):
             scaffold=scaffold,
             training_chief_hooks=[
                 *self._execution.session_hooks(saver.savers_of_program(spec, scaffold)),
-                *([] if saves else self._saver_hooks(scaffold, estimator)),
+                *([] if saves else self._saver_hooks(scaffold)),
             ],
             training_hooks=[
                 *self._input_hooks(),
-                *self._logging_hooks(spec.loss, global_step, estimator),
+                *self._logging_hooks(spec.loss, global_step),
                 *self._computation.guarded(spec.training_hooks),
                 LoopHook(
                     step,
@@ -204,20 +226,7 @@ class CoresOfTPU(driver.Runner):
             ],
         )
 
-    def _evaluate(self, returned: Any) -> EstimatorSpec:
-        spec = _tpu_spec(returned, "evaluation")
-        refusals.check_loss(spec.loss, training=False)
-        wanted = {
-            "eval_metrics": _tensors(spec.eval_metrics),
-            "host_call": _tensors(spec.host_call),
-            "loss": spec.loss,
-        }
-        values, spec = self._execution.on_cores(wanted, spec, self._create_tables)
-        self.guards.losses = values["loss"]
-        loss_of_step = (
-            tf.reduce_mean(tf.stack(values["loss"])) if options.means_losses() else spec.loss
-        )
-        lookup = self._create_tables(spec)
+    def _evaluate(self, spec: Any, checked: tf.Tensor | None) -> EstimatorSpec:
         scaffold = self._scaffold(spec.scaffold_fn)
         total = tf.compat.v1.Variable(
             tf.zeros([], spec.loss.dtype),
@@ -226,12 +235,11 @@ class CoresOfTPU(driver.Runner):
             collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
             use_resource=True,
         )
-        metrics = self._on_host("eval_metrics", spec.eval_metrics, values) or {}
-        updated = total.assign_add(loss_of_step, read_value=False)
+        metrics = self._on_host("eval_metrics", spec.eval_metrics) or {}
+        with tf.control_dependencies([] if checked is None else [checked]):
+            updated = total.assign_add(self._loss, read_value=False)
         step = tf.group(updated, *(update for _, update in metrics.values()))
-        if lookup:
-            lookup.hold_writes(step)
-        host_ops = self._on_host("host_call", spec.host_call, values, after=step)
+        host_ops = self._on_host("host_call", spec.host_call, after=step)
         iterations = create_or_get_iterations_per_loop()
         with tf.control_dependencies([self._execution.last_step(step)]):
             mean = total.read_value() / tf.cast(iterations, total.dtype)
@@ -251,19 +259,14 @@ class CoresOfTPU(driver.Runner):
             ],
         )
 
-    def _predict(self, returned: Any) -> EstimatorSpec:
-        spec = _tpu_spec(returned, "prediction")
-        self._wrapper._verify_tpu_spec_predictions(spec.predictions)
-        wanted = {"predictions": spec.predictions, "host_call": _tensors(spec.host_call)}
-        values, spec = self._execution.on_cores(wanted, spec, self._create_tables)
-        self._create_tables(spec)
+    def _predict(self, spec: Any) -> EstimatorSpec:
         scaffold = self._scaffold(spec.scaffold_fn)
-        host_ops = self._on_host("host_call", spec.host_call, values)
-        step = tf.group(*tf.nest.flatten([values, host_ops]))
+        host_ops = self._on_host("host_call", spec.host_call)
+        step = tf.group(*tf.nest.flatten([self._values, host_ops]))
         with tf.control_dependencies([self._execution.last_step(step)]):
             predictions = {
                 name: _real(self._whole_batch(of_cores), self._input.real)
-                for name, of_cores in values["predictions"].items()
+                for name, of_cores in self._values["predictions"].items()
             }
         return EstimatorSpec(
             self._ctx.mode,
@@ -287,13 +290,11 @@ class CoresOfTPU(driver.Runner):
             )
         return of_cores[0] if len(of_cores) == 1 else tf.concat(of_cores, axis=0)
 
-    def _on_host(
-        self, name: str, call: Any, values: dict[str, Any], after: tf.Operation | None = None
-    ) -> Any:
+    def _on_host(self, name: str, call: Any, after: tf.Operation | None = None) -> Any:
         if not call:
             return []
         function, tensors = call
-        given = [self._whole_batch(of_cores, name) for of_cores in values[name].values()]
+        given = [self._whole_batch(of_cores, name) for of_cores in self._values[name].values()]
         context = CatchInvalidHostcallFunctions()
         before = _initial_ops()
         with tf.control_dependencies([after] if after is not None else []):
@@ -319,7 +320,7 @@ class CoresOfTPU(driver.Runner):
     def _input_hooks(self) -> list[Any]:
         return [MultiHostDatasetInitializerHook(self._input.initializers)]
 
-    def _saver_hooks(self, scaffold: Any, estimator: Any) -> list[Any]:
+    def _saver_hooks(self, scaffold: Any) -> list[Any]:
         config = self._config
         if not (config.save_checkpoints_secs or config.save_checkpoints_steps):
             return []
@@ -330,9 +331,10 @@ class CoresOfTPU(driver.Runner):
             scaffold=scaffold,
             save_graph_def=config.checkpoint_save_graph_def,
         )
-        return [_with_steps_per_call(hook, estimator)]
+        return [_with_steps_per_call(hook, self._estimator)]
 
-    def _logging_hooks(self, loss: tf.Tensor, global_step: tf.Tensor, estimator: Any) -> list[Any]:
+    def _logging_hooks(self, loss: tf.Tensor, global_step: tf.Tensor) -> list[Any]:
+        estimator = self._estimator
         steps, seconds = estimator._log_every_n_steps, estimator._log_every_n_secs
         if steps is None and seconds is None:
             return []
@@ -348,15 +350,6 @@ class CoresOfTPU(driver.Runner):
             every_n_secs=seconds,
         )
         return [log, _with_steps_per_call(examples, estimator)]
-
-
-def _tpu_spec(returned: Any, mode: str) -> Any:
-    if not isinstance(returned, AnyTPUEstimatorSpec):
-        raise RuntimeError(
-            f"estimator_spec used by TPU {mode} must have type`TPUEstimatorSpec`. Got "
-            f"{type(returned)}"
-        )
-    return returned
 
 
 def _with_steps_per_call(hook: Any, estimator: Any) -> Any:

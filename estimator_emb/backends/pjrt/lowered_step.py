@@ -18,7 +18,6 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.backends.emulated.computation import Computation
-from estimator_emb.backends.emulated.copies import CreateTables
 from estimator_emb.backends.pjrt.agreement import Agreement
 from estimator_emb.backends.pjrt.tables_on_devices import (
     HostCopy,
@@ -30,9 +29,9 @@ from estimator_emb.compat.internals.estimators import ModeKeys
 from estimator_emb.compat.internals.graphs import control_flow_util, gen_random_ops
 from estimator_emb.compat.internals.patches import Changes
 from estimator_emb.engine.cores import Cores
-from estimator_emb.engine.engine import LiveTables, in_update
-from estimator_emb.engine.kernels import Factory
+from estimator_emb.engine.engine import LiveTables, PendingLookup, Place, in_update
 from estimator_emb.engine.ordering import reads_before_writes, structure
+from estimator_emb.native import select_kernels
 
 _KERAS = "tf_keras.src.utils.control_flow_util"
 """Keras's counterpart of TensorFlow's `control_flow_util`."""
@@ -54,7 +53,11 @@ class StepOnDevices:
         agreement: Agreement | None,
     ):
         self.load: tf.Operation | None = None
-        self.kernels: Factory | None = KernelsOnDevices if keeps_tables else None
+        self.place = Place(select_kernels.kernels_for, as_parts=True)
+        if keeps_tables:
+            part = None if agreement is None else (agreement.number, agreement.count)
+            words = "in the memory of the devices"
+            self.place = Place(KernelsOnDevices, True, part=part, as_parts=True, words=words)
         self._live: LiveTables | None = None
         self._devices = devices
         self._cores = cores
@@ -83,7 +86,7 @@ class StepOnDevices:
         return self._seed
 
     def on_cores(
-        self, wanted: dict[str, Any], spec: Any, create_tables: CreateTables
+        self, wanted: dict[str, Any], spec: Any, pending: PendingLookup | None
     ) -> tuple[dict[str, Any], Any]:
         rest = {name: tensors for name, tensors in wanted.items() if name != "gradients"}
         if getattr(spec, "loss", None) is not None:
@@ -91,7 +94,7 @@ class StepOnDevices:
         # Results that the tables need come first. Others are fetched only if they are read.
         gradients = wanted.get("gradients", {})
         first, others = tf.nest.flatten(gradients), tf.nest.flatten(rest)
-        self._live = create_tables(spec) if self.kernels else None
+        self._live = pending.create_tables(spec) if pending and self.place.in_step else None
         factors = self._factors_of(self._live, gradients) if self._live else []
         self._factors = len(factors)
         training = self._mode == ModeKeys.TRAIN
@@ -292,9 +295,9 @@ class StepOnDevices:
             *(_assign(handle, value) for (handle, _), value in zip(handles, values, strict=True))
         )
 
-    def whole_step(self, train_op: Any, updates: list[tf.Operation]) -> tf.Operation:
+    def whole_step(self, train_op: Any, update: tf.Operation | None) -> tf.Operation:
         # The next step's learning rates read the global step, and may read other variables.
-        with tf.control_dependencies([train_op, *updates]):
+        with tf.control_dependencies([train_op, *([] if update is None else [update])]):
             return tf.group(
                 *(
                     _assign(self._handles[number][0], value)
