@@ -1,5 +1,6 @@
 """Puts tests/lib on the import path, and keeps TensorFlow and the garbage collector quiet."""
 
+import dataclasses
 import functools
 import gc
 import importlib
@@ -138,14 +139,16 @@ def _rare_garbage_collection():
 def in_shards(monkeypatch):
     """Returns a function that makes backends split tables into shards, as parameter servers do."""
     from estimator_emb.backends import host_tables
-    from estimator_emb.engine.engine import Place
+    from estimator_emb.engine.engine import TableStep
 
     def into(count):
-        def divided(*args, shards=1, **kwargs):
-            assert shards == 1
-            return Place(*args, shards=count, **kwargs)
+        class Divided(TableStep):
+            def __post_init__(self):
+                assert self.place.shards == 1
+                self.place = dataclasses.replace(self.place, shards=count)
+                super().__post_init__()
 
-        monkeypatch.setattr(host_tables, "Place", divided)
+        monkeypatch.setattr(host_tables, "TableStep", Divided)
 
     return into
 
