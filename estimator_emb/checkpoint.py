@@ -6,13 +6,18 @@ the rows of the ids i, i + H, i + 2H, ... The hosts' parts were saved after each
 the saved tensor is not id r. `convert` rewrites such a checkpoint in the order of the ids.
 """
 
-from estimator_emb.checkpoints.formats.conversion import Conversion, convert
-from estimator_emb.checkpoints.formats.exporting import export
+from typing import TYPE_CHECKING, Any
+
+from estimator_emb.catalog import extras
 from estimator_emb.checkpoints.reading.differences import Difference, differences
 from estimator_emb.checkpoints.reading.neighbours import nearest
 from estimator_emb.checkpoints.reading.saved_tables import table, table_pieces, tables
 from estimator_emb.checkpoints.reading.saved_variables import HELPER_PREFIX, SavedVariable, inspect
 from estimator_emb.checkpoints.reading.statistics import TableStatistics, statistics
+
+if TYPE_CHECKING:
+    from estimator_emb.checkpoints.formats.conversion import Conversion, convert
+    from estimator_emb.checkpoints.formats.exporting import export
 
 __all__ = [
     "HELPER_PREFIX",
@@ -30,3 +35,11 @@ __all__ = [
     "table_pieces",
     "tables",
 ]
+_OF_FORMATS = {"Conversion": "conversion", "convert": "conversion", "export": "exporting"}
+"""Public name -> its module in the extra 'formats'."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _OF_FORMATS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(extras.load("formats", f"checkpoints.formats.{_OF_FORMATS[name]}"), name)

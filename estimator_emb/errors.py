@@ -4,12 +4,11 @@ Each is also the error that tensorflow-estimator or TensorFlow raises in such a 
 are theirs, or a ValueError or TypeError about an argument. `preflight` has its own, `CannotCheck`.
 """
 
-from estimator_emb.backends.xla.core_step import CannotLower
 from estimator_emb.checkpoints.files.checkpoint_files import DamagedCheckpoint, MissingCheckpoint
 from estimator_emb.checkpoints.restoring.mismatch_report import UnfitCheckpoint
 from estimator_emb.guards.input_ends import InputEndedError
 from estimator_emb.guards.nan_loss import NanLossError
-from estimator_emb.spec.options import CannotEmulate
+from estimator_emb.spec.options import CannotEmulate, CannotLower
 
 __all__ = [
     "CannotEmulate",

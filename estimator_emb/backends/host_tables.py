@@ -1,17 +1,23 @@
 """Chooses where a program's tables live: in this process, on servers or on devices."""
 
+import contextlib
 import functools
+import logging
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb.backends.base import EstimatorRequest
+from estimator_emb.catalog import environment, extras
 from estimator_emb.engine.dropped import DroppedIds
 from estimator_emb.engine.engine import Place, TableStep
-from estimator_emb.engine.kernels import TensorFlowKernels
+from estimator_emb.engine.kernels import Kernels, TensorFlowKernels
+from estimator_emb.engine.pipelining import LookaheadBuffer
+from estimator_emb.engine.tables.storage import StoredTable
 from estimator_emb.guards.watching import GraphGuards
-from estimator_emb.native import select_kernels, serving
-from estimator_emb.spec import options
+from estimator_emb.reporting import console
+from estimator_emb.spec import options, tf_config
 from estimator_emb.spec.resolved import check_for_host
 
 
@@ -35,8 +41,8 @@ class HostTables:
                 "TPUConfig: serving_tables='float16' exports no graph that trains: optimizers need "
                 "float32 tables. Export without ModeKeys.TRAIN, or leave serving_tables out."
             )
-        servers = () if call.exporting else serving.addresses(config)
-        choose = functools.partial(select_kernels.kernels_for, servers=servers)
+        servers = () if call.exporting else tf_config.servers(config)
+        choose = functools.partial(kernels_for, servers=servers)
         return TableStep(
             self._request.spec,
             self._request.tables,
@@ -72,3 +78,29 @@ class HostTables:
 
     def _dropped(self, exporting: bool) -> DroppedIds | None:
         return DroppedIds(count=not exporting) if self._drops_ids else None
+
+
+def kernels_for(
+    tables: Sequence[StoredTable],
+    num_cores: int,
+    next_step: LookaheadBuffer | None,
+    servers: Sequence[str] = (),
+) -> Kernels:
+    """Returns native kernels if the tables of a step can use them, else TensorFlow's ops."""
+    try:
+        native = extras.load("native", "native.select_kernels")
+    except extras.MissingExtra as missing:
+        asked = environment.NATIVE.choice() == "1"
+        level = logging.WARNING if asked else logging.INFO
+        console.say_once(f"Tables use TensorFlow's ops. {missing}.", level=level)
+        return TensorFlowKernels(tables, num_cores, next_step)
+    chosen: Kernels = native.kernels_for(tables, num_cores, next_step, servers)
+    return chosen
+
+
+def serve(config: Any, request: EstimatorRequest) -> None:
+    """Loads native kernels for a request's tables if this process is a parameter server."""
+    is_server = getattr(config, "task_type", None) == tf_config.SERVER_JOB
+    if request.spec is not None and is_server and tf_config.servers(config):
+        with contextlib.suppress(extras.MissingExtra):  # A training says it.
+            extras.load("native", "native.serving").load(config, request.tables)

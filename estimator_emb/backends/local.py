@@ -6,9 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.backends import driver
+from estimator_emb.backends import driver, host_tables
 from estimator_emb.backends.base import Backend, EstimatorRequest, Function
-from estimator_emb.backends.host_tables import HostTables
 from estimator_emb.compat.internals.graphs import fn_args
 from estimator_emb.compat.internals.tpu_estimator import (
     StockRunConfig,
@@ -21,7 +20,6 @@ from estimator_emb.guards.checks import clusters, program_checks
 from estimator_emb.guards.checks.program_checks import takes
 from estimator_emb.guards.guard import ModelBatch, Runs
 from estimator_emb.guards.watching import GraphGuards
-from estimator_emb.native import serving
 from estimator_emb.reporting.console import logger
 from estimator_emb.spec.resolved import with_own_keys
 
@@ -36,7 +34,7 @@ class LocalBackend(Backend):
     def __init__(self, request: EstimatorRequest):
         clusters.check_no_strategy(request.config, request.spec is not None, emulated=False)
         super().__init__(request)
-        self.tables = HostTables(request)
+        self.tables = host_tables.HostTables(request)
 
     def constructor_arguments(self) -> dict[str, Any]:
         has_spec = self.request.spec is not None
@@ -44,7 +42,7 @@ class LocalBackend(Backend):
         return off_tpu(self.request, config, exports_to_tpu=not has_spec)
 
     def attach(self, estimator: Any) -> None:
-        serving.load(estimator.config, self.request.tables, self.request.spec)
+        host_tables.serve(estimator.config, self.request)
 
     def log_export(self) -> None:
         if self.request.spec is not None:

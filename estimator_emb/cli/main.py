@@ -1,11 +1,11 @@
 """Entry point of `estimator-emb`: finds the subcommand, parses its arguments and runs it."""
 
-import importlib
 import os
 import signal
 import sys
 from typing import Any
 
+from estimator_emb.catalog import extras
 from estimator_emb.cli import parsing
 
 SUBCOMMANDS = {
@@ -23,6 +23,16 @@ SUBCOMMANDS = {
 The subcommand's module has `fill_parser`, which adds the arguments to a parser. `main` does the
 work with the parsed arguments, and returns the exit status. `DETAILS` is part of the help text.
 """
+
+_EXTRA_OF = {
+    "cluster": "launcher",
+    "check": "check",
+    "compare": "compare",
+    "convert": "formats",
+    "migrate": "migrate",
+    "export": "formats",
+}
+"""Subcommand -> the extra that contains it. The other subcommands belong to the core."""
 
 
 def main(args: list[str] | None = None) -> int:
@@ -59,14 +69,15 @@ def _run(args: list[str]) -> int:
             file=sys.stderr,
         )
         return 2
-    parser = parser_of(name)
-    options = parser.parse(args[1:])
     try:
-        return int(_module(name).main(options))
-    except parsing.WrongArguments as error:
-        parser.error(str(error))
+        parser = parser_of(name)
+        options = parser.parse(args[1:])
+        try:
+            return int(_module(name).main(options))
+        except parsing.WrongArguments as error:
+            parser.error(str(error))
     except ImportError as error:
-        if ": pip " not in str(error):
+        if ": pip " not in str(error) and not isinstance(error, extras.MissingExtra):
             raise
         print(f"estimator-emb: {error}", file=sys.stderr)
         return 2
@@ -81,7 +92,7 @@ def parser_of(name: str) -> parsing.Parser:
 
 
 def _module(name: str) -> Any:
-    return importlib.import_module(f"estimator_emb.cli.{name}")
+    return extras.load(_EXTRA_OF.get(name, "core"), f"cli.{name}")
 
 
 def _help() -> str:

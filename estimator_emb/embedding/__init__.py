@@ -9,11 +9,9 @@ TensorFlow's objects to ours. `to_tensorflow` translates our objects, or a whole
 writes a program's tables and slots for them, and `checkpoint_from_tensorflow` reads them back.
 """
 
-from estimator_emb.embedding.checkpoints import (
-    Moved,
-    checkpoint_from_tensorflow,
-    checkpoint_to_tensorflow,
-)
+from typing import TYPE_CHECKING, Any
+
+from estimator_emb.catalog import extras
 from estimator_emb.embedding.configs import FeatureConfig, QuantizationConfig, TableConfig
 from estimator_emb.embedding.sparse_core import sparse_core_config
 from estimator_emb.embedding.specs import Loss, SpecTranslation, to_tensorflow
@@ -24,6 +22,13 @@ from estimator_emb.embedding.translation import (
     to_legacy,
 )
 from estimator_emb.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam
+
+if TYPE_CHECKING:
+    from estimator_emb.embedding.checkpoints import (
+        Moved,
+        checkpoint_from_tensorflow,
+        checkpoint_to_tensorflow,
+    )
 
 __all__ = [
     "Adagrad",
@@ -46,3 +51,9 @@ __all__ = [
     "to_legacy",
     "to_tensorflow",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("Moved", "checkpoint_from_tensorflow", "checkpoint_to_tensorflow"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(extras.load("formats", "embedding.checkpoints"), name)

@@ -10,8 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.backends.choose import devices
 from estimator_emb.backends.emulated import topology
-from estimator_emb.backends.pjrt.backend import chosen, shape_of
 from estimator_emb.catalog import environment
 from estimator_emb.catalog.slices import Slice
 from estimator_emb.compat.internals.estimators import Estimator
@@ -47,7 +47,9 @@ def is_emulated() -> bool:
 def _shape() -> Slice:
     if environment.DEVICE.value() == "emulate":
         return topology.emulated_slice()
-    return shape_of(len(chosen(TPUConfig(num_shards=options.asked_shards()))))
+    pjrt = devices()
+    shape: Slice = pjrt.shape_of(len(pjrt.chosen(TPUConfig(num_shards=options.asked_shards()))))
+    return shape
 
 
 def _choosing(emulated: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,6 +14,7 @@ from estimator_emb.native.native_kernels import NativeKernels
 from estimator_emb.native.sharded import ShardedKernels
 from estimator_emb.reporting import console
 from estimator_emb.reporting.console import logger
+from estimator_emb.spec.tf_config import SERVER_JOB
 
 
 class CannotUse(Exception):
@@ -70,7 +71,7 @@ def _tasks(tables: Sequence[StoredTable], servers: Sequence[str]) -> list[int]:
             for variable in (shard.weights, *shard.slots):
                 device = tf.DeviceSpec.from_string(variable.handle.device or "")
                 if device.job not in (None, "localhost"):
-                    if device.job != serving.JOB or (device.task or 0) >= len(servers):
+                    if device.job != SERVER_JOB or (device.task or 0) >= len(servers):
                         raise CannotUse(f"table {table.name} is on {variable.handle.device}")
                     tasks.add(device.task or 0)
                 if device.device_type not in (None, "CPU"):

@@ -15,24 +15,15 @@ import tensorflow as tf
 from estimator_emb.catalog import environment
 from estimator_emb.native import build, ops
 from estimator_emb.reporting.console import logger
-from estimator_emb.spec.config import EmbeddingConfigSpec
 from estimator_emb.spec.resolved import Table
+from estimator_emb.spec.tf_config import SERVER_JOB
 
-JOB = "ps"
 _NEXT_LOOK = 0.5
 _NEXT_LINE = 30.0
 
 
-def addresses(config: Any) -> list[str]:
-    """Returns host:port of each parameter server of a `RunConfig`."""
-    cluster = getattr(config, "cluster_spec", None)
-    return list(cluster.job_tasks(JOB)) if cluster and JOB in cluster.jobs else []
-
-
-def load(config: Any, tables: Sequence[Table], spec: EmbeddingConfigSpec | None) -> None:
+def load(config: Any, tables: Sequence[Table]) -> None:
     """Loads native kernels for the tables on a parameter server, or logs why they are not used."""
-    if spec is None or getattr(config, "task_type", None) != JOB or not addresses(config):
-        return
     reason = None
     if environment.NATIVE.choice() == "0":
         reason = f"{environment.NATIVE} is 0"
@@ -61,7 +52,7 @@ def obstacle(
 
 
 def _ask(library: ops.Library, address: str, task: int, rules: Sequence[str]) -> str:
-    device = f"/job:{JOB}/task:{task}"
+    device = f"/job:{SERVER_JOB}/task:{task}"
     # The filter limits this session to the server, so that no other server needs to be up.
     config = tf.compat.v1.ConfigProto(device_filters=[device])
     with tf.Graph().as_default() as graph, tf.device(device):

@@ -18,8 +18,8 @@ from estimator_emb.compat.internals.column_classes import (
     VocabularyListCategoricalColumn,
 )
 from estimator_emb.engine.inputs import Batch, Source, SparsePlaces, adding_ops, as_tensor
-from estimator_emb.native import serving
 from estimator_emb.spec.column_ids import ColumnLookup
+from estimator_emb.spec.tf_config import SERVER_JOB
 
 _HASH, _VOCABULARY, _IDENTITY = range(3)  # The enum Kind in to_ids.cc.
 _DTYPES = (tf.string, tf.int32, tf.int64)
@@ -125,5 +125,5 @@ def _tables(names: set[str], graph: tf.Graph) -> list[tf.Tensor]:
     """Returns the hash tables in which ops look values up, or [] if any is on a server."""
     operations = [graph.get_operation_by_name(name) for name in names]
     handles = [op.inputs[0] for op in operations if op.type == "LookupTableFindV2"]
-    here = [tf.DeviceSpec.from_string(handle.device).job != serving.JOB for handle in handles]
+    here = [tf.DeviceSpec.from_string(handle.device).job != SERVER_JOB for handle in handles]
     return handles if all(here) else []

@@ -47,6 +47,10 @@ class CannotEmulate(ValueError):
     """Raised for a program that may run on a TPU, but not on an emulated TPU."""
 
 
+class CannotLower(ValueError):
+    """Raised if a program's step cannot run on PJRT devices or be compiled for a TPU."""
+
+
 class TPUConfig(StockTPUConfig):
     """tensorflow-estimator's `TPUConfig`, plus options for where and how a program runs.
 

@@ -14,6 +14,9 @@ _EXAMPLE = (
     '"task": {"type": "chief", "index": 0}}'
 )
 
+SERVER_JOB = "ps"
+"""The job of the parameter servers."""
+
 
 def parsed() -> dict[str, Any]:
     """Returns the JSON object in TF_CONFIG, or {} if unset. Raises ValueError for other text."""
@@ -29,6 +32,12 @@ def parsed() -> dict[str, Any]:
     if not isinstance(config, dict):
         _refuse("it", config, f"an object {_EXAMPLE}. Unset it to train in one process")
     return config
+
+
+def servers(config: Any) -> list[str]:
+    """Returns host:port of each parameter server of a `RunConfig`."""
+    cluster = getattr(config, "cluster_spec", None)
+    return list(cluster.job_tasks(SERVER_JOB)) if cluster and SERVER_JOB in cluster.jobs else []
 
 
 def read_tf_config() -> dict[str, Any]:

@@ -10,13 +10,13 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from estimator_emb.backends import host_tables
 from estimator_emb.backends.emulated import topology
 from estimator_emb.backends.emulated.computation import Computation
 from estimator_emb.catalog.slices import Slice
 from estimator_emb.engine.cores import Cores
 from estimator_emb.engine.engine import PendingLookup, Place
 from estimator_emb.guards.guard import Runs
-from estimator_emb.native import select_kernels
 from estimator_emb.reporting.text_columns import counted
 from estimator_emb.spec import options
 
@@ -108,7 +108,7 @@ class _CopiedStep:
 
     def __init__(self, cores: Cores):
         self._cores = cores
-        self.place = Place(select_kernels.kernels_for, as_parts=True)
+        self.place = Place(host_tables.kernels_for, as_parts=True)
 
     def running(self) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext()

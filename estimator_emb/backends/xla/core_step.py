@@ -18,6 +18,7 @@ from estimator_emb.compat.internals.graphs import eager_mode
 from estimator_emb.engine.cores import Collective, Cores
 from estimator_emb.engine.ordering import structure
 from estimator_emb.reporting import frames
+from estimator_emb.spec.options import CannotLower
 
 CROSS_REPLICA_SUM = "estimator_emb.cross_replica_sum"
 """Custom call that stands for a sum over cores. `devices.py` replaces it by an all-reduce."""
@@ -31,10 +32,6 @@ _DROPPED = (
 _STATEFUL_INSIDE = ("VarHandleOp", "ReadVariableOp")
 _IGNORED = frozenset(("Assert", "CheckNumerics", "CheckNumericsV2"))
 """Check ops that XLA ignores."""
-
-
-class CannotLower(ValueError):
-    """Raised if XLA cannot compile a step."""
 
 
 @contextlib.contextmanager

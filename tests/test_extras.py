@@ -1,0 +1,153 @@
+"""Each extra of pyproject.toml can be deleted. The rest of the package works without it."""
+
+import ast
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+try:
+    import tomllib
+except ImportError:  # Python 3.10 has no tomllib.
+    import pip._vendor.tomli as tomllib  # type: ignore[no-redef]
+
+ROOT = pathlib.Path(__file__).parents[1]
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["estimator_emb"]["extras"]
+NAMES = {
+    "native", "devices", "check", "compare", "migrate", "formats", "launcher"
+}  # fmt: skip
+PROGRAM = ROOT / "tests" / "data" / "smoke.py"
+
+ASKED = {
+    "native": "main(['run', 'smoke.py', 'second'])",
+    "devices": "estimator_emb.TPUEstimator(model_fn, config=config, train_batch_size=8)",
+    "hosts": "main(['cluster', '--hosts=2', 'smoke.py'])",
+    "check": "main(['check', 'smoke.py'])",
+    "compare": "main(['compare', 'a', 'b'])",
+    "migrate": "main(['migrate', 'smoke.py'])",
+    "tf1": "main(['run', '--tf-v1', 'smoke.py', 'model'])",
+    "formats": "main(['export', 'model', 'out', '--to=npz'])",
+    "launcher": "main(['cluster', 'smoke.py'])",
+}
+"""Extra -> a program that asks for it."""
+
+
+def extra_of(path):
+    """Returns the name of the extra that contains a file or a module of the package, or None."""
+    path = path.replace(".", "/") if not path.endswith(".py") else path.removesuffix(".py")
+    for name, extra in EXTRAS.items():
+        for one in extra["paths"]:
+            one = one.removesuffix(".py")
+            if path == one or path.startswith(f"{one}/"):
+                return name
+    return None
+
+
+def imported(tree):
+    """Yields the modules and names that a file imports when it runs."""
+    typing_only = {
+        child
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for child in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if node in typing_only:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_the_table_of_extras_is_complete():
+    assert EXTRAS.keys() == NAMES
+    paths = [path for extra in EXTRAS.values() for path in extra["paths"]]
+    assert len(set(paths)) == len(paths)
+    for extra in EXTRAS.values():
+        assert extra.keys() <= {"paths", "tests", "page", "uses"}
+        for path in [*extra["paths"], *extra["tests"], extra["page"]]:
+            assert (ROOT / path).exists(), path
+
+
+def test_the_core_imports_no_extra():
+    found = []
+    for package in ("estimator_emb", "feature_columns"):
+        for file in sorted((ROOT / package).rglob("*.py")):
+            own = extra_of(str(file.relative_to(ROOT)))
+            may = {None, own, *EXTRAS.get(own, {}).get("uses", ())}
+            for name in imported(ast.parse(file.read_text())):
+                if name.startswith("estimator_emb.") and extra_of(name) not in may:
+                    found.append(f"{file.relative_to(ROOT)} imports {name}")
+    assert not found
+
+
+@pytest.mark.slow
+@pytest.mark.any_version
+@pytest.mark.parametrize("extra", sorted(NAMES))
+def test_the_rest_works_without(extra, tmp_path):
+    for name in ("estimator_emb", "feature_columns"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    shutil.copy(PROGRAM, tmp_path / "smoke.py")
+    (tmp_path / "sitecustomize.py").write_text(HIDES_THE_CHECKOUT)
+    for path in EXTRAS[extra]["paths"]:
+        place = tmp_path / path
+        shutil.rmtree(place) if place.is_dir() else place.unlink()
+
+    own = {"PYTHONPATH": str(tmp_path), "TF_CPP_MIN_LOG_LEVEL": "2", "ESTIMATOR_EMB_NATIVE": "1"}
+
+    def run(*words):
+        done = subprocess.run(
+            [sys.executable, *words],
+            cwd=tmp_path,
+            env={**os.environ, **own},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        return done.returncode, done.stdout
+
+    lint = "from importlinter import cli; cli.lint_imports_command()"
+    for words in (
+        ("-c", lint, "--no-cache"),
+        ("-m", "estimator_emb", "--help"),
+        ("-m", "estimator_emb", "run", "smoke.py", "model"),
+        ("-c", CANNED),
+    ):
+        status, said = run(*words)
+        assert status == 0, said
+    status, said = run("-c", f"{ASKS}{ASKED[extra]}\n")
+    assert f"This copy of estimator_emb does not contain the extra '{extra}'" in said
+
+
+HIDES_THE_CHECKOUT = """
+import sys
+
+sys.meta_path = [finder for finder in sys.meta_path if "editable" not in repr(finder).lower()]
+"""
+CANNED = """
+import estimator_emb
+estimator_emb.install()
+import tensorflow as tf
+
+data = {"x": [[1.0], [2.0]]}, [[1.0], [2.0]]
+column = tf.feature_column.numeric_column("x")
+canned = tf.estimator.DNNRegressor([2], [column])
+canned.train(lambda: tf.data.Dataset.from_tensors(data), steps=1)
+"""
+ASKS = """
+import estimator_emb
+from estimator_emb.cli.main import main
+
+
+def model_fn(features, labels, mode, params):
+    raise NotImplementedError
+
+
+config = estimator_emb.RunConfig(tpu_config=estimator_emb.TPUConfig(device="pjrt"))
+"""
