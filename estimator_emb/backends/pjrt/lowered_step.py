@@ -17,6 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.backends import host_tables
 from estimator_emb.backends.emulated.computation import Computation
 from estimator_emb.backends.pjrt.agreement import Agreement
 from estimator_emb.backends.pjrt.tables_on_devices import (
@@ -31,7 +32,6 @@ from estimator_emb.compat.internals.patches import Changes
 from estimator_emb.engine.cores import Cores
 from estimator_emb.engine.engine import LiveTables, PendingLookup, Place, in_update
 from estimator_emb.engine.ordering import reads_before_writes, structure
-from estimator_emb.native import select_kernels
 
 _KERAS = "tf_keras.src.utils.control_flow_util"
 """Keras's counterpart of TensorFlow's `control_flow_util`."""
@@ -53,7 +53,7 @@ class StepOnDevices:
         agreement: Agreement | None,
     ):
         self.load: tf.Operation | None = None
-        self.place = Place(select_kernels.kernels_for, as_parts=True)
+        self.place = Place(host_tables.kernels_for, as_parts=True)
         if keeps_tables:
             part = None if agreement is None else (agreement.number, agreement.count)
             words = "in the memory of the devices"
