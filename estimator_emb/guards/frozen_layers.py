@@ -3,7 +3,8 @@
 import contextlib
 import inspect
 import logging
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -16,7 +17,13 @@ from estimator_emb.reporting.text_columns import some_of
 
 
 class FrozenLayers(Guard):
-    """Records which Keras layer creates each variable while model_fn runs."""
+    """Records which Keras layer creates each variable while model_fn runs.
+
+    An optimizer that the program gives its variables, as in a GAN, trains what it should.
+    """
+
+    _takes_all = False
+    """Whether an optimizer of model_fn trains all trainable variables."""
 
     @classmethod
     def applies(cls, call: Call) -> bool:
@@ -26,8 +33,22 @@ class FrozenLayers(Guard):
         super().__init__(graph)
         self._made: list[tuple[Any, Any]] = []
 
-    def around(self, batch: ModelBatch) -> contextlib.AbstractContextManager[Any]:
-        return tf.variable_creator_scope(self._note)
+    @contextlib.contextmanager
+    def around(self, batch: ModelBatch) -> Iterator[None]:
+        graph = tf.compat.v1.get_default_graph()
+        read = graph.get_collection
+
+        def get_collection(name: str, scope: str | None = None) -> list[Any]:
+            if name == tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES:
+                self._takes_all |= _running("compute_gradients") is not None
+            return read(name, scope)
+
+        graph.get_collection = get_collection
+        try:
+            with tf.variable_creator_scope(self._note):
+                yield
+        finally:
+            del graph.get_collection
 
     def _note(self, make: Callable[..., Any], **kwargs: Any) -> Any:
         variable = make(**kwargs)
@@ -38,7 +59,9 @@ class FrozenLayers(Guard):
 
     def after(self, spec: Any) -> Any:
         made, self._made = self._made, []
-        if getattr(spec, "train_op", None) is None or tf.distribute.has_strategy():
+        if not self._takes_all or getattr(spec, "train_op", None) is None:
+            return spec
+        if tf.distribute.has_strategy():
             return spec
         frozen = [(layer, one) for layer, one in made if one.trainable and not layer.trainable]
         if not frozen:
@@ -65,11 +88,15 @@ class FrozenLayers(Guard):
 
 
 def _layer_that_adds_weights() -> Any:
-    """Returns the Keras layer that is adding a weight, found on the call stack, if any."""
+    """Returns the Keras layer that is adding a weight, if any."""
+    frame = _running("add_weight")
+    layer = frame and frame.f_locals.get("self")
+    return layer if isinstance(layer, tf.keras.layers.Layer) else None
+
+
+def _running(function: str) -> types.FrameType | None:
+    """Returns the innermost frame of a function of this name on the call stack, if any."""
     frame = inspect.currentframe()
-    while frame is not None:
-        if frame.f_code.co_name == "add_weight":
-            layer = frame.f_locals.get("self")
-            return layer if isinstance(layer, tf.keras.layers.Layer) else None
+    while frame is not None and frame.f_code.co_name != function:
         frame = frame.f_back
-    return None
+    return frame

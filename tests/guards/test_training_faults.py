@@ -489,9 +489,81 @@ def of_the_rest(loss):
     )
 
 
+SGD = tf.keras.optimizers.legacy.SGD
+
+
+def by_gradients(loss, variables):
+    optimizer = v1.train.GradientDescentOptimizer(0.125)
+    gradients = zip(tf.gradients(loss, variables), variables, strict=True)
+    return optimizer.apply_gradients(gradients, v1.train.get_global_step())
+
+
+def by_compute_gradients(loss, variables):
+    optimizer = v1.train.AdamOptimizer(0.125)
+    gradients = optimizer.compute_gradients(loss, variables)
+    return optimizer.apply_gradients(gradients, v1.train.get_global_step())
+
+
+def by_keras_updates(loss, variables):
+    optimizer = SGD(0.125)
+    optimizer.iterations = v1.train.get_global_step()
+    return tf.group(*optimizer.get_updates(loss, variables))
+
+
+def by_keras_gradients(loss, variables):
+    optimizer = SGD(0.125)
+    optimizer.iterations = v1.train.get_global_step()
+    gradients = optimizer.get_gradients(loss, variables)
+    return optimizer.apply_gradients(zip(gradients, variables, strict=True))
+
+
+def by_var_list(loss, variables):
+    optimizer = v1.train.GradientDescentOptimizer(0.125)
+    return optimizer.minimize(loss, v1.train.get_global_step(), variables)
+
+
+GIVEN = (by_var_list, by_gradients, by_compute_gradients, by_keras_updates, by_keras_gradients)
+
+
+@pytest.mark.fast(2)
 @of_each_kind
-def test_frozen_layers_that_stay_cause_no_warning(kind, tmp_path, caplog):
-    make(kind, tmp_path, given_to_the_layer, of_the_rest).train(input_fn, max_steps=1)
+@pytest.mark.parametrize("trains", GIVEN)
+@pytest.mark.parametrize("before", [True, False])
+def test_an_optimizer_with_given_variables_causes_no_warning(
+    kind, trains, before, tmp_path, caplog
+):
+    """As in a GAN: the optimizer has the layer's variables, and the layer is frozen elsewhere."""
+    layers = []
+
+    def inputs(x):
+        layers.append(tf.keras.layers.Dense(3, name="still"))
+        return layers[-1](x)
+
+    def train_op(loss):
+        variables = layers[-1].trainable_variables
+        layers[-1].trainable = not before
+        trained = trains(loss, variables)
+        layers[-1].trainable = False
+        return trained
+
+    estimator = make(kind, tmp_path, inputs, train_op)
+    estimator.train(input_fn, max_steps=1)
+    assert [line for line in harness.said(caplog) if "Keras" in line] == []
+
+
+def test_an_optimizer_with_variables_of_a_tape_causes_no_warning(tmp_path, caplog):
+    def model(features, labels, mode, spec):
+        layer = tf.keras.layers.Dense(1)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(layer(features["x"]) - labels))
+        gradients = tape.gradient(loss, layer.trainable_variables)
+        optimizer = v1.train.GradientDescentOptimizer(0.125)
+        gradients = zip(gradients, layer.trainable_variables, strict=True)
+        train_op = optimizer.apply_gradients(gradients, v1.train.get_global_step())
+        layer.trainable = False
+        return spec(mode, loss=loss, train_op=train_op)
+
+    harness.of_kind("plain", model, tmp_path, run={}).train(input_fn, max_steps=1)
     assert [line for line in harness.said(caplog) if "Keras" in line] == []
 
 
