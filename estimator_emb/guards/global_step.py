@@ -21,7 +21,7 @@ _HOW = (
 
 
 class GlobalStep(Guard):
-    """Warns about a wrong global step, or raises ValueError if training would never end.
+    """Warns about a global step that train_op never raises, or raises by more than 1.
 
     If each step adds more than 1, a hook ends the training once its last step is reached.
     """
@@ -46,7 +46,10 @@ class GlobalStep(Guard):
                 _say(self._raised, of_step, self.call.model_dir)
             if not of_step and (run_too := run_ops.training_ops(spec, self.call)) is not None:
                 counters = [op for op in counters if op in run_too]
-        _check(counters, self.call.counts_steps, map(type, hooks))
+        if not counters:
+            _warn_of_no_step(map(type, hooks))
+        elif any(op.type.startswith("Assign") for op in counters):  # Not in a branch.
+            console.counts_steps(tf.compat.v1.get_default_graph())
         return spec
 
     def hooks(self, spec: Any) -> Iterable[Any]:
@@ -77,26 +80,19 @@ class _StopsWhenReached(tf.compat.v1.train.SessionRunHook):
             run_context.request_stop()
 
 
-def _check(counters: Sequence[Any], must_count: bool, hooks: Iterable[type]) -> None:
-    """Warns if `counters`, the training's ops that change the global step, is empty.
-
-    With `must_count` the training would never end, so this raises ValueError instead. It still only
-    warns if `hooks` has a class of the program, because that hook may change the global step.
-    """
-    if counters:
-        console.counts_steps(tf.compat.v1.get_default_graph())
-        return
+def _warn_of_no_step(hooks: Iterable[type]) -> None:
+    """Warns that no op of the training changes the global step. A program's hook may change it."""
     others = [
         hook.__name__ for hook in hooks if hook.__module__.split(".")[0] not in _WITHOUT_COUNTERS
     ]
     unless = f", unless one of the hooks does ({', '.join(others)})" if others else ""
-    wrong = (
-        "The train_op of model_fn does not increase the global step, so that training would never "
-        f"end{unless}: the global step (tf.train.get_global_step) has not been increased. {_HOW}"
+    logger.warning(
+        "The train_op of model_fn does not increase the global step%s. Without that, steps and "
+        "max_steps never end a training, and no checkpoint is saved by steps or at the end, so "
+        "that the last trained weights are lost. %s",
+        unless,
+        _HOW,
     )
-    if must_count and not others:
-        raise ValueError(wrong)
-    logger.warning(wrong)
 
 
 def _say(raised: int, counters: Sequence[Any], model_dir: str) -> None:

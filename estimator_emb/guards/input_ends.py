@@ -110,7 +110,10 @@ class _Trained(_Steps):
             asked = f"after {last - self._first:,} of steps={self._steps:,}"
         else:
             return
-        logger.info("train: the input ended %s. To train on, repeat() its dataset.", asked)
+        advice = "To train on, repeat() its dataset."
+        if last == self._first:
+            advice = "No step raised the global step, by which steps and max_steps count."
+        logger.info("train: the input ended %s. %s", asked, advice)
 
 
 def _input_ended(session: Any) -> bool:

@@ -86,6 +86,7 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
         if self._total is None and self._steps is not None:
             self._total = self._first_step + self._steps
         self._started = self._shown_at = clock()
+        self._runs = 0
         self._losses: list[float] = []
         self._last_loss: float | None = None
 
@@ -93,6 +94,7 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
         return tf.compat.v1.train.SessionRunArgs(self._fetches)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
+        self._runs += 1
         if "loss" in run_values.results:
             self._losses.append(float(run_values.results["loss"]))
         if clock() - self._shown_at >= self._pause():
@@ -122,6 +124,8 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
             parts.append(f"{speed:,.1f} steps/s")
         else:
             parts.append(f"{speed * self._batch_size:,.0f} examples/s")
+        if self._runs > 1 and step == self._first_step:
+            parts.append("no step raises the global step")
         self._write(step, parts)
 
     def _line(self, step: int, parts: list[str]) -> str:
@@ -154,7 +158,7 @@ class ProgressLog(_Progress):
             super().end(session)
 
     def _write(self, step: int, parts: list[str]) -> None:
-        if step > self._first_step:
+        if step > self._first_step or self._runs > 1:
             self._ended[self._model_dir] = clock()
             logger.info(self._line(step, parts))
 

@@ -10,12 +10,6 @@ KERAS = (
     "A Keras optimizer does not train in a model_fn: use an optimizer of tf.compat.v1.train, such "
     "as tf.compat.v1.train.AdamOptimizer, or estimator_emb.keras.Adagrad."
 )
-NO_STEP = (
-    "The train_op of model_fn does not increase the global step, so that training would never "
-    "end: the global step (tf.train.get_global_step) has not been increased. Pass "
-    "tf.compat.v1.train.get_global_step() as global_step to minimize or apply_gradients; give it "
-    "to a Keras optimizer as its iterations."
-)
 COLUMNS = Program("", None).columns()
 
 
@@ -82,18 +76,12 @@ train_op = lambda loss: tf.keras.optimizers.Adam(0.1).minimize(loss, v1.trainabl
     Adam.minimize: {KERAS}
 train_op = lambda loss: tf.keras.optimizers.AdamW(0.1).apply_gradients(pairs(loss))
     AdamW.apply_gradients: {KERAS}
-train_op = lambda loss: tf.keras.optimizers.SGD(0.1).apply_gradients(pairs(loss))
-    {NO_STEP}
 train_op = lambda loss: tf.keras.optimizers.Adam(0.1, weight_decay=0.5).get_updates(loss, [])
     Adam: An Estimator trains by tf.keras.optimizers.legacy.Adam, which does not know
     weight_decay=0.5: leave it out. It takes amsgrad, beta_1, beta_2, clipnorm, clipvalue, decay,
     epsilon, global_clipnorm, learning_rate, lr, name.
-train_op = lambda loss: tf.keras.optimizers.legacy.SGD(0.1).apply_gradients(pairs(loss))
-    {NO_STEP}
 train_op = lambda loss: tf.keras.optimizers.legacy.SGD(0.1).minimize(loss, v1.trainable_variables())
     SGD.minimize: {KERAS}
-train_op = lambda program, loss: program.dense_optimizer().minimize(loss)
-    {NO_STEP}
 train_op = lambda program, loss: program.dense_optimizer().minimize(loss, None, [])
     No variables to optimize.
 train.input_fn = lambda params: None
