@@ -4,7 +4,9 @@ tensorflow-estimator's `BestExporter` exports the first model of each process, e
 process recorded a better evaluation.
 """
 
+import contextlib
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -36,6 +38,19 @@ def begin(estimator: Any, eval_spec: Any) -> None:
         for path in tf.io.gfile.glob(pattern):
             _read(path, exporter)
         exporter._has_exported = True
+
+
+@contextlib.contextmanager
+def undone_by_errors(eval_spec: Any) -> Iterator[None]:
+    """Lets each `BestExporter` forget an evaluation whose export failed."""
+    exporters = [one for one in eval_spec.exporters or () if isinstance(one, BestExporter)]
+    best = [exporter._best_eval_result for exporter in exporters]
+    try:
+        yield
+    except Exception:
+        for exporter, result in zip(exporters, best, strict=True):
+            exporter._best_eval_result = result
+        raise
 
 
 def _read(path: str, exporter: Any) -> None:

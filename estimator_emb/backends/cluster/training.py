@@ -2,10 +2,16 @@
 
 In tensorflow-estimator, parameter servers and late workers run forever. Here, each of these
 processes waits for the chief's message on a queue of its own TensorFlow server (`ending`). While it
-waits, it logs the missing tasks (`waiting`).
+waits, it logs the missing tasks (`waiting`). An evaluator has no server, so the chief leaves it a
+file.
 """
 
+import os
+import sys
+import time
 from typing import Any
+
+import tensorflow as tf
 
 from estimator_emb.backends.cluster import best_exports, ending, tasks, waiting
 from estimator_emb.compat.internals.estimators import (
@@ -17,8 +23,12 @@ from estimator_emb.compat.internals.estimators import (
 )
 from estimator_emb.compat.internals.graphs import not_converted
 from estimator_emb.guards.checks import call_arguments
+from estimator_emb.reporting.console import logger
 from estimator_emb.reporting.program_calls import called_by_program
 from estimator_emb.spec import tf_config
+
+_OVER = ".estimator_emb.over"
+"""A file in model_dir. The chief writes another text into it each time that a training is over."""
 
 
 @not_converted
@@ -28,8 +38,8 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> Any:
 
     If the environment variable TF_CONFIG names a cluster, this process performs its task in the
     cluster. The chief and the workers train, and the parameter servers wait. When the chief has
-    finished, `train_and_evaluate` returns in all processes. If the chief fails or is killed, you
-    can start it again: the other processes wait for it.
+    finished, `train_and_evaluate` returns in workers and evaluator, and parameter servers exit. If
+    the chief fails or is killed, you can start it again: the other processes wait for it.
 
     A waiting process logs which tasks it waits for, and how long. ESTIMATOR_EMB_WAIT_LIMIT, an
     environment variable, limits the wait in seconds. At the limit, the process exits with status 1.
@@ -45,15 +55,17 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> Any:
     Raises:
       ValueError: TF_CONFIG or ESTIMATOR_EMB_WAIT_LIMIT is invalid.
       TypeError: an argument has the wrong type.
+      SystemExit: this process is a parameter server, and training is over.
     """
     tf_config.read_tf_config()
     call_arguments.check_specs(train_spec, eval_spec)
     config: Any = getattr(estimator, "config", None)
     if isinstance(eval_spec, EvalSpec):
         best_exports.begin(estimator, eval_spec)
+    task = getattr(config, "task_type", None)
     if (
-        getattr(config, "cluster_spec", None)
-        and config.task_type in (*tasks.CHIEFS, "worker", "ps")
+        (task == "evaluator" or getattr(config, "cluster_spec", None))
+        and task in (*tasks.CHIEFS, "worker", "ps", "evaluator")
         and getattr(config, "_distribute_coordinator_mode", None) is None
         and isinstance(train_spec, TrainSpec)
         and isinstance(eval_spec, EvalSpec)
@@ -69,6 +81,7 @@ class _Executor(TrainingExecutor):
         self._member = ending.Member(config.task_type, config.task_id)
         self._watch = waiting.AbsenceWatch(config.cluster_spec, config.task_type, self._is_over)
         self._server: Any = None  # Stays None in a cluster with a single process.
+        self._earlier_end = self._end_of_training()
 
     def run_chief(self) -> None:
         super().run_chief()
@@ -89,6 +102,34 @@ class _Executor(TrainingExecutor):
         self._start_std_server(self._estimator.config)
         self._member.wait()
         self._watch.stop()
+        sys.exit(0)  # The program's next lines are not for a server: stock never returns.
+
+    def _execute_evaluator_once(self, evaluator: Any, *args: Any) -> Any:
+        is_over = self._end_of_training() != self._earlier_end
+        checkpoint = self._estimator.latest_checkpoint()
+        try:
+            with best_exports.undone_by_errors(self._eval_spec):
+                if not is_over:
+                    return super()._execute_evaluator_once(evaluator, *args)
+                evaluator.evaluate_and_export()
+        except Exception:
+            if checkpoint is None or tf.io.gfile.exists(f"{checkpoint}.index"):
+                raise
+            logger.warning(
+                "The checkpoint %s was deleted before its evaluation and exports were complete. "
+                "This evaluator goes on with the newest. RunConfig(keep_checkpoint_max=%s) keeps "
+                "more checkpoints if it is larger.",
+                checkpoint,
+                self._estimator.config.keep_checkpoint_max,
+            )
+            return None, False
+        step, last = (
+            step_of_latest_checkpoint(self._estimator.model_dir),
+            self._train_spec.max_steps,
+        )
+        early = f" at step {step:,}, before max_steps={last:,}" if last and step < last else ""
+        logger.info("Training ended%s: this evaluator ends.", early)
+        return None, True
 
     def _start_std_server(self, config: Any) -> Any:
         server = super()._start_std_server(config)
@@ -101,8 +142,21 @@ class _Executor(TrainingExecutor):
 
     def _end_all(self) -> None:
         self._watch.stop()
+        with tf.io.gfile.GFile(self._path_of_end(), "w") as file:
+            file.write(str(time.time_ns()))
         if self._server is not None:
             ending.end_all(self._server.target, self._estimator.config.cluster_spec)
+
+    def _path_of_end(self) -> str:
+        return os.path.join(self._estimator.model_dir, _OVER)
+
+    def _end_of_training(self) -> str:
+        """Returns the text that the chief wrote last, or '' if no training has ended."""
+        try:
+            with tf.io.gfile.GFile(self._path_of_end()) as file:
+                return str(file.read())
+        except tf.errors.OpError:
+            return ""
 
     def _is_over(self) -> bool:
         """Returns True, and ends this process, if a checkpoint of the last step exists.
