@@ -36,7 +36,8 @@ class _CloseHook(tf.compat.v1.train.SessionRunHook):
         self._method = method
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        session.close = lambda: self._close(session)
+        if not session.sess_str:  # A server's session may wait for other processes instead.
+            session.close = lambda: self._close(session)
 
     def _close(self, session: Any) -> None:
         session.__dict__.pop("close", None)  # A reference cycle would outlive the call.
