@@ -140,7 +140,6 @@ def library(
         path = directory / f"{stem}-{_digest(_identity(compiler))}.so"
         flaw = cache.flaw(path, symbols)
         if not flaw:
-            cache.clean(directory)
             return str(path)
         with cache.locked(directory, 2 * _TIMEOUT):
             flaw = cache.flaw(path, symbols)
@@ -197,8 +196,7 @@ def _put(path: pathlib.Path, flaw: str, made: Callable[[pathlib.Path], pathlib.P
             cache.put(made(scratch), path)
         except _Lasting as error:
             reason = f"{error} (not tried again while {failed} exists)"
-            (scratch / "failed").write_text(reason + "\n")
-            cache.put_as_it_is(scratch / "failed", failed)
+            failed.write_text(reason + "\n")
             raise BuildError(reason) from None
 
 

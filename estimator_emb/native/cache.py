@@ -126,14 +126,9 @@ def put(library: pathlib.Path, path: pathlib.Path) -> None:
     with open(library, "ab+") as file:
         file.seek(0)
         file.write(_seal(path.name, file.read()))
-    put_as_it_is(library, path)
-
-
-def put_as_it_is(made: pathlib.Path, path: pathlib.Path) -> None:
-    """Moves a file to `path`."""
-    with open(made, "rb") as file:
+        file.flush()
         os.fsync(file.fileno())
-    os.replace(made, path)
+    os.replace(library, path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -167,11 +162,3 @@ def locked(folder: pathlib.Path, timeout: float) -> Iterator[None]:
         for left in list(folder.glob(_SCRATCHES)):
             shutil.rmtree(left, ignore_errors=True)
         yield
-
-
-def clean(folder: pathlib.Path) -> None:
-    """Removes the leftovers of killed builds, if it can and no build is in progress."""
-    with contextlib.suppress(OSError, BuildError):
-        if any(folder.glob(_SCRATCHES)):
-            with locked(folder, timeout=-1.0):
-                pass
