@@ -23,7 +23,7 @@ from jax._src import distributed
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-_QUIET_SECONDS, _JOIN_SECONDS = 3, 300
+_QUIET_SECONDS, _JOIN_SECONDS = 5, 300
 """How long a host waits for the others at its start until it says so, and until it gives up."""
 _HEARTBEAT_SECONDS = 10
 """A host is lost if it is silent for this time."""

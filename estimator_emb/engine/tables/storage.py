@@ -125,20 +125,11 @@ def create(
     sizes = [rows] if own_slots else partition.dealt(rows, servers, rounds)
     named_as_part = name_as_part or len(sizes) > 1
     shards = [
-        _Shard(
-            table,
-            name,
-            number,
-            sum(sizes[:number]),
-            size,
-            rows // servers,
-            named_as_part,
-            bool(part),
-        )
+        _Shard(table, name, number, sum(sizes[:number]), size, rows // servers, named_as_part)
         for number, size in enumerate(sizes)
     ]
     if part is not None:
-        shards = [shards[part[0]]]
+        shards = [dataclasses.replace(shards[part[0]], is_of_host=True)]
     # A new scope ignores the settings of the program's scopes, such as a partitioner. With
     # reuse=False, no variable is returned a second time.
     with tf.compat.v1.variable_scope(tf.compat.v1.VariableScope(reuse=False)):
@@ -184,7 +175,7 @@ class _Shard:
     rows: int
     rows_of_server: int
     named_as_part: bool
-    is_of_host: bool
+    is_of_host: bool = False
 
     def create(self, dtype: tf.DType) -> TableVariables:
         # The table's own initializer may give float32 only.
