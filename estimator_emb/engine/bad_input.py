@@ -7,11 +7,10 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from estimator_emb.engine import structure_checks
+from estimator_emb.engine.bad_values import text
 from estimator_emb.engine.inputs import Ids, Source
 from estimator_emb.engine.structure_checks import Problem
 from estimator_emb.spec.resolved import Table
-
-_TOGETHER = " Batch the whole dataset, with drop_remainder=True."
 
 
 def checked(inputs: list[Ids], batch_size: int | None = None) -> tuple[list[Ids], tf.Tensor]:
@@ -48,13 +47,6 @@ def _problems(inputs: list[Ids], batch_size: int | None) -> Iterator[Problem]:
         yield from _weight_problems(ids)
         yield _bad_id(ids)
         yield from _bad_weight(ids)
-
-
-def problems(inputs: list[Ids], batch_size: int | None) -> Iterator[Problem]:
-    """Yields the possible problems of `inputs` in the order of `checked`."""
-    for ids in inputs:
-        yield from structure_checks.problems(ids)
-    yield from _problems(inputs, batch_size)
 
 
 def after_forms(inputs: list[Ids]) -> contextlib.AbstractContextManager:
@@ -111,9 +103,8 @@ def with_batch_size(ids: Ids, batch_size: int | None) -> Ids:
 def check_size(of: Ids | Source, samples: int | None, batch_size: int | None) -> None:
     """Raises ValueError if the static number of samples differs from `batch_size`."""
     if samples is not None and batch_size not in (None, samples):
-        raise ValueError(
-            f"{of.owner} has {samples} samples, but the batch size is {batch_size}." + _TOGETHER
-        )
+        said = text("batch size", owner=of.owner, size=batch_size)
+        raise ValueError(said.replace("{}", str(samples), 1))
 
 
 def reading_holds(inputs: list[Ids]) -> list[tf.Tensor]:
@@ -134,28 +125,26 @@ def reading_holds(inputs: list[Ids]) -> list[tf.Tensor]:
 
 def _batch_problems(ids: Ids, first: Ids, batch_size: int | None) -> Iterator[Problem]:
     if not ids.static_batch:
-        yield ids.batch > 0, structure_checks.message(f"{ids.owner}: the batch has no samples.")
+        yield ids.batch > 0, structure_checks.message(text("empty", owner=ids.owner))
     known_alike = ids.static_batch is not None and ids.static_batch == first.static_batch
     if ids is not first and not known_alike:
-        text = f"{ids.owner} has {{}} samples, but feature {first.feature.key} has {{}}."
-        text += " All features of a batch need the same number."
+        said = text("samples", owner=ids.owner, first=first.feature.key)
         yield (
             tf.equal(ids.batch, first.batch),
-            structure_checks.message(text, ids.batch, first.batch),
+            structure_checks.message(said, ids.batch, first.batch),
         )
     if batch_size is not None and ids.static_batch != batch_size:
-        text = f"{ids.owner} has {{}} samples, but the batch size is {batch_size}.{_TOGETHER}"
-        yield tf.equal(ids.batch, batch_size), structure_checks.message(text, ids.batch)
+        said = text("batch size", owner=ids.owner, size=batch_size)
+        yield tf.equal(ids.batch, batch_size), structure_checks.message(said, ids.batch)
 
 
 def _misplaced(ids: Ids) -> Iterator[Problem]:
     places = ids.places
     if places is not None:
-        text = f"{ids.owner}: sparse index {{}} is outside the dense shape {{}}."
 
         def message() -> tf.Tensor:
             index = _first(places.indices, tf.logical_not(places.inside()))
-            return tf.strings.format(text, (index, places.shape))
+            return tf.strings.format(text("misplaced", owner=ids.owner), (index, places.shape))
 
         yield places.all_inside(), message
 
@@ -168,11 +157,11 @@ def _repeated(ids: Ids) -> Iterator[Problem]:
     counts = tf.math.unsorted_segment_sum(
         tf.ones_like(ids.segments, tf.int32), ids.segments, ids.batch * limit
     )
-    text = f"{ids.owner}: two ids stand at position {{}} of the sequence of sample {{}}."
 
     def message() -> tf.Tensor:
         segment = _first(tf.range(ids.batch * limit), counts > 1)
-        return tf.strings.format(text, (segment % limit, segment // limit))
+        said = text("repeated", owner=ids.owner)
+        return tf.strings.format(said, (segment % limit, segment // limit))
 
     yield tf.reduce_all(counts <= 1), message
 
@@ -180,12 +169,9 @@ def _repeated(ids: Ids) -> Iterator[Problem]:
 def _weight_problems(ids: Ids) -> Iterator[Problem]:
     if ids.fit is not None:
         counts = ids.fit.ids, ids.fit.weights
-        yield (
-            tf.equal(*counts),
-            structure_checks.message(f"{ids.owner} has {{}} ids but {{}} weights.", *counts),
-        )
-        text = f"{ids.owner}: its weights have other indices than its ids."
-        yield ids.fit.aligned, structure_checks.message(text)
+        said = text("weights", owner=ids.owner)
+        yield tf.equal(*counts), structure_checks.message(said, *counts)
+        yield ids.fit.aligned, structure_checks.message(text("aligned", owner=ids.owner))
 
 
 def outside(table: Table, ids: tf.Tensor) -> tf.Tensor:
@@ -199,20 +185,19 @@ def outside(table: Table, ids: tf.Tensor) -> tf.Tensor:
 def _bad_id(ids: Ids) -> Problem:
     values = ids.ids if ids.uncut is None else ids.uncut
     bad = outside(ids.table, values)
-    text = f"{ids.owner}: id {{}} is outside [0, {ids.table.config.vocabulary_size})."
-    text += " TPUConfig(bad_ids='drop') leaves such ids out and counts them."
+    said = text("id", owner=ids.owner, size=ids.table.config.vocabulary_size)
     good = tf.logical_not(tf.reduce_any(bad))
-    return good, lambda: tf.strings.format(text, (_first(values, bad),))
+    return good, lambda: tf.strings.format(said, (_first(values, bad),))
 
 
 def _bad_weight(ids: Ids) -> Iterator[Problem]:
     weights = ids.weights
     if weights is not None:
         finite = tf.math.is_finite(weights)
-        text = f"{ids.owner}: weight {{}} is not finite."
 
         def message() -> tf.Tensor:
-            return tf.strings.format(text, (_first(weights, tf.logical_not(finite)),))
+            bad = _first(weights, tf.logical_not(finite))
+            return tf.strings.format(text("weight", owner=ids.owner), (bad,))
 
         yield tf.reduce_all(finite), message
 

@@ -17,8 +17,6 @@ from estimator_emb.spec.resolved import Feature, Table
 
 PADDING_ID = -1
 """Marks a position without an id in a dense [batch, n] tensor of ids."""
-_PARTS = ("ids", "segments", "weights", "batch", "lengths", "uncut", "fit", "places")
-"""The attributes of `Ids` that are tensors or consist of tensors."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,21 +129,6 @@ class Source:
         always = self.value.shape.rank == 1 or self.table.config.combiner is None
         may_lack = self.looked_up or self.value.dtype == tf.string
         return always and not may_lack and not self.feature.max_sequence_length
-
-    @property
-    def given(self) -> Any:
-        """The tensors, or None, from which `again` recreates the same ids."""
-        if self.value.dtype.is_integer and self.drop is None:
-            return self.value, self.weights, self.places
-        return {name: getattr(self.ids, name) for name in _PARTS}
-
-    def again(self, given: Any) -> Ids:
-        """Returns the ids of `given`, tensors in the same structure as `self.given`."""
-        if isinstance(given, dict):
-            return dataclasses.replace(self.ids, **given, source=None)
-        value, weights, places = given
-        parts = self.table, self.feature, value, weights, self.looked_up
-        return Source(*parts, places=places).ids
 
 
 class WeightsFit(NamedTuple):

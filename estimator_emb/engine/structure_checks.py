@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.engine.bad_values import text
 from estimator_emb.engine.inputs import Ids, Source, is_composite, tensors_in
 from estimator_emb.engine.tables import sizes
 from estimator_emb.spec.resolved import Feature, Table
@@ -29,9 +30,9 @@ def problems(ids: Ids) -> list[Problem]:
         if is_composite(value):
             possible += part_problems(f"{ids.owner}: {what}", value)
         elif value is not None and value.shape.rank is None:
-            text = f"{ids.owner}: {what} must have the rank of its ids; got shape {{}}."
+            said = text("rank", what=f"{ids.owner}: {what}")
             rank = ids.source.value.shape.rank
-            possible.append((tf.equal(tf.rank(value), rank), message(text, tf.shape(value))))
+            possible.append((tf.equal(tf.rank(value), rank), message(said, tf.shape(value))))
     if isinstance(ids.source.value, tf.SparseTensor):
         possible += _size_problems(ids, ids.source.value.dense_shape)
     return possible
@@ -66,8 +67,8 @@ def _sparse_problems(owner: str, value: tf.SparseTensor) -> list[Problem]:
     indices, values, shape = value.indices, value.values, value.dense_shape
     problems: list[Problem] = []
     if not shape.shape.is_fully_defined():
-        text = f"{owner} must have shape [batch, n]; got {{}}."
-        problems.append((tf.equal(tf.size(shape), 2), message(text, shape)))
+        said = text("sparse shape", what=owner)
+        problems.append((tf.equal(tf.size(shape), 2), message(said, shape)))
     extent = tf.shape(indices, out_type=tf.int64)
     fits = tf.equal(_at(indices, extent, 0), tf.size(values, out_type=tf.int64))
     for tensor, rank in ((indices, 2), (values, 1)):
@@ -75,8 +76,8 @@ def _sparse_problems(owner: str, value: tf.SparseTensor) -> list[Problem]:
             fits &= tf.equal(tf.rank(tensor), rank)
     if indices.shape.rank is None or tf.compat.dimension_value(indices.shape[1]) is None:
         fits &= tf.equal(_at(indices, extent, 1), 2)
-    text = f"{owner} have {{}} values, but indices of shape {{}}: each value needs one index."
-    problems.append((fits, message(text, tf.size(values), extent)))
+    said = text("indices", what=owner)
+    problems.append((fits, message(said, tf.size(values), extent)))
     return problems
 
 
@@ -90,14 +91,9 @@ def _at(tensor: tf.Tensor, extent: tf.Tensor, axis: int) -> tf.Tensor:
 def _size_problems(ids: Ids, shape: tf.Tensor) -> list[Problem]:
     most = most_samples(ids.table, ids.feature)
     batch = tf.concat([shape, [0]], axis=0)[0] if shape.shape.rank is None else shape[0]
-    negative = f"{ids.owner}: the dense shape {{}} of its ids is negative."
-    large = (
-        f"{ids.owner}: the dense shape {{}} of its ids has more samples than {most}: this "
-        "machine's memory cannot hold the activations and gradients of more."
-    )
     return [
-        (tf.reduce_all(shape >= 0), message(negative, shape)),
-        (batch <= most, message(large, shape)),
+        (tf.reduce_all(shape >= 0), message(text("negative", owner=ids.owner), shape)),
+        (batch <= most, message(text("large", owner=ids.owner, most=most), shape)),
     ]
 
 
@@ -110,11 +106,9 @@ def _ragged_problems(owner: str, value: tf.RaggedTensor) -> list[Problem]:
         & tf.equal(ends[1], tf.cast(count, splits.dtype))
         & tf.reduce_all(splits[1:] >= splits[:-1])
     )
-    text = f"{owner} have {{}} values, but row splits {{}}: row splits must begin with 0, never "
-    text += "decrease, and end with the number of values."
-    return [(fits, message(text, count, splits))]
+    return [(fits, message(text("splits", what=owner), count, splits))]
 
 
-def message(text: str, *values: tf.Tensor) -> Callable[[], tf.Tensor]:
-    """Returns the message of a `Problem`: `text` with each {} replaced by a value."""
-    return lambda: tf.strings.format(text, values) if values else tf.constant(text)
+def message(said: str, *values: tf.Tensor) -> Callable[[], tf.Tensor]:
+    """Returns the message of a `Problem`: `said` with each {} replaced by a value."""
+    return lambda: tf.strings.format(said, values) if values else tf.constant(said)

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from estimator_emb.engine import inputs, lookup, update
 from estimator_emb.engine.dropped import DroppedIds
-from estimator_emb.engine.inputs import Batch, Source
+from estimator_emb.engine.inputs import Batch, Ids, Source
 from estimator_emb.engine.pipelining import LookaheadBuffer
 from estimator_emb.engine.tables import storage
 from estimator_emb.engine.tables.storage import StoredTable
@@ -27,6 +27,8 @@ PREFIX = "embedding"
 """Prefix of a table's summary tags: `embedding/<table>/<figure>`."""
 
 _SCOPE = "embedding_summaries"
+_PARTS = ("ids", "segments", "weights", "batch", "lengths", "uncut", "fit", "places")
+"""The attributes of `Ids` that are tensors or consist of tensors."""
 
 
 class TableSummaries:
@@ -49,7 +51,7 @@ class TableSummaries:
         self._functions: dict[Any, Any] = {}
         self._every_step: list[tf.Operation] = []
         """Ops that take the tensors kept by the previous session call. Every step must run them."""
-        all_given = [source.given for source in batch.sources]
+        all_given = list(map(_given, batch.sources))
         if next_step is not None:
             with tf.name_scope(_SCOPE):
                 all_given = [next_step.carried(given) for given in all_given]
@@ -106,7 +108,7 @@ class TableSummaries:
             given, of_activations = inputs.packed(structure, tensors)
             read = [
                 dataclasses.replace(ids, ids=tf.cast(ids.ids, tf.int64))
-                for ids in map(Source.again, sources, given)
+                for ids in map(_ids_of, sources, given)
             ]
             rows, features = lookup.distinct(read, table.config.combiner)
             updates = update.row_updates(table, rows, features, of_activations, self._num_cores)
@@ -148,6 +150,20 @@ class TableSummaries:
         found = self._functions[key]
         dtypes = [output.dtype for output in found.outputs]
         return tf.raw_ops.PartitionedCall(args=given, Tout=dtypes, f=found)
+
+
+def _given(source: Source) -> Any:
+    """Returns the tensors, or None, from which `_ids_of` computes the ids of a feature."""
+    if source.value.dtype.is_integer and source.drop is None:
+        return source.value, source.weights, source.places
+    return {name: getattr(source.ids, name) for name in _PARTS}
+
+
+def _ids_of(source: Source, given: Any) -> Ids:
+    if isinstance(given, dict):
+        return dataclasses.replace(source.ids, **given, source=None)
+    value, weights, places = given
+    return dataclasses.replace(source, value=value, weights=weights, drop=None, places=places).ids
 
 
 def add_scalars(tags: Sequence[str], values: Sequence[tf.Tensor]) -> None:

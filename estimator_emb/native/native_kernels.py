@@ -1,15 +1,14 @@
 """Looks up all tables of a step in a single op, and updates them in another."""
 
 import dataclasses
-import functools
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.engine import bad_input, inputs, structure_checks
-from estimator_emb.engine.inputs import Batch, Source
+from estimator_emb.engine import bad_input, bad_values, inputs, structure_checks
+from estimator_emb.engine.inputs import Batch, Ids, Source
 from estimator_emb.engine.pipelining import LookaheadBuffer, whole_step
 from estimator_emb.engine.tables.storage import StoredTable
 from estimator_emb.native import ops, to_ids
@@ -70,6 +69,7 @@ class Checked:
         occurrences = {source.feature.key: _occurrences(source) for source in read}
         computed = [source.ids for source in read if not occurrences[source.feature.key].raw]
         with tf.name_scope("check_ids"), bad_input.after_forms(computed):
+            most = [structure_checks.most_samples(one.table, one.feature) for one in read]
             good = self._ops.host_tables_ids_are_good(
                 **_arguments(read, occurrences, dict.fromkeys((one.table.name for one in read), 0)),
                 others=[
@@ -77,12 +77,12 @@ class Checked:
                     *(source.places.all_inside() for source in read if source.places),
                 ],
                 sizes=[source.table.config.vocabulary_size for source in read],
-                most_samples=[
-                    structure_checks.most_samples(one.table, one.feature) for one in read
-                ],
+                most_samples=most,
                 batch_size=-1 if batch.size is None else batch.size,
             )
-            self.checked = tf.cond(good, lambda: tf.constant(True), lambda: _refusal(batch))
+            self.checked = tf.cond(
+                good, lambda: tf.constant(True), lambda: _refusal(batch, computed, most)
+            )
         for source in read:
             if occurrences[source.feature.key].raw:
                 # The ops that compute the lengths of a sequence must wait too.
@@ -191,39 +191,37 @@ def _kind_of(arguments: Mapping[str, Any], batch: Batch) -> str:
     return f"native_{hashlib.sha256(text.encode()).hexdigest()[:16]}_"
 
 
-def _refusal(batch: Batch) -> tf.Tensor:
+def _refusal(batch: Batch, computed: Sequence[Ids], most: Sequence[int]) -> tf.Tensor:
     """Returns a tensor that fails with the error of `bad_input.checked` when a step computes it.
 
-    TensorFlow's ops find the problem in a separate graph. Good batches do not need that graph.
+    `computed` are the ids that TensorFlow's ops have read. `most` has each feature's most samples.
     """
-    structure = [source.given for source in batch.sources]
+    parts = ("ids", "segments", "weights", "batch", "uncut", "fit", "places")
+    read = {one.feature.key: {name: getattr(one, name) for name in parts} for one in computed}
+    structure = [read.get(one.feature.key) or _raw(one) for one in batch.sources]
     tensors = inputs.tensors_in(structure)
 
-    @functools.cache
-    def graph_of_problems() -> Any:
-        with tf.Graph().as_default():
-            fed = [tf.compat.v1.placeholder(tensor.dtype, tensor.shape) for tensor in tensors]
-            ids = list(map(Source.again, batch.sources, inputs.packed(structure, fed)))
-            found = [(holds, message()) for holds, message in bad_input.problems(ids, batch.size)]
-            # Uses separate threads, because all shared threads may be waiting for this.
-            config = tf.compat.v1.ConfigProto(use_per_session_threads=True, device_count={"GPU": 0})
-            return fed, found, tf.compat.v1.Session(config=config)
-
-    def explain(*values: Any) -> Any:
-        fed, found, session = graph_of_problems()
-        feed = dict(zip(fed, values, strict=True))
-        for holds, message in found:
-            if not session.run(holds, feed):
-                return session.run(message, feed)
-        return (
+    def explain(*values: Any) -> bytes:
+        given = inputs.packed(structure, values)
+        found = bad_values.explanation(batch.sources, given, most, batch.size)
+        internal = (
             "Internal error: the native kernels rejected a batch that TensorFlow's ops accept. "
             "Please report it; ESTIMATOR_EMB_NATIVE=0 works around it."
         )
+        return (found or internal).encode()
 
     message = tf.numpy_function(explain, tensors, tf.string)
     stops = tf.raw_ops.Assert(condition=tf.constant(False), data=[message], summarize=1)
     with tf.control_dependencies([stops]):
         return tf.constant(False)
+
+
+def _raw(source: Source) -> dict[str, Any]:
+    value = source.value
+    if not isinstance(value, tf.SparseTensor):
+        return {"values": value}
+    parts = {"values": value.values, "indices": value.indices, "shape": value.dense_shape}
+    return {**parts, "places": source.places}
 
 
 def rule_arguments(rules: Sequence[Rule]) -> dict[str, Any]:
