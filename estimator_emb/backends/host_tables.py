@@ -15,6 +15,7 @@ from estimator_emb.engine.engine import Place, TableStep
 from estimator_emb.engine.kernels import Kernels, TensorFlowKernels
 from estimator_emb.engine.pipelining import LookaheadBuffer
 from estimator_emb.engine.tables.storage import StoredTable
+from estimator_emb.guards.guard import Call
 from estimator_emb.guards.watching import GraphGuards
 from estimator_emb.reporting import console
 from estimator_emb.spec import options, tf_config
@@ -31,38 +32,26 @@ class HostTables:
         if request.spec is not None:
             check_for_host(request.spec, request.tables)
 
-    def in_process(self, guards: GraphGuards, config: Any) -> TableStep | None:
-        """Returns a `TableStep` with tables in this process or on its parameter servers."""
-        call = guards.call
-        if self._request.spec is None:
-            return None
-        if call.training and call.float16 is not None:
+    def in_process(self, call: Call, config: Any) -> Place:
+        """Returns the place of tables in this process or on its parameter servers."""
+        if call.has_spec and call.training and call.float16 is not None:
             raise ValueError(
                 "TPUConfig: serving_tables='float16' exports no graph that trains: optimizers need "
                 "float32 tables. Export without ModeKeys.TRAIN, or leave serving_tables out."
             )
         servers = () if call.exporting else tf_config.servers(config)
         choose = functools.partial(kernels_for, servers=servers)
-        return TableStep(
-            self._request.spec,
-            self._request.tables,
-            call.training,
-            Place(
-                TensorFlowKernels if call.exporting else choose,
-                in_this_process=not servers,
-                shards=max(len(servers), 1),
-                dtype=tf.float32 if call.float16 is None else tf.float16,
-            ),
-            guards.cores,
-            dropped=self._dropped(call.exporting),
-            look_up_integers=True,
-            summarizes=self._summarizes,
+        return Place(
+            TensorFlowKernels if call.exporting else choose,
+            in_this_process=not servers,
+            shards=max(len(servers), 1),
+            dtype=tf.float32 if call.float16 is None else tf.float16,
         )
 
-    def beside_cores(
-        self, guards: GraphGuards, place: Place, batch_size: int | None
+    def step(
+        self, guards: GraphGuards, place: Place, batch_size: int | None = None
     ) -> TableStep | None:
-        """Returns a `TableStep` that all cores of an emulated TPU share."""
+        """Returns the `TableStep` that all cores of a graph share. None without a spec."""
         if self._request.spec is None:
             return None
         return TableStep(
@@ -71,13 +60,10 @@ class HostTables:
             guards.call.training,
             place,
             guards.cores,
-            batch_size=batch_size,
-            dropped=self._dropped(exporting=False),
-            summarizes=self._summarizes,
+            batch_size,
+            DroppedIds(count=not guards.call.exporting) if self._drops_ids else None,
+            self._summarizes,
         )
-
-    def _dropped(self, exporting: bool) -> DroppedIds | None:
-        return DroppedIds(count=not exporting) if self._drops_ids else None
 
 
 def kernels_for(

@@ -58,7 +58,8 @@ class LocalBackend(Backend):
         def run(features: Any, mode: str, kwargs: dict[str, Any]) -> Any:
             guards = watching.guards_of(estimator.call_of(mode))
             runner = OneCore(guards, model_fn, features, kwargs)
-            return driver.drive(runner, self.tables.in_process(guards, estimator.config))
+            place = self.tables.in_process(guards.call, estimator.config)
+            return driver.drive(runner, self.tables.step(guards, place))
 
         return augment(driver.driven(model_fn, run), self.request.batch_axis)
 

@@ -55,7 +55,8 @@ class Place:
       shards: the number of parameter servers, or 1 without a cluster.
       part: with several hosts, (number of this host, number of hosts). This host creates its part
         of each table.
-      as_parts: the argument `name_as_part` of `tables.storage.create`.
+      on_tpu: True names variables as on a TPU, and takes all integers as ids, as a TPU does.
+        Otherwise columns may look integers up: see `engine.integers`.
       dtype: the dtype of the weights. float16 is only for tables that are not trained.
       words: names the place in the log.
     """
@@ -65,7 +66,7 @@ class Place:
     in_this_process: bool = True
     shards: int = 1
     part: tuple[int, int] | None = None
-    as_parts: bool = False
+    on_tpu: bool = False
     dtype: tf.DType = tf.float32
     words: str = "on the host"
 
@@ -82,7 +83,6 @@ class TableStep:
       batch_size: samples of the whole batch, if known beforehand. Another size stops the step. With
         several hosts, the samples of this host's part of the batch.
       dropped: leaves out bad ids. None makes bad ids errors.
-      look_up_integers: see `engine.integers`.
       summarizes: True adds statistics of the tables to the summaries of a training graph.
 
     Attributes:
@@ -97,13 +97,12 @@ class TableStep:
     cores: Cores = dataclasses.field(default_factory=Cores)
     batch_size: int | None = None
     dropped: DroppedIds | None = None
-    look_up_integers: bool = False
     summarizes: bool = False
     next_step: LookaheadBuffer | None = dataclasses.field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.tables = list(self.tables)
-        if self.look_up_integers:
+        if not self.place.on_tpu:
             self.tables = integers.looked_up(self.tables)
         self.summarizes = self.summarizes and self.training and not self.place.in_step
         if self.training and self.spec.pipeline_execution_with_tensor_core and self.tables:
@@ -154,7 +153,7 @@ class TableStep:
             must = "With an EmbeddingConfigSpec, input_fn must return its features as a dict"
             raise ValueError(f"{must}; got {found}.")
         given = features
-        if self.look_up_integers:
+        if not self.place.on_tpu:
             given = integers.as_matrices(self.tables, features)
             features = integers.as_strings(self.tables, given)
         sources = [
@@ -273,7 +272,7 @@ class PendingLookup:
             sizes.check_fits(tables, step.training)
         with placement.on_cpu():
             created = creation.create(
-                tables, step.training, place.as_parts, place.shards, place.dtype, place.part
+                tables, step.training, place.on_tpu, place.shards, place.dtype, place.part
             )
         self.live = LiveTables(self, created)
         if tables:

@@ -101,9 +101,7 @@ class EmulatedTPU(Backend):
                 cores = CoresOfTPU(
                     guards, self._executor, estimator, context, config, params, features
                 )
-                tables = self._local.tables.beside_cores(
-                    guards, cores.place, context.own_batch_size
-                )
+                tables = self._local.tables.step(guards, cores.place, context.own_batch_size)
                 return driver.drive(cores, tables)
 
         return for_tpu

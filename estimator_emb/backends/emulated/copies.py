@@ -44,8 +44,8 @@ class Execution(Protocol):
         the tables in its step creates them here.
         """
 
-    def whole_step(self, train_op: Any, update: tf.Operation | None) -> tf.Operation:
-        """Returns an op that runs a step and the update of its tables, if any."""
+    def whole_step(self, ops: Sequence[Any]) -> tf.Operation:
+        """Returns an op that runs a step: its `train_op`, and the update of its tables if any."""
 
     def last_step(self, step: tf.Operation) -> tf.Operation:
         """Returns the op for a loop's last step, after which hooks see the new variables."""
@@ -108,7 +108,7 @@ class _CopiedStep:
 
     def __init__(self, cores: Cores):
         self._cores = cores
-        self.place = Place(host_tables.kernels_for, as_parts=True)
+        self.place = Place(host_tables.kernels_for, on_tpu=True)
 
     def running(self) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext()
@@ -119,8 +119,8 @@ class _CopiedStep:
         of_cores = self._cores.replicate(tf.nest.flatten(wanted))
         return tf.nest.pack_sequence_as(wanted, of_cores), spec
 
-    def whole_step(self, train_op: Any, update: tf.Operation | None) -> tf.Operation:
-        return tf.group(train_op, *([] if update is None else [update]))
+    def whole_step(self, ops: Sequence[Any]) -> tf.Operation:
+        return tf.group(*ops)
 
     def last_step(self, step: tf.Operation) -> tf.Operation:
         return step

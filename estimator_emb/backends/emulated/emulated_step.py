@@ -193,7 +193,7 @@ class CoresOfTPU(driver.Runner):
         return spec
 
     def _train(self, spec: Any, update: tf.Operation | None) -> EstimatorSpec:
-        step = self._execution.whole_step(spec.train_op, update)
+        step = self._execution.whole_step([spec.train_op, *([] if update is None else [update])])
         scaffold = self._scaffold(getattr(spec, "scaffold_fn", None))
         host_call = getattr(spec, "host_call", None) if self.guards.call.is_chief else None
         host_ops = self._on_host("host_call", host_call, after=step)

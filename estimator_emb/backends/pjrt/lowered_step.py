@@ -53,11 +53,11 @@ class StepOnDevices:
         agreement: Agreement | None,
     ):
         self.load: tf.Operation | None = None
-        self.place = Place(host_tables.kernels_for, as_parts=True)
+        self.place = Place(host_tables.kernels_for, on_tpu=True)
         if keeps_tables:
             part = None if agreement is None else (agreement.number, agreement.count)
             words = "in the memory of the devices"
-            self.place = Place(KernelsOnDevices, True, part=part, as_parts=True, words=words)
+            self.place = Place(KernelsOnDevices, True, part=part, on_tpu=True, words=words)
         self._live: LiveTables | None = None
         self._devices = devices
         self._cores = cores
@@ -295,9 +295,9 @@ class StepOnDevices:
             *(_assign(handle, value) for (handle, _), value in zip(handles, values, strict=True))
         )
 
-    def whole_step(self, train_op: Any, update: tf.Operation | None) -> tf.Operation:
+    def whole_step(self, ops: Sequence[Any]) -> tf.Operation:
         # The next step's learning rates read the global step, and may read other variables.
-        with tf.control_dependencies([train_op, *([] if update is None else [update])]):
+        with tf.control_dependencies(ops):
             return tf.group(
                 *(
                     _assign(self._handles[number][0], value)
