@@ -163,8 +163,10 @@ class TPUEstimator(StockTPUEstimator):
             and the value.
           SystemExit: SIGTERM or SIGHUP ended training, after a checkpoint.
         """
+        hooks, saving_listeners = map(call_arguments.listed, (hooks, saving_listeners))
         given = {"hooks": hooks, "saving_listeners": saving_listeners}
-        guards = self._guards("train", **given, steps=steps, max_steps=max_steps)
+        on_tpu = self.backend.request.use_tpu
+        guards = self._guards("train", on_tpu=on_tpu, **given, steps=steps, max_steps=max_steps)
         with (
             self.backend.training(self.model_dir),
             guards.surround() as own_hooks,
@@ -198,6 +200,7 @@ class TPUEstimator(StockTPUEstimator):
           ValueError: the checkpoint is missing, damaged or does not fit the program, or the input
             has no batch.
         """
+        hooks = call_arguments.listed(hooks)
 
         def by_chief() -> Any:
             given = {"hooks": hooks, "steps": steps, "checkpoint_path": checkpoint_path}
@@ -356,7 +359,7 @@ class TPUEstimator(StockTPUEstimator):
     def _train_with_estimator_spec(
         self, estimator_spec: Any, worker_hooks: Any, hooks: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        guards = watching.guards_of(self.call_of(estimator_spec.mode))
+        guards = watching.guards_of(self.call_of(ModeKeys.TRAIN))
         estimator_spec, hooks = guards.training(estimator_spec, worker_hooks, hooks)
         return self._train_with_hooks(estimator_spec, worker_hooks, hooks, *args, **kwargs)
 

@@ -19,9 +19,7 @@ from estimator_emb.guards.missing_labels import MissingLabels
 from estimator_emb.guards.missing_train_ops import MissingTrainOps
 from estimator_emb.guards.model_errors import ModelErrors
 from estimator_emb.guards.model_values import ModelValues
-from estimator_emb.guards.nan_inputs import NanInputs
-from estimator_emb.guards.nan_loss import NanLoss
-from estimator_emb.guards.nan_weights import NanWeights
+from estimator_emb.guards.numbers import Numbers
 from estimator_emb.guards.patient_closes import PatientCloses
 from estimator_emb.guards.reached_steps import ReachedSteps
 from estimator_emb.guards.reads_first import ReadsFirst
@@ -56,8 +54,7 @@ GUARDS: tuple[type[Guard], ...] = (
     LatePredictions,
     Savers,
     GlobalStep,
-    NanLoss,  # Before other hooks, because its NaN error is the most precise.
-    NanWeights,
+    Numbers,
     TableHooks,
     SampleCounts,
     WrongOptimizers,
@@ -76,7 +73,6 @@ GUARDS: tuple[type[Guard], ...] = (
     UnshownCalls,
     KnownOps,
     SpreadLabels,
-    NanInputs,
     PatientCloses,
     ReadsFirst,  # After all guards that add ops or hooks.
     ChiefHooks,

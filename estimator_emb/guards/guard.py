@@ -252,9 +252,9 @@ class Guard:
         return None
 
 
-def with_hooks(spec: Any, hooks: Iterable[Any]) -> Any:
-    """Returns the `EstimatorSpec` with `hooks` added for its mode."""
-    name, hooks = _HOOKS_OF[spec.mode], list(hooks)
+def with_hooks(spec: Any, hooks: Iterable[Any], mode: str) -> Any:
+    """Returns the `EstimatorSpec` with `hooks` added for its mode, or for `mode` if it is None."""
+    name, hooks = _HOOKS_OF[spec.mode or mode], list(hooks)
     return spec._replace(**{name: (*(getattr(spec, name) or ()), *hooks)}) if hooks else spec
 
 

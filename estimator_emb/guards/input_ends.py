@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.guards.guard import Call, Guard, Runs
+from estimator_emb.guards.guard import Call, Guard
 from estimator_emb.reporting.console import logger
 
 _PERHAPS = (
@@ -49,7 +49,7 @@ class InputEnds(Guard):
 
     @contextlib.contextmanager
     def surround(self) -> Iterator[Any]:
-        """Raises an error if a training made no step. For a plain Estimator, it only warns."""
+        """Warns if a training made no step. An emulated TPU raises an error, as a TPU does."""
         if self.call.method == "evaluate":
             yield []
             return
@@ -63,7 +63,7 @@ class InputEnds(Guard):
             raise
         if steps.begun and not steps.any:
             no_step = _no_step(hooks)
-            if call.runs is not Runs.PLAIN:
+            if call.on_cores:
                 raise no_step
             logger.warning(no_step.message)
 
@@ -101,9 +101,12 @@ class _Trained(_Steps):
             self._first = int(session.run(self._global_step))
 
     def end(self, session: Any) -> None:
-        if not self.any or not _input_ended(session) or self._first is None:
+        if not _input_ended(session) or self._first is None:
             return
         last = int(session.run(self._global_step))
+        if not self.any:
+            self.any = last > self._first  # KMeans counts a step that finds no second batch.
+            return
         if self._max_steps is not None and last < self._max_steps:
             asked = f"at step {last:,}, before max_steps={self._max_steps:,}"
         elif self._steps is not None and last - self._first < self._steps:

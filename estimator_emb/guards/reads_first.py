@@ -23,4 +23,4 @@ class ReadsFirst(Guard):
     ) -> tuple[Any, Sequence[Any]]:
         of_program = [*spec.training_hooks, *spec.training_chief_hooks]
         hook = ReadsFirstHook(spec, [*worker_hooks, *hooks, *of_program])
-        return with_hooks(spec, [hook]), hooks
+        return with_hooks(spec, [hook], self.call.mode), hooks

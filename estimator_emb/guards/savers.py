@@ -36,7 +36,7 @@ class Savers(Guard):
         made: saver.PartsSaver | None = None
         if config.num_ps_replicas:
             seen = live_servers.StepsSeen()
-            spec = with_hooks(spec, [seen])
+            spec = with_hooks(spec, [seen], self.call.mode)
             if self.call.is_chief:
                 made = live_servers.LiveServersSaver(config, seen)
         if not has_saver:

@@ -137,7 +137,7 @@ class GraphGuards:
         for guard in self._guards:
             spec = guard.complete(spec)
         for guard in self._guards:
-            spec = with_hooks(spec, guard.hooks(spec))
+            spec = with_hooks(spec, guard.hooks(spec), self.call.mode)
         return spec
 
     def training(

@@ -101,6 +101,8 @@ def _unchanged(original: Any, **given: Any) -> Any:
 
 
 def _train(original: Any, self: Any, **given: Any) -> Any:
+    for name in ("hooks", "saving_listeners"):
+        given[name] = call_arguments.listed(given[name])
     asked = {name: given[name] for name in ("hooks", "steps", "max_steps", "saving_listeners")}
     guards = _guards(self, "train", **asked)
     with guards.surround() as own_hooks, guards.building(self):
@@ -109,6 +111,7 @@ def _train(original: Any, self: Any, **given: Any) -> Any:
 
 
 def _evaluate(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> Any:
+    given["hooks"] = call_arguments.listed(given["hooks"])
     asked = {name: given[name] for name in ("hooks", "steps")}
     guards = _guards(self, "evaluate", checkpoint_path=checkpoint_path, **asked)
     with guards.surround(), guards.building(self):

@@ -1,6 +1,7 @@
 """Impossible arguments of calls are refused. tests/mistakes has a TPUEstimator's own calls."""
 
 import logging
+from unittest import mock
 
 import harness
 import numpy as np
@@ -16,17 +17,13 @@ HOOK = v1.train.StopAtStepHook(2)
 RECEIVER = ee.export.ServingInputReceiver({}, {})
 
 
-def of_steps(argument, call, got):
-    return f"{argument} must be int, got {got}. Give {call} a number of steps, or None."
-
-
 OF_RECEIVER = (
     "serving_input_receiver_fn must be a function that returns a ServingInputReceiver; got a "
     "ServingInputReceiver. Give the function itself."
 )
 
 
-@pytest.mark.parametrize("steps", [None, 1, np.int32(3), 4.0, float("inf")])
+@pytest.mark.parametrize("steps", [None, 1, np.int32(3), 4.0, 12.5, float("inf")])
 @pytest.mark.parametrize("hooks", [None, (), [HOOK], {HOOK}])
 def test_valid_arguments_are_accepted(steps, hooks):
     listeners = [v1.train.CheckpointSaverListener()]
@@ -36,12 +33,6 @@ def test_valid_arguments_are_accepted(steps, hooks):
 @pytest.mark.parametrize(
     "train, evaluate, message",
     [
-        (
-            {"max_steps": 2.5},
-            {},
-            of_steps("TrainSpec: max_steps", "TrainSpec", "<class 'float'>: 2.5"),
-        ),
-        ({}, {"steps": True}, of_steps("EvalSpec: steps", "EvalSpec", "<class 'bool'>: True")),
         *(
             ({}, {"exporters": kind("best", serving_input_receiver_fn=RECEIVER)}, message)
             for kind in (ee.LatestExporter, ee.FinalExporter, ee.BestExporter)
@@ -72,8 +63,6 @@ def test_arguments_of_a_plain_estimator_are_checked(installed, tmp_path):
         "train: hooks must be a list of SessionRunHook of tf.compat.v1.train; got a "
         "StopAtStepHook. Put it into a list: hooks=[...]."
     )
-    message = harness.refusal(TypeError, estimator.evaluate, input_fn, steps=1.5)
-    assert message == of_steps("Eval steps", "evaluate", "<class 'float'>: 1.5")
     message = harness.refusal(ValueError, estimator.train, input_fn, steps=1)
     assert message.endswith(
         "In model_fn, labels is None in mode 'train', for input_fn returned only features: "
@@ -82,6 +71,29 @@ def test_arguments_of_a_plain_estimator_are_checked(installed, tmp_path):
     estimator.train(lambda: (tf.constant([1.0]), tf.constant([2.0])), steps=1)
     export = estimator.export_saved_model
     assert harness.refusal(TypeError, export, str(tmp_path / "to"), RECEIVER) == OF_RECEIVER
+
+
+def test_what_tensorflow_estimator_takes_trains(installed, tmp_path):
+    """Steps that are no integer, hooks of a generator, specs without a mode, and mock specs."""
+    steps = []
+
+    class Counts(v1.train.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            steps.append(1)
+
+    def model_fn(features, labels, mode):
+        loss = tf.reduce_sum(v1.get_variable("w", []) * features)
+        train_op = v1.train.GradientDescentOptimizer(0.1).minimize(loss, v1.train.get_global_step())
+        return ee.EstimatorSpec(None, loss=loss, train_op=train_op)
+
+    def input_fn():
+        return tf.data.Dataset.from_tensors([1.0]).repeat()
+
+    estimator = ee.Estimator(model_fn, str(tmp_path))
+    estimator.train(input_fn, hooks=(hook for hook in [Counts()]), steps=2.5)
+    assert len(steps) == 3
+    spec = mock.Mock(spec=ee.TrainSpec, max_steps=mock.Mock())
+    call_arguments.check_specs(spec, mock.Mock(spec=ee.EvalSpec))
 
 
 @pytest.mark.parametrize(

@@ -56,9 +56,19 @@ def raises(message, call, *args, **kwargs):
 def test_a_run_without_batches_is_an_error(way, tmp_path, log):
     estimator = make(tmp_path, **WAYS[way])
     raises(NOTHING_TO_EVALUATE, estimator.evaluate, input_of(3), steps=2)
-    raises(NOTHING_TO_TRAIN, estimator.train, input_of(0), max_steps=2)
+    on_tpu = way.startswith("emulated")
+
+    def train_nothing(samples, max_steps):
+        if on_tpu:
+            raises(NOTHING_TO_TRAIN, estimator.train, input_of(samples), max_steps=max_steps)
+        else:
+            log()
+            estimator.train(input_of(samples), max_steps=max_steps)
+            assert NOTHING_TO_TRAIN in log()
+
+    train_nothing(0, 2)
     estimator.train(input_of(16), max_steps=2)
-    raises(NOTHING_TO_TRAIN, estimator.train, input_of(3), max_steps=4)
+    train_nothing(3, 4)
     raises(NOTHING_TO_EVALUATE, estimator.evaluate, input_of(0), steps=2)
     assert not (tmp_path / "eval").exists() or not list((tmp_path / "eval").glob("events*"))
     assert estimator.get_variable_value("global_step") == 2
@@ -71,18 +81,17 @@ def test_a_run_without_batches_is_an_error(way, tmp_path, log):
     assert log() == []
 
 
-def test_an_input_resumed_at_its_end_gets_advice(tmp_path):
+def test_an_input_resumed_at_its_end_gets_advice(tmp_path, log):
     estimator = make(tmp_path, use_tpu=False)
     hooks = [CheckpointInputPipelineHook(estimator)]
     estimator.train(input_of(8), hooks=hooks)
-    raises(
+    log()
+    estimator.train(input_of(8), hooks=hooks)
+    assert (
         f"{NOTHING_TO_TRAIN} CheckpointInputPipelineHook goes on where the input stood when the "
         "model was saved; if that was its end, nothing is left: repeat() the dataset, or train "
-        "without the hook.",
-        estimator.train,
-        input_of(8),
-        hooks=hooks,
-    )
+        "without the hook."
+    ) in log()
 
 
 @pytest.mark.fast(1)

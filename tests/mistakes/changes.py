@@ -121,9 +121,6 @@ train.saving_listeners = v1.train.CheckpointSaverListener()
 train.max_steps = 3.5
     Train max_steps must be int, got <class 'float'>: 3.5. Give train a number of steps, or
     None.
-train.max_steps = True
-    Train max_steps must be int, got <class 'bool'>: True. Give train a number of steps, or
-    None.
 train = {'steps': '4'}
     Train steps must be int, got <class 'str'>: '4'. Give train a number of steps, or None.
 train.input_fn = None

@@ -9,7 +9,7 @@ from estimator_emb.compat.internals.tpu_estimator import (
     OutfeedHostCallHook,
     create_or_get_iterations_per_loop,
 )
-from estimator_emb.guards import input_ends, stopping
+from estimator_emb.guards import input_ends, numbers, stopping
 
 
 class LoopHook(OutfeedHostCallHook):
@@ -44,6 +44,7 @@ class LoopHook(OutfeedHostCallHook):
     def begin(self) -> None:
         super().begin()
         self._iterations = create_or_get_iterations_per_loop()
+        self._looks = numbers.of_each_step()
 
     def before_run(self, run_context: Any) -> tf.compat.v1.train.SessionRunArgs:
         iterations = run_context.session.run(self._iterations)
@@ -51,7 +52,7 @@ class LoopHook(OutfeedHostCallHook):
         if self._first is not None:
             run_context.session.run(self._first)
         while self._made < iterations - 1 and not stopping.requested():
-            run_context.session.run([self._step, self._after_step(self._made)])
+            run_context.session.run([self._step, self._looks, self._after_step(self._made)])
             self._made += 1
         return tf.compat.v1.train.SessionRunArgs(self._after_step(self._made))
 

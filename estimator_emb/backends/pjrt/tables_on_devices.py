@@ -24,7 +24,7 @@ from estimator_emb.engine.inputs import Batch, Ids, Source
 from estimator_emb.engine.ordering import accesses, structure
 from estimator_emb.engine.pipelining import LookaheadBuffer
 from estimator_emb.engine.tables.storage import StoredTable
-from estimator_emb.guards.checks import non_finite
+from estimator_emb.guards import numbers
 from estimator_emb.optimizers import step
 from estimator_emb.optimizers._parameters import Math
 from estimator_emb.reporting import frames
@@ -330,7 +330,7 @@ class _PartOfHost:
     def _keep(self, table: str, number: int, values: np.ndarray) -> None:
         variable = self._tables[table].all_variables[number]
         tables = [self._tables[table]]
-        self._lines += non_finite.lines_of_weights(tables, [variable], lambda one: values)
+        self._lines += numbers.lines_of_weights(tables, [variable], lambda one: values)
         self._values[table, number] = values
 
     def _write(self, path: bytes) -> None:

@@ -46,14 +46,17 @@ _SHARING = frozenset(
 """Ops whose outputs may share the buffer of an input."""
 
 _BETWEEN_STEPS = ("reads between steps",)
-"""Graph collection of reads that no step runs. Its key is not a string, so it is never exported."""
+"""Graph collection of reads, and of readers, that no step runs.
+
+Its key is not a string, so it is never exported.
+"""
 
 Fetched = Any
 """A `tf.Operation` or `tf.Tensor`."""
 
 
 def keep_between_steps(read: tf.Operation) -> None:
-    """Keeps a read of a variable out of `order`. Only separate session calls run this read."""
+    """Keeps a read, or a reader of reads, out of `order`. Only separate session calls run it."""
     tf.compat.v1.add_to_collection(_BETWEEN_STEPS, read)
 
 
@@ -120,6 +123,7 @@ class _Ordering:
         }
         self._step = structure.leading_to(self._roots[: len(every_step)], self._before)
         self._all = structure.leading_to(self._roots, self._before)
+        self._between = {*tf.compat.v1.get_collection(_BETWEEN_STEPS)}
         self._after: dict[tf.Operation, int] = {}
         self._later: dict[tf.Operation, list[tf.Operation]] = {}
         self._copies: dict[tuple[tf.Operation, int], tf.Tensor] = {}
@@ -161,7 +165,6 @@ class _Ordering:
     def _racing(self) -> Iterator[tuple[Variable, list[tf.Operation], list[tf.Operation]]]:
         """Yields (variable, reads that can be ordered, writes) for each variable with both."""
         kept, initial = _kept_variables(), accesses.initial_writes()
-        between = {*tf.compat.v1.get_collection(_BETWEEN_STEPS)}
         at_any_time = functools.cache(functools.partial(_at_any_time, besides=self._step))
         for variable in accesses.variables_of(self._graph):
             writes = [op for op in variable.writes if op in self._all and op not in initial]
@@ -174,7 +177,7 @@ class _Ordering:
             reads = [
                 op
                 for op in variable.reads
-                if op not in between
+                if op not in self._between
                 if op in self._step
                 or (holds_value and self._may_be_read(op))
                 and (variable.reference or at_any_time(op))
@@ -189,7 +192,7 @@ class _Ordering:
 
     def _uses(self, reader: tf.Operation) -> bool:
         """Returns whether a reader uses the value for more than saving or initializing."""
-        if reader.type in _SAVES:
+        if reader.type in _SAVES or reader in self._between:
             return False
         if reader.type in accesses.PLAIN:
             return reader in self._all

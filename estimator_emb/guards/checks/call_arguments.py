@@ -1,9 +1,8 @@
 """Checks the arguments of `train`, `evaluate` and exports before a graph is built."""
 
 import inspect
-import math
 import numbers
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -19,7 +18,7 @@ _LISTS = {
 }
 """Argument -> its elements' class, and tensorflow-estimator's error text for other classes."""
 
-_OWNERS = {"train": "Train ", "evaluate": "Eval "}
+_OWNERS = {"train": "Train", "evaluate": "Eval"}
 """Call -> the word before the argument's name in tensorflow-estimator's messages."""
 
 
@@ -36,11 +35,15 @@ def check_call(call: str, on_tpu: bool = False, **given: Any) -> None:
             _check_steps(call, name, value, on_tpu)
 
 
+def listed(given: Any) -> Any:
+    """Returns a list of what an iterator yields, because a check would use it up."""
+    return list(given) if isinstance(given, Iterator) else given
+
+
 def check_specs(train_spec: Any, eval_spec: Any) -> None:
     """Raises errors that `train_and_evaluate` would raise only after some training."""
-    check_call("TrainSpec", max_steps=getattr(train_spec, "max_steps", None))
-    check_call("EvalSpec", steps=getattr(eval_spec, "steps", None))
-    for exporter in getattr(eval_spec, "exporters", None) or ():
+    exporters = getattr(eval_spec, "exporters", None)
+    for exporter in exporters if isinstance(exporters, tuple) else ():
         # Exporters that choose when to export hold a second exporter that exports.
         exports = getattr(exporter, "_saved_model_exporter", exporter)
         receiver_fn = getattr(exports, "_serving_input_receiver_fn", check_call)
@@ -48,16 +51,16 @@ def check_specs(train_spec: Any, eval_spec: Any) -> None:
 
 
 def _check_steps(call: str, name: str, steps: Any, on_tpu: bool) -> None:
-    argument = f"{_OWNERS.get(call, f'{call}: ')}{name}"
-    is_number = isinstance(steps, numbers.Real) and not isinstance(steps, bool)
-    # Off a TPU, tensorflow-estimator takes 4.0 as 4, and infinity as unlimited.
-    if not is_number or (steps != math.inf and steps % 1 != 0):
+    # Off a TPU, tensorflow-estimator also takes 12.5 steps.
+    if on_tpu and not isinstance(steps, numbers.Integral):
         raise TypeError(
-            f"{argument} must be int, got {type(steps)}: {steps!r}. Give {call} a number of steps, "
-            "or None."
+            f"{_OWNERS[call]} {name} must be int, got {type(steps)}: {steps!r}. Give {call} a "
+            "number of steps, or None."
         )
-    if steps <= 0 and on_tpu:
-        raise ValueError(f"{argument} must be positive, got {steps}. Give {call} 1 step or more.")
+    if steps <= 0 and on_tpu and call == "evaluate":
+        raise ValueError(
+            f"{_OWNERS[call]} {name} must be positive, got {steps}. Give {call} 1 step or more."
+        )
     if steps <= 0:
         raise ValueError(f"{call}: Must specify {name} > 0, given: {steps}.")
 

@@ -1,0 +1,154 @@
+"""Trainings whose input has one batch. Prints {program: values of its checkpoint, and more}.
+
+Uses only tensorflow-estimator's API, so that it runs with stock and with this package.
+"""
+
+import json
+import sys
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+
+v1 = tf.compat.v1
+if sys.argv[1] == "ours":
+    import estimator_emb as ee
+
+    ee.install()
+from tensorflow_estimator.python.estimator.canned.timeseries import (  # noqa: E402
+    ar_model,
+    estimators,
+)
+
+X = np.arange(12, dtype=np.float32).reshape(6, 2) % 5
+Y = X.sum(1, keepdims=True)
+CONFIG = tf.estimator.RunConfig(tf_random_seed=1)
+
+
+def one_batch():
+    return tf.data.Dataset.from_tensors(({"x": X}, Y))
+
+
+def of_queue(x_epochs, z_epochs):
+    """Returns an input_fn whose two features end on their own."""
+
+    def input_fn():
+        z = v1.train.limit_epochs(tf.constant(X), z_epochs)
+        return {"x": v1.train.limit_epochs(tf.constant(X), x_epochs), "z": z}, tf.constant(Y)
+
+    return input_fn
+
+
+def train(input_fn, initial=None, hooks=(), reads=True, **more):
+    """Trains a linear model."""
+
+    def model_fn(features, labels, mode):
+        start = initial(features) if initial else tf.ones([2, 1])
+        w = v1.get_variable("w", initializer=start, use_resource=True)
+        predicted = features["x"] @ w if reads else tf.reduce_sum(w)
+        loss = tf.reduce_mean(tf.square(predicted - (labels if reads else 1.0)))
+        train_op = v1.train.AdamOptimizer(0.1).minimize(loss, v1.train.get_global_step())
+        return tf.estimator.EstimatorSpec(
+            mode,
+            loss=loss,
+            train_op=train_op,
+            training_hooks=[hook(features) for hook in hooks],
+        )
+
+    estimator = tf.estimator.Estimator(model_fn, tempfile.mkdtemp(), CONFIG)
+    estimator.train(input_fn, **more)
+    return {**saved(estimator), **estimator.evaluate(input_fn, steps=1)}
+
+
+def saved(estimator):
+    # A step without input may still raise the global step, and a save may come before that.
+    names = [name for name in estimator.get_variable_names() if name != "global_step"]
+    return {name: estimator.get_variable_value(name) for name in names}
+
+
+class TakesBatch(v1.train.SessionRunHook):
+    """Reads a batch before the first step, as the initialization of KMeans does."""
+
+    def __init__(self, features):
+        self._features = features
+
+    def after_create_session(self, session, coord):
+        session.run(self._features)
+
+
+def kmeans(input_fn, initial=X[:2], **more):
+    estimator = v1.estimator.experimental.KMeans(
+        2, tempfile.mkdtemp(), initial, config=CONFIG, seed=1, **more
+    )
+    for _ in range(3):
+        estimator.train(input_fn)
+    clusters = list(map(int, estimator.predict_cluster_index(input_fn)))
+    return {
+        "centers": estimator.cluster_centers(),
+        "score": estimator.score(input_fn),
+        "of points": clusters,
+    }
+
+
+def timeseries():
+    model = ar_model.ARModel(
+        periodicities=4, input_window_size=4, output_window_size=2, num_features=1
+    )
+    estimator = estimators.TimeSeriesRegressor(
+        model, optimizer=v1.train.AdamOptimizer(0.1), model_dir=tempfile.mkdtemp(), config=CONFIG
+    )
+    tf.keras.utils.set_random_seed(1)
+    times = np.arange(6)[np.newaxis]
+    features = {"times": times, "values": np.sin(times)[..., np.newaxis].astype(np.float32)}
+    estimator.train(lambda: tf.data.Dataset.from_tensors(features))
+    return saved(estimator)
+
+
+def canned(of_class):
+    estimator = of_class(
+        feature_columns=[tf.feature_column.numeric_column("x", 2)],
+        model_dir=tempfile.mkdtemp(),
+        config=CONFIG,
+    )
+    estimator.train(one_batch)
+    return {**saved(estimator), **estimator.evaluate(one_batch)}
+
+
+def one_shot(batches):
+    """Returns an input_fn whose iterator needs no initializer, so that initializers can read it."""
+    return lambda: v1.data.make_one_shot_iterator(one_batch().repeat(batches)).get_next()
+
+
+def mean(features):
+    return tf.reduce_mean(features["x"], 0)[:, None]
+
+
+PROGRAMS = {
+    "steps=None": lambda: train(one_batch),
+    "more steps than batches": lambda: train(one_batch, steps=5),
+    "initializer": lambda: train(one_shot(1), mean),
+    "initializer, two batches": lambda: train(one_shot(2), mean),
+    "hook": lambda: train(lambda: one_batch().repeat(2), hooks=[TakesBatch]),
+    "train_op without input": lambda: train(one_batch, reads=False, steps=4),
+    "queues": lambda: train(of_queue(1, 1)),
+    "a shorter queue that no step reads": lambda: train(of_queue(3, 1)),
+    "linear": lambda: canned(tf.estimator.LinearRegressor),
+    "timeseries": timeseries,
+    "kmeans": lambda: kmeans(lambda: tf.data.Dataset.from_tensors(X), use_mini_batch=False),
+    "kmeans, mini-batches": lambda: kmeans(lambda: tf.data.Dataset.from_tensors(X)),
+    "kmeans, initialized from its batch": lambda: kmeans(
+        lambda: tf.data.Dataset.from_tensors(X), "random", use_mini_batch=False
+    ),
+    "kmeans, queue": lambda: kmeans(lambda: v1.train.limit_epochs(tf.constant(X), 1)),
+}
+
+
+def result(program):
+    try:
+        values = program()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"[:300]
+    return {name: np.asarray(value, np.float64).tolist() for name, value in values.items()}
+
+
+print(json.dumps({name: result(program) for name, program in PROGRAMS.items()}))

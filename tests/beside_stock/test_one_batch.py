@@ -1,0 +1,27 @@
+"""After `install`, an input of one batch ends where it ends with stock tensorflow-estimator."""
+
+import json
+import pathlib
+
+import numpy as np
+import processes
+import pytest
+
+PROGRAM = pathlib.Path(__file__).with_name("one_batch.py")
+
+
+@pytest.mark.slow
+def test_no_check_takes_a_batch():
+    """KMeans, time series, and initializers that read the input train as with stock."""
+    stock, ours = (
+        json.loads(processes.run_side(side, PROGRAM, side, status=0).stdout.splitlines()[-1])
+        for side in ("stock", "ours")
+    )
+    assert stock.keys() == ours.keys() and len(stock) > 10
+    for program, want in stock.items():
+        assert not isinstance(want, str), (program, want)
+        assert ours[program].keys() == want.keys(), program
+        for name, value in want.items():
+            np.testing.assert_allclose(
+                ours[program][name], value, 1e-5, 1e-6, err_msg=f"{program}: {name}"
+            )

@@ -1,0 +1,450 @@
+"""A NaN loss is explained. NaN or infinity in what is trained is not saved. All else trains on."""
+
+import logging
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+from harness import dataset, minimized, table_spec
+
+import estimator_emb as ee
+from estimator_emb.errors import NanLossError
+
+v1 = tf.compat.v1
+pytestmark = pytest.mark.usefixtures("installed")
+NAN, INF = float("nan"), float("inf")
+X = np.array([[1.0, 2, 3], [4, 6, 5], [2, 0, 1], [1, 1, 9]], np.float32)
+BAD = np.where(np.arange(12).reshape(4, 3) == 7, NAN, X).astype(np.float32)
+AGE = "features['x']: nan in sample 2, at [2, 1], and 1 such of 12 numbers"
+W = "variable w:0: NaN in 1 of 3 numbers (Gradient for w:0 is NaN)"
+NO_INPUT = "No feature and no label of this step holds NaN or infinity: the model made it."
+EVERY_TWO = {**harness.SILENT, "save_checkpoints_steps": 2}
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("local", "emulated")]
+of_each_kind = pytest.mark.parametrize("kind", ["plain", *SLOW])
+
+
+def masked(y):
+    """Keeps NaN out of the loss but not out of gradients, as a fused ReLU does on some CPUs."""
+    return tf.where(tf.math.is_finite(y), y, tf.zeros_like(y))
+
+
+def linear(x):
+    return x @ v1.get_variable("w", [3, 1], initializer=v1.zeros_initializer())
+
+
+def make(kind, model_dir, outputs, run=EVERY_TWO, optimizer=None):
+    """Returns an estimator of the model `outputs(x)`, trained by Adagrad."""
+
+    def model(features, labels, mode, spec):
+        given = features["x"]
+        x = given if isinstance(given, tf.Tensor) else v1.sparse_tensor_to_dense(_sparse(given))
+        loss = tf.reduce_mean(tf.square(outputs(x) - labels))
+        trains = (optimizer or v1.train.AdagradOptimizer)(0.1)
+        if kind == "emulated":
+            trains = v1.tpu.CrossShardOptimizer(trains)
+        return spec(mode, loss=loss, train_op=trains.minimize(loss, v1.train.get_global_step()))
+
+    return harness.of_kind(kind, model, model_dir, run=run)
+
+
+def _sparse(given):
+    return given.to_sparse() if isinstance(given, tf.RaggedTensor) else given
+
+
+def input_of(*batches):
+    return lambda params=None: dataset([({"x": x}, X[:, :1]) for x in batches])
+
+
+def failure(estimator, input_fn, **kwargs):
+    with pytest.raises(v1.train.NanLossDuringTrainingError) as caught:
+        estimator.train(input_fn, **kwargs)
+    assert isinstance(caught.value, NanLossError)
+    assert isinstance(caught.value, tf.errors.InvalidArgumentError)
+    return str(caught.value).split("\n  ")
+
+
+def not_saved(step):
+    return f"NaN or infinity in the model after step {step}, which is not saved:"
+
+
+# The loss
+
+
+@of_each_kind
+def test_a_nan_feature_is_named_and_the_last_checkpoint_stays(kind, tmp_path):
+    estimator = make(kind, tmp_path, linear)
+    lines = failure(estimator, input_of(X, X, BAD, X), max_steps=4)
+    where = "A batch up to step 4 has" if kind == "emulated" else "The batch of step 3 has"
+    assert lines[:2] == [f"NaN loss during training. {where}", AGE]
+    assert all(np.isfinite(value).all() for value in harness.saved(tmp_path, 2).values())
+    estimator.train(input_of(X), max_steps=3)
+    assert harness.last_step(tmp_path) == 3
+
+
+@pytest.mark.parametrize("pipelined", [False, True])
+def test_a_nan_feature_is_named_beside_a_table(pipelined, native, tmp_path):
+    def model_fn(features, labels, mode, params):
+        return minimized(mode, tf.reduce_sum(features["x"]) * tf.reduce_sum(features["age"]))
+
+    optimizer = ee.AdagradParameters(0.1, 0.1)
+    spec = table_spec(4, 2, optimizer, pipeline_execution_with_tensor_core=pipelined)
+    batches = [({"x": np.arange(4), "age": x}, X[:, 0]) for x in (X, BAD, X)]
+    estimator = harness.estimator(model_fn, spec, tmp_path, run=harness.SILENT)
+    lines = failure(estimator, lambda params: dataset(batches))
+    assert lines[:2] == [
+        "NaN loss during training. The batch of step 2 has",
+        AGE.replace("'x'", "'age'"),
+    ]
+
+
+def test_nan_labels_of_a_core_are_named(tmp_path):
+    def model_fn(features, labels, mode, params):
+        w = v1.get_variable("w", [])
+        return minimized(mode, w * tf.reduce_sum(labels))
+
+    estimator = harness.estimator(model_fn, None, tmp_path, num_shards=2)
+    labels = np.array([1, 1, 1, NAN], np.float32)
+    lines = failure(estimator, lambda params: dataset([({"x": X}, labels)]), max_steps=1)
+    assert lines[0] == not_saved(1)  # The save of this step comes first.
+    assert "labels of core 1: nan in sample 1, at [1], and 1 such of 2 numbers" in lines
+
+
+@pytest.mark.parametrize(
+    "x, at",
+    [
+        (harness.sparse([[5, 1, 0], [1, 1, 1], [2, 3, NAN], [0, 0, 0]], np.float32), "2, 2"),
+        (v1.ragged.constant_value([[1.0, 2.0, 1.0], [], [2.0, 3.0, NAN], []], np.float32), "2, 2"),
+    ],
+    ids=["sparse", "ragged"],
+)
+def test_nan_in_sparse_and_ragged_features_is_located(x, at, tmp_path):
+    lines = failure(make("plain", tmp_path, linear), input_of(x))
+    assert lines[1].startswith(f"features['x']: nan in sample 2, at [{at}], and 1 such of")
+
+
+def test_a_nan_loss_in_an_evaluation_is_a_warning(tmp_path, caplog):
+    estimator = make("plain", tmp_path, linear)
+    estimator.train(input_of(X), max_steps=1)
+    caplog.clear()
+    assert np.isnan(estimator.evaluate(input_of(X, BAD, BAD))["loss"])
+    (line,) = [line for line in harness.said(caplog) if "NaN" in line]
+    assert line.startswith(
+        f"NaN loss in an evaluation after step 1: a batch has\n  {AGE}\n  Correct the data"
+    )
+
+
+def test_nan_of_the_model_names_ops_and_five_variables(tmp_path):
+    """The judge of the op is TensorFlow's own `add_check_numerics_ops`, which the error names."""
+
+    def outputs(x, checks=False):
+        y = linear(x) + sum(v1.get_variable(f"v{one}", [1]) for one in range(88))
+        return tf.sqrt(tf.math.log(y * 0.0) + 1.0)  # NaN of -infinity.
+
+    lines = failure(make("plain", tmp_path, outputs), input_of(X))
+    assert lines[:2] == ["NaN loss during training.", lines[1]]
+    assert lines[1].startswith(f"{NO_INPUT} The op 'Mean' was made by {__file__}")
+    assert "The op 'Log' was made by" in lines[2] and lines[2].endswith("# NaN of -infinity.")
+    assert lines[3].startswith("train_op = tf.group(train_op, tf.compat.v1.add_check_numerics_ops(")
+    assert lines[4] == "After this step, these hold NaN or infinity:"
+    assert len(lines) == 11 and lines[-1] == "and 173 more"  # Each variable has a slot.
+
+    def checked(x):
+        with tf.control_dependencies([tf.no_op()]):
+            y = outputs(x)
+        with tf.control_dependencies([v1.add_check_numerics_ops()]):
+            return tf.identity(y)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Log:0 : Tensor had Inf"):
+        make("plain", tmp_path / "checked", checked).train(input_of(X))
+
+
+@pytest.mark.fast(2)
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.float64], ids=lambda one: one.name)
+@pytest.mark.parametrize("cores", [None, 1])
+def test_tables_are_named(cores, dtype, native, tmp_path):
+    def model_fn(features, labels, mode, params):
+        w = v1.get_variable("w", [3], dtype, initializer=v1.ones_initializer())
+        labels = tf.bitcast(labels, tf.float32)  # Integers hide NaN from the check of the input.
+        loss = tf.reduce_sum(labels) * tf.reduce_sum(tf.cast(w, tf.float32)[:2])
+        return minimized(mode, loss + tf.reduce_sum(features["x"] * labels[:, None]), 0.1)
+
+    spec = table_spec(10, 2, ee.StochasticGradientDescentParameters(1e10))
+    # The steps of rows 7 and 9 are too long for float32.
+    labels = [
+        np.array(one, np.float32).view(np.int32) for one in ([1e30, 1, 1, 1e30], [0, NAN, 0, 0])
+    ]
+    batches = [({"x": np.array([7, 1, 2, 9])}, one) for one in labels]
+    estimator = harness.estimator(model_fn, spec, tmp_path, num_shards=cores, run=harness.SILENT)
+    lines = failure(estimator, lambda params: dataset(batches), max_steps=2)
+    assert lines[-2:] == [
+        "table 't' (features 'x'): NaN in 1 of 10 rows, ids 1; infinity in 2 of 10 rows, ids 7, 9",
+        "variable w:0: NaN in 2 of 3 numbers (Gradient for w:0 is NaN)",
+    ]
+
+
+# What is trained, before a save
+
+
+@of_each_kind
+def test_weights_are_not_saved_with_nan(kind, tmp_path):
+    lines = failure(
+        make(kind, tmp_path, lambda x: masked(linear(x))), input_of(X, X, BAD, X), max_steps=4
+    )
+    assert lines[:3] == [not_saved(4), W, "variable w/Adagrad:0: NaN in 1 of 3 numbers"]
+    assert lines[-1] == (
+        f"The newest checkpoint is {tmp_path}/model.ckpt-2, from which training continues."
+    )
+
+
+def half(x):
+    """Has a variable whose sum overflows: 65,536 values of 1. A large x makes them NaN."""
+    h = v1.get_variable("half", [1 << 16], tf.float16, v1.ones_initializer())
+    value = tf.where(tf.reduce_sum(x) > 1000.0, np.float16(NAN), np.float16(1.0))
+    with tf.control_dependencies([h.assign(tf.fill([1 << 16], value))]):
+        return linear(tf.minimum(x, 1.0))
+
+
+def partitioned(x):
+    w = v1.get_variable("w", [3, 1], partitioner=v1.fixed_size_partitioner(3))
+    return masked(x @ tf.convert_to_tensor(w))
+
+
+def looked_up(reference):
+    def outputs(x):
+        table = v1.get_variable("w", [9, 2], use_resource=not reference)
+        rows = tf.nn.embedding_lookup(table, tf.range(4))
+        return masked(tf.reduce_sum(rows, 1, keepdims=True) * x[:, 1:2])
+
+    return outputs
+
+
+@pytest.mark.parametrize(
+    "outputs, x, line",
+    [
+        (half, X + 1000.0, "variable half:0: NaN in 65,536 of 65,536 numbers"),
+        (partitioned, BAD, "variable w/part_1:0: NaN in 1 of 1 numbers"),
+        (looked_up(False), BAD, "variable w:0: NaN in 2 of 18 numbers"),
+        (looked_up(True), BAD, "variable w:0: NaN in 2 of 18 numbers"),
+    ],
+)
+def test_each_kind_of_variable_is_checked(outputs, x, line, tmp_path):
+    lines = failure(make("plain", tmp_path, outputs), input_of(X, x), max_steps=2)
+    assert lines[0] == not_saved(2) and lines[1].startswith(line)
+
+
+def test_the_check_adds_one_op_and_copies_nothing(tmp_path):
+    class Copies(v1.train.SessionRunHook):
+        def begin(self):
+            operations = v1.get_default_graph().get_operations()
+            (self.check,) = [op for op in operations if op.type == "PyFunc" and len(op.inputs) > 9]
+            self.added = [op.type for op in operations if op.name.startswith("check_numbers/")]
+
+        def end(self, session):
+            options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
+            metadata = v1.RunMetadata()
+            session.run(self.check, options=options, run_metadata=metadata)
+            nodes = [one for device in metadata.step_stats.dev_stats for one in device.node_stats]
+            reads = [one for one in nodes if "ReadVariableOp" in one.timeline_label]
+            assert len(reads) > 9
+            self.copied = sum(part.total_bytes for read in reads for part in read.memory)
+
+    def outputs(x):
+        table = v1.get_variable("table", [9999, 2])
+        y = linear(x) + sum(v1.get_variable(f"v{one}", [1]) for one in range(50))
+        return y + tf.reduce_sum(tf.nn.embedding_lookup(table, [1, 2]))
+
+    hook = Copies()
+    make("plain", tmp_path, outputs).train(input_of(X, X), hooks=[hook])
+    assert hook.copied == 0
+    assert hook.added.count("ReadVariableOp") == 2  # Of the table and its slot.
+    assert len(hook.added) < 30
+
+
+@pytest.mark.parametrize(
+    "way", ["host", *(pytest.param(way, marks=pytest.mark.slow) for way in ("2 cores",))]
+)
+def test_nan_in_tables_and_slots_is_not_saved(way, tmp_path):
+    def model_fn(features, labels, mode, params):
+        return minimized(mode, tf.reduce_sum(masked(features["x"] * labels["x"])))
+
+    def batch(of_row):
+        labels = np.ones([4, 2], np.float32)
+        labels[2] = of_row
+        return {"x": np.arange(4)}, {"x": labels}
+
+    spec = table_spec(9, 2, ee.AdagradParameters(0.1, 0.1))
+    config = ee.RunConfig(model_dir=str(tmp_path), **EVERY_TWO)
+    if way == "2 cores":
+        config = config.replace(tpu_config=ee.TPUConfig(2, num_shards=2, device="emulate"))
+    estimator = harness.configured(model_fn, spec, config, use_tpu=way == "2 cores")
+    batches = [batch(1), batch(1), batch([1, NAN]), batch(1)]
+    lines = failure(estimator, lambda params: dataset(batches), max_steps=4)
+    assert lines[:3] == [
+        not_saved(4),
+        "table 't' (features 'x'): NaN in 1 of 9 rows, ids 2",
+        "slot t/Adagrad of table 't': NaN in 1 of 9 rows, ids 2",
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["plain", "local", "emulated"])
+def test_nan_hidden_by_a_fused_relu_is_found(kind, tmp_path):
+    """A ReLU fused by oneDNN drops NaN. Elsewhere the loss is NaN, also with an error."""
+
+    def outputs(x):
+        return v1.layers.dense(v1.layers.dense(x, 8, tf.nn.relu), 1)
+
+    failure(make(kind, tmp_path, outputs), input_of(X, X, BAD, X), max_steps=4)
+    assert all(np.isfinite(value).all() for value in harness.saved(tmp_path, 2).values())
+
+
+# Programs that train, with stock as well
+
+
+def writing(name, value, initial=0.0, shape=()):
+    """Returns a model with a variable that is not trained, set to `value(x)` in each step."""
+
+    def outputs(x):
+        variable = v1.get_variable(
+            name, shape, initializer=v1.constant_initializer(initial), trainable=False
+        )
+        with tf.control_dependencies([variable.assign(value(x, variable))]):
+            return linear(tf.identity(x))
+
+    return outputs
+
+
+def mask_of_infinity(x):
+    mask = v1.get_variable("mask", [3], initializer=v1.constant_initializer([0, -INF, 0]))
+    return linear(x) + tf.reduce_sum(tf.exp(mask))
+
+
+def metric_of_nothing(x):
+    _, update = v1.metrics.mean(x * NAN)
+    with tf.control_dependencies([update]):
+        return linear(tf.identity(x))
+
+
+def masked_logits(x):
+    logits = tf.where(x > 1.0, linear(x) + tf.zeros_like(x), -INF * tf.ones_like(x))
+    return tf.reduce_sum(tf.nn.softmax(logits) * 0.5, 1, keepdims=True)
+
+
+def masked_input(x):
+    return linear(tf.where(tf.math.is_nan(x), tf.zeros_like(x), x))
+
+
+def half_moments(x):
+    seen = v1.get_variable("seen", [99], tf.float16, v1.constant_initializer(6e4), trainable=False)
+    with tf.control_dependencies([seen.assign(seen - 32)]):
+        return linear(tf.identity(x))
+
+
+def normalized(x):
+    y = v1.layers.batch_normalization(linear(x), training=True)
+    with tf.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
+        return tf.identity(y)
+
+
+class Averaged(v1.train.AdamOptimizer):
+    """Keeps moving averages of all trainable variables."""
+
+    def minimize(self, loss, global_step):
+        average = v1.train.ExponentialMovingAverage(0.9)
+        with tf.control_dependencies([super().minimize(loss, global_step)]):
+            return average.apply(v1.trainable_variables())
+
+
+class Accumulating(v1.train.AdamOptimizer):
+    """Applies the sum of two steps' gradients, as `tf.contrib.opt.AGNOptimizer` does."""
+
+    def minimize(self, loss, global_step):
+        pairs = self.compute_gradients(loss)
+        sums = [v1.Variable(tf.zeros_like(one), trainable=False) for _, one in pairs]
+        added = [total.assign_add(one) for total, (one, _) in zip(sums, pairs, strict=True)]
+        applies = tf.equal(global_step % 2, 1)
+        with tf.control_dependencies(added):
+            rated = [
+                (tf.where(applies, s, tf.zeros_like(s)), v)
+                for s, (_, v) in zip(sums, pairs, strict=True)
+            ]
+            return self.apply_gradients(rated, global_step)
+
+
+def scaled(rate):
+    """A dynamic loss scale skips the first gradients, which are infinite."""
+    scale = v1.mixed_precision.DynamicLossScale(1e38, 2)
+    optimizer = v1.train.GradientDescentOptimizer(rate)
+    return v1.mixed_precision.MixedPrecisionLossScaleOptimizer(optimizer, scale)
+
+
+PROGRAMS = {
+    "best loss": writing("best", lambda x, best: tf.minimum(best, tf.reduce_min(x)), INF),
+    "best loss of an epoch": writing("best", lambda x, best: INF),
+    "NaN until it is known": writing("seen", lambda x, seen: seen * NAN),
+    "best loss below a layer": writing("dense/best", lambda x, best: INF),
+    "best loss below a weight": writing("w/best", lambda x, best: INF),
+    "a mask of infinity": mask_of_infinity,
+    "a metric of nothing": metric_of_nothing,
+    "masked logits": masked_logits,
+    "large halves": half_moments,
+    "batch normalization": normalized,
+    "moving averages": (linear, Averaged),
+    "accumulated gradients": (linear, Accumulating),
+    "loss scale": (linear, scaled),
+    "masked NaN": masked_input,
+}
+
+
+@pytest.mark.fast(9)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_correct_programs_train(program, tmp_path, caplog):
+    caplog.set_level(logging.INFO, "estimator_emb")
+    outputs, *optimizer = np.atleast_1d(np.array(PROGRAMS[program], object)).tolist()
+    batches = [BAD if program == "masked NaN" else X] * 4
+    make("plain", tmp_path, outputs, optimizer=(*optimizer, None)[0]).train(input_of(*batches))
+    # A skipped step of a loss scale does not count.
+    assert harness.last_step(tmp_path) == (1 if program == "loss scale" else 4)
+    assert [one for one in harness.said(caplog) if "NaN" in one or "nfini" in one] == []
+
+
+def test_an_infinite_loss_trains_on(tmp_path, caplog):
+    """tensorflow-estimator's `NanTensorHook` ends a training by NaN only."""
+    large = np.where(np.arange(12).reshape(4, 3) == 0, INF, X).astype(np.float32)
+
+    def model_fn(features, labels, mode, params):
+        w = v1.get_variable("w", [])
+        loss = w * 0.0 + tf.reduce_max(tf.stop_gradient(features["x"]))
+        return minimized(mode, loss)
+
+    harness.estimator(model_fn, None, tmp_path).train(input_of(large, large, X))
+    assert harness.last_step(tmp_path) >= 3
+    (line,) = [line for line in harness.said(caplog) if "nfinite" in line]
+    assert line.startswith(
+        "Infinite loss during training. The batch of step 1 has\n  features['x']"
+    )
+
+
+def test_a_training_that_begins_with_nan_warns(tmp_path, caplog):
+    def outputs(x):
+        w = v1.get_variable("w", [3, 1], initializer=v1.constant_initializer([[1], [NAN], [1]]))
+        return masked(x @ w)
+
+    make("plain", tmp_path, outputs).train(input_of(X, X))
+    (line,) = [line for line in harness.said(caplog) if "NaN" in line]
+    assert line.startswith(
+        f"Training begins with weights that are NaN, which no step mends:\n  {W}"
+    )
+
+
+@pytest.mark.parametrize("tables", [True, False])
+def test_an_integer_loss_trains(tables, tmp_path):
+    def model_fn(features, labels, mode, params):
+        spec = minimized(mode, tf.reduce_sum(features["x"]) * v1.get_variable("w", []))
+        return spec._replace(loss=tf.cast(spec.loss, tf.int32))
+
+    spec = table_spec(4, 2, ee.AdagradParameters(0.1, 0.1)) if tables else None
+    x = np.arange(4) if tables else X
+    harness.estimator(model_fn, spec, tmp_path).train(lambda params: dataset([({"x": x}, X)]))
+    assert harness.last_step(tmp_path) == 1
