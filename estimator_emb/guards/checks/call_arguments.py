@@ -52,7 +52,7 @@ def check_specs(train_spec: Any, eval_spec: Any) -> None:
 
 def _check_steps(call: str, name: str, steps: Any, on_tpu: bool) -> None:
     # Off a TPU, tensorflow-estimator also takes 12.5 steps.
-    if on_tpu and not isinstance(steps, numbers.Integral):
+    if not isinstance(steps, numbers.Integral if on_tpu else numbers.Real):
         raise TypeError(
             f"{_OWNERS[call]} {name} must be int, got {type(steps)}: {steps!r}. Give {call} a "
             "number of steps, or None."
