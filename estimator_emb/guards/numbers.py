@@ -40,7 +40,8 @@ _SPARSE = ("ResourceScatter", "ResourceSparse")
 
 # Graph collections. Their keys are not strings, so they are never exported.
 _GUARDS = ("guards of numbers",)
-_EACH_STEP = ("looks at inputs",)
+EACH_STEP = ("checks of inputs",)
+"""What a backend must fetch with each step that it runs in a session call of its own."""
 
 
 class NanLossError(tf.compat.v1.train.NanLossDuringTrainingError, tf.errors.InvalidArgumentError):
@@ -135,7 +136,7 @@ class Numbers(Guard):
             lambda: tf.constant(True),
             lambda: tf.numpy_function(look, [*losses, *inputs.tensors], tf.bool),
         )
-        tf.compat.v1.add_to_collection(_EACH_STEP, looked)
+        tf.compat.v1.add_to_collection(EACH_STEP, looked)
         self._fetched = (looked,)
 
     def _look_at_variables(self) -> None:
@@ -275,11 +276,6 @@ class _Hook(tf.compat.v1.train.SessionRunHook):
         if self._guard and run_values.results:
             loss = run_values.results[0] if self._guard.call.training else None
             self._guard._after_run(run_context.session, loss)
-
-
-def of_each_step() -> list[Any]:
-    """Returns what a backend must fetch with each step that it runs in calls of its own."""
-    return tf.compat.v1.get_collection(_EACH_STEP)
 
 
 def _step(session: Any) -> int:

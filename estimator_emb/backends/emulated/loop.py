@@ -44,7 +44,7 @@ class LoopHook(OutfeedHostCallHook):
     def begin(self) -> None:
         super().begin()
         self._iterations = create_or_get_iterations_per_loop()
-        self._looks = numbers.of_each_step()
+        self._looks = tf.compat.v1.get_collection(numbers.EACH_STEP)
 
     def before_run(self, run_context: Any) -> tf.compat.v1.train.SessionRunArgs:
         iterations = run_context.session.run(self._iterations)
