@@ -116,14 +116,8 @@ class CoreInputs:
                     f"{owner} holds {ids.dtype.name}, and a TPU looks up integers",
                     "ids, made in input_fn",
                 )
-            elif key is not None and weights is None and ids.dtype != tf.string:
-                self._found(
-                    f"Cannot find weights {key} for weighted_categorical_column: input_fn does "
-                    f"not return {key!r}, the weights of {owner}",
-                    "return them under that key, one for each id",
-                )
             elif refusal := (
-                shared.get(feature.key) or ids_on_tpus.feature_refusal(table, feature, ids, weights)
+                shared.get(feature.key) or ids_on_tpus.feature_refusal(table, feature, features)
             ):
                 self._found(refusal.problem, refusal.instead)
             elif weights is not None and not (

@@ -143,7 +143,11 @@ def finalize_reads(loss):
 
 IN_LOOP = "because 'mul' is in a while loop"
 NOT_FETCHABLE = "has been marked as not fetchable"
-SHARED = "weight-sharing among weighted_categorical_column is not supported on TPU"
+NO_WEIGHTS = (
+    "Cannot find weights w for weighted_categorical_column. Please check if the weights are present "
+    "in feature dict. Also note weight-sharing among weighted_categorical_column is not supported "
+    "on TPU."
+)
 STRINGS = "SparseTensor with string as values are not supported"
 NO_INFEED = "{} is not a supported TPU infeed type. Supported types are: "
 OTHER_GRAPH = "must be from the same graph as"
@@ -172,17 +176,17 @@ def with_hook(make):
 # Name of a case -> (a program, the exception, the phrase of a TPU's error).
 CASES = {
     "shared weights, columns": (
-        Program(weighted("ab", "ww"), **TWO_WEIGHTED), ValueError, SHARED,
+        Program(weighted("ab", "ww"), **TWO_WEIGHTED), ValueError, NO_WEIGHTS,
     ),
     "shared weights, input_layer": (
-        Program(weighted("ab", "ww"), layer=fc.input_layer, **TWO_WEIGHTED), ValueError, SHARED,
+        Program(weighted("ab", "ww"), layer=fc.input_layer, **TWO_WEIGHTED), ValueError, NO_WEIGHTS,
     ),
     "shared weights, config dicts": (
         Program(by_dicts(a={"weight_key": "w"}, b={"weight_key": "w"}), **TWO_WEIGHTED),
-        ValueError, SHARED,
+        ValueError, NO_WEIGHTS,
     ),
     "shared weights, PER_HOST_V2": (
-        Program(weighted("ab", "ww"), **BY_CORE, **TWO_WEIGHTED), ValueError, SHARED,
+        Program(weighted("ab", "ww"), **BY_CORE, **TWO_WEIGHTED), ValueError, NO_WEIGHTS,
     ),
     "a weighted vocabulary column": (
         Program(weighted("a", "w", vocabulary), **WORDS), ValueError, STRINGS,
@@ -200,14 +204,15 @@ CASES = {
     ),
     "missing weights": (
         Program(weighted("a", "w"), features=ids_and_weights("a", weights=())),
-        ValueError, "weights w",
+        ValueError, NO_WEIGHTS,
     ),
     "dense weights of sparse ids": (
         Program(
             weighted("a", "w"),
             features={"a": sparse_of([1, 2], tf.int32), "w": lambda size: tf.ones([size, 2])},
         ),
-        ValueError, "weighted_categorical_column with weight key name w has dense weights",
+        ValueError, "weighted_categorical_column with weight key name w has dense weights. Dense "
+        "weights are not supported on TPU. Please use sparse weights instead",
     ),
     **{
         f"a feature of {dtype.name}": (of_type(dtype), TypeError, NO_INFEED.format(dtype))

@@ -15,6 +15,7 @@ import tpu_described
 from refused import (
     CASES,
     IN_LOOP,
+    NO_WEIGHTS,
     OTHER_GRAPH,
     SCALAR,
     Fetches,
@@ -50,10 +51,9 @@ WHOLE = {
         "a scalar a batch of 1: tf.reshape(loss, [1])."
     ),
     "shared weights, columns": (
-        "Cannot find weights w for weighted_categorical_column of feature 'b' of table "
-        "'tbl_b_weighted_by_w': feature 'a' of table 'tbl_a_weighted_by_w' takes them, and "
-        "weight-sharing among weighted_categorical_column is not supported on TPU. Copy the "
-        "weights in input_fn, under a key for each feature; or run with use_tpu=False."
+        f"Feature 'b' of table 'tbl_b_weighted_by_w': {NO_WEIGHTS} Feature 'a' of table "
+        "'tbl_a_weighted_by_w' takes them. Copy the weights in input_fn, under a key for each "
+        "feature; or run with use_tpu=False."
     ),
     "a weighted vocabulary column": (
         "Feature 'a' of table 'tbl_a_weighted_by_w': SparseTensor with string as values are not "
@@ -68,8 +68,8 @@ WHOLE = {
     ),
     "dense weights of sparse ids": (
         "Feature 'a' of table 'tbl_a_weighted_by_w': weighted_categorical_column with weight key "
-        "name w has dense weights, and its ids are not dense. Dense weights are not supported on "
-        "TPU. Give weights in the form of the ids, one for each id."
+        "name w has dense weights. Dense weights are not supported on TPU. Please use sparse "
+        "weights instead: the ids are not dense. Give weights in the form of the ids, one for each id."
     ),
     "a feature of float64": (
         "features['b']: <dtype: 'float64'> is not a supported TPU infeed type. Supported types "

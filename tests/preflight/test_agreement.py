@@ -285,13 +285,13 @@ RAISE = {
         features={"b": sparse_of([1, 2])},
     ),
     "weights that are missing": Case(
-        found="Cannot find weights w for weighted_categorical_column: input_fn does not return "
-        "'w', the weights of feature 'a' of table 't'",
+        found="Cannot find weights w for weighted_categorical_column. Please check if the weights "
+        "are present in feature dict.",
         spec=spec(features=WEIGHTED),
     ),
     "dense weights of sparse ids": Case(
         found="Feature 'a' of table 't': weighted_categorical_column with weight key name w has "
-        "dense weights, and its ids are not dense. Dense weights are not supported on TPU",
+        "dense weights. Dense weights are not supported on TPU",
         spec=spec(features=WEIGHTED),
         features={"a": sparse_of([1, 2]), "w": dense([0.5, 1.5], tf.float32)},
     ),

@@ -30,9 +30,8 @@ def check_features(tables: Sequence[Table], features: Any) -> None:
     shared = ids_on_tpus.shared_weight_refusals(tables)
     for table in tables:
         for feature in table.features:
-            ids, weights = features.get(feature.key), features.get(feature.weight_key)
             refusal = shared.get(feature.key)
-            refusal = refusal or ids_on_tpus.feature_refusal(table, feature, ids, weights)
+            refusal = refusal or ids_on_tpus.feature_refusal(table, feature, features)
             if refusal is not None:
                 raise ValueError(str(refusal))
 

@@ -6,7 +6,7 @@ Source: `_tpu_estimator_embedding.split_inputs` of tensorflow-estimator 2.15.0.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -22,7 +22,7 @@ class Refusal:
     instead: str
 
     def __str__(self) -> str:
-        return f"{self.problem}. {self.instead[0].upper()}{self.instead[1:]}."
+        return f"{self.problem}. {_capitalized(self.instead)}."
 
 
 def shared_weight_refusals(tables: Sequence[Table]) -> dict[str, Refusal]:
@@ -36,18 +36,20 @@ def shared_weight_refusals(tables: Sequence[Table]) -> dict[str, Refusal]:
             if key is None or owners.setdefault(key, owner) == owner:
                 continue
             found[feature.key] = Refusal(
-                f"Cannot find weights {key} for weighted_categorical_column of {owner}: "
-                f"{owners[key]} takes them, and weight-sharing among weighted_categorical_column "
-                "is not supported on TPU",
+                f"{_no_weights(owner, key)}. {_capitalized(owners[key])} takes them",
                 "copy the weights in input_fn, under a key for each feature; or run with "
                 "use_tpu=False",
             )
     return found
 
 
-def feature_refusal(table: Table, feature: Feature, ids: Any, weights: Any) -> Refusal | None:
+def feature_refusal(
+    table: Table, feature: Feature, features: Mapping[str, Any]
+) -> Refusal | None:
     """Returns why a TPU rejects the tensors or type specs of a feature, if it does."""
     owner = f"Feature {feature.key!r} of table {table.name!r}"
+    ids, key = features.get(feature.key), feature.weight_key
+    weights = None if key is None else features.get(key)
     dense = (tf.Tensor, tf.TensorSpec)
     one_each = table.config.combiner is None and not feature.max_sequence_length
     if getattr(ids, "dtype", None) == tf.string:
@@ -61,17 +63,35 @@ def feature_refusal(table: Table, feature: Feature, ids: Any, weights: Any) -> R
             f"tf.strings.to_hash_bucket_fast{elsewhere if feature.to_ids else ''}. feature_key = "
             f"{feature.key}",
         )
-    if one_each and feature.weight_key and isinstance(ids, dense):
+    if key is not None and weights is None and ids is not None:
         return Refusal(
-            f"{owner}: Found weights {feature.weight_key} for weighted_categorical_column, which "
+            f"{_no_weights(owner, key)}. input_fn returns {sorted(map(str, features))}",
+            "return the weights under their key, one for each id",
+        )
+    if one_each and key and isinstance(ids, dense):
+        return Refusal(
+            f"{owner}: Found weights {key} for weighted_categorical_column, which "
             f"is not compatible with sparse feature {feature.key} enqueued as dense tensor: its "
             "table has combiner None",
             "give ids and weights as SparseTensors, or leave the weights out",
         )
     if isinstance(weights, dense) and not isinstance(ids, dense):
         return Refusal(
-            f"{owner}: weighted_categorical_column with weight key name {feature.weight_key} has "
-            "dense weights, and its ids are not dense. Dense weights are not supported on TPU",
+            f"{owner}: weighted_categorical_column with weight key name {key} has dense weights. "
+            "Dense weights are not supported on TPU. Please use sparse weights instead: the ids "
+            "are not dense",
             "give weights in the form of the ids, one for each id",
         )
     return None
+
+
+def _no_weights(owner: str, key: str) -> str:
+    return (
+        f"{_capitalized(owner)}: Cannot find weights {key} for weighted_categorical_column. Please "
+        "check if the weights are present in feature dict. Also note weight-sharing among "
+        "weighted_categorical_column is not supported on TPU"
+    )
+
+
+def _capitalized(text: str) -> str:
+    return text[0].upper() + text[1:]
