@@ -11,12 +11,12 @@ import stat
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from estimator_emb.cli import parsing, program_files
-from estimator_emb.legacy import python2_hints
+from estimator_emb.reporting.text_columns import escaped
 
 if TYPE_CHECKING:
     from estimator_emb.cli.migration.rewrite import Rewritten
@@ -38,7 +38,7 @@ if no table has the name.
 
 @dataclass(frozen=True)
 class _File:
-    """A source file: `path` is as the user gave it, `real` has its symbolic links resolved."""
+    """A source file: `path` is escaped for the terminal, `real` has its symbolic links resolved."""
 
     path: str
     real: str
@@ -96,13 +96,14 @@ def main(options: argparse.Namespace) -> int:
         try:
             _write({file.real: result.text.encode(file.encoding) for file, result in changed})
         except OSError as error:
-            _say(f"{error.filename}: cannot be written: {error.strerror}; no file was changed.")
+            name = escaped(error.filename)
+            _say(f"{name}: cannot be written: {error.strerror}; no file was changed.")
             return 2
         for file, _ in changed:
             print(f"changed {file.path}")
     else:
         for file, result in changed:
-            _print_diff(file, result.text)
+            _print_diff(file, result)
     _report(results, options.write)
     if changed:
         return 0
@@ -129,11 +130,11 @@ def _files(paths: Sequence[str], errors: list[str]) -> Iterator[str]:
         if os.path.isdir(path):
             found = sorted(_files_in(path, folders, errors))
             if not found:
-                errors.append(f"{path}: there is no Python file in this folder.")
+                errors.append(f"{escaped(path)}: there is no Python file in this folder.")
         elif os.path.lexists(path):
             found = [path]
         else:
-            errors.append(f"{path}: there is no such file.")
+            errors.append(f"{escaped(path)}: there is no such file.")
             continue
         for file in found:
             real = os.path.realpath(file)
@@ -146,7 +147,7 @@ def _files_in(folder: str, folders: Sequence[str], errors: list[str]) -> Iterato
     """Yields Python files, except hidden folders, environments, and links that leave `folders`."""
 
     def fail(error: OSError) -> None:
-        errors.append(f"{error.filename}: cannot be read: {error.strerror}.")
+        errors.append(f"{escaped(error.filename)}: cannot be read: {error.strerror}.")
 
     for path, inside, files in os.walk(folder, onerror=fail):
         inside[:] = sorted(
@@ -166,7 +167,7 @@ def _files_in(folder: str, folders: Sequence[str], errors: list[str]) -> Iterato
 
 
 def _read(path: str, is_written: bool) -> _File:
-    real = os.path.realpath(path)
+    real, path = os.path.realpath(path), escaped(path)
     try:
         if not stat.S_ISREG(os.stat(real).st_mode):
             raise _Unusable(f"{path}: this is no regular file.")
@@ -197,8 +198,9 @@ def _rewritten(file: _File) -> "Rewritten":
         return rewrite.rewrite(file.text, os.path.basename(file.real) == "__init__.py")
     except SyntaxError as error:
         why = (
-            f":{error.lineno}: this is not Python 3: {python2_hints.what_is_wrong(error)}. If it "
-            "is Python 2, 2to3 and futurize convert it."
+            f":{error.lineno}: this is not Python 3: "
+            f"{escaped(program_files.what_is_wrong(error))}. If it is Python 2, 2to3 and futurize "
+            "convert it."
         )
     except libcst.ParserSyntaxError as error:
         why = f":{error.raw_line}: LibCST cannot read this: {error.message}."
@@ -233,15 +235,52 @@ def _write(contents: dict[str, bytes]) -> None:
                 os.unlink(new)
 
 
-def _print_diff(file: _File, text: str) -> None:
+def _print_diff(file: _File, result: "Rewritten") -> None:
+    old, new = (
+        io.BytesIO(text.encode(file.encoding)).readlines() for text in (file.text, result.text)
+    )
+    name = file.path.encode()
     sys.stdout.flush()
-    old, new = (io.BytesIO(one.encode(file.encoding)).readlines() for one in (file.text, text))
-    name = os.fsencode(file.path)
-    lines = difflib.diff_bytes(difflib.unified_diff, old, new, name, name)
-    for line in lines:
-        end = b"" if line.endswith(b"\n") else b"\n\\ No newline at end of file\n"
-        sys.stdout.buffer.write(line + end)
+    sys.stdout.buffer.write(b"--- %s\n+++ %s\n" % (name, name))
+    matcher = difflib.SequenceMatcher(None, b"", b"")
+    matcher.opcodes = _opcodes(old, new, result.lines)  # Its own search may be quadratic.
+    for group in matcher.get_grouped_opcodes():
+        (_, i1, _, j1, _), (_, _, i2, _, j2) = group[0], group[-1]
+        sys.stdout.buffer.write(b"@@ -%s +%s @@\n" % (_range(i1, i2), _range(j1, j2)))
+        for tag, i1, i2, j1, j2 in group:
+            for sign, lines in ((b"-", old[i1:i2]), (b"+", new[j1:j2])):
+                for line in lines if tag != "equal" else old[i1:i2] if sign == b"-" else ():
+                    end = b"" if line.endswith(b"\n") else b"\n\\ No newline at end of file\n"
+                    sys.stdout.buffer.write((b" " if tag == "equal" else sign) + line + end)
     sys.stdout.buffer.flush()
+
+
+def _opcodes(
+    old: Sequence[bytes], new: Sequence[bytes], lines: Mapping[int, int]
+) -> list[tuple[str, int, int, int, int]]:
+    """Returns the changes in the form of `difflib`. `lines` is {old line: new line}, from 1."""
+    found: list[tuple[str, int, int, int, int]] = []
+    i = j = 0
+    for start, line in [*enumerate(old), (len(old), None)]:
+        to = len(new) if line is None else lines.get(start + 1, start + 1) - 1
+        if line is not None and (to < j or to >= len(new) or new[to] != line):
+            continue
+        if (i, j) != (start, to):
+            found.append(("replace", i, start, j, to))
+        i, j = start, to
+        if line is not None:
+            if found and found[-1][0] == "equal":
+                found[-1] = ("equal", found[-1][1], start + 1, found[-1][3], to + 1)
+            else:
+                found.append(("equal", start, start + 1, to, to + 1))
+            i, j = start + 1, to + 1
+    return found
+
+
+def _range(start: int, end: int) -> bytes:
+    count = end - start
+    start += bool(count)
+    return b"%d" % start if count == 1 else b"%d,%d" % (start, count)
 
 
 def _report(results: Sequence[tuple[_File, "Rewritten"]], is_written: bool) -> None:
@@ -251,7 +290,9 @@ def _report(results: Sequence[tuple[_File, "Rewritten"]], is_written: bool) -> N
     for file, result in results:
         for finding in result.findings:
             line = result.lines.get(finding.line, finding.line) if is_written else finding.line
-            groups.setdefault(finding.group, []).append(f"{file.path}:{line}: {finding.text}")
+            groups.setdefault(finding.group, []).append(
+                f"{file.path}:{line}: {escaped(finding.text)}"
+            )
     for group in GROUPS:
         if group in groups:
             _say(f"\n{group}:")

@@ -9,7 +9,6 @@ import tokenize
 import warnings
 
 from estimator_emb.cli.parsing import WrongArguments
-from estimator_emb.legacy import python2_hints
 
 _SOURCES = (".py", ".pyw")
 
@@ -44,10 +43,18 @@ def source_refusal(file: str) -> str | None:
     except OSError as error:
         return f"{file!r} cannot be read: {error.strerror}"
     except SyntaxError as error:
-        return python2_hints.explained_syntax_error(error)
+        shown = os.path.relpath(file)
+        shown = file if shown.startswith(os.pardir) else shown
+        return f"{shown}, line {error.lineno}: {what_is_wrong(error)}"
     except (ValueError, RecursionError, MemoryError) as error:
         return f"{file!r} is not a Python program: {error}"
     return None
+
+
+def what_is_wrong(error: SyntaxError) -> str:
+    """Returns a syntax error's message and line."""
+    line = (error.text or "").strip()
+    return f"{error.msg}: {line}" if line else str(error.msg)
 
 
 def decoded(source: bytes) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from estimator_emb.compat.internals.estimators import (
     step_of_latest_checkpoint,
 )
 from estimator_emb.compat.internals.patches import LASTING
-from estimator_emb.legacy import forks, install, python2_hints, swapped_arguments, tf_v1
+from estimator_emb.legacy import install, tf_v1
 from estimator_emb.reporting import console
 from estimator_emb.reporting.console import logger
 
@@ -43,7 +43,6 @@ def launch(
     program's own `SystemExit` passes through, with status 143 if SIGTERM has ended a training.
     """
     install.install()
-    forks.warn_of_copies()
     if steps_limit is not None:
         _limit_steps(steps_limit)
     if seed is not None:
@@ -93,12 +92,6 @@ def show_failure(error: Exception, bound_tf_v1: bool) -> None:
     frames = _frames_of_program(error.__traceback__)
     sys.excepthook(type(error), error.with_traceback(frames), frames)
     advice = None if bound_tf_v1 else tf_v1.advice_about_name(error)
-    advice = (
-        forks.advice_about_copy(error)
-        or advice
-        or swapped_arguments.advice_about_columns(error)
-        or python2_hints.advice_about_python(error)
-    )
     if advice:
         print(f"estimator-emb: {advice}", file=sys.stderr)
 

@@ -144,9 +144,9 @@ def finalize_reads(loss):
 IN_LOOP = "because 'mul' is in a while loop"
 NOT_FETCHABLE = "has been marked as not fetchable"
 NO_WEIGHTS = (
-    "Cannot find weights w for weighted_categorical_column. Please check if the weights are present "
-    "in feature dict. Also note weight-sharing among weighted_categorical_column is not supported "
-    "on TPU."
+    "Cannot find weights w for weighted_categorical_column. Please check if the weights are "
+    "present in feature dict. Also note weight-sharing among weighted_categorical_column is not "
+    "supported on TPU."
 )
 STRINGS = "SparseTensor with string as values are not supported"
 NO_INFEED = "{} is not a supported TPU infeed type. Supported types are: "

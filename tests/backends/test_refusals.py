@@ -69,7 +69,8 @@ WHOLE = {
     "dense weights of sparse ids": (
         "Feature 'a' of table 'tbl_a_weighted_by_w': weighted_categorical_column with weight key "
         "name w has dense weights. Dense weights are not supported on TPU. Please use sparse "
-        "weights instead: the ids are not dense. Give weights in the form of the ids, one for each id."
+        "weights instead: the ids are not dense. Give weights in the form of the ids, one for each "
+        "id."
     ),
     "a feature of float64": (
         "features['b']: <dtype: 'float64'> is not a supported TPU infeed type. Supported types "

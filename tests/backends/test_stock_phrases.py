@@ -19,7 +19,7 @@ Cannot find weights {} for weighted_categorical_column. Please check if the weig
 weighted_categorical_column with weight key name {} has dense weights. Dense weights are not\
  supported on TPU. Please use sparse weights instead
 SparseTensor with string as values are not supported
-Mask key {} for Tensor Core embedding is already in use.
+for Tensor Core embedding is already in use
 This TPUContext instance must not be called from model_fn.
 This TPUContext instance must not be called from input_fn.
 For mode PREDICT, `input_fn` must return `Dataset` instead of `features` and `labels`.

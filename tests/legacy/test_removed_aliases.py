@@ -1,21 +1,18 @@
-"""Names of older Pythons and NumPys: --tf-v1 supplies some, and others get advice."""
+"""Names of older Pythons and NumPys that --tf-v1 supplies."""
 
 import base64
 import collections
 import fractions
 import inspect
-import os
 import pickle
 import sys
 import time
 
 import numpy as np
 import pytest
-import tensorflow as tf
-import text_tables
 
 from estimator_emb.compat.internals.patches import Changes
-from estimator_emb.legacy import python2_hints, removed_aliases
+from estimator_emb.legacy import removed_aliases
 
 OWNERS = (base64, collections, fractions, inspect, np, time)
 
@@ -131,126 +128,3 @@ def test_imp_and_distutils_can_be_imported(supplied, tmp_path):
     module = imp.load_source("of_the_test", str(tmp_path / "program.cfg"))
     assert module.VALUE == 3 and sys.modules.pop("of_the_test") is module
     assert imp.new_module("name").__name__ == "name" and imp.reload
-
-
-def advice_on(program):
-    with pytest.raises(Exception) as error:
-        exec(compile(program, os.path.abspath("old/data.py"), "exec"), {})
-    return python2_hints.advice_about_python(error.value)
-
-
-ADVICE = """
-{}.iteritems()
-    dict.iteritems is Python 2's; today: items.
-import collections; collections.OrderedDict().has_key(1)
-    dict.has_key is Python 2's; today: key in dictionary.
-unicode('x')
-    unicode is Python 2's; today: str.
-'x'.decode('utf-8')
-    str.decode is Python 2's; today: the string itself, which is Unicode already.
-map(str, [1])[0]
-    map was a list in Python 2; today: list(...) of it.
-len(zip([1]))
-    zip was a list in Python 2; today: list(...) of it.
-{}.keys()[0]
-    dict_keys was a list in Python 2; today: list(...) of it.
-import urllib2
-    the module urllib2 is one of an older Python; today: urllib.request.
-import cPickle as pickle
-    the module cPickle is one of an older Python; today: pickle.
-import urllib; urllib.urlretrieve('x')
-    urllib.urlretrieve is gone; today: urllib.request.urlretrieve.
-from itertools import izip
-    itertools.izip is gone; today: zip.
-import collections; collections.Mapping
-    collections.Mapping is gone; today: collections.abc.Mapping.
-from collections import Sequence
-    collections.Sequence is gone; today: collections.abc.Sequence.
-import time; time.clock()
-    time.clock is gone; today: time.perf_counter or time.process_time.
-import numpy as np; np.unicode
-    numpy.unicode is gone; today: str.
-import numpy as np; np.rank([1])
-    numpy.rank is gone; today: numpy.ndim.
-import base64; base64.encodestring(b'a')
-    base64.encodestring is gone; today: base64.encodebytes.
-import array; array.array('b').tostring()
-    the method tostring of arrays is gone; today: tobytes.
-range(4 / 2)
-    a float stands where an integer must; Python 2's / of integers is // today.
-[1, 2][2 / 2]
-    a float stands where an integer must; Python 2's / of integers is // today.
-[1, 2][:2 / 2]
-    a float stands where an integer must; Python 2's / of integers is // today.
-[0] * (4 / 2)
-    a float stands where an integer must; Python 2's / of integers is // today.
-import numpy as np; np.zeros(4 / 2)
-    a float stands where an integer must; Python 2's / of integers is // today.
-import numpy as np; np.zeros([4 / 2, 2])
-    a float stands where an integer must; Python 2's / of integers is // today.
-import numpy as np; np.zeros(4)[4 / 2]
-    a float stands where an integer must; Python 2's / of integers is // today.
-import numpy as np; np.zeros(4).reshape(4 / 2, 2)
-    a float stands where an integer must; Python 2's / of integers is // today.
-"""
-
-
-@pytest.mark.parametrize("program, advice", text_tables.read(ADVICE).items())
-def test_advice_names_the_line(program, advice):
-    program = f"\n\n{program}"
-    assert advice_on(program) == f"old/data.py, line 3: {advice}"
-
-
-@pytest.mark.parametrize(
-    "program",
-    [
-        "1 / 0",
-        "import nonsense",
-        "nonsense",
-        "{}.nonsense",
-        "import os; os.nonsense",
-        "3[0]",
-        "{}['x']",
-        "from os import nonsense",
-        "[1][None]",
-        "'a' * 'b'",
-        "import numpy as np; np.zeros(4)[7]",
-        "import numpy as np; np.zeros(-1)",
-        "import numpy as np; np.zeros(4).nonsense()",
-        "raise NameError('of the program')",
-    ],
-)
-def test_other_errors_get_no_python_2_advice(program):
-    assert advice_on(program) is None
-
-
-IN_GRAPHS = {
-    "reshape": lambda x: tf.reshape(x, [4 / 2, 4]),
-    "get_variable": lambda x: tf.compat.v1.get_variable("w", [4 / 2, 2]),
-    "placeholder": lambda x: tf.compat.v1.placeholder(tf.float32, [4 / 2]),
-    "random": lambda x: tf.random.normal([4 / 2]),
-    "tile": lambda x: tf.tile(x, [2 / 1, 1]),
-    "slice": lambda x: x[: 4 / 2],
-    "one_hot": lambda x: tf.one_hot([1], 4 / 2),
-    "batch": lambda x: tf.data.Dataset.range(4).batch(4 / 2),
-    "slice op": lambda x: tf.slice(x, [0, 0], [4 / 2, 1]),
-    "shape": lambda x: tf.TensorShape([4 / 2]),
-}
-
-
-@pytest.mark.parametrize("name", IN_GRAPHS)
-def test_a_float_in_a_shape_of_a_graph_has_advice(name):
-    with tf.Graph().as_default(), pytest.raises(Exception) as error:
-        IN_GRAPHS[name](tf.zeros([4, 2]))
-    advice = python2_hints.advice_about_python(error.value)
-    assert advice and advice.endswith("Python 2's / of integers is // today."), error.value
-
-
-def test_ndarray_tostring_has_advice():
-    if hasattr(np.ndarray, "tostring"):
-        pytest.skip("NumPy has it")
-    with pytest.raises(AttributeError) as error:
-        np.zeros(1).tostring()
-    assert python2_hints.advice_about_python(error.value).endswith(
-        "the method tostring of arrays is gone; today: tobytes."
-    )

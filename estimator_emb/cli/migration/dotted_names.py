@@ -1,9 +1,11 @@
 """Resolves the dotted name that each expression of a program stands for, by scopes."""
 
 import ast
+import bisect
 import collections
+import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +14,8 @@ from libcst import helpers, metadata
 
 from estimator_emb.catalog import tf1 as tf1_names
 from estimator_emb.cli.migration import renames
+
+_Order = tuple[list[int] | None, list[metadata.BaseAssignment]]
 
 
 @dataclass(eq=False)
@@ -76,7 +80,9 @@ class Program:
         self._scopes: Any = found[metadata.ScopeProvider]
         self._spans: Any = found[metadata.ByteSpanPositionProvider]
         self._contexts: Any = found[metadata.ExpressionContextProvider]
-        self._source = text.encode()
+        self._ends = [end.end() for end in re.finditer(rb"\r\n|\n|\r", text.encode())]
+        """Where each line of the source ends, in bytes."""
+        self._orders: dict[tuple[Any, str], _Order] = {}
         nodes, self._parents = _nodes(self.module)
         imports = nodes[cst.Import] + nodes[cst.ImportFrom]
         self.bindings: list[Binding] = []
@@ -123,8 +129,7 @@ class Program:
         return self.module.code_for_node(node).strip()
 
     def line(self, node: cst.CSTNode) -> int:
-        before = self._source[: self.start(node)].replace(b"\r\n", b"\n")
-        return before.count(b"\n") + before.count(b"\r") + 1
+        return bisect.bisect_right(self._ends, self.start(node)) + 1
 
     def look_up(self, path: str) -> tuple[renames.Meaning, int] | None:
         return renames.look_up(path, self.means_v1)
@@ -204,10 +209,10 @@ class Program:
         paths: set[str] = set()
         sources: list[Binding | Alias] = []
         is_certain = True
-        assignments = self._effective(scope[name.value], reader)
+        assignments = self._effective(scope, name.value, reader)
         if isinstance(scope, metadata.ClassScope) and name.value in scope.assignments:
             # In a class body, a name means the module's variable until the class assigns it.
-            assignments = [*assignments, *self._effective(scope.parent[name.value], reader)]
+            assignments = [*assignments, *self._effective(scope.parent, name.value, reader)]
         for assignment in assignments:
             node: Any = getattr(assignment, "node", None)
             if node in self.bound_by:
@@ -231,26 +236,34 @@ class Program:
         return paths, is_certain, sources
 
     def _effective(
-        self, assignments: set[metadata.BaseAssignment], reader: cst.CSTNode
-    ) -> list[metadata.BaseAssignment]:
+        self, scope: Any, name: str, reader: cst.CSTNode
+    ) -> Sequence[metadata.BaseAssignment]:
         """Returns the assignments that may be in effect when a name is read.
 
         If all are top-level statements of the module, this is the last assignment above the reader.
         In a function it is the last assignment in the file, because the function is called later.
         """
+        if (scope, name) not in self._orders:
+            self._orders[scope, name] = self._order(scope[name])
+        starts, found = self._orders[scope, name]
+        if starts is None:
+            return found
+        line = self.top_level(reader)
+        is_simple = isinstance(line, cst.SimpleStatementLine)
+        count = bisect.bisect_left(starts, self.start(line)) if is_simple else len(starts)
+        return found[count - 1 : count] if count else found
+
+    def _order(self, assignments: Iterable[metadata.BaseAssignment]) -> "_Order":
+        """Returns sorted assignments with their starts, which are None if one is not top-level."""
         found = list(assignments)
         starts: dict[int, metadata.BaseAssignment] = {}
         for assignment in found:
             node = getattr(assignment, "node", None)
             line = None if node is None or node not in self._spans else self.top_level(node)
             if not isinstance(line, cst.SimpleStatementLine):
-                return found
+                return None, found
             starts[self.start(line)] = assignment
-        line = self.top_level(reader)
-        before = list(starts)
-        if isinstance(line, cst.SimpleStatementLine):
-            before = [start for start in starts if start < self.start(line)]
-        return [starts[max(before)]] if before else found
+        return sorted(starts), [starts[start] for start in sorted(starts)]
 
     def _alias(self, node: cst.CSTNode) -> Alias | None:
         """Returns the assignment with the single target `node`, if it binds a dotted name."""
@@ -272,10 +285,12 @@ class Program:
 
     def is_named_in_text(self, name: str) -> bool:
         """Returns whether a string or a type comment may refer to a name, as `__all__` does."""
-        if any(ast.literal_eval(text.value) == name for text in self.strings):
-            return True
-        word = re.compile(rf"\b{re.escape(name)}\b")
-        return any(word.search(text) for _, text in self.types())
+        return name in self._text_names
+
+    @functools.cached_property
+    def _text_names(self) -> set[object]:
+        names = {ast.literal_eval(text.value) for text in self.strings}
+        return names.union(*(re.findall(r"\w+", text) for _, text in self.types()))
 
     def types(self) -> Iterator[tuple[cst.CSTNode, str]]:
         """Yields (node, text) of types written as text: type comments and quoted annotations."""

@@ -4,6 +4,7 @@ TABLE spells names as in TensorFlow 2: `tf.estimator...`, `tf.compat.v1.estimato
 `tf.contrib...`, or by their modules. `look_up` converts every other spelling.
 """
 
+import functools
 import pathlib
 import re
 from dataclasses import dataclass
@@ -208,6 +209,7 @@ _SPELLINGS = [
 ]
 
 
+@functools.cache
 def canonical(name: str) -> str:
     """Returns a dotted name in the spelling of TABLE, even if TABLE does not list the name."""
     for pattern, spelling in _SPELLINGS:

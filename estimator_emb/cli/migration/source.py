@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+
 
 class Edits:
     """Collects replacements of parts of a UTF-8 source, and applies them together."""
@@ -26,8 +28,9 @@ class Edits:
 
     def lines(self) -> dict[int, int]:
         shifts: dict[int, int] = {}
-        for start, end, text in self._edits:
-            line = self.source.count(b"\n", 0, end) + 1
+        line, at = 1, 0
+        for start, end, text in sorted(self._edits, key=lambda edit: edit[1]):
+            line, at = line + self.source.count(b"\n", at, end), end
             added = text.count(b"\n") - self.source.count(b"\n", start, end)
             shifts[line] = shifts.get(line, 0) + added
         result, shift = {}, 0
@@ -37,10 +40,11 @@ class Edits:
         return result
 
     def line_start(self, at: int) -> int:
-        return max(self.source.rfind(b"\n", 0, at), self.source.rfind(b"\r", 0, at)) + 1
+        start = self.source.rfind(b"\n", 0, at) + 1
+        return max(start, self.source.rfind(b"\r", start, at) + 1)
 
     def line_end(self, at: int) -> int:
-        found = re.compile(rb"\r\n|\n|\r").search(self.source, at)
+        found = _LINE_END.search(self.source, at)
         return len(self.source) if found is None else found.end()
 
     def indent(self, at: int) -> str:

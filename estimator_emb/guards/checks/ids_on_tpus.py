@@ -43,9 +43,7 @@ def shared_weight_refusals(tables: Sequence[Table]) -> dict[str, Refusal]:
     return found
 
 
-def feature_refusal(
-    table: Table, feature: Feature, features: Mapping[str, Any]
-) -> Refusal | None:
+def feature_refusal(table: Table, feature: Feature, features: Mapping[str, Any]) -> Refusal | None:
     """Returns why a TPU rejects the tensors or type specs of a feature, if it does."""
     owner = f"Feature {feature.key!r} of table {table.name!r}"
     ids, key = features.get(feature.key), feature.weight_key

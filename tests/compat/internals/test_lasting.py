@@ -17,14 +17,13 @@ from estimator_emb.compat.internals.patches import LASTING
 
 from estimator_emb.compat import custom_gradients, legacy_optimizers
 from estimator_emb.guards import wrong_optimizers
-from estimator_emb.legacy import forks, input_checkpoint, launch
+from estimator_emb.legacy import input_checkpoint, launch
 from estimator_emb.engine.tables import column_reads, scopes
 
 custom_gradients.find_local_variables()
 legacy_optimizers._install()
 with wrong_optimizers._watched(has_tables=True):
     pass
-forks.warn_of_copies()
 input_checkpoint.attach_hooks()
 launch._limit_steps(1)
 launch._seed(1)
