@@ -9,10 +9,11 @@ In notebooks and other interactive interpreters, TensorFlow itself sets its logg
 does not count as the program's choice, and the log goes to stdout, as TensorFlow's lines do.
 
 A program sets up logging if it gives the root logger, absl or the logger "estimator_emb" a level or
-a handler. Then its choice stands, and all lines stay. After a call all loggers are as before.
+a handler. A handler that a library adds by logging does not count. Then its choice stands, and all lines stay. After a call all loggers are as before.
 """
 
 import contextlib
+import linecache
 import logging
 import sys
 import threading
@@ -156,7 +157,26 @@ def _is_set_up() -> bool:
     if logging.root.handlers == [absl_logging.get_absl_handler()]:
         verbosity = flags.FLAGS["verbosity"]
         return bool(verbosity.present) or verbosity.value != absl_logging.INFO
+    if logging.root.level == logging.WARNING and all(map(_is_implicit, logging.root.handlers)):
+        return False
     return bool(logging.root.handlers) or logging.root.level != logging.WARNING
+
+
+def _is_implicit(handler: logging.Handler) -> bool:
+    """Returns whether a root handler looks like the one that a library's log call adds.
+
+    `logging.warning` and `absl.logging.warning` call `logging.basicConfig()`, so a call such as
+    `tf.train.Checkpoint.save` adds this handler. The program's own `basicConfig()` makes the same
+    handler, which counts if the main file names this function.
+    """
+    is_default = (
+        type(handler) is logging.StreamHandler
+        and handler.level == logging.NOTSET
+        and handler.stream is sys.stderr
+        and getattr(handler.formatter, "_fmt", None) == logging.BASIC_FORMAT
+    )
+    main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+    return is_default and not any("basicConfig" in line for line in linecache.getlines(main))
 
 
 def _is_wanted(record: logging.LogRecord) -> bool:

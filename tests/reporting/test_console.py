@@ -4,12 +4,14 @@ import logging
 import re
 import sys
 import textwrap
+import types
 
 import harness
 import numpy as np
 import processes
 import pytest
 import tensorflow as tf
+from absl import logging as absl_logging
 
 import estimator_emb as ee
 from estimator_emb.reporting import console
@@ -161,6 +163,10 @@ CHOICES = {
         ["estimator_emb: warned"],
     ),
     "handler": (lambda: logging.basicConfig(level=logging.WARNING), WARNED),
+    "handler of a library": (
+        lambda: absl_logging.debug("not shown"),
+        ["INFO:estimator_emb:ours", *WARNED],
+    ),
     "handler of all": (
         lambda: logging.basicConfig(level=logging.INFO),
         ["INFO:estimator_emb:ours", WARNED[0], "INFO:tensorflow:theirs", WARNED[1]],
@@ -176,6 +182,13 @@ CHOICES = {
         ["WARNING:tensorflow:theirs warned"],
     ),
 }
+
+
+def program_of(choice):
+    """Returns a main file, which names basicConfig unless a library adds the handler."""
+    return harness.__file__ if choice == "handler of a library" else __file__
+
+
 LEVELS = {"own level": logging.ERROR, "handler and own level": logging.INFO}
 
 
@@ -187,8 +200,11 @@ class ErrorsOnly(logging.StreamHandler):
 
 @pytest.mark.parametrize("inside", [False, True], ids=["before", "inside"])
 @pytest.mark.parametrize("choice", CHOICES)
-def test_the_programs_log_settings_take_precedence(free, capsys, choice, inside):
+def test_the_programs_log_settings_take_precedence(free, capsys, monkeypatch, choice, inside):
     free()
+    main = types.ModuleType("__main__")
+    main.__file__ = program_of(choice)
+    monkeypatch.setitem(sys.modules, "__main__", main)
     choose, expected = CHOICES[choice]
     if not inside:
         choose()
