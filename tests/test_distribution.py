@@ -29,7 +29,6 @@ DATA = {
     "estimator_emb/backends/xla/devices.py",
     "estimator_emb/backends/xla/exchange.py",
     "estimator_emb/backends/xla/hosts.py",
-    "estimator_emb/cli/bin/compare_worker.py",
 }
 """Data files: no import fails without them, and a list of files may forget them."""
 

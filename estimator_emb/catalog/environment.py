@@ -76,11 +76,6 @@ BAD_IDS = EnvironmentVariable(
 TABLE_SUMMARIES = EnvironmentVariable(
     "ESTIMATOR_EMB_TABLE_SUMMARIES", "whether TensorBoard shows how each table trains", ("0", "1")
 )
-LOSS = EnvironmentVariable(
-    "ESTIMATOR_EMB_LOSS",
-    "whose loss several emulated cores report: that of core 0, as a TPU, or the mean of all",
-    ("core", "mean"),
-)
 WAIT_LIMIT = EnvironmentVariable(
     "ESTIMATOR_EMB_WAIT_LIMIT",
     "the seconds after which a process of a cluster no longer waits for another",

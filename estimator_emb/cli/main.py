@@ -12,7 +12,7 @@ SUBCOMMANDS = {
     "run": "Runs a training program for TPUs unchanged, by default without a TPU.",
     "cluster": "Runs a training program as a cluster of processes on this machine.",
     "check": "Checks, without a TPU, whether a TPU will accept a program.",
-    "compare": "Tells whether a program trains the same under two settings.",
+    "compare": "Tells whether two finished runs trained the same.",
     "inspect": "Lists the variables of a checkpoint: shapes, sizes, optimizers and slots.",
     "convert": "Reorders the tables of a legacy 'mod' checkpoint by id.",
     "migrate": "Rewrites programs to import estimator_emb instead of legacy modules.",

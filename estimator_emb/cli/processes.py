@@ -1,4 +1,4 @@
-"""Ends the child processes of `estimator-emb cluster` and `compare` together with the command.
+"""Ends the child processes of `estimator-emb cluster` together with the command.
 
 The children form a process group. Its first process reads a pipe that the command keeps open. The
 pipe closes when the command ends or is killed, and then this process kills the group.

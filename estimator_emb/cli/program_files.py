@@ -13,19 +13,19 @@ from estimator_emb.cli.parsing import WrongArguments
 _SOURCES = (".py", ".pyw")
 
 
-def check_program(options: argparse.Namespace, by_this_python: bool = True) -> None:
-    """Raises WrongArguments if the program is missing, or if `by_this_python` cannot compile it."""
+def check_program(options: argparse.Namespace) -> None:
+    """Raises WrongArguments if the program is missing, or is not Python."""
     if not options.program or options.program == ["-m"]:
         raise WrongArguments("name one program: SCRIPT.py or -m MODULE")
     script = options.program[0]
     refusal = None
     if script == "-m":
-        refusal = _module_refusal(options.program[1]) if by_this_python else None
+        refusal = _module_refusal(options.program[1])
     elif os.path.isdir(script):
         refusal = f"{script!r} is a folder: name the program in it, or run a package by -m"
     elif not os.path.isfile(script):
         refusal = f"there is no file {script!r}"
-    elif by_this_python:
+    else:
         refusal = source_refusal(script)
     if refusal is not None:
         raise WrongArguments(refusal)

@@ -17,7 +17,7 @@ from estimator_emb.cli.parsing import WrongArguments
 class RunOption:
     """An option of `run` that sets an environment variable or an argument of `launch`.
 
-    `check` and `compare` also accept it if `of_any_program`. `add_argument` gets `parsing`.
+    `check` also accepts it if `of_any_program`. `add_argument` gets `parsing`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Terminal display of `estimator-emb cluster` and `compare`: output lines above status lines."""
+"""Terminal display of `estimator-emb cluster`: output lines above status lines."""
 
 import collections
 import os

@@ -9,7 +9,8 @@ In notebooks and other interactive interpreters, TensorFlow itself sets its logg
 does not count as the program's choice, and the log goes to stdout, as TensorFlow's lines do.
 
 A program sets up logging if it gives the root logger, absl or the logger "estimator_emb" a level or
-a handler. A handler that a library adds by logging does not count. Then its choice stands, and all lines stay. After a call all loggers are as before.
+a handler. A handler that a library adds by logging does not count. Then the program's choice
+stands, and all lines stay. After a call all loggers are as before.
 """
 
 import contextlib

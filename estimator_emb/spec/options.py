@@ -287,11 +287,6 @@ def check_on_tpu(config: Any) -> None:
         )
 
 
-def means_losses() -> bool:
-    """Returns whether emulated cores report their mean loss instead of core 0's loss."""
-    return environment.LOSS.choice() == "mean"
-
-
 def asked_wait_limit() -> float | None:
     """Returns how many seconds a cluster process waits for another, if there is a limit."""
     text = environment.WAIT_LIMIT.value()

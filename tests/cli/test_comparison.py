@@ -1,9 +1,8 @@
 """Comparing two runs that the tests construct: matching names, differences and the verdict.
 
-The sides' records are NumPy arrays and small checkpoints. No program runs.
+The runs are small checkpoints and numbers. No program runs.
 """
 
-import harness
 import numpy as np
 import pytest
 import saved_values
@@ -14,8 +13,8 @@ from estimator_emb.cli.comparison import (
     comparing,
     comparison_report,
     distances,
+    finished,
     name_pairs,
-    recorded,
 )
 
 TABLE = "dense_features/x_embedding/embedding_weights"
@@ -138,10 +137,12 @@ class Made:
         self._directory = directory
         self._count = 0
 
-    def __call__(self, change=None, losses=None, metrics=None, steps=(1, 2, 3), after=None):
+    def __call__(
+        self, change=None, losses=None, metrics=None, steps=(1, 2, 3), after=None, export=None
+    ):
         self._count += 1
-        training = recorded.Training()
-        for step in (0, *steps):
+        run = finished.Run()
+        for step in steps:
             variables = {
                 "global_step": np.int64(step),
                 "w": np.float32([step, 2.0]),
@@ -150,15 +151,11 @@ class Made:
             if change is not None:
                 change(variables, step)
             path = saved_values.write(self._directory / f"{self._count}-{step}", variables)
-            if step:
-                training.saved[step] = path
-                training.losses[step] = (losses or {}).get(step, 1.0 / step)
-            else:
-                training.start = path
-        given = {"auc": np.float32(0.5)} if metrics is None else metrics
-        evaluation = recorded.Outputs("evaluation 1", given, {"the step": 3})
-        predictions = recorded.Outputs("predict 1", {"y": np.zeros([4, 1])}, {"the number": 4})
-        run = recorded.Run("", [training], [evaluation], [predictions])
+            run.saved[step] = path
+            run.losses[step] = (losses or {}).get(step, 1.0 / step)
+        run.evaluations["eval"] = {3: {"auc": np.float32(0.5)} if metrics is None else metrics}
+        if export:
+            run.exports["best"] = run.saved[export]
         if after is not None:
             after(run)
         return run
@@ -181,10 +178,9 @@ def without(name):
     return lambda variables, step: variables.pop(name)
 
 
-def decide(a, b, repeated=None, ignore=()):
+def decide(a, b, ignore=()):
     comparison = comparing.compare(a, b, TOLERANCE, ignore)
-    again = None if repeated is None else comparing.compare(a, repeated, TOLERANCE, ignore)
-    return comparison, comparing.verdict(comparison, again, TOLERANCE)
+    return comparison, comparing.verdict(comparison, TOLERANCE)
 
 
 WITHIN = "within rtol 0.0001 and atol 1e-05"
@@ -193,16 +189,16 @@ WITHIN = "within rtol 0.0001 and atol 1e-05"
 def test_the_verdict_on_equal_runs(made):
     comparison, verdict = decide(made(), made(from_step(2, "w", np.float32(1e-6))))
     assert verdict == (0, f"The sides are the same {WITHIN}.")
-    body = comparison_report.body(comparison, None)
-    assert "Losses of steps 1 to 3" in body and "evaluation 1: auc" in body
-    assert len(comparison.items()) == 6
+    body = comparison_report.body(comparison)
+    assert "Losses of steps 1 to 3" in body and "eval at step 3: auc" in body
+    assert len(comparison.items()) == 5
 
 
 def test_verdict_names_a_variable_that_differs(made):
     a, b = made(), made(from_step(2, TABLE, np.float32(1e-2)))
-    comparison, verdict = decide(a, b, made())
+    comparison, verdict = decide(a, b)
     assert verdict == (1, f"The sides differ: {TABLE} are not the same {WITHIN}, from step 2 on.")
-    assert "from step 2" in comparison_report.body(comparison, None)
+    assert "from step 2" in comparison_report.body(comparison)
 
 
 def test_verdict_shows_the_tolerance_used(made):
@@ -216,74 +212,6 @@ def test_verdict_shows_the_tolerance_used(made):
     assert decide(a, made(to(b=np.float32([1e-3, 0.9e-8]))))[1][0] == 0
 
 
-SLOTS = {"legacy": ("/Adam", "/Adam_1"), "TPU": ("/Adam/m", "/Adam/v")}
-
-
-def by_adam(slots, bias, gradient, weights=1.0):
-    """Returns a change: Adam moves a bias by `gradient`, and weights by the gradient `weights`."""
-    first, second = SLOTS[slots]
-
-    def change(variables, step):
-        for name, value, slope in (("b", bias, gradient), ("w", None, weights)):
-            if value is not None:
-                variables[name] = np.float32([value if step else 0.0])
-            variables[name + first] = np.full_like(variables[name], 0.1 * slope)
-            variables[name + second] = np.full_like(variables[name], 1e-3 * slope**2)
-
-    return change
-
-
-@pytest.mark.parametrize("slots", SLOTS)
-@pytest.mark.parametrize("other", [-3e-9, 0.0])
-def test_adam_steps_from_rounding_noise_are_no_difference(other, slots, made):
-    a, b = made(by_adam(slots, 2e-3, 5e-9)), made(by_adam(slots, -1e-3, other))
-    for one, two in ((a, b), (b, a)):
-        comparison, verdict = decide(one, two)
-        assert verdict == (0, f"The sides are the same {WITHIN}.")
-        assert (
-            "Only rounding noise, which an Adam makes as large as any step, moves b, "
-            f"b{SLOTS[slots][0]}, b{SLOTS[slots][1]} on both sides: these differences do not count."
-        ) in comparison_report.body(comparison, None)
-
-
-def test_consequences_of_noise_are_no_difference(made):
-    """Noise moves a bias, and its next gradients move it back."""
-
-    def side(bias, gradient):
-        early, late = (by_adam("legacy", bias, one) for one in (gradient, 100 * bias))
-        return made(lambda variables, step: (early if step <= 1 else late)(variables, step))
-
-    assert decide(side(1e-3, 5e-9), side(-1e-3, -5e-9))[1][0] == 0
-    _, (status, line) = decide(side(1e-3, 5e-9), side(-1e-3, 5e-3))
-    assert status == 1 and line.startswith("The sides differ: b")
-
-
-@pytest.mark.parametrize(
-    "bias, gradient, weights",
-    [
-        (1e-3, 1e-3, 1.0),  # Side A's gradient is noise, but side B's is not.
-        (1e-3, 0.0, 1.0),  # The gradients are 0, so they do not explain the difference.
-        (1e-3, 5e-9, 1e-4),  # Small, but not relative to the other gradients.
-    ],
-)
-def test_gradients_above_noise_are_a_difference(bias, gradient, weights, made):
-    a_gradient = 0.0 if gradient == 0 else 5e-9
-    a = made(by_adam("legacy", 2e-3, a_gradient, weights))
-    b = made(by_adam("legacy", bias, gradient, weights))
-    _, (status, line) = decide(a, b)
-    assert status == 1 and line.startswith("The sides differ: b")
-
-
-def test_noise_in_finished_runs_is_a_difference(made):
-    """Finished runs may have begun with different values."""
-
-    def finished(run):
-        run.trainings[0].start = None
-
-    a, b = (made(by_adam("legacy", bias, 5e-9), after=finished) for bias in (0.5, 0.7))
-    assert decide(a, b)[1][0] == 1
-
-
 def to(**values):
     return lambda variables, step: variables.update(values)
 
@@ -292,7 +220,7 @@ def to(**values):
 @pytest.mark.parametrize(
     "differs, problems",
     [
-        ({"metrics": {}}, ["evaluation 1: only A has the metric auc."]),
+        ({"metrics": {}}, ["eval at step 3: only A has the metric auc."]),
         ({"change": to(w=np.zeros(3, "f4"))}, ["w has the shape (2,) on A, and (3,) on B."]),
         ({"change": to(w=np.zeros(2))}, ["w has the type float32 on A, and float64 on B."]),
         (
@@ -304,45 +232,26 @@ def to(**values):
         ),
         ({"change": to(more=np.float32(1))}, ["Only B has the variable more."]),
         ({"change": without("w")}, ["Only A has the variable w."]),
-        ({"after": lambda run: run.evaluations.clear()}, ["A has 1 evaluation, B 0."]),
         (
-            {"after": lambda run: run.predictions[0].counts.update({"the number": 5})},
-            ["predict 1: the number is 4 on A, and 5 on B."],
-        ),
-        (
-            {"after": lambda run: run.predictions[0].values.update(y=np.zeros([3, 1]))},
-            ["predict 1: y has the shape (4, 1) on A, and (3, 1) on B."],
-        ),
-        (
-            {"after": lambda run: run.trainings.append(run.trainings[0])},
-            ["A trains 1 model directory, B 2."],
+            {"after": lambda run: run.evaluations.clear()},
+            ["A has evaluations in eval of step 3, B of no step."],
         ),
     ],
 )
 def test_results_missing_on_one_side_are_a_difference(made, differs, problems):
-    comparison, (status, line) = decide(made(), made(**differs), made())
+    comparison, (status, line) = decide(made(), made(**differs))
     assert status == 1 and "that one side lacks or that do not fit" in line
     assert comparison.problems == problems
-    assert all(one in comparison_report.body(comparison, None) for one in problems)
+    assert all(one in comparison_report.body(comparison) for one in problems)
 
 
 def test_ignored_results_are_no_difference(made):
-    other = made(without("w"), metrics={"auc": np.float32(0.9)})
-    comparison, (status, _) = decide(made(), other, ignore=["w", "auc"])
-    assert status == 0
-    assert "Ignored, as asked: w" in comparison_report.body(comparison, None)
+    other = made(without("w"), losses={2: 9.0}, metrics={"auc": np.float32(0.9)})
+    comparison, (status, _) = decide(made(), other, ignore=["w", "auc", "loss"])
+    assert status == 0 and not comparison.losses
+    assert "Ignored, as asked: w" in comparison_report.body(comparison)
     with pytest.raises(CannotCompare, match="no variable is left to compare."):
         decide(made(), made(), ignore=["*"])
-
-
-def test_an_unsaved_variable_is_a_problem(made):
-    a, b = made(), made()
-    a.trainings[0].unsaved = b.trainings[0].unsaved = ["left/out"]
-    comparison, (status, _) = decide(a, b)
-    assert status == 1 and comparison.problems == [
-        "left/out is in no checkpoint, so its start could differ, and it is not compared."
-    ]
-    assert decide(a, b, ignore=["left/*"])[1][0] == 0
 
 
 def test_nan_on_both_sides_is_inconclusive_on_one_side_a_difference(made):
@@ -357,35 +266,11 @@ def test_nan_on_both_sides_is_inconclusive_on_one_side_a_difference(made):
     assert status == 1 and "loss are not the same" in line
 
 
-def test_chance_is_distinguished_from_a_difference(made):
-    by_chance = made(from_step(2, "w", np.float32(0.1)))
-    differs = made(from_step(1, "w", np.float32(0.1)))
-    _, (status, line) = decide(made(), by_chance, by_chance)
-    assert status == 2
-    assert line.startswith(
-        "Nothing can be said: run twice, side A differs from itself from step 2 on, and the sides "
-        "from step 2 on."
-    )
-    # The sides differ before A differs from itself.
-    _, (status, _) = decide(made(), differs, by_chance)
-    assert status == 1
-    # The sides are equal, but A differs from itself.
-    _, (status, line) = decide(made(), made(), by_chance)
-    assert (status, line) == (
-        2,
-        "Nothing can be said: run twice, side A differs from itself from step 2 on.",
-    )
-    _, (status, line) = decide(made(), differs, made(steps=(1, 2)))
-    assert status == 2 and line.startswith("Nothing can be said: side A differs from itself. A has")
-
-
-def test_a_training_that_changes_nothing_cannot_be_compared(made):
-    def still(variables, step):
-        variables.update({"w": np.zeros(2, np.float32), TABLE: np.zeros([3, 2], np.float32)})
-
-    said = harness.refusal(CannotCompare, comparing.check_change, made(still), "A")
-    assert said == "A: training changes no variable but the global step."
-    comparing.check_change(made(), "A")
+def test_exports_of_both_runs_are_compared(made):
+    a = made(export=3)
+    assert decide(a, made(export=3))[1][0] == decide(a, made())[1][0] == 0
+    _, (status, line) = decide(a, made(export=2))
+    assert status == 1 and "export best: w" in line
 
 
 def test_many_variables_are_not_all_listed(made):
@@ -393,7 +278,7 @@ def test_many_variables_are_not_all_listed(made):
         variables.update({f"v{index:02}": np.float32(index) for index in range(40)})
 
     comparison, _ = decide(made(change), made(change))
-    body = comparison_report.body(comparison, None)
+    body = comparison_report.body(comparison)
     assert "and 18 more, at most 0 apart, 0 of them past the tolerance" in body
 
 
@@ -405,7 +290,7 @@ def test_control_characters_in_names_are_escaped(made):
         variables["\x9b2J"] = np.float32(step)
 
     comparison, (_, line) = decide(made(change), made(other), ignore=["\x9b*"])
-    lines = comparison_report.body(comparison, None).split("\n")
+    lines = comparison_report.body(comparison).split("\n")
     assert all(one.isprintable() for one in lines)
     assert r"  Only A has the variable \x1b[2J\nThe sides are the same." in lines
     assert r"Ignored, as asked: \x9b2J" in lines
@@ -420,7 +305,7 @@ def test_report_lists_the_rules_for_names(made):
         variables["beta1_power"] = np.float32(0.9)
 
     comparison, (status, _) = decide(made(stock), made(ours))
-    body = comparison_report.body(comparison, None)
+    body = comparison_report.body(comparison)
     assert status == 0
     assert f"{TABLE}/Adam on A is {TABLE}/Adam/m on B" in body
     assert f"Rule: {name_pairs.RULES['slot']}." in body
@@ -432,4 +317,4 @@ def test_draws_the_plot_of_a_comparison(made, tmp_path):
     comparison, _ = decide(made(), made(from_step(2, "w", np.float32(0.1))))
     comparison_report.draw(comparison, ["--shards=1", "--shards=8"], str(tmp_path / "plot.png"))
     width, height = tf.io.decode_png((tmp_path / "plot.png").read_bytes()).shape[:2]
-    assert width > 300 and height > 600
+    assert width > 300 and height > 300

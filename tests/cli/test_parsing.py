@@ -17,6 +17,7 @@ from estimator_emb.cli import main as main_lib
 
 CALLS = {
     "inspect": (["A"], [["--values"], ["--against", "B"], ["--plot=x.png"]]),
+    "compare": (["A", "B"], [["--rtol=0"], ["--ignore", "a*"]]),
     "convert": (["A", "B"], [["--table", "a*"], ["--table=b"], ["--reverse"], ["--hosts=2"]]),
     "export": (["A", "B"], [["--to", "npz"], ["--table=a"], ["--slots"]]),
     "migrate": (["a.py", "b.py"], [["--write"]]),
@@ -26,7 +27,6 @@ OF_PROGRAMS = {
     "run": ["--shards=2"],
     "cluster": ["--ps", "2"],
     "check": ["--replicas=2"],
-    "compare": ["--steps", "3"],
 }
 """Subcommand that takes a program -> one of its own options."""
 
@@ -93,67 +93,20 @@ check --generations=v4,v9 x.py
     argument --generations: 'v9' is none of v2, v3, v4, v5e, v5p, v6e
 check --timeout=-1 x.py
     argument --timeout: must be a number > 0; got '-1'
-compare --b=--shards=two @script
-    --b: argument --shards: must be an integer >= 1; got 'two'
-compare --a=--steps-limit=3 @script
-    --a: leave out --steps-limit: --steps of estimator-emb compare limits both sides
-compare --b=shards @script
-    --b: 'shards' is no option of estimator-emb run, no NAME=value and not 'stock'
-compare --b='-m that' @script
-    --b: -m belongs at the end of the command, where the program is named
-compare --b=--nothing @script
-    --b: unrecognized arguments: --nothing
-compare --b=--help @script
-    --b: it takes the options of estimator-emb run; see estimator-emb run --help
-compare --b='stock --shards=2' @script
-    --b: stock runs the program as Python does: give --shards=2 to the other side
-    only
-compare --a=stock --tf-v1 @script
-    --a: stock runs the program as Python does: give --tf-v1 to the other side only
-compare --b='--shards=2 --device=tpu' @script
-    --b: --shards needs --device=emulate or --device=pjrt; the device is 'tpu'
-compare --b=ESTIMATOR_EMB_NATVE=0 @script
-    --b: ESTIMATOR_EMB_NATVE means nothing; ESTIMATOR_EMB_ is followed by BAD_IDS, CACHE,
-    COMPILER_PYTHON, COORDINATOR, DEVICE, FULL_TRACEBACK, HOST, HOSTS, LOSS, NATIVE,
-    NATIVE_SANITIZE, PJRT_PLATFORM, SHARDS, TABLES, TABLE_SUMMARIES, TOPOLOGY, WAIT_LIMIT
-compare --b="'x" @script
-    --b: "'x" cannot be read: No closing quotation
-compare --b-python=/nowhere/python @script
-    --b-python: there is no interpreter '/nowhere/python'
-compare --b-program=nowhere.py @script
-    --b-program: there is no file 'nowhere.py'
-compare --b-program=@script -m program
-    --b-program replaces SCRIPT.py: it does not go with -m
-compare
-    name one program: SCRIPT.py or -m MODULE
-compare --rtol=-1 @script
+compare A
+    the following arguments are required: MODEL_DIR_B
+compare @mod @mod --rtol=-1
     argument --rtol: must be a number >= 0; got '-1'
-compare --atol=nan @script
+compare @mod @mod --atol=nan
     argument --atol: must be a number >= 0; got 'nan'
-compare --a-model-dir=@mod
-    give --b-model-dir too: a finished run is only compared with another finished run
-compare --a-model-dir=@mod --b-model-dir=nowhere
-    --b-model-dir: there is no folder 'nowhere'
-compare --a-model-dir=@folder --b-model-dir=@folder @script
-    --a-model-dir and --b-model-dir compare finished runs: leave out a program
-compare --a-model-dir=@folder --b-model-dir=@folder --steps=2
-    --a-model-dir and --b-model-dir compare finished runs: leave out --steps
-compare --plot=x.pdf @script
+compare @mod nowhere
+    there is no folder 'nowhere'
+compare @folder @mod
+    Folder '@folder' holds no checkpoint.
+compare @mod @mod --plot=x.pdf
     argument --plot: 'x.pdf' must end in .png
-compare --plot=nowhere/x.png @script
+compare @mod @mod --plot=nowhere/x.png
     argument --plot: there is no folder 'nowhere'
-compare @script --model_dir=model
-    side A: no argument of the program has {out}. Write {out} for its output folder, as in
-    --model_dir={out}: each side gets a folder of its own. If the path is in the program's own text,
-    both sides write there: make it a flag.
-compare --a-flags=--model_dir={out} --b=X={ou} @script
-    side B: no argument of the program has {out}. Write {out} for its output folder, as in
-    --model_dir={out}: each side gets a folder of its own. If the path is in the program's own text,
-    both sides write there: make it a flag.
-compare --start=@folder @script {out}
-    --start: Folder '@folder' holds no checkpoint.
-compare --a-model-dir=@folder --b-model-dir=@mod
-    --a-model-dir: Folder '@folder' holds no checkpoint.
 check --compiler_python=/nowhere/python @script
     --compiler_python: there is no interpreter '/nowhere/python'
 inspect @folder/no
@@ -213,10 +166,6 @@ export @mod --like=x --table=words
     label 'x' needs the vocabulary of the table.
 migrate @folder/no.py
     @folder/no.py: there is no such file.
-compare @broken
-    @broken, line 1: invalid syntax: x = = 1
-compare '--b=TF_CONFIG={}' @script
-    --b: TF_CONFIG names a cluster, and a side is one process
 export A --to=npz --tables=x B
     unrecognized arguments: --tables=x B
 export A B
@@ -233,7 +182,6 @@ COUNTS = {
     "run": ["--shards", "--steps-limit"],
     "cluster": ["--workers", "--ps", "--hosts", "--devices", "--wait-limit"],
     "check": ["--replicas"],
-    "compare": ["--steps"],
     "convert": ["--hosts", "--to-hosts"],
     "export": ["--count"],
 }

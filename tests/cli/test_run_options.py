@@ -34,7 +34,7 @@ def test_option_reaches_parser_and_program(option):
     given = VALUES[option.name]
     assert option.words(parsed("run", *given)) == given
     assert option.words(parsed("run")) == []
-    takers = ["run", "cluster", *(["check", "compare"] if option.of_any_program else [])]
+    takers = ["run", "cluster", *(["check"] if option.of_any_program else [])]
     for name in takers:
         assert run_options.words(parsed(name, *given), (option,)) == given
         assert f"  {option.flag}" in main_lib.parser_of(name).format_help()

@@ -44,14 +44,6 @@ from estimator_emb.engine.engine import PendingLookup, Place, TableStep
 from estimator_emb.engine.ordering import accesses, structure
 from estimator_emb.guards.guard import ModelBatch
 from estimator_emb.guards.watching import GraphGuards
-from estimator_emb.spec import options
-
-LOSS_OF_ALL_CORES = "estimator_emb/loss_of_all_cores"
-"""Name of the graph collection with each training step's loss, averaged over the cores.
-
-`estimator-emb compare` requests the average, because core 0's samples depend on the number of
-cores. Evaluation then reports the averaged loss too, instead of core 0's loss.
-"""
 
 
 class CoresOfTPU(driver.Runner):
@@ -148,14 +140,9 @@ class CoresOfTPU(driver.Runner):
         if mode == ModeKeys.TRAIN:
             wanted["gradients"] = pending.gradients() if pending else {}
         self._values, spec = self._execution.on_cores(wanted, spec, pending)
-        losses = self._values.get("loss", ())
-        self._loss = getattr(spec, "loss", None)
-        if losses and options.means_losses():
-            self._loss = tf.reduce_mean(tf.stack(losses))
-            if mode == ModeKeys.TRAIN:
-                tf.compat.v1.add_to_collection(LOSS_OF_ALL_CORES, self._loss)
         if mode == ModeKeys.TRAIN:
             self._check_replicated()
+        losses = self._values.get("loss", ())
         return driver.Replicas(spec, losses, self._values.get("gradients"))
 
     def _verified(self, returned: Any) -> Any:
@@ -237,7 +224,7 @@ class CoresOfTPU(driver.Runner):
         )
         metrics = self._on_host("eval_metrics", spec.eval_metrics) or {}
         with tf.control_dependencies([] if checked is None else [checked]):
-            updated = total.assign_add(self._loss, read_value=False)
+            updated = total.assign_add(spec.loss, read_value=False)
         step = tf.group(updated, *(update for _, update in metrics.values()))
         host_ops = self._on_host("host_call", spec.host_call, after=step)
         iterations = create_or_get_iterations_per_loop()

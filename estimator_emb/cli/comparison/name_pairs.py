@@ -1,8 +1,4 @@
-"""Pairs variables of two sides that have different names.
-
-A side's process loads this file by itself, even if this package is not installed. So it imports
-only the standard library.
-"""
+"""Pairs variables of two sides that have different names."""
 
 import dataclasses
 import fnmatch
