@@ -23,8 +23,8 @@ from large_tables import own_memory
 from workload import apart
 
 DIMENSION = 64
-EXPORTS = ("npz", "parquet", "safetensors", "saved-model", "projector")
-TASKS = (*EXPORTS, "convert", "inspect", "against", "nearest")
+EXPORTS = ("npz", "parquet", "safetensors", "saved-model")
+TASKS = (*EXPORTS, "convert", "inspect", "against")
 
 
 def write(folder: str, gigabytes: float) -> None:
@@ -62,10 +62,8 @@ def run(task: str, folder: str) -> dict[str, float]:
             checkpoint.convert(path, f"{out}/model.ckpt-1", ["words"], hosts=2, source_order="mod")
         elif task == "inspect":
             checkpoint.statistics(path)
-        elif task == "against":
-            checkpoint.differences(path, path)
         else:
-            checkpoint.nearest(path, "words", 1, order="mod")
+            checkpoint.differences(path, path)
         seconds = time.perf_counter() - start
     written = sum(one.stat().st_size for one in pathlib.Path(out).rglob("*") if one.is_file())
     return {"peak": max(own), "seconds": seconds, "written": written / 1e9}

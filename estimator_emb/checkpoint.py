@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from estimator_emb.catalog import extras
 from estimator_emb.checkpoints.reading.differences import Difference, differences
-from estimator_emb.checkpoints.reading.neighbours import nearest
 from estimator_emb.checkpoints.reading.saved_tables import table, table_pieces, tables
 from estimator_emb.checkpoints.reading.saved_variables import HELPER_PREFIX, SavedVariable, inspect
 from estimator_emb.checkpoints.reading.statistics import TableStatistics, statistics
@@ -29,7 +28,6 @@ __all__ = [
     "differences",
     "export",
     "inspect",
-    "nearest",
     "statistics",
     "table",
     "table_pieces",

@@ -28,9 +28,6 @@ EXPORT_FORMATS = {
     "saved-model": ExportFormat(
         "saved_model", "a SavedModel that looks up ids or labels", "saved_model.pb", slots=False
     ),
-    "projector": ExportFormat(
-        "projector", "the files of TensorBoard's projector", "projector_config.pbtxt", slots=False
-    ),
     "tf2": ExportFormat(
         "tf2", "a checkpoint for TPUEmbedding of TensorFlow 2", "ckpt-1.index", labels=False
     ),

@@ -1,4 +1,4 @@
-"""Exports tables of a checkpoint, or shows the rows nearest to a row: `estimator-emb export`."""
+"""Exports tables of a checkpoint: `estimator-emb export`."""
 
 import argparse
 import os
@@ -6,11 +6,9 @@ import os
 from estimator_emb.catalog import formats
 from estimator_emb.checkpoints.files import paths
 from estimator_emb.cli import parsing
-from estimator_emb.reporting.text_columns import escaped
 
 DETAILS = """\
     estimator-emb export MODEL_DIR OUT --to=parquet --table=words --vocabulary words=words.txt
-    estimator-emb export MODEL_DIR --table=words --vocabulary words=words.txt --like "the matrix"
 
 OUT is a new folder. It appears when it is complete. Rows are in the order of their ids.
 
@@ -25,23 +23,13 @@ the names of the tables, with _ for /.
 
 def fill_parser(parser: parsing.Parser) -> None:
     """Adds the arguments."""
-    parser.usage = (
-        "estimator-emb export [options] CHECKPOINT OUT --to=FORMAT\n"
-        "       estimator-emb export [options] CHECKPOINT --table=NAME --like=ROW"
-    )
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="prefix or folder of a checkpoint")
-    parser.add_argument("out", metavar="OUT", nargs="?", help="the new folder")
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument(
+    parser.add_argument("out", metavar="OUT", help="the new folder")
+    parser.add_argument(
         "--to",
+        required=True,
         choices=tuple(formats.EXPORT_FORMATS),
         help=f"the format: {', '.join(one.line for one in formats.EXPORT_FORMATS.values())}",
-    )
-    what.add_argument(
-        "--like",
-        metavar="ROW",
-        help="show the rows nearest to this row, by cosine. ROW is its label, or its id without a "
-        "vocabulary or if no label matches",
     )
     parser.add_argument(
         "--table",
@@ -68,47 +56,20 @@ def fill_parser(parser: parsing.Parser) -> None:
         default="float32",
         help="float16 halves the size of the tables of saved-model. Its embeddings stay float32",
     )
-    parser.add_count("--count", help="number of rows that --like shows. Default: 10", default=10)
     parser.add_order()
 
 
 def _check(options: argparse.Namespace) -> None:
     files = _vocabularies(options)
-    (_check_export if options.like is None else _check_nearest)(options, files)
+    formats.check_arguments(
+        options.to, options.table, options.slots, files, options.precision, options.allow_unlabelled
+    )
+    if os.path.exists(options.out):
+        raise ValueError(f"{options.out!r} exists already.")
     paths.local_prefix(options.checkpoint)
     for table, file in files.items():
         if paths.is_local(file) and not os.path.isfile(file):
             raise ValueError(f"vocabulary {file!r} of table {table!r}: there is no such file.")
-
-
-def _check_export(options: argparse.Namespace, files: dict[str, str]) -> None:
-    formats.check_arguments(
-        options.to, options.table, options.slots, files, options.precision, options.allow_unlabelled
-    )
-    if options.out is None:
-        raise ValueError("name OUT, the folder to write.")
-    if os.path.exists(options.out):
-        raise ValueError(f"{options.out!r} exists already.")
-
-
-def _check_nearest(options: argparse.Namespace, files: dict[str, str]) -> None:
-    if options.table is None or len(options.table) != 1:
-        raise ValueError("--like needs one --table.")
-    if options.out is not None or options.slots:
-        raise ValueError("--like shows rows: it takes neither OUT nor --slots.")
-    if options.precision != "float32":
-        raise ValueError("--like shows rows: it takes no --precision.")
-    (table,) = options.table
-    if set(files) - {table}:
-        raise ValueError(f"--vocabulary must be of table {table!r}; got {sorted(files)}.")
-    if not files and options.allow_unlabelled:
-        raise ValueError("allow_unlabelled needs a vocabulary: it is for rows beyond its end.")
-    if not files and not options.like.isdecimal():
-        raise ValueError(f"label {options.like!r} needs the vocabulary of the table.")
-
-
-def _work(options: argparse.Namespace) -> None:
-    (_export if options.like is None else _show_nearest)(options)
 
 
 def _vocabularies(options: argparse.Namespace) -> dict[str, str]:
@@ -146,23 +107,4 @@ def _export(options: argparse.Namespace) -> None:
         print(told)
 
 
-def _show_nearest(options: argparse.Namespace) -> None:
-    from estimator_emb import checkpoint
-    from estimator_emb.reporting import bars
-
-    (table,) = options.table
-    file = _vocabularies(options).get(table)
-    path = options.checkpoint
-    with bars.work_bar(stays=False) as progress:
-        arguments = (file, options.count, options.order, options.allow_unlabelled, progress)
-        try:
-            found = checkpoint.nearest(path, table, options.like, *arguments)
-        except ValueError:
-            if not options.like.isdecimal():
-                raise
-            found = checkpoint.nearest(path, table, int(options.like), *arguments)
-    for number, label, cosine in found:
-        print(f"{cosine:7.4f}  {number:>10}" + ("" if label is None else f"  {escaped(label)}"))
-
-
-main = parsing.prints_errors(_check, _work)
+main = parsing.prints_errors(_check, _export)

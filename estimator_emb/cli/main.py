@@ -16,7 +16,7 @@ SUBCOMMANDS = {
     "inspect": "Lists the variables of a checkpoint: shapes, sizes, optimizers and slots.",
     "convert": "Reorders the tables of a legacy 'mod' checkpoint by id.",
     "migrate": "Rewrites programs to import estimator_emb instead of legacy modules.",
-    "export": "Exports tables of a checkpoint, or shows the neighbours of a row.",
+    "export": "Exports tables of a checkpoint.",
 }
 """Subcommand -> its line in the help text.
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from estimator_emb.cli import load_package
 from estimator_emb.reporting.text_columns import escaped
 
-_FUNCTION = re.compile(r"^(convert|differences|export|nearest|table): ")
+_FUNCTION = re.compile(r"^(convert|differences|export|table): ")
 """Matches the function's name in an error of the package. The command shows its own name."""
 
 

@@ -182,7 +182,6 @@ READING = {
     "differences": lambda path: checkpoint.differences(path, path),
     "export": lambda path: checkpoint.export(path, f"{path}.npz", "npz"),
     "convert": lambda path: checkpoint.convert(path, f"{path}-new", ["words"]),
-    "nearest": lambda path: checkpoint.nearest(path, "words", 1),
     "vocabulary_warm_start": lambda path: ee.vocabulary_warm_start(path, spec(), {}),
 }
 

@@ -28,9 +28,6 @@ def test_statistics_of_norms_and_bad_numbers(piece, tmp_path, monkeypatch):
     assert (found.nan, found.infinite) == (2, 2)
     assert found.mean_norm == pytest.approx(norms.mean(), rel=1e-6)
     assert found.largest_norm == pytest.approx(norms.max(), rel=1e-6)
-    wanted = np.quantile(norms, (0.05, 0.5, 0.95), method="inverted_cdf")
-    np.testing.assert_allclose(found.norm_quantiles, wanted, rtol=0.004)
-    assert found.histogram.sum() == 999
     assert found.never_trained == 1000  # All rows except the row with NaN.
 
 
@@ -38,7 +35,7 @@ def test_statistics_of_a_table_without_finite_values(tmp_path):
     path = write(tmp_path / "a.ckpt", {"none": np.zeros([0, 2], np.float32), "bad": [[np.nan]]})
     bad, none = checkpoint.statistics(path)
     assert (none.rows, none.nan, bad.nan) == (0, 0, 1)
-    assert np.isnan([none.mean_norm, bad.mean_norm, *bad.norm_quantiles]).all()
+    assert np.isnan([none.mean_norm, bad.mean_norm]).all()
 
 
 ALL = [*optimizers.PARAMETERS, optimizers.MDLAdagradLightParameters]

@@ -14,8 +14,6 @@ import numpy as np
 import pytest
 import saved_values
 import tensorflow as tf
-from google.protobuf import text_format
-from tensorboard.plugins import projector
 
 from estimator_emb import checkpoint
 from estimator_emb.catalog.formats import EXPORT_FORMATS
@@ -136,21 +134,6 @@ def test_saved_model(tmp_path, vocabulary):
             loaded["words"](ids=tf.constant([bad], tf.int64))
     with pytest.raises(tf.errors.InvalidArgumentError, match="A label is not in the vocabulary"):
         loaded["words_labels"](labels=tf.constant(["matrix"]))
-
-
-def test_projector(tmp_path, vocabulary):
-    out = written("projector", tmp_path, *labels_of(vocabulary))
-    config = text_format.Parse(
-        (out / "projector_config.pbtxt").read_text(), projector.ProjectorConfig()
-    )
-    described = {one.tensor_name: one for one in config.embeddings}
-    assert sorted(described) == ["few", "items", "words"]
-    words = described["words"]
-    assert list(words.tensor_shape) == [13, 2]
-    np.testing.assert_array_equal(np.loadtxt(out / words.tensor_path, np.float32), WORDS)
-    lines = (out / words.metadata_path).read_text(encoding="utf-8").splitlines()
-    assert lines == [*LABELS, "(11)", "(12)"]
-    assert not described["few"].metadata_path
 
 
 def restored(folder, optimizers, step):
@@ -313,15 +296,12 @@ def test_exports_tables_of_columns_under_their_variable_names(tmp_path):
     path = saved_values.write(tmp_path / "a.ckpt", variables)
     file = tmp_path / "labels"
     file.write_text("a\nb")
-    for to, name in (("npz", "words"), ("projector", "words_embedding"), ("saved-model", "words")):
+    for to, name in (("npz", "words"), ("saved-model", "words_embedding")):
         out = tmp_path / to
         assert run(path, out, f"--to={to}", f"--table={name}", *labels_of(file, name)) == 0
     with np.load(tmp_path / "npz" / "tables.npz") as read:
         np.testing.assert_array_equal(read[saved_values.WORDS], weights)
     name = "dense_features_words_embedding_embedding_weights"
-    np.testing.assert_array_equal(
-        np.loadtxt(f"{tmp_path}/projector/{name}.tsv", np.float32), weights
-    )
     loaded = tf.saved_model.load(f"{tmp_path}/saved-model").signatures
     assert sorted(loaded) == [name, f"{name}_labels", "serving_default"]
 
@@ -344,7 +324,7 @@ def test_memory_does_not_grow_with_the_table(to, tmp_path, monkeypatch):
     peaks = []
     for rows in (1 << 9, 1 << 11, 1 << 13):  # The first imports the library. The last has 0.5 MB.
         table = np.zeros([rows, 16], np.float32)
-        slots = {} if to in ("projector", "keras", "saved-model") else {"words/Adagrad": table}
+        slots = {} if to in ("keras", "saved-model") else {"words/Adagrad": table}
         path = saved_values.write(tmp_path / f"{rows}.ckpt", {"words": table, **slots})
         del table
         tracemalloc.start()
@@ -370,9 +350,7 @@ FEWER = (
         (["--to=npz"], b"", "is empty."),
         (["--to=npz"], b"x\n" * 14, "has 14 lines, and the table 13 rows."),
         (["--to=npz"], b"x\n" * 12, FEWER),
-        (["--like=x", "--table=words"], b"x\n" * 12, FEWER),
         (["--to=npz"], b"x\n\xff\n", "line 2 is not UTF-8."),
-        (["--to=projector"], b"x\na\tb\n", "line 2 has a tab or an end of line inside, which a "),
         (["--to=safetensors"], "x\na\x85b\n".encode(), "line 2 has a tab or an end of line inside"),
         (["--to=saved-model"], b"x\ny\nx\n", "lines 1 and 3 are both 'x'; a lookup by labels"),
     ],
@@ -382,7 +360,7 @@ def test_refuses_bad_vocabularies(arguments, contents, says, tmp_path, capsys):
     if contents is not None:
         file.write_bytes(contents)
     before = sorted(tmp_path.iterdir())
-    out = [] if "--like=x" in arguments else [tmp_path / "out"]
+    out = [tmp_path / "out"]
     allowed = [] if says == FEWER else ["--allow-unlabelled"]
     assert run(MOD, *out, *arguments, f"--vocabulary=words={file}", *allowed) == 2
     printed = capsys.readouterr().err
@@ -480,7 +458,7 @@ def test_replaces_table_names_unsuitable_for_files(to, wild, tmp_path, capsys):
     else:
         names |= {"plain_table": "plain/table"}
     assert found == names
-    ends = {"parquet": ".parquet", "projector": ".tsv"}
+    ends = {"parquet": ".parquet"}
     for safe in names if to in ends else ():
         assert (tmp_path / "out" / f"{safe}{ends[to]}").exists()
 
@@ -493,66 +471,6 @@ def test_convert_escapes_table_names(wild, tmp_path, capsys):
     assert all(line.isprintable() for line in printed)
 
 
-def test_labels_are_escaped_on_a_terminal(wild, tmp_path, capsys):
-    words = tmp_path / "words.txt"
-    words.write_text("a\n\x1b[31mb\n")
-    table = ["--table=/etc/x", f"--vocabulary=/etc/x={words}"]
-    assert run(wild, *table, "--like=a") == 0
-    assert capsys.readouterr().out == " 1.0000           1  \\x1b[31mb\n"
-
-
-def cosines(row):
-    norms = np.linalg.norm(WORDS, axis=1) * np.linalg.norm(WORDS[row])
-    found = (WORDS @ WORDS[row]) / norms
-    order = [other for other in np.argsort(-found, kind="stable") if other != row]
-    return [(other, found[other]) for other in order]
-
-
-@pytest.mark.parametrize("like, row", [("the matrix", 0), ("東京", 2), ("12", 12), ("5", 5)])
-def test_nearest_rows(like, row, vocabulary, capsys):
-    arguments = [MOD, "--table=words", *labels_of(vocabulary), f"--like={like}"]
-    assert run(*arguments, "--count=4") == 0
-    lines = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
-    assert [(int(line[1]), line[0]) for line in lines] == [
-        (other, f"{cosine:.4f}") for other, cosine in cosines(row)[:4]
-    ]
-    for _, number, *label in lines:
-        assert label == ([LABELS[int(number)]] if int(number) < len(LABELS) else [])
-
-
-def test_nearest_rows_in_python(tmp_path):
-    found = checkpoint.nearest(MOD, "words", 3, count=100)
-    assert [number for number, _, _ in found] == [int(other) for other, _ in cosines(3)]
-    np.testing.assert_allclose([one[2] for one in found], [one[1] for one in cosines(3)], rtol=1e-6)
-    weights = np.float32([[1, 0], [0, 0], [np.nan, 1], [-1, 0], [2, 0], [0, 1]])
-    path = saved_values.write(tmp_path / "a.ckpt", {"t": weights})
-    assert checkpoint.nearest(path, "t", 0) == [(4, None, 1.0), (5, None, 0.0), (3, None, -1.0)]
-
-
-def test_nearest_refuses_invalid_rows_and_labels(vocabulary, tmp_path):
-    for given, more, says in (
-        ((13,), {}, "id must be from 0 to 12; got 13."),
-        ((-1,), {}, "id must be from 0 to 12; got -1."),
-        ((1,), {"count": 0}, "count must be at least 1; got 0."),
-        (("x",), {}, "label 'x' needs the vocabulary of the table."),
-        (
-            (1,),
-            {"allow_unlabelled": True},
-            "allow_unlabelled needs a vocabulary: it is for rows beyond its end.",
-        ),
-        (
-            ("x", vocabulary),
-            {"allow_unlabelled": True},
-            f"label 'x' is not in vocabulary {vocabulary!r}.",
-        ),
-    ):
-        said = harness.refusal(ValueError, checkpoint.nearest, MOD, "words", *given, **more)
-        assert said == f"nearest: {says}"
-    path = saved_values.write(tmp_path / "a.ckpt", {"t": np.zeros([2, 2], np.float32)})
-    with pytest.raises(ValueError, match="row 1 is zero or not finite, so it has no direction"):
-        checkpoint.nearest(path, "t", 1)
-
-
 # ---- What malicious or damaged files may do -----------------------------------------------------
 
 COMMANDS = {
@@ -561,7 +479,6 @@ COMMANDS = {
         for to in EXPORT_FORMATS
         if to != "parquet" or parquet is not None
     },
-    "nearest": ("export", ["--table=words", "--like=1"]),
     "convert": ("convert", ["--table=words"]),
     "inspect": ("inspect", ["--values"]),
     "inspect against": ("inspect", ["--against", MOD]),

@@ -6,7 +6,6 @@ import legacy_checkpoint
 import numpy as np
 import pytest
 import saved_values
-import tensorflow as tf
 
 from estimator_emb.cli import main as main_lib
 
@@ -95,9 +94,9 @@ def test_shows_values_and_differences(tmp_path, capsys):
     start = lines.index("") + 1
     cells = [line.split("  ") for line in lines[start : start + 3]]
     assert [[cell.strip() for cell in row if cell] for row in cells] == [
-        "table,rows,columns,NaN,infinite,never trained,mean norm,5%,50%,95%,max".split(","),
-        "items,4,2,1,0,not known,5,0,5.008,10,10".split(","),
-        "words,4,2,1,0,2,5,0,5.008,10,10".split(","),
+        "table,rows,columns,NaN,infinite,never trained,mean norm,max".split(","),
+        "items,4,2,1,0,not known,5,10".split(","),
+        "words,4,2,1,0,2,5,10".split(","),
     ]
     assert lines[start + 3 :] == [
         "rows of items that were never trained: not known, as it has no slots",
@@ -118,27 +117,6 @@ def test_reports_a_missing_file_of_the_other_checkpoint(tmp_path, capsys):
         os.unlink(file)
         assert main_lib.main(["inspect", path, "--against", other]) == 2
         assert capsys.readouterr().err == f"estimator-emb inspect: {said.format(file)}.\n"
-
-
-def test_draws_a_plot(tmp_path, capsys):
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed: the extra plot")
-    first, _ = example(tmp_path)
-    file = tmp_path / "norms.png"
-    assert main_lib.main(["inspect", first, "--plot", str(file)]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == f"norms of the rows are drawn in {file}"
-    image = tf.io.decode_png(file.read_bytes()).numpy()
-    assert image.shape[0] > 200 and image.shape[1] > 600
-    bars = (image[..., :3] == [0x44, 0x77, 0xAA]).all(axis=-1)
-    assert bars.sum() > 500
-
-
-def test_plot_needs_matplotlib(capsys, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(SystemExit):
-        main_lib.main(["inspect", "a.ckpt", "--plot", "norms.png"])
-    assert capsys.readouterr().err.endswith(
-        "argument --plot: it needs matplotlib: pip install 'estimator-emb[plot]'\n"
-    )
 
 
 def test_control_characters_in_names_are_escaped(tmp_path, capsys):

@@ -16,7 +16,7 @@ import estimator_emb as ee
 from estimator_emb.cli import main as main_lib
 
 CALLS = {
-    "inspect": (["A"], [["--values"], ["--against", "B"], ["--plot=x.png"]]),
+    "inspect": (["A"], [["--values"], ["--against", "B"]]),
     "compare": (["A", "B"], [["--rtol=0"], ["--ignore", "a*"]]),
     "convert": (["A", "B"], [["--table", "a*"], ["--table=b"], ["--reverse"], ["--hosts=2"]]),
     "export": (["A", "B"], [["--to", "npz"], ["--table=a"], ["--slots"]]),
@@ -118,8 +118,6 @@ inspect @mod/model.ckpt-7.index
     the file's name.
 inspect @mod --against=@folder
     Folder '@folder' holds no checkpoint.
-inspect @mod --plot=x.pdf
-    argument --plot: 'x.pdf' must end in .png
 convert @mod @folder/new
     the following arguments are required: --table
 convert @folder/no @folder/new --table=words
@@ -152,28 +150,14 @@ export @mod @folder/new --to=npz --table=few --vocabulary=words=@script
     there are vocabularies of ['words'], which are not among the tables ['few'].
 export @mod @folder/new --to=npz --vocabulary=words=@folder/no
     vocabulary '@folder/no' of table 'words': there is no such file.
-export @mod --like=1
-    --like needs one --table.
-export @mod @folder/new --like=1 --table=words
-    --like shows rows: it takes neither OUT nor --slots.
-export @mod --like=1 --table=words --precision=float16
-    --like shows rows: it takes no --precision.
-export @mod --like=1 --table=words --vocabulary=few=@script
-    --vocabulary must be of table 'words'; got ['few'].
-export @mod --like=1 --table=words --allow-unlabelled
-    allow_unlabelled needs a vocabulary: it is for rows beyond its end.
-export @mod --like=x --table=words
-    label 'x' needs the vocabulary of the table.
 migrate @folder/no.py
     @folder/no.py: there is no such file.
 export A --to=npz --tables=x B
     unrecognized arguments: --tables=x B
 export A B
-    one of the arguments --to --like is required
+    the following arguments are required: --to
 export --to=npz --slots
-    the following arguments are required: CHECKPOINT
-export A --to=npz B --like=x
-    argument --like: not allowed with argument --to
+    the following arguments are required: CHECKPOINT, OUT
 """
 """Calls, with the message below each, without the name of the subcommand."""
 
@@ -183,7 +167,6 @@ COUNTS = {
     "cluster": ["--workers", "--ps", "--hosts", "--devices", "--wait-limit"],
     "check": ["--replicas"],
     "convert": ["--hosts", "--to-hosts"],
-    "export": ["--count"],
 }
 
 

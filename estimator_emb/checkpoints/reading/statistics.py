@@ -10,11 +10,6 @@ from estimator_emb.checkpoints.files.checkpoint_reader import CheckpointReader, 
 from estimator_emb.checkpoints.reading import saved_variables
 from estimator_emb.checkpoints.reading.saved_variables import SavedVariable
 
-QUANTILES = (0.05, 0.5, 0.95)
-
-_BIN_SHIFT = 15
-"""Number of low bits of a float32 that the histogram ignores. A bin is then 0.4 % wide."""
-
 
 @dataclasses.dataclass(frozen=True)
 class TableStatistics:
@@ -31,12 +26,10 @@ class TableStatistics:
       infinite: number of infinite values in the table and its slots.
       mean_norm: mean of the Euclidean norms of the rows without NaN and infinite values. NaN if
         there are no such rows.
-      norm_quantiles: 5 %, 50 % and 95 % quantiles of these norms, to 0.4 %.
       largest_norm: the largest of these norms.
       never_trained: number of rows that no gradient has reached: all of their slots have initial
         values. None if unknown.
       why_unknown: the reason why `never_trained` is unknown, or ''.
-      histogram: the number of rows by norm, int64 [65536]. `norms_of_bins` returns the norms.
     """
 
     name: str
@@ -48,11 +41,9 @@ class TableStatistics:
     nan: int
     infinite: int
     mean_norm: float
-    norm_quantiles: tuple[float, ...]
     largest_norm: float
     never_trained: int | None
     why_unknown: str
-    histogram: np.ndarray = dataclasses.field(repr=False, compare=False)
 
 
 def statistics(
@@ -98,17 +89,10 @@ def _named(listed: Sequence[SavedVariable], name: str, values: CheckpointReader)
     return variable
 
 
-def norms_of_bins() -> np.ndarray:
-    """Returns the norm in the middle of each bin of a histogram, float32 [65536]."""
-    bins = np.arange(1 << 16, dtype=np.uint32) << np.uint32(_BIN_SHIFT)
-    return (bins | np.uint32(1 << (_BIN_SHIFT - 1))).view(np.float32)
-
-
 def _table_statistics(
     values: CheckpointReader, variable: SavedVariable, advance: Callable[[int], None]
 ) -> TableStatistics:
     rows, dimension = variable.shape
-    histogram = np.zeros(1 << 16, np.int64)
     nan = infinite = finite_rows = 0
     total = largest = 0.0
     for name in (variable.name, *variable.slots):
@@ -123,8 +107,6 @@ def _table_statistics(
         finite_rows += len(norms)
         total += float(norms.sum())
         largest = max(largest, float(norms.max(initial=0.0)))
-        clipped = np.minimum(norms, np.finfo(np.float32).max).astype(np.float32)
-        histogram += np.bincount(clipped.view(np.uint32) >> _BIN_SHIFT, minlength=1 << 16)
         advance(len(piece) * values.row_bytes(variable.name))
     trained = _Untrained(variable, values)
     for start, end in values.spans(variable.name, variables=len(variable.slots)):
@@ -144,26 +126,10 @@ def _table_statistics(
         nan,
         infinite,
         total / finite_rows if finite_rows else float("nan"),
-        _quantiles(histogram, largest),
         largest,
         None if trained.why else trained.count,
         trained.why,
-        histogram,
     )
-
-
-def _quantiles(histogram: np.ndarray, largest: float) -> tuple[float, ...]:
-    count = histogram.sum()
-    if not count:
-        return (float("nan"),) * len(QUANTILES)
-    ends = np.cumsum(histogram)
-    middles = norms_of_bins()
-    found = []
-    for quantile in QUANTILES:
-        place = int(np.searchsorted(ends, max(1, np.ceil(quantile * count))))
-        # The first bin holds the norm 0.
-        found.append(min(float(middles[place]) if place else 0.0, largest))
-    return tuple(found)
 
 
 class _Untrained:
