@@ -3,7 +3,6 @@
 Everything that depends on where the program runs is in a backend. `backends.choose` makes it once.
 """
 
-import contextlib
 import copy
 import dataclasses
 import functools
@@ -14,7 +13,6 @@ from estimator_emb.backends import driver
 from estimator_emb.backends.base import Backend, EstimatorRequest
 from estimator_emb.backends.choose import choose
 from estimator_emb.checkpoints.files import checkpoint_files, unfinished_exports
-from estimator_emb.checkpoints.restoring.float16_copy import Float16Copy
 from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
 from estimator_emb.checkpoints.restoring.warm_starts import without_global_step
 from estimator_emb.compat.internals.estimators import ModeKeys
@@ -28,7 +26,7 @@ from estimator_emb.guards.checks import call_arguments, program_checks
 from estimator_emb.guards.guard import Call
 from estimator_emb.reporting.program_calls import method_of_program
 from estimator_emb.spec import config as config_lib
-from estimator_emb.spec import options, tf_config
+from estimator_emb.spec import tf_config
 from estimator_emb.spec.resolved import tables_of
 
 _ASKED = {field.name for field in dataclasses.fields(EstimatorRequest)}
@@ -305,14 +303,11 @@ class TPUEstimator(StockTPUEstimator):
         unfinished_exports.note(self, builder)
         receivers = call_arguments.checked_receiver_fns(receivers)
         self.backend.log_export()
-        rounds = options.serves_float16(self.config) and self.backend.request.tables
-        with Float16Copy(checkpoint_path) if rounds else contextlib.nullcontext() as float16:
-            guards = self._guards("export", checkpoint_path=checkpoint_path, float16=float16)
-            restored = float16.path if float16 else checkpoint_path
-            with guards.building(self):
-                return super()._add_meta_graph_for_mode(
-                    builder, receivers, restored, *args, **kwargs
-                )
+        guards = self._guards("export", checkpoint_path=checkpoint_path)
+        with guards.building(self):
+            return super()._add_meta_graph_for_mode(
+                builder, receivers, checkpoint_path, *args, **kwargs
+            )
 
     def _guards(self, method: str, **given: Any) -> watching.GraphGuards:
         return watching.GraphGuards(calls.made(self._base_call(), method, **given))

@@ -6,8 +6,6 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-import tensorflow as tf
-
 from estimator_emb.backends.base import EstimatorRequest
 from estimator_emb.catalog import environment, extras
 from estimator_emb.engine.dropped import DroppedIds
@@ -34,18 +32,12 @@ class HostTables:
 
     def in_process(self, call: Call, config: Any) -> Place:
         """Returns the place of tables in this process or on its parameter servers."""
-        if call.has_spec and call.training and call.float16 is not None:
-            raise ValueError(
-                "TPUConfig: serving_tables='float16' exports no graph that trains: optimizers need "
-                "float32 tables. Export without ModeKeys.TRAIN, or leave serving_tables out."
-            )
         servers = () if call.exporting else tf_config.servers(config)
         choose = functools.partial(kernels_for, servers=servers)
         return Place(
             TensorFlowKernels if call.exporting else choose,
             in_this_process=not servers,
             shards=max(len(servers), 1),
-            dtype=tf.float32 if call.float16 is None else tf.float16,
         )
 
     def step(

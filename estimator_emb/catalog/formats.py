@@ -3,9 +3,6 @@
 import typing
 from collections.abc import Mapping, Sequence
 
-PRECISIONS = ("float32", "float16")
-"""Data types of tables in a SavedModel. The first is the default."""
-
 
 class ExportFormat(typing.NamedTuple):
     """An export format: its module, its line of help, the file to open, and a package it needs.
@@ -42,7 +39,6 @@ def check_arguments(
     tables: Sequence[str] | None,
     slots: bool,
     vocabularies: Mapping[str, str],
-    precision: str,
     allow_unlabelled: bool,
 ) -> None:
     """Raises a ValueError if arguments of `checkpoint.export` are invalid or conflict."""
@@ -51,10 +47,6 @@ def check_arguments(
     format = EXPORT_FORMATS[to]
     if slots and not format.slots:
         raise ValueError(f"export: {to} has no slots.")
-    if precision not in PRECISIONS:
-        raise ValueError(f"export: precision must be 'float32' or 'float16'; got {precision!r}.")
-    if precision == "float16" and to != "saved-model":
-        raise ValueError(f"export: {to} has no precision 'float16'; only saved-model has it.")
     if vocabularies and not format.labels:
         raise ValueError(f"export: {to} has no labels; leave vocabularies out.")
     if allow_unlabelled and not vocabularies:

@@ -50,19 +50,13 @@ def fill_parser(parser: parsing.Parser) -> None:
         action="store_true",
         help="allow a table to have more rows than its vocabulary. The last rows get no label",
     )
-    parser.add_argument(
-        "--precision",
-        choices=formats.PRECISIONS,
-        default="float32",
-        help="float16 halves the size of the tables of saved-model. Its embeddings stay float32",
-    )
     parser.add_order()
 
 
 def _check(options: argparse.Namespace) -> None:
     files = _vocabularies(options)
     formats.check_arguments(
-        options.to, options.table, options.slots, files, options.precision, options.allow_unlabelled
+        options.to, options.table, options.slots, files, options.allow_unlabelled
     )
     if os.path.exists(options.out):
         raise ValueError(f"{options.out!r} exists already.")
@@ -97,7 +91,6 @@ def _export(options: argparse.Namespace) -> None:
             _vocabularies(options),
             options.order,
             progress,
-            options.precision,
             options.allow_unlabelled,
         )
     for path in written:

@@ -13,7 +13,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from estimator_emb.cli import parsing, program_files
 from estimator_emb.reporting.text_columns import escaped
@@ -34,6 +34,8 @@ read, and then no file is written. The command needs LibCST: pip install 'estima
 the names in it. The last part of a name is enough: --explain fully_connected. The exit status is 2
 if no table has the name.
 """
+
+_Opcode = tuple[Literal["replace", "delete", "insert", "equal"], int, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -242,9 +244,7 @@ def _print_diff(file: _File, result: "Rewritten") -> None:
     name = file.path.encode()
     sys.stdout.flush()
     sys.stdout.buffer.write(b"--- %s\n+++ %s\n" % (name, name))
-    matcher = difflib.SequenceMatcher(None, b"", b"")
-    matcher.opcodes = _opcodes(old, new, result.lines)  # Its own search may be quadratic.
-    for group in matcher.get_grouped_opcodes():
+    for group in _Changes(old, new, result.lines).get_grouped_opcodes():
         (_, i1, _, j1, _), (_, _, i2, _, j2) = group[0], group[-1]
         sys.stdout.buffer.write(b"@@ -%s +%s @@\n" % (_range(i1, i2), _range(j1, j2)))
         for tag, i1, i2, j1, j2 in group:
@@ -255,11 +255,22 @@ def _print_diff(file: _File, result: "Rewritten") -> None:
     sys.stdout.buffer.flush()
 
 
-def _opcodes(
-    old: Sequence[bytes], new: Sequence[bytes], lines: Mapping[int, int]
-) -> list[tuple[str, int, int, int, int]]:
-    """Returns the changes in the form of `difflib`. `lines` is {old line: new line}, from 1."""
-    found: list[tuple[str, int, int, int, int]] = []
+class _Changes(difflib.SequenceMatcher[bytes]):
+    """The changes of lines in the form of `difflib`, whose own search may be quadratic.
+
+    `lines` is {old line: new line}, from 1.
+    """
+
+    def __init__(self, old: Sequence[bytes], new: Sequence[bytes], lines: Mapping[int, int]):
+        super().__init__(None, [b""], [b""])
+        self._known = _opcodes(old, new, lines)
+
+    def get_opcodes(self) -> list[_Opcode]:
+        return self._known
+
+
+def _opcodes(old: Sequence[bytes], new: Sequence[bytes], lines: Mapping[int, int]) -> list[_Opcode]:
+    found: list[_Opcode] = []
     i = j = 0
     for start, line in [*enumerate(old), (len(old), None)]:
         to = len(new) if line is None else lines.get(start + 1, start + 1) - 1

@@ -57,7 +57,6 @@ class Place:
         of each table.
       on_tpu: True names variables as on a TPU, and takes all integers as ids, as a TPU does.
         Otherwise columns may look integers up: see `engine.integers`.
-      dtype: the dtype of the weights. float16 is only for tables that are not trained.
       words: names the place in the log.
     """
 
@@ -67,7 +66,6 @@ class Place:
     shards: int = 1
     part: tuple[int, int] | None = None
     on_tpu: bool = False
-    dtype: tf.DType = tf.float32
     words: str = "on the host"
 
 
@@ -271,9 +269,7 @@ class PendingLookup:
         if place.in_this_process and place.part is None:
             sizes.check_fits(tables, step.training)
         with placement.on_cpu():
-            created = creation.create(
-                tables, step.training, place.on_tpu, place.shards, place.dtype, place.part
-            )
+            created = creation.create(tables, step.training, place.on_tpu, place.shards, place.part)
         self.live = LiveTables(self, created)
         if tables:
             self.live.look_up(used)
@@ -431,9 +427,6 @@ class LiveTables:
     def warm_start(self, settings: Any) -> Any:
         """Returns the program's `WarmStartSettings`, extended to the slots of its tables."""
         return storage.with_slots(settings, self.tables)
-
-    def saved_names(self) -> list[str]:
-        return [storage.saved_name(table.variables[0].weights) for table in self.tables]
 
     def all_variables(self) -> list[tf.Variable]:
         """Returns all variables of the tables: weights and slots, shard by shard."""

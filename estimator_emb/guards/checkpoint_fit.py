@@ -20,11 +20,8 @@ class CheckpointFit(Guard):
         return self.call.directory.restoring(self.call.checkpoint)
 
     def complete(self, spec: Any) -> Any:
-        call, lookup = self.call, self.graph.lookup
-        rounded = lookup.saved_names() if call.float16 and lookup is not None else []
+        call = self.call
         scaffold, start = getattr(spec, "scaffold", None), self.graph.warm_start()
         assert call.directory is not None
-        call.directory.check(scaffold, start, call.tables, rounded, trains=call.training)
-        if call.float16:
-            call.float16.write(rounded)
+        call.directory.check(scaffold, start, call.tables, trains=call.training)
         return spec

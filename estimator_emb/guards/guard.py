@@ -6,7 +6,6 @@ import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from estimator_emb.checkpoints.restoring.float16_copy import Float16Copy
 from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
 from estimator_emb.compat.internals.estimators import ModeKeys
 from estimator_emb.engine.cores import Cores
@@ -56,7 +55,6 @@ class Call:
       restores: whether the model restores its weights from `model_dir`.
       checkpoint: the path of the checkpoint that is read, if any.
       warm_start: the program's `WarmStartSettings`, if any.
-      float16: the checkpoint that an export with float16 tables restores, if any.
       host, hosts: the number of this process among the hosts that train together, and their count.
     """
 
@@ -79,7 +77,6 @@ class Call:
     restores: bool = True
     checkpoint: str | None = None
     warm_start: Any = None
-    float16: Float16Copy | None = None
     host: int = 0
     hosts: int = 1
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from estimator_emb.catalog import environment, slices
 from estimator_emb.catalog.environment import EnvironmentVariable
-from estimator_emb.catalog.formats import PRECISIONS
 from estimator_emb.catalog.generations import GENERATIONS
 from estimator_emb.compat.internals.estimators import LocalRunConfig
 from estimator_emb.compat.internals.tpu_estimator import (
@@ -94,12 +93,10 @@ class TPUConfig(StockTPUConfig):
         ESTIMATOR_EMB_TABLE_SUMMARIES, 1 or 0. If that is unset too, summaries are written when
         `save_summary_steps` is at least 100, because more frequent summaries could take more than
         3 % of the time. True is an error on a TPU.
-      serving_tables: the type of the tables in a SavedModel that the estimator exports: 'float32',
-        or 'float16' for half the size, with activations that stay float32. None means 'float32'.
 
     Raises:
-      ValueError: `device`, `tables`, `bad_ids`, `tpu_generation`, `table_summaries` or
-        `serving_tables` has another value; `iterations_per_loop` or `num_shards` is not positive;
+      ValueError: `device`, `tables`, `bad_ids`, `tpu_generation` or `table_summaries` has
+        another value; `iterations_per_loop` or `num_shards` is not positive;
         `num_cores_per_replica` is not a power of 2 up to 128; or `input_partition_dims` is given
         without `num_cores_per_replica` and `PER_HOST_V2`.
     """
@@ -109,7 +106,6 @@ class TPUConfig(StockTPUConfig):
     bad_ids: str | None
     tpu_generation: str | None
     table_summaries: bool | None
-    serving_tables: str | None
 
     def __new__(
         cls,
@@ -130,7 +126,6 @@ class TPUConfig(StockTPUConfig):
         bad_ids: str | None = None,
         tpu_generation: str | None = None,
         table_summaries: bool | None = None,
-        serving_tables: str | None = None,
     ) -> "TPUConfig":
         fields = locals()
         tf_config.read_tf_config()  # tensorflow-estimator's TPUConfig reads the TPU's job there.
@@ -140,7 +135,6 @@ class TPUConfig(StockTPUConfig):
             ("device", environment.DEVICE.today(device), environment.DEVICE.choices),
             ("tables", tables, environment.TABLES.choices),
             ("bad_ids", bad_ids, environment.BAD_IDS.choices),
-            ("serving_tables", serving_tables, PRECISIONS),
         ):
             check(value in (None, *choices), name, " or ".join(map(repr, choices)), value)
         known, allowed = tpu_generation in (None, *GENERATIONS), f"one of {', '.join(GENERATIONS)}"
@@ -245,11 +239,6 @@ def asked_topology() -> slices.Slice | None:
         return slices.named(name)
     except ValueError as error:
         raise ValueError(f"Environment variable {environment.TOPOLOGY} {error}") from None
-
-
-def serves_float16(config: Any) -> bool:
-    """Returns whether exported SavedModels hold their tables as float16."""
-    return bool(_tpu_option(config, "serving_tables") == "float16")
 
 
 def asked_bad_ids(config: Any) -> str:

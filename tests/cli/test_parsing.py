@@ -133,15 +133,13 @@ convert @mod @folder/new --table=words --to-hosts=2 --reverse --hosts=2
 export @folder/no @folder/new --to=npz
     There is no checkpoint '@folder/no'.
 export @mod --to=npz
-    name OUT, the folder to write.
+    the following arguments are required: OUT
 export @mod @folder --to=npz
     '@folder' exists already.
 export @mod @folder/new --to=keras --slots
     keras has no slots.
 export @mod @folder/new --to=keras --vocabulary=words=@script
     keras has no labels; leave vocabularies out.
-export @mod @folder/new --to=npz --precision=float16
-    npz has no precision 'float16'; only saved-model has it.
 export @mod @folder/new --to=npz --allow-unlabelled
     allow_unlabelled needs vocabularies: it is for rows beyond their ends.
 export @mod @folder/new --to=npz --vocabulary=words
@@ -153,7 +151,7 @@ export @mod @folder/new --to=npz --vocabulary=words=@folder/no
 migrate @folder/no.py
     @folder/no.py: there is no such file.
 export A --to=npz --tables=x B
-    unrecognized arguments: --tables=x B
+    unrecognized arguments: --tables=x
 export A B
     the following arguments are required: --to
 export --to=npz --slots

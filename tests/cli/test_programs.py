@@ -50,7 +50,7 @@ async.py
     3.7: choose another name)
 except.py
     except.py, line 3: multiple exception types must be parenthesized: except IOError, e:
-    (Python 3 writes it `except Error as name:`)
+   
 octal.py
     octal.py, line 1: leading zeros in decimal integer literals are not permitted; use an 0o
     prefix for octal integers: mode = 0755

@@ -21,7 +21,6 @@ from estimator_emb.reporting.text_columns import escaped
 _Value = TypeVar("_Value")
 
 PIECE_BYTES = 32 << 20
-LARGEST_FLOAT16 = 65504
 
 
 class CheckpointReader:
@@ -193,20 +192,6 @@ class CheckpointReader:
 def _masked(checksum: int) -> int:
     """Masks a CRC-32C for a checkpoint, like `Mask` of tensorflow/core/lib/hash/crc32c.h."""
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-def rounded(owner: str, table: str, rows: np.ndarray, start: int) -> np.ndarray:
-    """Rounds rows to float16. Raises a ValueError that names `owner` if a number is too large."""
-    if not np.issubdtype(rows.dtype, np.floating):
-        rows = rows.astype(np.float32)  # NumPy does not fully support bfloat16.
-    beyond = np.argwhere(np.isfinite(rows) & (np.abs(rows) > LARGEST_FLOAT16))
-    if len(beyond):
-        row, column = beyond[0]
-        raise ValueError(
-            f"{owner} cannot write table {table!r}: row {start + row} has {rows[row, column]:g}, "
-            f"and float16 ends at {LARGEST_FLOAT16}. Write the tables as float32."
-        )
-    return rows.astype(np.float16)
 
 
 def counter(progress: Callable[[int, int], Any] | None, total: int) -> Callable[[int], None]:

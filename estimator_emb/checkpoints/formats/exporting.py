@@ -136,13 +136,12 @@ def export(
     vocabularies: Mapping[str, str] | None = None,
     order: str | None = None,
     progress: Callable[[int, int], Any] | None = None,
-    precision: str = "float32",
     allow_unlabelled: bool = False,
 ) -> list[str]:
     """Writes tables of a checkpoint, in id order, into a new folder.
 
-    The folder appears when it is complete. Tables are read and written in pieces of about 32 MB,
-    except that a float16 table of a SavedModel is written as a whole. The values are compared with
+    The folder appears when it is complete. Tables are read and written in pieces of about 32 MB.
+    The values are compared with
     their checksums. In a file's name, `_` replaces every character except letters, digits, `-` and
     `.`. In a signature's name, `_` replaces these two as well. If names differ, `names.json` says
     which variable a file, an array or a Keras layer contains. A bfloat16 table is written as
@@ -158,8 +157,6 @@ def export(
         order.
       order: as in `table`.
       progress: function that is called with the bytes done and the total bytes. None by default.
-      precision: 'float16' rounds the tables of a 'saved-model' to float16, with embeddings that
-        stay float32. 'float32', the default, does not round.
       allow_unlabelled: True accepts a vocabulary with fewer lines than its table has rows. The rows
         beyond the last line get no label, or ''. False, the default, refuses such a vocabulary.
 
@@ -168,10 +165,10 @@ def export(
 
     Raises:
       ValueError: an argument is not allowed, `destination` exists, a table or a vocabulary is
-        missing or does not fit, or the checkpoint is damaged; or float16 cannot hold a number.
+        missing or does not fit, or the checkpoint is damaged.
     """
     files = vocabularies or {}
-    formats.check_arguments(to, tables, slots, files, precision, allow_unlabelled)
+    formats.check_arguments(to, tables, slots, files, allow_unlabelled)
     format = format_of(to)
     format.check_package()
     destination = tf.compat.path_to_str(destination).rstrip("/")
@@ -186,8 +183,6 @@ def export(
             values, names, format, slots, files, order, progress, allow_unlabelled
         )
         for table in chosen:
-            if precision == "float16":
-                table.rounded_for = "export: precision='float16'"
             table.check()
         with new_folder(destination) as temporary:
             format.write(temporary, chosen)

@@ -36,9 +36,7 @@ class _SavedModel(TableFormat):
             values: dict[str, SavedTable] = {}
             for table in tables:
                 # TensorFlow saves a model from memory. It saves a row, and `_fill` adds the table.
-                row = tf.zeros(
-                    [1, table.dimension], tf.float16 if table.rounded_for else table.dtype
-                )
+                row = tf.zeros([1, table.dimension], table.dtype)
                 shape = [None, table.dimension]
                 name = table.safe_name.lstrip("_-") or None  # TensorFlow refuses these at a start.
                 weights = tf.Variable(row, trainable=False, name=name, shape=shape)
@@ -82,8 +80,7 @@ def _lookup(weights: tf.Variable, table: SavedTable, labels: Any = None) -> Any:
         ids = given if labels is None else labels.lookup(given)
         all_known = tf.reduce_all((ids >= 0) & (ids < rows))
         with tf.control_dependencies([tf.debugging.assert_equal(all_known, True, unknown)]):
-            found = tf.gather(weights, ids)
-            return {"embeddings": tf.cast(found, tf.float32) if table.rounded_for else found}
+            return {"embeddings": tf.gather(weights, ids)}
 
     return lookup
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.checkpoints.files.checkpoint_reader import CheckpointReader, rounded
+from estimator_emb.checkpoints.files.checkpoint_reader import CheckpointReader
 from estimator_emb.checkpoints.reading import row_order, saved_variables
 from estimator_emb.checkpoints.reading.saved_variables import SavedVariable
 from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
@@ -82,10 +82,7 @@ def table_pieces(
 
 
 class SavedTable:
-    """A table of an open checkpoint, with row i for id i. `variables` has weights, then slots.
-
-    If `rounded_for` is set, `pieces` rounds to float16, and `rounded_for` begins its errors.
-    """
+    """A table of an open checkpoint, with row i for id i. `variables` has weights, then slots."""
 
     def __init__(
         self, values: CheckpointReader, name: str, order: str | None = None, widen: bool = False
@@ -98,7 +95,6 @@ class SavedTable:
         self.shape = self.rows, self.dimension = found.shape
         self.optimizer = found.optimizer
         self.vocabulary: Vocabulary | None = None
-        self.rounded_for = ""
         self.advance: Callable[[int], None] = lambda size: None
         self._hosts = _hosts(values, found.name, order)
         self._widened = widen and found.dtype == tf.bfloat16
@@ -134,8 +130,6 @@ class SavedTable:
         for start, end in self.values.spans(self.name):
             piece = self.read(variable, start, end)
             self.advance(piece.nbytes)
-            if self.rounded_for:
-                piece = rounded(self.rounded_for, self.name, piece, start)
             yield np.ascontiguousarray(piece)
 
     def labels(self) -> Iterator[list[str | None]]:

@@ -5,7 +5,6 @@ when the session is open, in a message that begins with the names of all variabl
 errors before a session opens. The errors name variables and tables, and say what to do.
 """
 
-import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -27,12 +26,10 @@ _ANY = tf.TensorShape(None)
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
-def check_restored(
-    path: str, scaffold: Any, tables: Sequence[Table], rounded: Collection[str] = ()
-) -> None:
+def check_restored(path: str, scaffold: Any, tables: Sequence[Table]) -> None:
     """Raises a CheckpointError if the default graph does not fit the checkpoint that it restores.
 
-    Savers of an unusual kind are not checked. Variables in `rounded` may have any type.
+    Savers of an unusual kind are not checked.
     """
     saver = getattr(scaffold, "saver", None)
     if saver is None:
@@ -41,9 +38,6 @@ def check_restored(
     here = _restored_by(saver)
     if here is None:
         return
-    for name in rounded:
-        if name in here:
-            here[name] = dataclasses.replace(here[name], dtype=None)
     there = _in_checkpoint(path)
     keys = object_graph_key_mapping(path) if _OBJECT_GRAPH in there else {}
     any_shape = bool(getattr(saver, "_reshape", False))

@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -79,7 +79,6 @@ class ModelDirectory:
         scaffold: Any,
         warm_start: Any,
         tables: Sequence[Table],
-        rounded: Collection[str] = (),
         *,
         trains: bool,
     ) -> None:
@@ -91,7 +90,7 @@ class ModelDirectory:
             return  # A replica has only a part of the graph.
         (path,) = self.start
         if path is not None:
-            compare_graph.check_restored(path, scaffold, tables, rounded)
+            compare_graph.check_restored(path, scaffold, tables)
         elif warm_start:
             if trains:
                 warm_starts.check_patterns(warm_start)

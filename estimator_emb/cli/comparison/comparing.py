@@ -112,7 +112,7 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 def _check_steps(
     what: str, a: Mapping[int, Any], b: Mapping[int, Any], problems: list[str]
 ) -> None:
-    if a.keys() != b.keys():
+    if max(a, default=None) != max(b, default=None):
         of_a, of_b = (steps_as_text(sorted(one)) for one in (a, b))
         problems.append(f"A has {what} of {of_a}, B of {of_b}.")
 

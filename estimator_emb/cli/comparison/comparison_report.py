@@ -17,7 +17,7 @@ def report(options: argparse.Namespace) -> int:
     """Compares two model directories, prints the report, and returns the exit status."""
     tolerance = distances.Tolerance(options.rtol, options.atol)
     runs = [finished.run_of(path) for path in (options.a, options.b)]
-    comparison = comparing.compare(*runs, tolerance, options.ignore)
+    comparison = comparing.compare(runs[0], runs[1], tolerance, options.ignore)
     status, line = comparing.verdict(comparison, tolerance)
     for label, run in zip("AB", runs, strict=True):
         print(f"{label}: {escaped(run.path)}")

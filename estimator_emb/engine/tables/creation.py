@@ -3,8 +3,6 @@
 import dataclasses
 from collections.abc import Sequence
 
-import tensorflow as tf
-
 from estimator_emb.engine.tables import partition, scopes, storage, variable_names
 from estimator_emb.spec.resolved import Table
 
@@ -14,7 +12,6 @@ def create(
     training: bool,
     name_as_part: bool,
     servers: int,
-    dtype: tf.DType = tf.float32,
     part: tuple[int, int] | None = None,
 ) -> list[storage.StoredTable]:
     """Creates the tables that the model looks up, with slots if `training`.
@@ -42,7 +39,6 @@ def create(
                 name_of[table.name],
                 name_as_part,
                 servers,
-                dtype,
                 rounds,
                 first_server=sum(is_large[:number]),
                 part=part,

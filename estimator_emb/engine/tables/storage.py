@@ -29,7 +29,7 @@ mutex, whether native kernels or TensorFlow's ops compute it.
 class TableVariables:
     """The variables of a table's shard, all float32 [rows of the shard, dimension].
 
-    The slots are in the optimizer's order. In a SavedModel, the weights may be float16.
+    The slots are in the optimizer's order.
     """
 
     weights: tf.Variable
@@ -95,7 +95,6 @@ def create(
     name: str,
     name_as_part: bool,
     servers: int = 1,
-    dtype: tf.DType = tf.float32,
     rounds: int = 1,
     first_server: int = 0,
     part: tuple[int, int] | None = None,
@@ -113,8 +112,7 @@ def create(
     are `<name>/part_<i>` if there are several shards, or with `name_as_part`, as a program on a TPU
     finds them in its graph. Slots that the optimizer's `slot_variable_creation_fn` creates keep
     their names, and have a single shard. Raises ValueError if such a slot does not fit. A table
-    without an optimizer gets no slots. No shard is empty. Weights of a `dtype` other than float32
-    get no initial values, because they are only restored. A `part` (k, n) creates only the k-th of
+    without an optimizer gets no slots. No shard is empty. A `part` (k, n) creates only the k-th of
     n even shards, for the k-th of n hosts. Raises ValueError if the table cannot be divided so.
     """
     rows, optimizer = table.config.vocabulary_size, table.optimizer
@@ -134,9 +132,7 @@ def create(
     # reuse=False, no variable is returned a second time.
     with tf.compat.v1.variable_scope(tf.compat.v1.VariableScope(reuse=False)):
         first = -first_server % len(shards)
-        in_turn = {
-            shard.number: shard.create(dtype) for shard in [*shards[first:], *shards[:first]]
-        }
+        in_turn = {shard.number: shard.create() for shard in [*shards[first:], *shards[:first]]}
     created = tuple(in_turn[shard.number] for shard in shards)
     if optimizer is not None:
         for shard in created:
@@ -177,12 +173,10 @@ class _Shard:
     named_as_part: bool
     is_of_host: bool = False
 
-    def create(self, dtype: tf.DType) -> TableVariables:
-        # The table's own initializer may give float32 only.
-        initializer = self._initializer() if dtype == tf.float32 else constant(0.0)
+    def create(self) -> TableVariables:
         # Trainable, because warm starting by pattern looks among the trainable variables. The
         # program's optimizer has listed its variables by now, and leaves the table alone.
-        weights = self._variable("", initializer, trainable=True, dtype=dtype)
+        weights = self._variable("", self._initializer(), trainable=True)
         shard, parameters = TableVariables(weights, ()), self.table.optimizer
         if parameters is None:
             return shard
@@ -200,13 +194,12 @@ class _Shard:
         suffix: str,
         initializer: Callable[..., Any],
         trainable: bool = False,
-        dtype: tf.DType = tf.float32,
     ) -> tf.Variable:
         name, config = self.name + suffix, self.table.config
         variable = tf.compat.v1.get_variable(
             f"{name}/part_{self.number}" if self.named_as_part else name,
             shape=[self.rows, config.dimension],
-            dtype=dtype,
+            dtype=tf.float32,
             initializer=initializer,
             trainable=trainable,
             use_resource=True,
@@ -302,8 +295,7 @@ def by_shard(shards: Shards, rows: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor
 def read_rows(variable: tf.Variable, rows: tf.Tensor) -> tf.Tensor:
     """Returns `rows`, int32 or int64 [n], of weights or a slot as float32 [n, dimension]."""
     # Not sparse_read: it takes twice as long, and Grappler may turn it into a copy of the table.
-    values = variable.gather_nd(tf.expand_dims(rows, 1))
-    return values if values.dtype == tf.float32 else tf.cast(values, tf.float32)
+    return variable.gather_nd(tf.expand_dims(rows, 1))
 
 
 def _slots_of_program(
