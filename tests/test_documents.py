@@ -59,6 +59,8 @@ COMMANDS = {
     "python examples/stdlib_lines.py": "test_stdlib_lines.py runs the example.",
     "python3 -m venv .venv && .venv/bin/pip install -q -e '.[tens": "It starts these tests.",
     "pip install": "Installs; test_distribution.py does.",
+    "pip download": "Downloads 110 MB; .ci/run does.",
+    "estimator-emb run --tf-v1 --contrib=": "test_originals.py runs programs with the wheel.",
     "python3 -m venv ~/compiler": "Installs the TPU's compiler, of 1.1 GB.",
     "~/compiler/bin/pip install": "Installs the TPU's compiler, of 1.1 GB.",
     "estimator-emb check --compiler_python=": "Needs the TPU's compiler; tests/preflight asks it.",

@@ -4,8 +4,6 @@
 docs/legacy_names.md lists it. It is plain text, so that it can be read without TensorFlow.
 """
 
-NOTHING = "nothing takes its place"
-
 
 def _by_name(names: dict[str, str] | None, ending: str = "") -> dict[str, str]:
     return {
@@ -26,10 +24,9 @@ class Module:
       inner: dotted names of modules inside it, through which programs also reach its members.
       modules: name of a module inside it -> the module that replaces it.
       package: modules of a package that, if installed, provides names missing in `members`.
-      shared: name of a member -> the function that replaces it if a package is installed, because
-        the package's other functions need that function. `elsewhere` has the name too.
       elsewhere: name -> advice on what to use instead.
       rest: advice for all other names, if any.
+      is_original: TensorFlow 1.15's wheel has the module's other names.
     """
 
     def __init__(
@@ -38,17 +35,17 @@ class Module:
         inner: str = "",
         modules: dict[str, str] | None = None,
         package: str = "",
-        shared: dict[str, str] | None = None,
         advice: dict[str, str] | None = None,
         rest: str | None = None,
+        is_original: bool = True,
     ):
         self.members = _by_name(places, ".{name}")
         self.inner = inner.split()
         self.modules = modules or {}
         self.package = package.split()
-        self.shared = _by_name(shared, ".{name}")
         self.elsewhere = _by_name(advice)
         self.rest = rest
+        self.is_original = is_original
 
 
 def _below(path: str, place: str, names: str) -> dict[str, str]:
@@ -56,87 +53,48 @@ def _below(path: str, place: str, names: str) -> dict[str, str]:
 
 
 _OURS = "estimator_emb.legacy.contrib"
-_ADDONS = "the package tensorflow-addons, which ended with TensorFlow 2.16, had it"
-_IO = "the package tensorflow-io"
-_SLIM = "pip install tf_slim, and --tf-v1 finds"
-_SLIM_HAS = f"the package tf_slim has it unchanged: {_SLIM}"
+_SLIM_HAS = "the package tf_slim, which --tf-v1 finds, has it unchanged"
 _SUMMARY = "tensorflow.python.ops.summary_ops_v2"
 _LOOKUP = "tensorflow.python.ops.lookup_ops"
 _TPU_OPS = "tensorflow.python.tpu.ops.tpu_ops"
 _PROBABILITY = "the package tensorflow-probability"
 _DATA = "tf.data (dataset.bucket_by_sequence_length, tf.data.experimental.rejection_resample)"
-_MIXED = (
-    "tf.train.experimental.enable_mixed_precision_graph_rewrite, or on a TPU tf.tpu.bfloat16_scope"
-)
-_NO_SERVERS = (
-    "tf.distribute.experimental.ParameterServerStrategy; estimator_emb needs none for parameter "
-    "servers"
-)
-_SCOPES = (
-    "add_arg_scope arg_scope arg_scope_func_key arg_scoped_arguments current_arg_scope "
-    "has_arg_scope"
-)
-_EITHER_SCOPE = (
-    "tf_slim.ops.arg_scope.{name} for layers of the package tf_slim, "
-    f"{_OURS}.arg_scope.{{name}} for functions of the program's own"
-)
 
 _WITHOUT_NAMES = {
+    "": "autograph bayesflow bigtable cloud cmake copy_graph cudnn_rnn deprecated ffmpeg "
+    "fused_conv graph_editor grid_rnn hadoop ignite input_pipeline integrate kafka "
+    "kernel_methods kinesis labeled_tensor legacy_seq2seq libsvm memory_stats "
+    "meta_graph_transform mixed_precision nearest_neighbor optimizer_v2 periodic_resample "
+    "quantization receptive_field recurrent "
+    "reduce_slice_ops remote_fused_graph resampler rpc saved_model seq2seq session_bundle solvers "
+    "sparsemax specs stat_summarizer tensorrt testing",
     "tf.distribute": "all_reduce",
-    "tf.autograph": "autograph",
-    _PROBABILITY: "bayesflow",
-    _IO: "bigtable cloud ffmpeg hadoop ignite kafka kinesis libsvm",
-    "the package tensorflow-decision-forests": "boosted_trees decision_trees tensor_forest",
-    NOTHING: "cmake grid_rnn legacy_seq2seq periodic_resample rate remote_fused_graph specs",
-    "tf.xla.experimental (compile, jit_scope) and tf.function(jit_compile=True)": "compiler",
-    "the package tensorflow-constrained-optimization": "constrained_optimization",
-    "tf.import_graph_def": "copy_graph",
-    "tf.keras.layers.LSTM and GRU, which take cuDNN by themselves": "cudnn_rnn",
-    "tf.summary (scalar, histogram, image, audio, merge, merge_all)": "deprecated",
-    f"{_PROBABILITY} (tfp.distributions)": "distributions",
-    f"tf.estimator.experimental.KMeans; for the others, {NOTHING}": "factorization",
-    "XLA, which fuses such ops (tf.function(jit_compile=True))": "fused_conv",
-    "tf.graph_util and tf.import_graph_def(input_map=...)": "graph_editor",
-    "tf.data": "input_pipeline",
-    f"{_PROBABILITY} (tfp.math.ode)": "integrate",
-    "tf.keras": "keras",
-    "tf.keras.layers.experimental.RandomFourierFeatures": "kernel_methods",
-    "the package xarray, outside of graphs": "labeled_tensor",
+    "tf.estimator.experimental.KMeans": "factorization",
     "tf.estimator.experimental.LinearSDCA": "linear_optimizer",
-    "tf.lite": "lite",
-    "tf.config.experimental.get_memory_info": "memory_stats",
-    "tf.graph_util": "meta_graph_transform",
-    _MIXED: "mixed_precision",
+    "tf.keras": "keras",
+    "tf.profiler": "tfprof",
+    "the package tensorflow-constrained-optimization": "constrained_optimization",
+    "the package tensorflow-decision-forests": "boosted_trees decision_trees tensor_forest",
     "the package tensorflow-model-optimization": "model_pruning quantize",
-    "tf.distribute.NcclAllReduce": "nccl",
-    "the package scann": "nearest_neighbor",
-    "tf.train, or tf.keras.optimizers": "optimizer_v2",
-    "tf.quantization": "quantization",
-    "the package receptive_field of google-research": "receptive_field",
-    "tf.nn.dynamic_rnn": "recurrent",
-    "tf.math.segment_sum and its like": "reduce_slice_ops",
-    f"{_ADDONS} (tfa.image.resampler)": "resampler",
-    "the package grpcio, in tf.py_func": "rpc",
-    "tf.saved_model, and model.save of tf.keras for save_keras_model": "saved_model",
-    f"{_ADDONS} (tfa.seq2seq)": "seq2seq",
-    "tf.saved_model": "session_bundle",
-    "tf.linalg.experimental.conjugate_gradient": "solvers",
-    f"{_ADDONS} (tfa.activations.sparsemax)": "sparsemax",
-    "tf.profiler": "stat_summarizer tfprof",
-    "tf.experimental.tensorrt of TensorFlow 2": "tensorrt",
-    "tf.test": "testing",
     "the package tensorflow-text": "text",
+    f"{_PROBABILITY} (tfp.distributions)": "distributions",
     f"{_PROBABILITY} (tfp.sts)": "timeseries",
 }
-"""Replacement -> the modules of tf.contrib that it replaces as a whole."""
+"""Replacement, if any -> the modules of tf.contrib that it replaces as a whole."""
 
 MODULES: dict[str, Module] = {
-    **{name: Module(rest=rest) for rest, names in _WITHOUT_NAMES.items() for name in names.split()},
+    **{
+        name: Module(rest=rest or None)
+        for rest, names in _WITHOUT_NAMES.items()
+        for name in names.split()
+    },
+    "lite": Module(rest="tf.lite", is_original=False),
+    "rate": Module(is_original=False),
+    "nccl": Module(rest="tf.distribute.NcclAllReduce", is_original=False),
     "batching": Module(places={"tf": "batch_function=nondifferentiable_batch_function"}),
     "checkpoint": Module(
         places={"tf.train": "CheckpointManager"},
-        rest="tf.train.Checkpoint and tf.train.CheckpointManager; attributes are tracked by "
-        "tf.Module",
+        rest="tf.train.Checkpoint; attributes are tracked by tf.Module",
     ),
     "cluster_resolver": Module(
         places={
@@ -152,14 +110,11 @@ MODULES: dict[str, Module] = {
             "tpu_cluster_resolver",
         ),
     ),
-    "crf": Module(
-        places={
-            f"{_OURS}.crf": "crf_binary_score crf_decode crf_log_likelihood crf_log_norm "
-            "crf_multitag_sequence_score crf_sequence_score crf_unary_score viterbi_decode",
-        },
-        inner="python.ops python.ops.crf",
-        rest=f"{_ADDONS} (tfa.text)",
+    "compiler": Module(
+        modules={"jit": "tensorflow.python.compiler.xla.jit"},
+        rest="tf.xla.experimental and tf.function(jit_compile=True)",
     ),
+    "crf": Module(),
     "data": Module(
         places={
             "tf.data": "Dataset FixedLengthRecordDataset Iterator TFRecordDataset TextLineDataset",
@@ -171,17 +126,16 @@ MODULES: dict[str, Module] = {
             "make_csv_dataset make_saveable_from_iterator map_and_batch parallel_interleave "
             "parse_example_dataset prefetch_to_device rejection_resample sample_from_datasets "
             "scan shuffle_and_repeat take_while unbatch unique",
-            f"{_OURS}.arguments": "batch_and_drop_remainder padded_batch_and_drop_remainder",
+            f"{_OURS}.arguments": "batch_and_drop_remainder padded_batch_and_drop_remainder "
+            "sloppy_interleave",
         },
         inner="python.ops.batching python.ops.grouping python.ops.interleave_ops "
         "python.ops.readers python.ops.resampling python.ops.shuffle_ops",
         advice={
-            _IO: "LMDBDataset",
             "dataset.map with tf.ensure_shape": "assert_element_shape",
             "tf.data.experimental.make_batched_features_dataset": "read_batch_features",
             "dataset.reduce": "reduce_dataset",
             "dataset.window": "sliding_window_batch",
-            "tf.data.experimental.parallel_interleave(..., sloppy=True)": "sloppy_interleave",
         },
         rest="tf.data and tf.data.experimental",
     ),
@@ -190,25 +144,25 @@ MODULES: dict[str, Module] = {
             "tf.distribute": "CrossDeviceOps MirroredStrategy OneDeviceStrategy ReplicaContext "
             "get_loss_reduction get_replica_context get_strategy has_strategy "
             "in_cross_replica_context",
+            "tensorflow.python.distribute.cross_device_ops": "AllReduceCrossDeviceOps",
         },
         advice={
             "tf.distribute.MultiWorkerMirroredStrategy": "CollectiveAllReduceStrategy",
             "RunConfig(train_distribute=..., eval_distribute=...)": "DistributeConfig",
             "tf.distribute.Strategy": "DistributionStrategy",
-            _NO_SERVERS: "ParameterServerStrategy",
+            "tf.distribute.experimental.ParameterServerStrategy; estimator_emb needs none for "
+            "parameter servers": "ParameterServerStrategy",
             "TPUEstimator, or tf.distribute.TPUStrategy": "TPUStrategy",
         },
         rest="tf.distribute",
     ),
     "eager": Module(
-        places={f"{_OURS}.arguments": "list_devices"},
+        places={"tf": "enable_eager_execution", f"{_OURS}.arguments": "list_devices"},
         inner="python python.tfe",
         rest="tf (tf.function, tf.GradientTape, tf.train.Checkpoint)",
     ),
     "estimator": Module(
         places={
-            f"{_OURS}.heads": "binary_classification_head forward_features "
-            "logistic_regression_head multi_class_head regression_head",
             "tf.estimator": "DNNEstimator DNNLinearCombinedEstimator LinearEstimator add_metrics",
             "tf.estimator.experimental": "InMemoryEvaluatorHook "
             "build_raw_supervised_input_receiver_fn call_logit_fn dnn_logit_fn_builder "
@@ -217,17 +171,8 @@ MODULES: dict[str, Module] = {
             "stop_if_no_increase_hook",
         },
         advice={
-            "tf.compat.v2.estimator.{name}, whose loss_reduction may have another default": (
-                "multi_label_head=MultiLabelHead poisson_regression_head=PoissonRegressionHead"
-            ),
             "tf.compat.v2.estimator.experimental.{name}, which takes other arguments": (
                 "RNNClassifier RNNEstimator"
-            ),
-            "the package tensorflow-decision-forests": "boosted_trees_classifier_train_in_memory "
-            "boosted_trees_regressor_train_in_memory",
-            "tf.compat.v2.estimator.MultiHead": "multi_head",
-            "tf.clip_by_norm between compute_gradients and apply_gradients": (
-                "clip_gradients_by_norm"
             ),
             "RunConfig(train_distribute=tf.distribute.MirroredStrategy())": "replicate_model_fn "
             "TowerOptimizer",
@@ -245,56 +190,44 @@ MODULES: dict[str, Module] = {
     ),
     "framework": Module(
         places={
-            f"{_OURS}.arg_scope": _SCOPES,
             "tf.train": "create_global_step get_global_step get_or_create_global_step "
             "assert_global_step",
             f"{_OURS}.arguments": "get_name_scope init_from_checkpoint list_variables "
             "load_checkpoint "
             "load_variable",
-            "tf": "TensorSpec argsort is_tensor py_func sort convert_to_tensor_or_sparse_tensor",
+            "tf": "TensorSpec argsort is_tensor sort convert_to_tensor_or_sparse_tensor",
             "tf.debugging": "assert_same_float_dtype assert_scalar",
             "tensorflow.python.util.deprecation": "deprecated",
             "tensorflow.python.util": "nest",
         },
         inner="python.framework python.framework.checkpoint_utils python.ops "
         "python.ops.arg_scope python.ops.variables",
-        package="tf_slim.ops.variables",
-        shared={"tf_slim.ops.arg_scope": _SCOPES},
+        package="tf_slim.ops.arg_scope tf_slim.ops.variables",
         advice={
-            _EITHER_SCOPE: _SCOPES,
             "tf.cond, or an if where the condition is a Python bool": "smart_cond",
             "tf.zeros_initializer": "zero_initializer",
-            f"the package tf_slim has it: {_SLIM} it": (
-                "add_model_variable assign_from_checkpoint assign_from_checkpoint_fn "
-                "assign_from_values assign_from_values_fn filter_variables get_local_variables "
-                "get_model_variables get_trainable_variables get_unique_variable "
-                "get_variable_full_name get_variables get_variables_by_name "
-                "get_variables_by_suffix get_variables_to_restore global_variable local_variable "
-                "model_variable variable VariableDeviceChooser"
-            ),
+            _SLIM_HAS: "add_arg_scope add_model_variable arg_scope arg_scope_func_key "
+            "arg_scoped_arguments assign_from_checkpoint assign_from_checkpoint_fn "
+            "assign_from_values assign_from_values_fn current_arg_scope filter_variables "
+            "get_local_variables get_model_variables get_trainable_variables get_unique_variable "
+            "get_variable_full_name get_variables get_variables_by_name get_variables_by_suffix "
+            "get_variables_to_restore global_variable has_arg_scope local_variable model_variable "
+            "variable VariableDeviceChooser",
         },
-        rest="tf, tf.train and tf.debugging for most",
     ),
     "gan": Module(
         package="tensorflow_gan",
         rest="the package tensorflow-gan: pip install tensorflow-gan, and --tf-v1 finds it",
+        is_original=False,
     ),
-    "image": Module(
-        places={
-            f"{_OURS}.image": "angles_to_projective_transforms compose_transforms "
-            "flat_transforms_to_matrices matrices_to_flat_transforms rotate transform translate "
-            "translations_to_projective_transforms",
-        },
-        inner="python.ops python.ops.image_ops",
-        rest=f"tf.image; {_ADDONS} (tfa.image)",
-    ),
+    "image": Module(rest="tf.image"),
     "hooks": Module(places={"tf.train": "ProfilerHook"}),
     "layers": Module(
         places={
             f"{_OURS}.layers": "l1_regularizer l2_regularizer layer_norm "
             "variance_scaling_initializer xavier_initializer "
             "xavier_initializer_conv2d=xavier_initializer",
-            "tf.layers": "flatten",
+            f"{_OURS}.arguments": "flatten",
         },
         inner="python.layers python.layers.initializers python.layers.layers "
         "python.layers.regularizers",
@@ -302,17 +235,17 @@ MODULES: dict[str, Module] = {
         "tf_slim.layers.optimizers tf_slim.layers.regularizers tf_slim.layers.rev_block_lib "
         "tf_slim.layers.summaries",
         advice={
-            f"{_SLIM_HAS} it. tf.layers.{{name}} differs: no activation by default, and variables "
+            f"{_SLIM_HAS}. tf.layers.{{name}} differs: no activation by default, and variables "
             "kernel and bias in place of weights and biases": "fully_connected=dense",
-            f"{_SLIM_HAS} it. tf.layers.{{name}} differs: no activation and padding 'valid' by "
+            f"{_SLIM_HAS}. tf.layers.{{name}} differs: no activation and padding 'valid' by "
             "default, and variables kernel and bias in place of weights and biases": "conv2d",
-            f"{_SLIM_HAS} it. tf.layers.{{name}} differs: momentum 0.99 in place of decay 0.999, "
+            f"{_SLIM_HAS}. tf.layers.{{name}} differs: momentum 0.99 in place of decay 0.999, "
             "scale by default, and training=False unless it is given": (
                 "batch_norm=batch_normalization"
             ),
-            f"{_SLIM_HAS} it. tf.layers.{{name}} differs: it takes the rate, 1 - keep_prob, and is "
+            f"{_SLIM_HAS}. tf.layers.{{name}} differs: it takes the rate, 1 - keep_prob, and is "
             "off unless training=True is given": "dropout",
-            f"{_SLIM_HAS} it. tf.layers.{{name}} differs: it needs strides": (
+            f"{_SLIM_HAS}. tf.layers.{{name}} differs: it needs strides": (
                 "max_pool2d=max_pooling2d"
             ),
             "tf.feature_column.{name}": "bucketized_column "
@@ -334,21 +267,16 @@ MODULES: dict[str, Module] = {
             "tf.variable_scope('EmbedSequence') or the scope argument's": "embed_sequence",
             "tf.nn.embedding_lookup of a variable, and tf.reduce_mean over axis 1": "bow_encoder",
             "tf.nn.embedding_lookup": "embedding_lookup_unique",
-            NOTHING: "scattered_embedding_column",
-            f"{_SLIM_HAS} it. It is an optimizer's minimize(), with tf.clip_by_global_norm": (
+            f"{_SLIM_HAS}. It is an optimizer's minimize(), with tf.clip_by_global_norm": (
                 "optimize_loss"
             ),
             "tf.nn.safe_embedding_lookup_sparse": "safe_embedding_lookup_sparse",
         },
-        rest=f"the package tf_slim has most of its layers, with the same defaults and names of "
-        f"variables: {_SLIM} them. tf.layers differs: no activation by default, and variables "
-        "kernel and bias in place of weights and biases",
+        rest="the package tf_slim, which --tf-v1 finds, has most of its layers, with the same "
+        "defaults and names of variables. tf.layers differs: no activation by default, and "
+        "variables kernel and bias in place of weights and biases",
     ),
     "learn": Module(
-        places={
-            f"{_OURS}.learn": "ModeKeys RunConfig=LearnRunConfig",
-            f"{_OURS}.monitors": "replace_monitors_with_hooks",
-        },
         inner="monitors python.learn python.learn.estimators python.learn.estimators.model_fn "
         "python.learn.estimators.run_config python.learn.monitors",
         advice={
@@ -375,7 +303,6 @@ MODULES: dict[str, Module] = {
                 "infer_real_valued_columns_from_input infer_real_valued_columns_from_input_fn"
             ),
         },
-        rest="tf.estimator for most",
     ),
     "lookup": Module(
         places={
@@ -383,8 +310,9 @@ MODULES: dict[str, Module] = {
             "InitializableLookupTableBase KeyValueTensorInitializer LookupInterface "
             "MutableHashTable StrongHashSpec TableInitializerBase TextFileIdTableInitializer "
             "TextFileIndex TextFileInitializer TextFileStringTableInitializer "
-            "index_table_from_file index_table_from_tensor index_to_string_table_from_file "
-            "index_to_string_table_from_tensor MutableDenseHashTable",
+            "index_table_from_file index_to_string_table_from_file "
+            "MutableDenseHashTable=DenseHashTable",
+            f"{_OURS}.arguments": "index_table_from_tensor index_to_string_table_from_tensor",
         },
         inner="lookup_ops",
         advice={
@@ -396,29 +324,17 @@ MODULES: dict[str, Module] = {
     ),
     "losses": Module(
         package="tf_slim.losses",
-        rest=f"the package tf_slim has them: {_SLIM} them. tf.losses differs: labels come first",
+        rest=f"{_SLIM_HAS}. tf.losses differs: labels come first",
     ),
     "metrics": Module(
         places={
-            f"{_OURS}.metrics": "accuracy aggregate_metric_map aggregate_metrics "
-            "streaming_accuracy streaming_auc streaming_false_negatives "
-            "streaming_false_positives streaming_mean streaming_mean_absolute_error "
-            "streaming_mean_cosine_distance streaming_mean_iou streaming_mean_relative_error "
-            "streaming_mean_squared_error streaming_mean_tensor streaming_percentage_less "
-            "streaming_precision streaming_precision_at_thresholds streaming_recall "
-            "streaming_recall_at_k streaming_recall_at_thresholds "
-            "streaming_root_mean_squared_error streaming_sensitivity_at_specificity "
-            "streaming_sparse_average_precision_at_k streaming_sparse_precision_at_k "
-            "streaming_sparse_recall_at_k streaming_specificity_at_sensitivity "
-            "streaming_true_negatives streaming_true_positives",
             "tf.math": "confusion_matrix",
             "tf.sets": "set_difference=difference set_intersection=intersection set_size=size "
             "set_union=union",
         },
         inner="python.ops python.ops.metric_ops",
         package="tf_slim.metrics tf_slim.metrics.metric_ops",
-        rest=f"the package tf_slim has all of them: {_SLIM} them. tf.metrics differs: names "
-        "without streaming_, and labels come first",
+        rest=f"{_SLIM_HAS}. tf.metrics differs: names without streaming_, and labels come first",
     ),
     "nn": Module(
         places={"tf.nn": "conv1d_transpose"},
@@ -428,49 +344,16 @@ MODULES: dict[str, Module] = {
         },
         rest="tf.nn (sampled_softmax_loss, sigmoid_cross_entropy_with_logits and others)",
     ),
-    "opt": Module(
-        places={
-            f"{_OURS}.opt": "AdamWOptimizer DecoupledWeightDecayExtension LARSOptimizer "
-            "LazyAdamOptimizer MomentumWOptimizer MovingAverageOptimizer "
-            "clip_gradients_by_global_norm extend_with_decoupled_weight_decay",
-        },
-        inner="python.training python.training.lars_optimizer "
-        "python.training.moving_average_optimizer "
-        "python.training.lazy_adam_optimizer python.training.weight_decay_optimizers",
-        advice={
-            "tf.keras.optimizers.{name}": "AdaMaxOptimizer=Adamax NadamOptimizer=Nadam",
-            f"{_PROBABILITY} (tfp.optimizer)": "ExternalOptimizerInterface ScipyOptimizerInterface",
-        },
-        rest=NOTHING,
-    ),
-    "predictor": Module(
-        places={f"{_OURS}.predictor": "Predictor from_saved_model"},
-        inner="predictor_factories predictor saved_model_predictor",
-        advice={
-            f"export_saved_model, then {_OURS}.predictor.from_saved_model": (
-                "from_contrib_estimator"
-            ),
-            f"the estimator's export_saved_model, then {_OURS}.predictor.from_saved_model": (
-                "from_estimator"
-            ),
-        },
-    ),
+    "opt": Module(),
+    "predictor": Module(),
     "proto": Module(places={"tf.io": "decode_proto encode_proto"}),
     "rnn": Module(
         places={
             "tf.nn.rnn_cell": "BasicLSTMCell BasicRNNCell DeviceWrapper DropoutWrapper GRUCell "
             "LSTMCell LSTMStateTuple MultiRNNCell RNNCell ResidualWrapper",
-            f"{_OURS}.rnn": "LayerNormBasicLSTMCell NASCell",
             "tf.nn": "static_bidirectional_rnn static_rnn static_state_saving_rnn",
         },
         inner="python.ops.core_rnn_cell python.ops.rnn python.ops.rnn_cell",
-        advice={
-            "tf.nn.rnn_cell.{name}": "GRUBlockCell=GRUCell GRUBlockCellV2=GRUCell "
-            "LSTMBlockCell=LSTMCell",
-            "tf.nn.dynamic_rnn with tf.nn.rnn_cell.LSTMCell": "LSTMBlockFusedCell",
-            "tf.nn.bidirectional_dynamic_rnn, layer by layer": "stack_bidirectional_dynamic_rnn",
-        },
-        rest="tf.nn.rnn_cell",
     ),
     "signal": Module(
         places={
@@ -480,7 +363,7 @@ MODULES: dict[str, Module] = {
     ),
     "slim": Module(
         package="tf_slim",
-        rest=f"the package tf_slim: {_SLIM} it",
+        rest="the package tf_slim, which --tf-v1 finds",
     ),
     "staging": Module(places={"tensorflow.python.ops.data_flow_ops": "StagingArea"}),
     "stateless": Module(
@@ -565,7 +448,7 @@ MODULES: dict[str, Module] = {
             _DATA: "batch_sequences_with_states bucket bucket_by_sequence_length "
             "rejection_sample resample_at_rate stratified_sample weighted_resample",
         },
-        rest=f"the package tf_slim has its functions of training and evaluation: {_SLIM} them",
+        rest="the package tf_slim, which --tf-v1 finds, for functions of training and evaluation",
     ),
     "util": Module(
         places={"tf": "constant_value=get_static_value make_ndarray make_tensor_proto"},
@@ -573,8 +456,11 @@ MODULES: dict[str, Module] = {
         rest="tf.graph_util",
     ),
 }
-"""Modules of tf.contrib, including gan, lite and nccl, which were removed before TF 1.15."""
+"""Modules of tf.contrib, including gan, lite, nccl and rate, which the wheel of TF 1.15 lacks."""
 
+
+MAPPED = frozenset("cluster_resolver data distribute gan summary tpu".split())
+"""Modules that TensorFlow 1.15's own `tf.contrib` does not replace."""
 
 NAMESPACES = {
     path: owner
@@ -602,11 +488,7 @@ def advice_about(path: str) -> str:
     known = rest
     while known and known not in module.elsewhere:
         known = known.rpartition(".")[0]
-    where = module.elsewhere.get(known, module.rest)
-    if where is None and (module.members or module.modules):
-        names = ", ".join(sorted({*module.members, *module.modules}))
-        where = f"tf.contrib.{owner}, of which --tf-v1 has {names}"
-    left = f"tf.contrib.{path} left TensorFlow with version 2"
-    if where is None or where == NOTHING:
-        return f"{left}, and {NOTHING}."
-    return f"{left}. Today: {where}."
+    advice = module.elsewhere.get(known, module.rest)
+    said = f"tf.contrib.{path} left TensorFlow with version 2."
+    said += f" Today: {advice}." if advice else ""
+    return f"{said} TensorFlow 1.15's wheel has it." if module.is_original else said

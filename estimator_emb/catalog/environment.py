@@ -93,6 +93,9 @@ CACHE = EnvironmentVariable(
     "ESTIMATOR_EMB_CACHE",
     "the folder of the built native kernels, and of programs that XLA compiled",
 )
+CONTRIB = EnvironmentVariable(
+    "ESTIMATOR_EMB_CONTRIB", "the wheel of TensorFlow 1.15 that tf.contrib is read from"
+)
 NATIVE_SANITIZE = EnvironmentVariable(
     "ESTIMATOR_EMB_NATIVE_SANITIZE", "1 builds the native kernels with sanitizers"
 )

@@ -105,6 +105,8 @@ def main(options: argparse.Namespace) -> int:
         with launch.restored(), console.shown():
             # Programs that look up a TPU find an emulated TPU.
             os.environ[environment.DEVICE.name] = "emulate"
+            if options.contrib is not None:
+                os.environ[environment.CONTRIB.name] = options.contrib
             install.install()
             with _intercepted(check):  # Last, because it patches what install() installed.
                 launch.run_program(options.program, options.tf_v1)

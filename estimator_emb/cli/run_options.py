@@ -5,10 +5,11 @@ the options OF_ANY_PROGRAM. An option sets an environment variable or an argumen
 """
 
 import argparse
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from estimator_emb.catalog import environment, slices
+from estimator_emb.catalog import environment, slices, wheel
 from estimator_emb.catalog.environment import EnvironmentVariable
 from estimator_emb.cli import parsing
 from estimator_emb.cli.parsing import WrongArguments
@@ -49,7 +50,7 @@ class RunOption:
         return [] if value is None else [f"{self.flag}={value}"]
 
 
-def _slice_of(kind: Callable[[str], Any], look_up: Callable[[Any], Any]) -> Callable[[str], Any]:
+def _checked(kind: Callable[[str], Any], look_up: Callable[[Any], Any]) -> Callable[[str], Any]:
     def parsed(text: str) -> Any:
         value = kind(text)
         try:
@@ -88,7 +89,7 @@ RUN_OPTIONS = (
         "number of emulated TPU cores, instead of TPUConfig(num_shards=...): up to 8 on a single "
         "host, or a multiple of 8 on hosts with 8 cores each",
         variable=environment.SHARDS,
-        type=_slice_of(parsing.at_least_one, slices.slice_of),
+        type=_checked(parsing.at_least_one, slices.slice_of),
         metavar="N",
     ),
     RunOption(
@@ -96,7 +97,7 @@ RUN_OPTIONS = (
         "name of the TPU to emulate, such as v3-32 with 4 hosts of 8 cores. One of "
         f"{', '.join(slices.names())}",
         variable=environment.TOPOLOGY,
-        type=_slice_of(str, slices.named),
+        type=_checked(str, slices.named),
         metavar="NAME",
     ),
     RunOption(
@@ -130,6 +131,15 @@ RUN_OPTIONS = (
         of_any_program=True,
         action="store_true",
     ),
+    RunOption(
+        "--contrib",
+        "wheel of TensorFlow 1.15, or a folder with its files, from which --tf-v1 takes the rest "
+        f"of tf.contrib. Download it by: {wheel.DOWNLOAD}. Default: {environment.CONTRIB}",
+        variable=environment.CONTRIB,
+        of_any_program=True,
+        type=_checked(os.path.abspath, wheel.opened),
+        metavar="WHEEL",
+    ),
 )
 OF_ANY_PROGRAM = tuple(option for option in RUN_OPTIONS if option.of_any_program)
 
@@ -159,6 +169,8 @@ def variables(options: argparse.Namespace, given: Mapping[str, str]) -> dict[str
             f"the environment variable {environment.DEVICE} must be one of "
             f"{', '.join(environment.DEVICE.choices)}; it is {device!r}"
         )
+    if options.contrib is not None and not options.tf_v1:
+        raise WrongArguments("--contrib needs --tf-v1")
     if options.shards is not None and options.topology is not None:
         raise WrongArguments("--shards and --topology both say how many cores there are")
     for flag, value, devices in (

@@ -15,7 +15,7 @@ from typing import Any
 
 from estimator_emb import estimator, optimizers
 from estimator_emb.backends.cluster import training
-from estimator_emb.catalog import legacy, moved
+from estimator_emb.catalog import environment, legacy, moved
 from estimator_emb.compat import async_checkpoint
 from estimator_emb.compat.internals.patches import AliasFinder, Changes, SharedModule
 from estimator_emb.legacy import (
@@ -80,7 +80,7 @@ _API_ROOT = re.compile(r"tensorflow(\._api\.v2(\.v2)?)?(\.compat\.v[12])*")
 _installed: Changes | None = None
 
 
-def install(tf_v1: bool = False) -> None:
+def install(tf_v1: bool = False, contrib: str | None = None) -> None:
     """Makes unchanged programs find `tf.estimator`, with estimator_emb in it.
 
     Afterwards, on every TensorFlow from 2.15.1 on, even if it was imported before:
@@ -109,11 +109,19 @@ def install(tf_v1: bool = False) -> None:
       tf_v1: True makes `import tensorflow` give TensorFlow 1, with `tf.contrib`, until the process
         ends (`legacy.tf_v1`). `estimator-emb run --tf-v1` does the same. The call must come before
         the program's imports of TensorFlow.
+      contrib: the wheel of TensorFlow 1.15, or a folder with its files. With `tf_v1`, the names of
+        `tf.contrib` that TensorFlow no longer has come from it. By default, the environment
+        variable ESTIMATOR_EMB_CONTRIB names it.
+
+    Raises:
+      ValueError: `contrib` is something else.
     """
     if _installed is None:
         _install()
     if tf_v1:
-        importlib.import_module("estimator_emb.legacy.tf_v1").bind()
+        importlib.import_module("estimator_emb.legacy.tf_v1").bind(
+            contrib or environment.CONTRIB.value()
+        )
 
 
 def _install() -> None:

@@ -12,9 +12,11 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, cast
 
-from estimator_emb.compat.internals.patches import Changes, SharedModule
+from estimator_emb.catalog import wheel as wheels
+from estimator_emb.compat.internals.patches import AliasFinder, Changes, SharedModule
 from estimator_emb.legacy import contrib, removed_aliases
 from estimator_emb.reporting import console
+from estimator_emb.reporting.console import logger
 
 _IMPORTED_BEFORE = (
     "estimator_emb.embedding",
@@ -34,12 +36,16 @@ _API = re.compile(
     r"tensorflow(\._api\.v2(\.v2)?)?(\.compat\.v2)?(\.(?P<tensorflow>.+))?"
     r"|tensorflow_estimator\.python\.estimator\.api\._v2\.(?P<estimator>.+)"
 )
+_API_V1 = r"tensorflow(\._api\.v2)*\.compat\.v1"
 _HINT = "tf.contrib is a part of TensorFlow 1: try --tf-v1."
 
 
 @functools.cache
-def bind() -> None:
+def bind(contrib_place: str | None = None) -> None:
     """Gives programs TensorFlow 1's API, behaviour and `tf.contrib`. `install` calls it.
+
+    `contrib_place` is the wheel of TensorFlow 1.15 that has `tf.contrib`, or a folder with its
+    files. Raises ValueError if it is something else.
 
     `import tensorflow` gives the names of `tensorflow.compat.v1`, and `contrib` from
     `estimator_emb.legacy.contrib`. Every form of `import tensorflow.<module>` gives the module
@@ -49,6 +55,9 @@ def bind() -> None:
     """
     import tensorflow as tf2
 
+    wheel = None if contrib_place is None else wheels.opened(os.path.abspath(contrib_place))
+    if wheel is not None:
+        logger.info("tf.contrib comes from TensorFlow %s: %s.", wheel.version, wheel.path)
     main = vars(sys.modules["__main__"])
     for early in [name for name, value in main.items() if value is tf2]:
         warnings.warn(
@@ -66,13 +75,40 @@ def bind() -> None:
         own = {f"__{name}__": getattr(tf2, f"__{name}__") for name in names}
         # Keras and others use this attribute to import `tensorflow.compat.v2 as tf`.
         own["compat"] = tf2.compat
-        own["contrib"] = contrib.add_contrib(changes)
+        own["contrib"] = contrib.add_contrib(changes, wheel)
+        changes.set_attribute(v1, "contrib", own["contrib"])
         finder = _ApiFinder(v1, os.path.dirname(tf2.__file__))
         _replace_imported(changes, finder)
         changes.set_module("tensorflow", SharedModule(v1, own))
         changes.add_finder(finder)
         removed_aliases.supply(changes)
+        _restore_layers(changes)
         changes.pop_all()  # The changes stay.
+
+
+def _restore_layers(changes: Changes) -> None:
+    """Makes TensorFlow's private layers and cells those of `tf.layers` and `tf.nn.rnn_cell`.
+
+    In TensorFlow 1 they are the same. Programs and `tf.contrib` derive classes from the private
+    ones, and ask whether an object is an instance.
+    """
+    v1 = importlib.import_module(_V1)
+    layers = v1.layers.Dense.__module__.rpartition(".")[0]
+    names = "base convolutional core normalization pooling".split()
+    aliases = {f"tensorflow.python.layers.{name}": f"{layers}.{name}" for name in names}
+    changes.hide_modules(*aliases, "tensorflow.python.layers.layers")
+    changes.add_finder(AliasFinder(aliases))
+    package = importlib.import_module("tensorflow.python.layers")
+    for name in [*names, "layers"]:
+        changes.hide_attribute(package, name)
+    cells = vars(v1.nn.rnn_cell)
+    own = {name: cell for name, cell in cells.items() if isinstance(cell, type)}
+    own["LayerRNNCell"] = v1.nn.rnn_cell.LSTMCell.__base__
+    for name in ("rnn_cell", "rnn_cell_impl"):
+        path = f"tensorflow.python.ops.{name}"
+        module = SharedModule(importlib.import_module(path), own)
+        changes.set_module(path, module)
+        changes.set_attribute(importlib.import_module("tensorflow.python.ops"), name, module)
 
 
 def advice_about_name(error: BaseException) -> str | None:
@@ -81,6 +117,8 @@ def advice_about_name(error: BaseException) -> str | None:
         return _HINT if f"{error.name}.".startswith(f"{contrib.NAME}.") else None
     if not isinstance(error, AttributeError) or not isinstance(error.obj, ModuleType):
         return None
+    if error.name == "contrib" and re.fullmatch(_API_V1, error.obj.__name__):
+        return _HINT
     match = _API.fullmatch(error.obj.__name__)
     if match is None or ".compat.v1" in error.obj.__name__:
         return None

@@ -228,8 +228,8 @@ def test_report_lists_findings_with_their_lines(folder, capfdbinary):
     assert status == 0
     assert err == (
         "\nLegacy names that stay as they are:\n"
-        "  a.py:3: tf.contrib.slim left TensorFlow with version 2. Today: the package tf_slim: pip "
-        "install tf_slim, and --tf-v1 finds it.\n"
+        "  a.py:3: tf.contrib.slim left TensorFlow with version 2. Today: the package tf_slim, "
+        "which --tf-v1 finds. TensorFlow 1.15's wheel has it.\n"
         "  a.py:14: tf.estimator is passed on as a module: use its names instead.\n"
         "\nWhere the program runs:\n"
         "  a.py:10: RunConfig(master=...) is an address of a TPU. With estimator_emb.install() and "
@@ -385,7 +385,8 @@ def test_migrated_public_programs_train_as_before(tmp_path, capfdbinary):
     status, _, err = migrate(capfdbinary, "--write", tmp_path / "after")
     gone = re.findall(r"/(\w+)\.py:\d+: tf\.contrib\.(\w+) left TensorFlow", err)
     assert status == 0 and gone == [
-        ("detector", name) for name in ("quantize", "tensorrt", "cloud", "mixed_precision")
+        ("detector", name)
+        for name in ("image", "quantize", "tensorrt", "cloud", "mixed_precision", "opt")
     ]
     assert re.search(r"run_classifier.py:\d+: The program uses names of TensorFlow 1", err)
     run = ["-m", "estimator_emb", "run", "--tf-v1", "driver.py"]

@@ -30,18 +30,10 @@ LACKING = {
     for inner in ("", *(f".{inner}" for inner in contrib_names.MODULES["data"].inner))
 }
 
-# `estimator-emb migrate` does not rename these, because tf_slim has them for its own layers.
-SHARED = [
-    f"tf.contrib.{path}.{name}"
-    for path, owner in contrib_names.NAMESPACES.items()
-    for name in contrib_names.MODULES[owner].shared
-]
 CONTRIB = [
     f"tf.contrib.{path}.{name}"
     for path, owner in contrib_names.NAMESPACES.items()
     for name in contrib_names.MODULES[owner].members
-    # In contrib.framework.python.ops, arg_scope is the function, so it has no members.
-    if not {f"tf.contrib.{path}", f"tf.contrib.{path}.{name}"} & set(SHARED)
 ]
 
 
@@ -150,7 +142,7 @@ def test_advice_for_contrib_equals_that_at_run_time():
     advised = [
         f"{owner}.{name}"
         for owner, module in contrib_names.MODULES.items()
-        for name in {*module.elsewhere, *module.shared}
+        for name in module.elsewhere
     ]
     assert len(advised) > 100
     for path in advised:
@@ -164,25 +156,23 @@ def test_advice_for_contrib_equals_that_at_run_time():
         has_more = module.members or module.elsewhere or module.modules
         path = f"{owner}.nonsense" if has_more else owner
         assert meaning == renames.Advice(contrib_names.advice_about(path)), owner
-    for name in SHARED:
-        assert " for layers of the package tf_slim, " in look_up(name).text, name
 
 
 LINES = {
-    "tf.contrib.opt.AdamWOptimizer": "now estimator_emb.legacy.contrib.opt.AdamWOptimizer.",
+    "tf.contrib.training.HParams": "now estimator_emb.legacy.contrib.hparam.HParams.",
     "tf.estimator.ModeKeys.TRAIN": "now estimator_emb.ModeKeys.TRAIN.",
-    "tf.contrib.rnn.python.ops.rnn_cell.GRUBlockCell": (
-        "left TensorFlow with version 2. Today: tf.nn.rnn_cell.GRUCell."
+    "tf.contrib.learn.DNNClassifier": (
+        "left TensorFlow with version 2. Today: tf.estimator.DNNClassifier. TensorFlow 1.15's "
+        "wheel has it."
     ),
     "tf.contrib.quantize": (
-        "left TensorFlow with version 2. Today: the package tensorflow-model-optimization."
+        "left TensorFlow with version 2. Today: the package tensorflow-model-optimization. "
+        "TensorFlow 1.15's wheel has it."
+    ),
+    "tf.contrib.crf.crf_decode": (
+        "left TensorFlow with version 2. TensorFlow 1.15's wheel has it."
     ),
     "tf.contrib.nonsense": "TensorFlow 1.15's tf.contrib has no module 'nonsense'.",
-    "tf.contrib.framework.arg_scope": (
-        "--tf-v1 has it. Without --tf-v1: tf_slim.ops.arg_scope.arg_scope for layers of the "
-        "package tf_slim, estimator_emb.legacy.contrib.arg_scope.arg_scope for functions of the "
-        "program's own."
-    ),
     "tf.app.run": "now tf.compat.v1.app.run. --tf-v1 has it.",
     "tf.train.AdamOptimizer": "now tf.compat.v1.train.AdamOptimizer. --tf-v1 has it.",
     "tensorflow.python.tpu.tpu_estimator.EmbeddingConfigSpec": (
@@ -203,18 +193,19 @@ def explained(capsys, name, status=0):
 def test_explain_prints_where_each_name_is(capsys):
     for name, text in LINES.items():
         assert explained(capsys, name) == (f"{name}: {text}\n", "")
-    assert explained(capsys, "AdamWOptimizer").out == (
-        "tf.contrib.opt.AdamWOptimizer: now estimator_emb.legacy.contrib.opt.AdamWOptimizer.\n"
+    assert explained(capsys, "HParams").out == (
+        "tf.contrib.training.HParams: now estimator_emb.legacy.contrib.hparam.HParams.\n"
     )
     names = [line.split(":")[0] for line in explained(capsys, "TPUConfig").out.splitlines()]
     assert "tf.contrib.tpu.TPUConfig" in names and "tf.compat.v1.estimator.tpu.TPUConfig" in names
-    crf = explained(capsys, "tf.contrib.crf")
-    for spelling in ("tensorflow.contrib.crf.python.ops.crf", "tf.compat.v1.contrib.crf"):
-        assert explained(capsys, spelling) == crf and crf.out.count("\n") == 9
+    eager = explained(capsys, "tf.contrib.eager")
+    for spelling in ("tensorflow.contrib.eager.python.tfe", "tf.compat.v1.contrib.eager"):
+        assert explained(capsys, spelling) == eager and eager.out.count("\n") == 3
     assert explained(capsys, "tf.contrib.util").out.splitlines() == [
         "tf.contrib.util: a module with the names below. For other names: tf.graph_util.",
         "tf.contrib.util.constant_value: now tensorflow.compat.v1.get_static_value.",
-        "tf.contrib.util.loader: left TensorFlow with version 2. Today: tf.load_op_library.",
+        "tf.contrib.util.loader: left TensorFlow with version 2. Today: tf.load_op_library. "
+        "TensorFlow 1.15's wheel has it.",
         "tf.contrib.util.make_ndarray: now tensorflow.compat.v1.make_ndarray.",
         "tf.contrib.util.make_tensor_proto: now tensorflow.compat.v1.make_tensor_proto.",
     ]

@@ -221,8 +221,8 @@ from tensorflow.contrib.layers.python.layers import layers\nVALUE = layers.layer
     estimator_emb.legacy.contrib.layers.layer_norm
 from tensorflow.contrib.training.python.training import hparam\nVALUE = hparam.HParams
     estimator_emb.legacy.contrib.hparam.HParams
-import tensorflow as tf\nmetrics = opt = 1\nVALUE = tf.contrib.metrics.streaming_mean
-    estimator_emb.legacy.contrib.metrics.streaming_mean
+import tensorflow as tf\nhparam = 1\nVALUE = tf.contrib.training.HParams
+    estimator_emb.legacy.contrib.hparam.HParams
 from tensorflow.contrib.framework import nest\nVALUE = nest.flatten_up_to
     tensorflow.python.util.nest.flatten_up_to
 from tensorflow.contrib.tensorboard.plugins import projector\nVALUE = projector.ProjectorConfig
@@ -334,7 +334,7 @@ def test_does_not_rewrite_unrelated_names():
         ("import tensorflow as tf\nclass C:\n  est = tf.estimator", [3]),
         ("import tensorflow as tf\ntf.contrib.slim.conv2d", [2]),
         ("from tensorflow.contrib.framework.python.ops.arg_scope import arg_scope", [1]),
-        ("from tensorflow.contrib.framework.python.ops import arg_scope\narg_scope", [1]),
+        ("from tensorflow.contrib.framework.python.ops import arg_scope\narg_scope", [1, 2]),
         ("from tensorflow.contrib.layers import fully_connected", [1]),
         ("import tensorflow as tf\ntpu = tf.contrib.tpu\nf(tpu)", [2, 3]),
         ("from tensorflow.contrib import tpu\nf(tpu)", [1, 2]),
@@ -375,8 +375,8 @@ def test_rewrites_the_rest_beside_unsafe_uses():
     assert [(finding.line, finding.text) for finding in left(result)] == [
         (
             1,
-            "tf.contrib.slim left TensorFlow with version 2. Today: the package tf_slim: pip "
-            "install tf_slim, and --tf-v1 finds it.",
+            "tf.contrib.slim left TensorFlow with version 2. Today: the package tf_slim, which "
+            "--tf-v1 finds. TensorFlow 1.15's wheel has it.",
         ),
         (1, "tf.contrib.tpu is still used, see below."),
         (4, "tf.contrib.tpu is passed on as a module: use its names instead."),

@@ -3,12 +3,15 @@
 import inspect
 import pathlib
 import re
+import shutil
+import zipfile
 
+import originals
 import pytest
 
-from estimator_emb.catalog import environment
+from estimator_emb.catalog import environment, wheel
 from estimator_emb.cli import main as main_lib
-from estimator_emb.cli import run_options
+from estimator_emb.cli import parsing, run_options
 from estimator_emb.legacy import launch
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "migration.md"
@@ -30,8 +33,8 @@ def parsed(name, *words):
 
 
 @pytest.mark.parametrize("option", run_options.RUN_OPTIONS, ids=lambda option: option.name)
-def test_option_reaches_parser_and_program(option):
-    given = VALUES[option.name]
+def test_option_reaches_parser_and_program(option, tmp_path):
+    given = VALUES.get(option.name) or [f"--contrib={originals.small(tmp_path)}"]
     assert option.words(parsed("run", *given)) == given
     assert option.words(parsed("run")) == []
     takers = ["run", "cluster", *(["check"] if option.of_any_program else [])]
@@ -45,8 +48,53 @@ def test_option_reaches_parser_and_program(option):
         assert arguments[option.launch] != run_options.launch_arguments(parsed("run"))
     else:
         assert option.variable in environment.VARIABLES
-        value = run_options.variables(parsed("run", *given), {})[str(option.variable)]
+        tf_v1 = ["--tf-v1"] if option.name == "contrib" else []
+        value = run_options.variables(parsed("run", *given, *tf_v1), {})[str(option.variable)]
         assert value == {"table_summaries": "0"}.get(option.name, given[0].partition("=")[2])
+
+
+BAD_WHEELS = {
+    "absent": "there is no such file or folder",
+    "empty": "it lacks tensorflow_core/contrib",
+    "text": "the file is damaged, or is not a wheel",
+    "other": "its version is 2.15.1",
+    "bare": "it lacks TensorFlow's metadata",
+}
+
+
+@pytest.mark.parametrize("name", BAD_WHEELS)
+def test_contrib_refuses_other_files_in_a_sentence(name, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text").write_text("no zip")
+    for name_, version in (("other", "2.15.1"), ("bare", "1.15.5")):
+        (tmp_path / name_).mkdir()
+        originals.small(tmp_path / name_, version=version)
+    shutil.rmtree(next((tmp_path / "bare").glob("*.dist-info")))
+    with pytest.raises(SystemExit):
+        parsed("run", "--tf-v1", f"--contrib={tmp_path / name}")
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.partition("contrib: ")[2] == (
+        "contrib must be the wheel of TensorFlow 1.15, or a folder with its files; got "
+        f"'{tmp_path / name}': {BAD_WHEELS[name]}."
+    )
+
+
+def test_contrib_needs_tf_v1(tmp_path):
+    given = parsed("run", f"--contrib={originals.small(tmp_path)}")
+    with pytest.raises(parsing.WrongArguments, match="^--contrib needs --tf-v1$"):
+        run_options.variables(given, {})
+
+
+def test_contrib_finds_the_wheel_of_tensorflow_estimator(tmp_path):
+    beside = tmp_path / "tensorflow_estimator-1.15.1-py2.py3-none-any.whl"
+    for path, name in ((tmp_path / "tensorflow-1.15.5.whl", "tensorflow"), (beside, "other")):
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("tensorflow_core/contrib/__init__.py", "")
+            metadata = f"Name: {name}\nVersion: 1.15.5\n"
+            archive.writestr(f"{name}-1.15.5.dist-info/METADATA", metadata)
+    opened = wheel.opened(str(tmp_path / "tensorflow-1.15.5.whl"))
+    assert opened.version == "1.15.5"
+    assert opened.packages["tensorflow_estimator.contrib"] == [f"{beside}/tensorflow_estimator"]
 
 
 @pytest.mark.parametrize("wrong", ["-1", "4294967296", "two", "1.0", ""])

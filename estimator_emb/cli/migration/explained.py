@@ -57,10 +57,6 @@ def where(name: str) -> str | None:
     if isinstance(meaning, renames.Namespace):
         return _module_line(spelled.partition(".contrib.")[2], meaning)
     path = meaning.text.split(" ", 1)[0]
-    owner, _, leaf = path.removeprefix(_CONTRIB).rpartition(".")
-    module = contrib_names.MODULES.get(contrib_names.NAMESPACES.get(owner, ""))
-    if module is not None and leaf in module.shared:
-        return f"--tf-v1 has it. Without --tf-v1: {module.elsewhere[leaf]}."
     return meaning.text.removeprefix(f"{path} ") if path.startswith(_CONTRIB) else meaning.text
 
 

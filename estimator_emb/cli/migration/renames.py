@@ -272,8 +272,6 @@ def _contrib_meaning(path: str) -> Meaning | None:
     if module is None or leaf not in module.members:
         is_module = any(f"{name}.".startswith(f"{path}.") for name in _CONTRIB_MODULES)
         return Namespace(f"tf.contrib.{path}") if is_module else None
-    if leaf in module.shared:
-        return Advice(contrib_names.advice_about(path))
     where = module.members[leaf]
     if where.startswith("tf."):
         where = f"{TF1}.{where.removeprefix('tf.')}"

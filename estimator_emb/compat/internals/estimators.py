@@ -59,10 +59,6 @@ from tensorflow_estimator.python.estimator.model_fn import EstimatorSpec, call_l
 from tensorflow_estimator.python.estimator.training import EvalSpec, TrainSpec
 
 LocalRunConfig = _run_config.RunConfig
-# The heads that were public in tf.contrib.estimator.
-stock_multi_class_head = _canned_head._multi_class_head_with_softmax_cross_entropy_loss
-stock_binary_head = _canned_head._binary_logistic_head_with_sigmoid_cross_entropy_loss
-stock_regression_head = _canned_head._regression_head
 # Feeds a DataFrame through a queue. Text columns must have the dtype object.
 feeding_functions = _feeding_functions
 # Canned estimators and heads receive optimizers here. They must be legacy Keras optimizers.

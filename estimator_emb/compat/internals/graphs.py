@@ -17,6 +17,7 @@ from tensorflow.python.ops import control_flow_util as _control_flow_util
 from tensorflow.python.ops import control_flow_v2_func_graphs as _control_flow_v2_func_graphs
 from tensorflow.python.ops import custom_gradient as _custom_gradient
 from tensorflow.python.ops import gen_random_ops as _gen_random_ops
+from tensorflow.python.ops import lookup_ops as _lookup_ops
 from tensorflow.python.ops import summary_ops_v2 as _summary_ops
 from tensorflow.python.ops import variable_scope as _variable_scope
 from tensorflow.python.ops import while_v2 as _while_v2
@@ -48,6 +49,12 @@ control_flow_util = _control_flow_util
 
 gen_random_ops = _gen_random_ops
 """Creates stateful random ops. On PJRT devices stateless ops replace them."""
+
+index_table_from_tensor = _lookup_ops.index_table_from_tensor
+"""Makes `tf.contrib.lookup.index_table_from_tensor`, whose argument has another name."""
+
+index_to_string_table_from_tensor = _lookup_ops.index_to_string_table_from_tensor
+"""Makes `tf.contrib.lookup.index_to_string_table_from_tensor`, likewise."""
 
 LoopGraph = _control_flow_v2_func_graphs.WhileBodyFuncGraph
 """The graph of a loop's body. Its first argument is the iteration number."""

@@ -1,9 +1,10 @@
-"""The part of TensorFlow 1's `tf.contrib` that programs for TPUs use.
+"""TensorFlow 1's `tf.contrib`.
 
-Most of it still exists elsewhere: in TensorFlow, in tensorflow-estimator or in the package tf_slim.
-The modules in this folder have the rest. Using any other name raises an error that says where it is
-today. Importing such a name is no error, because many programs use it only under a flag. The table
-is in `estimator_emb.catalog.contrib`.
+A name comes from where it still exists: in TensorFlow, in tensorflow-estimator or in this folder.
+The rest comes from TensorFlow 1.15's own `tf.contrib`, if the user names its wheel (`originals`).
+Without the wheel, the package tf_slim has some names. Using any other name raises an error that
+says where it is today. Importing such a name is no error, because many programs use it only under a
+flag. The table is in `estimator_emb.catalog.contrib`.
 """
 
 import functools
@@ -21,55 +22,101 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.catalog import contrib as contrib_names
+from estimator_emb.catalog import environment
+from estimator_emb.catalog import wheel as wheels
 from estimator_emb.compat.internals.patches import AliasFinder, Changes
+from estimator_emb.legacy.contrib import originals
 from estimator_emb.legacy.guarded_imports import is_guarded
 
 _tf1 = tf.compat.v1
 
 NAME = "tensorflow.contrib"
+_EXAMPLES = "tensorflow.examples"
+_OURS = f"{__name__}."
+
+_PUBLIC = {
+    "eager": "eager.python.tfe",
+    "optimizer_v2": "optimizer_v2.optimizer_v2_symbols",
+    "receptive_field": "receptive_field.receptive_field_api",
+    "recurrent": "recurrent.python.recurrent_api",
+    "remote_fused_graph": "remote_fused_graph.pylib",
+    "specs": "specs.python",
+}
+"""Attribute of `tf.contrib` -> the module below `tf.contrib` that it is in TensorFlow 1.15."""
+
+
+class _Top(ModuleType):
+    """`tf.contrib`, which imports its modules when they are used."""
+
+    def __init__(self, path: list[str]):
+        super().__init__(NAME)
+        self.__path__ = path
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if self.__path__ or (name == "slim" and _installed("tf_slim")):
+            public = _PUBLIC.get(name, name) if self.__path__ else name
+            return importlib.import_module(f"{NAME}.{public}")
+        raise AttributeError(_error(name))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in _PUBLIC or not self.__path__:  # Else `__getattr__` finds the module.
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *contrib_names.MODULES})
 
 
 class _Namespace(ModuleType):
-    """`tf.contrib`, a module of it, or a stand-in for a removed name that a program imports.
+    """A module of `tf.contrib` by the catalog, or a stand-in for a removed name that is imported.
 
     It also has the names of its top module of `tf.contrib`. Using any other name is an error.
     """
 
     def __init__(self, path: str):
-        super().__init__(f"{NAME}.{path}" if path else NAME)
-        self.__path__: list[str] = []
+        super().__init__(f"{NAME}.{path}")
+        self.__path__: list[str] = [
+            f"{folder}/{path.replace('.', '/')}" for folder in sys.modules[NAME].__path__
+        ]
         self._path = path
         self._owner = path.partition(".")[0]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        if not self._path and name == "slim" and _installed("tf_slim"):
-            return importlib.import_module(f"{NAME}.slim")
-        if self._path:
-            found = _member(contrib_names.MODULES[self._owner], name)
-            if found is not None:
-                return found
-        path = f"{self._path}.{name}" if self._path else name
-        raise AttributeError(contrib_names.advice_about(path))
+        found = _member(contrib_names.MODULES[self._owner], name)
+        if found is not None:
+            return found
+        raise AttributeError(_error(f"{self._path}.{name}"))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise AttributeError(contrib_names.advice_about(self._path))
+        raise AttributeError(_error(self._path))
 
     def __mro_entries__(self, bases: Any) -> Any:
-        raise AttributeError(contrib_names.advice_about(self._path))
+        raise AttributeError(_error(self._path))
 
     def __dir__(self) -> list[str]:
-        module = contrib_names.MODULES.get(self._owner)
-        members = module.members if module is not None else contrib_names.MODULES
-        return sorted({*super().__dir__(), *members})
+        return sorted({*super().__dir__(), *contrib_names.MODULES[self._owner].members})
+
+
+def _error(path: str) -> str:
+    """Returns the message about a name that is missing, with the way to get it."""
+    module = contrib_names.MODULES.get(path.partition(".")[0])
+    said = contrib_names.advice_about(path)
+    if module is None or not module.is_original or sys.modules[NAME].__path__:
+        return said
+    return f"{said} {_HOW}"
+
+
+_HOW = (
+    f"Download it once: `{wheels.DOWNLOAD}`. Then add --contrib={wheels.WHEEL} to --tf-v1, or set "
+    f"{environment.CONTRIB}."
+)
 
 
 def _member(module: contrib_names.Module, name: str) -> Any:
     where = module.members.get(name)
-    shared = module.shared.get(name)
-    if shared is not None and _installed(shared.partition(".")[0]):
-        where = shared
     if where is not None:
         start, rest = _start(where)
         if has_path(start, rest):  # Only some versions of TensorFlow have it.
@@ -103,6 +150,9 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
+        if fullname.startswith(f"{_EXAMPLES}.tutorials") or fullname == _EXAMPLES:
+            said = f"{fullname} left TensorFlow with version 2. TensorFlow 1.15's wheel has it."
+            raise ModuleNotFoundError(f"{said} {_HOW}", name="tensorflow")
         if not fullname.startswith(NAME + "."):
             return None
         rest = fullname.removeprefix(NAME + ".")
@@ -117,7 +167,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if owner is not None and not is_guarded(inspect.currentframe()):
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
         # With the name of the imported module, `from` would drop the message.
-        raise ModuleNotFoundError(contrib_names.advice_about(rest), name=NAME)
+        raise ModuleNotFoundError(_error(rest), name=NAME)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         return _Namespace(spec.name.removeprefix(NAME + "."))
@@ -126,25 +176,43 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         pass
 
 
-def add_contrib(changes: Changes) -> ModuleType:
+def add_contrib(changes: Changes, wheel: wheels.Wheel | None = None) -> ModuleType:
     """Makes `tensorflow.contrib` importable, and returns it. `changes` can undo it."""
-    top = _Namespace("")
+    packages = {} if wheel is None else wheel.packages
+    top = _Top([f"{folder}/contrib" for folder in packages.get(NAME, ())])
     changes.hide_modules(NAME)
     changes.set_module(NAME, top)
     for name, module in contrib_names.MODULES.items():
+        if wheel is not None and name not in contrib_names.MAPPED:
+            continue
         if module.members or module.modules or (module.package and name != "slim"):
             _namespace(name, changes)
         for inner in module.inner:
             _namespace(f"{name}.{inner}", changes)
-        for path, module_name in module.modules.items():
-            if importlib.util.find_spec(module_name) is None:
-                continue
-            parent, _, leaf = f"{name}.{path}".rpartition(".")
-            place = importlib.import_module(module_name)
-            setattr(_namespace(parent, changes), leaf, place)
-            changes.set_module(f"{NAME}.{name}.{path}", place)
+    for path, module_name in contrib_names.MOVED.items():
+        if importlib.util.find_spec(module_name) is None:
+            continue
+        today = importlib.import_module(module_name)
+        changes.set_module(f"{NAME}.{path}", today)
+        if wheel is None or path.partition(".")[0] in contrib_names.MAPPED:
+            parent, _, leaf = path.rpartition(".")
+            setattr(_namespace(parent, changes), leaf, today)
     changes.add_finder(_Finder())
+    if wheel is not None:
+        changes.add_finder(originals.Finder(packages, _add_todays))
     return top
+
+
+def _add_todays(module: ModuleType) -> None:
+    """Gives an original module the names that TensorFlow has today in another place."""
+    path = module.__name__.removeprefix(f"{NAME}.")
+    owner = contrib_names.MODULES.get(contrib_names.NAMESPACES.get(path, ""))
+    if owner is None:
+        return
+    for name, where in owner.members.items():
+        found = None if where.startswith(_OURS) else _member(owner, name)
+        if found is not None:
+            setattr(module, name, found)
 
 
 def has_path(owner: Any, path: str) -> bool:

@@ -1,9 +1,11 @@
-"""Functions of `tf.contrib` that take other arguments today, in `tf.train` and `tf.data`."""
+"""Functions of `tf.contrib` that take other arguments where TensorFlow has them today."""
 
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
+
+from estimator_emb.compat.internals import graphs
 
 _train = tf.compat.v1.train
 
@@ -45,6 +47,33 @@ def padded_batch_and_drop_remainder(
     return lambda dataset: dataset.padded_batch(
         batch_size, padded_shapes, padding_values, drop_remainder=True
     )
+
+
+def sloppy_interleave(
+    map_func: Callable[..., Any], cycle_length: int, block_length: int = 1
+) -> Callable[[Any], Any]:
+    """Returns a `dataset.apply` function that interleaves datasets in a nondeterministic order."""
+    interleave = tf.compat.v1.data.experimental.parallel_interleave
+    applied: Callable[[Any], Any] = interleave(map_func, cycle_length, block_length, sloppy=True)
+    return applied
+
+
+def index_table_from_tensor(mapping: Any, *args: Any, **kwargs: Any) -> Any:
+    """Returns a lookup table from the strings or integers in `mapping` to their indices."""
+    return graphs.index_table_from_tensor(mapping, *args, **kwargs)
+
+
+def index_to_string_table_from_tensor(mapping: Any, *args: Any, **kwargs: Any) -> Any:
+    """Returns a lookup table from indices to the strings in `mapping`."""
+    return graphs.index_to_string_table_from_tensor(mapping, *args, **kwargs)
+
+
+def flatten(inputs: Any, outputs_collections: Any = None, scope: str | None = None) -> tf.Tensor:
+    """Returns `inputs` as [batch, k]."""
+    with tf.compat.v1.name_scope(scope, "Flatten", [inputs]):
+        outputs = tf.compat.v1.layers.flatten(tf.convert_to_tensor(inputs))
+    tf.compat.v1.add_to_collections(outputs_collections, outputs)
+    return outputs
 
 
 def get_name_scope() -> str:

@@ -165,25 +165,8 @@ ATTRIBUTES = {
         "_serialize_hyperparameter": "overridden: there is no value to ask for in such a graph",
         "_var_key": "as `_index_dict`",
     },
-    _v1.train.Optimizer: {
-        "_apply_dense": "overridden: LARS, and the decay of weights before the update",
-        "_apply_sparse": "overridden: the same, and Adam of the rows of a gradient alone",
-        "_prepare": "overridden: rates that are functions become tensors",
-        "_resource_apply_dense": "as `_apply_dense`",
-        "_resource_apply_sparse": "as `_apply_sparse`",
-        "_use_locking": "the decay locks variables as the update does",
-    },
     _v1.train.MomentumOptimizer: {
-        "_learning_rate": "LARS scales it by the norms of a variable and its gradient",
-        "_momentum_tensor": "LARS has the hyperparameters of SGD with momentum",
-        "_use_nesterov": "as `_momentum_tensor`",
-    },
-    _v1.train.AdamOptimizer: {
-        "_beta1_t": "Adam of the rows of a gradient alone has Adam's hyperparameters",
-        "_beta2_t": "as `_beta1_t`",
-        "_epsilon_t": "as `_beta1_t`",
-        "_get_beta_accumulators": "the same, and its powers",
-        "_lr_t": "as `_beta1_t`",
+        "_learning_rate": "a row of `compat.legacy_optimizers` has it as a number",
     },
 }
 """Owner (a class that has or sets it, a module, or an object) -> {name: reason}."""

@@ -230,7 +230,6 @@ MARKS = {
     "_experimental_distribute",
     "_train_distribute",
     "_is_short",  # of an error
-    "_key_op",  # of a function, by contrib's arg_scope
     "_original",  # of a SharedModule, like the next
     "_own",
     "_suggests",  # of a function, like `_watched`

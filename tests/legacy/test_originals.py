@@ -1,0 +1,102 @@
+"""`tf.contrib` from a wheel or folder of TensorFlow 1.15: how modules are found and completed."""
+
+import importlib
+import sys
+
+import originals
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+from estimator_emb.catalog import wheel
+from estimator_emb.compat.internals.patches import Changes
+from estimator_emb.legacy import contrib
+
+FILES = {
+    "rnn/__init__.py": """
+from tensorflow.contrib.rnn.python.ops.cells import *
+from tensorflow.python.util.all_util import remove_undocumented
+remove_undocumented(__name__, [])
+""",
+    "rnn/python/__init__.py": "",
+    "rnn/python/ops/__init__.py": "",
+    "rnn/python/ops/cells.py": """
+from tensorflow.contrib.rnn.ops import gen_rnn_ops
+from tensorflow.contrib.util import loader
+from tensorflow.python import gone
+from tensorflow.python.framework import ops
+from tensorflow.python.ops import rnn_cell_impl
+library = loader.load_op_library("_rnn_ops.so")
+GRUCell = "the original, which TensorFlow has today"
+@ops.RegisterShape("Old")
+def shape(op): return 1
+class Derived(gone.Base, rnn_cell_impl.GRUCell):
+    pass
+class Cell(rnn_cell_impl.GRUCell):
+    pass
+def missing(): return gone.function(1)
+""",
+    "rnn/ops/__init__.py": "",
+    "rnn/ops/gen_rnn_ops.py": "raise ImportError('no C++ here')",
+    "util/__init__.py": "",
+    "util/loader.py": "def load_op_library(path): raise OSError(path)",
+    "eager/__init__.py": "",
+    "eager/python/__init__.py": "",
+    "eager/python/tfe.py": "NAME = 'tfe'",
+    "proto/__init__.py": "",
+    "proto/old_pb2.py": "FileDescriptor(serialized_pb=_b('"
+    r"\n\x0e__old_of.proto\"\x10\n\x03Old\x12\t\n\x01n\x18\x01 \x01(\x05"
+    r"*\x0c\n\x01K\x12\x07\n\x03ONE\x10\x01'))",
+}
+
+
+@pytest.fixture(scope="module")
+def top(tmp_path_factory):
+    folder = originals.small(tmp_path_factory.mktemp("contrib"), FILES)
+    ee.install()
+    with Changes() as changes:
+        yield contrib.add_contrib(changes, wheel.opened(str(folder)))
+    ee.uninstall()
+
+
+def test_original_modules_are_imported_when_they_are_used(top):
+    assert not any(name.startswith("tensorflow.contrib.eager") for name in sys.modules)
+    assert top.eager.NAME == "tfe"  # TensorFlow 1.15 has this module as tf.contrib.eager.
+    assert importlib.import_module("tensorflow.contrib.eager") is not top.eager
+
+
+def test_todays_names_come_before_the_originals(top):
+    assert top.rnn.GRUCell is tf.compat.v1.nn.rnn_cell.GRUCell
+    assert top.rnn.LSTMStateTuple is tf.compat.v1.nn.rnn_cell.LSTMStateTuple
+    assert top.tpu.TPUEstimator is ee.TPUEstimator
+
+
+def test_wrappers_of_ops_call_tensorflows_op_or_raise(top):
+    ops = importlib.import_module("tensorflow.contrib.rnn.ops.gen_rnn_ops")
+    assert ops.add(tf.constant([1.0]), y=[2.0]).numpy() == [3.0]
+    said = r"^tensorflow.contrib.rnn.ops.gen_rnn_ops.nonsense is an op in C\+\+ that only"
+    with pytest.raises(NotImplementedError, match=said):
+        ops.nonsense(1)
+
+
+def test_gone_names_raise_when_they_are_used(top):
+    cells = importlib.import_module("tensorflow.contrib.rnn.python.ops.cells")
+    assert cells.library is None and cells.shape(None) == 1
+    for use, name in ((cells.missing, "function"), (cells.Derived, "Base")):
+        said = f"^tensorflow.python.gone.{name} left TensorFlow after version 1.15.$"
+        with pytest.raises(NotImplementedError, match=said):
+            use()
+    from tensorflow.python.util import all_util
+
+    assert all_util.remove_undocumented.__module__ == all_util.__name__  # TensorFlow's own stays.
+
+
+def test_messages_of_an_old_protoc_are_made(top):
+    old = importlib.import_module("tensorflow.contrib.proto.old_pb2")
+    assert old.Old.FromString(old.Old(n=3).SerializeToString()).n == 3 and old.ONE == 1
+
+
+def test_other_names_are_absent_without_the_advice_to_download(top):
+    with pytest.raises(AttributeError) as error:
+        top.tpu.keras_to_tpu_model  # noqa: B018
+    assert "left TensorFlow" in str(error.value) and "pip download" not in str(error.value)
