@@ -187,11 +187,12 @@ class Numbers(Guard):
         if not found:
             return
         step = _step(session)
-        where = f"in an evaluation after step {step}: a batch has"
-        if training:
-            batch = "A batch up to" if on_cores else "The batch of"
-            where = f"during training. {batch} step {step} has"
-        begin = f"{'NaN' if found[0] else 'Infinite'} loss {where}"
+        where = f" loss in an evaluation after step {step}: a batch has"
+        if training and on_cores:
+            where = f" loss during training. A batch up to step {step} has"
+        elif training:
+            where = f" loss during training. The batch of step {step} has"
+        begin = ("NaN" if found[0] else "Infinite") + where
         message = "\n  ".join([begin, *_some(found[1]), _REMEDY])
         # A TPU, too, ends by NaN in an earlier step of its loop, or on another core.
         if is_nan or (training and on_cores and found[0]):
