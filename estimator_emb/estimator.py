@@ -364,5 +364,5 @@ class TPUEstimator(StockTPUEstimator):
 
 for _method in ("__init__", "train", "evaluate", "predict", "export_saved_model"):
     method_of_program(TPUEstimator, _method)
-for _method in ("train", "evaluate", "predict", "_export_all_saved_models"):
+for _method in ("train", "evaluate", "predict", "_export_all_saved_models", "_call_model_fn"):
     not_converted(TPUEstimator.__dict__[_method])

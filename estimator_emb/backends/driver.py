@@ -124,7 +124,11 @@ class ThisGraph(Runner):
         kwargs = self._kwargs
         if "labels" in kwargs:
             kwargs = {**kwargs, "labels": batch.labels}
-        return self._model_fn(features=batch.seen, **kwargs)
+        model_fn = self._model_fn
+        if tf.distribute.has_strategy():  # A strategy converts what its replicas call.
+            autograph = tf.__internal__.autograph
+            model_fn = autograph.tf_convert(model_fn, autograph.control_status_ctx())
+        return model_fn(features=batch.seen, **kwargs)
 
 
 def drive(runner: Runner, tables: TableStep | None) -> Any:

@@ -35,6 +35,9 @@ class FrozenLayers(Guard):
 
     @contextlib.contextmanager
     def around(self, batch: ModelBatch) -> Iterator[None]:
+        if tf.distribute.has_strategy():
+            yield
+            return
         graph = tf.compat.v1.get_default_graph()
         read = graph.get_collection
 
@@ -60,8 +63,6 @@ class FrozenLayers(Guard):
     def after(self, spec: Any) -> Any:
         made, self._made = self._made, []
         if not self._takes_all or getattr(spec, "train_op", None) is None:
-            return spec
-        if tf.distribute.has_strategy():
             return spec
         frozen = [(layer, one) for layer, one in made if one.trainable and not layer.trainable]
         if not frozen:

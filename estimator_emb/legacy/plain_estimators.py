@@ -20,6 +20,7 @@ from estimator_emb.compat.internals.estimators import (
     ModeKeys,
     tfconfig_cluster_resolver,
 )
+from estimator_emb.compat.internals.graphs import not_converted
 from estimator_emb.compat.internals.patches import Changes
 from estimator_emb.compat.internals.tpu_estimator import StockTPUEstimator
 from estimator_emb.guards import calls, watching
@@ -85,7 +86,7 @@ def _unless_tpu(name: str, method: _Method) -> _Method:
         given.apply_defaults()
         return of_plain(**given.arguments)
 
-    return unless_tpu
+    return not_converted(unless_tpu)
 
 
 def _directory(estimator: Any) -> ModelDirectory:

@@ -91,6 +91,31 @@ def test_mirrored_replicas_without_tables_train(tmp_path):
     assert done.stdout.split() == ["weight", "-3.0", "loss", "-12.0"]
 
 
+@pytest.mark.parametrize("kind", ["plain", "local"])
+def test_autograph_converts_only_the_programs_functions(kind, installed, tmp_path, caplog):
+    """As in stock, a model_fn under a strategy may branch on a tensor."""
+
+    def model(features, labels, mode, spec):
+        weight = tf.compat.v1.get_variable("weight", initializer=1.0)
+        if tf.reduce_sum(features["x"]) > 0:  # noqa: SIM108
+            sign = 1.0
+        else:
+            sign = -1.0
+        loss = sign * tf.reduce_mean(weight * features["x"])
+        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.5)
+        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_or_create_global_step())
+        return spec(mode, loss=loss, train_op=train_op)
+
+    def input_fn(params=None):
+        return tf.data.Dataset.from_tensors(({"x": [-1.0, -3.0]}, [0.0, 0.0])).repeat(2)
+
+    run = {"train_distribute": STRATEGIES["MirroredStrategy"]()}
+    estimator = harness.of_kind(kind, model, tmp_path, run=run)
+    estimator.train(input_fn)
+    assert estimator.get_variable_value("weight") == 1.0 - 0.5 * 2 * 2.0
+    assert "AutoGraph" not in caplog.text
+
+
 @pytest.mark.parametrize(
     "shards",
     [
