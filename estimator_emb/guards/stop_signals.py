@@ -1,7 +1,6 @@
 """Lets SIGTERM, SIGHUP and Ctrl-C end a call. A training ends after its step and saves."""
 
 import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 from estimator_emb.guards import stopping
@@ -21,7 +20,5 @@ class StopSignals(Guard):
             return stopping.at_end_of_step(call.model_dir, call.is_chief, alone=call.hosts == 1)
         return stopping.at_once()
 
-    @contextlib.contextmanager
-    def evaluating(self) -> Iterator[Any]:
-        with stopping.evaluating():
-            yield [stopping.EndEvaluation()]
+    def evaluating(self) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext([stopping.EndEvaluation()])
