@@ -6,6 +6,7 @@ import os
 from estimator_emb.catalog import formats
 from estimator_emb.checkpoints.files import paths
 from estimator_emb.cli import parsing
+from estimator_emb.reporting.text_columns import escaped
 
 DETAILS = """\
     estimator-emb export MODEL_DIR OUT --to=parquet --table=words --vocabulary words=words.txt
@@ -94,10 +95,10 @@ def _export(options: argparse.Namespace) -> None:
             options.allow_unlabelled,
         )
     for path in written:
-        print(path)
+        print(escaped(path))
     told = exporting.format_of(options.to).told(options.out.rstrip("/"), options.slots)
     if told:
-        print(told)
+        print(escaped(told))
 
 
 main = parsing.prints_errors(_check, _export)

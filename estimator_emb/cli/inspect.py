@@ -104,9 +104,9 @@ def _print_values(found: Sequence["checkpoint.TableStatistics"]) -> None:
 def _print_differences(differences: Sequence["checkpoint.Difference"], other: str) -> None:
     print()
     if not differences:
-        print(f"no difference from {other}")
+        print(f"no difference from {escaped(other)}")
         return
-    print(f"differences from {other}:")
+    print(f"differences from {escaped(other)}:")
     rows = []
     for one in differences:
         if one.what == "values":

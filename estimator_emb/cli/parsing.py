@@ -48,7 +48,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if self._takes_program and message.startswith("unrecognized arguments"):
             message += ". Those of the program come after its name"
-        super().error(message)
+        super().error(escaped(message))
 
     def add_count(self, *flags: str, metavar: str = "N", **kwargs: Any) -> None:
         self.add_argument(*flags, type=at_least_one, metavar=metavar, **kwargs)

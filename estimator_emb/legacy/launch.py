@@ -23,6 +23,7 @@ from estimator_emb.compat.internals.patches import LASTING
 from estimator_emb.legacy import install, tf_v1
 from estimator_emb.reporting import console
 from estimator_emb.reporting.console import logger
+from estimator_emb.reporting.text_columns import escaped
 
 
 @console.shown()
@@ -61,7 +62,7 @@ def launch(
 
 def name_of(program: Sequence[str]) -> str:
     """Returns the name of a program in messages: its file or its module."""
-    return program[1] if program[0] == "-m" else program[0]
+    return escaped(program[1] if program[0] == "-m" else program[0])
 
 
 def run_program(program: Sequence[str], binds_tf_v1: bool) -> None:

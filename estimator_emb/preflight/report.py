@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from estimator_emb.reporting.text_columns import counted
+from estimator_emb.reporting.text_columns import counted, escaped
 
 ACCEPTED, FINDINGS, UNCHECKED = 0, 1, 2
 """Exit statuses of `estimator-emb check`."""
@@ -36,7 +36,7 @@ class Finding:
     more: int = 0
 
     def __str__(self) -> str:
-        text = f"{self.where}: " if self.where else ""
+        text = f"{escaped(self.where)}: " if self.where else ""
         if self.op_type:
             text += self.op_type
             named = [f"op '{self.op_name}'"]

@@ -261,3 +261,33 @@ def test_words_after_a_program_belong_to_it(name, before, own):
         assert options.tf_v1 == bool(before)
     options = parse(name, [*before, "--", __file__, "--", *own])
     assert options.program == [__file__, "--", *own] and options.tf_v1 == bool(before)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "run {0}.py",
+        "run {0}old.py",
+        "check {0}.py",
+        "cluster {0}.py",
+        "compare {0} {0}",
+        "inspect {0}",
+        "convert {0} {0}new --table=x",
+        "export {0} {0}new --to=npz",
+        "migrate {0}.py",
+        "migrate {0}old.py",
+        "migrate --explain {0}",
+        "{0}",
+    ],
+)
+def test_no_command_prints_control_characters_of_a_name(call, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    name = "\x1b[2J\x9b"
+    (tmp_path / f"{name}old.py").write_text("print 'x'")
+    try:
+        status = main_lib.main([word.format(name) for word in call.split()])
+    except SystemExit as ended:
+        status = ended.code
+    said = capsys.readouterr()
+    assert status == 2 and said.err
+    assert not {"\x1b", "\x9b"} & {*said.out, *said.err}

@@ -46,11 +46,9 @@ encoding.py
 wrong.py
     wrong.py, line 2: '(' was never closed: x = (
 async.py
-    async.py, line 1: invalid syntax: run(async=True) (async and await are keywords since Python
-    3.7: choose another name)
+    async.py, line 1: invalid syntax: run(async=True)
 except.py
     except.py, line 3: multiple exception types must be parenthesized: except IOError, e:
-   
 octal.py
     octal.py, line 1: leading zeros in decimal integer literals are not permitted; use an 0o
     prefix for octal integers: mode = 0755
