@@ -42,11 +42,13 @@ class Replicas:
       spec: the value that model_fn returned, with tensors that a session can run.
       losses: the loss of each core, if the cores are replicas.
       gradients: as in `LiveTables.apply_gradients`.
+      has_tables: False if the step is only described, and its graph has no tables.
     """
 
     spec: Any
     losses: Sequence[tf.Tensor] = ()
     gradients: Any = None
+    has_tables: bool = True
 
 
 class Runner:
@@ -70,8 +72,8 @@ class Runner:
         """Returns a batch."""
         raise NotImplementedError
 
-    def check(self, batch: ModelBatch, others: dict[str, tf.Tensor]) -> None:
-        """Raises an error for a batch that the cores refuse. `others` as in `PendingLookup`."""
+    def check(self, batch: ModelBatch, pending: PendingLookup | None) -> None:
+        """Raises an error for a batch that the cores refuse. `pending` has the ids of tables."""
 
     def running(self) -> contextlib.AbstractContextManager[Any]:
         """Returns a context in which model_fn sees the same state as on its device."""
@@ -150,7 +152,7 @@ def drive(runner: Runner, tables: TableStep | None) -> Any:
     replicas = runner.replicate(guards.after(spec), pending)
     guards.losses = replicas.losses
     after = None
-    if pending is not None:
+    if pending is not None and replicas.has_tables:
         guards.lookup = live = pending.create_tables(replicas.spec)
         trained = call.training
         after = live.update(replicas.spec, replicas.gradients) if trained else live.checked
@@ -159,7 +161,7 @@ def drive(runner: Runner, tables: TableStep | None) -> Any:
 
 def _checked(runner: Runner, batch: ModelBatch, pending: PendingLookup | None) -> ModelBatch:
     """Returns a batch that the runner accepts, with its number of samples if no cores divide it."""
-    runner.check(batch, {} if pending is None else pending.others)
+    runner.check(batch, pending)
     if pending is None or runner.divides:
         return batch
     return dataclasses.replace(batch, samples=pending.static_batch)

@@ -254,6 +254,16 @@ class PendingLookup:
             of_core[key] = parts[0] if len(parts) == 1 else tf.add_n(parts)
         return of_core
 
+    def rates(self) -> tuple[list[tf.Tensor], tf.Tensor | None]:
+        """Returns the rate of each table in a step, and the multiplier of all gradients."""
+        function = self.step.spec.experimental_gradient_multiplier_fn
+        multiplier = None if function is None else functions.multiplier(function, self.global_step)
+        rates = learning_rates.table_rates(self.step.tables, self.global_step)
+        # A rate may read the global step itself, but must do so before the increment.
+        if self.capture:
+            self.capture.wait_for([rate.op for rate in rates])
+        return rates, multiplier
+
     def create_tables(self, returned: Any = None) -> "LiveTables":
         """Creates the tables and connects their activations to the features that model_fn saw.
 
@@ -408,14 +418,7 @@ class LiveTables:
                     table.name,
                     helper_variable.HELPER_VARIABLE,
                 )
-        global_step, capture = self._pending.global_step, self._pending.capture
-        function = self.step.spec.experimental_gradient_multiplier_fn
-        multiplier = None if function is None else functions.multiplier(function, global_step)
-        rates = learning_rates.table_rates(self.step.tables, global_step)
-        # A rate may read the global step itself, but must do so before the increment.
-        if capture:
-            capture.wait_for([rate.op for rate in rates])
-        return rates, multiplier
+        return self._pending.rates()
 
     def check_rates(
         self, rates: Sequence[tf.Tensor], multiplier: tf.Tensor | None

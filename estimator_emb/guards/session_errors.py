@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.catalog import environment
+from estimator_emb.catalog.limits import HOW_TO_OUTFEED
 from estimator_emb.engine import bad_input
 from estimator_emb.guards.guard import Call, Guard, graph_guards
 from estimator_emb.reporting import error_notes
@@ -14,12 +15,6 @@ _HOW_TO_EMULATE = (
     f" To run this program without a TPU, set the environment variable {environment.DEVICE}="
     "emulate, or pass TPUConfig(device='emulate')."
 )
-
-HOW_TO_OUTFEED = (
-    " On a TPU, hooks, scaffold_fn and summaries cannot read what model_fn computes: give the "
-    "tensor to a function on the host, by host_call or eval_metrics of the TPUEstimatorSpec."
-)
-"""Advice about a tensor that only a real or an emulated TPU can read."""
 
 
 class SessionErrors(Guard):
@@ -45,7 +40,7 @@ class SessionErrors(Guard):
             error._message = bad_input.readable(error.message)
         elif self.call.on_cores and isinstance(error, ValueError):
             if "has been marked as not fetchable" in text and HOW_TO_OUTFEED not in text:
-                error.args = (text + HOW_TO_OUTFEED, *error.args[1:])
+                error.args = (f"{text} {HOW_TO_OUTFEED}", *error.args[1:])
         elif isinstance(error, RuntimeError) and "Cannot find any TPU cores" in text:
             return None if _HOW_TO_EMULATE in text else RuntimeError(text + _HOW_TO_EMULATE)
         return None

@@ -8,9 +8,14 @@ import estimator_emb.estimator
 from estimator_emb.catalog.generations import GENERATIONS, PJRT
 from estimator_emb.catalog.slices import CORES_PER_HOST
 from estimator_emb.compat.internals.estimators import ModeKeys
-from estimator_emb.preflight import compiler, host_calls, program_lines, static, tables
+from estimator_emb.preflight import (
+    compiler,
+    described,
+    program_lines,
+    static,
+    tables,
+)
 from estimator_emb.preflight import described_step as step_lib
-from estimator_emb.preflight.described import Described
 from estimator_emb.preflight.report import CannotCheck, Compilation, Finding, Report
 from estimator_emb.reporting import error_notes
 from estimator_emb.reporting.text_columns import counted
@@ -150,27 +155,23 @@ def _built(
     replicas: int,
     has_steps: bool,
 ) -> _Built:
-    described = Described(estimator, mode, replicas, has_steps)
+    found = described.findings(estimator, mode, replicas, has_steps)
     if mode == ModeKeys.EVAL and not estimator.backend.request.eval_on_tpu:
         note = "This call runs on the TPU's host, and has no step on the TPU."
-        return _Built(None, described.build(input_fn), notes=[note])
+        return _Built(None, found, notes=[note])
     try:
         step = step_lib.build(estimator, input_fn, mode, replicas)
-    except CannotCheck as error:
-        failed = isinstance(error, program_lines.ProgramError)
-        if described.findings or (not failed and described.build(input_fn)):
-            return _Built(None, described.findings)
+    except CannotCheck:
+        if found:
+            return _Built(None, found)
         raise
+    if not step.batch:  # Both raise the errors about batch sizes.
+        return _Built(None, found or step.findings)
     ops = static.ops_of(step)
     outside = [op for op in ops if op.outside]
     softly = [op for op in outside if op.softly]
-    findings = [
-        *described.findings,
-        *step.findings,
-        *static.findings(step, ops),
-        *host_calls.findings(step),
-    ]
-    built = _Built(step, findings or described.build(input_fn), len(ops) - len(outside))
+    found += [*step.findings, *static.findings(step, ops)]
+    built = _Built(step, list(dict.fromkeys(found)), len(ops) - len(outside))
     if not step.complete:
         built.notes.append("The step could not be built, so its ops were not looked at.")
     if len(outside) > len(softly):

@@ -1,256 +1,300 @@
 """Builds the dense step of a program as a TPU core runs it, without a TPU.
 
-TensorFlow's own `tpu.split_compile_and_replicate` builds it, so shards, variables, control flow and
-outside compilation are as on a TPU. Control flow has its v2 form, because TensorFlow converts v1
-control flow before it compiles for a TPU. The training loop around the step is left out. Infeed
-tensors and the activations of embedding tables are arguments of the step. The gradients of the
-activations are results.
+An emulated TPU reads the input and calls model_fn. Here TensorFlow's own
+`tpu.split_compile_and_replicate` surrounds model_fn, so shards, variables, control flow and outside
+compilation are as on a TPU. Control flow has its v2 form, because TensorFlow converts v1 control
+flow before it compiles for a TPU. The arguments of the step are the features, the labels and the
+activations of embedding tables. The gradients of the activations are results. Refusals of the
+emulated TPU are collected, so that the rest of the step is checked too.
 """
 
 import contextlib
 import copy
 import dataclasses
-import functools
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.backends import driver
-from estimator_emb.backends.base import EstimatorRequest
+from estimator_emb.backends import driver, tpu_checks
+from estimator_emb.backends.base import EstimatorRequest, Function
+from estimator_emb.backends.emulated.backend import EmulatedTPU
+from estimator_emb.backends.emulated.copies import CoreCopies
+from estimator_emb.backends.emulated.emulated_step import CoresOfTPU
 from estimator_emb.backends.xla import core_step
-from estimator_emb.catalog.slices import CORES_PER_HOST
+from estimator_emb.catalog import limits
+from estimator_emb.catalog.slices import CORES_PER_HOST, Slice
 from estimator_emb.compat import custom_gradients
-from estimator_emb.compat.internals.estimators import AnyTPUEstimatorSpec, ModeKeys
+from estimator_emb.compat.internals.estimators import ModeKeys
+from estimator_emb.compat.internals.graphs import data_nest, fn_args
 from estimator_emb.compat.internals.tpu import split_compile_and_replicate
 from estimator_emb.compat.internals.tpu_estimator import (
-    InternalTPUContext,
-    ModelFnWrapper,
     OutfeedHostCall,
     TPUEstimatorReplicaContext,
 )
-from estimator_emb.engine.cores import Cores
-from estimator_emb.engine.engine import PendingLookup, TableStep
-from estimator_emb.engine.gradient_capture import GradientCapture
-from estimator_emb.engine.rates import DynamicRates
-from estimator_emb.engine.tables import functions
+from estimator_emb.engine.engine import PendingLookup, Place, TableStep
 from estimator_emb.estimator import TPUEstimator
 from estimator_emb.guards import watching
-from estimator_emb.guards.guard import Call, ModelBatch, Runs
+from estimator_emb.guards.checks.program_checks import takes
+from estimator_emb.guards.guard import ModelBatch, Runs
 from estimator_emb.guards.watching import GraphGuards
 from estimator_emb.preflight import described, program_lines
-from estimator_emb.preflight.core_input import CoreInputs
 from estimator_emb.preflight.report import CannotCheck, Finding
 from estimator_emb.reporting import error_notes
+from estimator_emb.spec.options import CannotEmulate
 
 MODES = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
+_NEEDED = {
+    ModeKeys.TRAIN: ("loss", "train_op"),
+    ModeKeys.EVAL: ("loss",),
+    ModeKeys.PREDICT: ("predictions",),
+}
+CLUSTER = "_tpu_replicate"
+"""The attribute of the ops that run on a TPU."""
 
 
 @dataclasses.dataclass
 class Step:
-    """The graph of a step, in a TPU cluster. `complete` is False if model_fn did not finish.
+    """The graph of a step, in a TPU cluster. `complete` is False if it could not be built.
 
-    `ids` are the specs of the ids that tables look up, by feature.
+    Attributes:
+      ids: the type specs of the ids and weights that tables look up, by feature.
+      of_host: the ops that the functions of host_call and eval_metrics make.
     """
 
     graph: tf.Graph
     mode: str
     replicas: int
-    batch: int
+    batch: int = 0
     arguments: list[tf.Tensor] = dataclasses.field(default_factory=list)
     results: list[tuple[str, tf.Tensor]] = dataclasses.field(default_factory=list)
     train_op: tf.Operation | None = None
-    host_call: tuple[Callable[..., Any], Any] | None = None
+    of_host: list[tf.Operation] = dataclasses.field(default_factory=list)
     findings: list[Finding] = dataclasses.field(default_factory=list)
-    complete: bool = True
+    complete: bool = False
     ids: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def build(
     estimator: TPUEstimator, input_fn: Callable[..., Any], mode: str, replicas: int = CORES_PER_HOST
 ) -> Step:
-    """Builds a step by calling input_fn and model_fn once each, as for a TPU core."""
-    config = copy.deepcopy(estimator.config)
-    config = config.replace(tpu_config=config.tpu_config._replace(num_shards=replicas))
-    with (
-        error_notes.explained(program_lines.unfollowed),
-        _context(estimator, config, replicas).with_mode(mode) as context,
-    ):
-        step = Step(tf.Graph(), mode, replicas, context.batch_size_for_model_fn)
-        inputs = CoreInputs(estimator, context, input_fn)
-        step.findings += inputs.findings
-        step.complete, step.ids = inputs.complete, inputs.ids
-        if step.complete:
-            _build(estimator, config, context, inputs, step)
+    """Builds a step by calling input_fn as often as a TPU does, and model_fn once."""
+    step = Step(tf.Graph(), mode, replicas)
+    with limits.collected() as refusals, described.silent():
+        try:
+            _build(estimator, input_fn, step)
+        except Exception as error:
+            # A function of the program may fail because of a finding about its input. It may also
+            # assign a reference variable. TensorFlow refuses that, and `static` reports it.
+            reference = "Non-resource Variables are not supported" in str(error.__cause__)
+            if not (refusals or reference):
+                if isinstance(error, (CannotCheck, CannotEmulate)):
+                    raise
+                step.findings.append(program_lines.refusal(error))
+    step.findings[:0] = dict.fromkeys(map(program_lines.broken, refusals))
     return step
 
 
-def _context(estimator: TPUEstimator, config: Any, replicas: int) -> InternalTPUContext:
-    asked = estimator.backend.request
-    sizes = (asked.train_batch_size, asked.eval_batch_size, asked.predict_batch_size)
-    context = InternalTPUContext(config, *sizes, use_tpu=True, eval_on_tpu=True)
-    cores = replicas * (config.tpu_config.num_cores_per_replica or 1)
-    context._get_tpu_system_metadata = functools.partial(described.metadata, cores)
-    for mode, size in zip(MODES, sizes, strict=True):
-        context._lazy_validation_dict[mode] = size is None
-    return context
-
-
-def _build(
-    estimator: TPUEstimator,
-    config: Any,
-    context: InternalTPUContext,
-    inputs: CoreInputs,
-    step: Step,
-) -> None:
-    has_labels = inputs.labels is not None
-    structure = (inputs.features, inputs.labels if has_labels else (), inputs.activations)
-    specs = tf.nest.flatten(structure)
-    request = estimator.backend.request
-    call = Call(Runs.DESCRIBED, mode=step.mode, model_fn=request.model_fn)
-
-    def computation(replica: tf.Tensor, *tensors: tf.Tensor) -> tf.Tensor:
-        step.arguments[:] = [replica, *tensors]
-        features, labels, activations = tf.nest.pack_sequence_as(structure, tensors)
-        labels = labels if has_labels else None
-        wrapper = ModelFnWrapper(request.model_fn, config, estimator.params, context)
-        core = _Core(watching.guards_of(call), wrapper, step, features, labels, activations)
-        driver.drive(core, tables=None)
-        if step.mode == ModeKeys.TRAIN:
-            step.results.extend(_table_outputs(request))
-        return tf.zeros([])
-
-    with step.graph.as_default(), custom_gradients.ending_with_graph(), core_step.control_flow_v2():
-        tf.compat.v1.set_random_seed(config.tf_random_seed)
-        estimator._create_and_assert_global_step(step.graph)
-        placeholders = [tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in specs]
-        replica = tf.compat.v1.placeholder(tf.int32, [])
-        try:
-            split_compile_and_replicate(computation, [[replica, *placeholders]] * step.replicas)
-        except program_lines.ProgramError as error:
-            # model_fn may fail because of a finding about its inputs. It may also assign a
-            # reference variable. TensorFlow refuses that, and `static` reports it.
-            reference = "Non-resource Variables are not supported" in str(error.__cause__)
-            if not (reference or step.findings):
-                raise
-            step.complete = False
-
-
-class _Core(driver.Runner):
-    """A core of a described TPU that takes its batch and activations as arguments."""
-
-    def __init__(
-        self,
-        guards: GraphGuards,
-        wrapper: ModelFnWrapper,
-        step: Step,
-        features: Any,
-        labels: Any,
-        activations: dict[str, tf.Tensor],
+def _build(estimator: TPUEstimator, input_fn: Callable[..., Any], step: Step) -> None:
+    backend = _DescribedTPU(estimator.backend.request, step.replicas)
+    made = copy.copy(estimator)
+    made.backend, made._config = backend, backend.constructor_arguments()["config"]
+    backend.attach(made)
+    with (
+        made._ctx.with_mode(step.mode) as context,
+        step.graph.as_default(),
+        custom_gradients.ending_with_graph(),
+        core_step.control_flow_v2(),
     ):
-        super().__init__(guards, Cores())
-        self._wrapper = wrapper
-        self._step = step
-        self._given = features, labels, activations
-        self._capture: GradientCapture | None = None
+        step.batch = context.batch_size_for_model_fn
+        tf.compat.v1.set_random_seed(made.config.tf_random_seed)
+        made._create_and_assert_global_step(step.graph)
+        guards = watching.guards_of(made.call_of(step.mode))
+        config, params = made.config, made.params
+        core = _Core(step, guards, backend.executor, made, context, config, params, input_fn)
+        driver.drive(core, backend.tables(guards, core.place, context))
+
+
+class _Cores(CoreCopies):
+    runs = Runs.DESCRIBED
+    takes_out = True
+
+    def __init__(self, replicas: int):
+        self._replicas = replicas
+
+    def shape(self, tpu_config: Any, has_tables: bool) -> Slice:
+        return described.slice_of(self._replicas, tpu_config.num_cores_per_replica)
+
+
+class _DescribedTPU(EmulatedTPU):
+    """An emulated TPU that is only described, so its step can be built for any number of cores."""
+
+    def __init__(self, request: EstimatorRequest, replicas: int):
+        self.executor = _Cores(replicas)
+        super().__init__(request, self.executor)
+        tpu_config = self._config.tpu_config._replace(num_shards=replicas)
+        self._config = self._config.replace(tpu_config=tpu_config)
+
+    def tables(self, guards: GraphGuards, place: Place, context: Any) -> TableStep | None:
+        return self._local.tables.step(guards, place, context.own_batch_size)
+
+
+def _acceptable(input_fn: Function, taken: set[str], context: Any, step: Step) -> Function:
+    """Returns input_fn without the values that a TPU refuses, and with static shapes.
+
+    `taken` are the features that tables look up. Their specs are added to the step.
+    """
+
+    def on_core(element: Any) -> Any:
+        features, *rest = element if isinstance(element, tuple) else (element,)
+        ids: dict[str, Any] = {}
+        if isinstance(features, Mapping):
+            ids = _wide({key: one for key, one in features.items() if key in taken})
+            step.ids.update({key: tf.type_spec_from_value(one) for key, one in ids.items()})
+            features = {key: one for key, one in features.items() if key not in taken}
+        batch = {"features": features, **dict(zip(("labels",), rest, strict=False))}
+        tpu_checks.check_infeed(batch, context.num_replicas)
+        tpu_checks.check_static(batch, whole=context.mode == ModeKeys.PREDICT)
+        for value in data_nest.flatten(batch):
+            if isinstance(value, tf.Tensor) and value.shape.rank:
+                size = context.batch_size_for_input_fn if value.shape[0] is None else None
+                value.set_shape([size, *[None] * (value.shape.rank - 1)])
+        if isinstance(features, Mapping):
+            dense = {key: one for key, one in features.items() if not _is_sparse(one)}
+            features = {**dense, **ids}
+        return (features, *rest) if isinstance(element, tuple) else features
+
+    def for_core(**kwargs: Any) -> Any:
+        with error_notes.explained(program_lines.failed, "input_fn"):
+            made = input_fn(**kwargs)
+        if not isinstance(made, tf.data.Dataset):
+            return on_core(made)
+        if isinstance(made.element_spec, tuple):
+            return made.map(lambda *element: on_core(element))
+        return made.map(on_core)
+
+    return takes(for_core, fn_args(input_fn))
+
+
+def _is_sparse(value: Any) -> bool:
+    return isinstance(value, (tf.RaggedTensor, tf.SparseTensor))
+
+
+def _wide(features: dict[str, Any]) -> dict[str, Any]:
+    """Casts small integers as a TPU's host does if another feature has int32 or int64."""
+    types = {one.dtype for one in features.values()}
+    if not types & {tf.int32, tf.int64}:
+        return features
+    return {
+        key: tf.cast(one, tf.int64) if one.dtype.is_integer else one
+        for key, one in features.items()
+    }
+
+
+class _Core(CoresOfTPU):
+    """Core 0 of a described TPU. It builds the `Step`."""
+
+    def __init__(self, step: Step, *args: Any):
+        super().__init__(*args)
+        self._taken = step
 
     def feed(self, tables: TableStep | None) -> ModelBatch:
-        features, labels, activations = self._given
-        if activations and self._step.mode == ModeKeys.TRAIN:
-            # With a separate name scope, the program's ops keep their names.
-            with tf.name_scope("embedding_input"):
-                self._capture = capture = GradientCapture()
-                activations = {
-                    key: capture.through(key, activation)
-                    if activation.dtype == tf.float32
-                    else activation
-                    for key, activation in activations.items()
-                }
-        return ModelBatch(features, labels, activations)
+        taken = tables.consumed if tables else set()
+        input_fn = _acceptable(self._input_fn, taken, self._ctx, self._taken)
+        self._input_fn = self._estimator._call_input_fn(input_fn, self._taken.mode)
+        batch = super().feed(tables)
+        parts = batch.features if batch.labels is None else (batch.features, batch.labels)
+        parts = data_nest.map_structure(tf.identity, parts)
+        self._taken.arguments += data_nest.flatten(parts)
+        features, labels = (parts, None) if batch.labels is None else parts
+        return dataclasses.replace(batch, features=features, labels=labels)
+
+    def check(self, batch: ModelBatch, pending: PendingLookup | None) -> None:
+        super().check(batch, pending)
+        self._pending = pending
+        if pending:
+            given = [*pending.activations.values(), *pending.others.values()]
+            self._taken.arguments[:0] = given
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        replica = self._step.arguments[0]
-        with (
-            TPUEstimatorReplicaContext(tf.reshape(replica, [])),
-            error_notes.explained(program_lines.failed, "model_fn"),
-        ):
-            yield
+        yield  # `call` enters TensorFlow's own context.
 
     def call(self, batch: ModelBatch) -> Any:
-        return self._wrapper._call_model_fn(batch.seen, batch.labels)
+        returned = []
+
+        def computation(replica: tf.Tensor) -> tf.Tensor:
+            with (
+                TPUEstimatorReplicaContext(tf.reshape(replica, [])),
+                error_notes.explained(program_lines.failed, "model_fn"),
+                described.silent(logging.NOTSET),
+            ):
+                returned.append(super(_Core, self).call(batch))
+            if self._pending and self._taken.mode == ModeKeys.TRAIN:
+                rates, multiplier = self._pending.rates()
+                self._results("learning rate", dict(enumerate(rates)))
+                if multiplier is not None:
+                    self._results("gradient multiplier", {"": multiplier})
+            return tf.zeros([])
+
+        replica = tf.compat.v1.placeholder(tf.int32, [])
+        self._taken.arguments.append(replica)
+        split_compile_and_replicate(computation, [[replica]] * self._taken.replicas)
+        for op in self._taken.graph.get_operations():
+            if CLUSTER in op.node_def.attr:
+                self._computation.add(op)
+        return returned[0]
+
+    def _results(self, name: str, tensors: Mapping[Any, Any]) -> None:
+        named = ((f"{name}[{key!r}]", tf.convert_to_tensor(one)) for key, one in tensors.items())
+        self._taken.results.extend(named)
 
     def replicate(self, spec: Any, pending: PendingLookup | None) -> driver.Replicas:
-        _take(spec, self._step)
-        if self._capture:
-            gradients = self._capture.gradients.items()
-            self._step.results.extend((f"gradient of {key}", one) for key, one in gradients)
-        return driver.Replicas(spec)
+        step, mode = self._taken, self._taken.mode
+        for name in _NEEDED[mode]:
+            if getattr(spec, name) is None:
+                raise CannotCheck(f"model_fn returned no {name} in mode {mode!r}.")
+        if mode == ModeKeys.TRAIN:
+            step.train_op = getattr(spec.train_op, "op", spec.train_op)
+        else:
+            tpu_checks.check_spec(spec, "evaluation" if mode == ModeKeys.EVAL else "prediction")
+        if mode == ModeKeys.PREDICT:
+            self._wrapper._verify_tpu_spec_predictions(spec.predictions)
+            self._outfed("predictions", spec.predictions)
+        else:
+            tpu_checks.check_loss(spec.loss, mode == ModeKeys.TRAIN)
+            self._results("loss", {"": spec.loss})
+        if pending and pending.capture:
+            self._results("gradient of", pending.capture.gradients)
+        step.complete = True
+        calls = ("host_call", "eval_metrics") if mode == ModeKeys.EVAL else ("host_call",)
+        for name in calls:
+            call = getattr(spec, name, None)
+            if call:
+                OutfeedHostCall.validate({name: call})
+                self._values = self._outfed(name, call[1])
+                before = len(step.graph.get_operations())
+                with tf.name_scope(name):
+                    self._on_host(name, call)
+                step.of_host += step.graph.get_operations()[before:]
+        self._scaffold(getattr(spec, "scaffold_fn", None))
+        return driver.Replicas(spec, has_tables=False)
 
+    def step(self, spec: Any, after: Any) -> Any:
+        return spec
 
-def _table_outputs(request: EstimatorRequest) -> Iterator[tuple[str, tf.Tensor]]:
-    step = tf.compat.v1.train.get_global_step()
-    rates = DynamicRates([table for table in request.tables if table.optimizer is not None])
-    for number, rate in enumerate(rates.values(step)):
-        yield f"learning rate {number}", rate
-    multiplier = request.spec and request.spec.experimental_gradient_multiplier_fn
-    if multiplier:
-        yield "gradient multiplier", functions.multiplier(multiplier, step)
-
-
-def _take(spec: Any, step: Step) -> None:
-    if step.mode == ModeKeys.TRAIN:
-        if spec.train_op is None:
-            raise CannotCheck("model_fn returned no train_op in mode 'train'.")
-        step.train_op = getattr(spec.train_op, "op", spec.train_op)
-    elif not isinstance(spec, AnyTPUEstimatorSpec):
-        step.findings.append(
-            Finding(
-                f"model_fn returned a {type(spec).__name__} in mode {step.mode!r}, where a TPU "
-                "needs a TPUEstimatorSpec",
-                "TPUEstimatorSpec, with eval_metrics=(metric_fn, tensors) for metrics",
-            )
-        )
-    if step.mode == ModeKeys.PREDICT:
-        if not isinstance(spec.predictions, Mapping):
-            raise CannotCheck("model_fn must return its predictions as a dict in mode 'infer'.")
-        _outfed("predictions", spec.predictions, step)
-    else:
-        if spec.loss is None:
-            raise CannotCheck(f"model_fn returned no loss in mode {step.mode!r}.")
-        step.results.append(("loss", tf.convert_to_tensor(spec.loss)))
-    calls = {"host_call": getattr(spec, "host_call", None)}
-    if step.mode == ModeKeys.EVAL:
-        calls["eval_metrics"] = getattr(spec, "eval_metrics", None)
-    for name, call in calls.items():
-        if call is not None:
-            OutfeedHostCall.validate({name: call})
-            if name == "host_call":
-                step.host_call = call
-            _outfed(name, call[1], step)
-
-
-def _outfed(name: str, tensors: Any, step: Step) -> None:
-    """Adds tensors that leave the core for the host. The host concatenates them over all cores."""
-    for key, tensor in tensors.items() if isinstance(tensors, Mapping) else enumerate(tensors):
-        tensor = tf.convert_to_tensor(tensor)
-        step.results.append((f"{name}[{key!r}]", tensor))
-        if tensor.shape.rank and tensor.shape.is_fully_defined():
-            continue
-        problem = f"has the dynamic shape {tensor.shape}"
-        instead = "a static shape, by tf.reshape or tensor.set_shape"
-        if tensor.shape.rank == 0:
-            problem = (
-                "is a scalar, but the host concatenates the tensors of all cores along the batch"
-            )
-            instead = "tf.reshape(tensor, [1])"
-        step.findings.append(
-            Finding(
-                f"{name}[{key!r}] {problem}",
-                instead,
-                tensor.op.type,
-                tensor.op.name,
-                tensor.dtype.name,
-                program_lines.line_of(tensor.op),
-            )
-        )
+    def _outfed(self, name: str, tensors: Any) -> dict[str, dict[Any, list[tf.Tensor]]]:
+        """Adds tensors that leave the core to the results. Returns them as the host gets them."""
+        by_key = tensors if isinstance(tensors, Mapping) else dict(enumerate(tensors))
+        self._results(name, by_key)
+        whole = {}
+        for key, tensor in by_key.items():
+            tensor = tf.convert_to_tensor(tensor)
+            tpu_checks.check_outfed(tensor, name)
+            if not tensor.shape.is_fully_defined():
+                limits.refuse("dynamic outfeed", tensor, owner=name, shape=tensor.shape)
+            of_core = tensor.shape.as_list() if tensor.shape.rank else [1]
+            batch = of_core[0] and of_core[0] * self._taken.replicas
+            whole[key] = [tf.compat.v1.placeholder(tensor.dtype, [batch, *of_core[1:]])]
+        return {name: whole}

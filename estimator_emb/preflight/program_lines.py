@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.catalog import limits
 from estimator_emb.compat.internals.graphs import BranchGradientGraph, LoopGradientGraph
 from estimator_emb.preflight.report import CannotCheck, Finding
 from estimator_emb.reporting import frames
@@ -74,10 +75,21 @@ def is_refusal(error: Exception) -> bool:
 
 def refusal(error: Exception) -> Finding:
     """Returns a finding that says `use_tpu=True` raises this error."""
-    text = str(error).rstrip(".") or "no message"
+    text = str(error.args[0] if isinstance(error, KeyError) and error.args else error)
+    text = text.rstrip(".") or "no message"
     return Finding(
         f"use_tpu=True raises {type(error).__name__}: {text}", where=line_of_error(error)
     )
+
+
+def broken(refusal: limits.Refusal) -> Finding:
+    """Returns a finding for a limit of a TPU that the program breaks."""
+    instead = (refusal.remedy[:1].lower() + refusal.remedy[1:]).rstrip(".")
+    tensor = refusal.value
+    if tensor is None:
+        return Finding(refusal.problem, instead)
+    op = tensor.op
+    return Finding(refusal.problem, instead, op.type, op.name, tensor.dtype.name, line_of(op))
 
 
 def unfollowed(error: Exception, beginning: str = "") -> CannotCheck | None:

@@ -10,7 +10,7 @@ import functools
 import importlib.resources
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -20,12 +20,11 @@ from estimator_emb.compat.internals.estimators import ModeKeys
 from estimator_emb.compat.internals.graphs import function_def_to_graph
 from estimator_emb.compat.internals.protos import types_pb2
 from estimator_emb.engine.ordering import accesses, structure
-from estimator_emb.guards.checks import unsummed
+from estimator_emb.guards.checks import tpu_ops, unsummed
 from estimator_emb.preflight import program_lines
-from estimator_emb.preflight.described_step import Step
+from estimator_emb.preflight.described_step import CLUSTER, Step
 from estimator_emb.preflight.report import Finding
 
-CLUSTER = "_tpu_replicate"
 OUTSIDE = "_xla_outside_compilation"
 _SOFTLY = b"auto"
 
@@ -78,9 +77,8 @@ def ops_of(step: Step) -> list[StepOp]:
         if not found.outside and (calls or op.type in kernels()):
             waiting.extend((*one, found) for one in called(op.node_def, graph))
 
-    outside = {"TPUReplicateMetadata", *(tensor.op.name for tensor in step.arguments)}
     for op in reachable(step):
-        if CLUSTER in op.node_def.attr and outside.isdisjoint((op.type, op.name)):
+        if CLUSTER in op.node_def.attr and op.type != "TPUReplicateMetadata":
             add(op, step.graph)
     seen = set()
     while waiting:
@@ -114,13 +112,16 @@ def reachable(step: Step) -> list[tf.Operation]:
     roots = [tensor.op for _, tensor in step.results]
     if step.train_op is not None:
         roots.append(step.train_op)
-    return _needed(step.graph, roots)
+    return _needed(step.graph, roots, {tensor.op for tensor in step.arguments})
 
 
-def _needed(graph: tf.Graph, roots: list[tf.Operation]) -> list[tf.Operation]:
-    found = structure.reached(
-        roots, lambda op: [*(tensor.op for tensor in op.inputs), *op.control_inputs]
-    )
+def _needed(
+    graph: tf.Graph, roots: list[tf.Operation], ends: Collection[tf.Operation] = ()
+) -> list[tf.Operation]:
+    def before(op: tf.Operation) -> list[tf.Operation]:
+        return [] if op in ends else [*(one.op for one in op.inputs), *op.control_inputs]
+
+    found = structure.reached(roots, before)
     return [op for op in graph.get_operations() if op in found]
 
 
@@ -172,6 +173,7 @@ def findings(step: Step, ops: Iterable[StepOp]) -> list[Finding]:
         for (problem, op_type, dtype, where), same in grouped.items()
     ]
     listed += _reference_variables(step)
+    listed += _host_findings(step)
     if step.mode == ModeKeys.TRAIN and step.replicas > 1 and step.train_op is not None:
         listed += _unsummed(inside)
     return listed
@@ -204,6 +206,32 @@ def _reference_variables(step: Step) -> list[Finding]:
         for op in ops
         if op.type in ("Variable", "VariableV2") and CLUSTER not in op.node_def.attr
     ]
+
+
+def _host_findings(step: Step) -> Iterator[Finding]:
+    """Yields findings about ops that host_call and eval_metrics run beside the TPU's steps."""
+    own, names = set(step.of_host), {op.name for op in step.of_host}
+    for op in step.of_host:
+        if op.type == tpu_ops.NUMBER:
+            yield Finding(
+                "host_call asks for the number of a core, and its host has none",
+                "xla.replica_id() in model_fn, which gives it to host_call as a tensor",
+                op.type,
+                op.name,
+                where=program_lines.line_of(op),
+            )
+    for variable in accesses.variables_of(step.graph):
+        for op in own.intersection(variable.writes) if variable.name not in names else ():
+            # Other ops, of datasets, count as writes because their functions are unknown.
+            if op.type.startswith(("Assign", "Resource")) or op.type in accesses.FUNCTIONS:
+                yield Finding(
+                    f"host_call assigns the variable {variable.name!r} on the host, beside the "
+                    "TPU's steps and in no order with them",
+                    "assign it in model_fn, with the train_op",
+                    op.type,
+                    op.name,
+                    where=program_lines.line_of(op),
+                )
 
 
 def _unsummed(ops: list[StepOp]) -> list[Finding]:

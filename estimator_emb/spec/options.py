@@ -15,7 +15,7 @@ from estimator_emb.compat.internals.tpu_estimator import (
 )
 from estimator_emb.reporting import suggestions
 from estimator_emb.reporting.program_calls import method_of_program
-from estimator_emb.spec import tf_config, tpu_generations
+from estimator_emb.spec import tf_config
 
 SUMMARY_STEPS_APART = 100
 """Summaries of tables at shorter intervals are only written on request.
@@ -261,19 +261,6 @@ def table_summaries_on_host(config: Any) -> bool:
     if not steps:
         return False
     return bool(steps >= SUMMARY_STEPS_APART if asked is None else asked)
-
-
-def check_on_tpu(config: Any) -> None:
-    """Raises ValueError for options or a TPU generation that do not work with TPUEstimator."""
-    tpu_generations.check_runtime(_tpu_option(config, "tpu_generation"))
-    if asked_bad_ids(config) == "drop":
-        raise ValueError("bad_ids='drop' works on the host only: a TPU does not check ids.")
-    if asked_table_summaries(config):
-        raise ValueError(
-            "table_summaries=True works on the host only, where the tables train beside the "
-            f"summaries; leave it out of TPUConfig, and {environment.TABLE_SUMMARIES} out of the "
-            "environment."
-        )
 
 
 def asked_wait_limit() -> float | None:

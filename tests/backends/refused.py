@@ -296,3 +296,15 @@ CASES = {
         "TPUEstimatorSpec.scaffold_fn returns None, which is not allowed",
     ),
 }  # fmt: skip
+
+# Name of a case -> the words of `check`, where they differ, or None if only a session refuses it.
+OF_CHECK = {
+    "a reference variable": "a reference variable cannot be part of a TPU's step",
+    "a lookup table": "LookupTableFindV2",
+    "a lookup table that grows": "MutableHashTableV2",
+    "a summary of model_fn": "tf.summary in the function of host_call",
+    "Scaffold.finalize with a tensor of the TPU": None,
+    "a hook that makes an op of a tensor of the TPU": None,
+    "a hook that fetches a tensor of the TPU": None,
+    "LoggingTensorHook of the loss": None,
+}

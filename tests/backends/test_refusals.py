@@ -1,4 +1,4 @@
-"""An emulated TPU refuses what a TPU refuses, with the same exception and phrase.
+"""An emulated TPU and `check` refuse what a TPU refuses, in the same words.
 
 The reference is tensorflow-estimator on a TPU that is only described. Each program of `refused` is
 built there too, up to the session, and must fail in the same way.
@@ -14,8 +14,7 @@ import tensorflow as tf
 import tpu_described
 from refused import (
     CASES,
-    IN_LOOP,
-    NO_WEIGHTS,
+    OF_CHECK,
     OTHER_GRAPH,
     SCALAR,
     Fetches,
@@ -30,6 +29,7 @@ from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
 import estimator_emb as ee
 import feature_columns as fc
+from estimator_emb import preflight
 
 v1 = tf.compat.v1
 
@@ -38,87 +38,6 @@ v1 = tf.compat.v1
 def loops_of_the_v1_kind(monkeypatch):
     """Selects control flow v1. With it, a TPU's errors have their well-known phrases."""
     monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", False)
-
-
-OUTFEED = (
-    " On a TPU, hooks, scaffold_fn and summaries cannot read what model_fn computes: give the "
-    "tensor to a function on the host, by host_call or eval_metrics of the TPUEstimatorSpec."
-)
-WHOLE = {
-    "a scalar host_call": (
-        "All tensors outfed from TPU should preserve batch size dimension, but got scalar "
-        'Tensor("mul:0", shape=(), dtype=float32), one of host_call. Give each sample a value, or '
-        "a scalar a batch of 1: tf.reshape(loss, [1])."
-    ),
-    "shared weights, columns": (
-        f"Feature 'b' of table 'tbl_b_weighted_by_w': {NO_WEIGHTS} Feature 'a' of table "
-        "'tbl_a_weighted_by_w' takes them. Copy the weights in input_fn, under a key for each "
-        "feature; or run with use_tpu=False."
-    ),
-    "a weighted vocabulary column": (
-        "Feature 'a' of table 'tbl_a_weighted_by_w': SparseTensor with string as values are not "
-        "supported on a TPU, and neither are other strings. Turn them into ids in input_fn, for "
-        "example with a tf.lookup.StaticHashTable or tf.strings.to_hash_bucket_fast; or run with "
-        "use_tpu=False, where the column's own vocabulary or hash looks them up. feature_key = a."
-    ),
-    "weights of dense ids, one for each sample": (
-        "Feature 'a' of table 't': Found weights w for weighted_categorical_column, which is not "
-        "compatible with sparse feature a enqueued as dense tensor: its table has combiner None. "
-        "Give ids and weights as SparseTensors, or leave the weights out."
-    ),
-    "dense weights of sparse ids": (
-        "Feature 'a' of table 'tbl_a_weighted_by_w': weighted_categorical_column with weight key "
-        "name w has dense weights. Dense weights are not supported on TPU. Please use sparse "
-        "weights instead: the ids are not dense. Give weights in the form of the ids, one for each "
-        "id."
-    ),
-    "a feature of float64": (
-        "features['b']: <dtype: 'float64'> is not a supported TPU infeed type. Supported types "
-        "are: bfloat16, bool, complex64, float32, int32, int64, int8, uint32, uint8. Cast it in "
-        "input_fn, or leave it out of what input_fn returns."
-    ),
-    "a sparse feature": (
-        "features['b']: Can not convert a SparseTensor into a Tensor: only dense tensors reach the "
-        "model on a TPU. Make it dense in input_fn, or look it up through the EmbeddingConfigSpec."
-    ),
-    "a scalar feature": (
-        "features['b']: Shape [] does not contain shard_dimension 0, which 2 cores divide between "
-        "them. Give each sample a value of its own in input_fn."
-    ),
-    "a loss of float64": (
-        "Mismatch between input types and output types for training loop body: [tf.int32, "
-        "tf.float32] vs [tf.int32, tf.float64]: the loss of model_fn is float64. Return "
-        "tf.cast(loss, tf.float32)."
-    ),
-    "a reference variable": (
-        "Non-resource Variables are not supported inside TPU computations (operator name: "
-        "AssignAdd). Make the variable of 'r' without use_resource=False."
-    ),
-    "a lookup table": (
-        "model_fn makes a lookup table on the TPU: 'key_value_init/LookupTableImportV2' must be "
-        "from the same graph as 'init_all_tables' and the saver, which run on the host. Look up in "
-        "input_fn, and return what was found as a feature."
-    ),
-    "input_partition_dims: negative": (
-        "TPUConfig.input_partition_dims: All input partition dims must be >= 1. They are [-1, 2] "
-        'for Tensor("input_pipeline_task0/IteratorGetNext:0", shape=(8, 3), dtype=float32, '
-        "device=/replica:0/task:0/device:CPU:0)."
-    ),
-    "a summary of model_fn": (
-        "Cannot use 'mine' as input to 'Merge/MergeSummary' because 'mine' is in a while loop: "
-        f"model_fn makes this summary on the TPU.{OUTFEED}"
-    ),
-    "a hook that fetches a tensor of the TPU": (
-        "Operation mul has been marked as not fetchable. Typically this happens when it is "
-        "defined in another function or code block. Use return values, explicit Python locals or "
-        f"TensorFlow collections to access it.{OUTFEED}"
-    ),
-    "scaffold_fn with a tensor of the TPU": f"Inside scaffold_fn: Op ... {IN_LOOP}.{OUTFEED}",
-    "a hook that makes an op of a tensor of the TPU": (
-        f"Inside a hook of model_fn: Op ... {IN_LOOP}.{OUTFEED}"
-    ),
-}
-"""Case -> whole message: what is refused, where it comes from, and what to do."""
 
 
 def as_a_session_would(made, program):
@@ -145,8 +64,7 @@ def test_refused_where_a_tpu_is_emulated(case, tmp_path):
     program, kind, phrase = CASES[case]
     with pytest.raises(kind) as error:
         program.emulated(tmp_path).train(program.input_fn, steps=2)
-    said = re.sub(r"(?s)Op name: .*? because", "Op ... because", str(error.value))
-    assert phrase in said and said == WHOLE.get(case, said)
+    assert phrase in str(error.value)
     assert not list(tmp_path.glob("model.ckpt-[1-9]*"))
 
 
@@ -162,6 +80,17 @@ def test_refused_on_a_tpu(case, tmp_path, monkeypatch):
             session.run(fetched(reached.hooks))
     # On the TPU, names may get another number, because the TPU's own ops count too.
     assert phrase in re.sub(r"Merge_\d+/", "Merge/", str(error.value))
+
+
+@pytest.mark.fast(8)
+@pytest.mark.parametrize("case", CASES)
+def test_refused_by_check(case, tmp_path):
+    """`check` opens no session, so it cannot see the programs that are refused there."""
+    program, _, phrase = CASES[case]
+    made, cores = program.emulated(tmp_path), program.replicas
+    report = preflight.check_program(made, program.input_fn, compile=False, replicas=cores)
+    phrase = OF_CHECK.get(case, phrase)
+    assert [phrase in str(one) for one in report.findings[:1]] == ([] if phrase is None else [True])
 
 
 @pytest.mark.parametrize(("mode", "replicas"), [("evaluate", 8), ("predict", 1)])

@@ -18,8 +18,6 @@ from estimator_emb.backends.xla import core_step, lower
 from estimator_emb.preflight import compiler
 from estimator_emb.preflight import described_step as step_lib
 
-pytestmark = pytest.mark.usefixtures("of_the_step_alone")
-
 _, MISSING = compiler.interpreter(None)
 needs_compiler = pytest.mark.skipif(bool(MISSING), reason=MISSING or "installed")
 

@@ -198,7 +198,6 @@ def test_default_generations_follow_spec_and_config(made, tpu_config, names):
     assert tables.default_generations(estimator.backend.request, estimator.config) == names
 
 
-@pytest.mark.usefixtures("of_the_step_alone")
 def test_a_generation_without_an_estimator_is_noted():
     """The report says so. test_agreement.py has a program that is refused on such a generation."""
     estimator = programs.estimator(programs.model_fn_with(), device="host")

@@ -12,8 +12,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator_emb.backends import tpu_checks
+from estimator_emb.catalog.limits import refuse
 from estimator_emb.compat.internals.tpu_estimator import CapturingContext
-from estimator_emb.guards.session_errors import HOW_TO_OUTFEED
 
 
 class Computation:
@@ -38,37 +39,19 @@ class Computation:
         for op in self._graph.get_operations()[before:]:
             if "TPU" in op.device:
                 op._set_device("")  # A model that spans cores names TPU devices.
-            if inside.op_in_group(op) and not _is_of_variable(op):
-                self._ops[op.name] = op
+            if inside.op_in_group(op):
+                self.add(op)
 
-    def check_summaries(self) -> None:
+    def add(self, op: tf.Operation) -> None:
+        if not _is_of_variable(op):
+            self._ops[op.name] = op
+
+    def check(self) -> None:
+        """Refuses summaries of model_fn, and ops that cannot run in a TPU's loop."""
         for summary in self._graph.get_collection(tf.compat.v1.GraphKeys.SUMMARIES):
             if summary.op.name in self._ops:
-                raise ValueError(
-                    f"Cannot use {summary.op.name!r} as input to 'Merge/MergeSummary' because "
-                    f"{summary.op.name!r} is in a while loop: model_fn makes this summary on the "
-                    f"TPU.{HOW_TO_OUTFEED}"
-                )
-
-    def check_ops(self) -> None:
-        """Refuses ops of model_fn that cannot run in a TPU's loop.
-
-        Raises ValueError for a lookup table, and NotImplementedError for an op whose
-        input is a reference variable instead of a resource variable.
-        """
-        for name, op in self._ops.items():
-            if op.type.startswith(("InitializeTable", "LookupTableExport", "LookupTableImport")):
-                raise ValueError(
-                    f"model_fn makes a lookup table on the TPU: {name!r} must be from the same "
-                    "graph as 'init_all_tables' and the saver, which run on the host. Look up in "
-                    "input_fn, and return what was found as a feature."
-                )
-            if any(tensor.dtype._is_ref_dtype for tensor in op.inputs):
-                raise NotImplementedError(
-                    "Non-resource Variables are not supported inside TPU computations (operator "
-                    f"name: {name}). Make the variable of {op.inputs[0].op.name!r} without "
-                    "use_resource=False."
-                )
+                refuse("summary", name=summary.op.name)
+        tpu_checks.check_ops(self._ops.values())
 
     def readable(self, structure: Any) -> Any:
         """Returns the structure with copies of the TPU's tensors that a session may fetch."""
@@ -125,11 +108,7 @@ class _Outside(CapturingContext):
     def AddOp(self, op: tf.Operation) -> None:  # noqa: N802
         for tensor in op.inputs:
             if tensor.op.name in self._of_core:
-                raise ValueError(
-                    f"{self._message}: Op {op} depends on TPU computation {tensor}, which is not "
-                    f"allowed. Cannot use {tensor.op.name!r} as input to {op.name!r} because "
-                    f"{tensor.op.name!r} is in a while loop.{HOW_TO_OUTFEED}"
-                )
+                refuse("read from outside", place=self._message, op=op, tensor=tensor)
 
 
 class _AtBegin(tf.compat.v1.train.SessionRunHook):

@@ -13,18 +13,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.backends import driver
+from estimator_emb.backends import driver, tpu_checks
 from estimator_emb.backends.base import EstimatorRequest
 from estimator_emb.backends.emulated import input as emulated_input
-from estimator_emb.backends.emulated import refusals
 from estimator_emb.backends.emulated.computation import Computation
 from estimator_emb.backends.emulated.copies import Executor
 from estimator_emb.backends.emulated.loop import LoopHook
 from estimator_emb.backends.emulated.topology import EmulatedContext
+from estimator_emb.catalog.limits import refuse
 from estimator_emb.checkpoints.restoring import saver
 from estimator_emb.compat.internals.estimators import (
     LOSS_METRIC_KEY,
-    AnyTPUEstimatorSpec,
     EstimatorSpec,
     ModeKeys,
 )
@@ -100,7 +99,7 @@ class CoresOfTPU(driver.Runner):
             )
         InputPipeline._validate_input_pipeline(None)  # Refuses or warns about queues.
         if tables:
-            refusals.check_features(self._request.tables, self._input.looked_up)
+            tpu_checks.check_features(self._request.tables, self._input.looked_up)
         return ModelBatch(
             self._input.features,
             self._input.labels,
@@ -108,9 +107,9 @@ class CoresOfTPU(driver.Runner):
             samples=self._ctx.batch_size_for_model_fn,
         )
 
-    def check(self, batch: ModelBatch, others: dict[str, tf.Tensor]) -> None:
-        fed = {**batch.features, **others} if others else batch.features
-        refusals.check_partition_dims(self._ctx, fed, batch.labels)
+    def check(self, batch: ModelBatch, pending: PendingLookup | None) -> None:
+        fed = {**batch.features, **pending.others} if pending else batch.features
+        tpu_checks.check_partition_dims(self._ctx, fed, batch.labels)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -126,8 +125,7 @@ class CoresOfTPU(driver.Runner):
         return self._wrapper._call_model_fn(batch.seen, batch.labels)
 
     def replicate(self, spec: Any, pending: PendingLookup | None) -> driver.Replicas:
-        self._computation.check_summaries()
-        self._computation.check_ops()
+        self._computation.check()
         spec = self._verified(spec)
         mode, of_host_call = self._ctx.mode, getattr(spec, "host_call", None)
         wanted = {"host_call": _tensors(of_host_call)}
@@ -149,18 +147,14 @@ class CoresOfTPU(driver.Runner):
         """Returns the spec that model_fn returned, or raises the errors of a TPU."""
         if self._ctx.mode == ModeKeys.TRAIN:
             spec = self._wrapper._verify_estimator_spec(returned)
-            refusals.check_loss(spec.loss, training=True)
+            tpu_checks.check_loss(spec.loss, training=True)
             return spec
         predicting = self._ctx.mode == ModeKeys.PREDICT
-        if not isinstance(returned, AnyTPUEstimatorSpec):
-            raise RuntimeError(
-                f"estimator_spec used by TPU {'prediction' if predicting else 'evaluation'} must "
-                f"have type`TPUEstimatorSpec`. Got {type(returned)}"
-            )
+        tpu_checks.check_spec(returned, "prediction" if predicting else "evaluation")
         if predicting:
             self._wrapper._verify_tpu_spec_predictions(returned.predictions)
         else:
-            refusals.check_loss(returned.loss, training=False)
+            tpu_checks.check_loss(returned.loss, training=False)
         return returned
 
     def _check_replicated(self) -> None:
@@ -269,12 +263,7 @@ class CoresOfTPU(driver.Runner):
     def _whole_batch(self, of_cores: list[tf.Tensor], owner: str = "predictions") -> tf.Tensor:
         if self._config.tpu_config.per_host_input_for_training is InputPipelineConfig.BROADCAST:
             return of_cores[0]
-        if of_cores[0].shape.rank == 0:
-            raise RuntimeError(
-                "All tensors outfed from TPU should preserve batch size dimension, but got scalar "
-                f"{of_cores[0]}, one of {owner}. Give each sample a value, or a scalar a batch of "
-                "1: tf.reshape(loss, [1])."
-            )
+        tpu_checks.check_outfed(of_cores[0], owner)
         return of_cores[0] if len(of_cores) == 1 else tf.concat(of_cores, axis=0)
 
     def _on_host(self, name: str, call: Any, after: tf.Operation | None = None) -> Any:
@@ -301,7 +290,7 @@ class CoresOfTPU(driver.Runner):
         with self._computation.outside("Inside scaffold_fn"):
             scaffold = scaffold_fn()
         if scaffold is None:
-            raise ValueError("TPUEstimatorSpec.scaffold_fn returns None, which is not allowed")
+            refuse("no scaffold")
         return self._computation.checked_scaffold(scaffold)
 
     def _input_hooks(self) -> list[Any]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.backends.emulated import refusals
+from estimator_emb.backends import tpu_checks
 from estimator_emb.backends.emulated.topology import EmulatedContext, host_calls, replicas_of
 from estimator_emb.compat.internals.estimators import ModeKeys
 from estimator_emb.compat.internals.graphs import data_nest
@@ -72,7 +72,7 @@ def read_cores(
     Raises:
       TypeError: the deployment needs a dataset and input_fn returns tensors, or the reverse.
       ValueError: `batch_axis` has a wrong length, or input_fn calls yield different features or
-        labels. `refusals.check_infeed` raises both types of errors too.
+        labels. `tpu_checks.check_infeed` raises both types of errors too.
     """
     fed, initializers = _fed(ctx, input_fn, batch_axis, cores.own)
     real = [batch["real"] for batch, _ in fed if "real" in batch]
@@ -80,7 +80,7 @@ def read_cores(
     for batch, replicas in fed:
         kept = {key: value for key, value in batch.items() if key != "real"}
         kept["features"] = _without(batch["features"], consumed)
-        refusals.check_infeed(kept, cores.count)
+        tpu_checks.check_infeed(kept, cores.count)
         divided = [kept] * len(replicas)
         if len(replicas) > 1 and not _same_for_all(ctx):
             size = ctx.batch_size_for_input_fn

@@ -11,9 +11,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.backends import driver
+from estimator_emb.backends import driver, tpu_checks
 from estimator_emb.backends.base import Backend, EstimatorRequest, Function
 from estimator_emb.backends.tpu.embedding import INFERENCE, TRAINING, TPUEmbedding, VariablesAndOps
+from estimator_emb.catalog.limits import refuse
 from estimator_emb.compat.internals.estimators import ModeKeys
 from estimator_emb.compat.internals.graphs import fn_args
 from estimator_emb.engine.inputs import PADDING_ID
@@ -26,7 +27,7 @@ from estimator_emb.guards.guard import Runs
 from estimator_emb.guards.watching import GraphGuards
 from estimator_emb.reporting.console import logger
 from estimator_emb.reporting.text_columns import counted
-from estimator_emb.spec import options, tpu_generations
+from estimator_emb.spec import tpu_generations
 from estimator_emb.spec.config import EmbeddingConfigSpec, FeatureConfig
 from estimator_emb.spec.resolved import Table
 
@@ -37,7 +38,9 @@ class TPUBackend(Backend):
     runs = Runs.TPU
 
     def __init__(self, request: EstimatorRequest):
-        options.check_on_tpu(request.config)
+        tpu_config = getattr(request.config, "tpu_config", None)
+        tpu_generations.check_runtime(getattr(tpu_config, "tpu_generation", None))
+        tpu_checks.check_config(request.config)
         clusters.check_no_strategy(request.config, request.spec is not None, emulated=False)
         super().__init__(request)
 
@@ -52,11 +55,7 @@ class TPUBackend(Backend):
 
     def check_prediction(self) -> None:
         if self.request.tables:
-            raise NotImplementedError(
-                "predict: tensorflow-estimator looks up no embedding tables when it predicts on a "
-                "TPU. Predict on the host, with a TPUEstimator of the same model_dir that has "
-                "use_tpu=False or TPUConfig(device='emulate')."
-            )
+            refuse("prediction")
 
     def input_fn(self, input_fn: Function, guards: GraphGuards, context: Any) -> Function:
         tables = list(self.request.tables)

@@ -6,6 +6,7 @@ Source: tpu_embedding_configuration.proto, optimization_parameters.proto, and th
 
 from typing import Any
 
+from estimator_emb.catalog.limits import refuse
 from estimator_emb.compat.internals.protos import optimization_pb2
 from estimator_emb.optimizers import gradient_limits
 from estimator_emb.spec.resolved import Table
@@ -56,11 +57,8 @@ def _write_limits(table: Table, message: Any) -> None:
     low, high = parameters.clip_gradient_min, parameters.clip_gradient_max
     if clipping_limit is not None:
         if not parameters.use_gradient_accumulation:
-            raise ValueError(
-                f"Table {table.name!r}: the EmbeddingConfigSpec has clipping_limit="
-                f"{clipping_limit}, which on a TPU needs use_gradient_accumulation=True; its "
-                f"{type(parameters).__name__} has use_gradient_accumulation=False."
-            )
+            kind = type(parameters).__name__
+            refuse("clipping_limit", table=table.name, limit=clipping_limit, kind=kind)
         low, high = gradient_limits(parameters, clipping_limit)
     for limits, lower, upper in (
         (message.gradient_clipping_limits, low, high),

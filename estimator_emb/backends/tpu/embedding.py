@@ -28,6 +28,7 @@ import tensorflow as tf
 
 from estimator_emb.backends.tpu import enqueue, variables
 from estimator_emb.backends.tpu.configuration import write_optimizer
+from estimator_emb.catalog.limits import refuse
 from estimator_emb.compat.internals.protos import TPUEmbeddingConfiguration
 from estimator_emb.compat.internals.tpu import tpu_system_metadata
 from estimator_emb.engine.rates import DynamicRates
@@ -396,10 +397,7 @@ def _checked(table: Table, clipping_limit: float | None) -> Table:
     parameters = as_parameters(table.optimizer, f"table {table.name!r}")
     table = dataclasses.replace(table, optimizer=parameters, clipping_limit=clipping_limit)
     if table.trained_by.slot_variable_creation_fn is not None:
-        raise ValueError(
-            f"Table {table.name!r}: slot_variable_creation_fn of {type(parameters).__name__} works "
-            "on the host only; on a TPU the slots are parts on its hosts, which the engine creates."
-        )
+        refuse("slot_variable_creation_fn", table=table.name, kind=type(parameters).__name__)
     return table
 
 

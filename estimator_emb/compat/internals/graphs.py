@@ -10,7 +10,6 @@ from tensorflow.python.distribute import multi_worker_util as _multi_worker_util
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager import record as _record
 from tensorflow.python.framework import function_def_to_graph as _function_def_to_graph
-from tensorflow.python.framework import none_tensor as _none_tensor
 from tensorflow.python.framework import ops as _ops
 from tensorflow.python.ops import cond_v2 as _cond_v2
 from tensorflow.python.ops import control_flow_util as _control_flow_util
@@ -122,9 +121,6 @@ GLOBAL_ITERATORS = _iterator_ops.GLOBAL_ITERATORS
 
 IteratorSaveable = _iterator_ops._IteratorSaveable
 """Saves and restores the position of a graph's iterator."""
-
-NoneTensorSpec = _none_tensor.NoneTensorSpec
-"""The spec of a None in a dataset's elements. `preflight` uses it for missing labels."""
 
 external_state_policy_to_enum = _experimental_iterator_ops._convert_external_state_policy_to_enum
 """Converts a `CheckpointInputPipelineHook`'s policy to the form that `IteratorSaveable` takes."""
