@@ -1,6 +1,7 @@
 """Lets SIGTERM, SIGHUP and Ctrl-C end a call. A training ends after its step and saves."""
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from estimator_emb.guards import stopping
@@ -20,5 +21,7 @@ class StopSignals(Guard):
             return stopping.at_end_of_step(call.model_dir, call.is_chief, alone=call.hosts == 1)
         return stopping.at_once()
 
-    def evaluating(self) -> contextlib.AbstractContextManager[Any]:
-        return contextlib.nullcontext([stopping.EndEvaluation()])
+    @contextlib.contextmanager
+    def evaluating(self) -> Iterator[Any]:
+        with stopping.evaluating():
+            yield [stopping.EndEvaluation()]

@@ -3,14 +3,16 @@
 This works while a training runs in the main thread, unless the program handles these signals
 itself. The first signal ends the session after the current step, as if it were the last step, so
 hooks save the model. `train` then raises KeyboardInterrupt after Ctrl-C, or SystemExit with status
-143 after SIGTERM, 129 after SIGHUP. Before the first step it raises immediately. After that step,
-another signal ends the process by the system's default handler, even while it saves.
+143 after SIGTERM, 129 after SIGHUP. Before the first step it raises immediately. Another signal, at
+least a second later, ends the process immediately. This works even if the process hangs in
+TensorFlow, where Python's handlers would wait.
 """
 
 import contextlib
 import ctypes
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -28,6 +30,9 @@ if hasattr(signal, "SIGHUP"):  # Not on Windows.
 
 _SAME_SIGNAL_SECONDS = 1.0
 """A signal repeated within this time counts once, as `timeout` signals both process and group."""
+
+_NO_MORE_SIGNALS = b"\0"
+"""Byte that ends the thread that receives signals. Other bytes are signal numbers."""
 
 _set_handler_in_c: Any = ctypes.pythonapi.PyOS_setsig
 """Sets a C handler (None for the default), and returns the handler before."""
@@ -96,6 +101,20 @@ def at_once() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def evaluating() -> Iterator[None]:
+    """Makes the log line about a signal mention the training's evaluation."""
+    training = _training
+    if training is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    training.evaluates = True
+    try:
+        yield
+    finally:
+        training.evaluates = False
+
+
+@contextlib.contextmanager
 def at_system_defaults() -> Iterator[bool]:
     """Lets these signals end the process at once, also in C++, where Python's handlers wait.
 
@@ -118,7 +137,6 @@ class EndEvaluation(tf.compat.v1.train.SessionRunHook):
     def after_run(self, run_context: Any, run_values: Any) -> None:
         if requested():
             assert _training is not None
-            _training.tell("this evaluation ends, and training ends without another step")
             raise _training.exception()
 
 
@@ -131,9 +149,10 @@ class _Training(tf.compat.v1.train.SessionRunHook):
         self._is_chief = is_chief
         self._received_at = 0.0
         self._handlers: dict[signal.Signals, Any] = {}
-        self._at_defaults = contextlib.ExitStack()
+        self._pipe = (-1, -1)
+        self.reader: threading.Thread | None = None
         self._begun = False
-        self._told = False
+        self.evaluates = False
         self._step: int | None = None
 
     def install(self) -> bool:
@@ -142,13 +161,26 @@ class _Training(tf.compat.v1.train.SessionRunHook):
         for number, default in _DEFAULTS.items():
             if signal.getsignal(number) == default:
                 self._handlers[number] = signal.signal(number, self.handle)
+        if self._handlers:
+            self._watch()
         return bool(self._handlers)
 
     def uninstall(self) -> None:
-        self._at_defaults.close()
+        """Restores the handlers and waits until the thread has logged the signals received."""
+        self.restore_handlers()
+        if self.reader is not None:
+            # A byte, not end of file: a process forked by C code may hold the pipe open.
+            os.write(self._pipe[1], _NO_MORE_SIGNALS)
+            self.reader.join()
+            for end in self._pipe:
+                os.close(end)
+
+    def restore_handlers(self) -> None:
         for number, handler in self._handlers.items():
             if signal.getsignal(number) == self.handle:
                 signal.signal(number, handler)
+        if self.reader is not None:
+            signal.set_wakeup_fd(-1)
 
     def before_run(self, run_context: Any) -> None:
         self._begun = True
@@ -160,7 +192,6 @@ class _Training(tf.compat.v1.train.SessionRunHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         if self.ends_by is not None:
-            self.tell("training ends with this step")
             run_context.request_stop()
 
     def end(self, session: Any) -> None:
@@ -193,28 +224,61 @@ class _Training(tf.compat.v1.train.SessionRunHook):
             return "It saves no checkpoints, so that its steps are lost."
         return f"The model is saved in {saved}: run the program again to go on from there."
 
-    def tell(self, what: str) -> None:
-        """Logs once what ends, and lets another signal end the process at once."""
-        assert self.ends_by is not None
-        if self._told:
+    def _watch(self) -> None:
+        """Starts a thread that receives signals even while the main thread is in TensorFlow."""
+        if os.name != "posix":
             return
-        self._told = True
-        logger.warning("%s: %s. Another signal ends it at once.", self.ends_by.name, what)
-        time.sleep(max(0.0, self._received_at + _SAME_SIGNAL_SECONDS - time.monotonic()))
-        self._at_defaults.enter_context(at_system_defaults())
+        reading, writing = self._pipe = os.pipe()
+        os.set_blocking(writing, False)
+        others = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        if others != -1:
+            # The program's event loop uses the wakeup file descriptor.
+            signal.set_wakeup_fd(others)
+            os.close(writing)
+            os.close(reading)
+            return
+        self.reader = threading.Thread(target=self._read, args=[reading], daemon=True)
+        self.reader.start()
+
+    def _read(self, reading: int) -> None:
+        while (byte := os.read(reading, 1)) != _NO_MORE_SIGNALS:
+            if byte[0] in self._handlers:
+                self._receive(signal.Signals(byte[0]))
 
     def handle(self, number: int, frame: Any) -> None:
-        if self.signal is None:
-            self.signal, self._received_at = signal.Signals(number), time.monotonic()
+        if self.reader is None:
+            self._receive(signal.Signals(number))
+        elif self.signal is None:
+            self.signal = signal.Signals(number)  # The thread has not run yet.
         if not self._begun:
             raise self.exception()
+
+    def _receive(self, number: signal.Signals) -> None:
+        now = time.monotonic()
+        if not self._received_at:
+            self._received_at = now
+            self.signal = number
+            if self._begun:
+                what = "this evaluation ends, and training" if self.evaluates else "training"
+                when = "without another step" if self.evaluates else "with this step"
+                logger.warning(
+                    "%s: %s ends %s. Another signal ends it at once.", number.name, what, when
+                )
+                # Again, because a busy machine may take more than a second to log the line.
+                self._received_at = time.monotonic()
+        elif now - self._received_at > _SAME_SIGNAL_SECONDS:
+            with contextlib.suppress(OSError):  # After SIGHUP the terminal is gone.
+                print(f"estimator_emb: {number.name} again: ended at once.", file=sys.stderr)
+                sys.stderr.flush()
+            os._exit(128 + number)
 
 
 def _in_forked_process() -> None:
     """Restores the handlers in a forked process, because pools end processes by SIGTERM."""
     global _training
     if _training is not None:
-        _training.uninstall()
+        _training.restore_handlers()
+        _training.reader = None  # The thread and its pipe belong to the parent process.
         _training = None
 
 

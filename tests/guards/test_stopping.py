@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import harness
 import id_program
@@ -59,15 +60,15 @@ def input_that_sends(number, batch, repeat=1):
 
 
 @pytest.fixture(autouse=True)
-def handlers(caplog, monkeypatch):
+def handlers(caplog):
     """Sets the default handlers, as a program finds them, and restores them afterwards."""
-    monkeypatch.setattr(stopping, "_SAME_SIGNAL_SECONDS", 0.1)
     caplog.set_level(logging.WARNING, "estimator_emb")
     before = {number: signal.signal(number, default) for number, default in DEFAULTS.items()}
     yield
     for number, default in DEFAULTS.items():
         assert signal.getsignal(number) == default
         signal.signal(number, before[number])
+    assert signal.set_wakeup_fd(-1) == -1
 
 
 @pytest.mark.fast(1)
@@ -80,7 +81,9 @@ def handlers(caplog, monkeypatch):
         pytest.param("emulated, pipelined", signal.SIGINT, marks=pytest.mark.slow),
     ],
 )
-def test_a_signal_ends_a_training_at_the_end_of_a_step(way, number, tmp_path, caplog):
+def test_a_signal_ends_a_training_at_the_end_of_a_step(way, number, tmp_path, caplog, monkeypatch):
+    # A busy machine may take long between two signals.
+    monkeypatch.setattr(stopping, "_SAME_SIGNAL_SECONDS", 600.0)
     options = {**WAYS[way], "iterations": 50 if way != "host" else 1}
     estimator = make(tmp_path, **options)
     hooks = [CheckpointInputPipelineHook(estimator, "ignore")]
@@ -104,6 +107,19 @@ def test_a_signal_ends_a_training_at_the_end_of_a_step(way, number, tmp_path, ca
     # The next training resumes there, and ends by itself.
     estimator.train(input_that_sends(number, 0), hooks=hooks, max_steps=step + 2)
     assert estimator.get_variable_value("global_step") == step + 2
+
+
+def test_the_end_waits_for_the_thread_that_receives_the_signal(tmp_path, caplog, monkeypatch):
+    """The thread is late here, as on a busy machine."""
+    receive = stopping._Training._receive
+    monkeypatch.setattr(
+        stopping._Training, "_receive", lambda *args: time.sleep(0.5) or receive(*args)
+    )
+    with pytest.raises(SystemExit):
+        make(tmp_path).train(input_that_sends(signal.SIGTERM, 2), max_steps=40)
+    begins, ends = harness.said(caplog)
+    assert begins.startswith("SIGTERM: training ends with this step.")
+    assert ends.startswith("SIGTERM ended the training at step ")
 
 
 def test_a_signal_before_the_first_step_ends_at_once(tmp_path, caplog):
@@ -188,6 +204,19 @@ def test_a_training_in_a_thread_sets_no_handlers(tmp_path):
     assert seen == [list(DEFAULTS.values())]
 
 
+def test_the_wakeup_of_an_event_loop_is_kept(tmp_path):
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing)
+    try:
+        with pytest.raises(SystemExit):
+            make(tmp_path).train(input_that_sends(signal.SIGTERM, 2), max_steps=40)
+    finally:
+        assert signal.set_wakeup_fd(-1) == writing
+    os.close(reading)
+    os.close(writing)
+
+
 def test_a_forked_process_has_default_handlers(tmp_path):
     status = []
 
@@ -248,7 +277,7 @@ def slowly(ids):
     reads.append(0)
     if len(reads) == 4:
         print("trains", flush=True)
-        time.sleep(1)
+        time.sleep(10_000 if how == "hangs" else 1)
     return ids
 
 def input_fn(params):
@@ -256,16 +285,7 @@ def input_fn(params):
     ids = ids.map(lambda ids: tf.ensure_shape(tf.numpy_function(slowly, [ids], tf.int64), [4, 1]))
     return ids.map(lambda ids: {"id": ids})
 
-class Hangs(tf.compat.v1.train.SessionRunHook):
-    def begin(self):
-        self.hang = tf.numpy_function(lambda: time.sleep(10_000), [], [])
-
-    def end(self, session):
-        print("hangs", flush=True)
-        session.run(self.hang)
-
-hooks = [Hangs()] if how == "hangs" else []
-tests.make(model_dir).train(input_fn, hooks=hooks, max_steps=1000000)
+tests.make(model_dir).train(input_fn, max_steps=1000000)
 print("goes on", flush=True)
 """
 
@@ -280,8 +300,8 @@ print("goes on", flush=True)
         ("python", "steps", signal.SIGINT, -signal.SIGINT),
         ("python", "steps", signal.SIGTERM, 143),
         ("run", "steps", signal.SIGHUP, 129),
-        ("python", "hangs", signal.SIGINT, -signal.SIGINT),
-        ("run", "hangs", signal.SIGTERM, -signal.SIGTERM),
+        ("python", "hangs", signal.SIGINT, 130),
+        ("run", "hangs", signal.SIGTERM, 143),
     ],
 )
 def test_a_stopped_program_prints_few_lines(runner, how, number, status, tmp_path):
@@ -294,23 +314,25 @@ def test_a_stopped_program_prints_few_lines(runner, how, number, status, tmp_pat
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=processes.default_signals,
     )
     assert process.stdout.readline() == "trains\n", process.communicate()[1]
     process.send_signal(number)
     if how == "hangs":
-        assert process.stdout.readline() == "hangs\n", process.communicate()[1]
-        process.send_signal(number)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(2)
+        # A busy machine may take the first signals for the same signal, so send more.
+        while process.poll() is None:
+            process.send_signal(number)
+            time.sleep(1.5)
     output, log = process.communicate(timeout=processes.HANGS)
     assert output == ""
     assert process.returncode == status, log
     lines = log[log.index(f"{number.name}: training ends with this step.") :].splitlines()
     shown = [line for line in lines if line.startswith("estimator_emb: step ")]
-    # On a busy machine, the dataset may take more than a second to end.
-    lines = [line for line in lines if line not in shown and "still reads" not in line]
+    lines = [line for line in lines if line not in shown]
     assert len(lines) <= 14, log
     if how == "hangs":
-        assert len(lines) == 1
+        assert lines[-1] == f"estimator_emb: {number.name} again: ended at once."
         return
     saved, step = tf.train.latest_checkpoint(model_dir), harness.last_step(model_dir)
     assert shown[-1].startswith(f"estimator_emb: step {step:,} of 1,000,000, loss ")
