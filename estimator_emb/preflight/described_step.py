@@ -214,8 +214,8 @@ class _Core(CoresOfTPU):
         super().check(batch, pending)
         self._pending = pending
         if pending:
-            given = [*pending.activations.values(), *pending.others.values()]
-            self._taken.arguments[:0] = given
+            stand_ins = [of_cores[0] for of_cores in pending.stand_ins.values()]
+            self._taken.arguments[:0] = [*stand_ins, *pending.others.values()]
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
