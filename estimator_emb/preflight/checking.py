@@ -39,9 +39,9 @@ def check_program(
 
     It builds the step of one core and looks up every op and type among the TPU's kernels. If the
     extra `[preflight]` is installed, it also asks the TPU's own compiler. It computes the memory
-    that tables take. It also builds the graph of `use_tpu=True` for a TPU that is only described,
-    and reports the errors. So it calls model_fn twice and input_fn several times. This reads no
-    record unless input_fn itself does. It trains and writes nothing.
+    that tables take. It also makes the estimator as with `use_tpu=True` for a TPU that is only
+    described, and reports the errors. It calls model_fn once, and input_fn as often as a TPU does.
+    This reads no record unless input_fn itself does. It trains and writes nothing.
 
     Args:
       estimator: the estimator of the program; if it has use_tpu=False, the step is built as with
