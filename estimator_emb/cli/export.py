@@ -98,7 +98,7 @@ def _export(options: argparse.Namespace) -> None:
         print(escaped(path))
     told = exporting.format_of(options.to).told(options.out.rstrip("/"), options.slots)
     if told:
-        print(escaped(told))
+        print("\n".join(map(escaped, told.split("\n"))))
 
 
 main = parsing.prints_errors(_check, _export)
