@@ -3,12 +3,14 @@
 import json
 
 import harness
+import numpy as np
 import processes
 import pytest
 import sampling
 import worker
 
 CONFIGURATIONS = list(worker.CONFIGURATIONS)
+OPS = ", TensorFlow's ops"
 
 
 @pytest.mark.slow
@@ -34,3 +36,17 @@ def test_a_malformed_batch_trains_right_or_is_named(configuration, native_librar
     said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert [one for one in said if "wrong" in one] == []
     assert [one["seed"] for one in said] == seeds
+
+
+@pytest.mark.slow
+def test_native_kernels_and_ops_say_the_same_of_a_malformed_batch(native_library, monkeypatch):
+    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "1")
+    ways = [worker.Program(*worker.CONFIGURATIONS[f"one core{ops}"]) for ops in ("", OPS)]
+    said = []
+    for seed in range(60):
+        given, slopes, _ = worker.generated(ways[0], np.random.default_rng(seed))
+        native, ops = (program.run(given, slopes) for program in ways)
+        if isinstance(ops, str):
+            said.append([one.partition("\n")[0] for one in (native, ops)])
+    assert len(said) > 20
+    assert [native for native, _ in said] == [ops for _, ops in said]
