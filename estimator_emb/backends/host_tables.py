@@ -9,7 +9,7 @@ from typing import Any
 from estimator_emb.backends.base import EstimatorRequest
 from estimator_emb.catalog import environment, extras
 from estimator_emb.engine.dropped import DroppedIds
-from estimator_emb.engine.engine import Place, TableStep
+from estimator_emb.engine.engine import TablePlace, TableStep
 from estimator_emb.engine.kernels import Kernels, TensorFlowKernels
 from estimator_emb.engine.pipelining import LookaheadBuffer
 from estimator_emb.engine.tables.storage import StoredTable
@@ -30,18 +30,18 @@ class HostTables:
         if request.spec is not None:
             check_for_host(request.spec, request.tables)
 
-    def in_process(self, call: Call, config: Any) -> Place:
+    def in_process(self, call: Call, config: Any) -> TablePlace:
         """Returns the place of tables in this process or on its parameter servers."""
         servers = () if call.exporting else tf_config.servers(config)
         choose = functools.partial(kernels_for, servers=servers)
-        return Place(
+        return TablePlace(
             TensorFlowKernels if call.exporting else choose,
             in_this_process=not servers,
             shards=max(len(servers), 1),
         )
 
     def step(
-        self, guards: GraphGuards, place: Place, batch_size: int | None = None
+        self, guards: GraphGuards, place: TablePlace, batch_size: int | None = None
     ) -> TableStep | None:
         """Returns the `TableStep` that all cores of a graph share. None without a spec."""
         if self._request.spec is None:

@@ -45,7 +45,7 @@ from estimator_emb.spec.resolved import Table
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class TablePlace:
     """Where the tables of a graph are. By default, they are in this process.
 
     Attributes:
@@ -91,7 +91,7 @@ class TableStep:
     spec: EmbeddingConfigSpec
     tables: Sequence[Table]
     training: bool
-    place: Place = Place()
+    place: TablePlace = TablePlace()
     cores: Cores = dataclasses.field(default_factory=Cores)
     batch_size: int | None = None
     dropped: DroppedIds | None = None

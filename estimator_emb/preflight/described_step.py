@@ -33,7 +33,7 @@ from estimator_emb.compat.internals.tpu_estimator import (
     OutfeedHostCall,
     TPUEstimatorReplicaContext,
 )
-from estimator_emb.engine.engine import PendingLookup, Place, TableStep
+from estimator_emb.engine.engine import PendingLookup, TablePlace, TableStep
 from estimator_emb.estimator import TPUEstimator
 from estimator_emb.guards import watching
 from estimator_emb.guards.checks.program_checks import takes
@@ -136,7 +136,7 @@ class _DescribedTPU(EmulatedTPU):
         tpu_config = self._config.tpu_config._replace(num_shards=replicas)
         self._config = self._config.replace(tpu_config=tpu_config)
 
-    def tables(self, guards: GraphGuards, place: Place, context: Any) -> TableStep | None:
+    def tables(self, guards: GraphGuards, place: TablePlace, context: Any) -> TableStep | None:
         return self._local.tables.step(guards, place, context.own_batch_size)
 
 

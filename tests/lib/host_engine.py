@@ -12,7 +12,7 @@ import tensorflow as tf
 import estimator_emb as ee
 from estimator_emb.engine.cores import Cores
 from estimator_emb.engine.dropped import DroppedIds
-from estimator_emb.engine.engine import Place, TableStep
+from estimator_emb.engine.engine import TablePlace, TableStep
 from estimator_emb.engine.kernels import TensorFlowKernels
 from estimator_emb.native.native_kernels import NativeKernels, rule_arguments
 from estimator_emb.native.select_kernels import kernels_for
@@ -78,7 +78,7 @@ def steps(
             spec,
             tables_of(spec),
             training=True,
-            place=Place(kernels_for, shards=shards),
+            place=TablePlace(kernels_for, shards=shards),
             cores=cores,
             dropped=DroppedIds(count=True) if drop else None,
             summarizes=summarizes,

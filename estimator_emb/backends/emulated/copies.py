@@ -15,7 +15,7 @@ from estimator_emb.backends.emulated import topology
 from estimator_emb.backends.emulated.computation import Computation
 from estimator_emb.catalog.slices import Slice
 from estimator_emb.engine.cores import Cores
-from estimator_emb.engine.engine import PendingLookup, Place
+from estimator_emb.engine.engine import PendingLookup, TablePlace
 from estimator_emb.guards.guard import Runs
 from estimator_emb.reporting.text_columns import counted
 from estimator_emb.spec import options
@@ -30,7 +30,7 @@ class Execution(Protocol):
     """
 
     load: tf.Operation | None
-    place: Place
+    place: TablePlace
 
     def running(self) -> contextlib.AbstractContextManager[Any]:
         """Returns a context in which model_fn builds core 0's step."""
@@ -108,7 +108,7 @@ class _CopiedStep:
 
     def __init__(self, cores: Cores):
         self._cores = cores
-        self.place = Place(host_tables.kernels_for, on_tpu=True)
+        self.place = TablePlace(host_tables.kernels_for, on_tpu=True)
 
     def running(self) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext()

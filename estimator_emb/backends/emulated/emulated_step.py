@@ -39,7 +39,7 @@ from estimator_emb.compat.internals.tpu_estimator import (
     increase_eval_step_op,
 )
 from estimator_emb.engine.cores import Cores
-from estimator_emb.engine.engine import PendingLookup, Place, TableStep
+from estimator_emb.engine.engine import PendingLookup, TablePlace, TableStep
 from estimator_emb.engine.ordering import accesses, structure
 from estimator_emb.guards.guard import ModelBatch
 from estimator_emb.guards.watching import GraphGuards
@@ -78,7 +78,7 @@ class CoresOfTPU(driver.Runner):
         self._values: dict[str, Any] = {}
 
     @property
-    def place(self) -> Place:
+    def place(self) -> TablePlace:
         return self._execution.place
 
     def says(self) -> str:

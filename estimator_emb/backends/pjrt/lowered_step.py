@@ -30,7 +30,7 @@ from estimator_emb.compat.internals.estimators import ModeKeys
 from estimator_emb.compat.internals.graphs import control_flow_util, gen_random_ops
 from estimator_emb.compat.internals.patches import Changes
 from estimator_emb.engine.cores import Cores
-from estimator_emb.engine.engine import LiveTables, PendingLookup, Place, in_update
+from estimator_emb.engine.engine import LiveTables, PendingLookup, TablePlace, in_update
 from estimator_emb.engine.ordering import reads_before_writes, structure
 
 _KERAS = "tf_keras.src.utils.control_flow_util"
@@ -53,11 +53,11 @@ class StepOnDevices:
         agreement: Agreement | None,
     ):
         self.load: tf.Operation | None = None
-        self.place = Place(host_tables.kernels_for, on_tpu=True)
+        self.place = TablePlace(host_tables.kernels_for, on_tpu=True)
         if keeps_tables:
             part = None if agreement is None else (agreement.number, agreement.count)
             words = "in the memory of the devices"
-            self.place = Place(KernelsOnDevices, True, part=part, on_tpu=True, words=words)
+            self.place = TablePlace(KernelsOnDevices, True, part=part, on_tpu=True, words=words)
         self._live: LiveTables | None = None
         self._devices = devices
         self._cores = cores
