@@ -163,6 +163,10 @@ def _is_set_up() -> bool:
     return bool(logging.root.handlers) or logging.root.level != logging.WARNING
 
 
+_PROBE = logging.makeLogRecord({"name": "name", "levelname": "INFO", "msg": "text"})
+_PROBE.message = _PROBE.getMessage()
+
+
 def _is_implicit(handler: logging.Handler) -> bool:
     """Returns whether a root handler looks like the one that a library's log call adds.
 
@@ -174,7 +178,7 @@ def _is_implicit(handler: logging.Handler) -> bool:
         type(handler) is logging.StreamHandler
         and handler.level == logging.NOTSET
         and handler.stream is sys.stderr
-        and getattr(handler.formatter, "_fmt", None) == logging.BASIC_FORMAT
+        and handler.format(_PROBE) == logging.BASIC_FORMAT % vars(_PROBE)
     )
     main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
     return is_default and not any("basicConfig" in line for line in linecache.getlines(main))
