@@ -99,7 +99,7 @@ def test_a_worker_that_does_not_answer_is_not_waited_for(cluster, caplog, monkey
     processes.until(lambda: said in harness.said(caplog))
 
 
-def test_train_and_evaluate_returns_in_a_server(tmp_path, monkeypatch):
+def test_train_and_evaluate_ends_a_server(tmp_path, monkeypatch):
     cluster = processes.addresses(chief=1, ps=1)
     estimators, returned = {}, []
     for job in cluster:
@@ -110,12 +110,15 @@ def test_train_and_evaluate_returns_in_a_server(tmp_path, monkeypatch):
 
     def train(job):
         specs = ee.TrainSpec(input_fn, max_steps=3), ee.EvalSpec(input_fn, steps=1)
-        returned.append((job, ee.train_and_evaluate(estimators[job], *specs)))
+        try:
+            returned.append((job, ee.train_and_evaluate(estimators[job], *specs)))
+        except SystemExit as end:
+            returned.append((job, f"status {end.code}"))
 
     server = in_thread(train, "ps")
     train("chief")
     server.join(processes.HANGS)
-    assert sorted(returned) == [("chief", None), ("ps", None)]
+    assert sorted(returned) == [("chief", None), ("ps", "status 0")]
     assert harness.last_step(tmp_path) == 3
 
 

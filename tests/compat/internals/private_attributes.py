@@ -7,23 +7,17 @@ has only one version. The reason for an attribute that only some versions have b
 `estimator_emb.compat.internals`.
 """
 
-import importlib
-
 import tensorflow as tf
 
 from estimator_emb.compat.internals import column_classes, graphs, tpu
 
 _v1 = tf.compat.v1
-_keras = tf.keras.Model.__module__.partition(".")[0]
-_keras_backend = importlib.import_module(f"{_keras}.src.backend")
 
 with tf.Graph().as_default():
     _variable = _v1.get_variable("any", [1], use_resource=True)
     _variable_store = graphs.default_variable_store()
-    _mapped = tf.data.Dataset.range(1).map(lambda one: one)
 
 ATTRIBUTES = {
-    _keras_backend: {"_SEED_GENERATOR": "the seed of a RunConfig is that of Keras's layers too"},
     tf.Operation: {
         "_add_control_input": "a read of a step is ordered before the writes",
         "_add_control_inputs": "what was built before waits for checks and lookups",
@@ -53,12 +47,6 @@ ATTRIBUTES = {
         "map_structure": "a batch, tensor by tensor",
         "pack_sequence_as": "a batch of other tensors",
     },
-    _mapped: {
-        "_functions": "an error in a dataset's function names the feature that it makes",
-        "_inputs": "the same, of the datasets that a dataset is made from",
-        "_variant_tensor": "the op that was given the tensors of a feature",
-    },
-    _mapped._functions()[0]: {"_input_structure": "the features that a function is given"},
     graphs.custom_gradient: {
         "get_variable_by_name": "what is computed again may read the helper variable"
     },
