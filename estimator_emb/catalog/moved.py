@@ -36,6 +36,10 @@ NAMES = {
         "record_operation_backprop_only record_operation_forwardprop_only should_record_backprop "
         "stop_recording"
     },
+    "estimator.canned.dnn": {"estimator.canned.dnn": "_dnn_logit_fn_builder=dnn_logit_fn_builder"},
+    "estimator.canned.linear": {
+        "estimator.canned.linear": "_linear_logit_fn_builder=linear_logit_fn_builder"
+    },
     "feature_column.feature_column_v2": {"feature_column.feature_column_v2_types": "FeatureColumn"},
     "framework.graph_util": {"framework.convert_to_constants": "convert_variables_to_constants"},
     "framework.graph_util_impl": {

@@ -24,9 +24,10 @@ import types
 import warnings
 from collections.abc import Callable, Iterable
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+import tensorflow as tf
 
 from estimator_emb.compat.internals.patches import AliasFinder, Changes
 
@@ -157,6 +158,27 @@ def _with_interpolation(original: Callable[..., Any]) -> Callable[..., Any]:
     return quantile
 
 
+def _with_generators(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Lets `numpy.sum` add what a generator yields. NumPy 2.4 refuses generators."""
+
+    @functools.wraps(original)
+    def sum_(a: Any, *args: Any, **kwargs: Any) -> Any:
+        return sum(a) if isinstance(a, types.GeneratorType) else original(a, *args, **kwargs)
+
+    return sum_
+
+
+def _takes(call: Callable[[], Any]) -> bool:
+    """Returns whether a call raises no TypeError."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            call()
+        except TypeError:
+            return False
+    return True
+
+
 def _reads_bytes() -> bool:
     with warnings.catch_warnings(), contextlib.suppress(ValueError):
         warnings.simplefilter("ignore")
@@ -168,11 +190,34 @@ def _reads_bytes() -> bool:
 def _changed_functions() -> dict[str, Any]:
     """Returns the NumPy functions that have lost an argument, wrapped to take it again."""
     changed = {} if _reads_bytes() else {"fromstring": _with_binary_mode(np.fromstring)}
+    if not _takes(lambda: cast(Any, np.sum)(one for one in (1,))):
+        changed["sum"] = _with_generators(np.sum)
     for name in ("quantile", "percentile", "nanquantile", "nanpercentile"):
         function = getattr(np, name)
         if "interpolation" not in inspect.signature(function).parameters:
             changed[name] = _with_interpolation(function)
     return changed
+
+
+_INT64_LIST = tf.train.Int64List
+
+
+class _TakesBools(type):
+    """Makes `_Int64List` the class tf.train.Int64List in everything but its calls."""
+
+    def __call__(cls, value: Iterable[Any] = (), **more: Any) -> Any:
+        numbers = (int(one) if isinstance(one, (bool, np.bool_)) else one for one in value)
+        return _INT64_LIST(value=numbers, **more)
+
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(_INT64_LIST, name)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, _INT64_LIST)
+
+
+class _Int64List(metaclass=_TakesBools):
+    """`tf.train.Int64List`, which takes True as 1 again. protobuf 7 refuses it."""
 
 
 def supply(changes: Changes) -> None:
@@ -197,6 +242,8 @@ def supply(changes: Changes) -> None:
             changes.set_attribute(owner, name, value)
     for name, function in _changed_functions().items():
         changes.set_attribute(np, name, function)
+    if not _takes(lambda: _INT64_LIST(value=[True])):
+        changes.set_attribute(tf.compat.v1.train, "Int64List", _Int64List)
     if importlib.util.find_spec("imp") is None:
         changes.set_module("imp", _imp())
     if importlib.util.find_spec("distutils") is None:

@@ -86,6 +86,12 @@ def bind(contrib_place: str | None = None) -> None:
         changes.pop_all()  # The changes stay.
 
 
+_CELLS = (
+    "BasicLSTMCell BasicRNNCell DeviceWrapper DropoutWrapper GRUCell LSTMCell LSTMStateTuple "
+    "MultiRNNCell RNNCell ResidualWrapper"
+)
+
+
 def _restore_layers(changes: Changes) -> None:
     """Makes TensorFlow's private layers and cells those of `tf.layers` and `tf.nn.rnn_cell`.
 
@@ -101,8 +107,8 @@ def _restore_layers(changes: Changes) -> None:
     package = importlib.import_module("tensorflow.python.layers")
     for name in [*names, "layers"]:
         changes.hide_attribute(package, name)
-    cells = vars(v1.nn.rnn_cell)
-    own = {name: cell for name, cell in cells.items() if isinstance(cell, type)}
+    # TensorFlow loads this module when a name of it is read.
+    own = {name: getattr(v1.nn.rnn_cell, name) for name in _CELLS.split()}
     own["LayerRNNCell"] = v1.nn.rnn_cell.LSTMCell.__base__
     for name in ("rnn_cell", "rnn_cell_impl"):
         path = f"tensorflow.python.ops.{name}"

@@ -532,3 +532,18 @@ def test_imports_of_a_package_are_kept():
         "import estimator_emb\nfrom tensorflow import estimator\nestimator_emb.ModeKeys\n"
     )
     assert [finding.text for finding in left(result)] == ["tf.estimator is still used, see below."]
+
+
+@pytest.mark.parametrize(
+    "program, count",
+    [
+        ("import tensorflow as tf\ntf.nn.dropout(x, 0.9)", 1),
+        ("import tensorflow as tf\ntf.placeholder\ntf.nn.dropout(x, keep)", 1),
+        ("import tensorflow as tf\ntf.nn.dropout(x, 0.1)", 0),
+        ("import tensorflow as tf\ntf.nn.dropout(x, rate=0.9)", 0),
+        ("import tensorflow.compat.v1 as tf\ntf.nn.dropout(x, 0.9)", 0),
+    ],
+)
+def test_dropout_that_keeps_its_argument_is_reported(program, count):
+    said = [one.text for one in left(rewrite(program)) if "nn.dropout" in one.text]
+    assert len(said) == count and all("rate=1 - keep_prob" in text for text in said)

@@ -99,6 +99,18 @@ def test_a_supplied_name_gives_the_old_result(name, supplied):
     np.testing.assert_array_equal(use(), want)
 
 
+def test_sum_takes_generators_and_int64_list_takes_bools(supplied):
+    assert np.sum(one for one in (1, 2)) == 3 and np.sum([[1, 2], [3, 4]], axis=0).tolist() == [
+        4,
+        6,
+    ]
+    int64_list = tf.compat.v1.train.Int64List
+    made = int64_list(value=[True, np.False_, 7])
+    assert list(made.value) == [1, 0, 7] and isinstance(made, int64_list)
+    feature = tf.compat.v1.train.Feature(int64_list=made)
+    assert int64_list.FromString(made.SerializeToString()) == feature.int64_list
+
+
 @pytest.mark.parametrize("name", ["fromstring", "find_common_type", "asfarray", "in1d", "trapz"])
 def test_a_numpy_with_the_name_gives_the_same_result(name):
     if name not in vars(np) or (name == "fromstring" and not removed_aliases._reads_bytes()):

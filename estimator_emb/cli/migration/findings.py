@@ -229,6 +229,17 @@ class Findings:
 
     def _about_tf1(self) -> None:
         seen = self.tf1_names()
+        for call in self._program.calls:
+            if self._names.get(call.func) == "tensorflow.nn.dropout" and len(call.args) > 1:
+                second = call.args[1]
+                keeps = re.fullmatch(r"(0?\.[5-9]\d*|1\.0*)", self._code(second.value))
+                if second.keyword is None and (seen or keeps):
+                    self._add(
+                        call,
+                        BEHAVIOUR,
+                        f"{self._code(call)}: the second argument is the share that TensorFlow 1 "
+                        "keeps, and that TensorFlow 2 drops. Write rate=1 - keep_prob.",
+                    )
         if not seen:
             return
         listed = ", ".join(list(seen)[:3]) + (f" and {len(seen) - 3} more" if len(seen) > 3 else "")

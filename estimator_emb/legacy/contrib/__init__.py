@@ -204,14 +204,17 @@ def add_contrib(changes: Changes, wheel: wheels.Wheel | None = None) -> ModuleTy
 
 
 def _add_todays(module: ModuleType) -> None:
-    """Gives an original module the names that TensorFlow has today in another place."""
+    """Gives an original module the names that TensorFlow has today in another place.
+
+    Modules inside a module of `tf.contrib` keep their own names, which their functions use.
+    """
     path = module.__name__.removeprefix(f"{NAME}.")
     owner = contrib_names.MODULES.get(contrib_names.NAMESPACES.get(path, ""))
     if owner is None:
         return
     for name, where in owner.members.items():
         found = None if where.startswith(_OURS) else _member(owner, name)
-        if found is not None:
+        if found is not None and ("." not in path or name not in vars(module)):
             setattr(module, name, found)
 
 

@@ -65,6 +65,41 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             self._complete(module)
 
 
+def _gather_tree(
+    step_ids: Any, parent_ids: Any, max_sequence_lengths: Any, end_token: Any, name: Any = None
+) -> tf.Tensor:
+    """Returns the ids of full beams [time, batch, beam], from each step's ids and parent beams.
+
+    From the last step of a sample on, each beam continues with its parent at the step before. After
+    its first end token, a beam has only end tokens.
+    """
+    where = tf.raw_ops.SelectV2
+    with tf.compat.v1.name_scope(name, "GatherTree"):
+        ids = tf.convert_to_tensor(step_ids)
+        end = tf.cast(end_token, ids.dtype)
+        times, batch, beam = tf.unstack(tf.shape(ids), num=3)
+
+        def back(later: Any, step: Any) -> Any:
+            beams, _ = later
+            found, parents, time = step
+            within = (time < max_sequence_lengths)[:, None]
+            found = where(condition=within, t=tf.gather(found, beams, batch_dims=1), e=end)
+            parents = tf.gather(parents, beams, batch_dims=1)
+            return where(condition=within, t=parents, e=beams), found
+
+        start = tf.broadcast_to(tf.range(beam), [batch, beam])
+        steps = ids, tf.convert_to_tensor(parent_ids), tf.range(times)
+        _, full = tf.scan(back, steps, (start, tf.zeros_like(ids[0])), reverse=True)
+        ended = tf.cumsum(tf.cast(tf.equal(full, end), tf.int32), exclusive=True) > 0
+        return where(condition=ended, t=end, e=full)
+
+
+_IN_PYTHON = {"gather_tree": _gather_tree}
+"""Op in C++ that TensorFlow lacks -> a function of TensorFlow's ops."""
+_RENAMED = {"sparse_feature_cross_v2": "SparseCross"}
+"""Wrapper -> TensorFlow's op that does the same."""
+
+
 class _GeneratedOps(ModuleType):
     """A module of wrappers of C++ ops."""
 
@@ -73,14 +108,15 @@ class _GeneratedOps(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        op = getattr(tf.raw_ops, "".join(part.capitalize() for part in name.split("_")), None)
+        if name in _IN_PYTHON:
+            return _IN_PYTHON[name]
+        kernel = _RENAMED.get(name, "".join(part.capitalize() for part in name.split("_")))
+        op = getattr(tf.raw_ops, kernel, None)
         arguments = list(inspect.signature(op).parameters) if op is not None else []
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            if op is None:
-                raise NotImplementedError(
-                    f"{self.__name__}.{name} is an op in C++ that only TensorFlow 1 has."
-                )
+            if op is None:  # Not a NotImplementedError, which seq2seq.dynamic_decode ignores.
+                raise RuntimeError(f"{self.__name__}.{name} is a C++ op that TensorFlow 2 lacks.")
             return op(**dict(zip(arguments, args, strict=False)), **kwargs)
 
         return call

@@ -12,6 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
+_train = tf.compat.v1.train
+
 
 def _decorate(*_: Any, **__: Any) -> Callable[[Any], Any]:
     return lambda function: function
@@ -30,13 +32,28 @@ def _register_gradient(op_type: str) -> Callable[[Any], Any]:
     return register
 
 
+class _AnyOperation(type):
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, tf.Operation)
+
+
+class _Operation(metaclass=_AnyOperation):
+    """`tf.Operation`, made from a NodeDef as in TensorFlow 1."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        return tf.Operation.from_node_def(*args, **kwargs)
+
+
 REPLACED: dict[str, Any] = {
     # The wheel's ops in C++ need TensorFlow 1's library. `originals` has their wrappers.
     "tensorflow.contrib.util.loader.load_op_library": _nothing,
+    # It takes other arguments now. `graph_editor` copies ops with it.
+    "tensorflow.python.framework.ops.Operation": _Operation,
     # TensorFlow knows the shapes of its ops.
     "tensorflow.python.framework.common_shapes.call_cpp_shape_fn": _nothing,
     "tensorflow.python.framework.ops.RegisterGradient": _register_gradient,
     "tensorflow.python.framework.ops.RegisterShape": _decorate,
+    "tensorflow.python.pywrap_tensorflow.NewCheckpointReader": _train.NewCheckpointReader,
     # It would delete names of TensorFlow's own modules, such as nest.
     "tensorflow.python.util.all_util.remove_undocumented": _nothing,
 }
@@ -67,7 +84,7 @@ class _Gone:
         return _Gone(f"{self._path}.{name}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError(f"{self._path} left TensorFlow after version 1.15.")
+        raise RuntimeError(f"{self._path} left TensorFlow after version 1.15.")
 
     def __mro_entries__(self, bases: Any) -> tuple[type, ...]:
         return (type("Gone", (), {"__init__": self.__call__}),)
