@@ -21,6 +21,7 @@ DIFFERENT = {
     "C.scattered_embedding_lookup": "RuntimeError: .* C++ op",
     "C.interpolate_spline": 1e-4,
     "C.GGTOptimizer": 1e-4,
+    "C.RNNEstimator(C": "ValueError: Items of feature_columns must be a _FeatureColumn",
     "C.GMM(2": "ValueError: The truth value of an array",
     "C.ARRegressor": "ValueError: setting an array element",
     "C.StructuralEnsembleRegressor": "IndexError",
