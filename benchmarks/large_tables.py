@@ -44,7 +44,7 @@ def train(form: str, gigabytes: float, checkpoint: bool) -> dict[str, float]:
     import tensorflow as tf
 
     import estimator_emb as ee
-    from estimator_emb.guards.numbers import Numbers
+    from estimator_emb.guards import numbers
 
     tf.compat.v1.logging.set_verbosity("ERROR")
     vocabulary = int(gigabytes * 1e9 / TABLES / DIMENSION / 4)
@@ -65,7 +65,7 @@ def train(form: str, gigabytes: float, checkpoint: bool) -> dict[str, float]:
 
     timed(tf.compat.v1.train.Saver, "save", "save")
     timed(tf.compat.v1.train.Saver, "restore", "restore")
-    timed(Numbers, "_before_save", "look")
+    timed(numbers._Looks, "before_save", "look")
 
     def input_fn(params):
         rng = np.random.default_rng(0)

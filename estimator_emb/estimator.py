@@ -21,9 +21,10 @@ from estimator_emb.compat.internals.tpu_estimator import (
     ExportSavedModelApiVersion,
     StockTPUEstimator,
 )
-from estimator_emb.guards import calls, watching
+from estimator_emb.guards import watching
+from estimator_emb.guards.call import Call
 from estimator_emb.guards.checks import call_arguments, program_checks
-from estimator_emb.guards.guard import Call
+from estimator_emb.guards.watching import Watch, WatchedGraph
 from estimator_emb.reporting.program_calls import method_of_program
 from estimator_emb.spec import config as config_lib
 from estimator_emb.spec import tf_config
@@ -126,7 +127,7 @@ class TPUEstimator(StockTPUEstimator):
         copied = memo[id(self)] = type(self).__new__(type(self))
         request = self.backend.request
         for name, value in vars(self).items():
-            if name not in ("_model_fn", calls.CURRENT):  # These belong to this estimator.
+            if name not in ("_model_fn", watching.CURRENT):  # These belong to this estimator.
                 setattr(copied, name, copy.deepcopy(value, memo))
         copied._model_fn = copied._augment_model_fn(request.model_fn, request.batch_axis)
         return copied
@@ -164,11 +165,11 @@ class TPUEstimator(StockTPUEstimator):
         hooks, saving_listeners = map(call_arguments.listed, (hooks, saving_listeners))
         given = {"hooks": hooks, "saving_listeners": saving_listeners}
         on_tpu = self.backend.request.use_tpu
-        guards = self._guards("train", on_tpu=on_tpu, **given, steps=steps, max_steps=max_steps)
+        watch = self._watch("train", on_tpu=on_tpu, **given, steps=steps, max_steps=max_steps)
         with (
             self.backend.training(self.model_dir),
-            guards.surround() as own_hooks,
-            guards.building(self),
+            watch.surround() as own_hooks,
+            watch.building(self),
         ):
             all_hooks = [*(hooks or ()), *own_hooks]
             listeners = None if self.backend.host else saving_listeners  # The chief saves.
@@ -203,17 +204,17 @@ class TPUEstimator(StockTPUEstimator):
         def by_chief() -> Any:
             given = {"hooks": hooks, "steps": steps, "checkpoint_path": checkpoint_path}
             on_tpu = self.backend.request.use_tpu and self.backend.request.eval_on_tpu
-            guards = self._guards("evaluate", on_tpu=on_tpu, **given)
-            with guards.surround(), guards.building(self):
-                return evaluate(input_fn, steps, hooks, guards.call.checkpoint, name)
+            watch = self._watch("evaluate", on_tpu=on_tpu, **given)
+            with watch.surround(), watch.building(self):
+                return evaluate(input_fn, steps, hooks, watch.call.checkpoint, name)
 
         evaluate = super().evaluate
         return self.backend.shared(by_chief)
 
     def _evaluate_run(self, *, all_hooks: Any, output_dir: Any, **given: Any) -> Any:
         run = functools.partial(super()._evaluate_run, output_dir=output_dir, **given)
-        guards = watching.GraphGuards(self.call_of(ModeKeys.EVAL))
-        return guards.evaluate(run, all_hooks, output_dir)
+        watch = watching.watch_of(self, self._base_call(), ModeKeys.EVAL)
+        return watch.evaluate(run, all_hooks, output_dir)
 
     def predict(
         self,
@@ -243,10 +244,10 @@ class TPUEstimator(StockTPUEstimator):
         if self.backend.host:
             return
         by_example = predict_keys if yield_single_examples else ()
-        guards = self._guards("predict", checkpoint_path=checkpoint_path, predict_keys=by_example)
-        path = guards.call.checkpoint
+        watch = self._watch("predict", checkpoint_path=checkpoint_path, predict_keys=by_example)
+        path = watch.call.checkpoint
         values = super().predict(input_fn, predict_keys, hooks, path, yield_single_examples)
-        yield from guards.predictions(self, values)
+        yield from watch.predictions(self, values)
 
     def export_saved_model(
         self,
@@ -303,14 +304,14 @@ class TPUEstimator(StockTPUEstimator):
         unfinished_exports.note(self, builder)
         receivers = call_arguments.checked_receiver_fns(receivers)
         self.backend.log_export()
-        guards = self._guards("export", checkpoint_path=checkpoint_path)
-        with guards.building(self):
+        watch = self._watch("export", checkpoint_path=checkpoint_path)
+        with watch.building(self):
             return super()._add_meta_graph_for_mode(
                 builder, receivers, checkpoint_path, *args, **kwargs
             )
 
-    def _guards(self, method: str, **given: Any) -> watching.GraphGuards:
-        return watching.GraphGuards(calls.made(self._base_call(), method, **given))
+    def _watch(self, method: str, **given: Any) -> Watch:
+        return Watch.of(self._base_call(), method, **given)
 
     def _base_call(self) -> Call:
         """Returns the `Call` fields that all calls of this estimator share."""
@@ -330,22 +331,21 @@ class TPUEstimator(StockTPUEstimator):
             hosts=self.backend.hosts,
         )
 
-    def call_of(self, mode: str) -> Call:
-        """Returns the `Call` for which a graph of `mode` is built."""
-        return calls.call_of(self, self._base_call(), mode)
+    def watched(self, mode: str) -> WatchedGraph:
+        """Returns what is known of the default graph, which is built for `mode`."""
+        return watching.graph_of(self, self._base_call(), mode)
 
     def _call_input_fn(self, input_fn: Any, mode: str, input_context: Any = None) -> Any:
         if isinstance(self._params, program_checks.Params):
             self._params.mode = mode
-        input_fn = self.backend.input_fn(
-            input_fn, watching.guards_of(self.call_of(mode)), self._ctx
-        )
+        input_fn = self.backend.input_fn(input_fn, self.watched(mode), self._ctx)
         return super()._call_input_fn(input_fn, mode, input_context)
 
     def _call_model_fn(self, features: Any, labels: Any, mode: str, config: Any) -> Any:
         model_fn = functools.partial(super()._call_model_fn, features, labels, mode, config)
-        spec, guards = driver.build(self.call_of(mode), model_fn)
-        self._warm_start_settings = guards.warm_start()
+        graph = self.watched(mode)
+        spec = driver.build(graph, model_fn)
+        self._warm_start_settings = graph.warm_start()
         return spec
 
     def _augment_model_fn(self, model_fn: Callable[..., Any], batch_axis: Any) -> Any:
@@ -354,8 +354,8 @@ class TPUEstimator(StockTPUEstimator):
     def _train_with_estimator_spec(
         self, estimator_spec: Any, worker_hooks: Any, hooks: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        guards = watching.guards_of(self.call_of(ModeKeys.TRAIN))
-        estimator_spec, hooks = guards.training(estimator_spec, worker_hooks, hooks)
+        graph = self.watched(ModeKeys.TRAIN)
+        estimator_spec, hooks = graph.training(estimator_spec, worker_hooks, hooks)
         return self._train_with_hooks(estimator_spec, worker_hooks, hooks, *args, **kwargs)
 
     def _train_with_hooks(self, *args: Any, **kwargs: Any) -> Any:

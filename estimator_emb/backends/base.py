@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from estimator_emb.guards.guard import Runs
-from estimator_emb.guards.watching import GraphGuards
+from estimator_emb.guards.call import Runs
+from estimator_emb.guards.watching import WatchedGraph
 from estimator_emb.spec.config import EmbeddingConfigSpec
 from estimator_emb.spec.resolved import Table
 
@@ -79,7 +79,7 @@ class Backend(abc.ABC):
         """Returns the result of a call on the chief, on all hosts. Used outside of training."""
         return call()
 
-    def input_fn(self, input_fn: Function, guards: GraphGuards, context: Any) -> Function:
+    def input_fn(self, input_fn: Function, graph: WatchedGraph, context: Any) -> Function:
         """Returns input_fn adapted to this backend. `context` is the TPU's, or a stand-in."""
         return input_fn
 

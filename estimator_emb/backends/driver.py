@@ -3,8 +3,7 @@
 `drive` turns an input into a step:
 
 1. The runner feeds a batch, and the tables read their ids from the batch.
-2. The guards check the batch. model_fn runs inside the guards' contexts, on the activations that
-   the tables look up. The guards check the value that model_fn returned.
+2. model_fn runs on the activations that the tables look up. Checks watch it and its value.
 3. The runner replicates the step of model_fn on all cores.
 4. The tables are created under the names that model_fn has given them, and looked up.
 5. The tables' optimizers update the rows by the gradients of all cores (`engine.update`).
@@ -27,10 +26,9 @@ from estimator_emb.engine.cores import Cores
 from estimator_emb.engine.engine import PendingLookup, TableStep
 from estimator_emb.engine.tables import scopes
 from estimator_emb.engine.tables.column_reads import ColumnReads
-from estimator_emb.guards import watching
 from estimator_emb.guards.checks.program_checks import takes
-from estimator_emb.guards.guard import Call, ModelBatch
-from estimator_emb.guards.watching import GraphGuards
+from estimator_emb.guards.events import ModelBatch
+from estimator_emb.guards.watching import WatchedGraph
 from estimator_emb.reporting import console
 
 
@@ -40,19 +38,19 @@ class Replicas:
 
     Attributes:
       spec: the value that model_fn returned, with tensors that a session can run.
-      losses: the loss of each core, if the cores are replicas.
+      losses: the loss of each core. Empty if there is only the loss of `spec`.
       gradients: as in `LiveTables.apply_gradients`.
       has_tables: False if the step is only described, and its graph has no tables.
     """
 
     spec: Any
-    losses: Sequence[tf.Tensor] = ()
+    losses: Sequence[tf.Tensor]
     gradients: Any = None
     has_tables: bool = True
 
 
 class Runner:
-    """Base class that runs a model_fn once. `cores` share its batch.
+    """Base class that runs a model_fn once in `graph`. `cores` share its batch.
 
     Attributes:
       divides: whether each core takes its own part of a batch, and tables read the ids of all.
@@ -60,9 +58,9 @@ class Runner:
 
     divides = False
 
-    def __init__(self, guards: GraphGuards, cores: Cores):
-        self.guards = guards
-        self.cores = guards.cores = cores
+    def __init__(self, graph: WatchedGraph, cores: Cores):
+        self.graph = graph
+        self.cores = cores
 
     def says(self) -> str | None:
         """Returns a line to log before training, or None."""
@@ -85,7 +83,7 @@ class Runner:
 
     def replicate(self, spec: Any, pending: PendingLookup | None) -> Replicas:
         """Returns the step of model_fn on all cores."""
-        return Replicas(spec)
+        return Replicas(spec, losses=())
 
     def step(self, spec: Any, after: Any) -> Any:
         """Returns the step for the spec of `replicate`.
@@ -93,7 +91,7 @@ class Runner:
         `after` is an op or tensor that the step must run too, or None. In training, it updates the
         tables. In evaluation, it fails for a bad batch.
         """
-        if after is not None and self.guards.call.training:
+        if after is not None and self.graph.call.training:
             return spec._replace(train_op=tf.group(spec.train_op, after))
         if after is None or getattr(spec, "loss", None) is None:
             return spec
@@ -109,12 +107,12 @@ class ThisGraph(Runner):
 
     def __init__(
         self,
-        guards: GraphGuards,
+        graph: WatchedGraph,
         model_fn: Callable[..., Any],
         features: Any,
         kwargs: dict[str, Any],
     ):
-        super().__init__(guards, Cores())
+        super().__init__(graph, Cores())
         self._model_fn = model_fn
         self._given = features, kwargs.get("labels")
         self._kwargs = kwargs
@@ -135,28 +133,28 @@ class ThisGraph(Runner):
 
 def drive(runner: Runner, tables: TableStep | None) -> Any:
     """Feeds a batch, runs model_fn on it, trains its tables, and returns the step of all this."""
-    guards = runner.guards
-    call = guards.call
+    graph = runner.graph
+    call = graph.call
     if call.training:
         said = (runner.says(), tables.describe() if tables else None)
         for line in filter(None, said):
             console.say_once(line, call.model_dir)
     batch = runner.feed(tables)
     pending = None if tables is None else tables.enqueue(batch.looked_up)
-    batch = guards.before(_checked(runner, batch, pending))
+    batch = _checked(runner, batch, pending)
     batch, reads = _with_activations(runner, batch, pending)
-    with guards.around(batch), runner.running(), reads:
+    with graph.model_runs(batch, runner.cores), runner.running(), reads:
         if call.has_spec:
             scopes.record()
         spec = runner.call(batch)
-    replicas = runner.replicate(guards.after(spec), pending)
-    guards.losses = replicas.losses
-    after = None
+    replicas = runner.replicate(graph.model_returned(spec), pending)
+    live = after = None
     if pending is not None and replicas.has_tables:
-        guards.lookup = live = pending.create_tables(replicas.spec)
+        live = pending.create_tables(replicas.spec)
         trained = call.training
         after = live.update(replicas.spec, replicas.gradients) if trained else live.checked
-    return guards.built(runner.step(replicas.spec, after))
+    graph.knows(replicas.losses, live)
+    return runner.step(replicas.spec, after)
 
 
 def _checked(runner: Runner, batch: ModelBatch, pending: PendingLookup | None) -> ModelBatch:
@@ -200,13 +198,12 @@ def driven(model_fn: Callable[..., Any], run: Callable[..., Any]) -> Callable[..
     return takes(with_mode, dict.fromkeys([*names, "mode"]))
 
 
-def build(call: Call, model_fn: Callable[[], Any]) -> tuple[Any, GraphGuards]:
-    """Builds a graph, and returns its complete `EstimatorSpec` and its guards.
+def build(graph: WatchedGraph, model_fn: Callable[[], Any]) -> Any:
+    """Builds the default graph, and returns its complete `EstimatorSpec`.
 
     `model_fn` takes no arguments and drives the program's model_fn.
     """
-    guards = watching.guards_of(call)
-    guards.calling()
+    graph.begins()
     with custom_gradients.ending_with_graph(), legacy_optimizers.made():
         spec = model_fn()
-    return guards.complete(spec), guards
+    return graph.completed(spec)

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from estimator_emb.backends.base import EstimatorRequest
+from estimator_emb.backends.driver import Runner
 from estimator_emb.catalog import environment, extras
 from estimator_emb.engine.dropped import DroppedIds
 from estimator_emb.engine.engine import TablePlace, TableStep
 from estimator_emb.engine.kernels import Kernels, TensorFlowKernels
 from estimator_emb.engine.pipelining import LookaheadBuffer
 from estimator_emb.engine.tables.storage import StoredTable
-from estimator_emb.guards.guard import Call
-from estimator_emb.guards.watching import GraphGuards
+from estimator_emb.guards.call import Call
 from estimator_emb.reporting import console
 from estimator_emb.spec import options, tf_config
 from estimator_emb.spec.resolved import check_for_host
@@ -41,19 +41,20 @@ class HostTables:
         )
 
     def step(
-        self, guards: GraphGuards, place: TablePlace, batch_size: int | None = None
+        self, runner: Runner, place: TablePlace, batch_size: int | None = None
     ) -> TableStep | None:
-        """Returns the `TableStep` that all cores of a graph share. None without a spec."""
+        """Returns the `TableStep` that all cores of a runner share. None without a spec."""
         if self._request.spec is None:
             return None
+        call = runner.graph.call
         return TableStep(
             self._request.spec,
             self._request.tables,
-            guards.call.training,
+            call.training,
             place,
-            guards.cores,
+            runner.cores,
             batch_size,
-            DroppedIds(count=not guards.call.exporting) if self._drops_ids else None,
+            DroppedIds(count=not call.exporting) if self._drops_ids else None,
             self._summarizes,
         )
 

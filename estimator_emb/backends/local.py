@@ -15,11 +15,11 @@ from estimator_emb.compat.internals.tpu_estimator import (
     add_item_to_params,
 )
 from estimator_emb.engine.engine import TableStep
-from estimator_emb.guards import watching
+from estimator_emb.guards.call import Runs
 from estimator_emb.guards.checks import clusters, program_checks
 from estimator_emb.guards.checks.program_checks import takes
-from estimator_emb.guards.guard import ModelBatch, Runs
-from estimator_emb.guards.watching import GraphGuards
+from estimator_emb.guards.events import ModelBatch
+from estimator_emb.guards.watching import WatchedGraph
 from estimator_emb.reporting.console import logger
 from estimator_emb.spec.resolved import with_own_keys
 
@@ -48,18 +48,17 @@ class LocalBackend(Backend):
         if self.request.spec is not None:
             say_not_exported(self.request)
 
-    def input_fn(self, input_fn: Function, guards: GraphGuards, context: Any) -> Function:
-        input_fn = checked_input_fn(self.request, input_fn, guards, batches_ahead=1)
+    def input_fn(self, input_fn: Function, graph: WatchedGraph, context: Any) -> Function:
+        input_fn = checked_input_fn(self.request, input_fn, graph, batches_ahead=1)
         return input_fn if self.request.spec is None else with_context(input_fn)
 
     def model_fn(self, estimator: Any, augment: Function) -> Function:
         model_fn = self.request.model_fn
 
         def run(features: Any, mode: str, kwargs: dict[str, Any]) -> Any:
-            guards = watching.guards_of(estimator.call_of(mode))
-            runner = OneCore(guards, model_fn, features, kwargs)
-            place = self.tables.in_process(guards.call, estimator.config)
-            return driver.drive(runner, self.tables.step(guards, place))
+            runner = OneCore(estimator.watched(mode), model_fn, features, kwargs)
+            place = self.tables.in_process(runner.graph.call, estimator.config)
+            return driver.drive(runner, self.tables.step(runner, place))
 
         return augment(driver.driven(model_fn, run), self.request.batch_axis)
 
@@ -98,12 +97,12 @@ def say_not_exported(request: EstimatorRequest) -> None:
 
 
 def checked_input_fn(
-    request: EstimatorRequest, input_fn: Function, guards: GraphGuards, batches_ahead: int
+    request: EstimatorRequest, input_fn: Function, graph: WatchedGraph, batches_ahead: int
 ) -> Function:
-    """Returns an input_fn that guards check, with extra batches if lookups run a step ahead."""
+    """Returns an input_fn that is checked, with extra batches if lookups run a step ahead."""
     spec = request.spec
-    input_fn = program_checks.checked_input_fn(input_fn, guards.returned)
-    if spec and spec.pipeline_execution_with_tensor_core and guards.call.training:
+    input_fn = program_checks.checked_input_fn(input_fn, graph.input_returned)
+    if spec and spec.pipeline_execution_with_tensor_core and graph.call.training:
         input_fn = with_one_more(input_fn, batches_ahead)
     return input_fn
 
@@ -116,7 +115,7 @@ class OneCore(driver.ThisGraph):
             return super().feed(tables)
         features, labels = self._given
         params = self._kwargs.get("params")
-        if params is not None and not self.guards.call.exporting:
+        if params is not None and not self.graph.call.exporting:
             add_item_to_params(params, "context", HostContext(call_from_input_fn=False))
         features = looked_up = with_own_keys(tables.tables, features)
         if isinstance(features, Mapping):
@@ -124,7 +123,7 @@ class OneCore(driver.ThisGraph):
         return ModelBatch(features, labels, looked_up=looked_up)
 
     def running(self) -> contextlib.AbstractContextManager[Any]:
-        return self.cores.running(shard_context=self.guards.call.has_spec)
+        return self.cores.running(shard_context=self.graph.call.has_spec)
 
 
 class HostContext(TPUContext):

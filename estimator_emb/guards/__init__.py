@@ -1,5 +1,5 @@
-"""Guards: checks, hooks and explanations for an estimator's calls and their graphs.
+"""Watches an estimator's calls and their graphs: checks, and the explanations of errors.
 
-Each guard is a class in its own file. `every.GUARDS` lists all guards in the order in which they
-run. Only the module `watching` calls them.
+There is a file for each subject. A check is a function in the file of its subject. `events` lists
+the events for which a check can be registered, and `watching` runs the checks.
 """

@@ -16,8 +16,8 @@ import tensorflow as tf
 from estimator_emb.checkpoints.restoring import saver
 from estimator_emb.engine.ordering import reads_before_writes, structure
 from estimator_emb.engine.tables.storage import StoredTable, saved_name
-from estimator_emb.guards.checks import run_ops
-from estimator_emb.guards.guard import Call, GraphFacts, Guard
+from estimator_emb.guards.call import Call
+from estimator_emb.guards.events import Event, Facts, facts_of, on
 from estimator_emb.reporting import frames
 from estimator_emb.reporting.console import logger
 
@@ -38,10 +38,12 @@ _MAKES_NAN = frozenset(
 _SPARSE = ("ResourceScatter", "ResourceSparse")
 """Start of the op types after which a plain read of a variable copies the variable."""
 
-# Graph collections. Their keys are not strings, so they are never exported.
-_GUARDS = ("guards of numbers",)
+_NOTE = "numbers"
 EACH_STEP = ("checks of inputs",)
-"""What a backend must fetch with each step that it runs in a session call of its own."""
+"""Collection of what a backend must fetch with each step that it runs in a session call of its own.
+
+Its key is not a string, so it is never exported.
+"""
 
 
 class NanLossError(tf.compat.v1.train.NanLossDuringTrainingError, tf.errors.InvalidArgumentError):
@@ -60,19 +62,49 @@ class NanLossError(tf.compat.v1.train.NanLossDuringTrainingError, tf.errors.Inva
         return str(self.message)
 
 
-class Numbers(Guard):
+def _watched(call: Call) -> bool:
+    return call.in_session and call.method in ("train", "evaluate")
+
+
+@on(Event.CALL, when=lambda call: _watched(call) and call.method == "train")
+def numbers_of_training(call: Call) -> contextlib.AbstractContextManager[Any]:
+    """Runs the checks before tensorflow-estimator's hook, which only says that NaN is there."""
+    return contextlib.nullcontext([_Hook()])
+
+
+@on(Event.EVALUATION, when=_watched)
+def numbers_of_evaluation(call: Call) -> list[Any]:
+    """Warns about NaN and infinity in the inputs of an evaluation."""
+    return [_Hook()]
+
+
+@on(Event.GRAPH_COMPLETED, when=_watched)
+def numbers_of_graph(facts: Facts, spec: Any) -> Iterable[Any]:
     """Explains a NaN loss, and ends a training before it saves NaN or infinity.
 
     Only what the optimizer trains, its slots and their moving averages can end a training.
     """
+    if tf.distribute.has_strategy():
+        return []  # Each replica has its own batch and its own variables.
+    looks = facts.notes[_NOTE] = _Looks(facts, spec)
+    if looks.variables is None or not facts.call.is_chief:
+        return []
+    return [saver.ChecksBeforeSaving(looks.before_save, saver.savers_of_program(spec))]
 
-    _fetched: tuple[Any, ...] = ()
-    """What each session call fetches: the check of the inputs, and in a training the loss."""
+
+class _Looks:
+    """Looks at the numbers of a graph while its session runs.
+
+    Attributes:
+      fetched: what each session call fetches: the check of the inputs, in a training also the loss.
+      variables: the op that checks the variables, if any.
+    """
+
+    fetched: tuple[Any, ...] = ()
     _inputs: tuple[bool, list[str]] | None = None
     """Whether the loss of a step was NaN, and lines about the step's inputs."""
     _warned = False
-    _variables: tf.Tensor | None = None
-    """The check of the variables."""
+    variables: tf.Tensor | None = None
     _found: dict[str, str]
     """Name of a variable -> 'NaN' or 'infinity', as the last check has found them."""
     _lines: list[str]
@@ -81,44 +113,23 @@ class Numbers(Guard):
     """Names of the variables that were not finite when training began."""
     _checked_step: int | None = None
 
-    def __init__(self, graph: GraphFacts):
-        super().__init__(graph)
+    def __init__(self, facts: Facts, spec: Any):
+        self._facts, self.call = facts, facts.call
         self._lock = threading.Lock()
-
-    @classmethod
-    def applies(cls, call: Call) -> bool:
-        return call.in_session and call.method in ("train", "evaluate")
-
-    def surround(self) -> contextlib.AbstractContextManager[Any]:
-        # These hooks run before tensorflow-estimator's own hook, which only says that NaN is there.
-        return contextlib.nullcontext([_Hook()] if self.call.method == "train" else [])
-
-    def evaluating(self) -> contextlib.AbstractContextManager[Any]:
-        return contextlib.nullcontext([_Hook()])
-
-    def complete(self, spec: Any) -> Any:
-        if tf.distribute.has_strategy():
-            return spec  # Each replica has its own batch and its own variables.
-        self._losses = self.graph.losses_of(spec) or [spec.loss]
+        self._losses = facts.losses_of(spec) or [spec.loss]
         with tf.device("/cpu:0"), tf.name_scope("check_numbers"):
             self._look_at_inputs(spec)
             # Variables of parameter servers would have to come here.
             if self.call.training and not self.call.config.master:
                 self._look_at_variables()
         if self.call.training:
-            self._fetched = (spec.loss, *self._fetched)
-        tf.compat.v1.add_to_collection(_GUARDS, self)
-        return spec
-
-    def hooks(self, spec: Any) -> Iterable[Any]:
-        if self._variables is not None and self.call.is_chief:
-            yield saver.ChecksBeforeSaving(self._before_save, saver.savers_of_program(spec))
+            self.fetched = (spec.loss, *self.fetched)
 
     def _look_at_inputs(self, spec: Any) -> None:
         losses = self._losses
         updates = [update for _, update in (spec.eval_metric_ops or {}).values()]
-        step = run_ops.leading_to(spec.train_op, updates, spec.loss)
-        inputs = _FloatInputs(self.graph, step)
+        step = self._facts.ops.leading_to(spec.train_op, updates, spec.loss)
+        inputs = _FloatInputs(self._facts, step)
         if not inputs.names or not losses[0].dtype.is_floating:
             return
 
@@ -137,7 +148,7 @@ class Numbers(Guard):
             lambda: tf.numpy_function(look, [*losses, *inputs.tensors], tf.bool),
         )
         tf.compat.v1.add_to_collection(EACH_STEP, looked)
-        self._fetched = (looked,)
+        self.fetched = (looked,)
 
     def _look_at_variables(self) -> None:
         """Adds one op that reads all variables in place, without a copy."""
@@ -160,10 +171,10 @@ class Numbers(Guard):
             self._found = bad
             return np.bool_(True)
 
-        self._variables = tf.numpy_function(look, [_read(one) for one in variables], tf.bool)
-        reads_before_writes.keep_between_steps(self._variables.op)
+        self.variables = tf.numpy_function(look, [_read(one) for one in variables], tf.bool)
+        reads_before_writes.keep_between_steps(self.variables.op)
 
-    def _begin(self, session: Any) -> None:
+    def begin(self, session: Any) -> None:
         """Notes which variables are not finite when training begins."""
         if self._lines_of_variables(session):
             self._at_start = frozenset(self._found)
@@ -171,10 +182,10 @@ class Numbers(Guard):
                 begin = "Training begins with weights that are NaN, which no step mends:"
                 end = "Begin from an older checkpoint, or correct what gives them these values."
                 logger.warning("%s", "\n  ".join([begin, *_some(self._lines), end]))
-        if self._variables is not None:
+        if self.variables is not None:
             self._checked_step = _step(session)
 
-    def _after_run(self, session: Any, loss: Any) -> None:
+    def after_run(self, session: Any, loss: Any) -> None:
         """Raises an error about a training's NaN loss. Warns once about bad inputs otherwise."""
         found, self._inputs = self._inputs, None
         training, on_cores = self.call.training, self.call.on_cores
@@ -219,14 +230,15 @@ class Numbers(Guard):
             "the training at the first op that makes NaN, and names it."
         )
 
-    def _before_save(self, session: Any) -> None:
+    def before_save(self, session: Any) -> None:
         with self._lock:  # A saver may write in its own thread.
             step = _step(session)
             if step == self._checked_step:
                 return
             self._checked_step = step
-            if self.graph.lookup and self.graph.lookup.fetch:
-                self.graph.lookup.fetch(session)
+            lookup = self._facts.lookup
+            if lookup and lookup.fetch:
+                lookup.fetch(session)
             lines = self._lines_of_variables(session)
         if not lines:
             return
@@ -235,7 +247,7 @@ class Numbers(Guard):
             "Look for NaN in the input, and for a learning rate that is too high. With "
             "save_checkpoints_steps=1, training ends at the first such step."
         ]
-        if self._inputs:  # This save comes before `_after_run`.
+        if self._inputs:  # This save comes before `after_run`.
             end = ["The batch of a step since the last save has", *_some(self._inputs[1]), _REMEDY]
         path = self.call.directory.latest() if self.call.directory else None
         if path is not None:
@@ -244,39 +256,39 @@ class Numbers(Guard):
 
     def _lines_of_variables(self, session: Any) -> list[str]:
         """Returns a line for each table, slot and variable that has become NaN or infinite."""
-        if self._variables is None:
+        if self.variables is None:
             return []
         try:
-            session.run(self._variables)
+            session.run(self.variables)
         except tf.errors.FailedPreconditionError:  # The program initializes a variable later.
             return []
         return self._lines
 
     def _tables(self) -> Sequence[StoredTable]:
-        return self.graph.lookup.tables if self.graph.lookup else ()
+        return self._facts.lookup.tables if self._facts.lookup else ()
 
 
 class _Hook(tf.compat.v1.train.SessionRunHook):
     """Runs the checks of its session's graph."""
 
-    _guard: Numbers | None = None
+    _looks: _Looks | None = None
 
     def begin(self) -> None:
-        found = tf.compat.v1.get_collection(_GUARDS)
-        self._guard = found[0] if found else None
+        facts = facts_of(tf.compat.v1.get_default_graph())
+        self._looks = facts and facts.notes.get(_NOTE)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        if self._guard:
-            self._guard._begin(session)
+        if self._looks:
+            self._looks.begin(session)
 
     def before_run(self, run_context: Any) -> Any:
-        fetched = self._guard._fetched if self._guard else ()
+        fetched = self._looks.fetched if self._looks else ()
         return tf.compat.v1.train.SessionRunArgs(list(fetched)) if fetched else None
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        if self._guard and run_values.results:
-            loss = run_values.results[0] if self._guard.call.training else None
-            self._guard._after_run(run_context.session, loss)
+        if self._looks and run_values.results:
+            loss = run_values.results[0] if self._looks.call.training else None
+            self._looks.after_run(run_context.session, loss)
 
 
 def _step(session: Any) -> int:
@@ -393,17 +405,17 @@ class _FloatInputs:
       tensors: the tensors of all inputs.
     """
 
-    def __init__(self, graph: GraphFacts, step: structure.Ops):
+    def __init__(self, facts: Facts, step: structure.Ops):
         self._parts: dict[str, list[tf.Tensor]] = {}
-        for name, value in graph.inputs():
+        for name, value in facts.inputs():
             if isinstance(value, tf.SparseTensor):
                 parts = [[value.values, value.indices]]
             elif isinstance(value, tf.RaggedTensor):
                 parts = [[value.flat_values, *value.nested_row_splits]]
             else:
-                of_cores = graph.cores.on_each_core(value) if tf.is_tensor(value) else []
+                of_cores = facts.cores.on_each_core(value) if tf.is_tensor(value) else []
                 parts = [[one] for one in of_cores]
-            for core, of_core in enumerate(parts, start=graph.cores.own.start):
+            for core, of_core in enumerate(parts, start=facts.cores.own.start):
                 # Reading another input could take a batch that the step leaves.
                 if of_core[0].dtype.is_floating and all(part.op in step for part in of_core):
                     of_name = f"{name} of core {core}" if len(parts) > 1 else name

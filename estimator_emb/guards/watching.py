@@ -1,73 +1,102 @@
-"""Runs the guards of calls and of graphs. A graph's guards are stored with the graph."""
+"""Watches the calls of estimators: runs the checks of each event, and what a call needs anyway.
+
+`CHECKS` lists all checks. They run in this order. What a training cannot do without, such as savers
+and locks, is no check: it is called by its name, here.
+"""
 
 import contextlib
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.checkpoints.restoring import warm_starts
 from estimator_emb.engine.cores import Cores
-from estimator_emb.engine.engine import LiveTables
-from estimator_emb.engine.pipelining import LookaheadBuffer
-from estimator_emb.guards import calls
-from estimator_emb.guards.checks import batch_names
-from estimator_emb.guards.every import GUARDS
-from estimator_emb.guards.guard import (
-    GUARDS_OF_GRAPH,
-    Call,
+from estimator_emb.guards import (
+    errors,
+    inputs,
+    layers,
+    model,
+    numbers,
+    process,
+    saving,
+    steps,
+    tables,
+)
+from estimator_emb.guards.call import METHODS, Call, made
+from estimator_emb.guards.events import (
+    FACTS,
+    REGISTERED,
+    Event,
+    Facts,
     ModelBatch,
-    Runs,
-    graph_guards,
+    facts_of,
     with_hooks,
 )
+from estimator_emb.reporting import error_notes, progress
 
-_EXPLAINED = "_estimator_emb_explained"
+CURRENT = "_estimator_emb_watch"
+"""The estimator's attribute that holds the `Watch` of its current call."""
+
+CHECKS = [
+    check
+    for file in (inputs, tables, model, layers, steps, numbers, errors)
+    for check in REGISTERED[file.__name__]
+]
+"""All checks, file by file and from top to bottom."""
 
 
-class GraphGuards:
-    """The guards of a call or of one of its graphs, and the facts that they can read.
+def _checks(event: Event, call: Call) -> list[Callable[..., Any]]:
+    return [check.run for check in CHECKS if check.event is event and check.applies(call)]
 
-    The builder of the graph sets `cores`, `lookup` and, once they are known, the `losses` of all
-    cores.
-    """
+
+class Watch:
+    """Watches one call of an estimator. Its graphs are watched by `WatchedGraph`s."""
 
     def __init__(self, call: Call):
         self.call = call
-        self.cores = Cores()
-        self.lookup: LiveTables | None = None
-        self.losses: Sequence[tf.Tensor] = ()
-        self._batch: ModelBatch | None = None
-        self._guards = [guard(self) for guard in GUARDS if guard.applies(call)]
+
+    @classmethod
+    def of(cls, base: Call, method: str, **given: Any) -> "Watch":
+        """Returns the watch of a call of `method`. The arguments are those of `call.made`."""
+        return cls(made(base, method, **given))
 
     @contextlib.contextmanager
     def surround(self) -> Iterator[list[Any]]:
-        """Surrounds the call. Yields the hooks that guards add to its session."""
+        """Surrounds the call. Yields the hooks for its session."""
+        call = self.call
         with contextlib.ExitStack() as stack:
-            yield _hooks(stack, [guard.surround() for guard in self._guards])
+            hooks = [*stack.enter_context(process.shown(call))]
+            stack.enter_context(errors.shortened(call))
+            for check in _checks(Event.CALL, call):
+                hooks += stack.enter_context(check(call)) or ()
+            hooks += stack.enter_context(process.stoppable(call)) or ()
+            hooks += stack.enter_context(saving.locked(call))
+            yield hooks
 
     @contextlib.contextmanager
     def building(self, estimator: Any) -> Iterator[None]:
         """Surrounds the part of the call in which the estimator builds a graph."""
         with contextlib.ExitStack() as stack:
-            for guard in self._guards:
-                stack.enter_context(guard.building())
-            stack.enter_context(calls.current(estimator, self.call))
+            for explain in reversed(_checks(Event.GRAPH_FAILED, self.call)):
+                stack.enter_context(error_notes.explained(_with(explain, self.call)))
+            stack.enter_context(saving.restoring(self.call))
+            stack.enter_context(_current(estimator, self))
             yield
 
     def evaluate(self, run: Callable[..., Any], all_hooks: Sequence[Any], output_dir: str) -> Any:
-        """Calls `run(all_hooks=...)` with the guards' hooks added. Returns the metrics."""
-        with contextlib.ExitStack() as stack:
+        """Calls `run(all_hooks=...)` with more hooks for the session. Returns the metrics."""
+        call = self.call
+        with process.evaluating(call) as (log, end):
             # Last: if the input ends in the middle of a loop, the loop's hook explains it better.
-            own = _hooks(stack, [guard.evaluating() for guard in self._guards])
+            own = [log, end, *_hooks(_checks(Event.EVALUATION, call), call)]
             metrics = run(all_hooks=[*all_hooks, *own])
-        for guard in self._guards:
-            guard.evaluated(metrics, output_dir)
+        progress.log_evaluation(metrics, call.model_dir, output_dir, log.batches)
         return metrics
 
     def predictions(self, estimator: Any, values: Any) -> Iterator[Any]:
-        """Yields the predictions of the estimator's generator `values`, watched by guards."""
+        """Yields the predictions of the estimator's generator `values`."""
         with self.surround(), contextlib.closing(values):
             # The first prediction builds the graph. Later, other calls may use the estimator.
             with self.building(estimator):
@@ -75,98 +104,105 @@ class GraphGuards:
             yield from first
             yield from values
 
-    @property
-    def seen(self) -> Any:
-        return None if self._batch is None else self._batch.seen
 
-    @property
-    def ahead(self) -> LookaheadBuffer | None:
-        return None if self.lookup is None else self.lookup.step.next_step
+class WatchedGraph(Facts):
+    """Watches a graph while a call builds it, and holds what is known of the graph."""
 
-    def inputs(self) -> list[tuple[str, Any]]:
-        if self._batch is None:
-            return []
-        if self.call.runs is Runs.PLAIN and tf.distribute.has_strategy():
-            return []  # Each replica has its own batch.
-        parts = {"features": self._batch.features, "labels": self._batch.labels}
-        return list(batch_names.named(parts))
+    def begins(self) -> None:
+        """Checks the call before model_fn builds its graph."""
+        for check in _checks(Event.GRAPH_BEGINS, self.call):
+            check(self.call)
 
-    def losses_of(self, spec: Any) -> Sequence[tf.Tensor]:
-        if spec.loss is None or not self.inputs():
-            return []
-        return list(self.losses) or [spec.loss]
-
-    def warm_start(self) -> Any:
-        if self.call.training and self.lookup is not None:
-            return self.lookup.warm_start(self.call.warm_start)
-        return warm_starts.with_all_weights(self.call.warm_start, self.call.model_dir)
-
-    def calling(self) -> None:
-        for guard in self._guards:
-            guard.calling()
-
-    def returned(self, owner: str, value: Any) -> Any:
-        for guard in self._guards:
-            value = guard.returned(owner, value)
-        return value
-
-    def before(self, batch: ModelBatch) -> ModelBatch:
-        for guard in self._guards:
-            batch = guard.before(batch)
-        return batch
+    def input_returned(self, owner: str, value: Any) -> Any:
+        """Returns input_fn's value, checked or replaced. `owner` names input_fn in messages."""
+        for check in _checks(Event.INPUT_RETURNED, self.call):
+            check(self.call, owner, value)
+        return inputs.with_late_reads(self.call, value)
 
     @contextlib.contextmanager
-    def around(self, batch: ModelBatch) -> Iterator[None]:
-        self._batch = batch
+    def model_runs(self, batch: ModelBatch, cores: Cores) -> Iterator[None]:
+        """Surrounds model_fn, which gets `batch` on each of the `cores` that share the step."""
+        self.batch, self.cores = batch, cores
         with contextlib.ExitStack() as stack:
-            for guard in self._guards:
-                stack.enter_context(guard.around(batch))
+            for context in _checks(Event.MODEL_RUNS, self.call):
+                stack.enter_context(context(self))
+            for explain in reversed(_checks(Event.MODEL_FAILED, self.call)):
+                stack.enter_context(error_notes.explained(_with(explain, self)))
             yield
 
-    def after(self, spec: Any) -> Any:
-        for guard in self._guards:
-            spec = guard.after(spec)
+    def model_returned(self, spec: Any) -> Any:
+        """Returns the value of model_fn, checked or replaced."""
+        for check in _checks(Event.MODEL_RETURNED, self.call):
+            replaced = check(self, spec)
+            spec = spec if replaced is None else replaced
+        tables.check_workers(self.call)
         return spec
 
-    def built(self, spec: Any) -> Any:
-        for guard in self._guards:
-            spec = guard.built(spec)
-        return spec
-
-    def complete(self, spec: Any) -> Any:
-        for guard in self._guards:
-            spec = guard.complete(spec)
-        for guard in self._guards:
-            spec = with_hooks(spec, guard.hooks(spec), self.call.mode)
-        return spec
+    def completed(self, spec: Any) -> Any:
+        """Returns the `EstimatorSpec` of the complete graph, with the hooks that it needs."""
+        mode = self.call.mode
+        saving.complete_savers(self, spec)
+        hooks = _hooks(_checks(Event.GRAPH_COMPLETED, self.call), self, spec)
+        self.ops.forget()
+        saving.check_fit(self, spec)
+        spec = with_hooks(spec, [*hooks, *tables.hooks(self), *process.closes(self.call)], mode)
+        return steps.reads_first(self, spec)  # After all that adds ops or hooks.
 
     def training(
         self, spec: Any, worker_hooks: Sequence[Any], hooks: Sequence[Any]
     ) -> tuple[Any, Sequence[Any]]:
-        for guard in self._guards:
-            spec, hooks = guard.training(spec, worker_hooks, hooks)
+        """Returns a training's spec and hooks, just before its session."""
+        spec = saving.with_saver(self, spec)
+        spec = steps.reads_first_in_training(self, spec, worker_hooks, hooks)
+        spec, hooks = process.of_chief(self.call, spec, hooks)
+        of_program = [*spec.training_hooks, *spec.training_chief_hooks]
+        saving.take_turns(self, [*worker_hooks, *hooks, *of_program])
         return spec, hooks
 
-    def explain(self, error: Exception) -> Exception | None:
-        """Returns the first guard's explanation of `error`, if any. It may be `error` itself."""
-        if hasattr(error, _EXPLAINED):  # An evaluation inside a training explained it.
-            return None
-        setattr(error, _EXPLAINED, True)
-        return next(filter(None, (guard.explain(error) for guard in self._guards)), None)
+
+@contextlib.contextmanager
+def _current(estimator: Any, watch: Watch) -> Iterator[None]:
+    """Makes `watch_of` return `watch` for this estimator inside the context."""
+    before = vars(estimator).get(CURRENT)
+    setattr(estimator, CURRENT, watch)
+    try:
+        yield
+    finally:
+        setattr(estimator, CURRENT, before)
 
 
-def guards_of(call: Call) -> GraphGuards:
-    """Returns the default graph's guards, or new guards if they belong to another call."""
+def watch_of(estimator: Any, base: Call, mode: str) -> Watch:
+    """Returns the watch of the call for which an estimator builds a graph of `mode`.
+
+    This is not the current call if a training's hook builds an evaluation graph.
+    """
+    watch: Watch | None = vars(estimator).get(CURRENT)
+    if watch is None or watch.call.mode not in ("", mode):
+        watch = Watch(dataclasses.replace(base, method=METHODS.get(mode, "export"), mode=mode))
+    return watch
+
+
+def graph_of(estimator: Any, base: Call, mode: str) -> WatchedGraph:
+    """Returns the default graph's `WatchedGraph` for a call that builds it in `mode`."""
+    call = watch_of(estimator, base, mode).call
+    return watched(dataclasses.replace(call, mode=mode, warm_start=base.warm_start))
+
+
+def watched(call: Call) -> WatchedGraph:
+    """Returns the default graph's `WatchedGraph`, or a new one if it belongs to another call."""
     graph = tf.compat.v1.get_default_graph()
     while (outer := getattr(graph, "outer_graph", None)) is not None:
         graph = outer
-    found = graph_guards(graph)
+    found: WatchedGraph | None = facts_of(graph)
     if found is None or (found.call.method, found.call.mode) != (call.method, call.mode):
-        found = GraphGuards(call)
-        setattr(graph, GUARDS_OF_GRAPH, found)
+        found = WatchedGraph(call)
+        setattr(graph, FACTS, found)
     return found
 
 
-def _hooks(stack: contextlib.ExitStack, contexts: Sequence[Any]) -> list[Any]:
-    """Enters the contexts. Returns the hooks from the lists that they yield."""
-    return [hook for context in contexts for hook in stack.enter_context(context) or ()]
+def _hooks(checks: Sequence[Callable[..., Any]], *given: Any) -> list[Any]:
+    return [hook for check in checks for hook in check(*given) or ()]
+
+
+def _with(explain: Callable[..., Any], given: Any) -> Callable[[Exception], Any]:
+    return lambda error: explain(given, error)

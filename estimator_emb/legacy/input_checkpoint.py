@@ -24,7 +24,7 @@ from estimator_emb.compat.internals.graphs import (
 )
 from estimator_emb.engine import pipelining
 from estimator_emb.estimator import TPUEstimator
-from estimator_emb.guards.guard import Runs
+from estimator_emb.guards.call import Runs
 from estimator_emb.legacy.input_positions import Positions
 from estimator_emb.reporting.console import logger
 

@@ -23,10 +23,10 @@ from estimator_emb.compat.internals.estimators import (
 from estimator_emb.compat.internals.graphs import not_converted
 from estimator_emb.compat.internals.patches import Changes
 from estimator_emb.compat.internals.tpu_estimator import StockTPUEstimator
-from estimator_emb.guards import calls, watching
+from estimator_emb.guards import watching
+from estimator_emb.guards.call import Call, Runs
 from estimator_emb.guards.checks import call_arguments, program_checks
-from estimator_emb.guards.guard import Call, Runs
-from estimator_emb.guards.watching import GraphGuards
+from estimator_emb.guards.watching import Watch
 from estimator_emb.reporting.program_calls import called_by_program
 from estimator_emb.spec import tf_config
 
@@ -105,8 +105,8 @@ def _train(original: Any, self: Any, **given: Any) -> Any:
     for name in ("hooks", "saving_listeners"):
         given[name] = call_arguments.listed(given[name])
     asked = {name: given[name] for name in ("hooks", "steps", "max_steps", "saving_listeners")}
-    guards = _guards(self, "train", **asked)
-    with guards.surround() as own_hooks, guards.building(self):
+    watch = _watch(self, "train", **asked)
+    with watch.surround() as own_hooks, watch.building(self):
         hooks = [*(given.pop("hooks") or ()), *own_hooks]
         return original(self, hooks=hooks, **given)
 
@@ -114,25 +114,25 @@ def _train(original: Any, self: Any, **given: Any) -> Any:
 def _evaluate(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> Any:
     given["hooks"] = call_arguments.listed(given["hooks"])
     asked = {name: given[name] for name in ("hooks", "steps")}
-    guards = _guards(self, "evaluate", checkpoint_path=checkpoint_path, **asked)
-    with guards.surround(), guards.building(self):
-        return original(self, checkpoint_path=guards.call.checkpoint, **given)
+    watch = _watch(self, "evaluate", checkpoint_path=checkpoint_path, **asked)
+    with watch.surround(), watch.building(self):
+        return original(self, checkpoint_path=watch.call.checkpoint, **given)
 
 
 def _evaluate_run(original: Any, self: Any, all_hooks: Any, output_dir: Any, **given: Any) -> Any:
     run = functools.partial(original, self, output_dir=output_dir, **given)
-    guards = GraphGuards(calls.call_of(self, _base_call(self), ModeKeys.EVAL))
-    return guards.evaluate(run, all_hooks, output_dir)
+    watch = watching.watch_of(self, _base_call(self), ModeKeys.EVAL)
+    return watch.evaluate(run, all_hooks, output_dir)
 
 
 def _predict(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> Iterator[Any]:
-    guards = _guards(self, "predict", checkpoint_path=checkpoint_path)
-    values = original(self, checkpoint_path=guards.call.checkpoint, **given)
-    yield from guards.predictions(self, values)
+    watch = _watch(self, "predict", checkpoint_path=checkpoint_path)
+    values = original(self, checkpoint_path=watch.call.checkpoint, **given)
+    yield from watch.predictions(self, values)
 
 
-def _guards(estimator: Any, method: str, **given: Any) -> GraphGuards:
-    return GraphGuards(calls.made(_base_call(estimator), method, **given))
+def _watch(estimator: Any, method: str, **given: Any) -> Watch:
+    return Watch.of(_base_call(estimator), method, **given)
 
 
 def _call_input_fn(original: Any, self: Any, mode: str, **given: Any) -> Any:
@@ -140,18 +140,17 @@ def _call_input_fn(original: Any, self: Any, mode: str, **given: Any) -> Any:
     value = original(self, mode=mode, **given)
     if tf.distribute.has_strategy():
         return value
-    guards = watching.guards_of(calls.call_of(self, _base_call(self), mode))
-    return guards.returned("input_fn", value)
+    return watching.graph_of(self, _base_call(self), mode).input_returned("input_fn", value)
 
 
 def _call_model_fn(
     original: Any, self: Any, features: Any, labels: Any, mode: Any, config: Any
 ) -> Any:
-    call = calls.call_of(self, _base_call(self), mode)
+    graph = watching.graph_of(self, _base_call(self), mode)
     run = functools.partial(original, self, mode=mode, config=config)
-    runner = driver.ThisGraph(watching.guards_of(call), run, features, {"labels": labels})
-    spec, guards = driver.build(call, lambda: driver.drive(runner, tables=None))
-    self._warm_start_settings = guards.warm_start()
+    runner = driver.ThisGraph(graph, run, features, {"labels": labels})
+    spec = driver.build(graph, lambda: driver.drive(runner, tables=None))
+    self._warm_start_settings = graph.warm_start()
     return spec
 
 
@@ -181,7 +180,7 @@ def _add_meta_graph_for_mode(original: Any, self: Any, checkpoint_path: Any, **g
     receiver_fns = call_arguments.checked_receiver_fns(given["input_receiver_fn_map"])
     given["input_receiver_fn_map"] = receiver_fns
     try:
-        with _guards(self, "export", checkpoint_path=checkpoint_path).building(self):
+        with _watch(self, "export", checkpoint_path=checkpoint_path).building(self):
             return original(self, checkpoint_path=checkpoint_path, **given)
     except checkpoint_files.MissingCheckpoint as error:
         # Programs may look for tensorflow-estimator's own sentence.

@@ -33,12 +33,11 @@ from estimator_emb.compat.internals.tpu_estimator import (
     OutfeedHostCall,
     TPUEstimatorReplicaContext,
 )
-from estimator_emb.engine.engine import PendingLookup, TablePlace, TableStep
+from estimator_emb.engine.engine import PendingLookup, TableStep
 from estimator_emb.estimator import TPUEstimator
-from estimator_emb.guards import watching
+from estimator_emb.guards.call import Runs
 from estimator_emb.guards.checks.program_checks import takes
-from estimator_emb.guards.guard import ModelBatch, Runs
-from estimator_emb.guards.watching import GraphGuards
+from estimator_emb.guards.events import ModelBatch
 from estimator_emb.preflight import described, program_lines
 from estimator_emb.preflight.report import CannotCheck, Finding
 from estimator_emb.reporting import error_notes
@@ -110,10 +109,9 @@ def _build(estimator: TPUEstimator, input_fn: Callable[..., Any], step: Step) ->
         step.batch = context.batch_size_for_model_fn
         tf.compat.v1.set_random_seed(made.config.tf_random_seed)
         made._create_and_assert_global_step(step.graph)
-        guards = watching.guards_of(made.call_of(step.mode))
-        config, params = made.config, made.params
-        core = _Core(step, guards, backend.executor, made, context, config, params, input_fn)
-        driver.drive(core, backend.tables(guards, core.place, context))
+        graph, config, params = made.watched(step.mode), made.config, made.params
+        core = _Core(step, graph, backend.executor, made, context, config, params, input_fn)
+        driver.drive(core, backend.tables(core, context))
 
 
 class _Cores(CoreCopies):
@@ -136,8 +134,8 @@ class _DescribedTPU(EmulatedTPU):
         tpu_config = self._config.tpu_config._replace(num_shards=replicas)
         self._config = self._config.replace(tpu_config=tpu_config)
 
-    def tables(self, guards: GraphGuards, place: TablePlace, context: Any) -> TableStep | None:
-        return self._local.tables.step(guards, place, context.own_batch_size)
+    def tables(self, core: CoresOfTPU, context: Any) -> TableStep | None:
+        return self._local.tables.step(core, core.place, context.own_batch_size)
 
 
 def _acceptable(input_fn: Function, taken: set[str], context: Any, step: Step) -> Function:
@@ -279,7 +277,7 @@ class _Core(CoresOfTPU):
                     self._on_host(name, call)
                 step.of_host += step.graph.get_operations()[before:]
         self._scaffold(getattr(spec, "scaffold_fn", None))
-        return driver.Replicas(spec, has_tables=False)
+        return driver.Replicas(spec, losses=(), has_tables=False)
 
     def step(self, spec: Any, after: Any) -> Any:
         return spec

@@ -1,7 +1,6 @@
 """Inputs that end early, drop an incomplete last batch, or are read ahead."""
 
 import logging
-import types
 
 import harness
 import numpy as np
@@ -9,8 +8,8 @@ import pytest
 import tensorflow as tf
 from id_program import WAYS, input_of, make
 
-from estimator_emb.guards.guard import Call, Runs
-from estimator_emb.guards.late_predictions import LatePredictions
+from estimator_emb.guards import inputs
+from estimator_emb.guards.call import Call, Runs
 
 v1 = tf.compat.v1
 TELLS = "To train on, repeat() its dataset."
@@ -138,5 +137,4 @@ def test_the_programs_own_prefetch_is_kept():
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = True
     asked = tf.data.Dataset.range(3).with_options(options)
-    call = types.SimpleNamespace(call=Call(Runs.PLAIN, "predict"))
-    assert LatePredictions(call).returned("input_fn", asked) is asked
+    assert inputs.with_late_reads(Call(Runs.PLAIN, "predict"), asked) is asked

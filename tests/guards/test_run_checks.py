@@ -1,7 +1,6 @@
 """Training or evaluating nothing, or without labels, is an error. No steps left are logged."""
 
 import logging
-import types
 
 import harness
 import pytest
@@ -9,8 +8,9 @@ import tensorflow as tf
 from id_program import WAYS, input_of, make
 
 import estimator_emb as ee
-from estimator_emb.guards.guard import Call, ModelBatch, Runs
-from estimator_emb.guards.missing_labels import MissingLabels
+from estimator_emb.guards import inputs
+from estimator_emb.guards.call import Call, Runs
+from estimator_emb.guards.events import Facts, ModelBatch
 from estimator_emb.legacy.input_checkpoint import CheckpointInputPipelineHook
 
 PERHAPS = (
@@ -178,8 +178,8 @@ def test_the_end_of_the_input_leaves_no_partial_step(way, tmp_path):
 )
 def test_only_errors_about_none_mention_missing_labels(error, explained):
     before = str(error)
-    guard = MissingLabels(types.SimpleNamespace(call=Call(Runs.LOCAL, mode="train")))
-    with pytest.raises(type(error)), guard.around(ModelBatch({}, labels=None)):
-        raise error
+    facts = Facts(Call(Runs.LOCAL, mode="train"))
+    facts.batch = ModelBatch({}, labels=None)
+    inputs.missing_labels(facts, error)
     assert str(error).startswith(before)
     assert ("labels is None in mode 'train'" in str(error)) is explained

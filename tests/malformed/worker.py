@@ -18,8 +18,8 @@ import tensorflow as tf
 
 import estimator_emb as ee
 import feature_columns as fc
-from estimator_emb.guards.guard import Call, Runs
-from estimator_emb.guards.watching import GraphGuards
+from estimator_emb.guards.call import Call, Runs
+from estimator_emb.guards.watching import Watch
 
 DIMENSION = 4
 CONFIGURATIONS = {
@@ -196,7 +196,7 @@ class Program:
             for key, value in batch.items():
                 feed |= {parts[key][part]: one for part, one in value.items()}
         try:
-            with GraphGuards(Call(Runs.LOCAL, method="predict")).surround():
+            with Watch(Call(Runs.LOCAL, method="predict")).surround():
                 if not self.datasets:
                     return self.session.run([self.seen, self.step], feed)[0]
                 self.session.run(self.restart, feed)

@@ -3,10 +3,12 @@
 The changes are in `changes.py` and `functions.py` beside this file.
 """
 
+import pathlib
 import re
 import shutil
 
 import changes  # noqa: F401
+import checks
 import functions  # noqa: F401
 import harness
 import pytest
@@ -14,6 +16,7 @@ import tensorflow as tf
 from program import MISTAKES, Program, changed
 
 import estimator_emb as ee
+from estimator_emb.guards import watching
 
 FILES = ("functions.py", "program.py", "test_mistakes.py")
 WITHOUT_STEP = {"train_op": lambda program, loss: program.dense_optimizer().minimize(loss)}
@@ -139,3 +142,50 @@ def test_a_hook_may_increase_the_global_step(place, last, tmp_path, caplog):
         "tf.compat.v1.train.get_global_step() as global_step to minimize or apply_gradients; give "
         "it to a Keras optimizer as its iterations."
     ]
+
+
+CHECKED = list(checks.rows())
+ERRORS = pathlib.Path(__file__).parents[2] / "docs" / "errors.md"
+
+
+def test_each_check_has_a_row_and_a_line_on_the_page():
+    assert {row[0] for row in CHECKED} == {check.run.__name__ for check in watching.CHECKS}
+    quoted = "\n".join(re.findall(r"`([^`]+)`", ERRORS.read_text()))
+    missing = [phrase for *_, phrase in CHECKED if phrase not in quoted]
+    assert not missing
+
+
+OF_CHECKS = pytest.mark.parametrize(
+    "check, action, device, change, phrase", CHECKED, ids=[row[0] for row in CHECKED]
+)
+
+
+def outcome(model_dir, action, device, change, caplog):
+    """Returns what a changed program says: its error and the lines of the log."""
+    program = Program(model_dir, None if device == "cpu" else device)
+    changed(program, change)
+    caplog.clear()
+    try:
+        program.run(action)
+        error = ""
+    except Exception as raised:
+        error = str(raised)
+    return "\n".join([error, *harness.said(caplog)]).replace(str(model_dir), "")
+
+
+@pytest.mark.fast(8)
+@OF_CHECKS
+def test_a_check_finds_its_mistake(check, action, device, change, phrase, tmp_path, caplog):
+    said = outcome(tmp_path, action, device, change, caplog)
+    assert re.search(re.escape(phrase).replace("…", ".*"), said), said
+
+
+@pytest.mark.slow
+@OF_CHECKS
+def test_only_this_check_finds_it(
+    check, action, device, change, phrase, tmp_path, caplog, monkeypatch
+):
+    said = outcome(tmp_path / "all", action, device, change, caplog)
+    others = [one for one in watching.CHECKS if one.run.__name__ != check]
+    monkeypatch.setattr(watching, "CHECKS", others)
+    assert outcome(tmp_path / "others", action, device, change, caplog) != said

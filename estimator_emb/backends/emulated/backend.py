@@ -20,9 +20,8 @@ from estimator_emb.backends.local import (
     with_steps_logged,
 )
 from estimator_emb.compat.internals.tpu_estimator import InputPipelineConfig, StockRunConfig
-from estimator_emb.guards import watching
 from estimator_emb.guards.checks import clusters
-from estimator_emb.guards.watching import GraphGuards
+from estimator_emb.guards.watching import WatchedGraph
 from estimator_emb.reporting import console
 from estimator_emb.spec import options
 from estimator_emb.spec.config import EmbeddingConfigSpec
@@ -82,9 +81,9 @@ class EmulatedTPU(Backend):
     def log_export(self) -> None:
         say_not_exported(self.request)
 
-    def input_fn(self, input_fn: Function, guards: GraphGuards, context: Any) -> Function:
+    def input_fn(self, input_fn: Function, graph: WatchedGraph, context: Any) -> Function:
         # With pipelined lookups, each core's input is a batch behind.
-        return checked_input_fn(self.request, input_fn, guards, context.num_replicas)
+        return checked_input_fn(self.request, input_fn, graph, context.num_replicas)
 
     def model_fn(self, estimator: Any, augment: Function) -> Function:
         on_cpu = self._local.model_fn(estimator, augment)
@@ -96,12 +95,12 @@ class EmulatedTPU(Backend):
                     return on_cpu(features, labels, mode, config, params)
                 # tensorflow-estimator also resets this flag here. `_call_input_fn` sets it again.
                 estimator._is_input_fn_invoked = None
-                guards = watching.guards_of(estimator.call_of(mode))
+                graph = estimator.watched(mode)
                 # Here `features` is a function that takes the context of a core or host.
                 cores = CoresOfTPU(
-                    guards, self._executor, estimator, context, config, params, features
+                    graph, self._executor, estimator, context, config, params, features
                 )
-                tables = self._local.tables.step(guards, cores.place, context.own_batch_size)
+                tables = self._local.tables.step(cores, cores.place, context.own_batch_size)
                 return driver.drive(cores, tables)
 
         return for_tpu

@@ -16,7 +16,7 @@ from estimator_emb.backends.emulated.computation import Computation
 from estimator_emb.catalog.slices import Slice
 from estimator_emb.engine.cores import Cores
 from estimator_emb.engine.engine import PendingLookup, TablePlace
-from estimator_emb.guards.guard import Runs
+from estimator_emb.guards.call import Runs
 from estimator_emb.reporting.text_columns import counted
 from estimator_emb.spec import options
 

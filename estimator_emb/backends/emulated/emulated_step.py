@@ -41,8 +41,8 @@ from estimator_emb.compat.internals.tpu_estimator import (
 from estimator_emb.engine.cores import Cores
 from estimator_emb.engine.engine import PendingLookup, TablePlace, TableStep
 from estimator_emb.engine.ordering import accesses, structure
-from estimator_emb.guards.guard import ModelBatch
-from estimator_emb.guards.watching import GraphGuards
+from estimator_emb.guards.events import ModelBatch
+from estimator_emb.guards.watching import WatchedGraph
 
 
 class CoresOfTPU(driver.Runner):
@@ -55,7 +55,7 @@ class CoresOfTPU(driver.Runner):
 
     def __init__(
         self,
-        guards: GraphGuards,
+        graph: WatchedGraph,
         executor: Executor,
         estimator: Any,
         ctx: EmulatedContext,
@@ -63,7 +63,7 @@ class CoresOfTPU(driver.Runner):
         params: Any,
         input_fn: Callable[..., Any],
     ):
-        super().__init__(guards, Cores(ctx.num_replicas, executor.takes_out, ctx.own_cores))
+        super().__init__(graph, Cores(ctx.num_replicas, executor.takes_out, ctx.own_cores))
         self._executor = executor
         self._estimator = estimator
         self._ctx = ctx
@@ -92,7 +92,7 @@ class CoresOfTPU(driver.Runner):
                 self._input_fn,
                 self._request.batch_axis,
                 self.cores,
-                self.guards.call.tables,
+                self.graph.call.tables,
                 tables.consumed if tables else set(),
                 tables.from_previous_step if tables else lambda tensors: tensors,
                 self._agreement.batch_of_chief if self._agreement else None,
@@ -176,7 +176,7 @@ class CoresOfTPU(driver.Runner):
     def _train(self, spec: Any, update: tf.Operation | None) -> EstimatorSpec:
         step = self._execution.whole_step([spec.train_op, *([] if update is None else [update])])
         scaffold = self._scaffold(getattr(spec, "scaffold_fn", None))
-        host_call = getattr(spec, "host_call", None) if self.guards.call.is_chief else None
+        host_call = getattr(spec, "host_call", None) if self.graph.call.is_chief else None
         host_ops = self._on_host("host_call", host_call, after=step)
         with tf.control_dependencies([self._execution.last_step(step)]):
             global_step = tf.identity(tf.compat.v1.train.get_global_step())

@@ -15,7 +15,7 @@ from estimator_emb.catalog import environment
 from estimator_emb.catalog.slices import Slice
 from estimator_emb.compat.internals.estimators import ModeKeys
 from estimator_emb.engine.cores import Cores
-from estimator_emb.guards.guard import Runs
+from estimator_emb.guards.call import Runs
 from estimator_emb.native import cache
 from estimator_emb.reporting import console
 from estimator_emb.spec import options

@@ -20,11 +20,10 @@ from estimator_emb.compat.internals.graphs import fn_args
 from estimator_emb.engine.inputs import PADDING_ID
 from estimator_emb.engine.tables import functions, helper_variable, scopes, variable_names
 from estimator_emb.engine.tables.sizes import describe
-from estimator_emb.guards import watching
+from estimator_emb.guards.call import Runs
 from estimator_emb.guards.checks import clusters
 from estimator_emb.guards.checks.program_checks import takes
-from estimator_emb.guards.guard import Runs
-from estimator_emb.guards.watching import GraphGuards
+from estimator_emb.guards.watching import WatchedGraph
 from estimator_emb.reporting.console import logger
 from estimator_emb.reporting.text_columns import counted
 from estimator_emb.spec import tpu_generations
@@ -57,7 +56,7 @@ class TPUBackend(Backend):
         if self.request.tables:
             refuse("prediction")
 
-    def input_fn(self, input_fn: Function, guards: GraphGuards, context: Any) -> Function:
+    def input_fn(self, input_fn: Function, graph: WatchedGraph, context: Any) -> Function:
         tables = list(self.request.tables)
         if not tables:
             return input_fn
@@ -71,9 +70,9 @@ class TPUBackend(Backend):
         model_fn = self.request.model_fn
 
         def run(features: Any, mode: str, kwargs: dict[str, Any]) -> Any:
-            guards = watching.guards_of(estimator.call_of(mode))
             # tensorflow-estimator has already put the tables' activations into the features.
-            return driver.drive(driver.ThisGraph(guards, model_fn, features, kwargs), tables=None)
+            runner = driver.ThisGraph(estimator.watched(mode), model_fn, features, kwargs)
+            return driver.drive(runner, tables=None)
 
         augmented = augment(driver.driven(model_fn, run), self.request.batch_axis)
 

@@ -1,6 +1,7 @@
 """Rejects TPU-only ops before a session opens."""
 
 import functools
+from collections.abc import Container, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -17,21 +18,20 @@ _UNIMPLEMENTED = ("XlaRecv", "XlaSend")
 """Ops with kernels that always fail."""
 
 
-def check_kernels() -> None:
+def check_kernels(by_type: Mapping[str, Sequence[tf.Operation]]) -> None:
     """Raises an error if an op of the default graph asks for its core number or has no kernel."""
     graph = tf.compat.v1.get_default_graph()
     if graph._get_control_flow_context() is not None:
         return  # This is the graph of a TPU: models without tables are exported for TPUs too.
-    ops = graph.get_operations()
-    for op in ops:
-        if op.type == NUMBER:
+    for kind, (op, *_) in by_type.items():
+        if kind == NUMBER:
             raise ValueError(f"{_shown(op)}{_HAS_NONE}")
-        if not (graph._is_function(op.type) or has_kernel(op.type)):
+        if not (graph._is_function(kind) or has_kernel(kind)):
             raise tf.errors.InvalidArgumentError(
                 None,
                 None,
-                f"No OpKernel was registered to support Op {op.type!r} on a CPU or GPU: "
-                f"{_shown(op)}. {_advice(op, ops)}",
+                f"No OpKernel was registered to support Op {kind!r} on a CPU or GPU: "
+                f"{_shown(op)}. {_advice(kind, by_type)}",
             )
     for name, function in graph._functions.items():
         for node in function.definition.node_def:
@@ -67,10 +67,10 @@ _HAS_NONE = (
 )
 
 
-def _advice(op: tf.Operation, ops: list[tf.Operation]) -> str:
-    if op.type.startswith("TPU") and any(one.type == "TPUReplicateMetadata" for one in ops):
+def _advice(kind: str, by_type: Container[str]) -> str:
+    if kind.startswith("TPU") and "TPUReplicateMetadata" in by_type:
         return _OF_REPLICATE
-    return _ADVICE.get(op.type, _OTHERS)
+    return _ADVICE.get(kind, _OTHERS)
 
 
 @functools.cache

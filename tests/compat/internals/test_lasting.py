@@ -16,13 +16,13 @@ EVERYTHING = """
 from estimator_emb.compat.internals.patches import LASTING
 
 from estimator_emb.compat import custom_gradients, legacy_optimizers
-from estimator_emb.guards import wrong_optimizers
+from estimator_emb.guards import call, events, model
 from estimator_emb.legacy import input_checkpoint, launch
 from estimator_emb.engine.tables import column_reads, scopes
 
 custom_gradients.find_local_variables()
 legacy_optimizers._install()
-with wrong_optimizers._watched(has_tables=True):
+with model.wrong_optimizers(events.Facts(call.Call(call.Runs.LOCAL, has_spec=True))):
     pass
 input_checkpoint.attach_hooks()
 launch._limit_steps(1)

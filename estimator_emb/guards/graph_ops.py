@@ -1,0 +1,111 @@
+"""Searches a graph for all checks that read it, at most once as long as no op is added."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from estimator_emb.engine.ordering import accesses, structure
+from estimator_emb.guards.call import Call
+
+_KNOWN = (
+    "estimator_emb.",
+    "tensorflow_estimator.",
+    "tensorflow.python.training.basic_session_run_hooks",
+)
+"""Modules with hooks that only run ops stored in their attributes."""
+_keys = tf.compat.v1.GraphKeys
+_COLLECTIONS = (
+    *(_keys.SUMMARIES, _keys.SUMMARY_OP, _keys.INIT_OP, _keys.LOCAL_INIT_OP, _keys.READY_OP),
+    *(_keys.READY_FOR_LOCAL_INIT_OP, _keys.TABLE_INITIALIZERS),
+)
+
+
+class GraphOps:
+    """Ops of the default graph, by type and by what needs them, as found by the first search.
+
+    Attributes:
+      before: op -> the ops that it waits for, for all ops of `leading_to`.
+    """
+
+    def __init__(self, call: Call):
+        self._call = call
+        self.forget()
+
+    def forget(self) -> None:
+        """Drops all that has been found."""
+        self._version = -1
+        self._by_type: dict[str, list[tf.Operation]] = {}
+        self.before: dict[tf.Operation, Sequence[tf.Operation]] = {}
+        self._leading: dict[tuple[tf.Operation, ...], structure.Ops] = {}
+        self._variables: list[accesses.Variable] | None = None
+
+    def by_type(self) -> Mapping[str, Sequence[tf.Operation]]:
+        """Returns {type: the ops of this type, in graph order}."""
+        graph = self._refresh()
+        if not self._by_type:
+            for op in graph.get_operations():
+                self._by_type.setdefault(op.type, []).append(op)
+        return self._by_type
+
+    def of(self, *types: str) -> list[tf.Operation]:
+        """Returns the ops of these types, in graph order."""
+        found = self.by_type()
+        return sorted((op for kind in types for op in found.get(kind, ())), key=lambda op: op._id)
+
+    def variables(self) -> Sequence[accesses.Variable]:
+        """Returns the variables, with the ops that read and write each."""
+        graph = self._refresh()
+        if self._variables is None:
+            self._variables = list(accesses.variables_of(graph))
+        return self._variables
+
+    def written_by(self, run: structure.Ops) -> set[str]:
+        """Returns the names of the variables that ops of `run` write."""
+        written = (one for one in self.variables() if not run.keys().isdisjoint(one.writes))
+        return {variable.name for variable in written}
+
+    def leading_to(self, *fetched: Any) -> structure.Ops:
+        """Returns the ops that a session runs to fetch tensors, ops, variables or nests of them."""
+        self._refresh()
+        roots = tuple(dict.fromkeys(_ops(fetched)))
+        if roots not in self._leading:
+            self._leading[roots] = structure.leading_to(roots, self.before)
+        return self._leading[roots]
+
+    def of_training(self, spec: Any) -> structure.Ops | None:
+        """Returns the ops that a training's session runs besides initializers.
+
+        Returns None if they are unknown: a hook or listener of the program may run any op. `spec`
+        is what model_fn returns, or the `EstimatorSpec` made from it.
+        """
+        call = self._call
+        chief_hooks = getattr(spec, "training_chief_hooks", None)
+        hooks = [*(call.hooks or ()), *(spec.training_hooks or ()), *(chief_hooks or ())]
+        known = all(type(one).__module__.startswith(_KNOWN) for one in hooks)
+        graph = tf.compat.v1.get_default_graph()
+        if call.saving_listeners or not known or graph.get_collection(_keys.QUEUE_RUNNERS):
+            return None
+        fields = [spec.train_op, spec.loss, spec.predictions, getattr(spec, "host_call", None)]
+        held = [*hooks, *([spec.scaffold] if getattr(spec, "scaffold", None) else [])]
+        collected = [graph.get_collection(name) for name in _COLLECTIONS]
+        return self.leading_to(fields, [vars(one) for one in held], collected)
+
+    def _refresh(self) -> tf.Graph:
+        graph = tf.compat.v1.get_default_graph()
+        if graph.version != self._version:
+            self.forget()
+            self._version = graph.version
+        return graph
+
+
+def _ops(value: Any) -> Iterator[tf.Operation]:
+    if isinstance(value, tf.Operation):
+        yield value
+    elif isinstance(value, (tf.Tensor, tf.Variable)):
+        yield value.op
+    elif isinstance(value, Mapping):
+        yield from _ops([*value.values()])
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from _ops(one)

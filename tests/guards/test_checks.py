@@ -1,0 +1,138 @@
+"""All checks are listed, nothing else calls them, and each backend runs those that apply."""
+
+import ast
+import contextlib
+import pathlib
+import sys
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+import tpu_described
+from tensorflow.python.training import training
+
+import estimator_emb as ee
+from estimator_emb.backends.choose import BACKENDS
+from estimator_emb.guards import watching
+from estimator_emb.guards.call import Runs
+from estimator_emb.guards.events import REGISTERED, Check, Event
+
+PACKAGE = pathlib.Path(ee.__file__).parent
+SPEC = harness.table_spec(7, 2, ee.AdagradParameters(0.1))
+
+
+def test_the_list_has_the_checks_of_all_files():
+    files = {file.stem: file.read_text() for file in (PACKAGE / "guards").glob("*.py")}
+    registering = {name for name, text in files.items() if "@on(Event." in text}
+    assert {name.rpartition(".")[2] for name in REGISTERED} == registering
+    assert sorted(map(id, watching.CHECKS)) == sorted(
+        id(check) for checks in REGISTERED.values() for check in checks
+    )
+
+
+def test_no_other_module_calls_a_check():
+    """Also not another module of the folder: a check runs only when its event occurs."""
+    named = {
+        (str(file.relative_to(PACKAGE)), node.attr)
+        for file in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+        if (node.value.id, node.attr)
+        in {(one.run.__module__.rpartition(".")[2], one.run.__name__) for one in watching.CHECKS}
+    }
+    assert named == set()
+
+
+def test_no_other_module_has_a_hook_that_watches_a_call():
+    """Backends run steps with the `running` hooks. CheckpointInputPipelineHook is for programs."""
+    found = {
+        node.name
+        for file in PACKAGE.rglob("*.py")
+        if file.relative_to(PACKAGE).parts[0] in ("backends", "estimator.py", "legacy", "preflight")
+        for node in ast.parse(file.read_text()).body
+        if isinstance(node, ast.ClassDef)
+        if any(ast.unparse(base).endswith("Hook") for base in node.bases)
+    }
+    running = {"LoopHook", "Member", "_AtBegin", "HostCopy", "_FlushHook", "_LoadHook"}
+    assert found == {*running, "CheckpointInputPipelineHook"}
+
+
+def input_fn(params=None):
+    size = params["batch_size"] if params else 8
+    labels = {"x": np.ones([size, 2], np.float32)}
+    return harness.dataset([({"x": harness.sparse([[1]] * size)}, labels)]).repeat()
+
+
+MODEL_FN = harness.gradient_model_fn(["x"])
+
+
+def on_host(path, model_fn, **kwargs):
+    return harness.estimator(model_fn, SPEC, path, 8, **kwargs)
+
+
+MADE = {
+    Runs.LOCAL: on_host,
+    Runs.EMULATED: lambda path, fn: on_host(path, fn, device="host", num_shards=2),
+    Runs.PJRT: lambda path, fn: on_host(path, fn, device="pjrt"),
+    Runs.TPU: lambda path, fn: tpu_described.estimator(fn, SPEC, path, batch=8),
+}
+
+
+def test_every_backend_is_tested_here():
+    assert len(BACKENDS) + 1 == len(MADE)
+
+
+@pytest.mark.parametrize("runs", MADE, ids=lambda runs: runs.name)
+def test_every_backend_runs_the_checks_of_each_event(runs, monkeypatch, tmp_path):
+    if runs is Runs.PJRT:
+        pytest.importorskip("jax")
+    called = []
+
+    def noting(event):
+        def check(*given):
+            assert getattr(given[0], "call", given[0]).runs is runs
+            called.append(event)
+            if event in (Event.CALL, Event.MODEL_RUNS):
+                return contextlib.nullcontext()
+            hooks = event is Event.GRAPH_COMPLETED
+            return [tf.compat.v1.train.SessionRunHook()] if hooks else None
+
+        return Check(event, lambda call: True, check)
+
+    monkeypatch.setattr(watching, "CHECKS", [*watching.CHECKS, *map(noting, Event)])
+    found = {}
+    estimator = MADE[runs](tmp_path, MODEL_FN)
+    estimator.described = tpu_described.metadata(1)
+    with tpu_described._stopped_at(training, "MonitoredTrainingSession", estimator, found):
+        estimator.train(input_fn, max_steps=20)
+    first = [Event.CALL] if runs is Runs.TPU else [Event.CALL, Event.INPUT_RETURNED]
+    of_model = [Event.MODEL_RUNS, Event.MODEL_RETURNED, Event.GRAPH_COMPLETED]
+    ended = [Event.GRAPH_FAILED]  # By the session that this test replaces.
+    called = [event for event in called if event is not Event.INPUT_RETURNED]
+    assert called == [Event.CALL, Event.GRAPH_BEGINS, *of_model, *ended], first
+    added = [type(hook) for hook in found["hooks"]]
+    assert added.count(tf.compat.v1.train.SessionRunHook) == 1
+
+
+@pytest.mark.parametrize("runs", [Runs.LOCAL, Runs.EMULATED], ids=lambda runs: runs.name)
+def test_a_batch_meets_few_modules_on_its_way_to_model_fn(runs, tmp_path):
+    """Counts the package's modules in the frames around model_fn, from `_call_model_fn` on."""
+    met = []
+
+    def model_fn(features, labels, mode, params):
+        frame = sys._getframe()
+        while frame is not None and met[-1:] != ["_call_model_fn of the estimator"]:
+            name, file = frame.f_code.co_name, pathlib.Path(frame.f_code.co_filename)
+            if PACKAGE in file.parents:
+                met.append(str(file.relative_to(PACKAGE)))
+                if (name, met[-1]) == ("_call_model_fn", "estimator.py"):
+                    met[-1] = "_call_model_fn of the estimator"
+            frame = frame.f_back
+        return MODEL_FN(features, labels, mode, params)
+
+    MADE[runs](tmp_path, model_fn).train(input_fn, max_steps=1)
+    visits = [one for one, before in zip(met, [None, *met], strict=False) if one != before]
+    assert met[-1] == "_call_model_fn of the estimator"
+    assert len(set(visits)) <= 8
+    assert max(map(visits.count, visits)) <= 2  # No module is entered a third time.
