@@ -167,12 +167,12 @@ class TPUEstimator(StockTPUEstimator):
         on_tpu = self.backend.request.use_tpu
         watch = self._watch("train", on_tpu=on_tpu, **given, steps=steps, max_steps=max_steps)
         with (
-            self.backend.training(self.model_dir),
+            self.backend.host.training(self.model_dir),
             watch.surround() as own_hooks,
             watch.building(self),
         ):
             all_hooks = [*(hooks or ()), *own_hooks]
-            listeners = None if self.backend.host else saving_listeners  # The chief saves.
+            listeners = None if self.backend.host.number else saving_listeners  # The chief saves.
             return super().train(input_fn, all_hooks, steps, max_steps, listeners)
 
     def evaluate(
@@ -209,7 +209,7 @@ class TPUEstimator(StockTPUEstimator):
                 return evaluate(input_fn, steps, hooks, watch.call.checkpoint, name)
 
         evaluate = super().evaluate
-        return self.backend.shared(by_chief)
+        return self.backend.host.shared(by_chief)
 
     def _evaluate_run(self, *, all_hooks: Any, output_dir: Any, **given: Any) -> Any:
         run = functools.partial(super()._evaluate_run, output_dir=output_dir, **given)
@@ -241,7 +241,7 @@ class TPUEstimator(StockTPUEstimator):
           ValueError: the checkpoint is missing, damaged or does not fit the program.
         """
         self.backend.check_prediction()
-        if self.backend.host:
+        if self.backend.host.number:
             return
         by_example = predict_keys if yield_single_examples else ()
         watch = self._watch("predict", checkpoint_path=checkpoint_path, predict_keys=by_example)
@@ -285,7 +285,7 @@ class TPUEstimator(StockTPUEstimator):
             checkpoint_path,
             experimental_mode,
         )
-        path: bytes = self.backend.shared(export)
+        path: bytes = self.backend.host.shared(export)
         return path
 
     def latest_checkpoint(self) -> str | None:
@@ -327,8 +327,8 @@ class TPUEstimator(StockTPUEstimator):
             config=self._config,
             directory=self._directory,
             warm_start=self._asked_warm_start,
-            host=self.backend.host,
-            hosts=self.backend.hosts,
+            host=self.backend.host.number,
+            hosts=self.backend.host.count,
         )
 
     def watched(self, mode: str) -> WatchedGraph:

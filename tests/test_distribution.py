@@ -27,8 +27,8 @@ DATA = {
     "estimator_emb/preflight/tpu_kernels.json",
     "estimator_emb/backends/xla/device_tables.py",
     "estimator_emb/backends/xla/devices.py",
-    "estimator_emb/backends/xla/exchange.py",
-    "estimator_emb/backends/xla/hosts.py",
+    "estimator_emb/backends/hosts/exchange.py",
+    "estimator_emb/backends/hosts/joining.py",
 }
 """Data files: no import fails without them, and a list of files may forget them."""
 

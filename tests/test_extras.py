@@ -17,14 +17,15 @@ except ImportError:  # Python 3.10 has no tomllib.
 ROOT = pathlib.Path(__file__).parents[1]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["estimator_emb"]["extras"]
 NAMES = {
-    "native", "devices", "check", "compare", "migrate", "formats", "launcher"
+    "native", "devices", "hosts", "check", "compare", "migrate", "formats", "launcher"
 }  # fmt: skip
 PROGRAM = ROOT / "tests" / "data" / "smoke.py"
 
 ASKED = {
     "native": "main(['run', 'smoke.py', 'second'])",
     "devices": "estimator_emb.TPUEstimator(model_fn, config=config, train_batch_size=8)",
-    "hosts": "main(['cluster', '--hosts=2', 'smoke.py'])",
+    "hosts": "os.environ['ESTIMATOR_EMB_HOSTS'] = 'auto'\n"
+    "estimator_emb.TPUEstimator(model_fn, config=config, train_batch_size=8)",
     "check": "main(['check', 'smoke.py'])",
     "compare": "main(['compare', 'a', 'b'])",
     "migrate": "main(['migrate', 'smoke.py'])",
@@ -141,6 +142,8 @@ canned = tf.estimator.DNNRegressor([2], [column])
 canned.train(lambda: tf.data.Dataset.from_tensors(data), steps=1)
 """
 ASKS = """
+import os
+
 import estimator_emb
 from estimator_emb.cli.main import main
 

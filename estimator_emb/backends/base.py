@@ -1,11 +1,11 @@
 """The base class of backends, and the request that a backend receives."""
 
 import abc
-import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from estimator_emb.engine.alone import ALONE
 from estimator_emb.guards.call import Runs
 from estimator_emb.guards.watching import WatchedGraph
 from estimator_emb.spec.config import EmbeddingConfigSpec
@@ -44,13 +44,11 @@ class Backend(abc.ABC):
 
     Attributes:
       runs: where the model runs.
-      host: the number of this process among the processes that train together.
-      hosts: how many processes train together.
+      host: the host that this process is.
     """
 
     runs: Runs
-    host = 0
-    hosts = 1
+    host = ALONE
 
     def __init__(self, request: EstimatorRequest):
         self.request = request
@@ -70,14 +68,6 @@ class Backend(abc.ABC):
 
     def log_export(self) -> None:  # noqa: B027
         """Logs which of the requested graphs will not be exported."""
-
-    def training(self, model_dir: str) -> contextlib.AbstractContextManager[Any]:
-        """Returns a context for training. Several hosts enter and leave it together."""
-        return contextlib.nullcontext()
-
-    def shared(self, call: Callable[[], Any]) -> Any:
-        """Returns the result of a call on the chief, on all hosts. Used outside of training."""
-        return call()
 
     def input_fn(self, input_fn: Function, graph: WatchedGraph, context: Any) -> Function:
         """Returns input_fn adapted to this backend. `context` is the TPU's, or a stand-in."""

@@ -25,6 +25,7 @@ from estimator_emb.compat.internals.estimators import ExportOutput
 from estimator_emb.compat.internals.graphs import output_context
 from estimator_emb.engine import bad_input, inputs, integers, lookup, summaries, tensor_core
 from estimator_emb.engine import rates as learning_rates
+from estimator_emb.engine.alone import ALONE, Alone
 from estimator_emb.engine.cores import Cores, wire
 from estimator_emb.engine.dropped import DroppedIds
 from estimator_emb.engine.gradient_capture import GradientCapture
@@ -53,8 +54,7 @@ class TablePlace:
       in_step: True if the step of the cores looks up and trains the tables itself.
       in_this_process: False if the tables may be on another machine.
       shards: the number of parameter servers, or 1 without a cluster.
-      part: with several hosts, (number of this host, number of hosts). This host creates its part
-        of each table.
+      host: the host that this process is. Each of several hosts creates its part of each table.
       on_tpu: True names variables as on a TPU, and takes all integers as ids, as a TPU does.
         Otherwise columns may look integers up: see `engine.integers`.
       words: names the place in the log.
@@ -64,7 +64,7 @@ class TablePlace:
     in_step: bool = False
     in_this_process: bool = True
     shards: int = 1
-    part: tuple[int, int] | None = None
+    host: Alone = ALONE
     on_tpu: bool = False
     words: str = "on the host"
 
@@ -276,10 +276,10 @@ class PendingLookup:
             return self.live
         step, used, place = self.step, self._used(returned), self.step.place
         tables = [table for table in step.tables if any(f.key in used for f in table.features)]
-        if place.in_this_process and place.part is None:
+        if place.in_this_process and place.host.count == 1:
             sizes.check_fits(tables, step.training)
         with placement.on_cpu():
-            created = creation.create(tables, step.training, place.on_tpu, place.shards, place.part)
+            created = creation.create(tables, step.training, place.on_tpu, place.shards, place.host)
         self.live = LiveTables(self, created)
         if tables:
             self.live.look_up(used)
@@ -305,8 +305,6 @@ class LiveTables:
       kernels: the kernels that look up and update the tables, if there are tables.
       activations: activations of the whole batch, by feature key.
       fetch: if tables are elsewhere, copies them to their variables in a given session.
-      parts: with several hosts, takes the path of a checkpoint, writes the parts that other hosts
-        have, and returns their paths.
     """
 
     def __init__(self, pending: PendingLookup, tables: list[storage.StoredTable]):
@@ -318,7 +316,6 @@ class LiveTables:
         self._summaries: summaries.TableSummaries | None = None
         self._held: list[Any] = []
         self.fetch: Callable[[Any], None] | None = None
-        self.parts: Callable[[bytes], list[bytes]] | None = None
 
     @property
     def stand_ins(self) -> dict[str, list[tf.Tensor]]:

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.checkpoints.restoring import live_servers, saver, vocabulary_record
+from estimator_emb.engine.alone import ALONE
 from estimator_emb.engine.tables import helper_variable
 from estimator_emb.guards.call import Call, Runs
 from estimator_emb.guards.events import Facts, with_hooks
@@ -61,8 +62,8 @@ def with_saver(facts: Facts, spec: Any) -> Any:
         if call.is_chief:
             made = live_servers.LiveServersSaver(call.config, seen)
     if not has_saver:
-        parts = facts.lookup.parts if facts.lookup else None
-        tf.compat.v1.add_to_collection(savers, made or saver.PartsSaver(call.config, parts))
+        host = facts.lookup.step.place.host if facts.lookup else ALONE
+        tf.compat.v1.add_to_collection(savers, made or saver.PartsSaver(call.config, host))
     return spec
 
 

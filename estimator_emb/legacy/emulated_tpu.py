@@ -48,7 +48,8 @@ def _shape() -> Slice:
     if environment.DEVICE.value() == "emulate":
         return topology.emulated_slice()
     pjrt = devices()
-    shape: Slice = pjrt.shape_of(len(pjrt.chosen(TPUConfig(num_shards=options.asked_shards()))))
+    found, host = pjrt.chosen(TPUConfig(num_shards=options.asked_shards()))
+    shape: Slice = pjrt.shape_of(len(found), host.count)
     return shape
 
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-from estimator_emb.backends.pjrt import agreement
+from estimator_emb.backends.hosts import agreement
 
 METRICS = {
     "loss": np.float32(0.1),

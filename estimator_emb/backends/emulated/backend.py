@@ -1,8 +1,6 @@
 """Emulates a TPU for programs that set `use_tpu=True` and request emulation."""
 
-import contextlib
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -48,17 +46,12 @@ class EmulatedTPU(Backend):
         self.runs = executor.runs
         self._local = LocalBackend(request)
         self._executor = executor
-        self._agreement: Any = None
         clusters.check_alone()
         self._config = config = _emulated(with_steps_logged(request), request.spec)
         if isinstance(config, StockRunConfig):
             self._shape = executor.shape(config.tpu_config, request.spec is not None)
-            self._agreement = executor.agreement
-            if self._agreement is not None:
-                self.host, self.hosts = self._agreement.number, self._agreement.count
-            if self.host:
-                console.silence()
-                self._config = _silent(config)
+            self.host = executor.host
+            self._config = self.host.quiet(config)
 
     def constructor_arguments(self) -> dict[str, Any]:
         return off_tpu(self.request, self._config, exports_to_tpu=False)
@@ -66,17 +59,9 @@ class EmulatedTPU(Backend):
     def attach(self, estimator: Any) -> None:
         names = ("train_batch_size", "eval_batch_size", "predict_batch_size", "eval_on_tpu")
         of_request = {name: getattr(self.request, name) for name in names}
-        host = None if self._agreement is None else self.host
         estimator._ctx = EmulatedContext(
-            shape=self._shape, config=estimator.config, host=host, **of_request
+            shape=self._shape, config=estimator.config, host=self.host, **of_request
         )
-
-    def training(self, model_dir: str) -> contextlib.AbstractContextManager[Any]:
-        agreement = self._agreement
-        return super().training(model_dir) if agreement is None else agreement.training(model_dir)
-
-    def shared(self, call: Callable[[], Any]) -> Any:
-        return super().shared(call) if self._agreement is None else self._agreement.shared(call)
 
     def log_export(self) -> None:
         say_not_exported(self.request)
@@ -104,16 +89,6 @@ class EmulatedTPU(Backend):
                 return driver.drive(cores, tables)
 
         return for_tpu
-
-
-def _silent(config: Any) -> Any:
-    """Returns a `RunConfig` that writes and logs nothing, for hosts other than the chief."""
-    return config.replace(
-        save_checkpoints_steps=None,
-        save_checkpoints_secs=None,
-        save_summary_steps=None,
-        log_step_count_steps=None,
-    )
 
 
 def _emulated(config: Any, spec: EmbeddingConfigSpec | None) -> Any:

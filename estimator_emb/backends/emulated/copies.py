@@ -14,6 +14,7 @@ from estimator_emb.backends import host_tables
 from estimator_emb.backends.emulated import topology
 from estimator_emb.backends.emulated.computation import Computation
 from estimator_emb.catalog.slices import Slice
+from estimator_emb.engine.alone import ALONE, Alone
 from estimator_emb.engine.cores import Cores
 from estimator_emb.engine.engine import PendingLookup, TablePlace
 from estimator_emb.guards.call import Runs
@@ -60,12 +61,12 @@ class Executor(Protocol):
     Attributes:
       runs: where the model runs.
       takes_out: True if core 0's step is taken out of the graph instead of copied.
-      agreement: coordinates the hosts, if they run in several processes.
+      host: the host that this process is.
     """
 
     runs: Runs
     takes_out: bool
-    agreement: Any
+    host: Alone
 
     def shape(self, tpu_config: Any, has_tables: bool) -> Slice:
         """Returns the shape of the TPU that a `TPUConfig` requests."""
@@ -82,7 +83,7 @@ class CoreCopies:
 
     runs = Runs.EMULATED
     takes_out = False
-    agreement = None
+    host = ALONE
 
     def shape(self, tpu_config: Any, has_tables: bool) -> Slice:
         shape = topology.emulated_slice(tpu_config)

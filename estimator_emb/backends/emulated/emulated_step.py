@@ -71,8 +71,6 @@ class CoresOfTPU(driver.Runner):
         self._config = config
         self._input_fn = input_fn
         self._wrapper = ModelFnWrapper(self._request.model_fn, config, params, ctx)
-        # Only training uses several hosts.
-        self._agreement = executor.agreement if ctx.mode == ModeKeys.TRAIN else None
         self._computation = Computation()
         self._execution = executor.begin(self.cores, self._computation, ctx.mode)
         self._values: dict[str, Any] = {}
@@ -95,7 +93,6 @@ class CoresOfTPU(driver.Runner):
                 self.graph.call.tables,
                 tables.consumed if tables else set(),
                 tables.from_previous_step if tables else lambda tensors: tensors,
-                self._agreement.batch_of_chief if self._agreement else None,
             )
         InputPipeline._validate_input_pipeline(None)  # Refuses or warns about queues.
         if tables:

@@ -61,13 +61,11 @@ def read_cores(
     tables: Sequence[Table],
     consumed: set[str],
     from_previous_step: Callable[[Any], Any],
-    batch_of_chief: Callable[[Any], Any] | None = None,
 ) -> CoreInput:
     """Calls input_fn as often as its deployment requires, and returns the input of the cores.
 
     `batch_axis` holds the axis that PER_HOST_V1 splits, for each tensor of features and labels.
-    `consumed` and `from_previous_step` are as in `TableStep`. `batch_of_chief` returns host 0's
-    values for a batch that all hosts share.
+    `consumed` and `from_previous_step` are as in `TableStep`.
 
     Raises:
       TypeError: the deployment needs a dataset and input_fn returns tensors, or the reverse.
@@ -92,8 +90,8 @@ def read_cores(
     # A batch that all cores share is processed once.
     distinct = of_cores[:1] if len(fed) == 1 and _same_for_all(ctx) else of_cores
     each = [data_nest.flatten(batch) for batch in distinct]
-    if batch_of_chief is not None and len(distinct) == 1 and _same_for_all(ctx):
-        each = [batch_of_chief(each[0])]
+    if len(distinct) == 1 and _same_for_all(ctx):
+        each = [ctx.host.batch_of_chief(each[0])]
     flat = from_previous_step(each)
     if len(distinct) > 1:
         mine = [cores.per_core(values) for values in zip(*flat, strict=True)]

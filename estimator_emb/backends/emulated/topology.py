@@ -13,6 +13,7 @@ from estimator_emb.compat.internals.tpu_estimator import (
     NUM_CORES_TO_COMPUTATION_SHAPE,
     InternalTPUContext,
 )
+from estimator_emb.engine.alone import ALONE, Alone
 from estimator_emb.spec import options
 
 _HOST = "/task:0/device:CPU:0"
@@ -71,24 +72,24 @@ def metadata(
 class EmulatedContext(InternalTPUContext):
     """The context that describes an emulated TPU to tensorflow-estimator.
 
-    By default, this process plays all hosts. With `host`, this process plays only that host, and
-    only training uses the other hosts.
+    This process plays all hosts if it is alone. Otherwise it plays its own, and only training uses
+    the other hosts.
     """
 
-    def __init__(self, config: Any, shape: slices.Slice, host: int | None = None, **kwargs: Any):
+    def __init__(self, config: Any, shape: slices.Slice, host: Alone, **kwargs: Any):
         super().__init__(config=config, use_tpu=True, embedding_config_spec=None, **kwargs)
         self._metadata = metadata(shape, emulated(shape))
-        self.own_hosts = range(shape.hosts) if host is None else range(host, host + 1)
-        self._alone: EmulatedContext | None = None
-        if host is not None:
+        self.host, self.own_hosts = host, host.own(range(shape.hosts))
+        self._alone = self
+        if host.count > 1:
             own = slices.Slice((shape.cores_per_host, 1, 1, 1), (shape.cores_per_host, 1, 1, 1))
             tpu_config = config.tpu_config._replace(num_shards=own.cores)
             alone = config.replace(tpu_config=tpu_config)
-            self._alone = EmulatedContext(alone, own, **kwargs)
+            self._alone = EmulatedContext(alone, own, ALONE, **kwargs)
 
     @contextlib.contextmanager
     def with_mode(self, mode: str) -> Iterator["EmulatedContext"]:
-        of_mode = self if mode == ModeKeys.TRAIN or self._alone is None else self._alone
+        of_mode = self if mode == ModeKeys.TRAIN else self._alone
         with super(EmulatedContext, of_mode).with_mode(mode) as context:
             yield context
 

@@ -9,11 +9,11 @@ import tensorflow as tf
 from estimator_emb.backends.base import EstimatorRequest
 from estimator_emb.backends.emulated.computation import Computation
 from estimator_emb.backends.emulated.copies import Execution
-from estimator_emb.backends.pjrt.agreement import Agreement
 from estimator_emb.backends.pjrt.lowered_step import StepOnDevices, described
-from estimator_emb.catalog import environment
+from estimator_emb.catalog import environment, extras
 from estimator_emb.catalog.slices import Slice
 from estimator_emb.compat.internals.estimators import ModeKeys
+from estimator_emb.engine.alone import ALONE, Alone
 from estimator_emb.engine.cores import Cores
 from estimator_emb.guards.call import Runs
 from estimator_emb.native import cache
@@ -31,7 +31,7 @@ class PjrtDevices:
     takes_out = True
 
     def __init__(self, request: EstimatorRequest):
-        self.agreement: Agreement | None = None
+        self.host = ALONE
         self._has_tables = request.spec is not None
         keeps = request.spec is not None and options.asked_tables(request.config) == "device"
         self._keeps_tables = keeps
@@ -39,16 +39,14 @@ class PjrtDevices:
             _check_tables(request)
 
     def shape(self, tpu_config: Any, has_tables: bool) -> Slice:
-        self._devices, hosts = chosen(tpu_config)
-        if hosts is None:
-            return shape_of(len(self._devices))
-        if self._has_tables and not self._keeps_tables:
+        self._devices, self.host = chosen(tpu_config)
+        if self._has_tables and not self._keeps_tables and self.host.count > 1:
             raise ValueError(
-                f"TPUConfig: tables='host' trains the tables on one host, and {hosts.count} have "
-                f"joined: choose tables='device' ({environment.TABLES}=device), or one host."
+                "TPUConfig: tables='host' trains the tables on one host, and "
+                f"{self.host.count} have joined: choose tables='device' "
+                f"({environment.TABLES}=device), or one host."
             )
-        self.agreement = Agreement(hosts)
-        return Slice((len(self._devices), 1, 1, 1), (len(hosts.own_devices), 1, 1, 1))
+        return shape_of(len(self._devices), self.host.count)
 
     def says(self, cores: int, hosts: int) -> str:
         over = f" of {hosts} hosts" if hosts > 1 else ""
@@ -56,12 +54,10 @@ class PjrtDevices:
 
     def begin(self, cores: Cores, computation: Computation, mode: str) -> Execution:
         training = mode == ModeKeys.TRAIN
-        agreement = self.agreement if training else None
-        devices = self._devices
-        if self.agreement is not None and not training:
-            devices = self.agreement.own_devices
+        devices = self._devices if training else self.host.own(self._devices)
+        host = self.host if training else ALONE
         keeps_tables = self._keeps_tables and training
-        return StepOnDevices(devices, cores, computation, mode, keeps_tables, agreement)
+        return StepOnDevices(devices, cores, computation, mode, keeps_tables, host)
 
 
 def _check_tables(request: EstimatorRequest) -> None:
@@ -80,13 +76,13 @@ def _check_tables(request: EstimatorRequest) -> None:
         )
 
 
-def shape_of(count: int) -> Slice:
-    """Returns the shape of a TPU with `count` cores on a single host."""
-    return Slice((count, 1, 1, 1), (count, 1, 1, 1))
+def shape_of(count: int, hosts: int = 1) -> Slice:
+    """Returns the shape of a TPU with `count` cores."""
+    return Slice((count, 1, 1, 1), (count // hosts, 1, 1, 1))
 
 
-def chosen(tpu_config: Any) -> tuple[list[Any], Any]:
-    """Returns the devices that a `TPUConfig` asks for, and a `hosts.Hosts` if hosts have joined.
+def chosen(tpu_config: Any) -> tuple[list[Any], Alone]:
+    """Returns the devices that a `TPUConfig` asks for, and the host that this process is.
 
     Raises ValueError if the devices are missing, or the configuration is unsupported.
     """
@@ -115,25 +111,23 @@ def chosen(tpu_config: Any) -> tuple[list[Any], Any]:
             f"TPUConfig(num_shards=N) or {environment.SHARDS}."
         )
     from estimator_emb.backends.xla import devices
-    from estimator_emb.backends.xla import hosts as hosts_lib
 
-    platform, hosts = options.asked_pjrt_platform(), None
+    platform, asked_hosts = options.asked_pjrt_platform(), options.asked_hosts()
+    host: Any = ALONE
     try:
-        asked_hosts = options.asked_hosts()
         if asked_hosts is not None:
-            hosts_lib.join(*asked_hosts)
+            extras.load("hosts", "backends.hosts.joining").join(*asked_hosts)
         found = devices.devices(platform, _folder_of_programs())
-        if devices.joined():
-            hosts = hosts_lib.Hosts(platform)
-            found = hosts.devices
-    except hosts_lib.LostHostError:
-        raise
     except RuntimeError as error:
         raise ValueError(
             f"TPUConfig: {asked} cannot take devices"
             f"{f' of platform {platform!r} ({environment.PJRT_PLATFORM})' if platform else ''}: "
             f"{error}"
         ) from error
+    if devices.joined():
+        hosts = extras.load("hosts", "backends.hosts.joining").Hosts(platform)
+        host = extras.load("hosts", "backends.hosts.agreement").Agreement(hosts)
+        found = hosts.devices
     count = tpu_config.num_shards or len(found)
     if count > len(found):
         raise ValueError(
@@ -141,12 +135,12 @@ def chosen(tpu_config: Any) -> tuple[list[Any], Any]:
             f"{', '.join(map(str, found))}. For more devices that are cores of the CPU, set "
             f"XLA_FLAGS=--xla_force_host_platform_device_count={count}."
         )
-    if hosts is not None and count < len(found):
+    if host.count > 1 and count < len(found):
         raise ValueError(
-            f"TPUConfig: num_shards asks for {count} devices, and {hosts.count} hosts train on all "
+            f"TPUConfig: num_shards asks for {count} devices, and {host.count} hosts train on all "
             f"of theirs, {len(found)}: leave num_shards out, or give each host fewer devices."
         )
-    return found[:count], hosts
+    return found[:count], host
 
 
 def _folder_of_programs() -> str | None:

@@ -19,7 +19,6 @@ import tensorflow as tf
 
 from estimator_emb.backends import host_tables
 from estimator_emb.backends.emulated.computation import Computation
-from estimator_emb.backends.pjrt.agreement import Agreement
 from estimator_emb.backends.pjrt.tables_on_devices import (
     HostCopy,
     KernelsOnDevices,
@@ -29,6 +28,7 @@ from estimator_emb.backends.xla import core_step, draws
 from estimator_emb.compat.internals.estimators import ModeKeys
 from estimator_emb.compat.internals.graphs import control_flow_util, gen_random_ops
 from estimator_emb.compat.internals.patches import Changes
+from estimator_emb.engine.alone import Alone
 from estimator_emb.engine.cores import Cores
 from estimator_emb.engine.engine import LiveTables, PendingLookup, TablePlace, in_update
 from estimator_emb.engine.ordering import reads_before_writes, structure
@@ -50,23 +50,21 @@ class StepOnDevices:
         computation: Computation,
         mode: str,
         keeps_tables: bool,
-        agreement: Agreement | None,
+        host: Alone,
     ):
         self.load: tf.Operation | None = None
         self.place = TablePlace(host_tables.kernels_for, on_tpu=True)
         if keeps_tables:
-            part = None if agreement is None else (agreement.number, agreement.count)
             words = "in the memory of the devices"
-            self.place = TablePlace(KernelsOnDevices, True, part=part, on_tpu=True, words=words)
+            self.place = TablePlace(KernelsOnDevices, True, host=host, on_tpu=True, words=words)
         self._live: LiveTables | None = None
         self._devices = devices
         self._cores = cores
         self._computation = computation
         self._mode = mode
-        self._agreement = agreement
-        self._random: random.Random = random.SystemRandom()
-        if agreement is not None:  # All hosts must build the same step.
-            self._random = random.Random(agreement.shared_bytes(os.urandom(8)))
+        self._host = host
+        # All hosts must build the same step.
+        self._random = random.Random(host.shared_bytes(os.urandom(8)))
         self._number = 0
         """Number of the next step, for random seeds. It is at least the global step."""
         self._seed: tf.Tensor | None = None
@@ -105,8 +103,8 @@ class StepOnDevices:
         step, lowered = self._lowered(targets, factors, train_op)
         tables = None
         if self._live:
-            reached, agreement = sorted(gradients), self._agreement
-            tables = TablesOnDevices(self._live, step, reached, factors, self._devices, agreement)
+            reached, host = sorted(gradients), self._host
+            tables = TablesOnDevices(self._live, step, reached, factors, self._devices, host)
         self._take_to_devices(step, lowered, tables)
         with tf.name_scope("pjrt"), tf.control_dependencies(None):
             if tables:
@@ -160,32 +158,26 @@ class StepOnDevices:
     def _take_to_devices(
         self, step: core_step.CoreStep, lowered: bytes, tables: TablesOnDevices | None
     ) -> None:
-        from estimator_emb.backends.xla.devices import DeviceStep
-        from estimator_emb.backends.xla.exchange import Exchange
+        from estimator_emb.backends.xla.devices import DeviceStep, RowsOfProcess
 
         of_tables = tables.of_step if tables else None
-        agreement = self._agreement
-        exchange = None
-        if agreement is not None:
-            exchange = Exchange(self._devices)
+        host = self._host
+        rows = host.rows_between(RowsOfProcess())
         try:
-            on_devices = DeviceStep(
-                lowered, len(step.arguments), self._devices, of_tables, exchange
-            )
+            on_devices = DeviceStep(lowered, len(step.arguments), self._devices, of_tables, rows)
         except RuntimeError as error:  # XLA rejects the step on these devices.
             raise core_step.CannotLower(core_step.explained(str(error))) from error
-        if agreement is not None:
-            agreement.same("The step that model_fn makes", on_devices.digest)
-            if tables:
-                agreement.same("The training of the tables", tables.digest)
-            agreement.runs(on_devices.running)
+        host.same("The step that model_fn makes", on_devices.digest)
+        if tables:
+            host.same("The training of the tables", tables.digest)
+        host.runs(on_devices.running)
         self._on_devices = on_devices
         self._handles = [(op.outputs[0], op.get_attr("dtype")) for op in step.variables]
 
         def load(*values: Any) -> None:
-            if agreement is not None and not on_devices.is_loaded:
-                agreement.before_load()
-                values = tuple(agreement.from_chief(values))
+            if not on_devices.is_loaded:
+                host.before_load()
+                values = tuple(host.from_chief(values))
             global_step, *of_variables = values
             self._number = max(self._number, int(global_step))
             on_devices.load(*of_variables)
@@ -205,8 +197,7 @@ class StepOnDevices:
         self._read_by_host = counter = self._step_counter() if first else []
 
         def launch(*values: Any) -> list[Any]:
-            if self._agreement is not None:
-                self._agreement.before_step([], [])
+            self._host.before_step([], [])
             self._on_devices.launch(
                 [values[start : start + each] for start in range(0, len(values), each)],
                 copies=not first,
@@ -316,7 +307,7 @@ class StepOnDevices:
             flushes = _FlushHook(self._on_devices, self._written_back())
             if self._live is None:
                 return [flushes]
-            return [flushes, HostCopy(self._live, self._on_devices, savers, self._agreement)]
+            return [flushes, HostCopy(self._live, self._on_devices, savers, self._host)]
 
 
 class _LoadHook(tf.compat.v1.train.SessionRunHook):

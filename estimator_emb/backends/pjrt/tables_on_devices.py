@@ -8,23 +8,21 @@ are written back to the variables.
 import functools
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.backends.pjrt.agreement import Agreement, State
 from estimator_emb.backends.xla import core_step
 from estimator_emb.checkpoints.restoring import saver
-from estimator_emb.compat.internals.graphs import eager_mode
 from estimator_emb.engine import bad_input, lookup
+from estimator_emb.engine.alone import Alone
 from estimator_emb.engine.engine import LiveTables
 from estimator_emb.engine.inputs import Batch, Ids, Source
 from estimator_emb.engine.ordering import accesses, structure
 from estimator_emb.engine.pipelining import LookaheadBuffer
 from estimator_emb.engine.tables.storage import StoredTable
-from estimator_emb.guards import numbers
 from estimator_emb.optimizers import step
 from estimator_emb.optimizers._parameters import Math
 from estimator_emb.reporting import frames
@@ -73,7 +71,7 @@ class TablesOnDevices:
         reached: Sequence[str],
         factors: Sequence[tf.Tensor],
         devices: Sequence[Any],
-        agreement: Agreement | None,
+        host: Alone,
     ):
         """Describes the tables to the devices of all hosts, `devices`.
 
@@ -84,8 +82,7 @@ class TablesOnDevices:
         from estimator_emb.backends.xla import device_tables
         from estimator_emb.backends.xla import devices as on_devices
 
-        self.live, self._agreement = live, agreement
-        hosts = 1 if agreement is None else agreement.count
+        self.live, self._host = live, host
         kernels, batch_size = live.kernels, live.step.batch_size
         assert isinstance(kernels, KernelsOnDevices) and batch_size is not None
         self._kernels = kernels
@@ -103,7 +100,7 @@ class TablesOnDevices:
         tables = device_tables.DeviceTables(
             [_described(device_tables, one) for one in live.tables],
             features,
-            batch=batch_size * hosts,
+            batch=batch_size * host.count,
             cores=len(devices),
             packs=devices[0].platform == "tpu",
         )
@@ -120,7 +117,7 @@ class TablesOnDevices:
         self.digest = zlib.crc32(compared.encode())
         self._features = features
         self._batch_size = batch_size
-        self._capacities = [8 * len(devices) // hosts] * len(features)
+        self._capacities = [8 * len(devices) // host.count] * len(features)
 
     def inputs(self) -> list[dict[str, tf.Tensor]]:
         """Returns the inputs of each feature: the ids of the whole batch, segments and gains."""
@@ -138,9 +135,7 @@ class TablesOnDevices:
         All hosts meet here before each step, and use the same sizes.
         """
         sizes = [len(of_feature["ids"]) if "segments" in of_feature else 0 for of_feature in values]
-        if self._agreement is not None:
-            sizes = [*self._agreement.before_step(sizes, self._capacities)]
-        for number, size in enumerate(sizes):
+        for number, size in enumerate(self._host.before_step(sizes, self._capacities)):
             while self._capacities[number] < size:
                 self._capacities[number] *= 2
         features = zip(self._features, values, self._capacities, strict=True)
@@ -155,8 +150,8 @@ class TablesOnDevices:
         }
         if "segments" not in values:
             return made
-        if self._agreement is not None:  # Segments are numbered over the batch of all hosts.
-            made["segments"] += self._agreement.number * self._batch_size * feature.segments
+        # Segments are numbered over the batch of all hosts.
+        made["segments"] += self._host.number * self._batch_size * feature.segments
         more = size - len(values["ids"])
         return {
             name: np.pad(value, (0, more), constant_values=-1 if name == "ids" else 0)
@@ -192,27 +187,11 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
     freed, and TensorFlow does not find them.
     """
 
-    def __init__(
-        self,
-        live: LiveTables,
-        step_on_devices: Any,
-        savers: Sequence[Any],
-        agreement: Agreement | None,
-    ):
-        if agreement is not None and savers:
-            raise ValueError(
-                f"The program makes a Saver, and none can save tables that {agreement.count} hosts "
-                "share: leave it out of Scaffold, hooks and the collection 'savers', or train on "
-                "one host."
-            )
+    def __init__(self, live: LiveTables, step_on_devices: Any, savers: Sequence[Any], host: Alone):
+        host.takes_part(live, step_on_devices, self._read, savers)
         self._step = step_on_devices
         self._savers = savers
-        self._agreement = agreement
-        if agreement is not None and agreement.is_chief:
-            live.parts = self._parts_of_others
-        elif agreement is not None:
-            part = _PartOfHost(live, step_on_devices, self._read, agreement.number)
-            agreement.serve = part.serve
+        self._host = host
         self._is_loaded = self._is_held = False
         self._initial: list[tf.Operation] = []
         self._reads: dict[tuple[str, int], tf.Variable] = {}
@@ -241,8 +220,7 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
     def before_run(self, run_context: Any) -> None:
         if not self._is_loaded:  # Other hooks have now seen and saved the initial values.
             session = self._session = run_context.session
-            if self._agreement is not None:
-                self._agreement.before_load()
+            self._host.before_load()
             self._step.load_tables(self._read)
             self._is_loaded = True
             self._drop(session)
@@ -278,76 +256,11 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
             placeholder, assign = self._writes[table, number]
             session.run(assign, {placeholder: values})
 
-        if self._agreement is not None:
-            self._agreement.save(State.FETCH)
+        self._host.before_fetch()
         self._step.fetch_tables(write)
         self._is_held = True
-
-    def _parts_of_others(self, path: bytes) -> list[bytes]:
-        """Asks the other hosts to write their parts of a checkpoint. Returns the parts' paths."""
-        agreement = self._agreement
-        assert agreement is not None
-        agreement.save(State.WRITE, path)
-        agreement.written()
-        return [_path_of(path, number) for number in range(1, agreement.count)]
 
     def _drop(self, session: Any) -> None:
         if self._is_held:
             session.run(self._drops)
         self._is_held = False
-
-
-class _PartOfHost:
-    """Writes the parts of tables that a host other than the chief saves in a checkpoint."""
-
-    def __init__(
-        self,
-        live: LiveTables,
-        step_on_devices: Any,
-        initial: Callable[[str, int], np.ndarray],
-        number: int,
-    ):
-        self._number = number
-        self._tables = {one.name: one for one in live.tables}
-        self._step = step_on_devices
-        self._initial = initial
-        self._values: dict[tuple[str, int], np.ndarray] = {}
-        self._lines: list[str] = []
-
-    def serve(self, state: State, path: bytes) -> None:
-        """Takes part in a save by the chief."""
-        if state is State.FETCH:
-            self._values, self._lines = {}, []
-            self._step.fetch_tables(self._keep)
-            if self._lines:
-                begin = "NaN or infinity in the model, which is not saved:"
-                raise ValueError("\n  ".join([begin, *self._lines]))
-        elif state is State.WRITE:
-            self._write(_path_of(path, self._number))
-        else:
-            self._values = {}
-
-    def _keep(self, table: str, number: int, values: np.ndarray) -> None:
-        variable = self._tables[table].all_variables[number]
-        tables = [self._tables[table]]
-        self._lines += numbers.lines_of_weights(tables, [variable], lambda one: values)
-        self._values[table, number] = values
-
-    def _write(self, path: bytes) -> None:
-        names, slices, values = [], [], []
-        for table in self._tables.values():
-            for number, variable in enumerate(table.all_variables):
-                part = variable._get_save_slice_info()
-                names.append(part.full_name)
-                slices.append(part.spec)
-                held = self._values.get((table.name, number))
-                values.append(self._initial(table.name, number) if held is None else held)
-        with eager_mode():
-            tf.raw_ops.SaveV2(
-                prefix=path, tensor_names=names, shape_and_slices=slices, tensors=values
-            )
-
-
-def _path_of(path: bytes, host: int) -> bytes:
-    """Returns the path of a host's part, in TensorFlow's folder for the parts of a save."""
-    return path + b"_temp/host_%d" % host

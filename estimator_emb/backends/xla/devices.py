@@ -267,6 +267,27 @@ class JittedStep:
             return self._jit.lower((values, of_tables), given, ids).compile(options)
 
 
+class RowsOfProcess:
+    """Divides tables among devices that all belong to this process."""
+
+    def divided(
+        self, stack: Any, read: Callable[[str, int], np.ndarray], number: int
+    ) -> Iterator[np.ndarray]:
+        """Yields the parts of a stack's array `number` for each of this host's devices."""
+        values = {one.name: read(one.name, number) for one in stack.tables}
+        for core in range(stack.cores):
+            yield stack.shard(core, values, stack.fills[number])
+
+    def joined(
+        self, stack: Any, shards: Mapping[int, np.ndarray]
+    ) -> Iterator[tuple[str, np.ndarray]]:
+        """Yields the name and the rows of each table. `shards` maps a device to its part."""
+        into = {one.name: np.empty([one.rows, one.dimension], np.float32) for one in stack.tables}
+        for device, shard in shards.items():
+            stack.unshard(device, shard, into)
+        yield from into.items()
+
+
 class DeviceStep:
     """A step on a device per core, with its variables and optional tables on the devices."""
 
@@ -275,16 +296,16 @@ class DeviceStep:
         serialized: bytes,
         arguments: int,
         devices: Sequence[Any],
-        tables: TablesOfStep | None = None,
-        exchange: Any = None,
+        tables: TablesOfStep | None,
+        rows: Any,
     ):
         """Builds the step for `devices`, the devices of all hosts.
 
-        `exchange` is an `exchange.Exchange` that moves tables between hosts, or None if all devices
-        belong to this process.
+        `rows` divides tables among the devices: a `RowsOfProcess`, or an `exchange.Exchange` if the
+        devices belong to several hosts.
         """
         module = LoweredModule(serialized, arguments)
-        self._devices, self._tables, self._exchange = devices, tables, exchange
+        self._devices, self._tables, self._rows = devices, tables, rows
         self.digest = module.digest
         self._jitted = JittedStep(module, devices, tables)
         # With tables, the compiled step depends on the number of ids in a batch.
@@ -315,8 +336,8 @@ class DeviceStep:
         assert self._tables
         arrays = [
             [
-                _divided(self._parts(stack, read, number, fill), self._jitted.by_core)
-                for number, fill in enumerate(stack.fills)
+                _divided(self._rows.divided(stack, read, number), self._jitted.by_core)
+                for number in range(len(stack.fills))
             ]
             for stack in self._tables.tables.stacks
         ]
@@ -324,55 +345,19 @@ class DeviceStep:
         self._of_tables = arrays, _everywhere(factors, self._jitted.same)
         self.tables_are_ahead = False
 
-    def _parts(
-        self, stack: Any, read: Callable[[str, int], np.ndarray], number: int, fill: float
-    ) -> Iterator[np.ndarray]:
-        """Yields the parts of a stack's array `number`, for each of this host's devices."""
-        if self._exchange is None:
-            values = {one.name: read(one.name, number) for one in stack.tables}
-            for core in range(len(self._devices)):
-                yield stack.shard(core, values, fill)
-            return
-        own = {
-            one.name: self._exchange.to_devices(
-                read(one.name, number), self._starts(one), stack.turn[one.name]
-            )
-            for one in stack.tables
-        }
-        for core in self._exchange.own:
-            yield stack.filled({name: rows.pop(core) for name, rows in own.items()}, fill)
-
-    def _starts(self, table: Any) -> list[int]:
-        """Divides a table evenly. Returns the first id of each host, then the number of rows."""
-        rows, more = divmod(table.rows, jax.process_count())
-        return [host * rows + min(host, more) for host in range(jax.process_count() + 1)]
-
     def fetch_tables(self, write: Callable[[str, int, np.ndarray], None]) -> None:
         """Calls `write(table, number, values)` for each array, numbered as in `load_tables`."""
         assert self._tables
         with self._fetching:
             for stack, arrays in zip(self._tables.tables.stacks, self._of_tables[0], strict=True):
                 for number, array in enumerate(arrays):
-                    for name, values in self._fetched(stack, array):
+                    shards = {
+                        (one.index[0].start or 0) // stack.packed: one.data
+                        for one in array.addressable_shards
+                    }
+                    for name, values in self._rows.joined(stack, shards):
                         write(name, number, values)
             self.tables_are_ahead = False
-
-    def _fetched(self, stack: Any, array: Any) -> Iterator[tuple[str, np.ndarray]]:
-        parts = {
-            (one.index[0].start or 0) // stack.packed: one.data for one in array.addressable_shards
-        }
-        if self._exchange is None:
-            into = {
-                one.name: np.empty([one.rows, one.dimension], np.float32) for one in stack.tables
-            }
-            for device, part in parts.items():
-                stack.unshard(device, part, into)
-            yield from into.items()
-            return
-        for table in stack.tables:
-            own = {device: stack.rows_of(device, part, table) for device, part in parts.items()}
-            turn = stack.turn[table.name]
-            yield table.name, self._exchange.from_devices(own, self._starts(table), turn)
 
     def factors(self) -> np.ndarray:
         """Returns each factor's first bad value since `load_tables`, or else its latest value."""

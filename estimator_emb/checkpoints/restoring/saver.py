@@ -7,10 +7,10 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from estimator_emb.compat.internals.graphs import BulkSaverBuilder
+from estimator_emb.engine.alone import ALONE, Alone
 
 FILE_BYTES = 64 << 20
 """Minimum average size of a device's data files if there are several."""
@@ -196,13 +196,12 @@ class PartsSaver(tf.compat.v1.train.Saver):
     _restored: tuple[Any, str] | None = None
     """A weak reference to a session, and the checkpoint that the session restored."""
 
-    def __init__(self, config: Any, parts: Callable[[bytes], list[bytes]] | None = None):
-        """`parts` makes other hosts write their parts of a checkpoint, and returns the paths."""
+    def __init__(self, config: Any, host: Alone = ALONE):
         super().__init__(
             sharded=True,
             max_to_keep=config.keep_checkpoint_max,
             keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
-            builder=_Builder(parts),
+            builder=_Builder(host),
             defer_build=True,
             save_relative_paths=True,
         )
@@ -225,30 +224,15 @@ class PartsSaver(tf.compat.v1.train.Saver):
 class _Builder(BulkSaverBuilder):
     """Divides a device's variables by size over several files, at most a file per core."""
 
-    def __init__(self, parts: Callable[[bytes], list[bytes]] | None) -> None:
+    def __init__(self, host: Alone) -> None:
         super().__init__()
-        self._parts = parts
+        self._host = host
 
     def _AddShardedSaveOpsForV2(  # noqa: N802
         self, checkpoint_prefix: tf.Tensor, per_device: list[Any]
     ) -> tf.Tensor:
         saved = super()._AddShardedSaveOpsForV2(checkpoint_prefix, per_device)
-        parts = self._parts
-        if parts is None:
-            return saved
-        (merge,) = [one for one in saved.op.control_inputs if one.type == "MergeV2Checkpoints"]
-        given, path = merge.inputs
-        with tf.control_dependencies(merge.control_inputs):
-            others = tf.numpy_function(
-                lambda path: np.array(parts(path), object), [path], tf.string
-            )
-            merged = tf.raw_ops.MergeV2Checkpoints(
-                checkpoint_prefixes=tf.concat([given, others], 0),
-                destination_prefix=path,
-                delete_old_dirs=True,
-            )
-        with tf.control_dependencies([merged]):
-            return tf.identity(path)
+        return self._host.with_parts(saved)
 
     def _GroupByDevices(  # noqa: N802 - TensorFlow calls it by this name.
         self, saveables: list[Any]

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
+from estimator_emb.engine.alone import ALONE, Alone
 from estimator_emb.engine.tables import partition, scopes, storage, variable_names
 from estimator_emb.spec.resolved import Table
 
@@ -12,11 +13,11 @@ def create(
     training: bool,
     name_as_part: bool,
     servers: int,
-    part: tuple[int, int] | None = None,
+    host: Alone = ALONE,
 ) -> list[storage.StoredTable]:
     """Creates the tables that the model looks up, with slots if `training`.
 
-    The `servers` share each table's rows, and get the first rows of large tables in turn. `part` is
+    The `servers` share each table's rows, and get the first rows of large tables in turn. `host` is
     the same as in `storage.create`.
     """
     if training:
@@ -41,7 +42,7 @@ def create(
                 servers,
                 rounds,
                 first_server=sum(is_large[:number]),
-                part=part,
+                host=host,
             ),
         )
         for number, table in enumerate(tables)

@@ -11,7 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from estimator_emb.compat.internals.graphs import PartitionInfo
-from estimator_emb.engine.tables import initial_rows, partition
+from estimator_emb.engine.alone import ALONE, Alone
+from estimator_emb.engine.tables import partition
 from estimator_emb.optimizers import OptimizationParameters
 from estimator_emb.spec.config import TableConfig
 from estimator_emb.spec.resolved import Table
@@ -97,7 +98,7 @@ def create(
     servers: int = 1,
     rounds: int = 1,
     first_server: int = 0,
-    part: tuple[int, int] | None = None,
+    host: Alone = ALONE,
 ) -> Shards:
     """Creates the variables of a table in the graph's global variables.
 
@@ -112,22 +113,22 @@ def create(
     are `<name>/part_<i>` if there are several shards, or with `name_as_part`, as a program on a TPU
     finds them in its graph. Slots that the optimizer's `slot_variable_creation_fn` creates keep
     their names, and have a single shard. Raises ValueError if such a slot does not fit. A table
-    without an optimizer gets no slots. No shard is empty. A `part` (k, n) creates only the k-th of
-    n even shards, for the k-th of n hosts. Raises ValueError if the table cannot be divided so.
+    without an optimizer gets no slots. No shard is empty. Each of several hosts
+    creates only its own of as many even shards. Raises ValueError if they cannot divide the table.
     """
     rows, optimizer = table.config.vocabulary_size, table.optimizer
     own_slots = optimizer is not None and optimizer.slot_variable_creation_fn is not None
-    if part is not None:
-        _check_divided(table, part[1])
-        servers, rounds = part[1], 1
+    host.check_divides(table)
+    if host.count > 1:
+        servers, rounds = host.count, 1
     sizes = [rows] if own_slots else partition.dealt(rows, servers, rounds)
     named_as_part = name_as_part or len(sizes) > 1
     shards = [
         _Shard(table, name, number, sum(sizes[:number]), size, rows // servers, named_as_part)
         for number, size in enumerate(sizes)
     ]
-    if part is not None:
-        shards = [dataclasses.replace(shards[part[0]], is_of_host=True)]
+    if host.count > 1:
+        shards = [dataclasses.replace(shards[host.number], host=host)]
     # A new scope ignores the settings of the program's scopes, such as a partitioner. With
     # reuse=False, no variable is returned a second time.
     with tf.compat.v1.variable_scope(tf.compat.v1.VariableScope(reuse=False)):
@@ -139,21 +140,6 @@ def create(
             for variable in (shard.weights, *shard.slots):
                 _save_in_place(variable)
     return created
-
-
-def _check_divided(table: Table, hosts: int) -> None:
-    rows = table.config.vocabulary_size
-    if rows < hosts:
-        raise ValueError(
-            f"Table {table.name!r} has {rows} rows, fewer than the {hosts} hosts that share it: "
-            f"give it a vocabulary_size of at least {hosts}, or train on fewer hosts."
-        )
-    if table.optimizer is not None and table.optimizer.slot_variable_creation_fn is not None:
-        raise ValueError(
-            f"Table {table.name!r}: slot_variable_creation_fn of {type(table.optimizer).__name__} "
-            f"creates slots for the whole table, but {hosts} hosts share the table. Leave it out, "
-            "or train on one host."
-        )
 
 
 _OF_SHAPE = (tf.keras.initializers.VarianceScaling, tf.compat.v1.orthogonal_initializer)
@@ -171,7 +157,7 @@ class _Shard:
     rows: int
     rows_of_server: int
     named_as_part: bool
-    is_of_host: bool = False
+    host: Alone = ALONE
 
     def create(self) -> TableVariables:
         # Trainable, because warm starting by pattern looks among the trainable variables. The
@@ -232,14 +218,14 @@ class _Shard:
         arguments: dict[str, Any] = {}
         asked = [self.rows, whole[1]]
         knows_place = "partition_info" in inspect.signature(initializer).parameters
-        if self.is_of_host:
+        if self.host.count > 1:
 
             def initialize_part(shape: Any, dtype: tf.DType = tf.float32, **_: Any) -> tf.Tensor:
                 given = {"partition_info": None} if knows_place else {}
                 value = tf.convert_to_tensor(initializer(whole, dtype=dtype, **given))
                 if value.shape != whole:
                     value = tf.ensure_shape(value, whole)
-                return initial_rows.rows_of(value, start, end)
+                return self.host.rows_of(value, start, end)
 
             return initialize_part
         if knows_place:

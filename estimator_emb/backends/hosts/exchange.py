@@ -5,7 +5,7 @@ every N-th id: see `device_tables`. Rows travel in turns of at most `_TURN_BYTES
 turn is an all-to-all over all devices. No host and no device ever holds a whole table.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -37,6 +37,26 @@ class Exchange:
         self._swap = jax.jit(
             jax.shard_map(swap, mesh=mesh, in_specs=by_core, out_specs=by_core, check_vma=False)
         )
+
+    def divided(
+        self, stack: Any, read: Callable[[str, int], np.ndarray], number: int
+    ) -> Iterator[np.ndarray]:
+        """Yields the parts of a stack's array `number` for each of this host's devices."""
+        rows = {
+            one.name: self.to_devices(read(one.name, number), _starts(one), stack.turn[one.name])
+            for one in stack.tables
+        }
+        for core in self.own:
+            of_core = {name: of_cores.pop(core) for name, of_cores in rows.items()}
+            yield stack.filled(of_core, stack.fills[number])
+
+    def joined(
+        self, stack: Any, shards: Mapping[int, np.ndarray]
+    ) -> Iterator[tuple[str, np.ndarray]]:
+        """Yields each table's name and rows of this host. `shards` maps a device to its part."""
+        for table in stack.tables:
+            own = {device: stack.rows_of(device, one, table) for device, one in shards.items()}
+            yield table.name, self.from_devices(own, _starts(table), stack.turn[table.name])
 
     def to_devices(
         self, rows: np.ndarray, starts: Sequence[int], turn: int
@@ -126,3 +146,9 @@ class Exchange:
         received = {one.device: one.data for one in self._swap(given).addressable_shards}
         for number in self.own:
             yield number, np.asarray(received[self._devices[number]])[0]
+
+
+def _starts(table: Any) -> list[int]:
+    """Divides a table evenly. Returns the first id of each host, then the number of rows."""
+    rows, more = divmod(table.rows, jax.process_count())
+    return [host * rows + min(host, more) for host in range(jax.process_count() + 1)]

@@ -14,7 +14,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.guards import stopping
+from estimator_emb.backends.hosts import exchange, initial_rows
+from estimator_emb.compat.internals.graphs import eager_mode
+from estimator_emb.engine.alone import Alone
+from estimator_emb.guards import numbers, stopping
 from estimator_emb.reporting import console
 from estimator_emb.reporting.console import logger
 
@@ -37,40 +40,39 @@ class HostError(RuntimeError):
     """Raised when another host has failed, with that host's error. It ends all hosts."""
 
 
-class Agreement:
-    """Connects this host with the other hosts of a training.
-
-    Attributes:
-      serve: takes part in a save by the chief. Takes a `State` and the path of the checkpoint.
-    """
+class Agreement(Alone):
+    """Connects this host with the other hosts of a training, `joining.Hosts`."""
 
     def __init__(self, hosts: Any):
         self._hosts = hosts
-        self.serve: Callable[[State, bytes], None] | None = None
+        self.number, self.count = hosts.number, hosts.count
+        self._part: _PartOfHost | None = None
         self._training = self._save_failed = self._is_away = False
         self._over: HostError | None = None
         self._signal = 0
         """Number of the signal that ends the training on all hosts, or 0."""
 
     @property
-    def number(self) -> int:
-        return int(self._hosts.number)
-
-    @property
-    def count(self) -> int:
-        return int(self._hosts.count)
-
-    @property
-    def own_devices(self) -> list[Any]:
-        return list(self._hosts.own_devices)
-
-    @property
     def is_chief(self) -> bool:
         return self.number == 0
 
+    def own(self, of_all: Any) -> Any:
+        each = len(of_all) // self.count
+        return of_all[self.number * each : (self.number + 1) * each]
+
+    def quiet(self, config: Any) -> Any:
+        if self.is_chief:
+            return config
+        console.silence()
+        return config.replace(
+            save_checkpoints_steps=None,
+            save_checkpoints_secs=None,
+            save_summary_steps=None,
+            log_step_count_steps=None,
+        )
+
     @contextlib.contextmanager
     def training(self, model_dir: str) -> Iterator[None]:
-        """Surrounds a training. All hosts leave it together, and if a host fails, all fail."""
         self._training, self._over, self._signal = True, None, 0
         try:
             with self._told():
@@ -83,7 +85,7 @@ class Agreement:
                     raise
                 self._end()
         finally:
-            self._training, self.serve = False, None
+            self._training, self._part = False, None
             self.runs(lambda: None)
 
     def _end(self) -> None:
@@ -92,7 +94,6 @@ class Agreement:
             pass
 
     def shared(self, call: Callable[[], Any]) -> Any:
-        """Returns the chief's result of `call` on all hosts. In a training, every host calls it."""
         if self._training:
             return self._alone(call) if self.is_chief else call()
         self._over = None
@@ -115,7 +116,6 @@ class Agreement:
             self._is_away = False
 
     def same(self, what: str, digest: int) -> None:
-        """Raises ValueError unless all hosts pass the same `digest` of `what`."""
         rows = self._meet(State.BUILD, digest & 0x7FFFFFFF)
         other = next((n for n, row in enumerate(rows) if row[2] != rows[0][2]), None)
         if other is not None:
@@ -125,7 +125,6 @@ class Agreement:
             )
 
     def runs(self, running: Callable[[], Any]) -> None:
-        """Sets the function that returns the arrays that the devices still compute."""
         self._hosts.running = running
 
     def before_load(self) -> None:
@@ -135,8 +134,6 @@ class Agreement:
         return list(self._hosts.from_chief(values))
 
     def batch_of_chief(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Replaces tensors by the chief's values in each step. They have dtypes of an infeed."""
-
         def exchange(*values: np.ndarray) -> list[np.ndarray]:
             if any(row[0] == State.DONE for row in self._meet(State.LOAD)):
                 raise StopIteration
@@ -148,14 +145,9 @@ class Agreement:
         return list(made)
 
     def shared_bytes(self, own: bytes) -> bytes:
-        """Returns the chief's bytes on all hosts."""
         return bytes(self._hosts.tell(own)[0])
 
     def before_step(self, sizes: Sequence[int], capacities: Sequence[int]) -> Sequence[int]:
-        """Returns the largest sizes of any host if a host exceeds `capacities`, else `sizes`.
-
-        Raises StopIteration if the input of another host has ended.
-        """
         exceeds = any(size > most for size, most in zip(sizes, capacities, strict=True))
         rows = self._meet(State.STEP, int(exceeds))
         if any(row[0] == State.DONE for row in rows):
@@ -165,14 +157,70 @@ class Agreement:
             stopping.agree(self._signal)
         return self._hosts.numbers(sizes).max(0).tolist() if rows[:, 2].any() else sizes
 
-    def save(self, state: State, path: bytes = b"") -> None:
-        """Asks the other hosts to take part in the chief's save. `state` is FETCH or WRITE."""
+    def before_fetch(self) -> None:
+        self._asks(State.FETCH, b"")
+
+    def _asks(self, state: State, path: bytes) -> None:
         self._meet(state)
         self._hosts.tell(path)
 
-    def written(self) -> None:
-        """Waits until the other hosts have written their parts."""
+    def takes_part(
+        self,
+        live: Any,
+        step_on_devices: Any,
+        initial: Callable[[str, int], np.ndarray],
+        savers: Sequence[Any],
+    ) -> None:
+        if savers:
+            raise ValueError(
+                f"The program makes a Saver, and none can save tables that {self.count} hosts "
+                "share: leave it out of Scaffold, hooks and the collection 'savers', or train on "
+                "one host."
+            )
+        if not self.is_chief:
+            self._part = _PartOfHost(live, step_on_devices, initial, self.number)
+
+    def with_parts(self, saved: tf.Tensor) -> tf.Tensor:
+        if not self.is_chief:
+            return saved
+        (merge,) = [one for one in saved.op.control_inputs if one.type == "MergeV2Checkpoints"]
+        given, path = merge.inputs
+        with tf.control_dependencies(merge.control_inputs):
+            others = tf.numpy_function(self._parts_of_others, [path], tf.string)
+            merged = tf.raw_ops.MergeV2Checkpoints(
+                checkpoint_prefixes=tf.concat([given, others], 0),
+                destination_prefix=path,
+                delete_old_dirs=True,
+            )
+        with tf.control_dependencies([merged]):
+            return tf.identity(path)
+
+    def _parts_of_others(self, path: bytes) -> np.ndarray:
+        """Makes the other hosts write their parts of a checkpoint. Returns the parts' paths."""
+        self._asks(State.WRITE, path)
         self._meet(State.WRITTEN)
+        return np.array([_path_of(path, number) for number in range(1, self.count)], object)
+
+    def rows_between(self, own: Any) -> Any:
+        return exchange.Exchange(self._hosts.devices)
+
+    def check_divides(self, table: Any) -> None:
+        rows = table.config.vocabulary_size
+        if rows < self.count:
+            raise ValueError(
+                f"Table {table.name!r} has {rows} rows, fewer than the {self.count} hosts that "
+                f"share it: give it a vocabulary_size of at least {self.count}, or train on fewer "
+                "hosts."
+            )
+        if table.optimizer is not None and table.optimizer.slot_variable_creation_fn is not None:
+            raise ValueError(
+                f"Table {table.name!r}: slot_variable_creation_fn of "
+                f"{type(table.optimizer).__name__} creates slots for the whole table, but "
+                f"{self.count} hosts share the table. Leave it out, or train on one host."
+            )
+
+    def rows_of(self, whole: tf.Tensor, start: int, end: int) -> tf.Tensor:
+        return initial_rows.rows_of(whole, start, end)
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
@@ -207,9 +255,9 @@ class Agreement:
                 self._hosts.wait_for_chief()
                 continue
             path = self._hosts.tell(b"")[0] if chief != State.WRITTEN else b""
-            if self.serve is not None:
+            if self._part is not None:
                 try:
-                    self.serve(chief, path)
+                    self._part.serve(chief, path)
                 except Exception:
                     self._save_failed = True
                     raise
@@ -223,6 +271,62 @@ class Agreement:
         ]
         self._over = HostError("\n".join(lines))
         raise self._over
+
+
+class _PartOfHost:
+    """Writes the parts of tables that a host other than the chief saves in a checkpoint."""
+
+    def __init__(
+        self,
+        live: Any,
+        step_on_devices: Any,
+        initial: Callable[[str, int], np.ndarray],
+        number: int,
+    ):
+        self._number = number
+        self._tables = {one.name: one for one in live.tables}
+        self._step = step_on_devices
+        self._initial = initial
+        self._values: dict[tuple[str, int], np.ndarray] = {}
+        self._lines: list[str] = []
+
+    def serve(self, state: State, path: bytes) -> None:
+        """Takes part in a save by the chief."""
+        if state is State.FETCH:
+            self._values, self._lines = {}, []
+            self._step.fetch_tables(self._keep)
+            if self._lines:
+                begin = "NaN or infinity in the model, which is not saved:"
+                raise ValueError("\n  ".join([begin, *self._lines]))
+        elif state is State.WRITE:
+            self._write(_path_of(path, self._number))
+        else:
+            self._values = {}
+
+    def _keep(self, table: str, number: int, values: np.ndarray) -> None:
+        variable = self._tables[table].all_variables[number]
+        tables = [self._tables[table]]
+        self._lines += numbers.lines_of_weights(tables, [variable], lambda one: values)
+        self._values[table, number] = values
+
+    def _write(self, path: bytes) -> None:
+        names, slices, values = [], [], []
+        for table in self._tables.values():
+            for number, variable in enumerate(table.all_variables):
+                part = variable._get_save_slice_info()
+                names.append(part.full_name)
+                slices.append(part.spec)
+                held = self._values.get((table.name, number))
+                values.append(self._initial(table.name, number) if held is None else held)
+        with eager_mode():
+            tf.raw_ops.SaveV2(
+                prefix=path, tensor_names=names, shape_and_slices=slices, tensors=values
+            )
+
+
+def _path_of(path: bytes, host: int) -> bytes:
+    """Returns the path of a host's part, in TensorFlow's folder for the parts of a save."""
+    return path + b"_temp/host_%d" % host
 
 
 def _packed(result: Any) -> bytes:

@@ -41,7 +41,7 @@ class LostHostError(RuntimeError):
     """Raised if another host no longer answers, or has left."""
 
 
-class UnequalHosts(RuntimeError):
+class UnequalHosts(ValueError):
     """Raised if hosts have different numbers of devices."""
 
 
@@ -141,17 +141,9 @@ class Hosts:
                 f"{name} has {count}" for name, count in zip(self.names, counts, strict=True)
             )
             raise UnequalHosts(
-                f"all hosts must have the same number of devices: {each}. Give each the same "
-                "machine, or the same devices of it"
+                "TPUConfig: with device='pjrt', all hosts must have the same number of devices: "
+                f"{each}. Give each the same machine, or the same devices of it."
             )
-
-    @property
-    def is_chief(self) -> bool:
-        return self.number == 0
-
-    @property
-    def own_devices(self) -> list[Any]:
-        return [one for one in self.devices if one.process_index == self.number]
 
     def meet(self, first: int, second: int = 0, third: int = 0) -> np.ndarray:
         """Returns three numbers of each host, int32 [hosts, 3]. Raises LostHostError."""

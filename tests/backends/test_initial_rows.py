@@ -1,11 +1,16 @@
 """Parts of tables on several hosts begin with the rows of one process, whatever the initializer."""
 
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb.engine.tables import initial_rows, storage
+from estimator_emb.backends.hosts import initial_rows
+from estimator_emb.backends.hosts.agreement import Agreement
+from estimator_emb.engine.alone import ALONE
+from estimator_emb.engine.tables import storage
 from estimator_emb.spec.resolved import Table
 
 v1 = tf.compat.v1
@@ -62,7 +67,7 @@ WHOLE = {
 UNSEEDED = ("default", "normal", "of the shape", "own")
 
 
-def begun(seed, part=None):
+def begun(seed, host):
     """Returns the values of a table for each initializer, or of a host's part of each."""
     with tf.Graph().as_default(), v1.Session() as session:
         v1.set_random_seed(seed)
@@ -70,7 +75,7 @@ def begun(seed, part=None):
         for name, initializer in (BOUNDED | WHOLE).items():
             config = ee.TableConfig(ROWS, DIM, initializer)
             table = Table(name, config, (), optimizer=ee.AdagradParameters(0.1))
-            (variables,) = storage.create(table, name.replace(" ", "_"), True, part=part)
+            (variables,) = storage.create(table, name.replace(" ", "_"), True, host=host)
             made[name] = [variables.weights, *variables.slots]
         session.run(v1.global_variables_initializer())
         return session.run(made)
@@ -78,8 +83,9 @@ def begun(seed, part=None):
 
 @pytest.mark.parametrize("seed", [0, None])
 def test_hosts_begin_with_the_rows_of_one_process(seed):
-    want = begun(seed)
-    parts = [begun(seed, (host, 3)) for host in range(3)]
+    want = begun(seed, ALONE)
+    hosts = [Agreement(types.SimpleNamespace(number=number, count=3)) for number in range(3)]
+    parts = [begun(seed, host) for host in hosts]
     for name, values in want.items():
         found = [np.concatenate(one) for one in zip(*(part[name] for part in parts), strict=True)]
         if seed is None and name in UNSEEDED:

@@ -1,0 +1,1 @@
+"""Several hosts, each a process, that train together on PJRT devices."""
